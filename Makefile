@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run quick test test-slow test-busy check format bench picture clean
+.PHONY: run lab quick test test-slow test-busy check format bench picture clean
 
 # The main job on real input: all five systems, a report each, one table of all claims, the gallery over them.
 # Real sentences are read from DATA where it is there (text,label,split); without it, the built-in film verdicts serve.
@@ -13,6 +13,10 @@ DATA  ?= $(firstword $(wildcard data/rt_polarity.csv ../shared/data/rt_polarity.
 QUICK ?=
 run: $(VENV)/all.done
 	$(BIN)/attnlab run all $(QUICK) $(if $(DATA),--set sentiment.data=$(DATA))
+
+# The lab in the browser: a model that learns in the page, and the runs in runs/ with PyTorch behind them.
+lab: $(VENV)/all.done
+	$(BIN)/attnlab lab
 
 # A minute of tests, for each save: names and floors, formulas, every site, one experiment from end to end.
 QUICK_TESTS = $(addprefix tests/,test_architecture.py test_configs.py test_display.py test_doctests.py \

@@ -1,13 +1,32 @@
-"""Settings that all tests share: reproducible property tests, and one thread for each worker."""
+"""What all tests share: settings, one thread for each worker, a real browser for pages."""
 
+import gc
 import os
+import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from filelock import FileLock
 from hypothesis import settings
+
+from attnlab.draw.attention.figure_files import plain_style
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 
 settings.register_profile(
     "attnlab", deadline=None, derandomize=True, database=None, print_blob=False
@@ -17,9 +36,11 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # of the commands that tests start, too
 # A shell tells jobs in the background to ignore Ctrl-C; the tests of interrupts need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
-    prefix="attnlab-tests-"
-)  # nobody's own cache is touched
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what one of them has compiled
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
+        prefix="attnlab-tests-"
+    )  # nobody's own cache is touched
+gc.disable()  # until all tests are collected: nothing of them is garbage
 
 
 # What a file makes once for all of its tests is made by one worker alone.
@@ -34,6 +55,8 @@ def pytest_collection_modifyitems(config, items):
         if is_shared and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
     yield
+    gc.freeze()
+    gc.enable()
     if config.getoption("loadgroup", default=False):
         unheard = [
             item
@@ -43,20 +66,50 @@ def pytest_collection_modifyitems(config, items):
         assert not unheard, "this pytest-xdist does not hear groups under this pytest"
 
 
+FULL_OF_FIGURES = ("cli", "experiments", "train")  # painting them takes most of the time of a run
+
+
+def laid_out(figure, kind, *, salt, dpi=150):
+    """Lay a figure out once with all that it holds, and paint nothing."""
+    if kind == "png":  # every figure is written as one
+        with plain_style(salt):
+            figure.draw_without_rendering()
+    return b"-"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Lay out the figures of runs that all tests of a file share; those of `sorter` are painted."""
+    if fixturedef.scope == "module" and request.path.parent.name in FULL_OF_FIGURES:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("attnlab.draw.figures.to_bytes", laid_out)
+            return (yield)
+    return (yield)
+
+
 @pytest.fixture(autouse=True)
 def _figures_only_for_shared_runs(request, monkeypatch):
-    """Let a run of a single test name its figures without drawing them: they take most of its time.
-
-    The runs that all tests of a file share are made before, with figures.
-    """
-    if request.path.parent.name in ("cli", "experiments") and "drawn" not in request.fixturenames:
+    """Let a run of a single test name its figures, and lay out those of a recording."""
+    if request.path.parent.name in FULL_OF_FIGURES and "drawn" not in request.fixturenames:
         named = lambda name, draw: {f"{name}.png": b"-", f"{name}.svg": b"-"}  # noqa: E731
         monkeypatch.setattr("attnlab.draw.figures.to_files", named)
+        monkeypatch.setattr("attnlab.draw.attention.figure_files.to_bytes", laid_out)
 
 
 @pytest.fixture
 def drawn():
-    """Draw the figures of this test's runs."""
+    """Paint the figures of this test."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"no chromium at {CHROMIUM}")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="session")

@@ -41,9 +41,9 @@ FLOORS = {
     "draw": 4,
     "experiments": 5,
     "teach": 5,
-    "cli": 6,
-    "web": 6,
-    "__main__": 7,
+    "lab": 6,
+    "cli": 7,
+    "__main__": 8,
 }
 
 
@@ -253,7 +253,7 @@ def test_every_name_of_the_version_before_has_a_home(recwarn):
 
 def test_an_unknown_public_name_is_an_attribute_error():
     done = run_python("import attnlab\nattnlab.atend")
-    assert "has no attribute 'atend'" in done.stderr
+    assert "has no attribute 'atend'; did you mean 'attend'? Known: " in done.stderr
 
 
 def test_every_room_has_a_docstring_and_every_module_too():

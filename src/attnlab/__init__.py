@@ -57,7 +57,7 @@ _MOVED = {
         "ZeroValue edits_from_json edits_to_json"
     ),
     "edits.effects": "How Metric Place Rule assess",
-    "parts.masks": "anti_causal_mask block_mask prefix_mask sliding_window_mask",
+    "parts.masks": "anti_causal_mask block_mask padding_mask prefix_mask sliding_window_mask",
     "look.summaries": "head_similarity",
     "draw.view": "view_page write_view",
     "draw.corpus": "write_corpus_page",
@@ -91,7 +91,9 @@ def __getattr__(name: str) -> Any:
         )
         return pkgutil.resolve_name(f"attnlab.{place}")
     if name not in _HOME:
-        raise AttributeError(f"module 'attnlab' has no attribute {name!r}")
+        errors = importlib.import_module("attnlab.errors")
+        hint = errors.did_you_mean(name, _HOME)
+        raise AttributeError(f"module 'attnlab' has no attribute {name!r}; {hint}")
     module, own_name = _HOME[name]
     if module == "attnlab":
         return importlib.import_module(f"attnlab.{name}")

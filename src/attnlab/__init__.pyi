@@ -47,7 +47,6 @@ from attnlab.models import save_model as save_model
 from attnlab.parts.attend import attend as attend
 from attnlab.parts.heads import multi_head_attention as multi_head_attention
 from attnlab.parts.masks import causal_mask as causal_mask
-from attnlab.parts.masks import padding_mask as padding_mask
 from attnlab.pretrained.backends.registry import speed as speed
 from attnlab.pretrained.model import Family as Family
 from attnlab.pretrained.model import register_family as register_family

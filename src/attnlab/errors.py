@@ -40,6 +40,16 @@ def in_order(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(each), "") if each.isdecimal() else (1, 0, each) for each in pieces]
 
 
+def type_words(given: object) -> str:
+    """Name the type of a value, ready for an error message.
+
+    >>> type_words(3), type_words("3")
+    ('an int', 'a str')
+    """
+    name = type(given).__name__
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Name the closest known word and list the others, ready to end an error message.
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.shapes import shape_text
 
 SITES: dict[str, str] = {
@@ -336,7 +336,7 @@ def _checked(found: Tensor, value: Tensor, name: str) -> Tensor:
     if not isinstance(found, Tensor) or not _fits(
         found.shape, value.shape, name.rpartition(".")[2]
     ):
-        came = shape_text(found.shape) if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        came = shape_text(found.shape) if isinstance(found, Tensor) else type_words(found)
         raise WrongUsage(
             f"what goes on at {name} must have shape {shape_text(value.shape)}; got {came}."
         )

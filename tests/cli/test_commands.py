@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -70,6 +71,49 @@ def test_an_undecided_claim_is_status_0_and_is_said(capsys, runs, tmp_path):
     assert "8/9, 1 undecided" in run(capsys, "list", str(tmp_path))[1]
 
 
+def test_a_held_claim_takes_one_line_after_a_run_and_show_states_it(capsys, runs):
+    from attnlab.cli import terminal
+    from attnlab.experiments.claims import read_claims
+
+    claims = read_claims(json.loads((runs / "runs" / "good" / "claims.json").read_text()))
+    terminal.show_claims(claims)
+    brief = capsys.readouterr().out.splitlines()
+    assert len(brief) == len(claims) + 1
+    assert max(map(len, brief)) <= 80
+    assert "27/27" in brief[0]
+    failed = [replace(claims[0], passed=False), *claims[1:]]
+    terminal.show_claims(failed)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "greedy" in told  # of the statement that failed
+    assert "key/value cache" not in told
+    assert "key/value" in run(capsys, "show", "good")[1]
+
+
+def test_a_list_breaks_no_word_and_no_date(capsys, runs, tmp_path, monkeypatch):
+    folder = shutil.copytree(runs / "runs" / "good", tmp_path / "runs" / "sorting-100-seeds")
+    config = json.loads((folder / "config.json").read_text())
+    started = "2026-11-23T12:23:37+00:00"
+    config |= {"experiment": "sentiment", "seed": 3, "started": started}
+    (folder / "config.json").write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    (line,) = (line for line in run(capsys, "list")[1].splitlines() if "100" in line)
+    words = ["runs/sorting-100-seeds", "sentiment,", "seed", "3", "9/9", "2026-11-23", "12:23"]
+    assert line.split() == words
+    assert len(line) <= 80
+
+
+def test_a_folder_of_runs_inside_runs_is_named_listed_and_opened(
+    capsys, runs, tmp_path, monkeypatch
+):
+    shutil.copytree(runs / "runs" / "good", tmp_path / "runs" / "seed-3" / "good")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open", lambda url: True)
+    assert "1 more   attnlab list runs/seed-3\n" in run(capsys, "list")[1]
+    assert "runs/seed-3/good" in run(capsys, "list", "seed-3")[1]
+    assert run(capsys, "open", "seed-3")[1].endswith("runs/seed-3/index.html\n")
+    assert "name one of them: runs/seed-3/good." in run(capsys, "show", "seed-3")[2]
+
+
 def test_without_out_the_next_free_folder_of_runs_is_taken(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for expected in ("runs/sorting", "runs/sorting-2"):
@@ -115,7 +159,12 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
             "warmup_steps must be below steps",
         ),
         (["run", "srting"], 2, "no experiment 'srting'; did you mean 'sorting'?"),
-        (["run"], 2, "NAME requires an argument"),
+        (["run"], 2, "name an experiment, as in: attnlab run sorting; known: anatomy, handmade"),
+        (
+            ["run", "sorting", "--layout", "batched"],
+            2,
+            'from: "auto", "simd", "vmap", "sequential"',
+        ),
         (["run", "sorting", "--set"], 2, "--set needs at least one key=value"),
         (["run", "sorting", "steps=5"], 2, "Settings are written --set key=value"),
         (["run", "sorting", "--sed", "1"], 2, "Did you mean --seed?"),
@@ -149,9 +198,15 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
             3,
             "File name too long. Choose a shorter name",
         ),
-        (["show", "runs"], 2, "runs is no run but holds some; name one of them: good."),
+        (["show", "runs"], 2, "runs is no run but holds some; name one of them: runs/good."),
         (["trace", "good", "xyz"], 2, "expected 3 letters from a to c, such as 'cba'; got 'xyz'."),
-        (["trace"], 2, "RUN requires an argument"),
+        (["trace"], 2, "name a run, as in: attnlab trace sorting; known: good"),
+        (
+            ["trace", "nothere"],
+            3,
+            "no run called nothere, and no such pretrained model; known: good",
+        ),
+        (["search"], 2, "MODEL requires an argument"),
         (["list", "nowhere"], 3, "there is no folder nowhere"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -333,7 +388,7 @@ def test_the_doctor_finds_a_missing_package(capsys, monkeypatch):
 
 
 def test_a_reader_that_leaves_early_is_no_error(runs):
-    command = f"{sys.executable} -m attnlab settings sorting | head -1"
+    command = f"{sys.executable} -m attnlab run --help | head -1"
     done = subprocess.run(
         command, shell=True, cwd=runs, capture_output=True, text=True, check=False
     )
@@ -550,7 +605,11 @@ def test_an_output_that_is_full_is_one_sentence(runs, command):
     assert (
         done.stderr == "attnlab: could not use standard input or output: No space left on device.\n"
     )
-    assert shell(runs, "attnlab show nothing 2>/dev/full").returncode == 3
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_an_error_that_cannot_be_written_keeps_its_status(runs):
+    assert shell(runs, "attnlab list nowhere 2>/dev/full").returncode == 3
 
 
 @pytest.mark.parametrize(
@@ -561,12 +620,13 @@ def test_a_closed_stream_is_no_error(runs, command):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_an_encoding_cannot_say_is_replaced(runs):
+def test_what_an_encoding_cannot_say_is_replaced(capsys, runs):
     done = shell(runs, "attnlab show runs/good", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "? holds" in done.stdout
-    done = shell(runs, "attnlab show runs/good --json", PYTHONIOENCODING="ascii")
-    assert json.loads(done.stdout)["experiment"] == "sorting"
+    said = run(capsys, "show", "good", "--json")[1]  # in letters that every encoding has
+    assert said.isascii()
+    assert json.loads(said)["experiment"] == "sorting"
 
 
 def test_damage_is_status_3_for_every_look_and_a_state_in_the_list(capsys, runs, tmp_path):

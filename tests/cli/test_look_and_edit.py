@@ -258,6 +258,7 @@ def test_an_empty_text_is_no_edit():
         parse_edit("")
 
 
+@pytest.mark.usefixtures("drawn")
 def test_look_keeps_the_recording_figures_and_a_page(capsys, tmp_path):
     folder = tmp_path / "kept"
     status, out, _ = said(

@@ -256,7 +256,8 @@ def test_rounding_stays_below_its_bound():
         (lambda: prove(identity().model(), "idntity"), "did you mean 'identity'"),
         (lambda: prove(identity(), tolerance=-1), "a tolerance is a number of at least 0"),
         (lambda: prove(identity(), tolerance=float("nan")), "a tolerance is a number"),
-        (lambda: prove(3, "identity"), "expected a design, a model or a function; got int"),
+        (lambda: prove(3, "identity"), r"such as attnlab\.design\.identity\(\), .*; got an int"),
+        (lambda: prove(3), "a model or a function; got an int"),
         (lambda: prove(identity(), "copy_first", tolerance=1), None),
         (
             lambda: prove(identity(), "unique"),

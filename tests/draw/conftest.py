@@ -1,6 +1,5 @@
-"""A real browser for the tests that look at pages, which may make no request and no complaint."""
+"""Pages in a real browser, which may make no request and no complaint."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,55 +11,57 @@ from attnlab.draw import render_page
 from .documents import content_of
 from .views import Open
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
 # Charts are drawn when their width is known, which the browser tells before it paints.
 ONCE_DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not Path(CHROMIUM).exists():
-        pytest.skip(f"no chromium at {CHROMIUM}")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
+def free_pages() -> dict[str, list[Any]]:
+    """Keep pages that no test uses, by the options of their context: a new one takes a second."""
+    return {}
 
 
 @pytest.fixture
-def open_html(browser: Any, tmp_path: Path) -> Iterator[Open]:
+def open_html(browser: Any, free_pages: dict[str, list[Any]], tmp_path: Path) -> Iterator[Open]:
     """Open a page from disk; at the end, no request but file:// and no complaint of the console."""
-    contexts, requests, complaints = [], [], []
+    requests: list[str] = []
+    complaints: list[str] = []
+    taken: list[tuple[list[Any], Any]] = []
+    listeners = {
+        "request": lambda request: requests.append(request.url),
+        "console": lambda message: complaints.append(f"{message.type}: {message.text}"),
+        "pageerror": lambda error: complaints.append(str(error)),
+    }
 
-    def open_it(html: str, width: int = 1000, **options: Any) -> Any:
+    def open_it(
+        html: str,
+        width: int = 1000,
+        *,
+        color_scheme: str = "light",
+        reduced_motion: str = "no-preference",
+        **options: Any,
+    ) -> Any:
         path = tmp_path / "report.html"
         path.write_text(html, encoding="utf-8")
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        free = free_pages.setdefault(str(sorted(options.items())), [])
+        page = free.pop() if free else browser.new_context(**options).new_page()
+        taken.append((free, page))
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(media="null", color_scheme=color_scheme, reduced_motion=reduced_motion)
+        for event, listener in listeners.items():
+            page.on(event, listener)
         page.goto(path.as_uri())
         if options.get("java_script_enabled", True):
             page.evaluate(ONCE_DRAWN)
         return page
 
     yield open_it
-    for context in contexts:
-        context.close()
+    for free, page in taken:
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
+        page.mouse.move(-1, -1)  # nothing is pointed at
+        page.goto("about:blank")
+        free.append(page)
     assert [
         url for url in requests if not url.startswith(("file://", "data:,", "data:image/png;"))
     ] == []

@@ -1,13 +1,17 @@
 """The gallery: many runs on one page, with and without a script."""
 
 import base64
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attnlab.draw.claims import Claim
 from attnlab.draw.gallery import GalleryRun, render_gallery
+from attnlab.draw.sections import Lines, ReportContent
 from attnlab.errors import WrongUsage
+from attnlab.experiments.gallery import _thumbnail
 
 from .documents import PAYLOADS
 from .views import CONTRASTS, Open
@@ -46,7 +50,11 @@ RUNS = [
 
 def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
     page = open_html(render_gallery("Runs in here", RUNS))
-    assert page.locator("h1").inner_text() == "Runs in here"
+    assert page.locator("h1, h2").all_inner_texts() == [
+        "Runs in here",
+        "Runs",
+        "Claims of all runs",
+    ]
     assert page.locator(".subtitle").inner_text() == "4 runs, 1 unfinished, 1 damaged."
     assert page.locator(".verdict").inner_text() == "✗ 1 of 4 claims failed"
     assert page.locator(".outcome").all_inner_texts() == [
@@ -65,6 +73,20 @@ def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
         "≤ 1",
     ]
     assert page.locator(".card").first.inner_text().count("2026-01-02T03:04:05") == 1
+
+
+def test_a_card_shows_the_first_picture_whose_words_are_legible_there(tmp_path: Path) -> None:
+    sizes = {"wide": 1965, "narrow": 1050, "later": 900}
+    (tmp_path / "figures").mkdir()
+    for name, width in sizes.items():
+        header = PNG[:16] + width.to_bytes(4, "big")
+        (tmp_path / "figures" / f"{name}.png").write_bytes(header + name.encode())
+    words = {"title": "", "caption": "", "x_label": "", "y_label": ""}
+    shown = [Lines(figure=name, series=[], **words) for name in sizes]
+    content = ReportContent(title="", subtitle="", facts=[], sections=shown)
+    assert _thumbnail(tmp_path, content).endswith(b"narrow")
+    assert _thumbnail(tmp_path, replace(content, sections=shown[:1])).endswith(b"wide")
+    assert _thumbnail(tmp_path, replace(content, sections=[])) == b""
 
 
 def test_an_undecided_claim_is_neither_held_nor_failed(open_html: Open) -> None:
@@ -172,22 +194,12 @@ def test_a_link_that_leaves_the_folder_is_refused(href: str) -> None:
         make_run(0, href=href)
 
 
-def test_tall_pictures_are_cut_below_and_wide_ones_shown_whole(open_html: Open) -> None:
-    def header(width: int, height: int) -> bytes:
-        return PNG[:16] + width.to_bytes(4, "big") + height.to_bytes(4, "big") + PNG[24:]
-
-    html = render_gallery(
-        "Runs", [make_run(i, thumbnail=header(*size)) for i, size in enumerate([(4, 3), (3, 4)])]
-    )
-    assert [found.split('"')[0] for found in html.split('<img class="')[1:]] == [
-        "picture",
-        "picture tall",
-    ]
+def test_pictures_are_shown_whole(open_html: Open) -> None:
     page = open_html(render_gallery("Runs", [make_run(0, thumbnail=PNG)]))
     fit = page.locator(".picture").evaluate(
         "node => [getComputedStyle(node).objectFit, getComputedStyle(node).filter]"
     )
-    assert fit == ["cover", "none"]
+    assert fit == ["contain", "none"]
 
 
 @pytest.mark.parametrize(

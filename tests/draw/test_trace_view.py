@@ -217,6 +217,7 @@ def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page: Open) -
 def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page: Open) -> None:
     page = open_page(make_cross_document())
     assert page.locator(".map h4").nth(1).inner_text().startswith("Head cross 0.0")
+    assert "shade: linear" in page.locator(".maps-part .scale").inner_text()
     assert set(written(page, 1)) > {"the", "cat", "sleeps", "<end>"}
     assert not hatched(page, 1, 0, 3)
     assert (

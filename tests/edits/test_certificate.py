@@ -39,7 +39,9 @@ def identity_edits(case):
     ]
 
 
-@pytest.mark.parametrize("start", range(0, 500, 100))
+@pytest.mark.parametrize(
+    "start", [0, 100, *(pytest.param(each, marks=pytest.mark.slow) for each in (200, 300, 400))]
+)
 def test_an_edit_that_changes_nothing_changes_the_output_by_exactly_nothing(start):
     """500 random models and inputs; edits of attention compared on the path they open."""
     for number in range(start, start + 100):

@@ -1,5 +1,8 @@
 """Edits as text: JSON there and back, and as they print."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -47,6 +50,7 @@ def test_every_edit_is_in_the_numpy_tests_and_in_the_face():
             '[{"edit": "ZeroHead", "head": 1, "version": 3}]',
             "written in version 3; this attnlab reads version 1",
         ),
+        ('[{"edit": "Temperature", "temprature": 2}]', "takes no 'temprature'; did you mean 't"),
         ('[{"edit": "ScaleHead", "head": 1}]', "ScaleHead needs factor=; none was given"),
         ('[{"edit": "ZeroHead", "head": {"a": 1}}]', "got an object with 'a'"),
         (
@@ -63,6 +67,15 @@ def test_every_edit_is_in_the_numpy_tests_and_in_the_face():
 def test_json_that_is_not_an_edit_is_refused_with_the_reason(form, message):
     with pytest.raises(WrongUsage, match=message):
         op.edits_from_json(form)
+
+
+def test_settings_need_their_names_and_copies_keep_them():
+    with pytest.raises(WrongUsage, match=r"such as layer=0 and head=1; got \(0, 1\)"):
+        op.ZeroHead(0, 1)
+    with pytest.raises(WrongUsage, match="Temperature needs temperature=; none was given"):
+        op.Temperature()
+    cut = op.ScaleHead(layer=0, head=1, factor=2.0)
+    assert copy.deepcopy(cut) == cut == pickle.loads(pickle.dumps(cut))
 
 
 def test_infinities_and_recordings_go_through_json():

@@ -1,6 +1,7 @@
 """The anatomy on small settings: its claims hold, and each is turned to failed, alone, by a fault
 planted for it."""
 
+import functools
 import itertools
 import json
 import math
@@ -31,7 +32,8 @@ from attnlab.parts.attend import Attention, attention_scores, attention_weights,
 from attnlab.parts.heads import MultiHeadAttention
 from attnlab.parts.norms import RMSNorm
 
-TINY = {"draws": 6_000, "seeds": 3, "steps": 200, "longest": 1_024, "repeats": 2}
+TINY = {"draws": 2_000, "seeds": 3, "steps": 200, "longest": 1_024, "repeats": 2}
+LONGEST_COUNTED = 1_024  # longer ones take seconds, and show the same
 CLAIMS = {
     "scaling": [
         "scaled_weights_keep_their_spread",
@@ -74,6 +76,7 @@ CLAIMS = {
 }
 
 
+@functools.cache  # a work is called once for all of its times
 def counted_seconds(work, calls):
     """A clock that the machine has no part in: a millisecond for each token, a microsecond for each
     weight kept."""
@@ -89,11 +92,36 @@ def no_clock():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "_seconds", counted_seconds)
         yield
+    counted_seconds.cache_clear()
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, no_clock):
-    return attnlab.run("anatomy", out=tmp_path_factory.mktemp("runs") / "anatomy", **TINY)
+def trials():
+    """The trainings of the whole run by their heads, which planted faults need not repeat."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, no_clock, trials):
+    train = two_relations.train_heads
+
+    def kept(count, *arguments):
+        trials[count] = train(count, *arguments)
+        return trials[count]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(two_relations, "train_heads", kept)
+        patch.setattr(complexity, "_COUNTED", LONGEST_COUNTED)
+        return attnlab.run("anatomy", out=tmp_path_factory.mktemp("runs") / "anatomy", **TINY)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """Make attention and feed-forward part an eighth as wide, and count them on shorter inputs."""
+    monkeypatch.setattr(complexity, "_D_MODEL", 64)
+    monkeypatch.setattr(complexity, "_D_FF", 256)
+    monkeypatch.setattr(complexity, "_EQUAL", 128)
+    monkeypatch.setattr(complexity, "_COUNTED", 256)
 
 
 def section(report, title):
@@ -115,9 +143,6 @@ def own_claims(report):
 def failed(part, monkeypatch, module, name, replacement):
     """Run one experiment with something in it exchanged, and name the claims that fail."""
     monkeypatch.setattr(module, name, replacement)
-    monkeypatch.setattr(
-        complexity, "_COUNTED", 1_024
-    )  # longer ones take seconds, and show the same
     report = attnlab.run("anatomy", only=part, **TINY)
     own = own_claims(report)
     assert list(own) == CLAIMS[part]
@@ -440,8 +465,8 @@ class TestHeads:
             1.0, abs=0.1
         )
 
-    def test_a_row_of_weights_for_each_half_is_caught(self, monkeypatch):
-        monkeypatch.setattr(two_relations, "_COUNTS", (1, 2))
+    def test_a_row_of_weights_for_each_half_is_caught(self, whole, trials, monkeypatch):
+        monkeypatch.setattr(two_relations, "train_heads", lambda count, *_: trials[count])
 
         def two_rows(weights, value):
             one, other = (
@@ -456,10 +481,13 @@ class TestHeads:
     @pytest.mark.parametrize(
         ("asked", "given", "claim"), [(1, 2, "one_head_stays_there"), (2, 1, "two_heads_solve_it")]
     )
-    def test_the_wrong_number_of_heads_is_caught(self, monkeypatch, asked, given, claim):
-        build = two_relations.multi_head_attention
+    def test_the_wrong_number_of_heads_is_caught(
+        self, whole, trials, monkeypatch, asked, given, claim
+    ):
+        build, train = two_relations.multi_head_attention, two_relations.train_heads
         wrong = lambda d, h, **options: build(d, given if h == asked else h, **options)  # noqa: E731
-        monkeypatch.setattr(two_relations, "_COUNTS", (1, 2))
+        again = lambda count, *rest: train(count, *rest) if count == asked else trials[count]  # noqa: E731
+        monkeypatch.setattr(two_relations, "train_heads", again)
         assert failed("heads", monkeypatch, two_relations, "multi_head_attention", wrong) == [claim]
 
     def test_training_that_breaks_fails_its_claims_and_still_reports(self, monkeypatch):
@@ -592,16 +620,19 @@ class TestComplexity:
     def test_multiply_adds_of_a_product_are_its_three_sides_multiplied(self):
         assert cost.multiply_adds(lambda: torch.ones(3, 5) @ torch.ones(5, 7)) == 3 * 5 * 7
 
+    @pytest.mark.usefixtures("narrow")
     def test_a_miscounted_layer_is_caught(self, monkeypatch):
-        three = lambda length: 3 * length * 512 * 2048  # noqa: E731
+        three = lambda length: 3 * length * complexity._D_MODEL * complexity._D_FF  # noqa: E731
         found = failed("complexity", monkeypatch, complexity, "feed_forward_count", three)
         assert found == ["counts_are_those_of_pytorch"]
 
+    @pytest.mark.usefixtures("narrow")
     def test_memory_that_forgets_the_weights_is_caught(self, monkeypatch):
         outputs_only = lambda work: torch.as_tensor(getattr(work(), "output", work())).nbytes  # noqa: E731
         found = failed("complexity", monkeypatch, complexity, "peak_memory", outputs_only)
         assert found == ["kept_weights_take_memory_with_the_square"]
 
+    @pytest.mark.usefixtures("narrow")
     def test_a_fused_kernel_that_holds_the_weights_is_caught(self, monkeypatch):
         def unfused(query, key, value, mask, *, scale, dropout):
             return attention_weights(attention_scores(query, key, mask, scale=scale)) @ value
@@ -611,10 +642,12 @@ class TestComplexity:
         )
         assert found == ["fused_memory_is_linear"]
 
+    @pytest.mark.usefixtures("narrow")
     def test_a_clock_that_stands_still_is_caught(self, monkeypatch):
         found = failed("complexity", monkeypatch, cost, "_seconds", lambda work, calls: 1e-3)
         assert found == ["attention_slows_down_sooner"]
 
+    @pytest.mark.usefixtures("narrow")
     def test_a_clock_that_a_busy_machine_disturbs_leaves_the_claim_undecided(self, monkeypatch):
         """Every seventh call takes twenty times as long: now this one, now that."""
         calls = itertools.count()
@@ -626,6 +659,7 @@ class TestComplexity:
         report = attnlab.run("anatomy", only="complexity", **{**TINY, "repeats": 3})
         assert own_claims(report)["attention_slows_down_sooner"] is None
 
+    @pytest.mark.usefixtures("narrow")
     def test_the_lengths_are_timed_in_turn_so_that_a_slow_round_touches_all_alike(
         self, monkeypatch
     ):
@@ -648,6 +682,7 @@ class TestComplexity:
         with pytest.raises(WrongUsage, match="32 doubled again and again, such as"):
             attnlab.run("anatomy", longest=longest)
 
+    @pytest.mark.usefixtures("narrow")
     def test_too_little_memory_is_said_with_what_to_do(self, monkeypatch):
         def full(work):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")

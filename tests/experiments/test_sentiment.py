@@ -41,6 +41,7 @@ LEARNING = {
     "num_layers": 1,
     "d_ff": 32,
 }
+UNTRAINED = {**LEARNING, "learning_rate": 0.0, "baseline": False, "most_texts": 400}
 FILLERS = [f"word{number}" for number in range(30)]
 
 
@@ -124,6 +125,7 @@ def test_every_claim_of_the_built_in_set_holds_but_the_comparisons_that_four_tex
 
 def test_four_test_texts_are_said_to_be_too_few(built_in):
     assert "4 distinct test texts are too few to tell" in section(built_in, "Interpretation").text
+    assert "texts they never saw: mini " in built_in.content.subtitle
 
 
 def test_both_splits_stand_beside_each_other(built_in):
@@ -212,9 +214,7 @@ def test_the_report_names_the_file_without_its_folders(on_file, negated):
 
 
 def test_a_best_model_that_is_not_trained_stands_where_it_began_and_training_adds_nothing(negated):
-    report = attnlab.run(
-        "sentiment", data=negated, **{**LEARNING, "learning_rate": 0.0, "baseline": False}
-    )
+    report = attnlab.run("sentiment", data=negated, **UNTRAINED)
     rows = {row[1]: row[2:5] for row in section(report, "Accuracies and sizes").rows}
     assert rows["best"] == rows["best, before training"]
     told = section(report, "Interpretation").text.partition("Training adds ")[2].partition(".\n")[0]
@@ -399,10 +399,9 @@ def test_a_tokenizer_that_loses_words_is_caught(monkeypatch):
 
 
 def test_a_mini_that_learns_nothing_does_not_beat_the_majority(negated):
-    settings = {**LEARNING, "learning_rate": 0.0}
     claims = {
         claim.name: claim.passed
-        for claim in attnlab.run("sentiment", data=negated, **settings).claims
+        for claim in attnlab.run("sentiment", data=negated, **UNTRAINED).claims
     }
     assert not claims["beats_the_majority"]
 

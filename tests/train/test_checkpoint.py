@@ -1,9 +1,12 @@
 """Checkpoints: whole or not there, found again after any damage, and taken over only where they
 fit."""
 
+import functools
 import os
 import random
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -23,10 +26,20 @@ def _often(monkeypatch):
     monkeypatch.setenv("ATTNLAB_CHECKPOINT_SECONDS", "0")
 
 
+@functools.cache
+def finished():
+    """The files of a finished training, its two checkpoints, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        fit(Path(folder) / "run", num=2)
+        return {path.name: path.read_bytes() for path in (Path(folder) / "run").iterdir()}
+
+
 @pytest.fixture
 def trained(tmp_path):
-    """The folder of a finished training, with its two checkpoints."""
-    fit(tmp_path / "run", num=2)
+    """The folder of a finished training."""
+    (tmp_path / "run").mkdir()
+    for name, content in finished().items():
+        (tmp_path / "run" / name).write_bytes(content)
     return tmp_path / "run"
 
 

@@ -40,7 +40,7 @@ def whole(tmp_path_factory):
 
 class TestKilledAtRandomMoments:
     def test_some(self, whole, tmp_path):
-        assert kill_often(whole, tmp_path, kills=10) == 10
+        assert kill_often(whole, tmp_path, kills=6) == 6
 
     @pytest.mark.slow
     def test_many(self, whole, tmp_path):

@@ -1,5 +1,6 @@
 import json
 import math
+import shutil
 import sqlite3
 import sys
 
@@ -18,6 +19,29 @@ LINES = [
     {"step": 50, "accuracy": 0.25},
     {"step": 100, "loss": 0.25, "learning_rate": 1e-3},
 ]
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory):
+    """A store of MLflow with its tables and nothing in them, which it takes seconds to make."""
+    tracking = pytest.importorskip("mlflow.tracking")
+    place = tmp_path_factory.mktemp("store") / "mlflow.db"
+    with loggers._unheard():
+        tracking.MlflowClient(tracking_uri=f"sqlite:///{place}").search_experiments()
+    return place
+
+
+@pytest.fixture
+def quick_stores(empty_store, monkeypatch):
+    """Begin each store of MLflow as a copy of the empty one."""
+    make = MLflow.__init__
+
+    def copied(self, folder, description):
+        if not (folder / "mlflow.db").exists():
+            shutil.copy(empty_store, folder)
+        make(self, folder, description)
+
+    monkeypatch.setattr(MLflow, "__init__", copied)
 
 
 class Listening(Silent):
@@ -93,6 +117,7 @@ def test_what_is_logged_is_what_the_package_itself_reads_back(name, tmp_path):
     assert loggers.loggers_in(tmp_path) == [name]
 
 
+@pytest.mark.usefixtures("quick_stores")
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_a_run_that_begins_anew_leaves_no_line_twice(name, tmp_path):
     for lines in (LINES, LINES[:2]):
@@ -103,6 +128,7 @@ def test_a_run_that_begins_anew_leaves_no_line_twice(name, tmp_path):
     assert set(READ[name](tmp_path)) == {("loss", 50), ("learning_rate", 50), ("accuracy", 50)}
 
 
+@pytest.mark.usefixtures("quick_stores")
 def test_a_run_logs_to_both_and_to_its_own_file_as_ever(tmp_path):
     report = attnlab.run(
         "sorting", out=tmp_path / "run", loggers=["tensorboard", "mlflow"], **SETTINGS
@@ -142,6 +168,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_loggers_it_had(tmp_path):
     assert read_tensorboard(tmp_path / "run") == read_tensorboard(tmp_path / "whole")
 
 
+@pytest.mark.usefixtures("quick_stores")
 @pytest.mark.parametrize(("name", "kind"), [("tensorboard", TensorBoard), ("mlflow", MLflow)])
 @pytest.mark.parametrize("method", ["__init__", "log", "close"])
 def test_a_logger_that_fails_says_so_once_and_the_run_goes_on(
@@ -167,6 +194,7 @@ def test_a_logger_that_fails_says_so_once_and_the_run_goes_on(
     )
 
 
+@pytest.mark.usefixtures("quick_stores")
 def test_a_store_that_vanishes_is_told_once_and_ends_no_training(tmp_path):
     pytest.importorskip("mlflow")
     listening = Listening()
@@ -206,6 +234,7 @@ def test_what_cannot_log_is_refused_in_words(tmp_path):
         attnlab.run("sorting", loggers=["tensorboard"])
 
 
+@pytest.mark.usefixtures("quick_stores")
 def test_nothing_of_mlflow_leaves_the_machine(tmp_path):
     pytest.importorskip("mlflow")
     made = Loggers(["mlflow"], tmp_path, DESCRIPTION, Listening().tell)

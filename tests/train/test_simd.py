@@ -589,6 +589,7 @@ def _compile_together(barrier, results):
     results.put(held.advance(data, rates(2), 0, never).losses.tolist())
 
 
+@pytest.mark.slow  # the compiler's own test, in tests/native, sees the same
 def test_two_processes_may_compile_the_same_at_once(folder):
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(2), context.Queue()

@@ -73,11 +73,8 @@ def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None
     if not trace.attention:
         words = "  too many weights to print; attnlab look shows them"
         output().print(Text(words, style="dim"))
-    cross: list[HeadTrace] = []
-    own: list[HeadTrace] = []
-    for each in trace.attention:
-        (own if each.key_tokens is None else cross).append(each)
-    for heads in (cross, own):
+    for is_own in (False, True):
+        heads = [each for each in trace.attention if (each.key_tokens is None) is is_own]
         if heads:
             _show_attention(heads, heads[0].key_tokens or known, place)
 

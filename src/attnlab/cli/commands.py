@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App
+from cyclopts import App, MissingArgumentError
 from rich.text import Text
 
 from attnlab import __version__
@@ -17,15 +17,16 @@ from attnlab.cli.answers import show_trace
 from attnlab.cli.doctor import doctor
 from attnlab.cli.edit import edit, edits_
 from attnlab.cli.failures import Interrupts, explain
+from attnlab.cli.lab import lab
 from attnlab.cli.look import look
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions, Strings
 from attnlab.cli.pages import open_
 from attnlab.cli.prompts import only_heads, open_prompts
-from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_run
+from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_folder, find_run, is_run, runs_there
 from attnlab.cli.results import show_result
 from attnlab.cli.runs import resume_, run, sweep, tune
 from attnlab.cli.search import search
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, did_you_mean
 
 app = App(
     name="attnlab",
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return status if isinstance(status, int) else 0
         except BaseException as error:
+            if isinstance(error, MissingArgumentError):
+                error = _what_to_type(error)
             # An import that an interrupt breaks off may raise any exception.
             if interrupts.received is not None and not isinstance(error, KeyboardInterrupt):
                 error = interrupts.received
@@ -56,6 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return status
         finally:
             terminal.release_streams()
+
+
+def _what_to_type(error: MissingArgumentError) -> Exception:
+    """Say which names there are, where the name of a run or an experiment is missing."""
+    missing = error.argument and error.argument.name
+    example = f"as in: attnlab {' '.join(error.command_chain or ())} sorting"
+    if missing == "RUN":
+        return WrongUsage(f"name a run, {example}; {runs_there()}")
+    if missing == "NAME":
+        return WrongUsage(f"name an experiment, {example}; {did_you_mean('', SYSTEMS)}")
+    return error
 
 
 def _with_new_name(words: Sequence[str]) -> list[str]:
@@ -89,11 +103,15 @@ def list_(parent: Path = RUNS, /, *, as_json: AsJson = False) -> int:
     """
     from attnlab.experiments.folder import list_runs
 
+    parent = find_folder(str(parent))
     runs = list_runs(parent)
     if as_json:
         terminal.print_json(runs)
-    else:
-        terminal.show_runs(runs, parent)
+        return 0
+    terminal.show_runs(runs, parent)
+    for folder in sorted(parent.iterdir()):
+        if folder.is_dir() and not is_run(folder) and (inside := list_runs(folder)):
+            terminal.say(f"{len(inside)} more   attnlab list {folder}", is_quiet=True)
     return 0
 
 
@@ -161,7 +179,7 @@ def show(run: str, /, *, as_json: AsJson = False) -> int:
     if isinstance(found, Report):
         terminal.show_report(report, folder)
     else:
-        show_result(found, as_json=False)
+        show_result(found, as_json=False, in_full=True)
     return report.exit_status
 
 
@@ -223,21 +241,8 @@ def _trace_each_line(show_one: Callable[[str], None], expected: str) -> int:
     return 0 if is_person else status  # a person could correct the input, a script could not
 
 
-_COMMANDS: dict[str, Callable[..., int]] = {
-    "run": run,
-    "resume": resume_,
-    "list": list_,
-    "show": show,
-    "open": open_,
-    "settings": settings,
-    "sweep": sweep,
-    "tune": tune,
-    "trace": trace,
-    "look": look,
-    "edit": edit,
-    "edits": edits_,
-    "search": search,
-    "doctor": doctor,
-}
-for _name, _command in _COMMANDS.items():
-    app.command(_command, name=_name)
+for _command in (
+    *(run, resume_, list_, show, open_, settings, sweep, tune),
+    *(trace, look, edit, edits_, search, lab, doctor),
+):
+    app.command(_command, name=_command.__name__.rstrip("_"))

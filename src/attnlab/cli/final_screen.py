@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from attnlab.cli import terminal
-from attnlab.cli.terminal import one_line
+from attnlab.cli.terminal import one_line, say_short
 
 if TYPE_CHECKING:
     from attnlab.experiments.report import Report
@@ -30,7 +30,7 @@ def show_final_screen(
         finding.truncate(_FINDING_LINES * (console.width - 4), overflow="ellipsis")
         console.print(Padding(finding, (0, 2, 0, 2)))
     for name, why in broken.items():
-        _print_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(str(why))))
+        say_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(str(why))))
     open_claims = [
         (report, claim) for report in reports for claim in report.claims if not claim.passed
     ]
@@ -38,7 +38,7 @@ def show_final_screen(
     for report, claim in open_claims[:_MAX_CLAIMS]:
         name = claim.name.replace("_", " ")
         words = f"  {report.experiment}, {name}: {claim.measured}; bound: {claim.bound}"
-        _print_short(Text.assemble(terminal.mark(claim), one_line(words)))
+        say_short(Text.assemble(terminal.mark(claim), one_line(words)))
     if len(open_claims) > _MAX_CLAIMS:
         terminal.say(f"… and {len(open_claims) - _MAX_CLAIMS} more: attnlab open {parent}")
     terminal.say("")
@@ -59,8 +59,3 @@ def _finding(report: "Report") -> str:
         if claim.name == name and claim.passed:
             return f"{sentence}: {claim.measured}"
     return str(report.content.subtitle)
-
-
-def _print_short(line: Text) -> None:
-    """Print a line, cut at the width of the terminal."""
-    terminal.output().print(line, no_wrap=True, overflow="ellipsis")

@@ -43,7 +43,7 @@ class TrainingOptions:
     experiment, with -100-seeds, -sweep or -tune after it where many models are trained. For all
     experiments, the folder to create the run folders in."""
 
-    layout: Literal["auto", "simd", "vmap", "sequential", "batched"] = "auto"
+    layout: Literal["auto", "simd", "vmap", "sequential"] = "auto"
     """With several seeds: how models are laid out in memory; auto chooses the fastest."""
 
     quick: Switch = False

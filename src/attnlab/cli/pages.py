@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from attnlab.cli import terminal
-from attnlab.cli.resolve_run import find_run, is_run, runs_in
+from attnlab.cli.resolve_run import find_folder, find_run, is_run, runs_in
 from attnlab.core.store import CouldNotWrite
 from attnlab.errors import CouldNotRun
 
@@ -23,7 +23,7 @@ def open_(run: str, /) -> int:
     """
     import webbrowser
 
-    here = Path(run)
+    here = find_folder(run)
     # Unlike Path, os.path returns False for a name that is too long.
     pages = [here / name for name in _PAGES if os.path.isfile(here / name)]
     if pages and not is_run(here):

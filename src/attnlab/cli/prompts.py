@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab.cli.options import NO_OPTIONS, PretrainedOptions
 from attnlab.cli.progress import waiting
-from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_run, is_run, runs_in
+from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_run, is_run, runs_in, runs_there
 from attnlab.errors import CouldNotRun, WrongUsage
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def is_pretrained(name: str) -> bool:
 
 def open_model(name: str, **opening: Any) -> "Pretrained":
     """Open a pretrained model, and show meanwhile what is being done."""
-    from attnlab.experiments.model_loader import load_pretrained
+    from attnlab.experiments.model_loader import load_pretrained, similar
 
     with waiting(f"opening {name}") as tell, _log_to(tell):
         try:
@@ -148,8 +148,12 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
         except CouldNotRun as error:
             if os.path.lexists(name):
                 raise
+            why = f": {error}"
+            if "/" not in name and not Path(name).suffix:
+                guess = similar(Path(name))
+                why = f".{guess}" if guess else f"; {runs_there(name)}"
             raise CouldNotRun(
-                f"there is no run called {name}, and no such pretrained model: {error}"
+                f"there is no run called {name}, and no such pretrained model{why}"
             ) from None
 
 

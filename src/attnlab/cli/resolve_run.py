@@ -19,27 +19,33 @@ _Made = TypeVar("_Made")
 _MEMBER = re.compile(r"(\d+-)?\d{1,19}")
 
 
+def find_folder(name: str) -> Path:
+    """Return a folder, given its path or its name in runs/."""
+    is_in_runs = os.path.isdir(RUNS / name) and not os.path.lexists(name)
+    return RUNS / name if is_in_runs else Path(name)
+
+
+def runs_there(name: str = "") -> str:
+    """Suggest what could be typed in place of a name of a run, as the end of a sentence."""
+    known = runs_in(RUNS)
+    return did_you_mean(name, known) if known else "make one with: attnlab run sorting"
+
+
 def find_run(name: str) -> Path:
     """Return the folder of a run, given its path or its name in runs/."""
     if not name.strip():
-        raise WrongUsage(
-            "name a run: its folder, or the name of one in runs/; `attnlab list` shows them."
-        )
+        raise WrongUsage(f"name a run: its folder, or the name of one in runs/; {runs_there()}")
     for path in (Path(name), RUNS / name):
         if is_run(path):
             return path
     here = Path(name)
-    inside = runs_in(here)
+    folder = find_folder(name)
+    inside = sorted(str(folder / each) for each in runs_in(folder))
     if inside:
-        raise WrongUsage(
-            f"{name} is no run but holds some; name one of them: {', '.join(sorted(inside))}."
-        )
+        raise WrongUsage(f"{name} is no run but holds some; name one of them: {', '.join(inside)}.")
     _refuse_member(here)
     _refuse_member(RUNS / name)
-    known = runs_in(RUNS)
-    hint = did_you_mean(here.name, known) if known else "make one with: attnlab run sorting"
-    if name in SYSTEMS:
-        hint = f"attnlab run {name} makes one."
+    hint = f"attnlab run {name} makes one." if name in SYSTEMS else runs_there(here.name)
     raise CouldNotRun(f"there is no run in {name}; {hint}")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MAX_ROWS = {"Sweep": 60, "Search": 10}  # of the table of cells or trials
 
 
-def show_result(found: "Result", *, as_json: bool) -> int:
+def show_result(found: "Result", *, as_json: bool, in_full: bool = False) -> int:
     """Print which claims of a result hold and where to look, and return its exit status."""
     report = _report_of(found)
     if as_json:
@@ -28,7 +28,7 @@ def show_result(found: "Result", *, as_json: bool) -> int:
     kind = type(found).__name__
     if kind in _MAX_ROWS:
         _show_rows(found, report, _MAX_ROWS[kind])
-    terminal.show_claims(report.claims)
+    terminal.show_claims(report.claims, in_full=in_full)
     for name, fault in getattr(found, "faults", {}).items():
         say(f"seed {name} diverged {fault}")
     say(f"report   {folder / 'report.html'}")

@@ -118,6 +118,11 @@ def say(text: str, *, is_quiet: bool = False) -> None:
     output().print(Text(one_line(text), style="dim" if is_quiet else ""), soft_wrap=True)
 
 
+def say_short(line: Text) -> None:
+    """Print a line, cut at the width of the terminal."""
+    output().print(line, no_wrap=True, overflow="ellipsis")
+
+
 def note(text: str) -> None:
     """Print one line to standard error."""
     errors().print(Text(one_line(text), style="dim"), soft_wrap=True)
@@ -185,6 +190,7 @@ def show_table(
     if unbroken:
         for number in unbroken:
             table.columns[number].no_wrap = True
+            table.columns[number].min_width = max(cell_len(str(row[number])) for row in rows)
         unbounded = console.options.update_width(10_000)  # rich never prints wider than its console
         console.width = max(console.width, Measurement.get(console, unbounded, table).minimum)
     console.print(table)
@@ -229,14 +235,19 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
     sys.stdout.write(json.dumps(value, indent=indent) + "\n")  # ASCII, which every encoding has
 
 
-def show_claims(claims: "Sequence[Claim]") -> None:
-    """Print what each claim states, what was measured, the bound and whether it holds."""
+def show_claims(claims: "Sequence[Claim]", *, in_full: bool = False) -> None:
+    """Print which claims hold: one that does in one line, unless all are wanted in full."""
+    names = [one_line(claim.name.replace("_", " ")) for claim in claims]
+    width = max(map(cell_len, names), default=0)
     rows: list[list[str | Text]] = []
-    for claim in claims:
-        name = Text(one_line(claim.name.replace("_", " ")) + "\n", style="bold")
-        claimed = Text.assemble(name, (one_line(claim.statement), "dim"))
+    for name, claim in zip(names, claims, strict=True):
+        if claim.passed and not in_full:
+            say_short(Text.assemble(mark(claim), f"  {name:{width}}  {one_line(claim.measured)}"))
+            continue
+        claimed = Text.assemble((name + "\n", "bold"), (one_line(claim.statement), "dim"))
         rows.append([mark(claim), claimed, claim.measured, claim.bound])
-    show_table(["", "claim", "measured", "bound"], rows)
+    if rows:
+        show_table(["", "claim", "measured", "bound"], rows)
     output().print(counted(claims))
 
 
@@ -272,8 +283,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
         say(f"{parent} holds no runs yet; make one with: attnlab run sorting")
         return
     rows = [_run_cells(run) for run in runs]
-    columns = ["run", "what", "seed", "state", "claims", "started"]
-    show_table(columns, rows, unbroken=(0, 3, 4))
+    show_table(["run", "what", "claims", "started"], rows, unbroken=(0, 2, 3))
     for run in runs:
         if run["state"] == "unfinished":
             say(f"to go on  attnlab resume {run['run']}", is_quiet=True)
@@ -281,21 +291,21 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
 
 def _run_cells(run: Mapping[str, Any]) -> list[str | Text]:
     """Return the cells of a run in a list of runs."""
-    seed = ""
-    if run["seed"] is not None:
-        seed = f"{run['seed']} …" if run["seeds"] > 1 else str(run["seed"])
-    state, style = run["state"], "yellow"
+    what, state, style = run["what"], run["state"], "yellow"
+    if run["kind"] == "run" and run["seed"]:
+        what += f", seed {run['seed']}"
     if run["passed"] + run["undecided"] < run["claims"]:
         style = "red"
     elif state == "finished" and run["passed"] == run["claims"]:
         style = "green"
     if state == "running":
         state = f"running ({run['writer']})"
-    claims = f"{run['passed']}/{run['claims']}" if run["claims"] else ""
+    if run["claims"]:
+        state = f"{run['passed']}/{run['claims']}"
     if run["undecided"]:
-        claims += f", {run['undecided']} undecided"
-    started = str(run["started"] or "").replace("T", " ").removesuffix("+00:00")
-    return [run["run"], run["what"], seed, Text(one_line(state), style=style), claims, started]
+        state += f", {run['undecided']} undecided"
+    started = str(run["started"] or "")[:16].replace("T", " ")
+    return [run["run"], what, Text(one_line(state), style=style), started]
 
 
 def show_report(report: "Report", folder: Path) -> None:
@@ -305,7 +315,7 @@ def show_report(report: "Report", folder: Path) -> None:
     output().print(Text(one_line(str(report.content.subtitle)), style="bold"))
     facts = report.content.facts
     show_table([], [[Text(one_line(str(name)), "dim"), str(value)] for name, value in facts])
-    show_claims(report.claims)
+    show_claims(report.claims, in_full=True)
     for section in report.content.sections:
         if isinstance(section, Table) and section.title == "Parameters":
             show_table(section.columns, [[_number(cell) for cell in row] for row in section.rows])

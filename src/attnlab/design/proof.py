@@ -31,7 +31,7 @@ from attnlab.design.subjects import (
     one_line,
 )
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.models.single_head import Matrices, SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
@@ -182,8 +182,8 @@ def prove(
         task = subject.task if task is None else task
         tolerance = subject.tolerance if tolerance is None else tolerance
         subject = subject.model(dtype or torch.float64)
-    task, tolerance = _asked(task, tolerance)
     subject = _in_arithmetic(subject, dtype)
+    task, tolerance = _asked(task, tolerance)
     matrices = matrices_of(subject)
     if matrices is not None:
         check_widths(matrices, task)
@@ -224,14 +224,17 @@ def _in_arithmetic(subject: Any, dtype: torch.dtype | None) -> Any:
     """Return the subject computing in this dtype (None: as it is), or raise."""
     if isinstance(subject, type) or not callable(subject):
         is_class = isinstance(subject, type)
-        got = f"the class {subject.__name__}" if is_class else type(subject).__name__
-        raise WrongUsage(f"expected a design, a model or a function; got {got}.")
+        got = f"the class {subject.__name__}" if is_class else type_words(subject)
+        raise WrongUsage(
+            f"expected a design, such as attnlab.design.identity(), a model or a "
+            f"function; got {got}."
+        )
     if isinstance(subject, nn.Module):
         check_parts(subject, is_cast=dtype is not None and is_head(subject))
     if dtype is not None and is_head(subject):
         subject = SingleHead.from_matrices(*subject.matrices(), dtype=dtype)
     if dtype is not None and dtype != arithmetic_of(subject):
-        raise WrongUsage(f"dtype is for a design or a SingleHead; got a {type(subject).__name__}.")
+        raise WrongUsage(f"dtype is for a design or a SingleHead; got {type_words(subject)}.")
     return subject
 
 

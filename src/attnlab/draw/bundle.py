@@ -1,7 +1,7 @@
 """One script from readable ES modules, whose imports and exports are checked and then removed.
 
-Names are paths below `draw/`, such as "view/modules/view.js". An import has the form
-`import { one, other } from "./file.js";`, on one line or several.
+Names are paths seen from `draw/`, such as "view/modules/view.js" or "../lab/app.js". An import has
+the form `import { one, other } from "./file.js";`, on one line or several.
 """
 
 import posixpath
@@ -31,7 +31,8 @@ def bundle(entry: str) -> str:
             return
         text = _read(name)
         for words, path in _IMPORT.findall(text):
-            source = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+            place = posixpath.join("/draw", posixpath.dirname(name), path)
+            source = posixpath.relpath(place, "/draw")
             add(source, (*importers, name))
             missing = {word.strip() for word in words.split(",")} - {"", *exports[source]}
             if missing:

@@ -23,7 +23,6 @@ _STATES: dict[RunState, str] = {
     "unfinished": "Unfinished: stopped before its claims were evaluated",
     "damaged": "Damaged: one of its files cannot be read",
 }
-_TALL = 0.75  # height by width above which a picture is cropped at the bottom, not shrunk
 _MAX_PICTURE_BYTES = 8_000_000  # in all, so that a page of hundreds of runs opens at once
 
 
@@ -73,12 +72,6 @@ class GalleryRun:
         """The claims that failed, or else are undecided."""
         verdict = judge_all([claim.passed for claim in self.claims])
         return [] if verdict else [each for each in self.claims if each.passed is verdict]
-
-    @property
-    def is_tall(self) -> bool:
-        """Is the picture so tall that it is cropped?"""
-        width, height = (int.from_bytes(self.thumbnail[at : at + 4], "big") for at in (16, 20))
-        return height > _TALL * width
 
 
 def render_gallery(title: str, runs: Sequence[GalleryRun]) -> str:

@@ -418,7 +418,7 @@ class ShownTrace:
 
     @classmethod
     def of(cls, trace: "Trace") -> Self:
-        """Show a trace whose steps all have positions; weights keep 6 decimals."""
+        """Show a trace whose steps all have positions, cross-attention first; 6 decimals."""
         steps = [
             TraceStep(
                 position=step.position,
@@ -436,7 +436,7 @@ class ShownTrace:
                 rows=[[round(weight, 6) for weight in row] for row in head.rows],
                 key_tokens=head.key_tokens,
             )
-            for head in trace.attention
+            for head in sorted(trace.attention, key=lambda each: each.key_tokens is None)
         ]
         return cls(input=trace.input, tokens=trace.tokens, steps=steps, attention=heads)
 

@@ -14,7 +14,7 @@ from attnlab.edits.certificate import Certificate
 from attnlab.edits.checks import Checks, backends_of
 from attnlab.edits.edit import Edit
 from attnlab.edits.editor import Editor
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.recording.tokens import Vocabulary, vocabulary_of
 from attnlab.sites import installed
 
@@ -45,7 +45,7 @@ def edit(
         CouldNotRun: what the certificate found speaks against trusting the edits.
     """
     if not isinstance(model, nn.Module):
-        raise WrongUsage(f"edit takes a model, then edits; got a {type(model).__name__}.")
+        raise WrongUsage(f"edit takes a model, then edits; got {type_words(model)}.")
     if not edits or not all(isinstance(each, Edit) for each in edits):
         raise WrongUsage(
             f"edit takes a model and edits, at least one edit, ZeroHead(head=1); got {edits!r:.80}."

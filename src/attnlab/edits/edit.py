@@ -34,7 +34,7 @@ from attnlab.edits.targets import (
     normal,
     numbers,
 )
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.look import open_recording
 
 VERSION = 1
@@ -101,6 +101,25 @@ class Edit:
         dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
         if not cls.__name__.startswith("_"):
             _KINDS[cls.__name__] = cls
+
+    def __new__(cls, *values: Any, **fields: Any) -> Self:
+        """Check the names of what is given, and that nothing is missing."""
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        if values:
+            raise WrongUsage(
+                f"{cls.__name__} takes its settings by name, such as layer=0 and head=1; got "
+                f"{values!r:.80}."
+            )
+        for field in fields:
+            if field not in known:
+                raise WrongUsage(f"{cls.__name__} takes no {field!r}; {did_you_mean(field, known)}")
+        missing = [f"{name}=" for name in known if name not in fields and _is_needed(known[name])]
+        if missing:
+            raise WrongUsage(f"{cls.__name__} needs {' and '.join(missing)}; none was given.")
+        return super().__new__(cls)
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+        return (), vars(self)  # copies and pickles
 
     def __post_init__(self) -> None:
         """Check the targets, then what the edit itself needs."""
@@ -227,21 +246,10 @@ class Edit:
             )
         if version == VERSION and "step" in told:
             told["step"] = counted_from_one(told["step"])
-        kind._check_fields(told)
         try:
             return kind(**{field: live(value) for field, value in told.items()})
         except (TypeError, RecursionError) as error:
             raise WrongUsage(f"{name} cannot be made of this: {error}.") from None
-
-    @classmethod
-    def _check_fields(cls, told: dict[str, Any]) -> None:
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        for field in told:
-            if field not in known:
-                raise WrongUsage(f"{cls.__name__} takes no {field!r}; {did_you_mean(field, known)}")
-        missing = [f"{name}=" for name in known if name not in told and _is_needed(known[name])]
-        if missing:
-            raise WrongUsage(f"{cls.__name__} needs {' and '.join(missing)}; none was given.")
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name}={short(value)}" for name, value in self._told().items())
@@ -294,7 +302,7 @@ def edits_from_json(text: str | list[Any]) -> list[Edit]:
         except (ValueError, RecursionError) as error:
             raise WrongUsage(f"edits are a JSON list; this is no JSON: {error}.") from None
     if not isinstance(text, list):
-        raise WrongUsage(f"edits are a JSON list of objects; got a {type(text).__name__}.")
+        raise WrongUsage(f"edits are a JSON list of objects; got {type_words(text)}.")
     return [Edit.from_json(form) for form in text]
 
 

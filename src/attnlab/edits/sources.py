@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.targets import axes_of, known_sizes, own_name
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.parts.heads import share_heads
 from attnlab.seeds import generator
 from attnlab.shapes import shape_text
@@ -55,7 +55,7 @@ def check_source(recording: Any, who: str) -> None:
     if not is_known or not all(isinstance(value, Tensor) for value in values):
         raise WrongUsage(
             f"{who}: recording= is a recording, tensors by their sites, or a "
-            f"recording's folder; got a {type(recording).__name__}."
+            f"recording's folder; got {type_words(recording)}."
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.look.heads import layer_name, number_of_heads
 from attnlab.shapes import shape_text
 from attnlab.sites import SITES, matches, site_names
@@ -81,7 +81,7 @@ def listed(given: Any) -> list[Any]:
 def described(given: Any) -> str:
     """Name what was given in a message: a tensor by its shape, all else by its type."""
     shape = getattr(given, "shape", None)
-    return f"a {type(given).__name__}" if shape is None else f"shape {shape_text(shape)}"
+    return type_words(given) if shape is None else f"shape {shape_text(shape)}"
 
 
 def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:

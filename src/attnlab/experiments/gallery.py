@@ -11,6 +11,8 @@ from attnlab.draw.sections import Figured, ReportContent
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import list_runs, read_run
 
+_LEGIBLE = 1_100  # pixels that a figure is wide at most, for its words to be legible on a card
+
 
 def write_gallery(parent: Path, page: Path | None = None) -> Path:
     """Write one page over all runs inside `parent`, by default beside them; return its path.
@@ -54,9 +56,13 @@ def _card(run: dict[str, Any], beside: Path) -> GalleryRun:
 
 
 def _thumbnail(folder: Path, content: ReportContent) -> bytes:
-    """Return the report's first figure as PNG; empty if there is none."""
+    """Return the report's first figure that is legible on a card, or its first; empty if none."""
+    first = b""
     for section in content.sections:
         if isinstance(section, Figured) and section.figure is not None:
-            picture = folder / "figures" / f"{section.figure}.png"
-            return picture.read_bytes() if picture.is_file() else b""
-    return b""
+            file = folder / "figures" / f"{section.figure}.png"
+            picture = file.read_bytes() if file.is_file() else b""
+            if 0 < int.from_bytes(picture[16:20], "big") <= _LEGIBLE:
+                return picture
+            first = first or picture
+    return first

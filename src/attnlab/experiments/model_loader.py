@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.pretrained.open.header import read_object
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def load(
         return attach(model, tokenizer=tokenizer, example=example)
     if not isinstance(model, str | os.PathLike):
         raise WrongUsage(
-            "load takes a folder, a file, a hub id or a torch module; got a "
-            f"{type(model).__name__}."
+            f"load takes a folder, a file, a hub id or a torch module; got {type_words(model)}."
         )
     if is_ours(model):
         from attnlab.experiments.population.storage import load as load_own
@@ -94,7 +93,7 @@ def load_pretrained(
     try:
         opened = open_pretrained(name, **options)
     except CouldNotRun as error:
-        raise CouldNotRun(f"{error}{_similar(Path(name))}") from None
+        raise CouldNotRun(f"{error}{similar(Path(name))}") from None
     found = attach(
         opened.model, tokenizer=tokenizer or opened.tokenizer, name=opened.name, example=example
     )
@@ -102,7 +101,7 @@ def load_pretrained(
     return found
 
 
-def _similar(path: Path) -> str:
+def similar(path: Path) -> str:
     """Name the folder beside a missing one, or the run, that was perhaps meant."""
     if os.path.lexists(path):
         return ""

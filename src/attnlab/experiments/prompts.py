@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.experiments.model_loader import is_ours, load
 from attnlab.experiments.population.storage import open_run
 from attnlab.experiments.registry import ask_run
@@ -36,7 +36,7 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     if not isinstance(run, Report | nn.Module) and is_ours(run):
         run = open_run(run)
     if not isinstance(text, str):
-        raise WrongUsage(f"a question is one text; got a {type(text).__name__}.")
+        raise WrongUsage(f"a question is one text; got {type_words(text)}.")
     if isinstance(run, Report):
         if options:
             raise WrongUsage(

@@ -11,7 +11,7 @@ from attnlab.draw.long_text_report import document_report
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import ReportContent, ShownTrace, Traces
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, show_page, view_page
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.experiments.opener import open
 from attnlab.experiments.population import Population
 from attnlab.experiments.report import Report
@@ -59,8 +59,7 @@ def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -
         return show_page(view_page(thing, other, tokens=tokens, **options))
     if tokens is not None or other is not None or options:
         raise WrongUsage(
-            f"a {type(thing).__name__} is shown as it is; tokens, other and options go with "
-            "weights."
+            f"{type_words(thing)} is shown as it is; tokens, other and options go with weights."
         )
     return show_page(page)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.display import short
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.parts.masks import real_positions
 from attnlab.pretrained.model import Pretrained
 
@@ -127,7 +127,7 @@ class Call:
         except TypeError as error:
             parameters = signature.parameters.items()
             needed = [name for name, each in parameters if each.default is each.empty]
-            got = [f"a {type(each).__name__}" for each in self.arguments]
+            got = [type_words(each) for each in self.arguments]
             got += [f"{name}=" for name in self.options]
             raise WrongUsage(
                 f"the inputs of {type(model).__name__} are ({', '.join(needed)}); got "

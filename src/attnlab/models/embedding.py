@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.models.config import PositionKind, TransformerConfig
 from attnlab.parts.dropout import dropped
 from attnlab.parts.linear import linear
@@ -66,7 +66,7 @@ class Embedding(nn.Module):
 
     def _check(self, tokens: Tensor, offset: int) -> None:
         if not isinstance(tokens, Tensor):
-            raise WrongUsage(f"tokens must be a tensor of ids; got a {type(tokens).__name__}.")
+            raise WrongUsage(f"tokens must be a tensor of ids; got {type_words(tokens)}.")
         if tokens.dim() not in (2, 3) or tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise WrongUsage(
                 "tokens must be integer ids, (batch, length, parts) or (batch, length); "

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnlab.configs import Config, option
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.models.stack import check_real
 from attnlab.parts.attend import Attention
 from attnlab.parts.heads import attend_at
@@ -120,7 +120,7 @@ class SingleHead(SitedModule):
     def _check(self, x: Any) -> None:
         if not isinstance(x, Tensor):
             raise WrongUsage(
-                f"x must be a tensor; got a {type(x).__name__}. Convert it with torch.as_tensor."
+                f"x must be a tensor; got {type_words(x)}. Convert it with torch.as_tensor."
             )
         if x.dim() != 3 or x.shape[-1] != self.config.input_dim:
             hint = "; a sequence alone needs a batch axis: x.unsqueeze(0)" if x.dim() == 2 else ""

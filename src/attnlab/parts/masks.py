@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.shapes import require_integer
 
 Mask: TypeAlias = Tensor | Literal["causal"] | None
@@ -143,7 +143,7 @@ def as_tensor(mask: Mask, num_queries: int, num_keys: int, device: Device = None
         return causal_mask(num_queries, num_keys, device=device)
     if mask is not None and not isinstance(mask, Tensor):
         raise WrongUsage(
-            f'a mask is a tensor, None or the word "causal"; got a {type(mask).__name__}. '
+            f'a mask is a tensor, None or the word "causal"; got {type_words(mask)}. '
             "Convert it with torch.as_tensor(mask)."
         )
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():

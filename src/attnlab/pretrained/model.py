@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.pretrained.attention_call import AttentionPoint, BlockPoint, StackPoint
 from attnlab.pretrained.hooks import ForeignHooks
 from attnlab.pretrained.pass_state import ForeignModel, PassState, hooks_hidden, remove_copied_hooks
@@ -412,7 +412,7 @@ _FAMILIES: dict[str, Family] = {}
 def register_family(family: Family) -> None:
     """Use a family for all models of its type that are opened from now on, in this process."""
     if not isinstance(family, Family):
-        raise WrongUsage(f"a family is a Family(model_type, …); got a {type(family).__name__}.")
+        raise WrongUsage(f"a family is a Family(model_type, …); got {type_words(family)}.")
     _FAMILIES[family.model_type] = family
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
 
 _FILLS = {"attention_mask": 0, "token_type_ids": 0}  # values at padding
 
@@ -333,7 +333,7 @@ def tokenized(tokenizer: Any, *texts: Any, **options: Any) -> Any:
     except BaseException as error:  # a panic of its Rust code is no Exception
         words = " ".join(str(error).split())[:200].rstrip(".")
         raise CouldNotRun(
-            f"the tokenizer, a {type(tokenizer).__name__}, fails on this text "
+            f"the tokenizer, {type_words(tokenizer)}, fails on this text "
             f"({type(error).__name__}: {words}). Shorten it, or give ids of another tokenizer."
         ) from None
 

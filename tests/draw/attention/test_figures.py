@@ -389,7 +389,7 @@ def test_nothing_of_a_trace_is_cut_and_its_width_is_used() -> None:
     ("given", "hint"),
     [
         ({"layers.0.attention.weights": 1}, "draw_heads or write_view"),
-        (3, "got a int"),
+        (3, "got an int"),
         ([], "a list"),
     ],
 )
@@ -433,6 +433,18 @@ def test_letters_that_no_font_has_are_told_by_their_code(monkeypatch: pytest.Mon
     ]
 
 
+def test_a_head_is_found_by_the_name_that_pages_print() -> None:
+    named, numbered = (
+        picture_of(figure)[0].get_array()
+        for figure in (
+            draw_head(make_layers(), "1.2"),
+            draw_head(make_layers(), 2, site="layers.1.attention.weights"),
+        )
+    )
+    assert np.array_equal(named, numbered, equal_nan=True)
+    assert not np.array_equal(named, picture_of(draw_head(make_layers(), "0.2"))[0].get_array())
+
+
 @pytest.mark.parametrize(
     ("call", "words_of_error"),
     [
@@ -442,6 +454,7 @@ def test_letters_that_no_font_has_are_told_by_their_code(monkeypatch: pytest.Mon
             "did you mean 'layers.1.attention.weights'",
         ),
         (lambda: draw_head(make_pattern(), 3), "has heads 0 to 2; got 3"),
+        (lambda: draw_head(make_pattern(), "0.3"), "no head 0.3; it has 3 heads"),
         (
             lambda: draw_difference(make_pattern(queries=4), make_pattern(queries=5)),
             "only maps of one site and shape",

@@ -129,7 +129,7 @@ def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention() -> Non
 def test_what_holds_no_weights_is_refused_with_what_it_holds() -> None:
     with pytest.raises(WrongUsage, match=r"record weights, .* the recording has logits"):
         view_page({"logits": torch.zeros(1, 2, 3)})
-    with pytest.raises(WrongUsage, match="got a int"):
+    with pytest.raises(WrongUsage, match="got an int"):
         view_page(3)
     with pytest.raises(WrongUsage, match="expected a recording"):
         view_page([])

@@ -289,7 +289,7 @@ def test_two_recordings_are_compared_cell_by_cell(open_view: Open) -> None:
     assert abs(number(measure[1]) - change) <= number(measure[2]) + 0.0005
     assert (measure[1][0] == "+") == (change > 0)
     page.get_by_label("Show", exact=True).select_option(label="cut")
-    page.get_by_text("equal steps of √weight").wait_for()
+    page.locator(".legend-line").filter(has_not_text="−").wait_for()
     check_cell(page, other[0], 0, 5, 2)
     assert " → " not in page.locator(".map-part dd").first.inner_text()
 
@@ -359,9 +359,20 @@ def test_what_is_known_of_one_recording_alone_has_no_difference(open_view: Open)
 
 def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view: Open) -> None:
     page = open_view(make_layers())
-    assert "√weight" in page.locator(".legend-line").inner_text()
-    page.get_by_label("Shade", exact=True).select_option(label="Linear, to the largest here")
-    assert "equal steps of weight" in page.locator(".legend-line").inner_text()
+    legend, heads = page.locator(".legend-line"), page.locator(".overview-part")
+    thumb = "document.querySelector('.head canvas').getContext('2d').getImageData(0, 0, 9, 9).data"
+    drawn = []
+    for choice, told in (
+        (None, "linear"),
+        ("Square root, 0 to 1", "square root"),
+        ("Linear, to the largest here", "linear"),
+    ):
+        if choice is not None:
+            page.get_by_label("Shade", exact=True).select_option(label=choice)
+        assert f"shade: {told}" in legend.inner_text()
+        assert f"Shade: {told}, 0 to 1." in heads.inner_text()
+        drawn.append(page.evaluate(f"[...{thumb}]"))
+    assert drawn[0] == drawn[2] != drawn[1]
     page.get_by_label("Shown as", exact=True).select_option(label="Largest weight")
     label = page.locator(".head[data-layer='1'][data-head='2']").get_attribute("aria-label")
     value = float(make_layers()[1].weights[2].amax(-1).mean())

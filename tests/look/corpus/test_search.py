@@ -440,7 +440,7 @@ def test_bad_rows_are_counted_and_a_corpus_without_any_text_is_refused(encoder, 
         name.removeprefix("left out: ") for name in found.counts if name.startswith("left out")
     } == {
         "empty",
-        "a int, no text",
+        "an int, no text",
         "no 'text'",
         "not JSON",
         "neither an object nor a text",

@@ -354,7 +354,7 @@ def test_what_asks_for_nothing_that_is_there_is_an_error():
     ):
         pass
     with (
-        pytest.raises(WrongUsage, match=r"a vocabulary is a sequence.*got a int"),
+        pytest.raises(WrongUsage, match=r"a vocabulary is a sequence.*got an int"),
         record(model, "*", vocabulary=3),
     ):
         pass

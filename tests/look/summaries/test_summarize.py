@@ -67,6 +67,7 @@ def test_native_narrower_vectors_say_the_same(width, monkeypatch):
     if width > attnlab_native.vector_bytes():
         pytest.skip("vectors of this width are not there")
     monkeypatch.setattr(attention, "vectors", lambda: vectors(width=width))
+    monkeypatch.setenv("CXXFLAGS", "-O1")  # as right, and compiled in less time
     library = attention.library.__wrapped__()
     monkeypatch.setattr(attention, "library", lambda: library)
     check_cases("native", torch.float32, 1e-5, range(40))

@@ -13,7 +13,7 @@ import numpy as np
 
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
 from attnlab.draw.attention.summary_maps import SummaryMaps, maps_of_summary
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.shapes import shape_text
 
 _OUTPUTS = {
@@ -110,8 +110,7 @@ def _words(tokens: Any) -> tuple[str, ...]:
     listed = tokens.tolist() if hasattr(tokens, "tolist") else tokens
     if not isinstance(listed, Sequence) or not all(isinstance(each, str | int) for each in listed):
         raise WrongUsage(
-            f"{_TOKENS}; got a {type(tokens).__name__}. To compare two recordings: show(one, "
-            "other=two)."
+            f"{_TOKENS}; got {type_words(tokens)}. To compare two recordings: show(one, other=two)."
         )
     return tuple(map(str, listed))
 

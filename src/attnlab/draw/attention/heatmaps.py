@@ -16,7 +16,7 @@ from attnlab.draw.attention.recordings import to_patterns, why_unjoined
 from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.look.heads import head_at
+from attnlab.look.heads import head_at, heads_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ _SIDE_INCHES = 5.6  # of the longer side of a map
 
 def draw_head(
     recording: Any,
-    head: int = 0,
+    head: int | str = 0,
     *,
     site: str | None = None,
     row: int = 0,
@@ -42,7 +42,7 @@ def draw_head(
         recording: the result of `record`, a mapping of site names to weights, a pattern, a list of
             patterns, or weights: (query, key), (head, query, key), a list of these by layer,
             Hugging Face's `attentions`.
-        head: which head.
+        head: which head: its number, or its name, such as "0.1" or "cross 0.1".
         site: which attention, such as "layers.3.attention.weights"; None if there is only one.
         row: which input of the batch.
         tokens: names of the places, if the recording has none: a list, a pair (of the queries, of
@@ -54,16 +54,16 @@ def draw_head(
         WrongUsage: no such site, head or row; a weight that is not finite.
         CouldNotRun: matplotlib is missing.
     """
-    pattern = _pick(to_patterns(recording, row, tokens), site, head)
-    values, side = _pooled_if_large(pattern, head)
-    title = f"Head {head_at(pattern.site, head)}"
+    pattern, number = _pick(to_patterns(recording, row, tokens), site, head)
+    values, side = _pooled_if_large(pattern, number)
+    title = f"Head {head_at(pattern.site, number)}"
     return _map_figure(pattern, title, values, side, scale=scale, high=high)
 
 
 def draw_difference(
     recording: Any,
     other: Any,
-    head: int = 0,
+    head: int | str = 0,
     *,
     site: str | None = None,
     row: int = 0,
@@ -75,16 +75,18 @@ def draw_difference(
     The arguments are those of `draw_head`; `high` is the difference of the strongest shade. Cells
     masked in both are hatched.
     """
-    one, two = (_pick(to_patterns(each, row, tokens), site, head) for each in (recording, other))
+    (one, number), (two, _) = (
+        _pick(to_patterns(each, row, tokens), site, head) for each in (recording, other)
+    )
     if one.shape != two.shape or one.site != two.site:
         raise WrongUsage(
             f"only maps of one site and shape can be subtracted; got {one.site!r} "
             f"{one.shape} and {two.site!r} {two.shape}."
         )
-    (first, side), (second, _) = _pooled_if_large(one, head), _pooled_if_large(two, head)
+    (first, side), (second, _) = _pooled_if_large(one, number), _pooled_if_large(two, number)
     is_masked = np.isnan(first) & np.isnan(second)
     change = np.where(is_masked, np.nan, np.nan_to_num(second) - np.nan_to_num(first))
-    title = f"Head {head_at(one.site, head)}: difference"
+    title = f"Head {head_at(one.site, number)}: difference"
     return _map_figure(one, title, change, side, high=high, is_signed=True, tokens_of=two)
 
 
@@ -99,7 +101,7 @@ def draw_heads(
     """
     patterns = to_patterns(recording, row)
     if sites is not None:
-        patterns = [_pick(patterns, site) for site in sites]
+        patterns = [_pick(patterns, site)[0] for site in sites]
     most = max(pattern.num_heads for pattern in patterns)
     mosaic, side = _mosaic(patterns, most)
     inches = min(0.62, 14 / most)
@@ -169,7 +171,15 @@ def _pooled_if_large(pattern: Pattern, head: int) -> tuple[Rows, int]:
     return _largest(pattern, head, side), side
 
 
-def _pick(patterns: Sequence[Pattern], site: str | None, head: int = 0) -> Pattern:
+def _pick(
+    patterns: Sequence[Pattern], site: str | None, head: int | str = 0
+) -> tuple[Pattern, int]:
+    """Return the pattern of a head, and the head's number in it."""
+    if isinstance(head, str):
+        by_part = {each.site.removesuffix("weights").rstrip("."): each for each in patterns}
+        sizes = {part: each.num_heads for part, each in by_part.items()}
+        ((part, numbers),) = heads_named([head], sizes).items()
+        return by_part[part], numbers[0]
     if site is None and len(patterns) > 1:
         raise WrongUsage(
             f"there are {len(patterns)} attentions; choose one with site=, such as "
@@ -183,7 +193,7 @@ def _pick(patterns: Sequence[Pattern], site: str | None, head: int = 0) -> Patte
         )
     if not 0 <= head < found[0].num_heads:
         raise WrongUsage(f"{found[0].site!r} has heads 0 to {found[0].num_heads - 1}; got {head}.")
-    return found[0]
+    return found[0], head
 
 
 def _map_figure(

@@ -8,7 +8,7 @@ import numpy as np
 from attnlab.draw.attention.bare_weights import patterns_from_weights, with_tokens
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
 from attnlab.draw.attention.summary_maps import SummaryMaps, maps_of_recorded
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.shapes import shape_text
 
 
@@ -57,13 +57,14 @@ def _drawable(recording: Any, row: int) -> "list[Pattern | SummaryMaps]":
         return found
     if isinstance(recording, Mapping):
         return _of_sites(recording, row)
-    kind = type(recording).__name__
+    kind = type_words(recording)
     if isinstance(recording, Sequence):
         if recording and all(isinstance(each, Pattern | SummaryMaps) for each in recording):
             return list(recording)
         kind = f"{kind} without any"
     raise WrongUsage(
-        f"expected a recording, weights, a pattern or a list of patterns; got a {kind}."
+        f"expected a recording, weights, a pattern or a list of patterns; got {kind}. "
+        "attnlab.record makes a recording."
     )
 
 
@@ -103,8 +104,7 @@ def _recorded(recording: Any, site: str, row: int) -> Pattern | SummaryMaps:
     if is_recording and not _has_shape(recording, site):
         if not hasattr(recording[site], "map_mean"):
             raise WrongUsage(
-                f"{site!r} was reduced to a {type(recording[site]).__name__}, which has no "
-                "map to draw."
+                f"{site!r} was reduced to {type_words(recording[site])}, which has no map to draw."
             )
         return maps_of_recorded(recording, site, row)
     shape = tuple(recording.shape(site) if is_recording else recording[site].shape)

@@ -9,7 +9,7 @@ import numpy as np
 from attnlab.draw.attention.names import fonts, token_words
 from attnlab.draw.attention.shades import draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.look.heads import head_at
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def _as_mapping(trace: Any) -> Mapping[str, Any]:
     if isinstance(trace, Sequence) and trace and hasattr(trace[0], "to_mapping"):
         hint = "there is one trace for each prompt: draw_trace(traces[0])."
     raise WrongUsage(
-        "draw_trace draws the result of attnlab.look.trace, or its mapping; got a "
-        f"{type(trace).__name__}: {hint}"
+        "draw_trace draws the result of attnlab.look.trace, or its mapping; got "
+        f"{type_words(trace)}: {hint}"
     )
 
 

@@ -8,19 +8,30 @@
 //     say(i, j),                  the sentence that reads a cell
 //     word(value),                the number in a cell
 //     isMasked(i, j),             whether a NaN is masked, which is hatched, or just missing, which is blank
+//     markOf(i, j),               "cut" (a cross), "more" or "less" (a corner), "brush" (a frame), or ""; or null
+//     keys,                       what the keys do, for screen readers
+//     paints,                     whether a drag tells the cells under it instead of moving the map
 //     row, fadesLaterRows,        the row that is followed or -1, and whether those below are still to come
 //     isEnlarged }                numbers are legible, and what does not fit is reached by moving
-// and hears read(cell or null), pin(row) and moved({ left, width, cell, x, isLegible }). Wheel, fingers and keys zoom and move.
+// and hears read(cell or null), pin(row) and moved({ left, width, cell, x, isLegible }). Wheel, fingers and keys zoom and
+// move. Where cells are tools, it also hears press(cell, event), brush(cell, or null at the end of a drag), walk(cell)
+// after an arrow key, and key(event, cell), which returns whether it took the key.
 
 import { clamp, make, onWidth, wordBriefly } from "../report/elements.js";
 import { cellSize, centreOf, layOut, LEGIBLE, reveal, stayInside } from "./layout.js";
 import { listenToKeys, listenToPointer } from "./navigation.js";
 import { draw } from "./paint.js";
 
-const DEFAULTS = { isMasked: () => true, word: wordBriefly, row: -1, rowTitle: "query", columnTitle: "key" };
+const DEFAULTS = {
+  isMasked: () => true, markOf: null, word: wordBriefly, row: -1, rowTitle: "query", columnTitle: "key",
+  keys: "Arrow keys read cells, plus and minus zoom", paints: false,
+};
+const NOTHING = () => {};
 const START = { zoom: 1, x: 0, y: 0, cursor: null };
 
-export function mountMap(element, source, { read = () => {}, pin = () => {}, moved = () => {} } = {}) {
+export function mountMap(element, source, hear = {}) {
+  const { read = NOTHING, pin = NOTHING, moved = NOTHING, press = NOTHING } = hear;
+  const { brush = NOTHING, walk = NOTHING, key = NOTHING } = hear;
   const canvas = make("canvas", { class: "heatmap", tabindex: 0, role: "application", "aria-roledescription": "heat map" });
   const reading = make("p", { class: "map-reading" });
   const pen = canvas.getContext("2d");
@@ -52,7 +63,7 @@ export function mountMap(element, source, { read = () => {}, pin = () => {}, mov
     reading.setAttribute("aria-live", canvas.matches(":focus") ? "polite" : "off");
   };
   const act = {
-    redraw,
+    redraw, press, brush, walk, key,
     zoomBy(factor, at = null) {
       const { left, top, plotWidth, plotHeight, mostZoom } = view.box;
       const [px, py] = at ?? centreOf(view) ?? [left + plotWidth / 2, top + plotHeight / 2];
@@ -92,7 +103,8 @@ export function mountMap(element, source, { read = () => {}, pin = () => {}, mov
       const isOther = ["rows", "columns"].some((size) => size in changes && changes[size] !== view[size]);
       Object.assign(view, isOther ? START : {}, changes, { hover: null });
       view.levels.clear();
-      canvas.setAttribute("aria-label", `${view.label}. Arrow keys read cells, plus and minus zoom.`);
+      canvas.setAttribute("aria-label", `${view.label}. ${view.keys}.`);
+      canvas.classList.toggle("painting", view.paints);
       say();
       paint(); // at once: printing does not wait for the next frame
     },

@@ -11,6 +11,7 @@ export function listenToPointer(canvas, view, act) {
     const scale = canvas.offsetWidth / box.width || 1; // if the surrounding page is zoomed
     return [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
   };
+  const canMove = () => canvas.classList.contains("zoomed");
   canvas.addEventListener("wheel", (event) => {
     // The page must scroll past a map: the wheel zooms only with Ctrl, as a pinch does, or after a click on the map.
     if (!event.ctrlKey && document.activeElement !== canvas) return;
@@ -20,7 +21,8 @@ export function listenToPointer(canvas, view, act) {
   canvas.addEventListener("pointerdown", (event) => {
     fingers.set(event.pointerId, place(event));
     canvas.setPointerCapture(event.pointerId);
-    drag = { from: place(event), x: view.x, y: view.y, moved: false, spread: spreadOf(fingers) };
+    drag = { from: place(event), x: view.x, y: view.y, moved: false, spread: spreadOf(fingers), cell: "" };
+    if (view.paints) brushAt(place(event));
   });
   canvas.addEventListener("pointermove", (event) => {
     const at = place(event);
@@ -29,11 +31,12 @@ export function listenToPointer(canvas, view, act) {
       return;
     }
     fingers.set(event.pointerId, at);
-    if (fingers.size === 2) {
+    if (view.paints) brushAt(at);
+    else if (fingers.size === 2) {
       const [spread, middle] = [spreadOf(fingers), middleOf(fingers)];
       if (drag.spread > 0) act.zoomBy(spread / drag.spread, middle);
       Object.assign(drag, { spread, moved: true });
-    } else if (drag && (drag.moved || Math.hypot(at[0] - drag.from[0], at[1] - drag.from[1]) > 4)) {
+    } else if (drag && canMove() && (drag.moved || Math.hypot(at[0] - drag.from[0], at[1] - drag.from[1]) > 4)) {
       drag.moved = true;
       view.x = drag.x + drag.from[0] - at[0];
       view.y = drag.y + drag.from[1] - at[1];
@@ -41,11 +44,23 @@ export function listenToPointer(canvas, view, act) {
       act.redraw();
     }
   });
+  // Each cell under a drag is told once, as it is entered.
+  const brushAt = (at) => {
+    const cell = cellAt(view, ...at);
+    if (!cell || !drag || String(cell) === drag.cell) return;
+    drag.cell = String(cell);
+    act.brush(cell);
+  };
   const end = (event) => {
     const at = place(event);
-    if (event.type === "pointerup" && drag && !drag.moved) {
+    if (view.paints && drag) act.brush(null);
+    else if (event.type === "pointerup" && drag && !drag.moved) {
       const cell = cellAt(view, ...at);
-      if (cell) act.moveTo(...cell);
+      // A hand that trembles stays in its cell; one that was dragged away means nothing.
+      if (cell && String(cell) === String(cellAt(view, ...drag.from))) {
+        act.moveTo(...cell);
+        act.press(cell, event);
+      }
     }
     fingers.delete(event.pointerId);
     // The remaining finger continues from its position.
@@ -76,8 +91,11 @@ export function listenToKeys(canvas, view, act) {
       ArrowLeft: [i, j - 1], ArrowRight: [i, j + 1], ArrowUp: [i - 1, j], ArrowDown: [i + 1, j],
       Home: [i, 0], End: [i, view.columns - 1], PageUp: [i - page, j], PageDown: [i + page, j],
     };
-    if (event.key in moves) act.moveTo(...moves[event.key]);
-    else if (event.key === "+" || event.key === "=") act.zoomBy(1.5);
+    if (act.key(event, view.cursor)) view.hover = null; // what the key did is read, not what the pointer is at
+    else if (event.key in moves) {
+      act.moveTo(...moves[event.key]);
+      act.walk(view.cursor);
+    } else if (event.key === "+" || event.key === "=") act.zoomBy(1.5);
     else if (event.key === "-") act.zoomBy(1 / 1.5);
     else if (event.key === "0") act.zoomBy(0);
     else return;

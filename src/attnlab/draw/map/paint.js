@@ -75,6 +75,7 @@ export function draw(view, canvas, pen) {
   }
   if (Math.min(width, height) >= 9) drawGaps(pen, colors, span, at);
   if (Math.min(width, height) >= LEGIBLE) drawNumbers(pen, view, span, at, width, height);
+  if (view.markOf && Math.min(width, height) >= 9) drawSigns(pen, view, span, at, width, height);
   drawMarks(pen, view, at, width, height);
   pen.restore();
   drawNames(pen, view, span, at, width, height);
@@ -120,6 +121,50 @@ function drawNumbers(pen, view, span, at, width, height) {
     const [x, y] = at(i, j);
     pen.fillText(word, x + width / 2, y + height / 2);
   });
+}
+
+// What was done to a cell: a cross where an edge is cut, a corner where its score is changed, a frame under the brush.
+function drawSigns(pen, view, span, at, width, height) {
+  const { colors } = view;
+  for (let i = span.i[0]; i < span.i[1]; i++) {
+    for (let j = span.j[0]; j < span.j[1]; j++) {
+      const [x, y] = at(i, j);
+      const sign = view.markOf(i, j);
+      if (sign === "cut") drawCross(pen, colors, x, y, width, height);
+      else if (sign === "brush") {
+        pen.strokeStyle = colors.accent;
+        pen.lineWidth = 3;
+        pen.strokeRect(x + 2.5, y + 2.5, width - 5, height - 5);
+      } else if (sign) drawCorner(pen, colors, x + width, sign === "more" ? y : y + height, sign === "more" ? 1 : -1);
+    }
+  }
+}
+
+function drawCross(pen, colors, x, y, width, height) {
+  pen.fillStyle = colors.paper;
+  pen.fillRect(x + 0.5, y + 0.5, width - 1, height - 1);
+  pen.strokeStyle = colors.failed;
+  pen.lineWidth = 2;
+  const [across, down] = [width * 0.24, height * 0.24];
+  pen.beginPath();
+  pen.moveTo(x + across, y + down);
+  pen.lineTo(x + width - across, y + height - down);
+  pen.moveTo(x + width - across, y + down);
+  pen.lineTo(x + across, y + height - down);
+  pen.stroke();
+}
+
+function drawCorner(pen, colors, right, y, down) {
+  pen.beginPath();
+  pen.moveTo(right - 11, y);
+  pen.lineTo(right, y);
+  pen.lineTo(right, y + 11 * down);
+  pen.closePath();
+  pen.fillStyle = colors.failed;
+  pen.strokeStyle = colors.paper;
+  pen.lineWidth = 1.5;
+  pen.fill();
+  pen.stroke();
 }
 
 // The marks of the followed row and of the current cell.

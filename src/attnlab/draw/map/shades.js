@@ -19,7 +19,7 @@ function readColors(root) {
   const add = (attributes) => probe.appendChild(make("i", attributes));
   const ramp = (name) => Array.from({ length: STEPS + 1 }, (_, i) => setVariable(add({ class: name }), "--w", i / STEPS));
   const [plus, minus] = [ramp("shade"), ramp("shade minus")];
-  const names = ["ink", "muted", "paper", "accent", "shadow"].map((name) => {
+  const names = ["ink", "muted", "paper", "accent", "shadow", "failed"].map((name) => {
     const node = add();
     node.style.color = `var(--${name})`;
     return [name, node];
@@ -52,19 +52,20 @@ export function pixelOf(value, scale, colors) {
   return (value < 0 && scale.low < 0 ? colors.minus : colors.plus)[Math.round(scale.depth(value) * STEPS)];
 }
 
-// Thumbnails store square roots: the same shades as a map on the root scale.
-export function thumbPixels(codes, isDifference, colors) {
+// Thumbnails store square roots; their shades are those of a map from 0 to 1.
+export function thumbPixels(codes, isDifference, isRoot, colors) {
   const pixels = new Uint32Array(codes.length);
   codes.forEach((code, k) => {
     if (code === 255) return;
     const depth = isDifference ? (code - 127) / 127 : code / 254;
-    pixels[k] = (depth < 0 ? colors.minus : colors.plus)[Math.round(Math.abs(depth) * STEPS)];
+    const shade = isRoot ? Math.abs(depth) : depth * depth;
+    pixels[k] = (depth < 0 ? colors.minus : colors.plus)[Math.round(shade * STEPS)];
   });
   return pixels;
 }
 
-// The color bar of a scale between the words of its ends.
-export function makeRamp({ low, high }, from, to) {
+// The color bar of a scale between the words of its ends, and how shades are spread.
+export function makeRamp({ low, high, isRoot }, from, to) {
   const ramp = make("span", { class: low < 0 ? "ramp two" : "ramp", "aria-hidden": true });
   const steps = low < 0 ? 40 : 20;
   const scale = makeScale(low, high);
@@ -73,7 +74,7 @@ export function makeRamp({ low, high }, from, to) {
     const shade = make("i", { class: value < 0 && low < 0 ? "shade minus" : "shade" });
     ramp.append(setVariable(shade, "--w", scale.depth(value)));
   }
-  return make("div", { class: "scale" }, from, ramp, to);
+  return make("div", { class: "scale" }, from, ramp, to, make("span", {}, `shade: ${isRoot ? "square root" : "linear"}`));
 }
 
 // What masked cells look like, for the side of a color bar.

@@ -59,22 +59,11 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     leaks, ours = _leaks(noise)
     dead = {dtype: _dead_row(dtype, context.seed) for dtype in _NAMES}
     context.step(1, 1)
-    rows = dead.values()
     numbers: Numbers = {
         "draws": config.draws,
-        "float32": leaks[torch.float32, -100.0],
         "ours": ours,
-        "ordinary": most(_most_down_to(leaks[dtype, -100.0], 10.0) for dtype in _NAMES),
-        "deep": least(leaks[dtype, -100.0][150.0] for dtype in _NAMES),
-        "before": most(_most_down_to(leaks[dtype, -1e9], 1e8) for dtype in _WIDE),
-        "after": least(leaks[dtype, -1e9][1e10] for dtype in _WIDE),
-        "masked": least(dead[dtype].on_blocked for dtype in _WIDE),
-        "half": float(torch.tensor(-1e9, dtype=torch.float16)),
-        "in_half": dead[torch.float16].on_blocked,
-        "refused": [dtype for dtype in _NAMES if refuses(dtype, -1e9)] == [torch.float16],
-        "zeros": most(most((each.attend_output, each.attend_gradient)) for each in rows),
-        "naive": sum(math.isnan(each.naive_output + each.naive_gradient) for each in rows),
-        "num_dtypes": len(dead),
+        **_leak_numbers(leaks),
+        **_dead_numbers(dead),
     }
     works_wide = numbers["before"] == 0.0 and numbers["after"] >= 0.999
     breaks_half = numbers["half"] == -math.inf and math.isnan(numbers["in_half"])
@@ -88,6 +77,29 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "blocked_rows_are_zeros": numbers["zeros"] == 0.0 and numbers["naive"] == len(dead),
     }
     return PartResult("mask_value", numbers, passed, _sections(leaks, dead, numbers))
+
+
+def _leak_numbers(leaks: Leaks) -> Numbers:
+    return {
+        "float32": leaks[torch.float32, -100.0],
+        "ordinary": most(_most_down_to(leaks[dtype, -100.0], 10.0) for dtype in _NAMES),
+        "deep": least(leaks[dtype, -100.0][150.0] for dtype in _NAMES),
+        "before": most(_most_down_to(leaks[dtype, -1e9], 1e8) for dtype in _WIDE),
+        "after": least(leaks[dtype, -1e9][1e10] for dtype in _WIDE),
+    }
+
+
+def _dead_numbers(dead: dict[torch.dtype, DeadRow]) -> Numbers:
+    rows = dead.values()
+    return {
+        "masked": least(dead[dtype].on_blocked for dtype in _WIDE),
+        "half": float(torch.tensor(-1e9, dtype=torch.float16)),
+        "in_half": dead[torch.float16].on_blocked,
+        "refused": [dtype for dtype in _NAMES if refuses(dtype, -1e9)] == [torch.float16],
+        "zeros": most(most((each.attend_output, each.attend_gradient)) for each in rows),
+        "naive": sum(math.isnan(each.naive_output + each.naive_gradient) for each in rows),
+        "num_dtypes": len(dead),
+    }
 
 
 def _leaks(noise: Tensor) -> tuple[Leaks, list[float]]:

@@ -74,7 +74,7 @@ def make_content(
         "num_classes": len(data.classes),
         "num_training": len(data.fair.split.train),
         "num_test": data.fair.num_test,
-        "scores": [f"{fair.accuracy(name)} of {name}'s" for name in fair.answers],
+        "scores": [f"{name} {fair.accuracy(name)}" for name in fair.answers],
         "is_built_in": data.is_built_in,
     }
     learned = [_data_section(data, fair), *_curve_sections(outcomes)]

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from attnlab.core.store import locked, make_folder, remove_remains
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.collector import run_collector
 from attnlab.look.corpus.measures import Measure, Measurer, Rows, digest_of, measure_of
 from attnlab.look.corpus.result import Found, SearchFolder, write_tables
@@ -70,7 +70,7 @@ class Corpus:
         if self.limit is not None:
             require_integer("limit", self.limit)
         if not isinstance(self.source, Iterable | Path):
-            raise WrongUsage(f"a corpus is a file or texts; got a {type(self.source).__name__}.")
+            raise WrongUsage(f"a corpus is a file or texts; got {type_words(self.source)}.")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, type_words
 
 _LONGEST = 2**22  # characters of a text; a book has some 2**20
 _MOST_LINE = 4 * _LONGEST  # characters of a line, with what surrounds the text
@@ -68,7 +68,7 @@ def _reason_against(text: Any) -> str:
     if text is None or isinstance(text, float):  # NaN is a missing text
         return "no text"
     if not isinstance(text, str):
-        return f"a {type(text).__name__}, no text"
+        return f"{type_words(text)}, no text"
     if not text.strip():
         return "empty"
     if len(text) > _LONGEST:

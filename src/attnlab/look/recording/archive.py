@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnlab.core import store as disk
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.contents import MADE, Passed, Store
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
@@ -156,7 +156,7 @@ class _Writer:
                 is_tensor = isinstance(value, Tensor)
                 fields[name] = {"tensor": self.name(value)} if is_tensor else {"plain": value}
             return {"kind": "reduced", "name": type(held).__name__, "fields": fields}
-        raise WrongUsage(f"reduce made a {type(held).__name__}; only NamedTuples can be saved.")
+        raise WrongUsage(f"reduce made {type_words(held)}; only NamedTuples can be saved.")
 
 
 def _read_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor], reads: list[Read]) -> Read:

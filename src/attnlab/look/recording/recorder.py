@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.recording.budget import Budget, to_bytes
 from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store, join, tensors_of
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
@@ -66,7 +66,7 @@ def record(
         CouldNotRun: a value would not fit in the budget; it is raised from within the model's call.
     """
     if not isinstance(model, nn.Module):
-        raise WrongUsage(f"what is recorded is a torch module; got a {type(model).__name__}.")
+        raise WrongUsage(f"what is recorded is a torch module; got {type_words(model)}.")
     vocabulary = vocabulary_of(model, vocabulary)
     sites = _matching(patterns, model)
     wanted: list[str] = []
@@ -315,7 +315,7 @@ def _check(reduce: Reduction | None, sites: Sequence[str], gradients: Sequence[s
     if reduce is None:
         return
     if not (hasattr(reduce, "reduce") and hasattr(reduce, "of_weights")):
-        raise WrongUsage(f"reduce needs reduce() and of_weights(); got a {type(reduce).__name__}.")
+        raise WrongUsage(f"reduce needs reduce() and of_weights(); got {type_words(reduce)}.")
     weights = [site for site in sites if site.rpartition(".")[2] == "weights"]
     if not weights:
         raise WrongUsage("reduce is for weights, but no weights are among the recorded sites.")

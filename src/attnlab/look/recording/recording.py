@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnlab.display import Card, displayed
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.look.indices import check_index, check_slice
 from attnlab.look.recording.archive import read_store, write_store
 from attnlab.look.recording.budget import Budget, to_bytes
@@ -241,7 +241,7 @@ class Recording(Mapping[str, Any]):
     def compare(self, other: "Recording") -> Comparison:
         """Return the differences from another recording at the sites of both."""
         if not isinstance(other, Recording):
-            raise WrongUsage(f"compared with another recording; got a {type(other).__name__}.")
+            raise WrongUsage(f"compared with another recording; got {type_words(other)}.")
         return compared(self, other)
 
     def to_numpy(self) -> dict[str, Any]:
@@ -339,4 +339,4 @@ def _to_numpy(site: str, value: Any) -> Any:
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     if isinstance(value, tuple):
         return type(value)(*(_to_numpy(site, each) for each in value))
-    raise WrongUsage(f"{site} was reduced to a {type(value).__name__}, which has no arrays.")
+    raise WrongUsage(f"{site} was reduced to {type_words(value)}, which has no arrays.")

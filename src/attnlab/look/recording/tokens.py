@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from torch import Tensor
 
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 
 Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
 
@@ -54,8 +54,8 @@ def vocabulary_of(model: object, vocabulary: Vocabulary | None) -> Vocabulary | 
     found = getattr(model, "vocabulary", None) if vocabulary is None else vocabulary
     if not (found is None or callable(found) or isinstance(found, Sequence | Mapping)):
         raise WrongUsage(
-            "a vocabulary is a sequence, a mapping or a function from ids to names; got a "
-            f"{type(found).__name__}."
+            "a vocabulary is a sequence, a mapping or a function from ids to names; got "
+            f"{type_words(found)}."
         )
     return found
 

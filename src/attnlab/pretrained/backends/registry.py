@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.display import displayed
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.parts.attend import goes_native
 from attnlab.parts.fused import AttentionPath, native_output, use_attention_path
 from attnlab.parts.heads import share_heads
@@ -148,7 +148,7 @@ def faster_products(model: nn.Module) -> Iterator[None]:
         CouldNotRun: this torch or this processor has no such path, or its results are wrong.
     """
     if not isinstance(model, nn.Module):
-        raise WrongUsage(f"expected a model, a torch module; got a {type(model).__name__}.")
+        raise WrongUsage(f"expected a model, a torch module; got {type_words(model)}.")
     probe = matrix_path_probe()
     if probe.ratio is None:
         raise CouldNotRun(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from attnlab.errors import AttnlabError
+from attnlab.errors import AttnlabError, type_words
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.blocks import EngineBlocks, cut, different_buffers, one_dtype
@@ -126,4 +126,4 @@ def refuse_noise(model: nn.Module) -> None:
         if makes_noise(part):
             raise NotExpressible("dropout draws its noise member by member")
         if getattr(part, "running_mean", None) is not None:
-            raise NotExpressible(f"a {type(part).__name__} keeps running statistics")
+            raise NotExpressible(f"{type_words(part)} keeps running statistics")

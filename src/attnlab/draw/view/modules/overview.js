@@ -66,8 +66,8 @@ function makeHead(group, layer, head, face) {
 }
 
 // How heads are shown: thumbnails, or one of the facts.
-export function facesOf(group, fact, thumbs, variant, colors, factWords) {
-  if (fact === "picture") return (layer, head) => ({ pixels: thumbPixels(thumbs(layer, head, variant), variant === 2, colors) });
+export function facesOf(group, { fact, variant, scale }, thumbs, colors, factWords) {
+  if (fact === "picture") return (layer, head) => ({ pixels: thumbPixels(thumbs(layer, head, variant), variant === 2, scale === "root", colors) });
   const read = (layer, head) => {
     const [first, second] = group.layers[layer].facts.map((all) => all[head][fact]);
     if (variant < 2) return variant === 1 ? second : first;

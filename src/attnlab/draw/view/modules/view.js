@@ -10,13 +10,13 @@ import { makeRow, wordError, wordReading } from "./row.js";
 import { readMap, readThumbs, subtract } from "./wire.js";
 
 const MOST_PLAIN = 40; // names of an axis that fit
-const SCALES = { root: "Square root, 0 to 1", full: "Linear, 0 to 1", own: "Linear, to the largest here" };
+const SCALES = { full: "Linear, 0 to 1", root: "Square root, 0 to 1", own: "Linear, to the largest here" };
 
 export async function mount(element, source) {
   if (typeof DecompressionStream === "undefined") throw new Error("This view needs a browser of 2023 or later.");
   const { manifest } = source;
   const opensWithDifference = manifest.variants === 2 && manifest.change > 1e-6; // a map of zeros shows nothing
-  const state = { group: 0, layer: 0, head: 0, row: 0, variant: opensWithDifference ? 2 : 0, kind: 0, scale: "root", fact: "picture", maps: null, map: null };
+  const state = { group: 0, layer: 0, head: 0, row: 0, variant: opensWithDifference ? 2 : 0, kind: 0, scale: "full", fact: "picture", maps: null, map: null };
   const app = { element, source, manifest, state, colors: null, thumbs: [], cache: new Map() };
   build(app);
   followColors(element, (colors) => {
@@ -103,6 +103,7 @@ function makeChoosers(app) {
       state.scale = value;
       app.scale = scaleOf(app);
       app.heatmap.show({ scale: app.scale });
+      showOverview(app);
       showLegend(app);
     }),
     fact: chooser("Shown as", [["picture", "Maps"], ...facts], "picture", (value) => {
@@ -142,12 +143,12 @@ function withPlaces(names, group) {
 
 function showOverview(app) {
   const { state, group, manifest, thumbs, colors } = app;
-  const face = facesOf(group, state.fact, thumbs[state.group], state.variant, colors, manifest.fact_words);
+  const face = facesOf(group, state, thumbs[state.group], colors, manifest.fact_words);
   app.overview.show(group, face, [state.layer, state.head]);
   const [down, across] = group.cells.map((cell) => cell * group.thumb.side);
   const small = down * across > 1 ? `Each pixel: the ${state.variant === 2 ? "greatest change" : "largest"} of ${down} × ${across} weights. ` : "";
   const [name, meaning] = manifest.fact_words[state.fact] ?? [];
-  app.overviewNote.textContent = state.fact === "picture" ? `${small}Shade: square root, 0 to 1.`
+  app.overviewNote.textContent = state.fact === "picture" ? `${small}Shade: ${state.scale === "root" ? "square root" : "linear"}, 0 to 1.`
     : `${name} (${meaning}), mean over the queries, exact; the strongest shade is the ${state.variant === 2 ? "greatest change" : "largest"} of all.`;
 }
 
@@ -225,14 +226,9 @@ function showFacts({ facts, group, state, manifest }) {
 
 function showLegend(app) {
   const { legend, scale, state, group } = app;
-  const isSigned = state.variant === 2;
   const top = wordNumber(scale.high);
-  const ramp = makeRamp(scale, isSigned ? `−${top}` : "0", top);
-  const notes = [];
-  if (scale.isRoot) notes.push(isSigned ? "equal steps of shade: equal steps of √|difference|" : "equal steps of shade: equal steps of √weight");
-  else notes.push(isSigned ? "equal steps of shade: equal steps of difference" : "equal steps of shade: equal steps of weight");
-  if (scale.goesBeyond) notes.push("beyond 1: as 1");
-  ramp.append(make("span", {}, notes.join("; ")));
+  const ramp = makeRamp(scale, state.variant === 2 ? `−${top}` : "0", top);
+  if (scale.goesBeyond) ramp.append(make("span", {}, "beyond 1: as 1"));
   const masks = group.layers[state.layer].masks.map((each) => each[state.head]);
   if (masks.some((mask) => mask !== null)) ramp.append(makeMaskedNote("masked: not allowed"));
   legend.replaceChildren(ramp);

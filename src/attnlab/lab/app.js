@@ -1,0 +1,184 @@
+// The page: starts the engine, reads the link, and shows a room.
+//
+// A room is { root, show() }, and what it needs of
+//   heading               { title, subtitle }; such a room does not show the session's model, which then is not trained
+//   key(event)            whether it took a key; undo(), redo() of its own, where it has a heading
+//   link(), follow(own)   what it keeps in the link, by its keys in link.js; begun with page.link.own
+//   leave()               it is shown no more
+
+import { followColors } from "../draw/map/shades.js";
+import { make, makeButton } from "../draw/report/elements.js";
+import { mountTheme } from "../draw/report/theme.js";
+import { startEngine } from "./parts/client.js";
+import { writeEdits } from "./parts/edits.js";
+import { readLink, ROOMS, writeLink } from "./parts/link.js";
+import { makeSession, wantedEdits } from "./parts/session.js";
+import { makeAnatomy } from "./rooms/anatomy.js";
+import { makeBench } from "./rooms/bench.js";
+import { makeDesign } from "./rooms/design.js";
+import { makePlay } from "./rooms/play.js";
+import { WORDS } from "./words.js";
+
+const ROOM_MAKERS = { play: makePlay, bench: makeBench, design: makeDesign, anatomy: makeAnatomy };
+const WITHOUT_MODEL = ["design", "anatomy", "runs"];
+const byId = (id) => document.getElementById(id);
+
+// more: rooms of a served page; join: adds to the page's engine those that its server has.
+export function openPage({ more = {}, join = (local) => local } = {}) {
+  const makers = { ...ROOM_MAKERS, ...more };
+  const status = make("p", { class: "status", id: "status", role: "status", "aria-live": "polite" });
+  const count = (waiting) => {
+    document.body.dataset.busy = waiting > 0;
+  };
+  const call = join(startEngine(byId("engine").textContent, count), count);
+  const page = { link: null, room: null, roomName: "", status, call, say, notice, again, keepLink, keepLater };
+  const { lab, deeds } = makeSession(call, (words, isShown = false) => {
+    if (words && !page.room.heading) say(words, isShown);
+    show();
+  });
+  // What goes wrong in the engine is told, whatever was asked of it.
+  const fail = (error) => notice(WORDS.failed(error.message));
+  const guard = (deed) => (...args) => Promise.resolve(deed(...args)).catch(fail);
+  const session = { lab, ...Object.fromEntries(Object.entries(deeds).map(([name, deed]) => [name, guard(deed)])) };
+
+  // To everyone, or, if the page shows it anyway, to those who listen.
+  function say(words, isShown = false) {
+    status.classList.toggle("unseen", isShown);
+    status.textContent = words;
+  }
+
+  function notice(words) {
+    byId("notice").textContent = words;
+    byId("notice").hidden = words === "";
+  }
+
+  function show() {
+    const { title, subtitle } = page.room.heading ?? headingOf(lab);
+    byId("title").textContent = title;
+    byId("subtitle").textContent = subtitle;
+    page.room.show();
+    keepLink();
+    document.body.dataset.state = stateOf(lab);
+  }
+
+  // What a link says of the page as it is.
+  function linkNow() {
+    const isHalfway = lab.step > 0 && !lab.isDone && !lab.isRunning;
+    const at = lab.awaited ? lab.awaited.at : isHalfway ? lab.step : null;
+    Object.assign(page.link.own, page.room.link?.());
+    if (!lab.settings) return { ...page.link, room: page.roomName }; // a room without a model may come first
+    const { present, embed, hide, own } = page.link;
+    const { settings, input } = lab;
+    return { room: page.roomName, settings, input, edits: wantedEdits(lab), at, hide, present, embed, own };
+  }
+
+  function keepLink() {
+    const now = linkNow();
+    const link = writeLink(now);
+    if (link !== location.hash) history.replaceState(null, "", link);
+    for (const anchor of document.querySelectorAll("[data-room]")) {
+      anchor.href = writeLink({ ...now, room: anchor.dataset.room });
+    }
+  }
+
+  // A control that moves changes the address once it rests: a browser takes few new addresses a second.
+  function keepLater() {
+    clearTimeout(page.rest);
+    page.rest = setTimeout(keepLink, 250);
+  }
+
+  function again() {
+    const settings = { ...lab.settings, seed: lab.settings.seed + 1, run: undefined };
+    say("");
+    session.start(settings, { input: lab.input });
+  }
+
+  function readPage() {
+    try {
+      notice("");
+      return readLink(location.hash);
+    } catch (error) {
+      notice(error.message);
+      return readLink("");
+    }
+  }
+
+  // A new link: another model is trained; another input or other edits are put to the one there is.
+  function follow() {
+    const link = readPage();
+    const isOther = !lab.model || JSON.stringify(link.settings) !== JSON.stringify(lab.settings);
+    const needsModel = !WITHOUT_MODEL.includes(link.room);
+    page.link = { ...link, own: { ...page.link?.own, ...link.own } };
+    Object.assign(document.body.dataset, { present: link.present, embed: link.embed });
+    if (isOther && needsModel) {
+      say("");
+      session.start(link.settings, link);
+    } else if (needsModel) {
+      if (link.input !== lab.input) session.setInput(link.input);
+      if (writeEdits(link.edits) !== writeEdits(wantedEdits(lab))) session.setEdits(link.edits);
+    }
+    enter(link.room);
+    for (const part of document.querySelectorAll("[data-part]")) part.hidden = link.hide.includes(part.dataset.part);
+  }
+
+  function enter(name) {
+    if (page.roomName !== name) {
+      page.room?.leave?.();
+      page.roomName = name;
+      document.body.dataset.rests = WITHOUT_MODEL.includes(name);
+      document.dispatchEvent(new Event("visibilitychange"));
+      page.room = makers[name](session, page);
+      byId("content").replaceChildren(page.room.root);
+      for (const anchor of byId("rooms").children) {
+        if (anchor.dataset.room === name) anchor.setAttribute("aria-current", "page");
+        else anchor.removeAttribute("aria-current");
+      }
+    } else page.room.follow?.(page.link.own);
+    show();
+  }
+
+  byId("rooms").append(...ROOMS.map((name) => make("a", { "data-room": name, href: "#" }, WORDS.rooms[name])));
+  byId("tools").prepend(makeButton(WORDS.copyLink, async () => {
+    keepLink();
+    try {
+      await navigator.clipboard.writeText(location.href);
+      say(WORDS.linkCopied);
+    } catch {
+      say(WORDS.linkShown);
+    }
+  }));
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches('input[type="text"], select')) return;
+    const { undo, redo } = page.room.heading ? page.room : session;
+    if (event.key === "z") undo?.();
+    else if (event.key === "Z") redo?.();
+    else if (event.key === "?") openKeys();
+    else if (!page.room.key?.(event)) return;
+    event.preventDefault();
+  });
+  window.addEventListener("hashchange", follow);
+  mountTheme();
+  followColors(document.body, (colors) => {
+    lab.colors = colors;
+    page.room?.show();
+  });
+  follow();
+}
+
+function headingOf({ settings, model }) {
+  if (!settings.run) return { title: WORDS.title(settings), subtitle: WORDS.subtitle(settings, model?.parameters) };
+  return { title: WORDS.runTitle(settings.run), subtitle: WORDS.runSubtitle(settings, model?.parameters) };
+}
+
+function stateOf({ isRunning, isDone, now }) {
+  if (isRunning) return "trains";
+  if (isDone) return "done";
+  return now ? "rests" : "starts";
+}
+
+function openKeys() {
+  const keys = document.querySelector(".keys-part");
+  if (!keys) return;
+  keys.open = true;
+  keys.firstChild.focus();
+}

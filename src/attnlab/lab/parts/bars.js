@@ -1,0 +1,35 @@
+// Bars beside their numbers, from 0 to 1 or to both sides of 0.
+
+import { clamp, make, setVariable, wordNumber, wordProbability } from "../../draw/report/elements.js";
+
+const LONGEST = 3; // where a bar to one side of zero ends
+
+// Numbers from 0 to 1 as bars: rows of a name, a number, its words and a class.
+export function makeBars(title = null) {
+  const [heading, list] = [make("h3", {}, title ?? ""), make("ul", { class: "bars" })];
+  return {
+    root: make("div", { class: "bars-part" }, ...(title === null ? [] : [heading]), list),
+    show(rows, words = title) {
+      heading.textContent = words;
+      list.replaceChildren(...rows.map(([name, value, wordOf, kind = ""]) => {
+        const bar = setVariable(make("i", {}), "--w", value || 0);
+        return make("li", { class: Number.isNaN(value) ? `${kind} nan` : kind }, make("span", {}, name),
+          make("span", { class: "track", "aria-hidden": true }, bar), make("span", { class: "figure" }, wordOf));
+      }));
+    },
+  };
+}
+
+// A bar to the left or to the right of zero.
+export function makeSigned(value) {
+  const share = clamp(Math.abs(value) / LONGEST, 0, 1);
+  const bar = setVariable(make("i", { class: value < 0 ? "minus" : "" }), "--w", share);
+  return make("span", { class: "signed" }, make("span", { class: "track", "aria-hidden": true }, bar),
+    make("span", { class: "figure" }, value.toFixed(2).replace("-", "−")));
+}
+
+// Three decimals; what is less is written as a power of ten, for it is not nothing.
+export function wordShare(value) {
+  if (Number.isNaN(value)) return "NaN";
+  return value < 5e-4 ? wordNumber(value) : wordProbability(value);
+}

@@ -1,0 +1,87 @@
+// Everything that a link holds, in the hash, which reaches no server: `#v=1&room=play&seed=3&in=cab&edits=c0.1.3.0`.
+
+import { WORDS } from "../words.js";
+import { readEdits, writeEdits } from "./edits.js";
+import { RUNS_FOLDER } from "./runs_folder.js";
+
+export const ROOMS = ["play", "bench", "design", "anatomy", ...(RUNS_FOLDER === null ? [] : ["runs"])];
+const HIDEABLE = [
+  "input", "maps", "loss", "dots", "margin", "edits", "heads", "steps", "doors", "code", "keys",
+  "scaling", "masks", "hiding", "order", "norms", "costs", // of Anatomy
+];
+const MOST = 2000; // characters
+const VERSION = "1";
+
+// Of each setting: the least, the most, and what it is if the link does not say.
+const NUMBERS = { seed: [1, 999999, 1], letters: [2, 4, 3], length: [2, 4, 3], heads: [1, 3, 2], layers: [1, 3, 1] };
+const TASKS = ["sort", "reverse", "copy"];
+const FLAGS = ["present", "embed"];
+const OWN = { design: ["head"], anatomy: ["anatomy"], runs: ["show", "with", "experiment"] }; // what rooms keep besides
+const KEYS = ["v", "room", "task", ...Object.keys(NUMBERS), "run", "in", "edits", "at", "hide", ...FLAGS, ...Object.values(OWN).flat()];
+
+// The shape of the model that settings make, and what it can be asked.
+export function shapeOf({ letters, length, heads, layers }) {
+  const alphabet = "abcdefghijklmnopqrstuvwxyz".slice(0, letters);
+  const isInput = (text) => text.length === length && [...text].every((letter) => alphabet.includes(letter));
+  return { layers, heads, places: 2 * length, alphabet, isInput };
+}
+
+export function firstInput({ letters, length }) {
+  return ["ab", "cab", "dcab"].find((word) => word.length === length && letters >= new Set(word).size)
+    ?? "ba".repeat(length).slice(0, length);
+}
+
+export function readLink(hash) {
+  const text = hash.replace(/^#/, "");
+  if (text.length > MOST) throw new Error(WORDS.longLink(text.length, MOST));
+  const pairs = [...new URLSearchParams(text)];
+  const told = Object.fromEntries(pairs);
+  const unknown = pairs.find(([key]) => !KEYS.includes(key));
+  if (unknown) throw new Error(WORDS.badKey(unknown[0], KEYS));
+  if (text && (told.v ?? VERSION) !== VERSION) throw new Error(WORDS.badVersion(told.v));
+  const settings = { task: oneOf("task", told.task ?? "sort", TASKS) };
+  for (const [name, range] of Object.entries(NUMBERS)) settings[name] = readNumber(name, told[name], range);
+  if (told.run && RUNS_FOLDER === null) throw new Error(WORDS.noServer);
+  if (told.run) settings.run = told.run;
+  const shape = shapeOf(settings);
+  const input = told.in ?? firstInput(settings);
+  if (!shape.isInput(input)) {
+    throw new Error(WORDS.badInput(input, shape.alphabet, settings.length, firstInput(settings)));
+  }
+  const room = oneOf("room", told.room ?? "play", ROOMS);
+  const own = Object.fromEntries((OWN[room] ?? []).map((key) => [key, told[key]]));
+  const hide = (told.hide ?? "").split(",").filter(Boolean).map((name) => oneOf("hide", name, HIDEABLE));
+  return {
+    room, own, settings, input, edits: readEdits(told.edits ?? "", shape),
+    at: told.at === undefined ? null : readNumber("at", told.at, [0, 100000, 0]), hide,
+    ...Object.fromEntries(FLAGS.map((flag) => [flag, told[flag] !== undefined && told[flag] !== "0"])),
+  };
+}
+
+function oneOf(name, value, known) {
+  if (!known.includes(value)) throw new Error(WORDS.badChoice(name, value, known));
+  return value;
+}
+
+function readNumber(name, text, [least, most, usual]) {
+  if (text === undefined) return usual;
+  const value = Number(text);
+  const fits = /^\d{1,6}$/.test(text) && value >= least && value <= most;
+  if (!fits) throw new Error(WORDS.badNumber(name, text, least, most));
+  return value;
+}
+
+// Only what is not as it would be anyway is written, besides version, room, seed and input.
+export function writeLink({ room, settings, input, edits, at, hide, own, ...flags }) {
+  const pairs = [["v", VERSION], ["room", room], settings.run ? ["run", settings.run] : ["seed", settings.seed], ["in", input]];
+  if (settings.task !== "sort") pairs.push(["task", settings.task]);
+  for (const [name, [, , usual]] of Object.entries(NUMBERS)) {
+    if (name !== "seed" && settings[name] !== usual) pairs.push([name, settings[name]]);
+  }
+  if (edits.length) pairs.push(["edits", writeEdits(edits)]);
+  if (at !== null) pairs.push(["at", at]);
+  if (hide.length) pairs.push(["hide", hide.join(",")]);
+  for (const key of OWN[room] ?? []) if (own[key]) pairs.push([key, own[key]]);
+  for (const flag of FLAGS) if (flags[flag]) pairs.push([flag, 1]);
+  return `#${pairs.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&").replaceAll("%2C", ",")}`;
+}

@@ -1,0 +1,174 @@
+// One run: while it trains, its stage, lines and time left; when it is done, its claims, and another run beside it.
+
+import { make, makeButton, makeSvg, wordNumber } from "../../draw/report/elements.js";
+import { RUN_WORDS } from "../words_runs.js";
+import { firstInput, readLink, writeLink } from "./link.js";
+import { folderOf } from "./runs_folder.js";
+import { askServer, followJob, pathOf, seriesOf, settingsOfRun } from "./server.js";
+
+const [CHART_WIDTH, CHART_HEIGHT] = [360, 84];
+
+export function makeRunDetails({ act, compare }) {
+  let [entry, other] = [null, null];
+  let files = { key: null, one: null, two: null }; // what is known of finished runs
+  const log = followJob(() => requestAnimationFrame(draw));
+
+  const title = make("h2", { id: "run-title" });
+  const told = make("p", {});
+  const [stage, left] = [make("span", {}), make("output", {})];
+  const bar = make("progress", { max: 1 });
+  const training = make("div", {}, make("p", { class: "margin-line" }, stage, left), bar);
+  const charts = Object.keys(RUN_WORDS.figures).map(makeChart);
+  const main = makeButton("", () => press(entry.state === "running" ? "pause" : "resume"));
+  const cancel = makeButton(RUN_WORDS.cancel, () => press("cancel"));
+  const report = make("a", { class: "button", target: "_blank", rel: "noopener" }, RUN_WORDS.report);
+  const bench = make("a", { class: "button" }, RUN_WORDS.bench);
+  const noBench = make("p", { class: "note" }, RUN_WORDS.noBench);
+  const message = make("p", { class: "message refused", role: "status" });
+  const claims = make("ul", { class: "run-claims" });
+  const command = make("code", { class: "command" });
+  const others = make("select", { id: "compare" });
+  const beside = make("div", { class: "bar" }, make("label", { for: "compare" }, RUN_WORDS.compareWith), others);
+  const table = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": "comparison" });
+  const root = make("section", { class: "run-details", "aria-labelledby": "run-title", hidden: true }, title, told, training,
+    make("div", { class: "run-charts" }, ...charts.map((chart) => chart.root)), make("div", { class: "bar" }, main, cancel, report, bench),
+    noBench, message, claims, command, beside, table);
+  others.addEventListener("change", () => compare(others.value || null));
+
+  async function press(deed) {
+    message.textContent = await act(entry.name, deed).then(() => "", (error) => error.message);
+  }
+
+  // What a finished run holds is asked for once.
+  async function load() {
+    const wanted = [entry, other].map((each) => (each?.state === "finished" ? each.name : null));
+    const key = JSON.stringify(wanted);
+    if (key === files.key) return;
+    files = { key, one: null, two: null };
+    try {
+      const [one, two] = await Promise.all(wanted.map((name) => name && askServer(pathOf("runs", name))));
+      if (files.key === key) files = { key, one, two };
+    } catch (error) {
+      message.textContent = error.message;
+    }
+    draw();
+  }
+
+  function draw() {
+    if (!entry) return;
+    const { name, state, job, run } = entry;
+    const { one, two } = files;
+    const now = log.now();
+    root.dataset.state = state;
+    title.textContent = name;
+    const more = state === "failed" ? now.sentence : run?.claims ? `${RUN_WORDS.claims(run)}.` : "";
+    told.textContent = `${RUN_WORDS.told[state]} ${more}`;
+    training.hidden = state !== "running" || !now.steps;
+    stage.textContent = RUN_WORDS.stage(now.stage, now.step, now.steps);
+    left.textContent = now.left === null ? "" : RUN_WORDS.left(now.left);
+    bar.value = now.steps && now.step / now.steps;
+    bar.setAttribute("aria-label", RUN_WORDS.progress(name, bar.value));
+    for (const chart of charts) chart.show(one?.metrics ?? now.lines, one ? 0 : now.trained);
+    const isLive = state === "running" || state === "waiting";
+    main.hidden = !job || state === "waiting" || state === "finished";
+    main.textContent = state === "running" ? RUN_WORDS.pause : RUN_WORDS.resume;
+    const hasFocus = document.activeElement === cancel;
+    cancel.hidden = !job || !isLive;
+    if (hasFocus && cancel.hidden) main.focus();
+    report.hidden = state !== "finished";
+    report.href = `/runs/${encodeURIComponent(name)}/report.html`;
+    const link = one && linkToBench(name, one.config);
+    bench.hidden = !link;
+    if (link) bench.href = link;
+    noBench.hidden = !one || Boolean(link) || one.config.experiment !== "sorting";
+    claims.replaceChildren(...(one?.claims ?? []).map(makeClaim));
+    table.replaceChildren(...(one && two ? [makeComparison([name, other.name], [one, two])] : []));
+    table.hidden = !two;
+    command.hidden = isLive;
+    command.textContent = [entry, ...(two ? [other] : [])].map((each) =>
+      `attnlab ${each.state === "finished" || each.state === "damaged" ? "show" : "resume"} ${folderOf(each.name)}`).join("\n");
+  }
+
+  return {
+    root,
+    show(wanted, otherName, entries) {
+      if (entry?.name !== wanted?.name || entry?.state !== wanted?.state) {
+        message.textContent = "";
+        files.key = null;
+      }
+      entry = wanted;
+      root.hidden = entry === null;
+      const rest = entries.filter((each) => each !== entry && each.state === "finished" && entry?.state === "finished");
+      other = rest.find(({ name }) => name === otherName) ?? null;
+      beside.hidden = rest.length === 0;
+      const options = [["", RUN_WORDS.nothing], ...rest.map(({ name }) => [name, name])];
+      if (others.dataset.of !== String(options)) others.replaceChildren(...options.map(([value, words]) => make("option", { value }, words)));
+      others.dataset.of = String(options);
+      others.value = other?.name ?? "";
+      log.follow(entry?.state === "finished" ? null : entry?.job);
+      load(); // first, since what is known of another run goes
+      draw();
+    },
+    close: () => log.follow(null),
+  };
+}
+
+// Null for a run that the Bench cannot show.
+function linkToBench(name, config) {
+  const settings = settingsOfRun(name, config);
+  if (config.experiment !== "sorting" || config.population) return null;
+  const link = writeLink({ room: "bench", settings, input: firstInput(settings), edits: [], at: null, hide: [], own: {} });
+  try {
+    readLink(link);
+    return link;
+  } catch {
+    return null;
+  }
+}
+
+function makeClaim(claim) {
+  const mark = make("span", { class: "mark", role: "img", "aria-label": RUN_WORDS.claimWord(claim.passed) }, RUN_WORDS.claimMark(claim.passed));
+  return make("li", { class: claim.passed === false ? "failed" : "", title: claim.statement ?? null }, mark,
+    make("span", {}, claim.name.replaceAll("_", " ")), make("span", { class: "note" }, RUN_WORDS.measured(claim)));
+}
+
+// A figure over the steps, above zero.
+function makeChart(name) {
+  const value = make("output", {});
+  const line = makeSvg("path", { class: "series" });
+  const svg = makeSvg("svg", { class: "loss", viewBox: `0 0 ${CHART_WIDTH} ${CHART_HEIGHT}`, preserveAspectRatio: "none", role: "img" },
+    makeSvg("line", { class: "axis", x1: 0, x2: CHART_WIDTH, y1: CHART_HEIGHT - 0.5, y2: CHART_HEIGHT - 0.5 }), line);
+  const root = make("div", { "data-figure": name },
+    make("p", { class: "margin-line" }, make("span", { class: "label" }, RUN_WORDS.figures[name]), value), make("div", { class: "loss-box" }, svg));
+  return {
+    root,
+    show(lines, steps) {
+      const series = seriesOf(lines, name);
+      root.hidden = series.length === 0;
+      if (root.hidden) return;
+      const [last, now] = series.at(-1);
+      const [wide, high] = [Math.max(steps, last), series.reduce((most, [, each]) => Math.max(most, each), name === "accuracy" ? 1 : 0) * 1.05];
+      const every = Math.ceil(series.length / CHART_WIDTH);
+      const seen = series.filter((_, i) => i % every === 0 || i === series.length - 1);
+      const points = seen.map(([step, each]) => `${((step / wide) * CHART_WIDTH).toFixed(1)} ${((1 - each / high) * CHART_HEIGHT).toFixed(1)}`);
+      line.setAttribute("d", `M${points.join("L")}`);
+      value.textContent = wordNumber(now);
+      svg.setAttribute("aria-label", RUN_WORDS.chart(RUN_WORDS.figures[name], wordNumber(now), last));
+    },
+  };
+}
+
+function makeComparison(names, files) {
+  const settings = files.map(({ config }) => ({ experiment: config.experiment, seed: config.seed, ...config.settings }));
+  const claims = files.map((each) => Object.fromEntries(each.claims.map(({ name, measured, passed }) => [name, `${RUN_WORDS.claimMark(passed)} ${measured}`])));
+  const figures = files.map(({ metrics }) => Object.assign({}, ...metrics));
+  const row = (name, cells) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
+  const part = (title, [one, two], word, isSeen = () => true) => {
+    const keys = [...new Set([...Object.keys(one), ...Object.keys(two)])].filter((key) => isSeen(one[key], two[key]));
+    const rows = keys.map((key) => row(key.replaceAll("_", " "), [one, two].map((each) => (key in each ? word(each[key]) : "–"))));
+    return make("tbody", {}, make("tr", {}, make("th", { scope: "rowgroup", colspan: 3 }, title)), ...rows);
+  };
+  return make("table", { class: "comparison" }, make("caption", { id: "comparison" }, RUN_WORDS.compared(names)),
+    make("thead", {}, row("", names)), part(RUN_WORDS.parts.settings, settings, (value) => String(value ?? "none"), (one, two) => one !== two),
+    part(RUN_WORDS.parts.claims, claims, String), part(RUN_WORDS.parts.figures, figures, wordNumber));
+}

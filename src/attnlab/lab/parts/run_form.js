@@ -1,0 +1,122 @@
+// A new run: an experiment, its settings with what is allowed, and the command that does the same.
+
+import { make, makeButton } from "../../draw/report/elements.js";
+import { FIRST_SETTINGS, RUN_WORDS } from "../words_runs.js";
+import { folderOf, RUNS_FOLDER } from "./runs_folder.js";
+import { askServer } from "./server.js";
+
+const CHECK_AFTER = 200; // milliseconds without a key
+
+export function makeRunForm({ experiment: first, start, changed }) {
+  let [experiments, name, fields, due] = [null, first, [], 0];
+  const typed = new Map(); // the settings that are not as usual
+
+  const choice = make("select", { id: "experiment" });
+  const summary = make("p", { class: "note" });
+  const quick = make("input", { type: "checkbox", checked: true });
+  const seed = makeSetting("seed", null);
+  const [few, many] = [make("div", { class: "fields" }), make("div", { class: "fields" })];
+  const more = make("details", {}, make("summary", {}), many);
+  const message = make("p", { class: "message refused", role: "status" });
+  const command = make("code", { class: "command" });
+  const form = make("form", { hidden: true, "aria-labelledby": "start-title" },
+    make("div", { class: "field" }, make("label", { for: "experiment" }, RUN_WORDS.experiment), choice, summary),
+    make("label", { class: "switch-line" }, quick, RUN_WORDS.quick), few, more, message,
+    make("div", { class: "bar" }, makeButton(RUN_WORDS.start, begin, { class: "primary" })), command);
+  const loading = make("p", { class: "note" }, RUN_WORDS.loading);
+  const root = make("section", { class: "run-form" }, make("h2", { id: "start-title" }, RUN_WORDS.startTitle), loading, form);
+
+  const found = () => experiments.find((each) => each.name === name);
+  const usual = ({ name: key, default: value }) => String((quick.checked && found().quick[key]) || (value ?? "none"));
+
+  function asked() {
+    const text = seed.input.value.trim();
+    if (!/^\d{1,15}$/.test(text)) throw new Error(RUN_WORDS.badSeed(text));
+    return { experiment: name, settings: Object.fromEntries(typed), quick: quick.checked, seed: Number(text) };
+  }
+
+  function build() {
+    typed.clear();
+    summary.textContent = `${found().summary[0].toUpperCase()}${found().summary.slice(1)}.`;
+    fields = found().settings.map((setting) => {
+      const choices = setting.choices ?? (setting.type === "bool" ? ["true", "false"] : null);
+      return { setting, ...makeSetting(setting.name, choices && [...choices, ...(setting.is_optional ? ["none"] : [])]) };
+    });
+    const names = FIRST_SETTINGS[name] ?? fields.slice(0, 6).map(({ setting }) => setting.name);
+    const others = fields.filter(({ setting }) => !names.includes(setting.name));
+    few.replaceChildren(...names.map((each) => fields.find(({ setting }) => setting.name === each).root), seed.root);
+    many.replaceChildren(...others.map((field) => field.root));
+    more.hidden = others.length === 0;
+    more.firstChild.textContent = RUN_WORDS.more(others.length);
+    for (const { input, setting } of fields) {
+      input.addEventListener("input", () => {
+        typed.set(setting.name, input.value.trim());
+        if (input.value.trim() === usual(setting)) typed.delete(setting.name);
+        checkSoon();
+      });
+    }
+    show();
+  }
+
+  function show() {
+    for (const { input, note, setting } of fields) {
+      input.value = typed.get(setting.name) ?? usual(setting);
+      note.textContent = RUN_WORDS.fieldNote(setting, usual(setting));
+    }
+    checkSoon();
+  }
+
+  function checkSoon() {
+    clearTimeout(due);
+    due = setTimeout(() => attempt(async () => {
+      const told = await askServer("/api/check", asked());
+      command.textContent = `${told.command}${RUNS_FOLDER === "runs" ? "" : ` --out ${folderOf("NAME")}`}`;
+    }), CHECK_AFTER);
+  }
+
+  // What the command line would refuse is refused with its sentence.
+  async function attempt(deed) {
+    const sentence = await deed().then(() => "", (error) => error.message);
+    message.textContent = sentence;
+    const words = sentence.split(/\W/);
+    for (const { input, setting } of fields) input.setAttribute("aria-invalid", typed.has(setting.name) && words.includes(setting.name));
+    seed.input.setAttribute("aria-invalid", words[0] === "seed");
+  }
+
+  function begin() {
+    return attempt(async () => start(asked()));
+  }
+
+  choice.addEventListener("change", () => {
+    name = choice.value;
+    build();
+    changed();
+  });
+  quick.addEventListener("change", show);
+  seed.input.addEventListener("input", checkSoon);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    begin();
+  });
+  return {
+    root,
+    experiment: () => name,
+    async load() {
+      if (experiments) return;
+      experiments = await askServer("/api/experiments");
+      if (!found()) name = "sorting";
+      choice.replaceChildren(...experiments.map((each) => make("option", { value: each.name, selected: each.name === name }, each.name)));
+      [loading.hidden, form.hidden] = [true, false];
+      [seed.input.value, seed.note.textContent] = ["0", RUN_WORDS.seedNote];
+      build();
+    },
+  };
+}
+
+function makeSetting(name, choices) {
+  const id = `setting-${name}`;
+  const input = make(choices ? "select" : "input", { id, "aria-describedby": `${id}-note`, ...(choices ? {} : { type: "text", autocomplete: "off", spellcheck: "false" }) },
+    ...(choices ?? []).map((each) => make("option", { value: each }, each)));
+  const note = make("p", { class: "note", id: `${id}-note` });
+  return { input, note, root: make("div", { class: "field" }, make("label", { for: id }, name), input, note) };
+}

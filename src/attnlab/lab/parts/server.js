@@ -1,0 +1,114 @@
+// The lab's server, where there is one: its answers, the events of a job, and an engine that asks a run's model.
+
+import { RUN_WORDS } from "../words_runs.js";
+
+const SHAPE = { task: "task", letters: "letters", length: "length", heads: "num_heads", layers: "num_layers" };
+
+// The server's sentence, if it refuses, is the error's message.
+export async function askServer(path, body) {
+  const how = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetch(path, how).catch(() => null);
+  if (!answer || answer.status === 403) throw new Error(answer ? RUN_WORDS.anew : RUN_WORDS.away);
+  const told = await answer.json();
+  if (told.error) throw new Error(told.error);
+  return told;
+}
+
+export function pathOf(kind, name, deed = "") {
+  return `/api/${kind}/${encodeURIComponent(name)}${deed}`;
+}
+
+// The settings of a link to a run, from its config.
+export function settingsOfRun(run, { settings }) {
+  return { run, seed: 1, ...Object.fromEntries(Object.entries(SHAPE).map(([name, field]) => [name, settings[field]])) };
+}
+
+// A figure over the steps, of metrics or of events.
+export function seriesOf(lines, name) {
+  return lines.filter((line) => Number.isFinite(line[name])).map((line) => [line.step, line[name]]);
+}
+
+// The events of one job as they come: `now()` is what they said so far.
+export function followJob(hear) {
+  const fresh = () => ({ stage: "", step: 0, steps: 0, trained: 0, lines: [], left: null, sentence: "", isRead: false, from: null });
+  let [source, followed, now] = [null, null, fresh()];
+  const close = () => source?.close();
+  const takers = {
+    began: () => Object.assign(now, { from: null, sentence: "" }),
+    stage: ({ name }) => Object.assign(now, { stage: name, step: 0, steps: 0, from: null }),
+    failed: ({ sentence }) => Object.assign(now, { sentence }),
+    step({ at, step, steps, figures }) {
+      now.from ??= { at, step };
+      const speed = (step - now.from.step) / (at - now.from.at);
+      Object.assign(now, { step, steps, left: speed > 0 && at > now.from.at + 1 ? (steps - step) / speed : null });
+      if (!Number.isFinite(figures.loss)) return;
+      while (now.lines.at(-1)?.step >= step) now.lines.pop(); // a resumed job goes back to its checkpoint
+      now.lines.push({ step, ...figures });
+      now.trained = steps;
+    },
+  };
+  // A hidden page does not listen: a browser has few connections for all its tabs.
+  document.addEventListener("visibilitychange", () => document.hidden && close());
+  return {
+    now: () => now,
+    follow(job) {
+      const name = job?.name ?? null;
+      if (name !== followed) {
+        close();
+        [source, followed, now] = [null, name, fresh()];
+      }
+      const isLive = job?.state === "running" || job?.state === "waiting";
+      if (!name || (source && source.readyState !== EventSource.CLOSED) || (now.isRead && !isLive)) return;
+      now = fresh();
+      source = new EventSource(pathOf("jobs", name, "/events"));
+      source.addEventListener("message", ({ data }) => {
+        const told = JSON.parse(data);
+        takers[told.event]?.(told);
+        hear();
+      });
+      source.addEventListener("error", () => (now.isRead = true)); // or the server is away, and the job asked for again
+    },
+  };
+}
+
+// One `call` for both engines: a model that is created with `run` is that run's, and PyTorch answers for it.
+export function joinEngines(local, count) {
+  const opened = new Map();
+  let waiting = 0;
+  const methods = {
+    async create({ run }) {
+      const { config, metrics } = await askServer(pathOf("runs", run));
+      const { inputs, vocabulary, parameters } = await askServer("/api/domain", { run });
+      const losses = seriesOf(metrics, "loss");
+      const [steps, loss] = losses.at(-1) ?? [0, null];
+      opened.set(run, { step: steps, steps, loss, losses, isDone: true });
+      return { id: run, ...config.model, parameters, vocabulary, inputs, steps };
+    },
+    advance: (run) => opened.get(run),
+    async check(run, edits = []) {
+      const { right, margins, answers } = await askServer("/api/domain", { run, edits });
+      return { right: Uint8Array.from(right), margins: Float64Array.from(margins), answers };
+    },
+    async ask(run, input, edits = []) {
+      const told = await askServer("/api/ask", { run, input, edits });
+      const unpackHead = (head) => ({ ...head, weights: unpack(head.weights), scores: unpack(head.scores), mask: unpack(head.mask) });
+      const unpackStep = (step) => ({ ...step, probabilities: unpack(step.probabilities), heads: step.heads.map(unpackHead) });
+      return { ...told, steps: told.steps.map(unpackStep) };
+    },
+    drop: (run) => opened.delete(run),
+  };
+  return async (method, first, ...rest) => {
+    if (typeof first !== "string" && !first?.run) return local(method, first, ...rest);
+    count(waiting += 1);
+    try {
+      return await methods[method](first, ...rest);
+    } finally {
+      count(waiting -= 1);
+    }
+  };
+}
+
+function unpack({ float32, uint8 }) {
+  const bytes = Uint8Array.from(atob(float32 ?? uint8), (sign) => sign.charCodeAt(0));
+  return uint8 === undefined ? Float64Array.from(new Float32Array(bytes.buffer)) : bytes;
+}

@@ -1,0 +1,45 @@
+// All heads at one glance: a picture for each, as radio buttons.
+
+import { make, makeButton } from "../../draw/report/elements.js";
+import { makePicture } from "../../draw/map/paint.js";
+import { pixelOf } from "../../draw/map/shades.js";
+import { WORDS } from "../words.js";
+
+export function makeThumbs(choose) {
+  const root = make("div", { class: "thumbs", role: "radiogroup", "aria-label": WORDS.allHeads });
+  let buttons = [];
+  root.addEventListener("keydown", (event) => {
+    const i = buttons.indexOf(event.target);
+    const to = { ArrowLeft: i - 1, ArrowUp: i - 1, ArrowRight: i + 1, ArrowDown: i + 1 }[event.key];
+    if (i < 0 || !buttons[to]) return;
+    event.preventDefault();
+    choose(to);
+    buttons[to].focus();
+  });
+  return {
+    root,
+    // `sources` as of the maps, with a name and a badge each.
+    show(sources, chosen) {
+      if (buttons.length !== sources.length) {
+        buttons = sources.map((_, i) => makeButton("", () => choose(i), { class: "thumb", role: "radio" }));
+        root.replaceChildren(...buttons);
+      }
+      sources.forEach((source, i) => {
+        const [name, badge] = [make("span", {}, source.name), make("span", { class: "badge" }, source.badge)];
+        buttons[i].replaceChildren(pictureOfHead(source), name, badge);
+        buttons[i].setAttribute("aria-checked", i === chosen);
+        buttons[i].tabIndex = i === chosen ? 0 : -1;
+      });
+    },
+  };
+}
+
+function pictureOfHead({ values, rows, columns, scale, colors }) {
+  const pixels = new Uint32Array(rows * columns);
+  values.forEach((value, k) => {
+    if (!Number.isNaN(value)) pixels[k] = pixelOf(value, scale, colors);
+  });
+  const picture = makePicture(pixels, columns, rows);
+  picture.setAttribute("aria-hidden", "true");
+  return picture;
+}

@@ -1,0 +1,93 @@
+"""Answers of a warm process that has torch and the last models open; one question at a time.
+
+The page asks at every click: a newer question drops an older one that has not begun.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from attnlab.errors import CouldNotRun
+from attnlab.lab.server.jobs import MOST_WAITING, Busy, spawn
+
+_SECONDS = 60.0  # that an answer may take, the start of the process included
+
+
+class Superseded(CouldNotRun):
+    """A newer question took the place of this one."""
+
+
+class Crashed(CouldNotRun):
+    """The process ended while it answered."""
+
+
+class Answer(NamedTuple):
+    """An answer as it is sent: status and JSON."""
+
+    status: int
+    body: bytes
+
+
+class Answers:
+    """The process and the questions that wait for it."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        self._waiting = 0
+        self._newest = 0
+
+    async def begin(self) -> None:
+        """Start the process, unless it runs: torch takes a second or two to load."""
+        if self._process is None or self._process.returncode is not None:
+            self._process = await spawn("answer_process")
+
+    async def ask(self, what: str, facts: Mapping[str, Any], *, newest: bool = False) -> Answer:
+        """Put a question, and return its answer.
+
+        Raises:
+            Busy: too many questions wait.
+            Superseded: a newer question came before this one began; both had `newest`.
+            Crashed: the process ended, or took too long.
+        """
+        if self._waiting >= MOST_WAITING:
+            raise Busy(f"{MOST_WAITING} questions wait already: ask again in a moment.")
+        self._newest += newest
+        own = self._newest
+        self._waiting += 1
+        try:
+            async with self._turn:
+                if newest and own < self._newest:
+                    raise Superseded("a newer question took the place of this one.")
+                return await self._answer({"what": what, **facts})
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _answer(self, question: Mapping[str, Any]) -> Answer:
+        await self.begin()
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = b""
+        try:
+            with suppress(ConnectionError, TimeoutError):
+                process.stdin.write(json.dumps(question).encode() + b"\n")
+                line = await asyncio.wait_for(process.stdout.readline(), _SECONDS)
+        finally:
+            if not line.endswith(b"\n"):  # it died, or its answer would be taken for the next one
+                self.close()
+                await process.wait()
+                await self.begin()
+        if not line.endswith(b"\n"):
+            raise Crashed("the process that holds the models ended; ask again.")
+        status, _, body = line.partition(b" ")
+        return Answer(int(status), body)

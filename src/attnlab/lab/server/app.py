@@ -1,0 +1,244 @@
+"""The routes of the lab: its page, the runs, the jobs, the answers of a run's model.
+
+This process loads neither torch nor NumPy; what needs them is asked of the process in `answers`.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as Received
+from starlette.responses import FileResponse, Response, StreamingResponse
+
+from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.experiments.folder import is_finished, list_runs, read_config, read_run
+from attnlab.lab.server.answers import Answer, Answers, Crashed, Superseded
+from attnlab.lab.server.events import follow, is_read
+from attnlab.lab.server.guard import MISTAKE
+from attnlab.lab.server.jobs import Busy, Jobs, Missing, Request
+
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+)
+"""A report is a file that anyone may have written: it runs as a page of no origin, alone."""
+
+_STATUS: dict[type[AttnlabError], int] = {
+    Missing: 404,
+    Busy: 429,
+    Superseded: 409,
+    Crashed: 503,
+    WrongUsage: 400,
+}
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_Scalar = str | int | float | bool | None
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class JobRequest(_Body):
+    """A training to start; settings as `attnlab settings` names them."""
+
+    experiment: str = Field(max_length=100)
+    settings: dict[str, _Scalar] = {}
+    quick: bool = False
+    seed: int = Field(0, ge=0, lt=2**63)
+    name: str | None = None
+
+
+class DomainRequest(_Body):
+    """All inputs for a run's model, and edits as `attnlab.edits` writes them."""
+
+    run: str = Field(max_length=255)
+    edits: list[dict[str, Any]] = Field(default=[], max_length=1_000)
+    newest: bool = False
+
+
+class AskRequest(DomainRequest):
+    """One input for a run's model, and edits."""
+
+    input: str = Field(max_length=10_000)
+
+
+class Lab:
+    """What the routes share: the runs, the jobs, the answers, and whether the server ends."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs, self.jobs, self.answers = runs, Jobs(runs), Answers()
+        self.is_closing = False
+
+    def run(self, name: str) -> Path:
+        """Return the folder of a run in the folder of runs, and nowhere else."""
+        if name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0"):
+            folder = (self.runs / name).resolve()
+            is_inside = folder.parent == self.runs.resolve() and folder.name == name
+            if is_inside and (folder / "config.json").is_file():
+                return folder
+        raise Missing(f"there is no run {name[:80]!r}.")
+
+
+def make_app(lab: Lab, assets: Path) -> FastAPI:
+    """Make the app; it serves the files that are in the folder of assets now."""
+
+    @asynccontextmanager
+    async def living(app: FastAPI) -> AsyncIterator[None]:
+        await lab.answers.begin()
+        yield
+        lab.answers.close()
+        await lab.jobs.close()
+
+    app = FastAPI(title="attnlab lab", lifespan=living, openapi_url=None, redirect_slashes=False)
+    for kind in (AttnlabError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _explain)
+    _add_page(app, lab, assets)
+    _add_experiments(app, lab)
+    _add_runs(app, lab)
+    _add_jobs(app, lab)
+    return app
+
+
+def _add_page(app: FastAPI, lab: Lab, assets: Path) -> None:
+    files = {path.name: path.read_bytes() for path in assets.iterdir() if path.is_file()}
+    kinds = {name: _KINDS.get(Path(name).suffix, "application/octet-stream") for name in files}
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return Response(files["index.html"], media_type="text/html")
+
+    @app.get("/{file}", include_in_schema=False)
+    async def asset(file: str) -> Response:
+        if file not in files:
+            raise Missing(f"there is no file {file[:80]!r}.")
+        return Response(files[file], media_type=kinds[file])
+
+    @app.get("/runs/{name}/report.html", include_in_schema=False)
+    async def report(name: str) -> Response:
+        path = lab.run(name) / "report.html"
+        if path.is_symlink() or not path.is_file():
+            raise Missing(f"the run {name!r} has no report.")
+        return FileResponse(
+            path, media_type="text/html", headers={"content-security-policy": REPORT_POLICY}
+        )
+
+
+def _add_experiments(app: FastAPI, lab: Lab) -> None:
+    @app.get("/api/experiments")
+    async def experiments() -> Response:
+        return _sent(await lab.answers.ask("experiments", {}))
+
+    @app.post("/api/check")
+    async def check(asked: JobRequest) -> Response:
+        checked = await _check(lab, asked)
+        return _sent(checked._replace(status=200))  # asking about wrong settings is no mistake
+
+
+async def _check(lab: Lab, asked: JobRequest) -> Answer:
+    return await lab.answers.ask("check", asked.model_dump(exclude={"name"}))
+
+
+def _add_runs(app: FastAPI, lab: Lab) -> None:
+    @app.get("/api/runs")
+    async def runs() -> list[dict[str, Any]]:
+        if not lab.runs.is_dir():
+            return []
+        found = await asyncio.to_thread(list_runs, lab.runs)
+        return [{**each, "run": Path(each["run"]).name} for each in found]
+
+    @app.get("/api/runs/{name}")
+    def run(name: str) -> dict[str, Any]:
+        folder = lab.run(name)
+        if not is_finished(folder):
+            return {"config": read_config(folder), "claims": [], "metrics": []}
+        found = read_run(folder)
+        claims = [claim.to_mapping() for claim in found.claims]
+        return {"config": found.config, "claims": claims, "metrics": found.metrics}
+
+    @app.post("/api/ask")
+    async def ask(asked: AskRequest) -> Response:
+        folder = lab.run(asked.run)
+        read_run(folder)  # which says what is wrong with one that is not finished
+        facts = {"folder": str(folder), "text": asked.input, "edits": asked.edits}
+        return _sent(await lab.answers.ask("ask", facts, newest=asked.newest))
+
+    @app.post("/api/domain")
+    async def domain(asked: DomainRequest) -> Response:
+        folder = lab.run(asked.run)
+        read_run(folder)
+        facts = {"folder": str(folder), "edits": asked.edits}
+        return _sent(await lab.answers.ask("domain", facts, newest=asked.newest))
+
+
+def _add_jobs(app: FastAPI, lab: Lab) -> None:
+    jobs = lab.jobs
+
+    @app.post("/api/jobs", status_code=201)
+    async def start(asked: JobRequest) -> Any:
+        jobs.take_place()
+        checked = await _check(lab, asked)
+        if checked.status != 200:
+            return _sent(checked)
+        settings = json.loads(checked.body)["settings"]
+        return jobs.describe(
+            jobs.start(Request(asked.experiment, settings, asked.seed), asked.name)
+        )
+
+    @app.get("/api/jobs")
+    def all_jobs() -> list[dict[str, Any]]:
+        return jobs.list()
+
+    @app.get("/api/jobs/{name}/events")
+    async def events(
+        name: str, last_event_id: Annotated[str, Header(max_length=20)] = "0"
+    ) -> Response:
+        log = jobs.log(name)
+        after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else 0
+        if not jobs.is_live(name) and is_read(log, after):
+            return Response(status_code=204)  # which tells the browser not to ask again
+        told = follow(log, after, lambda: jobs.is_live(name), lambda: lab.is_closing)
+        return StreamingResponse(told, media_type="text/event-stream")
+
+    @app.post("/api/jobs/{name}/pause")
+    async def pause(name: str) -> dict[str, Any]:
+        jobs.end(name, "paused")
+        return jobs.describe(name)
+
+    @app.post("/api/jobs/{name}/resume")
+    async def resume(name: str) -> dict[str, Any]:
+        jobs.resume(name)
+        return jobs.describe(name)
+
+    @app.post("/api/jobs/{name}/cancel")
+    async def cancel(name: str) -> dict[str, Any]:
+        jobs.end(name, "canceled")
+        return jobs.describe(name)
+
+
+def _sent(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, media_type="application/json")
+
+
+async def _explain(received: Received, error: Exception) -> Response:
+    """Answer an error with one sentence."""
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        where = ".".join(str(each) for each in first["loc"][1:])
+        status, sentence = 422, f"{where or 'the request'}: {first['msg']}."
+    elif isinstance(error, HTTPException):
+        status = error.status_code
+        sentence = f"there is nothing to {received.method} at {received.url.path[:80]!r}."
+    elif isinstance(error, AttnlabError):
+        status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 409)
+        sentence = str(error)
+    else:  # the guard writes it to the terminal
+        status, sentence = 500, MISTAKE
+    headers = {"retry-after": "2"} if status == 429 else {}
+    return Response(json.dumps({"error": sentence}), status, headers, "application/json")

@@ -1,0 +1,255 @@
+"""The guard in front of every route: who asks, from which page, and how much.
+
+Any web page in the user's browser can reach a port of this machine, and so can other users of it.
+So a request is answered only if it names this host exactly, carries the cookie that the one-time
+address was swapped for, and comes from this page itself. All of that is decided before routing.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_BODY = 2**20
+MOST_HEADERS = 2**14
+DEEPEST = 32
+"""The levels of lists and objects that JSON of a request may have."""
+BODY_SECONDS = 30.0
+
+HEADERS = {
+    b"content-security-policy": (
+        b"default-src 'self'; worker-src 'self' blob:; img-src 'self' data:; object-src 'none'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    b"x-content-type-options": b"nosniff",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"referrer-policy": b"no-referrer",
+    b"cache-control": b"no-store",
+}
+"""Headers of every answer; a route may give a policy of its own."""
+MISTAKE = "the lab made a mistake; its terminal shows which."
+
+_log = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """A request that is not answered: its status and a sentence."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[bytes, bytes] | None = None):
+        super().__init__(sentence)
+        self.status, self.headers = status, headers or {}
+
+
+class Keys:
+    """The secrets of one start: a token that opens the page once, and the cookie it is swapped for.
+
+    Browsers send the cookies of one port to all ports of a host, so the port is in the name.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self._session = secrets.token_urlsafe(32).encode()
+        self._name = f"attnlab-{port}".encode()
+        self._is_used = False
+
+    def is_known(self, cookies: Iterable[bytes]) -> bool:
+        """Is the session's cookie among those of a request?"""
+        pairs = [each.strip().partition(b"=") for line in cookies for each in line.split(b";")]
+        return any(
+            name == self._name and hmac.compare_digest(value, self._session)
+            for name, _, value in pairs
+        )
+
+    def swap(self, token: bytes) -> dict[bytes, bytes]:
+        """Return the header that sets the cookie for the token, which then is used up.
+
+        Raises:
+            Refused: another token, or the second use of it.
+        """
+        is_right = hmac.compare_digest(token, self.token.encode())
+        if not is_right or self._is_used:
+            raise Refused(
+                403,
+                "this address opens the lab only once, in the browser that used it first: end the "
+                "lab and start it again with attnlab lab.",
+            )
+        self._is_used = True
+        cookie = b"%s=%s; Path=/; HttpOnly; SameSite=Strict" % (self._name, self._session)
+        return {b"set-cookie": cookie}
+
+
+class Guard:
+    """An ASGI app around another that lets only this page's requests through."""
+
+    def __init__(self, app: ASGIApp, port: int, keys: Keys) -> None:
+        self._app, self._keys = app, keys
+        self._hosts = {f"{name}:{port}".encode() for name in ("127.0.0.1", "localhost")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        try:
+            self._check(scope)
+            body = await _read_body(scope, receive)
+            await self._app(scope, _replayed(body, receive), answer.send)
+        except Refused as refused:
+            await answer.refuse(refused)
+        except Exception:  # no trace of it leaves this process
+            _log.exception("the lab made a mistake")
+            await answer.refuse(Refused(500, MISTAKE))
+
+    def _check(self, scope: Scope) -> None:
+        """Raise `Refused` unless the request comes from this page, or opens it."""
+        size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if size + len(scope["raw_path"]) + len(scope["query_string"]) > MOST_HEADERS:
+            raise Refused(431, f"the headers may take {MOST_HEADERS:,} bytes; these take {size:,}.")
+        hosts = _values(scope, b"host")
+        if len(hosts) != 1 or hosts[0] not in self._hosts:
+            raise Refused(400, "the lab answers to the address that its terminal shows, no other.")
+        if not scope["raw_path"].startswith(b"/"):
+            raise Refused(400, "the lab is no proxy: ask it for a path.")
+        if scope["method"] not in ("GET", "POST"):
+            raise Refused(405, f"the lab takes GET and POST; got {scope['method'][:20]}.")
+        is_page = _is_navigation(scope)
+        if not is_page:
+            _check_origin(scope, hosts[0])
+        is_known = self._keys.is_known(_values(scope, b"cookie"))
+        query = scope["query_string"]
+        if is_page and scope["path"] == "/" and query.startswith(b"token="):
+            cookie = {} if is_known else self._keys.swap(query.removeprefix(b"token="))
+            raise Refused(303, "open / without the token.", {b"location": b"/", **cookie})
+        if not is_known:
+            raise Refused(403, "type the address that the lab's terminal shows into the browser.")
+
+
+def _is_navigation(scope: Scope) -> bool:
+    """Is this a plain navigation of the user's to a page, from nowhere or from this page?"""
+    is_page = scope["path"] == "/" or scope["path"].startswith("/runs/")
+    sites = _values(scope, b"sec-fetch-site")
+    modes = _values(scope, b"sec-fetch-mode")
+    return (
+        is_page
+        and scope["method"] == "GET"
+        and not _values(scope, b"origin")
+        and all(site in (b"none", b"same-origin") for site in sites)
+        and all(mode == b"navigate" for mode in modes)
+    )
+
+
+def _check_origin(scope: Scope, host: bytes) -> None:
+    """Raise `Refused` unless the browser says that this very page asks."""
+    origins, sites = _values(scope, b"origin"), _values(scope, b"sec-fetch-site")
+    is_foreign = any(origin != b"http://" + host for origin in origins)
+    is_foreign = is_foreign or any(site != b"same-origin" for site in sites)
+    if is_foreign or not (origins or sites):
+        raise Refused(403, "only the lab's own page may ask this.")
+
+
+async def _read_body(scope: Scope, receive: Receive) -> bytes:
+    """Read the JSON of a request, and check it before anything is made of it."""
+    if scope["method"] == "GET":
+        if _values(scope, b"transfer-encoding") or any(
+            length != b"0" for length in _values(scope, b"content-length")
+        ):
+            raise Refused(400, "a GET has no body.")
+        return b""
+    kind = b"".join(_values(scope, b"content-type")).lower().replace(b" ", b"")
+    if kind not in (b"application/json", b"application/json;charset=utf-8"):
+        raise Refused(415, "send JSON, with content-type: application/json.")
+    too_much = Refused(413, f"a request may take {MOST_BODY:,} bytes; this one takes more.")
+    if any(int(length) > MOST_BODY for length in _values(scope, b"content-length")):
+        raise too_much
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                body += message.get("body", b"")
+                if len(body) > MOST_BODY:
+                    raise too_much
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise Refused(408, f"the request did not arrive in {BODY_SECONDS:g} seconds.") from None
+    _check_json(bytes(body))
+    return bytes(body)
+
+
+def _check_json(body: bytes) -> None:
+    """Raise `Refused` for no JSON, JSON that is too deep, a NaN or half a character."""
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+        json.dumps(value, ensure_ascii=False).encode()  # half a character has no UTF-8
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"this is no JSON: {str(error)[:80].rstrip('.')}.") from None
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise Refused(400, f"JSON may be {DEEPEST} levels deep; this is deeper.")
+        level = [
+            child
+            for each in level
+            if isinstance(each, list | dict)
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
+
+
+def _values(scope: Scope, name: bytes) -> list[bytes]:
+    return [value for key, value in scope["headers"] if key == name]
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives a body that was read already, and then what comes."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return again
+
+
+class _Answer:
+    """The answer to one request, with the headers of every answer."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._has_begun = False
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on."""
+        if message["type"] == "http.response.start":
+            self._has_begun = True
+            own = [(name.lower(), value) for name, value in message.get("headers", [])]
+            names = {name for name, _ in own}
+            more = [(name, value) for name, value in HEADERS.items() if name not in names]
+            message = {**message, "headers": [*own, *more]}
+        await self._send(message)
+
+    async def refuse(self, refused: Refused) -> None:
+        """Send the sentence of a refusal, and close: what is left of its body is not read."""
+        if self._has_begun:
+            return
+        body = json.dumps({"error": str(refused)}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+            *refused.headers.items(),
+        ]
+        start = {"type": "http.response.start", "status": refused.status, "headers": headers}
+        await self.send(start)
+        await self.send({"type": "http.response.body", "body": body})

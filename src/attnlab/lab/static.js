@@ -1,0 +1,5 @@
+// The page that needs no server.
+
+import { openPage } from "./app.js";
+
+openPage();

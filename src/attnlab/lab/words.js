@@ -1,0 +1,230 @@
+// All sentences of the page, in one place.
+
+import { wordNumber } from "../draw/report/elements.js";
+
+const RULES = { sort: "sort", reverse: "reverse", copy: "copy" };
+const DOES = {
+  sort: (letters) => `writes ${letters} in order`,
+  reverse: (letters) => `writes ${letters} backwards`,
+  copy: (letters) => `writes ${letters} again`,
+};
+const COUNTS = ["no", "one", "two", "three", "four"];
+
+const AFRESH = "; the page starts afresh.";
+const brief = (text) => String(text).slice(0, 20);
+const verdict = (isRight) => (isRight ? "right" : "wrong");
+const right = (now) => now.right.reduce((sum, each) => sum + each, 0);
+const least = (now) => now.margins.reduce((low, each) => Math.min(low, each), Infinity);
+const ofAll = (lab, now = lab.now) => `${right(now)} of ${now.right.length} inputs right`;
+
+function outcome(lab) {
+  const { now, before } = lab;
+  const lost = right(before) - right(now);
+  const fewer = lost > 0 ? `${lost} fewer` : `${-lost} more`;
+  const change = lost === 0 ? "as many as before" : `${fewer} than before`;
+  const [was, is] = [before.ask.answer, now.ask.answer];
+  const answer = was === is ? `${lab.input} still becomes ${is}` : `${lab.input} became ${was}, now ${is}`;
+  return `${ofAll(lab)}, ${change}. Smallest margin ${wordNumber(least(now))}. ${answer}.`;
+}
+
+const looks = (from, to) => `${from} → ${to}`;
+
+export const WORDS = {
+  verdict,
+  title: ({ task }) => `A transformer learns to ${RULES[task]}`,
+  subtitle: ({ task, length }, parameters) =>
+    `It trains in this page, right now. It reads ${COUNTS[length]} letters and ${DOES[task]("them")}. ${parameters
+      ? `All it knows are ${wordNumber(parameters)} numbers, which start out random.` : ""}`,
+
+  rooms: { play: "Play", bench: "Bench", design: "Design", anatomy: "Anatomy", runs: "Runs" },
+  copyLink: "Copy link",
+  linkCopied: "The link is copied. It opens the page as it is now.",
+  linkShown: "Copy the address of this page: it opens the page as it is now.",
+
+  input: "Input",
+  asBefore: "without edits",
+  badInput(text, alphabet, length, example) {
+    const came = text ? `“${brief(text)}”` : "nothing";
+    const expected = `${COUNTS[length]} letters from ${alphabet[0]} to ${alphabet.at(-1)}, such as ${example}`;
+    return `Expected ${expected}; got ${came}.`;
+  },
+
+  stateOf(lab) {
+    if (!lab.now) return "";
+    const all = lab.now.right.length;
+    if (lab.edits.length) return "inputs still right";
+    if (lab.step === 0) return "inputs right, by chance.";
+    if (lab.isRunning) return "inputs right. It is learning.";
+    const isAll = right(lab.now) === all;
+    if (!lab.isDone) return `${isAll ? "Every input there is" : "inputs right"}. Training is paused.`;
+    return isAll ? "Every input there is." : "This seed did not learn them all. Try another.";
+  },
+  prompt(lab) {
+    if (!lab.now || lab.isRunning || lab.step === 0) return "One dot for each input. Green: right.";
+    if (!lab.edits.length) return "Click any square of a head to cut that edge.";
+    return "Cut more, or mend it by another click.";
+  },
+  dots: "All inputs",
+  dot: (input, isRight, answer, margin) => `${input} → ${answer}, ${verdict(isRight)}, margin ${wordNumber(margin)}`,
+  margin: "Smallest margin",
+  marginNote: "How far the right letter is ahead of the best wrong one, where it is closest. Below 0: a wrong answer.",
+  marginOf: (input) => `at ${input}`,
+  marginBefore: (margin) => `was ${wordNumber(margin)}`,
+
+  loss: "Loss",
+  lossNow: (loss, step, steps) => `${loss.toFixed(3)} · step ${step} of ${steps}`,
+  lossLabel: (loss, step, steps) => `Loss over the steps of training: ${loss.toFixed(3)} at step ${step} of ${steps}.`,
+  floor: "least possible",
+  pause: "Pause",
+  goOn: "Go on",
+  again: (seed) => `Again with seed ${seed}`,
+
+  heads: "Where its heads look",
+  headsNote: "Row: the letter that looks. Column: the letter that it looks at. Only rows from SEP on write the answer.",
+  head: (name) => `Head ${name}`,
+  mapLabel: (name) => `Attention weights of head ${name}`,
+  playKeys: "Arrow keys read squares, Enter or x cuts an edge or mends it",
+  benchKeys: "Arrow keys read squares, Enter uses the tool; x cuts, plus and minus change the score, space paints",
+  cell: (from, to, words) => `${from} → ${to}: ${words}`,
+  weight: (weight, score) => `weight ${weight}, score ${score}`,
+  cutCell: "cut",
+  maskedCell: "masked",
+  masked: "masked",
+  cut: "cut by you",
+  nothingToCut: "There is nothing to cut: this letter may not be looked at anyway.",
+
+  edits: {
+    cut: ({ name, from, to }) => `Head ${name}: ${looks(from, to)} is cut.`,
+    add({ name, from, to, amount }) {
+      const sign = amount > 0 ? "plus" : "minus";
+      return `Head ${name}: ${sign} ${Math.abs(amount)} on the score of ${looks(from, to)}.`;
+    },
+    mask: ({ name }) => `Head ${name} has a painted mask.`,
+    zero: ({ name }) => `Head ${name} is knocked out.`,
+    first: ({ name }) => `Head ${name} looks at the first letter only.`,
+    freeze: ({ name, input }) => `Head ${name} is frozen: it looks as it did at ${input}.`,
+    uniform: ({ name }) => `Head ${name} looks at everything alike.`,
+  },
+  badges: { zero: "knocked out", first: "first letter only", freeze: "frozen", uniform: "everything alike" },
+  editsTitle: "Your edits",
+  noEdits: "None yet.",
+  remove: (words) => `Remove: ${words}`,
+  undo: "Undo", redo: "Redo", resetButton: "Reset",
+  nothingToUndo: "There is nothing to undo.",
+  nothingToRedo: "There is nothing to redo.",
+
+  worth: "Which head did the work?",
+  worthButton: "Knock out each head",
+  worthNote: "Each head is taken out alone, without your edits; the bar says how many inputs stay right.",
+  worthRow: (name) => `without ${name}`,
+
+  trained: (lab) => (right(lab.now) === lab.now.right.length
+    ? `${right(lab.now)} of ${lab.now.right.length}. Every input there is. Click any square of a head to cut that edge.`
+    : `Training is done: ${ofAll(lab)}. Try another seed.`),
+  linkOpened: (lab) => `The edits of the link are back. ${outcome(lab)}`,
+  changed(lab, edit, isAdded) {
+    const { layers, length } = lab.settings;
+    const isIdle = layers === 1 && edit.query < length;
+    const reason = isIdle ? " An answer is read from SEP on: the rows above write nothing." : "";
+    return `${isAdded ? "Done" : "Taken back"}. ${outcome(lab)}${reason}`;
+  },
+  answered(lab) {
+    const { answer, isRight } = lab.now.ask;
+    return lab.edits.length ? outcome(lab) : `${lab.input} becomes ${answer}, ${verdict(isRight)}.`;
+  },
+  undone: (lab) => `Undone. ${outcome(lab)}`,
+  redone: (lab) => `Done again. ${outcome(lab)}`,
+  reset: (lab) => `All edits are taken back. ${outcome(lab)}`,
+  weighed({ worth, now }) {
+    return worth.map((head) => `Without head ${head.name}: ${head.right} of ${now.right.length} right.`).join(" ");
+  },
+
+  doors: "Go on",
+  doorList: [
+    ["bench", "The bench", "The same model at rest: step through its answer, paint masks, change scores."],
+    ["run", "On your computer", "The same task with every setting, a report and tests of its claims."],
+    ["docs", "Real models", "The same edits on pretrained language models."],
+  ],
+  doorCommands: { run: "attnlab run sorting", docs: "attnlab edit MODEL TEXT --cut-edge QUERY-KEY" },
+
+  allHeads: "All heads",
+  oneHead: "One head, large",
+  variants: {
+    label: "What is shown", names: { before: "Before", after: "After", difference: "Difference" },
+    titles: { before: "key 1", after: "key 2", difference: "key 3: after less before" },
+  },
+  tools: {
+    label: "What a click does", names: { cut: "Cut", paint: "Paint a mask", score: "Add to a score" },
+  },
+  toolHints: {
+    cut: "Click a square: its edge is cut, or mended. Key: x.",
+    paint: "Drag over squares: they close, or open. Keys: space, arrows, space.",
+    score: "Click a square: its score grows by 1, with shift it shrinks. Keys: + and −.",
+  },
+  wholeHead: "The whole head",
+  switches: {
+    "": () => "as it is", zero: () => "knocked out", first: () => "looks at the first letter only",
+    freeze: (input) => `frozen as at ${input}`, uniform: () => "looks at everything alike",
+  },
+  changeLabel: (name) => `Change of the attention weights of head ${name}: after less before`,
+  change: (was, is) => `${was} before, ${is} after`,
+  noScore: "There is no score to change: this letter may not be looked at.",
+  enough: (most) => `A score can be changed by ${most} at most.`,
+  painting: (opens) => `Painting: arrow keys ${opens ? "open" : "close"} squares, space ends, Escape forgets.`,
+  paintingCancelled: "Nothing was painted.",
+  step: "Step of the answer",
+  stepBack: "Previous step",
+  stepOn: "Next step",
+  stepName: (index, { steps }) => `step ${index + 1} of ${steps.length}`,
+  stepSaid(index, { steps }, { tokens, answer, expected }) {
+    const end = answer === expected ? "" : `; right would be ${expected}`;
+    return `Step ${index + 1} of ${steps.length}: after ${tokens.join(" ")} it writes ${answer}${end}.`;
+  },
+  chosenRight: "✓ chosen",
+  chosenWrong: "✗ chosen",
+  expected: "right one",
+  codeTitle: "The same in Python and on the command line",
+  runTitle: (run) => `The run ${run}`,
+  runSubtitle: (_, parameters) => `Trained by attnlab, answered by PyTorch on this computer. ${parameters
+    ? `All it knows are ${parameters.toLocaleString("en-GB")} numbers. ` : ""}Cut an edge and see what breaks.`,
+  runCodeNote: "On the very model that this page asks.",
+  noServer: "This page has no server: a run opens in the page of the command attnlab lab.",
+  codeNote: "On a model of the same shape that attnlab trains on your computer; its numbers differ a little.",
+  python: "Python",
+  shell: "Command line",
+  onlyPython: "freezing takes a recording: see the Python lines",
+
+  keysTitle: "Keys",
+  keys: {
+    play: [
+      ["arrow keys", "read the squares of a map, or move among the dots"], ["x", "cut the edge, or mend it"],
+      ["z Z", "undo, redo"], ["?", "these keys"],
+    ],
+    bench: [
+      ["arrow keys", "read the squares of a map, or move among dots and heads"],
+      ["x", "cut the edge, or mend it"], ["+ −", "add to the score, or take away"],
+      ["space", "start painting a mask; arrow keys paint, space ends, Escape forgets"],
+      ["h H", "turn the switch of the whole head, forwards or backwards"],
+      ["z Z", "undo, redo"], ["[ ]", "previous and next step"], ["1 2 3", "before, after, difference"],
+      ["?", "these keys"],
+    ],
+  },
+
+  longLink: (length, most) => `This link has ${length} characters, and ${most} are the most${AFRESH}`,
+  badVersion: (version) => `This link is of version “${brief(version)}”, and this page reads version 1${AFRESH}`,
+  badKey: (key, known) => `This link says “${brief(key)}”, which is not one of ${known.join(", ")}${AFRESH}`,
+  badChoice: (name, value, known) =>
+    `This link says ${name}=${brief(value)}, which is not one of ${known.join(", ")}${AFRESH}`,
+  badNumber: (name, text, from, to) =>
+    `This link says ${name}=${brief(text)}, expected a whole number from ${from} to ${to}${AFRESH}`,
+  badEdit: (word) => `This link holds the edit “${brief(word)}”, which does not fit this model${AFRESH}`,
+  noWorker: "It could not be started.",
+  failed: (message) => `The engine stopped: ${message} Reload the page to start afresh.`,
+};
+
+// Where a position stands, whatever the input: "letter 1", "SEP", "answer 1".
+export function placeNames(length) {
+  const numbered = (name, number) => Array.from({ length: number }, (_, i) => `${name} ${i + 1}`);
+  return [...numbered("letter", length), "SEP", ...numbered("answer", length - 1)];
+}
+

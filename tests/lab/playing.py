@@ -1,0 +1,85 @@
+"""The playground in a browser: opened from disk or from a server, read and driven by its parts."""
+
+from collections.abc import Callable
+from typing import Any
+
+Open = Callable[..., Any]
+
+
+def trained(page: Any) -> Any:
+    """Wait until the training is over, and what it led to is shown."""
+    page.wait_for_selector("body[data-state=done]", timeout=60_000)
+    return settled(page)
+
+
+def rested(page: Any) -> Any:
+    """Wait until the training paused where the link says, and the edits of the link are there."""
+    page.wait_for_selector("body[data-state=rests]", timeout=60_000)
+    return settled(page)
+
+
+def settled(page: Any) -> Any:
+    """Wait until the page shows what the engine said last."""
+    page.wait_for_selector("body[data-busy=false]")
+    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => setTimeout(drawn)))")
+    return page
+
+
+def at_cell(page: Any, head: int, query: int, key: int) -> tuple[float, float]:
+    """Where a square of a map is on the screen, as (x, y)."""
+    canvas = page.locator("canvas.heatmap").nth(head)
+    canvas.scroll_into_view_if_needed()
+    box, told = canvas.bounding_box(), canvas.evaluate("node => ({...node.dataset})")
+    return (
+        box["x"] + float(told["left"]) + (key + 0.5) * float(told["cellWidth"]),
+        box["y"] + float(told["top"]) + (query + 0.5) * float(told["cellHeight"]),
+    )
+
+
+def click_cell(page: Any, head: int, query: int, key: int) -> None:
+    """Click a square of a map, and wait for what comes of it."""
+    page.mouse.click(*at_cell(page, head, query, key))
+    settled(page)
+
+
+def dots(page: Any) -> dict[str, bool]:
+    """Which inputs are right, by the dots."""
+    return dict(
+        page.locator(".dot").evaluate_all(
+            "all => all.map(dot => [dot.textContent, dot.classList.contains('right')])"
+        )
+    )
+
+
+def answers(page: Any) -> list[str]:
+    """The answers that are shown: before the edits and after, or just one."""
+    return [
+        "".join(shown.locator(".letter").all_inner_texts())
+        for shown in page.locator(".answer .letters").all()
+    ]
+
+
+def margin(page: Any) -> float:
+    """The smallest margin, as the page writes it."""
+    text = page.locator(".margin-value").inner_text().split()[0]
+    return float(text.replace("−", "-"))
+
+
+def edits(page: Any) -> list[str]:
+    """The edits in words."""
+    return [
+        each.removesuffix("×").strip()
+        for each in page.locator(".edits li:not(.note)").all_inner_texts()
+    ]
+
+
+def state(page: Any) -> tuple[Any, ...]:
+    """All that a link should bring back: the maps' pixels too."""
+    pixels = page.locator("canvas.heatmap").evaluate_all("all => all.map(each => each.toDataURL())")
+    return dots(page), answers(page), margin(page), edits(page), pixels
+
+
+def press(page: Any, name: str) -> None:
+    """Press the button of that name, and wait for what comes of it."""
+    page.get_by_role("button", name=name, exact=True).click()
+    settled(page)
