@@ -609,3 +609,29 @@ def test_the_link_is_copied(open_lab: Open, server: str) -> None:
     page.get_by_text("The link is copied.").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == page.url
     assert "edits=c0.0.3.1" in page.url
+
+
+def test_a_room_that_is_clicked_is_entered_whatever_the_page_writes_meanwhile(
+    open_lab: Open,
+) -> None:
+    page = rested(open_lab(f"#{AT}"))
+    page.evaluate(
+        """() => {
+          document.querySelector('#rooms [data-room="bench"]').click();
+          document.querySelector('#tools button').click(); // Copy link
+        }"""  # which writes the address at once, before the page hears of the click
+    )
+    page.locator('#rooms [data-room="bench"][aria-current="page"]').wait_for(timeout=5_000)
+    assert "room=bench" in page.url
+
+
+def test_a_link_to_a_room_without_a_model_keeps_the_model_that_it_names(open_lab: Open) -> None:
+    page = rested(open_lab(f"#{AT}&seed=3&edits=c0.1.3.0"))
+    page.get_by_text("The edits of the link are back").wait_for()
+    page.evaluate(f"location.hash = '#v=1&room=anatomy&seed=5&in=abc&{AT}'")
+    page.locator(".room.anatomy").wait_for()
+    assert page.locator("#status").inner_text() == ""  # what another room said is over
+    page.locator('#rooms [data-room="bench"]').click()
+    rested(page)
+    assert "room=bench&seed=5&in=abc" in page.url
+    assert "edits=" not in page.url

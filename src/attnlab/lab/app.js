@@ -31,7 +31,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     document.body.dataset.busy = waiting > 0;
   };
   const call = join(startEngine(byId("engine").textContent, count), count);
-  const page = { link: null, room: null, roomName: "", status, call, say, notice, again, keepLink, keepLater };
+  const page = { link: null, hash: null, room: null, roomName: "", status, call, say, notice, again, keepLink, keepLater };
   const { lab, deeds } = makeSession(call, (words, isShown = false) => {
     if (words && !page.room.heading) say(words, isShown);
     show();
@@ -66,16 +66,18 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     const isHalfway = lab.step > 0 && !lab.isDone && !lab.isRunning;
     const at = lab.awaited ? lab.awaited.at : isHalfway ? lab.step : null;
     Object.assign(page.link.own, page.room.link?.());
-    if (!lab.settings) return { ...page.link, room: page.roomName }; // a room without a model may come first
+    if (page.room.heading) return { ...page.link, room: page.roomName }; // the model is another room's
     const { present, embed, hide, own } = page.link;
     const { settings, input } = lab;
     return { room: page.roomName, settings, input, edits: wantedEdits(lab), at, hide, present, embed, own };
   }
 
   function keepLink() {
+    if (location.hash !== page.hash) return; // a link was just followed, and is read in a moment
     const now = linkNow();
     const link = writeLink(now);
     if (link !== location.hash) history.replaceState(null, "", link);
+    page.hash = location.hash;
     for (const anchor of document.querySelectorAll("[data-room]")) {
       anchor.href = writeLink({ ...now, room: anchor.dataset.room });
     }
@@ -106,6 +108,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
   // A new link: another model is trained; another input or other edits are put to the one there is.
   function follow() {
     const link = readPage();
+    page.hash = location.hash;
     const isOther = !lab.model || JSON.stringify(link.settings) !== JSON.stringify(lab.settings);
     const needsModel = !WITHOUT_MODEL.includes(link.room);
     page.link = { ...link, own: { ...page.link?.own, ...link.own } };
@@ -123,6 +126,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
 
   function enter(name) {
     if (page.roomName !== name) {
+      if (page.room) say("");
       page.room?.leave?.();
       page.roomName = name;
       document.body.dataset.rests = WITHOUT_MODEL.includes(name);

@@ -188,7 +188,7 @@ export const WORDS = {
   runSubtitle: (_, parameters) => `Trained by attnlab, answered by PyTorch on this computer. ${parameters
     ? `All it knows are ${parameters.toLocaleString("en-GB")} numbers. ` : ""}Cut an edge and see what breaks.`,
   runCodeNote: "On the very model that this page asks.",
-  noServer: "This page has no server: a run opens in the page of the command attnlab lab.",
+  noServer: "This page has no server: runs are shown by the page that the command attnlab lab opens.",
   codeNote: "On a model of the same shape that attnlab trains on your computer; its numbers differ a little.",
   python: "Python",
   shell: "Command line",

@@ -78,7 +78,7 @@ export const DESIGN = {
   twin: "The same head, learned",
   twinNote: "A head of the same shape learns the task from random weights: gradient descent, one input a step.",
   twinState: (step, steps, loss) =>
-    (step < steps ? `Step ${step} of ${steps}, squared error ${loss.toFixed(4)}` : `Done after ${steps} steps.`),
+    (step < steps ? `Step ${step} of ${steps}, squared error ${loss.toFixed(4)}` : `Done after ${wordNumber(steps)} steps.`),
   again: (seed) => `Again with seed ${seed}`,
   hand: "By hand",
   learned: "Learned",

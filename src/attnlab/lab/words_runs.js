@@ -5,6 +5,7 @@ import { count } from "../draw/report/elements.js";
 const GO_ON = "Resume goes on from the last checkpoint, to the same bytes.";
 
 export const RUN_WORDS = {
+  noDifference: "none",
   title: "Your runs",
   subtitle: "Start a run and watch a model learn: loss, accuracy, and which of its claims hold. Below are all runs so far.",
 

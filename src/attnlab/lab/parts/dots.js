@@ -43,7 +43,7 @@ export function makeDots({ lab, setInput }) {
       if (inputs !== lab.model.inputs) build();
       const { right, margins, answers } = lab.now;
       const isAll = countRight(lab.now) === right.length;
-      number.textContent = `${countRight(lab.now)} of ${right.length}${isAll ? "." : ""}`;
+      number.textContent = `${countRight(lab.now)} of ${right.length}${isAll && lab.isDone && !lab.edits.length ? "." : ""}`;
       state.textContent = WORDS.stateOf(lab);
       root.classList.toggle("all", isAll);
       root.classList.toggle("rests", !lab.isRunning);

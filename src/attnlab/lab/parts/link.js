@@ -41,7 +41,7 @@ export function readLink(hash) {
   if (text && (told.v ?? VERSION) !== VERSION) throw new Error(WORDS.badVersion(told.v));
   const settings = { task: oneOf("task", told.task ?? "sort", TASKS) };
   for (const [name, range] of Object.entries(NUMBERS)) settings[name] = readNumber(name, told[name], range);
-  if (told.run && RUNS_FOLDER === null) throw new Error(WORDS.noServer);
+  if ((told.run || told.room === "runs") && RUNS_FOLDER === null) throw new Error(WORDS.noServer);
   if (told.run) settings.run = told.run;
   const shape = shapeOf(settings);
   const input = told.in ?? firstInput(settings);

@@ -166,7 +166,8 @@ function makeComparison(names, files) {
   const part = (title, [one, two], word, isSeen = () => true) => {
     const keys = [...new Set([...Object.keys(one), ...Object.keys(two)])].filter((key) => isSeen(one[key], two[key]));
     const rows = keys.map((key) => row(key.replaceAll("_", " "), [one, two].map((each) => (key in each ? word(each[key]) : "–"))));
-    return make("tbody", {}, make("tr", {}, make("th", { scope: "rowgroup", colspan: 3 }, title)), ...rows);
+    const none = row(RUN_WORDS.noDifference, ["", ""]);
+    return make("tbody", {}, make("tr", {}, make("th", { scope: "rowgroup", colspan: 3 }, title)), ...(rows.length ? rows : [none]));
   };
   return make("table", { class: "comparison" }, make("caption", { id: "comparison" }, RUN_WORDS.compared(names)),
     make("thead", {}, row("", names)), part(RUN_WORDS.parts.settings, settings, (value) => String(value ?? "none"), (one, two) => one !== two),

@@ -8,7 +8,7 @@ import { askServer } from "./server.js";
 const CHECK_AFTER = 200; // milliseconds without a key
 
 export function makeRunForm({ experiment: first, start, changed }) {
-  let [experiments, name, fields, due] = [null, first, [], 0];
+  let [experiments, name, fields, due, isStarting] = [null, first, [], 0, false];
   const typed = new Map(); // the settings that are not as usual
 
   const choice = make("select", { id: "experiment" });
@@ -83,8 +83,11 @@ export function makeRunForm({ experiment: first, start, changed }) {
     seed.input.setAttribute("aria-invalid", words[0] === "seed");
   }
 
-  function begin() {
-    return attempt(async () => start(asked()));
+  async function begin() {
+    if (isStarting) return; // a second click starts no second run
+    isStarting = true;
+    await attempt(async () => start(asked()));
+    isStarting = false;
   }
 
   choice.addEventListener("change", () => {
