@@ -9,7 +9,7 @@ export const RUN_WORDS = {
   title: "Your runs",
   subtitle: "Start a run and watch a model learn: loss, accuracy, and which of its claims hold. Below are all runs so far.",
 
-  away: "The lab does not answer. Start it again with the same folder; this page goes on by itself.",
+  away: `The lab does not answer. Start it again with the same folder and --port ${location.port}, and open its new address; this page then goes on.`,
   anew: "The lab was started anew. Open the address that its terminal shows, in this browser; this page then goes on by itself.",
 
   start: "Start",
