@@ -194,6 +194,8 @@ def test_a_link_from_the_page_after_edits_opens_the_same(open_lab: Open) -> None
         ("#seed=0", "seed=0, expected a whole number from 1 to 999999"),
         ("#seed=abc", "seed=abc, expected a whole number"),
         ("#room=kitchen", "room=kitchen, which is not one of play, bench"),
+        ("#room=runs", "This page has no server"),
+        ("#room=bench&run=mine", "This page has no server"),
         ("#in=cax", "Expected three letters from a to c, such as cab; got “cax”"),
         ("#edits=z0.7", "the edit “z0.7”, which does not fit this model"),
         ("#edits=x", "the edit “x”"),

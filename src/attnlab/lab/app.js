@@ -13,6 +13,7 @@ import { startEngine } from "./parts/client.js";
 import { writeEdits } from "./parts/edits.js";
 import { readLink, ROOMS, writeLink } from "./parts/link.js";
 import { makeSession, wantedEdits } from "./parts/session.js";
+import { slowly } from "./parts/slowly.js";
 import { makeAnatomy } from "./rooms/anatomy.js";
 import { makeBench } from "./rooms/bench.js";
 import { makeDesign } from "./rooms/design.js";
@@ -31,7 +32,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     document.body.dataset.busy = waiting > 0;
   };
   const call = join(startEngine(byId("engine").textContent, count), count);
-  const page = { link: null, hash: null, room: null, roomName: "", status, call, say, notice, again, keepLink, keepLater };
+  const page = { link: null, hash: null, room: null, roomName: "", status, call, say, notice, again, keepLink, keepLater: slowly(keepLink) };
   const { lab, deeds } = makeSession(call, (words, isShown = false) => {
     if (words && !page.room.heading) say(words, isShown);
     show();
@@ -81,12 +82,6 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     for (const anchor of document.querySelectorAll("[data-room]")) {
       anchor.href = writeLink({ ...now, room: anchor.dataset.room });
     }
-  }
-
-  // A control that moves changes the address once it rests: a browser takes few new addresses a second.
-  function keepLater() {
-    clearTimeout(page.rest);
-    page.rest = setTimeout(keepLink, 250);
   }
 
   function again() {

@@ -23,7 +23,8 @@ _SERVED = (
     ("default-src 'none'; ", "default-src 'none'; connect-src 'self'; "),
     ("<title>", '<meta name="attnlab-runs" content="{runs}">\n<title>'),
     (
-        "Everything happens in this page: no server, no account, nothing is sent.",
+        "Everything happens in this page: no server, no account, nothing is sent. The same seed "
+        "gives the same numbers in every browser.",
         "This page talks to the lab on this computer alone: no account, nothing leaves it.",
     ),
 )

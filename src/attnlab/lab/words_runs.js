@@ -26,7 +26,7 @@ export const RUN_WORDS = {
   runs: "All runs",
   none: "None yet. Press Start: the sorter takes about ten seconds.",
   claims: ({ claims, passed, undecided }) => (passed + undecided < claims
-    ? `${claims - passed - undecided} of ${count(claims, "claim")} failed` : `${passed} of ${count(claims, "claim")} hold`),
+    ? `${claims - passed - undecided} of ${count(claims, "claim")} failed` : `${passed} of ${count(claims, "claim")} hold${undecided ? `, ${undecided} undecided` : ""}`),
   of: (what, seed) => (Number.isInteger(seed) ? `${what}, seed ${seed}` : what),
   progress: (name, share) => `${name}: ${Math.round(100 * share)} % of this stage`,
   told: {

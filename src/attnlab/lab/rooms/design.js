@@ -8,6 +8,7 @@ import { CRITERIA, makeProblem, MATRICES, MOST_GAIN, STARTS } from "../parts/hea
 import { readDesign, scoreOf, withNumber, wordHeadPython, writeDesign } from "../parts/head_state.js";
 import { makeKeys } from "../parts/keys.js";
 import { makeOneInput, nameAxes } from "../parts/one_input.js";
+import { slowly } from "../parts/slowly.js";
 import { makeTwin } from "../parts/twin.js";
 import { PUZZLES } from "../puzzles.js";
 import { DESIGN, wordOutput } from "../words_design.js";
@@ -257,14 +258,5 @@ function makePicker(label, known, choose) {
         button.textContent = word(known[i], i);
       });
     },
-  };
-}
-
-// Calls a function when nothing has been asked of it for a while: a browser takes few new addresses a second.
-function slowly(act) {
-  let timer = 0;
-  return () => {
-    clearTimeout(timer);
-    timer = setTimeout(act, 250);
   };
 }
