@@ -19,10 +19,12 @@ import attnlab
 from attnlab.configs import Config
 from attnlab.design import copy_first
 from attnlab.display import Card, card_text, displayed, frame, short
+from attnlab.draw.attention.figure_contents import FigureContents
 from attnlab.draw.sections import ReportContent
 from attnlab.edits import Edit
 from attnlab.edits.effects import assess
 from attnlab.errors import CouldNotRun
+from attnlab.experiments import notebook
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.report import Report
 from attnlab.experiments.tune.study import Trial
@@ -130,6 +132,18 @@ def found():
     return attnlab.search_corpus(model(), texts, "previous")
 
 
+def editable_view():
+    """A page with a widget that is no widget: anywidget may not be installed."""
+
+    class Widget(types.SimpleNamespace):
+        def observe(self, hear, name):
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(notebook, "_widget_class", lambda: lambda **given: Widget(edits=[], **given))
+        return notebook.EditableView(EVIL * 9999)
+
+
 EXAMPLES = {
     "Assessed": lambda: assess(torch.rand(40, 12)),
     "Attention": lambda: attnlab.attend(*[torch.rand(2, 99, 8)] * 3),
@@ -139,10 +153,14 @@ EXAMPLES = {
     "Certificate": certificate,
     "Comparison": lambda: recording().compare(recording()),
     "Document": document,
+    "EditableView": editable_view,
     "Effect": lambda: attnlab.effect(
         model(), IDS, attnlab.ZeroHead(layer=0, head=0), sites="*", num_tokens=2
     ),
     "Example": lambda: found().examples(found().heads[0])[0],
+    "FigureContents": lambda: FigureContents(
+        code=EVIL * 99, edits=({"edit": EVIL},) * 99, model={EVIL: NAMES * 99}, link=EVIL * 99
+    ),
     "Fork": lambda: attnlab.fork(question(), attnlab.ZeroHead(layer=0, head=0)),
     "Found": found,
     "Generation": lambda: attnlab.generate(model(), IDS, 5),
@@ -243,7 +261,7 @@ def test_a_result_shows_itself_in_a_few_lines_and_in_a_notebook_as_a_small_harml
     assert "tensor(" not in text
     assert not set(text) & {"\x1b", "\u202e"}
     page = result._repr_html_()
-    if name == "Shown":  # a whole page, in a frame that is sealed off
+    if name in ("Shown", "EditableView"):  # a whole page, in a frame that is sealed off
         assert page.startswith('<iframe sandbox="allow-scripts" ')
     else:
         assert len(page) <= 40_000

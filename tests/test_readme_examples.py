@@ -134,7 +134,7 @@ def run_commands(
 
 def run_python(page: Path) -> None:
     """Run a page's Python from top to bottom, and hold what it prints against the page."""
-    parts = with_outputs(page, "python")
+    parts = [each for each in with_outputs(page, "python") if not each[0].note]
     if not parts or page.name == "families.md":  # generated; names a model of the hub
         return
     outputs = run_blocks([block.body for block, _ in parts])

@@ -15,6 +15,11 @@ def is_notebook() -> bool:
     return getattr(_shell(), "kernel", None) is not None
 
 
+def is_marimo() -> bool:
+    """Say whether this is a marimo notebook."""
+    return bool(getattr(sys.modules.get("marimo"), "running_in_notebook", lambda: False)())
+
+
 def notebook_bar(title: str) -> "Bar | None":
     """Return a bar where IPython runs, in a notebook or a terminal; else None."""
     return None if _shell() is None else Bar(title)

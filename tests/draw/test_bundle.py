@@ -9,7 +9,9 @@ from attnlab.draw import bundle as bundling
 from attnlab.draw.bundle import bundle
 
 FOLDER = Path(bundling.__file__).parent
-ENTRIES = ["report/page.js", "report/gallery.js", "view/modules/page.js", "view/modules/view.js"]
+VIEW = [f"view/modules/{name}.js" for name in ("page", "view", "widget")]
+ENTRIES = ["report/page.js", "report/gallery.js", *VIEW]
+EXPORTS = {"view/modules/view.js": ["mount"], "view/modules/widget.js": ["widget"]}
 MODULES = {
     "a.js": 'import { two } from "./b.js";\nimport {\n  three,\n} from "./c/c.js";\n'
     "\ntwo(three);\n",
@@ -46,7 +48,7 @@ def test_a_bundle_imports_nothing_and_exports_what_its_entry_does(entry: str) ->
     script = bundle(entry)
     assert not re.search(r"^import\b|\bimport\(", script, re.MULTILINE)
     exports = re.findall(r"^export\b.*", script, re.MULTILINE)
-    assert exports == (["export { mount };"] if entry == "view/modules/view.js" else [])
+    assert exports == [f"export {{ {name} }};" for name in EXPORTS.get(entry, [])]
 
 
 def test_modules_import_what_they_use_and_use_what_they_import() -> None:

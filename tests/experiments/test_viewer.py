@@ -58,7 +58,8 @@ def report():
 
 @pytest.fixture(autouse=True)
 def notebook(monkeypatch):
-    """Pretend to be a notebook."""
+    """Pretend to be a notebook without widgets."""
+    monkeypatch.setattr("attnlab.experiments.viewer.has_widgets", lambda: False)
     module = ModuleType("IPython")
     module.get_ipython = lambda: SimpleNamespace(kernel=True)
     monkeypatch.setitem(sys.modules, "IPython", module)
@@ -86,6 +87,10 @@ def test_a_trace_is_shown_step_by_step_and_a_question_is_answered_first():
     question = Continuation(decoder(), IDS, 3, NAMES, expected=["a", "b", "c"])
     assert '"kind":"trace"' in page_of(question)
     assert page_of(question) == page_of(question.trace())
+
+
+def test_a_run_is_asked_a_text(sorter):
+    assert page_of(sorter, "cab") == page_of(attnlab.ask(sorter, "cab").trace())
 
 
 def test_a_trace_without_steps_in_order_is_shown_as_maps_with_its_answer():

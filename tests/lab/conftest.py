@@ -38,11 +38,15 @@ def open_lab(browser: Any, playground: Path) -> Iterator[Open]:
     """Open the playground; at the end, no request but its own files, and no complaint."""
     contexts, requests, complaints, bases = [], [], [], set()
 
-    def open_it(link: str = "", width: int = 1280, base: str = "", **options: Any) -> Any:
+    def open_it(
+        link: str = "", width: int = 1280, base: str = "", script: str = "", **options: Any
+    ) -> Any:
         base = base or f"{playground.as_uri()}/"
         bases.add(base)
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
+        context.set_default_timeout(90_000)  # milliseconds, on a busy machine
+        context.add_init_script(script)
         page = context.new_page()
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))

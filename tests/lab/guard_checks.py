@@ -20,10 +20,17 @@ ROUTES = [
     ("POST", "/api/check"),
     ("POST", "/api/jobs"),
     ("GET", "/api/jobs"),
+    ("GET", "/api/populations"),
+    ("GET", "/api/populations/one"),
+    ("GET", "/api/populations/one/0"),
     ("GET", "/api/jobs/one/events"),
     ("POST", "/api/jobs/one/pause"),
     ("POST", "/api/jobs/one/resume"),
     ("POST", "/api/jobs/one/cancel"),
+    ("GET", "/api/models"),
+    ("POST", "/api/models/open"),
+    ("POST", "/api/models/ask"),
+    ("POST", "/api/models/head"),
 ]
 
 HOSTS: list[list[str]] = [
@@ -272,7 +279,17 @@ def payloads(canary: Path) -> list[str]:
         "..",
         ".jobs",
     ]
-    found += ["one%20", "ｏｎｅ", "%6fne/../one", "CON", "x" * 5_000, "%f0%28%8c%28", "%ff", "\x7f"]
+    found += [
+        "ü" * 255,
+        "one%20",
+        "ｏｎｅ",
+        "%6fne/../one",
+        "CON",
+        "x" * 5_000,
+        "%f0%28%8c%28",
+        "%ff",
+        "\x7f",
+    ]
     found += [
         f"{'/'.join([step] * depth)}/{name}{end}"
         for step in STEPS
@@ -295,7 +312,7 @@ def check_paths(page: Page) -> None:
         for method in route.methods - {"HEAD"}
         if "{" in route.path
     ]
-    assert len(templates) == 7
+    assert len(templates) == 9
     before = snapshot(page.runs.parent)
     for name in found:
         for method, template in templates:
@@ -303,11 +320,13 @@ def check_paths(page: Page) -> None:
             answer = page.ask(method, path, **plain(method))
             assert b"CANARY" not in answer.body, path
             assert answer.status >= 400 or path.rstrip("?#") in OURS, (path, answer)
+            assert answer.status != 500, path
         decoded = unquote(name)
         for path, body in (
             ("/api/ask", {"run": decoded, "input": "cab"}),
             ("/api/jobs", {"experiment": "sorting", "name": decoded}),
             ("/api/jobs", {"experiment": decoded}),
+            ("/api/models/open", {"model": decoded[:1_000]}),
         ):
             answer = page.ask("POST", path, body=body)
             assert answer.status in (400, 404, 409, 422), (path, body, answer)

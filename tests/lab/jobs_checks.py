@@ -5,7 +5,6 @@ job's, as the process is.
 """
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -19,7 +18,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.lab.server import events as log
 from attnlab.lab.server import jobs as module
 
-from .aside import aside
+from .aside import aside, ended
 
 PATIENCE = 30.0  # seconds after which something hangs
 
@@ -112,10 +111,8 @@ def carried(
             tasks = [live.task for live in jobs._live.values()]
             for task in tasks:
                 task.cancel()
-            for process in jobs.spawned:
-                if process.returncode is None:
-                    os.killpg(process.pid, signal.SIGKILL)
             await asyncio.gather(*tasks, return_exceptions=True)
+            await ended(jobs.spawned)
 
     aside(asyncio.run, run())
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 Open = Callable[..., Any]
 
 
@@ -77,6 +79,15 @@ def state(page: Any) -> tuple[Any, ...]:
     """All that a link should bring back: the maps' pixels too."""
     pixels = page.locator("canvas.heatmap").evaluate_all("all => all.map(each => each.toDataURL())")
     return dots(page), answers(page), margin(page), edits(page), pixels
+
+
+def violations(page: Any) -> list[tuple[str, str]]:
+    """What the accessibility checks of axe find, and where."""
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    )
+    found = axe.Axe().run(page, options={"preload": False}).response["violations"]
+    return [(each["id"], each["nodes"][0]["html"][:100]) for each in found]
 
 
 def press(page: Any, name: str) -> None:

@@ -153,6 +153,12 @@ SOLUTIONS: dict[str, list[str]] = {
     "narrow": ["Km,0,0,1", "Qm,0,0,1", "Qm,1,0,-1"],
     "plane": ["Km,0,0,1", "Km,1,1,1", "Qm,0,0,1", "Qm,1,1,1", "Qm,2,0,-1", "Qm,2,1,-1"],
     "alone": [f"Qm,{4 + i},{3 + i},-2" for i in range(4)],
+    "whisper": ["gain,6.41"],
+    "unit": [f"Qm,{i},{i},6.6" for i in range(3)],
+    "words": ["Vm,0,0,-1", "Vm,1,0,-1", "Vm,2,0,-1", "Vm,3,0,1"],
+    "square": [
+        f"{matrix},{i},{i // 2},{1 - 2 * (i % 2)}" for matrix in ("Km", "Qm") for i in range(4)
+    ],
     "whole": ["Km,2,0,1", "Qm,0,0,1", "Qm,1,0,1", "Vm,0,0,1", "Vm,1,1,1"],
 }
 

@@ -5,9 +5,14 @@ import hashlib
 import json
 import random
 import re
+import shutil
 import struct
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -427,6 +432,55 @@ def test_a_training_ends_in_the_same_bits_in_node_and_in_a_browser(browser):
     assert hashes[0] == hashes[1]
     weights = tensors_in(in_node)
     assert sum(map(len, weights.values())) == 480
+
+
+FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
+PAGE = f"""<!doctype html><title>engine</title><script type="module">
+const told = await fetch("engine.js").then((answer) => answer.text());
+const weights = await ({WHOLE_TRAINING})(told);
+fetch("/", {{ method: "POST", body: new Uint8Array(weights) }});
+</script>"""
+
+
+def trained_in_firefox(profile: Path) -> bytes:
+    """Train in a page that Firefox opens, which sends the weights back to us."""
+    sent: Queue[bytes] = Queue()
+    files = {"/": PAGE, "/engine.js": bundle("../lab/engine/engine.js")}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path in files else 404)
+            self.send_header("content-type", "text/html" if self.path == "/" else "text/javascript")
+            self.end_headers()
+            self.wfile.write(files.get(self.path, "").encode())
+
+        def do_POST(self) -> None:
+            sent.put(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        line = [FIREFOX, "--headless", "--no-remote", "--profile", str(profile)]
+        line.append(f"http://127.0.0.1:{server.server_port}/")
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(line, **silent) as process:
+            try:
+                return sent.get(timeout=120)
+            finally:
+                process.terminate()
+                server.shutdown()
+
+
+@needs_node
+@pytest.mark.skipif(FIREFOX is None, reason="Firefox is not installed")
+def test_a_training_ends_in_the_same_bits_in_firefox(tmp_path):
+    calls = [["create", {"seed": 3, "train": {"steps": 300}}], ["advance", 1, 600_000]]
+    in_node = bytes_of(call(*calls, ["save", 1])[2]["weights"])
+    assert trained_in_firefox(tmp_path) == in_node
 
 
 KNOWN_BITS = "81f0a8e9d5af89b0bb17883466b9bf5428d1fe5fc5c5e5d5db2c2eada541cd3f"

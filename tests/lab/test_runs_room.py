@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import attnlab
 from attnlab.cli import main
 from attnlab.edits import CutEdge
 
-from .playing import answers, click_cell, dots, edits, margin, press, settled, trained
+from .playing import answers, click_cell, dots, edits, margin, press, settled, trained, violations
 from .serving import PATIENCE
 
 WAIT = PATIENCE * 1000
@@ -132,23 +133,31 @@ def check_domain(page: Any, folder: Path, *changes: CutEdge) -> None:
     """Check the dots and the smallest margin against the run's model, asked one by one."""
     margins, right = [], {}
     model = attnlab.open(folder).model
-    with attnlab.edit(model, *changes, certify=False) if changes else nullcontext():
+    with (
+        attnlab.edit(model, *changes, certify=False) if changes else nullcontext(),
+        torch.no_grad(),
+    ):
         for text in dots(page):
-            question = attnlab.ask(folder, text)
-            tokens, lead = question.prompt, []
-            for name in question.expected:
-                logits = model(tokens)[0, -1, 1:].tolist()
-                own = logits.pop(question.vocabulary.index(name) - 1)
-                lead.append(own - max(logits))
-                letter = question.vocabulary.index(name)
-                if lead[-1] < 0:
-                    rest = [each for each in range(1, 4) if each != letter]
-                    letter = rest[logits.index(max(logits))]
-                tokens = attnlab.look.questions.extended(tokens, [letter])
+            tokens, lead = [*("abc".index(letter) + 1 for letter in text), 0], []
+            for wanted in sorted(tokens[:3]):
+                logits = model(torch.tensor([tokens]))[0, -1].tolist()
+                others = [logits[letter] for letter in (1, 2, 3) if letter != wanted]
+                lead.append(logits[wanted] - max(others))
+                tokens.append(logits.index(max(logits[1:]), 1))
             margins.append(min(lead))
             right[text] = min(lead) > 0
     assert dots(page) == right
     assert margin(page) == pytest.approx(min(margins), abs=0.0051)
+
+
+def check_claims(page: Any, claims: list[dict[str, Any]]) -> None:
+    """Every claim is there, held, and opens to what it says and what was measured."""
+    shown = page.locator(".run-claims li").all()
+    for claim, line in zip(claims, shown, strict=True):
+        assert line.inner_text().startswith("✓")
+        line.locator("summary").click()
+        told = f"{claim['statement']}. Measured: {claim['measured']}. Bound: {claim['bound']}."
+        assert line.locator(".note").inner_text() == told
 
 
 def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, lab: Lab) -> None:
@@ -162,10 +171,7 @@ def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, lab: Lab) -> N
     claims = json.loads((folder / "claims.json").read_text())
     page.wait_for_selector(".run-claims li")
     assert states(page) == {"sorting": "finished"}
-    shown = [each.inner_text() for each in page.locator(".run-claims li").all()]
-    for claim, line in zip(claims, shown, strict=True):
-        assert line.split("\n")[0].endswith("✓")
-        assert f"{claim['measured']} (bound: {claim['bound']})" in line
+    check_claims(page, claims)
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     loss = [line["loss"] for line in metrics if "loss" in line][-1]
     written = page.locator("[data-figure=loss] output").inner_text()
@@ -215,6 +221,8 @@ def test_a_killed_server_s_training_resumes_and_all_tabs_show_it(context: Any, l
     until_training(other)
     lab.end(signal.SIGKILL)
     page.get_by_text("The lab does not answer.").wait_for(timeout=WAIT)
+    until(page, "unknown")
+    assert not page.get_by_role("button", name="Pause").is_visible()
     address = lab.start()
     page.get_by_text("The lab was started anew.").wait_for(timeout=WAIT)
     context.new_page().goto(address)
@@ -318,11 +326,19 @@ def test_two_runs_side_by_side_at_any_width(context: Any, lab: Lab, sorter: Path
             page.set_viewport_size({"width": width, "height": 900})
             page.emulate_media(color_scheme=scheme)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+    same = context.browser.new_context(bypass_csp=True, storage_state=context.storage_state())
+    other = same.new_page()
+    other.goto(page.url)
+    other.wait_for_selector(".comparison")
+    assert violations(other) == []
+    same.close()
     page.locator("#compare").select_option("")
     page.wait_for_selector(".comparison", state="detached")
     assert "with=" not in page.url
     page.goto(lab.link(show="two"))
     page.get_by_role("heading", name="two", exact=True).wait_for()
+    page.goto(lab.link(show="three"))
+    page.locator("#notice").filter(has_text="There is no run “three”").wait_for()
 
 
 def test_the_command_says_what_it_needs(capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -330,6 +346,7 @@ def test_the_command_says_what_it_needs(capsys: Any, tmp_path: Path, monkeypatch
     cases = [
         (["--port", "99999"], 2, "--port must be from 1 to 65,535; got 99999."),
         (["--runs", str(tmp_path / "file")], 2, "--runs must be a folder; "),
+        (["--static", str(tmp_path / "file")], 2, "--static must be a folder; "),
         ([], 3, "the lab needs uvicorn, which is not installed here: pip install 'attnlab[lab]'"),
     ]
     monkeypatch.delitem(sys.modules, "attnlab.lab.server.start", raising=False)

@@ -12,6 +12,7 @@ from . import answers_checks
 
 CHECKS = [
     answers_checks.check_latest_wins,
+    answers_checks.check_fifty_pages,
     answers_checks.check_burst,
     answers_checks.check_crashes,
     answers_checks.check_no_answer_is_mistaken,

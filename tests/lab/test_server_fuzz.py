@@ -36,6 +36,7 @@ def page(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Answers, "_answer", _answered)
         patch.setattr(Jobs, "_launch", lambda self, name: None)
+        patch.setenv("HF_HUB_OFFLINE", "1")
         made = Page(tmp_path_factory.mktemp("fuzz"))
         yield made
         aside(made.runner.close)

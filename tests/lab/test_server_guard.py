@@ -30,7 +30,7 @@ def page(tmp_path, monkeypatch):
 
 def test_the_table_of_routes_is_the_app_s(page):
     paths = {
-        (method, route.path.replace("{name}", "one").replace("{file}", "lab.js"))
+        (method, route.path.format(name="one", file="lab.js", member="0"))
         for route in page.app.routes
         for method in route.methods - {"HEAD"}
     }

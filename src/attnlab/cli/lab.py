@@ -32,14 +32,14 @@ def lab(
     """
     from attnlab.lab.static import write_served, write_static
 
+    for name, folder in (("--static", static), ("--runs", runs)):
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise WrongUsage(f"{name} must be a folder; {folder} is a file.")
     if static is not None:
-        folder = write_static(static)
-        terminal.say(f"open {(folder / 'index.html').resolve()}")
+        terminal.say(f"open {(write_static(static) / 'index.html').resolve()}")
         return 0
     if port is not None and not 1 <= port <= 65_535:
         raise WrongUsage(f"--port must be from 1 to 65,535; got {port}.")
-    if runs.exists() and not runs.is_dir():
-        raise WrongUsage(f"--runs must be a folder; {runs} is a file.")
     try:
         from attnlab.lab.server.start import serve
     except ModuleNotFoundError as error:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from attnlab.draw.attention.figure_contents import FigureContents, open_figure
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import Kind, kind_of, read_config
 from attnlab.experiments.population import Population, is_member, open_population, open_run
@@ -17,7 +18,9 @@ from attnlab.look.corpus import Found
 from attnlab.look.corpus import open_search as open_corpus_search
 from attnlab.look.long_text import Document, open_document
 
-Opened: TypeAlias = Report | Population | Sweep | Search | Recording | Document | Found
+Opened: TypeAlias = (
+    Report | Population | Sweep | Search | Recording | Document | Found | FigureContents
+)
 
 _FILES: dict[str, Callable[[Path], Opened]] = {
     "recording.json": open_recording,
@@ -34,11 +37,12 @@ _RUNS: dict[Kind, Callable[[Path], Opened]] = {
 
 
 def open(path: Path | str) -> Opened:
-    """Open a folder that attnlab wrote, by the files in it.
+    """Open a folder that attnlab wrote, by the files in it, or a figure that carries its data.
 
     Args:
         path: the folder of a run, a population, a member of one (`runs/sorting-64-seeds/17`), a
-            sweep, a hyper-parameter search, a recording, a summarized long text or a corpus search.
+            sweep, a hyper-parameter search, a recording, a summarized long text or a corpus search;
+            or a .png or .svg of `attnlab.plot.save` or of the lab's page.
 
     Returns what was returned when the folder was made; but for a hyper-parameter search its
     `Report`, where Optuna, which reads its trials, is not installed.
@@ -53,6 +57,8 @@ def open(path: Path | str) -> Opened:
     attnlab.errors.CouldNotRun: there is no folder runs/no.
     """
     folder = Path(path)
+    if folder.suffix.lower() in (".png", ".svg") and not os.path.isdir(folder):
+        return open_figure(folder)
     for file, open_it in _FILES.items():
         if os.path.isfile(folder / file):
             return open_it(folder)

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
+from attnlab.draw.attention.figure_contents import FigureContents
 from attnlab.draw.attention.pattern import CAUSAL, Pattern
 from attnlab.draw.corpus import corpus_report
 from attnlab.draw.long_text_report import document_report
@@ -12,18 +14,23 @@ from attnlab.draw.page import render_page
 from attnlab.draw.sections import ReportContent, ShownTrace, Traces
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, show_page, view_page
 from attnlab.errors import WrongUsage, type_words
+from attnlab.experiments.notebook import Answerer, EditableView, has_widgets
 from attnlab.experiments.opener import open
 from attnlab.experiments.population import Population
+from attnlab.experiments.prompts import ask
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps.sweep_run import Sweep
 from attnlab.experiments.tune.tuner import Search
+from attnlab.look import Recording
 from attnlab.look.corpus import Found
 from attnlab.look.long_text import Document
 from attnlab.look.trace import HeadTrace, Trace
-from attnlab.progress import is_notebook
+from attnlab.progress import is_marimo, is_notebook
 
 
-def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -> Shown | Path:
+def show(
+    thing: Any, tokens: Any = None, *, other: Any = None, **options: Any
+) -> Shown | EditableView | Path:
     """Show something: inside a notebook if this is one, else as a page in the browser.
 
     Args:
@@ -32,11 +39,13 @@ def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -
             or bare weights: (query, key), (head, query, key), a list of these by layer, and Hugging
             Face's `outputs` or `outputs.attentions`.
         tokens: what the places are called, where weights are shown: a list of texts, a pair (of the
-            queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`.
+            queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`; of a run or a
+            pretrained model, the text that it is asked.
         other: a second recording, or weights, to be compared with the first.
         **options: of weights, as `view_page` takes them.
 
-    Returns what a notebook displays, or the path of the file that was written.
+    Returns what a notebook displays, or the path of the file that was written. With anywidget
+    installed, the maps of a question or a recording take edits in a notebook, see `EditableView`.
 
     Raises:
         WrongUsage: it is nothing that can be shown, or its tokens do not fit.
@@ -44,24 +53,40 @@ def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -
     """
     if isinstance(thing, str | Path):
         thing = open(thing)
+    if isinstance(thing, FigureContents):
+        thing, other = list(thing.patterns), other or list(thing.others) or None
+    if isinstance(thing, Report | nn.Module) and isinstance(tokens, str):
+        thing, tokens = ask(thing, tokens), None
+    is_inside = is_notebook() or is_marimo()
+    takes_edits = is_inside and other is None and has_widgets()
+    answerer = None
     if hasattr(thing, "passage") and hasattr(thing, "trace"):
-        thing = thing.trace()
+        if takes_edits:
+            answerer = Answerer(thing)
+            options = {"notes": _notes(answerer.trace), **options}
+        thing = thing.trace() if answerer is None else answerer.recording
     page = _page_of(thing)
     if page is None:
+        takes_edits = takes_edits and isinstance(thing, Recording)
         if isinstance(thing, Trace):
-            notes = [("Read", " ".join(thing.input))]
-            if thing.steps:
-                notes.append(("Answer", " ".join(step.choice for step in thing.steps)))
-            options = {"notes": notes, **options}
+            options = {"notes": _notes(thing), **options}
             thing = _patterns_of(thing)
-        if is_notebook():
+        if is_inside:
             options = {"max_bytes": NOTEBOOK_BYTES, **options}
-        return show_page(view_page(thing, other, tokens=tokens, **options))
+        page = view_page(thing, other, tokens=tokens, **options)
+        return EditableView(page, answerer) if takes_edits else show_page(page)
     if tokens is not None or other is not None or options:
         raise WrongUsage(
             f"{type_words(thing)} is shown as it is; tokens, other and options go with weights."
         )
     return show_page(page)
+
+
+def _notes(trace: Trace) -> list[tuple[str, str]]:
+    notes = [("Read", " ".join(trace.input))]
+    if trace.steps:
+        notes.append(("Answer", " ".join(step.choice for step in trace.steps)))
+    return notes
 
 
 def _page_of(thing: Any) -> str | None:

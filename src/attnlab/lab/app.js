@@ -11,7 +11,9 @@ import { make, makeButton } from "../draw/report/elements.js";
 import { mountTheme } from "../draw/report/theme.js";
 import { startEngine } from "./parts/client.js";
 import { writeEdits } from "./parts/edits.js";
-import { readLink, ROOMS, writeLink } from "./parts/link.js";
+import { firstInput, readLink, ROOMS, writeLink } from "./parts/link.js";
+import { filesOf, offer, onDrop, readFiles } from "./parts/model.js";
+import { linkIn } from "./parts/picture.js";
 import { makeSession, wantedEdits } from "./parts/session.js";
 import { slowly } from "./parts/slowly.js";
 import { makeAnatomy } from "./rooms/anatomy.js";
@@ -21,7 +23,7 @@ import { makePlay } from "./rooms/play.js";
 import { WORDS } from "./words.js";
 
 const ROOM_MAKERS = { play: makePlay, bench: makeBench, design: makeDesign, anatomy: makeAnatomy };
-const WITHOUT_MODEL = ["design", "anatomy", "runs"];
+const WITHOUT_MODEL = ["design", "anatomy", "runs", "populations", "models"];
 const byId = (id) => document.getElementById(id);
 
 // more: rooms of a served page; join: adds to the page's engine those that its server has.
@@ -32,15 +34,20 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     document.body.dataset.busy = waiting > 0;
   };
   const call = join(startEngine(byId("engine").textContent, count), count);
-  const page = { link: null, hash: null, room: null, roomName: "", status, call, say, notice, again, keepLink, keepLater: slowly(keepLink) };
+  const page = {
+    link: null, hash: null, room: null, roomName: "", status, call, say, notice, again, openSaved,
+    keepLink, keepLater: slowly(keepLink), linkNow: () => writeLink(linkNow()),
+  };
   const { lab, deeds } = makeSession(call, (words, isShown = false) => {
     if (words && !page.room.heading) say(words, isShown);
     show();
   });
   // What goes wrong in the engine is told, whatever was asked of it.
-  const fail = (error) => notice(WORDS.failed(error.message));
+  const fail = (error) => notice(error.isAnswer ? WORDS.refused(error.message) : WORDS.failed(error.message));
   const guard = (deed) => (...args) => Promise.resolve(deed(...args)).catch(fail);
   const session = { lab, ...Object.fromEntries(Object.entries(deeds).map(([name, deed]) => [name, guard(deed)])) };
+
+  page.save = guard(save);
 
   // To everyone, or, if the page shows it anyway, to those who listen.
   function say(words, isShown = false) {
@@ -68,9 +75,9 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     const at = lab.awaited ? lab.awaited.at : isHalfway ? lab.step : null;
     Object.assign(page.link.own, page.room.link?.());
     if (page.room.heading) return { ...page.link, room: page.roomName }; // the model is another room's
-    const { present, embed, hide, own } = page.link;
+    const { present, embed, predict, hide, own } = page.link;
     const { settings, input } = lab;
-    return { room: page.roomName, settings, input, edits: wantedEdits(lab), at, hide, present, embed, own };
+    return { room: page.roomName, settings, input, edits: wantedEdits(lab), at, hide, present, embed, predict, own };
   }
 
   function keepLink() {
@@ -82,6 +89,33 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     for (const anchor of document.querySelectorAll("[data-room]")) {
       anchor.href = writeLink({ ...now, room: anchor.dataset.room });
     }
+  }
+
+  async function save() {
+    filesOf(await call("save", lab.model.id), lab.settings).forEach(offer);
+    say(WORDS.saved);
+  }
+
+  async function openSaved(files) {
+    try {
+      const { file, ...settings } = await readFiles(files);
+      const opened = await call("open", file);
+      notice("");
+      session.start({ ...settings, file: true }, { input: firstInput(settings), opened });
+      if (WITHOUT_MODEL.includes(page.roomName)) enter("bench");
+    } catch (error) {
+      notice(WORDS.notOpened(error.message));
+    }
+  }
+
+  // A picture of such a page brings its link; anything else may be a model.
+  async function openDropped(files) {
+    const [{ name }] = files;
+    const isPicture = files.length === 1 && /\.(png|svg)$/i.test(name);
+    const link = isPicture && await linkIn(files[0]);
+    if (link) location.hash = link;
+    else if (isPicture) notice(WORDS.badPicture(name));
+    else openSaved(files);
   }
 
   function again() {
@@ -110,6 +144,8 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     Object.assign(document.body.dataset, { present: link.present, embed: link.embed });
     if (isOther && needsModel) {
       say("");
+      if (link.settings.file) notice(WORDS.fileIsGone);
+      delete link.settings.file;
       session.start(link.settings, link);
     } else if (needsModel) {
       if (link.input !== lab.input) session.setInput(link.input);
@@ -156,6 +192,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     event.preventDefault();
   });
   window.addEventListener("hashchange", follow);
+  onDrop(openDropped);
   mountTheme();
   followColors(document.body, (colors) => {
     lab.colors = colors;
@@ -164,9 +201,11 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
   follow();
 }
 
-function headingOf({ settings, model }) {
-  if (!settings.run) return { title: WORDS.title(settings), subtitle: WORDS.subtitle(settings, model?.parameters) };
-  return { title: WORDS.runTitle(settings.run), subtitle: WORDS.runSubtitle(settings, model?.parameters) };
+function headingOf(lab) {
+  const { settings } = lab;
+  if (settings.file) return { title: WORDS.fileTitle(settings), subtitle: WORDS.fileSubtitle(lab) };
+  if (!settings.run) return { title: WORDS.title(settings), subtitle: WORDS.subtitle(lab) };
+  return { title: WORDS.runTitle(settings.run), subtitle: WORDS.runSubtitle(lab) };
 }
 
 function stateOf({ isRunning, isDone, now }) {

@@ -3,6 +3,8 @@
 
 const SAME_LETTER = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
 const NO_WEIGHTS = [[0, 0, 0], [0, 0, 0], [0, 0, 0]];
+const NO_PLANE = [[0, 0], [0, 0], [0, 0], [0, 0]];
+const FOUR_LETTERS = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]];
 const COPY_FIRST = { rule: "copy_first" };
 const IDENTITY = { rule: "identity" };
 
@@ -59,5 +61,26 @@ export const PUZZLES = [
     tolerance: null, isEmpty: true,
     start: { gain: 10 }, open: ["Km", "Qm", "Vm"], score: "weights", ours: 5,
     aim: "Nothing is set. Build the whole head: every place shall say the first letter. How few weights does it take?",
+  },
+  {
+    name: "whisper", title: "Whisper", task: { rule: "unique" },
+    tolerance: null, start: { gain: 1 }, open: ["gain"], score: "gain", ours: 6.41,
+    aim: "Only the sign has to be right. Raise the gain as little as you can until no input fails.",
+  },
+  {
+    name: "unit", title: "No gain left", task: IDENTITY,
+    tolerance: 0.1, start: { gain: 1 }, open: ["Qm"], score: "weights", ours: 3,
+    aim: "The gain stays at 1. Let the queries do its work, until every output is within 0.1.",
+  },
+  {
+    name: "words", title: "What to say", task: { rule: "unique" },
+    tolerance: null, start: { gain: 50 }, clear: { Vm: [0, 1, 2, 3] }, open: ["Vm"], score: "weights", ours: 4,
+    aim: "It looks at the right places and says nothing. What must each letter say, and what CLS, when it is looked at?",
+  },
+  {
+    name: "square", title: "Four in a plane", task: { rule: "identity", letters: 4, longest: 4 },
+    tolerance: null, open: ["Km", "Qm"], score: "weights", ours: 8,
+    start: { gain: 20, Km: NO_PLANE, Qm: NO_PLANE, Vm: FOUR_LETTERS },
+    aim: "Four letters and two channels. Give each a direction of its own, and let its query point there.",
   },
 ];

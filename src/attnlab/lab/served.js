@@ -2,6 +2,8 @@
 
 import { openPage } from "./app.js";
 import { joinEngines } from "./parts/server.js";
+import { makeModels } from "./rooms/models.js";
+import { makePopulations } from "./rooms/populations.js";
 import { makeRuns } from "./rooms/runs.js";
 
-openPage({ more: { runs: makeRuns }, join: joinEngines });
+openPage({ more: { runs: makeRuns, populations: makePopulations, models: makeModels }, join: joinEngines });

@@ -19,6 +19,7 @@ _STYLES = (
     "lab/rooms/anatomy.css",
     "lab/rooms/design.css",
 )
+_SERVED_STYLES = tuple(f"lab/rooms/{room}.css" for room in ("runs", "populations", "models"))
 _SERVED = (
     ("default-src 'none'; ", "default-src 'none'; connect-src 'self'; "),
     ("<title>", '<meta name="attnlab-runs" content="{runs}">\n<title>'),
@@ -43,16 +44,16 @@ def write_served(folder: Path | str, runs: Path | str) -> Path:
         if page.count(static) != 1:
             raise ValueError(f"the page should say {static!r} once")
         page = page.replace(static, served.replace("{runs}", html.escape(str(runs))))
-    return _write(Path(folder), "lab/served.js", (*_STYLES, "lab/rooms/runs.css"), page)
+    return _write(Path(folder), "lab/served.js", (*_STYLES, *_SERVED_STYLES), page)
 
 
 def _write(folder: Path, script: str, styles: tuple[str, ...], page: str) -> Path:
     make_folder(folder)
-    engine = f'"use strict";\n{_without_comments(bundle("../lab/worker.js"))}'
+    engine = f'"use strict";\n{_dense(bundle("../lab/worker.js"))}'
     if "</script" in engine or "<!--" in engine:
         raise ValueError("the engine's script would end the element of the page that holds it")
     write_text(folder / "index.html", page.replace("{{ engine }}", engine))
-    whole = _without_comments(bundle(f"../{script}"))
+    whole = _dense(bundle(f"../{script}"))
     write_text(folder / "lab.js", f'"use strict";\n(() => {{\n{whole}}})();\n')
     write_text(folder / "lab.css", _without_comments("\n".join(map(_read, styles))))
     return folder
@@ -62,6 +63,16 @@ def _without_comments(text: str) -> str:
     """Leave out comments that have lines of their own; who reads the sources finds them there."""
     text = re.sub(r"^[ \t]*/\*.*?\*/[ \t]*\n", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"^[ \t]*//.*\n", "", text, flags=re.MULTILINE)
+
+
+def _dense(script: str) -> str:
+    """Leave out comments and indentation, but for the text of a template on several lines."""
+    lines, is_text = [], False
+    for line in _without_comments(script).splitlines():
+        code = line if is_text else re.sub(r"\s+// .*$", "", line.strip())
+        lines += [code] if code or is_text else []
+        is_text ^= line.count("`") % 2 == 1
+    return "\n".join([*lines, ""])
 
 
 def _read(name: str) -> str:

@@ -1,6 +1,6 @@
 // All sentences of the page, in one place.
 
-import { wordNumber } from "../draw/report/elements.js";
+import { count, wordNumber } from "../draw/report/elements.js";
 
 const RULES = { sort: "sort", reverse: "reverse", copy: "copy" };
 const DOES = {
@@ -32,11 +32,32 @@ const looks = (from, to) => `${from} → ${to}`;
 export const WORDS = {
   verdict,
   title: ({ task }) => `A transformer learns to ${RULES[task]}`,
-  subtitle: ({ task, length }, parameters) =>
-    `It trains in this page, right now. It reads ${COUNTS[length]} letters and ${DOES[task]("them")}. ${parameters
-      ? `All it knows are ${wordNumber(parameters)} numbers, which start out random.` : ""}`,
+  subtitle({ settings: { task, length }, model, step, isDone, isRunning }) {
+    const rests = isDone ? "It has trained in this page" : "It trains in this page, and rests";
+    const state = step && !isRunning ? rests : "It trains in this page, right now";
+    const start = step ? "which started out random" : "which start out random";
+    return `${state}. It reads ${COUNTS[length]} letters and ${DOES[task]("them")}. ${model
+      ? `All it knows are ${wordNumber(model.parameters)} numbers, ${start}.` : ""}`;
+  },
 
-  rooms: { play: "Play", bench: "Bench", design: "Design", anatomy: "Anatomy", runs: "Runs" },
+  fileTitle: ({ task }) => `A saved transformer that learned to ${RULES[task]}`,
+  fileSubtitle: ({ settings: { task, length }, model }) => `It was opened from its files. It reads ${COUNTS[length]} letters and ${DOES[task]("them")}.${model
+    ? ` All it knows are ${wordNumber(model.parameters)} numbers.` : ""}`,
+
+  modelTitle: "The model",
+  settings: { task: "Task", letters: "Letters", length: "Length", heads: "Heads", layers: "Blocks", seed: "Seed" },
+  tasks: { sort: "Sort", reverse: "Reverse", copy: "Copy" },
+  seedNote: "A whole number from 1 to 999999",
+  save: "Save it",
+  saved: "Two files are saved. In one folder, attnlab.load opens them, and so does this page.",
+  open: "Open a saved one",
+  needsFiles: (names) => `Expected config.json and model.safetensors of a run or a saved model, or a picture of this page; got ${names.map(brief).join(", ") || "no file"}.`,
+  noModelInFile: "Expected a config.json of a sorter that attnlab or this page saved; this one names no model and task.",
+  tooLarge: "This page takes models of 2 to 4 letters, 1 to 3 heads and 1 to 3 blocks that sort, reverse or copy.",
+  notOpened: (message) => `The model is not opened. ${message[0].toUpperCase()}${message.slice(1)}`,
+  fileIsGone: "The model of this link was opened from files, which a link cannot hold: open them again. A new one trains here.",
+
+  rooms: { play: "Play", bench: "Bench", design: "Design", anatomy: "Anatomy", runs: "Runs", populations: "Populations", models: "Models" },
   copyLink: "Copy link",
   linkCopied: "The link is copied. It opens the page as it is now.",
   linkShown: "Copy the address of this page: it opens the page as it is now.",
@@ -53,6 +74,7 @@ export const WORDS = {
     if (!lab.now) return "";
     const all = lab.now.right.length;
     if (lab.edits.length) return "inputs still right";
+    if (lab.settings.file) return "inputs right.";
     if (lab.step === 0) return "inputs right, by chance.";
     if (lab.isRunning) return "inputs right. It is learning.";
     const isAll = right(lab.now) === all;
@@ -60,7 +82,7 @@ export const WORDS = {
     return isAll ? "Every input there is." : "This seed did not learn them all. Try another.";
   },
   prompt(lab) {
-    if (!lab.now || lab.isRunning || lab.step === 0) return "One dot for each input. Green: right.";
+    if (!lab.now || lab.isRunning || (lab.step === 0 && !lab.isDone)) return "One dot for each input. Green: right.";
     if (!lab.edits.length) return "Click any square of a head to cut that edge.";
     return "Cut more, or mend it by another click.";
   },
@@ -103,12 +125,16 @@ export const WORDS = {
     zero: ({ name }) => `Head ${name} is knocked out.`,
     first: ({ name }) => `Head ${name} looks at the first letter only.`,
     freeze: ({ name, input }) => `Head ${name} is frozen: it looks as it did at ${input}.`,
+    mean: ({ name }) => `Head ${name} looks as it does on average over all inputs.`,
     uniform: ({ name }) => `Head ${name} looks at everything alike.`,
   },
-  badges: { zero: "knocked out", first: "first letter only", freeze: "frozen", uniform: "everything alike" },
+  badges: { zero: "knocked out", first: "first letter only", freeze: "frozen", mean: "as on average", uniform: "everything alike" },
   editsTitle: "Your edits",
   noEdits: "None yet.",
   remove: (words) => `Remove: ${words}`,
+  guess: (all) => `Before you look: how many of ${all} inputs are still right?`,
+  reveal: "Show",
+  guessed: (said, is, all) => `You said ${said}. ${said === is ? "So it is" : `It is ${is}`}, of ${all}.`,
   undo: "Undo", redo: "Redo", resetButton: "Reset",
   nothingToUndo: "There is nothing to undo.",
   nothingToRedo: "There is nothing to redo.",
@@ -147,6 +173,17 @@ export const WORDS = {
   ],
   doorCommands: { run: "attnlab run sorting", docs: "attnlab edit MODEL TEXT --cut-edge QUERY-KEY" },
 
+  puzzles: "Puzzles",
+  noPuzzle: (name, known) => `There is no puzzle “${brief(name)}”, only ${known.join(", ")}.`,
+  beginningIsGone: "The cut that the puzzle begins with must stay: cut that edge again.",
+  onlyKind: {
+    cut: "Only cuts count here: take the other edits back.", add: "Only changed scores count here: take the other edits back.",
+    zero: "Only a knocked out head counts here: take the other edits back.",
+  },
+  puzzleScore: { edits: (own) => count(own, "edit"), right: (own) => `${own} right` },
+  puzzleSoFar: (now, ours) => `So far ${now.right} right with ${count(now.edits, "edit")}; ours: ${ours}.`,
+  puzzleSolved: (now, ours) => `Solved, on every input: ${now.right} right with ${count(now.edits, "edit")}; ours: ${ours}.`,
+
   allHeads: "All heads",
   oneHead: "One head, large",
   variants: {
@@ -164,10 +201,11 @@ export const WORDS = {
   wholeHead: "The whole head",
   switches: {
     "": () => "as it is", zero: () => "knocked out", first: () => "looks at the first letter only",
-    freeze: (input) => `frozen as at ${input}`, uniform: () => "looks at everything alike",
+    freeze: (input) => `frozen as at ${input}`, mean: () => "looks as on average", uniform: () => "looks at everything alike",
   },
   changeLabel: (name) => `Change of the attention weights of head ${name}: after less before`,
   change: (was, is) => `${was} before, ${is} after`,
+  isCut: "You have cut this edge: mend it first, with x.",
   noScore: "There is no score to change: this letter may not be looked at.",
   enough: (most) => `A score can be changed by ${most} at most.`,
   painting: (opens) => `Painting: arrow keys ${opens ? "open" : "close"} squares, space ends, Escape forgets.`,
@@ -185,14 +223,14 @@ export const WORDS = {
   expected: "right one",
   codeTitle: "The same in Python and on the command line",
   runTitle: (run) => `The run ${run}`,
-  runSubtitle: (_, parameters) => `Trained by attnlab, answered by PyTorch on this computer. ${parameters
-    ? `All it knows are ${parameters.toLocaleString("en-GB")} numbers. ` : ""}Cut an edge and see what breaks.`,
+  runSubtitle: ({ model }) => `Trained by attnlab, answered by PyTorch on this computer. ${model
+    ? `All it knows are ${model.parameters.toLocaleString("en-GB")} numbers. ` : ""}Cut an edge and see what breaks.`,
   runCodeNote: "On the very model that this page asks.",
   noServer: "This page has no server: runs are shown by the page that the command attnlab lab opens.",
   codeNote: "On a model of the same shape that attnlab trains on your computer; its numbers differ a little.",
   python: "Python",
   shell: "Command line",
-  onlyPython: "freezing takes a recording: see the Python lines",
+  onlyPython: "what takes a recording: see the Python lines",
 
   keysTitle: "Keys",
   keys: {
@@ -217,8 +255,14 @@ export const WORDS = {
     `This link says ${name}=${brief(value)}, which is not one of ${known.join(", ")}${AFRESH}`,
   badNumber: (name, text, from, to) =>
     `This link says ${name}=${brief(text)}, expected a whole number from ${from} to ${to}${AFRESH}`,
+  badLinkInput: (sentence) => `This link's input does not fit its model. ${sentence.replace(/\.$/, "")}${AFRESH}`,
   badEdit: (word) => `This link holds the edit “${brief(word)}”, which does not fit this model${AFRESH}`,
+  picture: "Download picture",
+  savePicture: (kind) => `Download the map as ${kind}`,
+  pictureNote: "Dropped on this page, the file brings back the model, the input and the edits; attnlab.open reads it.",
+  badPicture: (name) => `${brief(name)} is no picture of this page: drop a PNG or an SVG that Download picture made.`,
   noWorker: "It could not be started.",
+  refused: (message) => `${message[0].toUpperCase()}${message.slice(1)}`,
   failed: (message) => `The engine stopped: ${message} Reload the page to start afresh.`,
 };
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.core.store import write_bytes
+from attnlab.draw.attention.figure_contents import contents_of
+from attnlab.draw.carried import carry
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -21,8 +23,13 @@ _METADATA = {
 }
 
 
-def save_figure(figure: "Figure", path: str | Path, *, dpi: int = 150) -> Path:
+def save_figure(
+    figure: "Figure", path: str | Path, *, dpi: int = 150, seed: int | None = None
+) -> Path:
     """Save a figure as .png, .svg or .pdf, by the file's suffix; equal figures give equal bytes.
+
+    A PNG or SVG of `head`, `heads` or `difference` carries its weights, the line that draws it, the
+    edits and, if given, a seed: `attnlab.open` reads them again.
 
     Raises:
         WrongUsage: another suffix.
@@ -32,7 +39,11 @@ def save_figure(figure: "Figure", path: str | Path, *, dpi: int = 150) -> Path:
     kind = place.suffix.lower().removeprefix(".")
     if kind not in _METADATA:
         raise WrongUsage(f"figures are written as .png, .svg or .pdf; got {place.name!r}.")
-    write_bytes(place, to_bytes(figure, kind, salt="attnlab", dpi=dpi))
+    content = to_bytes(figure, kind, salt="attnlab", dpi=dpi)
+    contents = contents_of(figure, seed)
+    if contents is not None and kind in ("png", "svg"):
+        content = carry(content, kind, contents)
+    write_bytes(place, content)
     return place
 
 

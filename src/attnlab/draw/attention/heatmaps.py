@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnlab.draw.attention.figure_contents import remember
 from attnlab.draw.attention.names import name_axis
 from attnlab.draw.attention.pattern import Pattern, Rows, site_words
 from attnlab.draw.attention.pooled_maps import pool_head, squares
@@ -57,7 +58,9 @@ def draw_head(
     pattern, number = _pick(to_patterns(recording, row, tokens), site, head)
     values, side = _pooled_if_large(pattern, number)
     title = f"Head {head_at(pattern.site, number)}"
-    return _map_figure(pattern, title, values, side, scale=scale, high=high)
+    figure = _map_figure(pattern, title, values, side, scale=scale, high=high)
+    line = f"attnlab.plot.head(figure.patterns, {number}, scale={scale!r}, high={high})"
+    return remember(figure, line, [recording], [[pattern]])
 
 
 def draw_difference(
@@ -87,7 +90,9 @@ def draw_difference(
     is_masked = np.isnan(first) & np.isnan(second)
     change = np.where(is_masked, np.nan, np.nan_to_num(second) - np.nan_to_num(first))
     title = f"Head {head_at(one.site, number)}: difference"
-    return _map_figure(one, title, change, side, high=high, is_signed=True, tokens_of=two)
+    figure = _map_figure(one, title, change, side, high=high, is_signed=True, tokens_of=two)
+    line = f"attnlab.plot.difference(figure.patterns, figure.others, {number}, high={high})"
+    return remember(figure, line, [recording, other], [[one], [two]])
 
 
 def draw_heads(
@@ -128,7 +133,8 @@ def draw_heads(
         words.append("rows do not sum to 1")
     axes.set_title(shown("; ".join(words), 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "weight")
-    return figure
+    line = f"attnlab.plot.heads(figure.patterns, title={words[0]!r})"
+    return remember(figure, line, [recording], [patterns])
 
 
 def _kind_and_layers(patterns: Sequence[Pattern]) -> tuple[str, list[str]]:

@@ -19,7 +19,7 @@ from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.numbers import plural
 from attnlab.draw.view.wire import Drawable, Packed, pack
 from attnlab.errors import WrongUsage
-from attnlab.progress import is_notebook
+from attnlab.progress import is_marimo, is_notebook
 
 _MAX_BYTES = 30_000_000
 NOTEBOOK_BYTES = 8_000_000  # a notebook stores its outputs
@@ -103,14 +103,16 @@ def write_view(path: str | Path, recording: Any, other: Any = None, **options: A
 @displayed
 @dataclass(frozen=True)
 class Shown:
-    """A page for a notebook, in a sandboxed frame; `page` is its HTML."""
+    """A page for a notebook, in a sandboxed frame; `page` is its HTML, `name` the frame's."""
 
     page: str
     height: int = 900
+    name: str = ""
 
     def _repr_html_(self) -> str:
+        name = f'name="{html.escape(self.name)}" ' if self.name else ""
         return (
-            '<iframe sandbox="allow-scripts" title="attention" '
+            f'<iframe sandbox="allow-scripts" {name}title="attention" '
             f'style="width:100%;height:{self.height}px;border:0" '
             f'srcdoc="{html.escape(self.page)}"></iframe>'
         )
@@ -118,7 +120,7 @@ class Shown:
 
 def show_page(page: str) -> "Shown | Path":
     """Show a page in the notebook, or write it to a file, open the browser and return the path."""
-    if is_notebook():
+    if is_notebook() or is_marimo():
         return Shown(page)
     place = Path(tempfile.mkdtemp(prefix="attnlab-")) / "attention.html"
     write_text(place, page)

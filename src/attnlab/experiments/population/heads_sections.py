@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnlab.core.stats import share_interval
 from attnlab.draw.sections import Bars, BarSeries, Heatmap, MapChoice, Maps, Scalar, Section, Table
-from attnlab.experiments.population.population import WORDS, interval_text
+from attnlab.experiments.population.population import WORDS, Population, interval_text
 from attnlab.experiments.population.population_heads import AttentionHeads, PopulationHeads, aligned
 
 _MOST_CELLS = 10_000  # of one picture
@@ -25,7 +25,7 @@ _AGREEMENT = (
 
 def heads_sections(heads: PopulationHeads) -> Iterator[Section]:
     """Yield the sections about the heads of all members."""
-    names = [_called(part.site) for part in heads.parts]
+    names = [attention_name(part.site) for part in heads.parts]
     choices: list[MapChoice] = []
     for part in heads.parts:
         if part.means[0, 0].numel() <= _MOST_CELLS:
@@ -59,7 +59,7 @@ def _map_choices(heads: PopulationHeads, part: AttentionHeads) -> list[MapChoice
             own.append(_map(heads, part, WORDS.text(f"picture.{name}", words), mean))
     for place, mean in enumerate(aligned(part.means, part.order).mean(0)):
         roles.append(_map(heads, part, f"part {place}", mean))
-    told = {"name": _called(part.site), "groups": groups, "members": len(part.means)}
+    told = {"name": attention_name(part.site), "groups": groups, "members": len(part.means)}
     return [
         MapChoice(maps=own, **WORDS.texts("choice.groups", told)),
         MapChoice(maps=roles, **WORDS.texts("choice.roles", told)),
@@ -68,27 +68,29 @@ def _map_choices(heads: PopulationHeads, part: AttentionHeads) -> list[MapChoice
 
 def _map(heads: PopulationHeads, part: AttentionHeads, title: str, mean: Tensor) -> Heatmap:
     """Draw mean weights (query, key), without padding; masked pairs are blank."""
-    cut = _cut(heads.parts, part)
+    cut = unpadded(heads.parts, part)
     rows = []
     for weights, blocked in zip(mean[cut].tolist(), part.blocked[cut].tolist(), strict=True):
         pairs = zip(weights, blocked, strict=True)
         rows.append([None if is_blocked else round(weight, 4) for weight, is_blocked in pairs])
-    problem = heads.population.problem
-    queries = keys = problem.positions
-    if part.site.startswith("encoder."):
-        queries = keys = problem.sources or queries
-    elif "cross_attention" in part.site:
-        keys = problem.sources
-    return Heatmap.of_weights(
-        title,
-        rows,
-        _labels(queries, len(rows)),
-        _labels(keys, len(rows[0])),
-        masked="masked: may not be looked at",
-    )
+    queries, keys = axis_names(heads.population, part.site, len(rows), len(rows[0]))
+    return Heatmap.of_weights(title, rows, queries, keys, masked="masked: may not be looked at")
 
 
-def _cut(parts: Sequence[AttentionHeads], part: AttentionHeads) -> tuple[slice, slice]:
+def axis_names(
+    population: Population, site: str, queries: int, keys: int
+) -> tuple[list[str], list[str]]:
+    """Name the queries and the keys of an attention by their positions."""
+    problem = population.problem
+    rows = columns = problem.positions
+    if site.startswith("encoder."):
+        rows = columns = problem.sources or rows
+    elif "cross_attention" in site:
+        columns = problem.sources
+    return _labels(rows, queries), _labels(columns, keys)
+
+
+def unpadded(parts: Sequence[AttentionHeads], part: AttentionHeads) -> tuple[slice, slice]:
     """Cut off padding: keys that are always masked, and queries that are such keys themselves."""
     stack, _, _ = part.site.partition("layers.")
     queries = keys = slice(None)
@@ -121,7 +123,7 @@ def _groups_table(heads: PopulationHeads) -> Table:
             typical = population.name(heads.members[centre // num_heads])
             rows.append(
                 [
-                    _called(part.site),
+                    attention_name(part.site),
                     string.ascii_uppercase[group],
                     int((of == group).sum()),
                     f"{len(owners):,} of {num_members:,}, {share}",
@@ -181,7 +183,7 @@ def _typical_table(heads: PopulationHeads) -> Table:
     return Table(columns=names, rows=rows, **WORDS.texts("typical", numbers))
 
 
-def _called(site: str) -> str:
+def attention_name(site: str) -> str:
     """Name an attention: `decoder.layers.0.cross_attention` is `Decoder layer 0 cross`."""
     if "layers." not in site:
         return site

@@ -67,7 +67,7 @@ def record_heads(population: Population) -> PopulationHeads | None:
     """Record the heads of all members that did not diverge; return None if there are no heads."""
     faults = population.history.faults
     members = [index for index, fault in enumerate(faults) if fault is None][:_MOST_MEMBERS]
-    trained, blocked = _weights(population, _trained_models(population, members), len(members))
+    trained, blocked = _weights(population, trained_models(population, members), len(members))
     if not trained:
         return None
     untrained = [each.model.eval() for each in population.problem_of(members[:64]).members]
@@ -155,7 +155,7 @@ def _blocked(recording: Recording, site: str, weights: Tensor) -> Tensor:
     return torch.stack([nothing if row is None else row.expand_as(nothing) for row in rows]).all(0)
 
 
-def _trained_models(population: Population, members: Sequence[int]) -> Iterator[nn.Module]:
+def trained_models(population: Population, members: Sequence[int]) -> Iterator[nn.Module]:
     """Yield each member's model; within a variant the same module is reused with other weights."""
     models: dict[int, nn.Module] = {}
     for index in members:

@@ -10,6 +10,8 @@ export function makeAnswer({ lab, setInput }) {
   const message = make("p", { class: "message refused", id: "input-message", role: "status" });
   const answer = make("output", { class: "answer", for: "input" });
   field.setAttribute("aria-describedby", "input-message");
+  const refusal = () =>
+    WORDS.badInput(field.value, lab.shape.alphabet, lab.settings.length, firstInput(lab.settings));
   field.addEventListener("input", () => {
     const { shape, settings } = lab;
     const typed = field.value.toLowerCase().replace(/[\s,]/g, "");
@@ -17,9 +19,11 @@ export function makeAnswer({ lab, setInput }) {
     // Who is still typing is not corrected.
     const isOnTheWay = typed.length < settings.length && [...typed].every((letter) => shape.alphabet.includes(letter));
     field.setAttribute("aria-invalid", !fits && !isOnTheWay);
-    const refusal = WORDS.badInput(field.value, shape.alphabet, settings.length, firstInput(settings));
-    message.textContent = fits || isOnTheWay ? "" : refusal;
+    message.textContent = fits || isOnTheWay ? "" : refusal();
     if (fits) setInput(typed);
+  });
+  field.addEventListener("change", () => {
+    if (field.value !== lab.input) message.textContent = refusal();
   });
   const makeArrow = () => make("span", { class: "becomes", "aria-hidden": true }, "→");
   const root = make("div", { class: "answer-part", "data-part": "input" },

@@ -9,7 +9,7 @@ const NAMES = {
   cut: ["attnlab.CutEdge", "cut-edge"], zero: ["attnlab.ZeroHead", "zero-head"],
   add: ["attnlab.edits.AddToScores", "add-to-scores"], mask: ["attnlab.edits.SetMask", "set-mask"],
   first: ["attnlab.edits.RedirectToFirst", "redirect-to-first"],
-  freeze: ["attnlab.edits.FreezePattern", null], uniform: ["attnlab.edits.UniformPattern", "uniform-pattern"],
+  freeze: ["attnlab.edits.FreezePattern", null], mean: ["attnlab.edits.FreezePattern", null], uniform: ["attnlab.edits.UniformPattern", "uniform-pattern"],
 };
 // Of a setting: its name here, its name in `attnlab run sorting`, and what it is there.
 const SETTINGS = [
@@ -35,20 +35,40 @@ export function makeCode({ lab }) {
   };
 }
 
-function wordPython({ settings: { run }, input, edits }) {
+export function wordPython({ settings: { run }, input, edits }) {
   const folder = JSON.stringify(run ? `${RUNS_FOLDER}/${run}` : "runs/sorting");
   const lines = ["import attnlab", "", `question = attnlab.ask(${folder}, "${input}")`];
   if (!edits.length) return [...lines, "print(question.trace())"].join("\n");
   if (edits.some(({ kind }) => kind === "mask")) lines[0] = "import attnlab, torch";
   const frozen = [...new Set(edits.filter(({ kind }) => kind === "freeze").map((edit) => edit.input))];
+  const averaged = [...new Set(edits.filter(({ kind }) => kind === "mean").map(({ layer }) => layer))];
+  if (averaged.length) lines.push(...wordMean(folder, input, averaged));
   for (const each of frozen) lines.push(`${each} = attnlab.recorded(attnlab.ask(${folder}, "${each}"))`);
   const told = edits.map((edit) => `    ${pythonOf(edit)},`);
   return [...lines, "print(attnlab.fork(", "    question,", ...told, "))"].join("\n");
 }
 
+function siteOf(layer) {
+  return `layers.${layer}.attention.weights`;
+}
+
+// The mean patterns of these layers over all inputs.
+function wordMean(folder, { length }, layers) {
+  return [
+    "from itertools import product",
+    `letters = question.vocabulary[1:]`,
+    `inputs = ["".join(each) for each in product(letters, repeat=${length})]`,
+    `recordings = [attnlab.recorded(attnlab.ask(${folder}, each)) for each in inputs]`,
+    "mean = {",
+    ...layers.map((layer) => `    "${siteOf(layer)}": sum(each["${siteOf(layer)}"] for each in recordings) / len(inputs),`),
+    "}",
+  ];
+}
+
 function pythonOf(edit) {
   const fields = PLACES.filter((name) => name in edit).map((name) => `${name}=${edit[name]}`);
   if (edit.kind === "freeze") fields.push(`recording=${edit.input}`);
+  if (edit.kind === "mean") fields.push(`recording=mean`);
   if (edit.kind === "mask") fields.push(`mask=torch.tensor(${maskOf(edit)}) > 0`);
   return `${NAMES[edit.kind][0]}(${fields.join(", ")})`;
 }

@@ -26,16 +26,22 @@ const KINDS = {
   freeze: {
     link: new RegExp(`^f${HEAD_FORM}\\.([a-z]{1,12})$`), write: (edit) => `f${headName(edit)}.${edit.input}`,
     read: ([layer, head, input]) => ({ ...readHead([layer, head]), input }),
-    json: ({ layer }, pattern) => ({
-      edit: "FreezePattern",
-      recording: { values: { [`layers.${layer}.attention.weights`]: { tensor: pattern, dtype: "float64" } } },
-    }),
+    json: usePattern,
   },
+  mean: headKind("a", usePattern),
   uniform: headKind("u", () => ({ edit: "UniformPattern" })),
 };
 
-// The four ways to take a head out of the game, in the order of the key h.
-export const SWITCHES = ["zero", "first", "freeze", "uniform"];
+// Edits that put a pattern of other inputs in the place of a head's own.
+export const BORROWED = ["freeze", "mean"];
+
+// The five ways to take a head out of the game, in the order of the key h.
+export const SWITCHES = ["zero", "first", "freeze", "mean", "uniform"];
+
+function usePattern({ layer }, pattern) {
+  const tensor = { tensor: pattern, dtype: "float64" };
+  return { edit: "FreezePattern", recording: { values: { [`layers.${layer}.attention.weights`]: tensor } } };
+}
 
 function headKind(letter, json) {
   const link = new RegExp(`^${letter}${HEAD_FORM}$`);
@@ -43,7 +49,7 @@ function headKind(letter, json) {
 }
 
 function readHead([layer, head]) {
-  return { layer: Number(layer), head: Number(head) };
+  return { layer: /^\d+$/.test(layer) ? Number(layer) : layer, head: Number(head) };
 }
 
 function readEdge([layer, head, query, key]) {
@@ -54,9 +60,10 @@ function headName({ layer, head }) {
   return `${layer}.${head}`;
 }
 
-// "0.1" is head 1 of layer 0.
+// "0.1" is head 1 of layer 0; "cross 0.1", of the layer "cross 0".
 export function headOf(name) {
-  return readHead(name.split("."));
+  const at = name.lastIndexOf(".");
+  return readHead([name.slice(0, at), name.slice(at + 1)]);
 }
 
 function edgeName(edit) {
@@ -79,10 +86,10 @@ export function findSwitch(edits, { layer, head }) {
   return SWITCHES.map((kind) => findEdit(edits, { kind, layer, head })).find(Boolean);
 }
 
-// `patternOf(edit)` gives what a frozen head keeps: (1, heads, query, key) as nested lists.
+// `patternOf(edit)` gives what a borrowed pattern is: (1, heads, query, key) as nested lists.
 export function toJson(edit, patternOf) {
   const { layer, head } = edit;
-  return { ...KINDS[edit.kind].json(edit, edit.kind === "freeze" ? patternOf(edit) : null), layer, head };
+  return { ...KINDS[edit.kind].json(edit, BORROWED.includes(edit.kind) ? patternOf(edit) : null), layer, head };
 }
 
 export function writeEdits(edits) {

@@ -4,7 +4,8 @@ import { make, makeButton } from "../../draw/report/elements.js";
 import { placeNames, WORDS } from "../words.js";
 import { wordEdit } from "./edits.js";
 
-export function makeEditsList({ lab, undo, redo, reset, change }) {
+// places(edit): what its query and its key are called, by their numbers
+export function makeEditsList({ lab, undo, redo, reset, change, places = () => placeNames(lab.settings.length) }) {
   const buttons = {
     undo: makeButton(WORDS.undo, undo, { "aria-keyshortcuts": "z" }),
     redo: makeButton(WORDS.redo, redo, { "aria-keyshortcuts": "Shift+Z" }),
@@ -25,9 +26,8 @@ export function makeEditsList({ lab, undo, redo, reset, change }) {
       buttons.reset.setAttribute("aria-disabled", !lab.edits.length);
       if (shown === lab.edits) return;
       shown = lab.edits;
-      const places = placeNames(lab.settings.length);
       list.replaceChildren(...lab.edits.map((edit) => {
-        const words = wordEdit(edit, places);
+        const words = wordEdit(edit, places(edit));
         const take = () => {
           buttons.undo.focus(); // this button goes
           change(lab.edits.filter((each) => each !== edit), edit, false);

@@ -4,20 +4,26 @@ import { WORDS } from "../words.js";
 import { readEdits, writeEdits } from "./edits.js";
 import { RUNS_FOLDER } from "./runs_folder.js";
 
-export const ROOMS = ["play", "bench", "design", "anatomy", ...(RUNS_FOLDER === null ? [] : ["runs"])];
+const SERVED = ["runs", "populations", "models"]; // rooms that need the server
+export const ROOMS = ["play", "bench", "design", "anatomy", ...(RUNS_FOLDER === null ? [] : SERVED)];
 const HIDEABLE = [
-  "input", "maps", "loss", "dots", "margin", "edits", "heads", "steps", "doors", "code", "keys",
+  "input", "maps", "model", "loss", "dots", "margin", "edits", "heads", "steps", "puzzles", "doors", "code", "keys",
   "scaling", "masks", "hiding", "order", "norms", "costs", // of Anatomy
 ];
 const MOST = 2000; // characters
 const VERSION = "1";
 
 // Of each setting: the least, the most, and what it is if the link does not say.
-const NUMBERS = { seed: [1, 999999, 1], letters: [2, 4, 3], length: [2, 4, 3], heads: [1, 3, 2], layers: [1, 3, 1] };
-const TASKS = ["sort", "reverse", "copy"];
-const FLAGS = ["present", "embed"];
-const OWN = { design: ["head"], anatomy: ["anatomy"], runs: ["show", "with", "experiment"] }; // what rooms keep besides
-const KEYS = ["v", "room", "task", ...Object.keys(NUMBERS), "run", "in", "edits", "at", "hide", ...FLAGS, ...Object.values(OWN).flat()];
+export const NUMBERS = { seed: [1, 999999, 1], letters: [2, 4, 3], length: [2, 4, 3], heads: [1, 3, 2], layers: [1, 3, 1] };
+export const TASKS = ["sort", "reverse", "copy"];
+const FLAGS = ["present", "embed", "predict"];
+// What rooms keep besides.
+const OWN = {
+  bench: ["puzzle"], design: ["head"], anatomy: ["anatomy"], runs: ["show", "with", "experiment"],
+  populations: ["population", "member", "order", "only", "attention", "reads"],
+  models: ["model", "text", "look", "by", "changes"],
+};
+const KEYS = ["v", "room", "task", ...Object.keys(NUMBERS), "run", "file", "in", "edits", "at", "hide", ...FLAGS];
 
 // The shape of the model that settings make, and what it can be asked.
 export function shapeOf({ letters, length, heads, layers }) {
@@ -36,19 +42,21 @@ export function readLink(hash) {
   if (text.length > MOST) throw new Error(WORDS.longLink(text.length, MOST));
   const pairs = [...new URLSearchParams(text)];
   const told = Object.fromEntries(pairs);
-  const unknown = pairs.find(([key]) => !KEYS.includes(key));
-  if (unknown) throw new Error(WORDS.badKey(unknown[0], KEYS));
+  if ((told.run || SERVED.includes(told.room)) && RUNS_FOLDER === null) throw new Error(WORDS.noServer);
+  const room = oneOf("room", told.room ?? "play", ROOMS);
+  const keys = [...KEYS, ...(OWN[room] ?? [])];
+  const unknown = pairs.find(([key]) => !keys.includes(key));
+  if (unknown) throw new Error(WORDS.badKey(unknown[0], keys));
   if (text && (told.v ?? VERSION) !== VERSION) throw new Error(WORDS.badVersion(told.v));
   const settings = { task: oneOf("task", told.task ?? "sort", TASKS) };
   for (const [name, range] of Object.entries(NUMBERS)) settings[name] = readNumber(name, told[name], range);
-  if ((told.run || told.room === "runs") && RUNS_FOLDER === null) throw new Error(WORDS.noServer);
   if (told.run) settings.run = told.run;
+  if (told.file) settings.file = true;
   const shape = shapeOf(settings);
   const input = told.in ?? firstInput(settings);
   if (!shape.isInput(input)) {
-    throw new Error(WORDS.badInput(input, shape.alphabet, settings.length, firstInput(settings)));
+    throw new Error(WORDS.badLinkInput(WORDS.badInput(input, shape.alphabet, settings.length, firstInput(settings))));
   }
-  const room = oneOf("room", told.room ?? "play", ROOMS);
   const own = Object.fromEntries((OWN[room] ?? []).map((key) => [key, told[key]]));
   const hide = (told.hide ?? "").split(",").filter(Boolean).map((name) => oneOf("hide", name, HIDEABLE));
   return {
@@ -71,9 +79,14 @@ function readNumber(name, text, [least, most, usual]) {
   return value;
 }
 
+function originOf({ run, file, seed }) {
+  if (run) return [["run", run]];
+  return file ? [["file", 1]] : [["seed", seed]];
+}
+
 // Only what is not as it would be anyway is written, besides version, room, seed and input.
 export function writeLink({ room, settings, input, edits, at, hide, own, ...flags }) {
-  const pairs = [["v", VERSION], ["room", room], settings.run ? ["run", settings.run] : ["seed", settings.seed], ["in", input]];
+  const pairs = [["v", VERSION], ["room", room], ...originOf(settings), ["in", input]];
   if (settings.task !== "sort") pairs.push(["task", settings.task]);
   for (const [name, [, , usual]] of Object.entries(NUMBERS)) {
     if (name !== "seed" && settings[name] !== usual) pairs.push([name, settings[name]]);

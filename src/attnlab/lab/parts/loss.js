@@ -23,6 +23,7 @@ export function makeLoss({ lab, train, pause }, again) {
   return {
     root,
     show() {
+      root.classList.toggle("over", Boolean(lab.settings.file));
       other.textContent = WORDS.again(lab.settings.seed + 1);
       run.textContent = lab.isRunning ? WORDS.pause : WORDS.goOn;
       run.hidden = lab.isDone;

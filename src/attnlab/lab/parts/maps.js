@@ -29,14 +29,14 @@ export function makeHeadMap(hear, keys) {
   };
 }
 
-// What a map shows of a head: weights, crosses and what a square says.
-export function sourceOf(lab, { tokens }, head) {
+// What a map shows of a head: weights, crosses and what a square says. Keys have names of their own in cross-attention.
+export function sourceOf(lab, { tokens, keys = tokens }, head) {
   const { name, weights, scores, mask, rows, columns } = head;
   const editAt = (kind, query, key) => findEdit(lab.edits, { kind, ...headOf(name), query, key });
   const isOpen = (i, j) => mask[i * columns + j] === 1;
   return {
     rows, columns, values: Float32Array.from(weights, (weight, k) => (mask[k] ? weight : NaN)),
-    rowNames: tokens.map(axisName), columnNames: tokens.map(axisName),
+    rowNames: tokens.map(axisName), columnNames: keys.map(axisName),
     scale: WEIGHTS, colors: lab.colors, label: WORDS.mapLabel(name), word: wordBriefly,
     markOf(i, j) {
       if (editAt("cut", i, j)) return "cut";
@@ -45,7 +45,7 @@ export function sourceOf(lab, { tokens }, head) {
       return added > 0 ? "more" : "less";
     },
     say(i, j) {
-      const [from, to] = [`Query ${i} ${quote(tokens[i])}`, `key ${j} ${quote(tokens[j])}`];
+      const [from, to] = [`Query ${i} ${quote(tokens[i])}`, `key ${j} ${quote(keys[j])}`];
       if (editAt("cut", i, j)) return `${WORDS.cell(from, to, WORDS.cutCell)}.`;
       if (!isOpen(i, j)) return `${WORDS.cell(from, to, WORDS.maskedCell)}.`;
       const k = i * columns + j;

@@ -6,10 +6,12 @@ import { firstInput, readLink, writeLink } from "./link.js";
 import { folderOf } from "./runs_folder.js";
 import { askServer, followJob, pathOf, seriesOf, settingsOfRun } from "./server.js";
 
+const NO_EDITS = { edits: [], at: null, hide: [], own: {} }; // what a link says of a model as it is
 const [CHART_WIDTH, CHART_HEIGHT] = [360, 84];
 
 export function makeRunDetails({ act, compare }) {
   let [entry, other] = [null, null];
+  let claimsOf = null; // the run whose claims are listed
   let files = { key: null, one: null, two: null }; // what is known of finished runs
   const log = followJob(() => requestAnimationFrame(draw));
 
@@ -23,6 +25,7 @@ export function makeRunDetails({ act, compare }) {
   const cancel = makeButton(RUN_WORDS.cancel, () => press("cancel"));
   const report = make("a", { class: "button", target: "_blank", rel: "noopener" }, RUN_WORDS.report);
   const bench = make("a", { class: "button" }, RUN_WORDS.bench);
+  const population = make("a", { class: "button" }, RUN_WORDS.population);
   const noBench = make("p", { class: "note" }, RUN_WORDS.noBench);
   const message = make("p", { class: "message refused", role: "status" });
   const claims = make("ul", { class: "run-claims" });
@@ -31,7 +34,7 @@ export function makeRunDetails({ act, compare }) {
   const beside = make("div", { class: "bar" }, make("label", { for: "compare" }, RUN_WORDS.compareWith), others);
   const table = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": "comparison" });
   const root = make("section", { class: "run-details", "aria-labelledby": "run-title", hidden: true }, title, told, training,
-    make("div", { class: "run-charts" }, ...charts.map((chart) => chart.root)), make("div", { class: "bar" }, main, cancel, report, bench),
+    make("div", { class: "run-charts" }, ...charts.map((chart) => chart.root)), make("div", { class: "bar" }, main, cancel, report, bench, population),
     noBench, message, claims, command, beside, table);
   others.addEventListener("change", () => compare(others.value || null));
 
@@ -70,18 +73,21 @@ export function makeRunDetails({ act, compare }) {
     bar.setAttribute("aria-label", RUN_WORDS.progress(name, bar.value));
     for (const chart of charts) chart.show(one?.metrics ?? now.lines, one ? 0 : now.trained);
     const isLive = state === "running" || state === "waiting";
-    main.hidden = !job || state === "waiting" || state === "finished";
+    main.hidden = !job || ["waiting", "finished", "unknown"].includes(state);
     main.textContent = state === "running" ? RUN_WORDS.pause : RUN_WORDS.resume;
     const hasFocus = document.activeElement === cancel;
     cancel.hidden = !job || !isLive;
     if (hasFocus && cancel.hidden) main.focus();
     report.hidden = state !== "finished";
     report.href = `/runs/${encodeURIComponent(name)}/report.html`;
-    const link = one && linkToBench(name, one.config);
+    const link = one && !one.config.population && linkToBench(name, one.config);
     bench.hidden = !link;
     if (link) bench.href = link;
-    noBench.hidden = !one || Boolean(link) || one.config.experiment !== "sorting";
-    claims.replaceChildren(...(one?.claims ?? []).map(makeClaim));
+    population.hidden = !one?.config.population;
+    if (!population.hidden) population.href = linkToPopulation(name);
+    noBench.hidden = !one || Boolean(link) || Boolean(one.config.population) || one.config.experiment !== "sorting";
+    if (claimsOf !== one) claims.replaceChildren(...(one?.claims ?? []).map(makeClaim)); // those that are open stay so
+    claimsOf = one;
     table.replaceChildren(...(one && two ? [makeComparison([name, other.name], [one, two])] : []));
     table.hidden = !two;
     command.hidden = isLive;
@@ -113,11 +119,16 @@ export function makeRunDetails({ act, compare }) {
   };
 }
 
+function linkToPopulation(population) {
+  const { settings, input } = readLink("");
+  return writeLink({ ...NO_EDITS, room: "populations", settings, input, own: { population } });
+}
+
 // Null for a run that the Bench cannot show.
-function linkToBench(name, config) {
+export function linkToBench(name, config) {
   const settings = settingsOfRun(name, config);
-  if (config.experiment !== "sorting" || config.population) return null;
-  const link = writeLink({ room: "bench", settings, input: firstInput(settings), edits: [], at: null, hide: [], own: {} });
+  if (config.experiment !== "sorting") return null;
+  const link = writeLink({ ...NO_EDITS, room: "bench", settings, input: firstInput(settings) });
   try {
     readLink(link);
     return link;
@@ -128,8 +139,9 @@ function linkToBench(name, config) {
 
 function makeClaim(claim) {
   const mark = make("span", { class: "mark", role: "img", "aria-label": RUN_WORDS.claimWord(claim.passed) }, RUN_WORDS.claimMark(claim.passed));
-  return make("li", { class: claim.passed === false ? "failed" : "", title: claim.statement ?? null }, mark,
-    make("span", {}, claim.name.replaceAll("_", " ")), make("span", { class: "note" }, RUN_WORDS.measured(claim)));
+  return make("li", { class: claim.passed === false ? "failed" : "" }, make("details", {},
+    make("summary", {}, mark, claim.name.replaceAll("_", " ")),
+    make("p", { class: "note" }, `${claim.statement}. ${RUN_WORDS.measured(claim)}`)));
 }
 
 // A figure over the steps, above zero.
@@ -170,6 +182,6 @@ function makeComparison(names, files) {
     return make("tbody", {}, make("tr", {}, make("th", { scope: "rowgroup", colspan: 3 }, title)), ...(rows.length ? rows : [none]));
   };
   return make("table", { class: "comparison" }, make("caption", { id: "comparison" }, RUN_WORDS.compared(names)),
-    make("thead", {}, row("", names)), part(RUN_WORDS.parts.settings, settings, (value) => String(value ?? "none"), (one, two) => one !== two),
+    make("thead", {}, make("tr", {}, make("td"), ...names.map((name) => make("th", { scope: "col" }, name)))), part(RUN_WORDS.parts.settings, settings, (value) => String(value ?? "none"), (one, two) => one !== two),
     part(RUN_WORDS.parts.claims, claims, String), part(RUN_WORDS.parts.figures, figures, wordNumber));
 }

@@ -14,13 +14,13 @@ export function makeRunForm({ experiment: first, start, changed }) {
   const choice = make("select", { id: "experiment" });
   const summary = make("p", { class: "note" });
   const quick = make("input", { type: "checkbox", checked: true });
-  const seed = makeSetting("seed", null);
+  const [seed, seeds] = [makeSetting("seed", null), makeSetting("seeds", null, "number-of-seeds")];
   const [few, many] = [make("div", { class: "fields" }), make("div", { class: "fields" })];
   const more = make("details", {}, make("summary", {}), many);
   const message = make("p", { class: "message refused", role: "status" });
   const command = make("code", { class: "command" });
   const form = make("form", { hidden: true, "aria-labelledby": "start-title" },
-    make("div", { class: "field" }, make("label", { for: "experiment" }, RUN_WORDS.experiment), choice, summary),
+    make("div", { class: "setting" }, make("label", { for: "experiment" }, RUN_WORDS.experiment), choice, summary),
     make("label", { class: "switch-line" }, quick, RUN_WORDS.quick), few, more, message,
     make("div", { class: "bar" }, makeButton(RUN_WORDS.start, begin, { class: "primary" })), command);
   const loading = make("p", { class: "note" }, RUN_WORDS.loading);
@@ -32,7 +32,9 @@ export function makeRunForm({ experiment: first, start, changed }) {
   function asked() {
     const text = seed.input.value.trim();
     if (!/^\d{1,15}$/.test(text)) throw new Error(RUN_WORDS.badSeed(text));
-    return { experiment: name, settings: Object.fromEntries(typed), quick: quick.checked, seed: Number(text) };
+    const number = seeds.input.value.trim();
+    if (!/^[1-9]\d{0,3}$/.test(number)) throw new Error(RUN_WORDS.badSeeds(number));
+    return { experiment: name, settings: Object.fromEntries(typed), quick: quick.checked, seed: Number(text), seeds: Number(number) };
   }
 
   function build() {
@@ -44,7 +46,7 @@ export function makeRunForm({ experiment: first, start, changed }) {
     });
     const names = FIRST_SETTINGS[name] ?? fields.slice(0, 6).map(({ setting }) => setting.name);
     const others = fields.filter(({ setting }) => !names.includes(setting.name));
-    few.replaceChildren(...names.map((each) => fields.find(({ setting }) => setting.name === each).root), seed.root);
+    few.replaceChildren(...names.map((each) => fields.find(({ setting }) => setting.name === each).root), seed.root, seeds.root);
     many.replaceChildren(...others.map((field) => field.root));
     more.hidden = others.length === 0;
     more.firstChild.textContent = RUN_WORDS.more(others.length);
@@ -81,6 +83,7 @@ export function makeRunForm({ experiment: first, start, changed }) {
     const words = sentence.split(/\W/);
     for (const { input, setting } of fields) input.setAttribute("aria-invalid", typed.has(setting.name) && words.includes(setting.name));
     seed.input.setAttribute("aria-invalid", words[0] === "seed");
+    seeds.input.setAttribute("aria-invalid", words[0] === "seeds");
   }
 
   async function begin() {
@@ -96,7 +99,7 @@ export function makeRunForm({ experiment: first, start, changed }) {
     changed();
   });
   quick.addEventListener("change", show);
-  seed.input.addEventListener("input", checkSoon);
+  for (const { input } of [seed, seeds]) input.addEventListener("input", checkSoon);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     begin();
@@ -105,21 +108,24 @@ export function makeRunForm({ experiment: first, start, changed }) {
     root,
     experiment: () => name,
     async load() {
-      if (experiments) return;
+      if (experiments) return "";
       experiments = await askServer("/api/experiments");
-      if (!found()) name = "sorting";
+      const refusal = found() ? "" : RUN_WORDS.noExperiment(name, experiments.map((each) => each.name));
+      if (refusal) name = "sorting";
       choice.replaceChildren(...experiments.map((each) => make("option", { value: each.name, selected: each.name === name }, each.name)));
       [loading.hidden, form.hidden] = [true, false];
       [seed.input.value, seed.note.textContent] = ["0", RUN_WORDS.seedNote];
+      [seeds.input.value, seeds.note.textContent] = ["1", RUN_WORDS.seedsNote];
       build();
+      return refusal;
     },
   };
 }
 
-function makeSetting(name, choices) {
-  const id = `setting-${name}`;
+function makeSetting(name, choices, key = name) {
+  const id = `setting-${key}`;
   const input = make(choices ? "select" : "input", { id, "aria-describedby": `${id}-note`, ...(choices ? {} : { type: "text", autocomplete: "off", spellcheck: "false" }) },
     ...(choices ?? []).map((each) => make("option", { value: each }, each)));
   const note = make("p", { class: "note", id: `${id}-note` });
-  return { input, note, root: make("div", { class: "field" }, make("label", { for: id }, name), input, note) };
+  return { input, note, root: make("div", { class: "setting" }, make("label", { for: id }, name), input, note) };
 }

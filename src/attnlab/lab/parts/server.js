@@ -4,13 +4,13 @@ import { RUN_WORDS } from "../words_runs.js";
 
 const SHAPE = { task: "task", letters: "letters", length: "length", heads: "num_heads", layers: "num_layers" };
 
-// The server's sentence, if it refuses, is the error's message.
+// The server's sentence, if it refuses, is the message of an error with `isAnswer`.
 export async function askServer(path, body) {
   const how = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
   const answer = await fetch(path, how).catch(() => null);
   if (!answer || answer.status === 403) throw new Error(answer ? RUN_WORDS.anew : RUN_WORDS.away);
   const told = await answer.json();
-  if (told.error) throw new Error(told.error);
+  if (told.error) throw Object.assign(new Error(told.error), { isAnswer: true });
   return told;
 }
 
@@ -77,7 +77,8 @@ export function joinEngines(local, count) {
   let waiting = 0;
   const methods = {
     async create({ run }) {
-      const { config, metrics } = await askServer(pathOf("runs", run));
+      const [name, member] = run.split("/"); // of a population
+      const { config, metrics } = await askServer(member ? pathOf("populations", name, `/${member}`) : pathOf("runs", name));
       const { inputs, vocabulary, parameters } = await askServer("/api/domain", { run });
       const losses = seriesOf(metrics, "loss");
       const [steps, loss] = losses.at(-1) ?? [0, null];
@@ -108,7 +109,7 @@ export function joinEngines(local, count) {
   };
 }
 
-function unpack({ float32, uint8 }) {
+export function unpack({ float32, uint8 }) {
   const bytes = Uint8Array.from(atob(float32 ?? uint8), (sign) => sign.charCodeAt(0));
   return uint8 === undefined ? Float64Array.from(new Float32Array(bytes.buffer)) : bytes;
 }

@@ -2,7 +2,7 @@
 
 import { clamp } from "../../draw/report/elements.js";
 import { WORDS } from "../words.js";
-import { headOf, toJson } from "./edits.js";
+import { BORROWED, headOf, toJson } from "./edits.js";
 import { shapeOf } from "./link.js";
 
 const SLICE = 20; // milliseconds of training between two pictures
@@ -23,7 +23,8 @@ export function makeSession(call, hear) {
   let newest = null; // the promise of the newest look
   let looping = null; // the model whose training loop runs
 
-  async function start(settings, { input, edits = [], at = null }) {
+  // With a model that the engine has opened already, that one; otherwise one is made and trained.
+  async function start(settings, { input, edits = [], at = null, opened = null }) {
     const old = lab.model;
     Object.assign(lab, {
       settings, input, shape: shapeOf(settings), model: null, step: 0, losses: [], isRunning: false, isDone: false,
@@ -36,15 +37,15 @@ export function makeSession(call, hear) {
     if (old) call("drop", old.id);
     const { task, letters, length, seed, heads, layers, run } = settings;
     const shape = { ...MODEL, num_heads: heads, num_layers: layers };
-    const model = await call("create", run ? settings : { task, letters, length, seed, model: shape });
+    const model = opened ?? await call("create", run ? settings : { task, letters, length, seed, model: shape });
     if (latest !== mine) {
       call("drop", model.id);
       return;
     }
-    lab.model = model;
-    lab.isRunning = true;
+    Object.assign(lab, { model, isRunning: !opened, isDone: Boolean(opened) });
     forget();
-    await look();
+    await look(() => (opened ? WORDS.answered(lab) : ""));
+    if (opened) return;
     if (!lab.awaited) await new Promise((over) => setTimeout(over, HOLD));
     await goOn(model);
   }
@@ -114,10 +115,11 @@ export function makeSession(call, hear) {
   }
 
   async function jsonOf(edits) {
-    const frozen = edits.filter((edit) => edit.kind === "freeze");
     const asked = new Map();
-    for (const { input } of frozen) asked.set(input, await ask(input, []));
-    return edits.map((edit) => toJson(edit, ({ layer, input }) => patternOf(asked.get(input), layer)));
+    const inputsOf = ({ kind, input }) => (kind === "mean" ? lab.model.inputs : [input]);
+    const borrowed = edits.filter(({ kind }) => BORROWED.includes(kind));
+    for (const input of borrowed.flatMap(inputsOf)) asked.set(input, await ask(input, []));
+    return edits.map((edit) => toJson(edit, () => patternOf(inputsOf(edit).map((input) => asked.get(input)), edit.layer)));
   }
 
   // Asks for everything that is shown, without and with the edits, and tells it with these words. Where something newer
@@ -220,11 +222,12 @@ export function leastMargin({ margins }) {
   return { index: least, margin: margins[least] };
 }
 
-// The weights of all heads of a layer at the last step, in the form (1, heads, query, key).
-function patternOf({ steps }, layer) {
-  const heads = steps[steps.length - 1].heads.filter(({ name }) => name.split(".")[0] === String(layer));
-  return [heads.map(({ weights, rows, columns }) =>
-    Array.from({ length: rows }, (_, i) => Array.from(weights.subarray(i * columns, (i + 1) * columns))))];
+// The mean weights of all heads of a layer at the last step of these answers, in the form (1, heads, query, key).
+function patternOf(answers, layer) {
+  const heads = answers.map(({ steps }) => steps.at(-1).heads.filter(({ name }) => name.split(".")[0] === String(layer)));
+  const meanOf = (head, cell) => heads.reduce((sum, each) => sum + each[head].weights[cell], 0) / heads.length;
+  return [heads[0].map(({ rows, columns }, head) =>
+    Array.from({ length: rows }, (_, i) => Array.from({ length: columns }, (_, j) => meanOf(head, i * columns + j))))];
 }
 
 // A page in the background does not train; nor does a model that its room does not show.

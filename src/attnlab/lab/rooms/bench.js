@@ -4,13 +4,17 @@ import { make, makeButton, quote, wordBriefly, wordTrimmed } from "../../draw/re
 import { axisName } from "../../draw/map/layout.js";
 import { WORDS } from "../words.js";
 import { makeAnswer } from "../parts/answer.js";
-import { makeCode } from "../parts/code.js";
+import { makeCode, wordPython } from "../parts/code.js";
 import { makeDots, makeMargin } from "../parts/dots.js";
 import { findEdit, findSwitch, headOf, SWITCHES } from "../parts/edits.js";
 import { makeEditsList } from "../parts/edits_list.js";
 import { makeKeys } from "../parts/keys.js";
 import { makeLoss } from "../parts/loss.js";
 import { badgeOf, CHANGES, makeHeadMap, makeLegend, sourceOf } from "../parts/maps.js";
+import { makeModel } from "../parts/model.js";
+import { makePictureBar } from "../parts/picture.js";
+import { makePredict } from "../parts/predict.js";
+import { makePuzzles } from "../parts/puzzles.js";
 import { makeStepper } from "../parts/stepper.js";
 import { makeThumbs } from "../parts/thumbs.js";
 
@@ -33,8 +37,8 @@ export function makeBench(session, page) {
     show();
   };
   const parts = {
-    answer: makeAnswer(session), dots: makeDots(session), margin: makeMargin(session),
-    loss: makeLoss(session, page.again), edits: makeEditsList(session), code: makeCode(session),
+    answer: makeAnswer(session), predict: makePredict(session, page), dots: makeDots(session), margin: makeMargin(session),
+    model: makeModel(session, page), loss: makeLoss(session, page.again), edits: makeEditsList(session), code: makeCode(session), puzzles: makePuzzles(session, page),
   };
   const stepper = makeStepper(session, state, { goTo, choose });
   const thumbs = makeThumbs(choose);
@@ -75,7 +79,8 @@ export function makeBench(session, page) {
     reach();
     const there = findEdit(lab.edits, { kind: "add", ...headAt(), query, key });
     const sum = (there?.amount ?? 0) + amount;
-    if (!isOpen(query, key)) page.say(WORDS.noScore);
+    if (findEdit(lab.edits, { kind: "cut", ...headAt(), query, key })) page.say(WORDS.isCut);
+    else if (!isOpen(query, key)) page.say(WORDS.noScore);
     else if (Math.abs(sum) > MOST_ADDED) page.say(WORDS.enough(MOST_ADDED));
     else {
       const edit = { kind: "add", ...headAt(), query, key, amount: sum };
@@ -156,6 +161,9 @@ export function makeBench(session, page) {
     page.say(WORDS.paintingCancelled);
   }
 
+  const picture = makePictureBar(
+    () => ({ canvas: map.place.querySelector("canvas"), source: state.source, name: state.source.name }),
+    () => ({ attnlab: 1, link: page.linkNow(), seed: lab.settings.seed, code: wordPython(lab) }));
   const hint = make("p", { class: "note" });
   const root = make("div", { class: "room bench" },
     make("div", { class: "told-line" }, parts.answer.root, page.status),
@@ -165,9 +173,10 @@ export function makeBench(session, page) {
         make("section", { class: "head-part", "data-part": "maps", "aria-labelledby": "maps-title" },
           make("div", { class: "head-bar" }, make("h2", { id: "maps-title" }, WORDS.oneHead), variants.root),
           make("div", { class: "head-grid" }, thumbs.root,
-            make("div", { class: "one-map" }, map.root, legends.weights, legends.changes),
-            make("div", { class: "tool-part" }, tools.root, hint, whole.root)))),
-      make("div", { class: "learning" }, parts.loss.root, parts.dots.root, parts.margin.root, parts.edits.root)),
+            make("div", { class: "one-map" }, map.root, legends.weights, legends.changes, picture.root),
+            make("div", { class: "tool-part" }, tools.root, hint, whole.root))),
+        parts.model.root),
+      make("div", { class: "learning" }, parts.loss.root, parts.predict.root, parts.dots.root, parts.margin.root, parts.edits.root, parts.puzzles.root)),
     parts.code.root, makeKeys(WORDS.keys.bench));
 
   function show() {
@@ -190,6 +199,7 @@ export function makeBench(session, page) {
     const sources = lab.now.ask.steps[state.step].heads.map((_, i) => sourceAt(i));
     thumbs.show(sources, state.head);
     const source = sources[state.head];
+    state.source = source;
     const marks = source.markOf;
     const markOf = (i, j) => (state.stroke?.cells.has(`${i},${j}`) ? "brush" : marks(i, j));
     const row = lab.settings.length + state.step; // the one that writes
@@ -213,7 +223,7 @@ export function makeBench(session, page) {
     1: () => variants.choose("before"), 2: () => variants.choose("after"), 3: () => variants.choose("difference"),
   };
   return {
-    root, show,
+    root, show, follow: parts.puzzles.follow, link: parts.puzzles.link,
     key(event) {
       if (!keys[event.key] || !lab.now) return false;
       keys[event.key]();
@@ -223,22 +233,22 @@ export function makeBench(session, page) {
 }
 
 // After less before. A letter that differs between the two answers is named in both.
-function changeOf(lab, before, after, i) {
+export function changeOf(lab, before, after, i) {
   const [was, is] = [before.heads[i], after.heads[i]];
   const { rows, columns, name } = is;
   const source = sourceOf(lab, after, is);
-  const names = after.tokens.map((token, k) => {
-    const earlier = before.tokens[k];
-    return axisName(token === earlier ? token : `${earlier} / ${token}`);
-  });
+  const nameBoth = (earlier, later) =>
+    later.map((token, k) => axisName(token === earlier[k] ? token : `${earlier[k]} / ${token}`));
+  const rowNames = nameBoth(before.tokens, after.tokens);
+  const columnNames = after.keys ? nameBoth(before.keys, after.keys) : rowNames;
   const isShown = (k) => is.mask[k] || was.mask[k];
   const values = Float32Array.from(is.weights, (weight, k) => (isShown(k) ? weight - was.weights[k] : NaN));
   return {
-    ...source, values, rowNames: names, columnNames: names, scale: CHANGES, label: WORDS.changeLabel(name),
+    ...source, values, rowNames, columnNames, scale: CHANGES, label: WORDS.changeLabel(name),
     word: (value) => wordBriefly(value).replace("<.01", "~0"),
     say(row, column) {
       const k = row * columns + column;
-      const [from, to] = [`Query ${row} ${quote(names[row])}`, `key ${column} ${quote(names[column])}`];
+      const [from, to] = [`Query ${row} ${quote(rowNames[row])}`, `key ${column} ${quote(columnNames[column])}`];
       if (Number.isNaN(values[k])) return `${WORDS.cell(from, to, WORDS.maskedCell)}.`;
       return `${WORDS.cell(from, to, WORDS.change(wordTrimmed(was.weights[k], 4), wordTrimmed(is.weights[k], 4)))}.`;
     },

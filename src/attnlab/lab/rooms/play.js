@@ -10,13 +10,15 @@ import { makeEditsList } from "../parts/edits_list.js";
 import { makeKeys } from "../parts/keys.js";
 import { makeLoss } from "../parts/loss.js";
 import { badgeOf, makeHeadMap, makeLegend, sourceOf } from "../parts/maps.js";
+import { makeModel } from "../parts/model.js";
+import { makePredict } from "../parts/predict.js";
 import { makeWorth } from "../parts/worth.js";
 
 export function makePlay(session, page) {
   const { lab } = session;
   const parts = {
-    answer: makeAnswer(session), dots: makeDots(session), margin: makeMargin(session),
-    loss: makeLoss(session, page.again), edits: makeEditsList(session), worth: makeWorth(session),
+    answer: makeAnswer(session), predict: makePredict(session, page), dots: makeDots(session), margin: makeMargin(session),
+    model: makeModel(session, page), loss: makeLoss(session, page.again), edits: makeEditsList(session), worth: makeWorth(session),
     code: makeCode(session),
   };
   const place = make("div", { class: "maps" });
@@ -25,8 +27,8 @@ export function makePlay(session, page) {
   const root = make("div", { class: "room" },
     make("div", { class: "told-line" }, parts.answer.root, page.status),
     make("div", { class: "columns" },
-      make("div", { class: "looking" }, maps, parts.edits.root, parts.worth.root),
-      make("div", { class: "learning" }, parts.dots.root, parts.margin.root, parts.loss.root)),
+      make("div", { class: "looking" }, maps, parts.edits.root, parts.worth.root, parts.model.root),
+      make("div", { class: "learning" }, parts.predict.root, parts.dots.root, parts.margin.root, parts.loss.root)),
     makeDoors(), parts.code.root, makeKeys(WORDS.keys.play));
   let heads = [];
 

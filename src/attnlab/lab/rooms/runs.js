@@ -52,9 +52,13 @@ export function makeRuns(session, page) {
     jobs = found;
     state.looks += 1;
     state.entries = joinEntries(runs, jobs);
-    if (!state.entries.some(({ name }) => name === state.shown)) state.shown = state.entries[0]?.name ?? null;
+    if (!state.entries.some(({ name }) => name === state.shown)) {
+      if (state.shown) page.notice(RUN_WORDS.noRun(state.shown));
+      state.shown = state.entries[0]?.name ?? null;
+    }
     draw();
-    await form.load();
+    const refusal = await form.load();
+    if (refusal) page.notice(refusal);
   }
 
   function draw() {
@@ -72,10 +76,16 @@ export function makeRuns(session, page) {
     details.show(entries.find(({ name }) => name === shown) ?? null, state.other, entries);
   }
 
+  function lose({ message }) {
+    state.entries = state.entries.map((entry) => (entry.state === "running" ? { ...entry, state: "unknown" } : entry));
+    draw();
+    return message;
+  }
+
   // A server that is away is waited for.
   async function keepLooking() {
     while (!state.isOver) {
-      const sentence = document.hidden ? "" : await look().then(() => "", (error) => error.message);
+      const sentence = document.hidden ? "" : await look().then(() => "", lose);
       notice.textContent = sentence;
       notice.hidden = sentence === "";
       await new Promise((done) => setTimeout(done, LOOK_EVERY));

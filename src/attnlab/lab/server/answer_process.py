@@ -4,7 +4,6 @@ A question is a line of JSON; an answer is a line with a status and JSON, in whi
 `{"float32": base64}` or `{"uint8": base64}`, little-endian.
 """
 
-import base64
 import json
 import os
 import shlex
@@ -21,10 +20,15 @@ from attnlab.configs import Config
 from attnlab.edits import Edit, edit, edits_from_json
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments import registry
+from attnlab.experiments.population.population import learnable
+from attnlab.experiments.population.storage import is_member
 from attnlab.experiments.report import open_run
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.line_process import serve_lines
+from attnlab.lab.server import model_answers
+from attnlab.lab.server.arrays import packed, packed_head
 from attnlab.lab.server.domain import answer_all
+from attnlab.lab.server.members import describe_member, describe_members, open_member
 from attnlab.look.heads import attentions, head_at, number_of_heads
 from attnlab.look.questions import Continuation, Question, recorded
 from attnlab.look.recording import record
@@ -75,7 +79,7 @@ def _settings(name: str) -> list[dict[str, Any]]:
 
 
 def _check(
-    experiment: str, settings: Mapping[str, Any], seed: int, quick: bool = False
+    experiment: str, settings: Mapping[str, Any], seed: int, quick: bool = False, seeds: int = 1
 ) -> dict[str, Any]:
     """Check a request for a job as the command line would; return its settings as texts, and the
     command."""
@@ -85,6 +89,9 @@ def _check(
     _check_memory(config)
     small = {name: shown(value) for name, value in _quick(experiment).items()} if quick else {}
     words = ["attnlab", "run", experiment, *["--quick"] * quick, "--seed", str(seed)]
+    if seeds > 1:
+        learnable(experiment)
+        words += ["--seeds", str(seeds)]
     if texts:
         words += ["--set", *(f"{name}={text}" for name, text in texts.items())]
     return {"settings": {**small, **texts}, "command": shlex.join(words)}
@@ -154,15 +161,20 @@ class _Opened(NamedTuple):
 
 
 def _newest(folder: str) -> _Opened:
-    return _opened(folder, os.stat(f"{folder}/claims.json").st_mtime_ns)
+    home = Path(folder).parent if is_member(folder) else folder
+    return _opened(folder, os.stat(f"{home}/claims.json").st_mtime_ns)
 
 
 @lru_cache(maxsize=_MODELS)
 def _opened(folder: str, written: int) -> _Opened:
-    """Open a run for questions; its model stays open until it is written anew."""
-    report = open_run(Path(folder))
-    experiment, config = registry.askable(report), registry.config_of(report)
-    model = report.model.eval()
+    """Open a run, or a member of a population, for questions; its model stays open until it is
+    written anew."""
+    if is_member(folder):
+        report, model, config = open_member(Path(folder))
+    else:
+        report = open_run(Path(folder))
+        model, config = report.model.eval(), registry.config_of(report)
+    experiment = registry.askable(report)
     return _Opened(
         model, config, lambda text: experiment.ask(model, config, text, folder=report.folder)
     )
@@ -184,7 +196,7 @@ def _continued(question: Continuation) -> list[dict[str, Any]]:
                 "tokens": [names[token] for token in tokens[0]],
                 "answer": names[choice],
                 "expected": names[right] if question.expected else None,
-                "probabilities": _packed(logits.softmax(-1)),
+                "probabilities": packed(logits.softmax(-1)),
                 "heads": _heads(recording),
                 "margin": float(lead),
             }
@@ -203,7 +215,7 @@ def _traced(question: Question) -> list[dict[str, Any]]:
             "answer": step.choice,
             "expected": step.expected,
             "candidates": list(step.candidates),
-            "probabilities": _packed(torch.tensor(step.probabilities)),
+            "probabilities": packed(torch.tensor(step.probabilities)),
             "heads": heads,
         }
         for step in found.steps
@@ -218,18 +230,8 @@ def _heads(recording: Mapping[str, Tensor]) -> list[dict[str, Any]]:
             continue
         weights = recording[site][0]
         scores = recording[f"{site.removesuffix('weights')}scores"][0]
-        is_open = torch.isfinite(scores)
         for head in range(len(weights)):
-            found.append(
-                {
-                    "name": head_at(site, head),
-                    "rows": weights.shape[1],
-                    "columns": weights.shape[2],
-                    "weights": _packed(weights[head]),
-                    "scores": _packed(scores[head].masked_fill(~is_open[head], torch.nan)),
-                    "mask": _packed(is_open[head]),
-                }
-            )
+            found.append(packed_head(head_at(site, head), weights[head], scores[head]))
     return found
 
 
@@ -242,13 +244,6 @@ def _check_size(model: nn.Module, cells: int) -> None:
         )
 
 
-def _packed(values: Tensor) -> dict[str, str]:
-    """Write an array as its bytes."""
-    kind = torch.uint8 if values.dtype == torch.bool else torch.float32
-    content = values.detach().cpu().to(kind).contiguous().numpy().tobytes()
-    return {str(kind).removeprefix("torch."): base64.b64encode(content).decode()}
-
-
 class TooLarge(CouldNotRun):
     """The request would take too much memory."""
 
@@ -258,6 +253,9 @@ _WORK: dict[str, Callable[..., Any]] = {
     "check": _check,
     "ask": _ask,
     "domain": _domain,
+    "members": describe_members,
+    "member": describe_member,
+    **model_answers.WORK,
 }
 
 
@@ -281,4 +279,5 @@ def _serve(take: Callable[[], str], give: Callable[[str], None]) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # models of the hub are read from its cache alone
     serve_lines(_serve)

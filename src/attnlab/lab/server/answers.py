@@ -31,39 +31,48 @@ class Answer(NamedTuple):
 
 
 class Answers:
-    """The process and the questions that wait for it."""
+    """The process and the questions that wait for it.
 
-    def __init__(self) -> None:
+    seconds: that an answer may take; None for the usual number.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._seconds = seconds
         self._turn = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._waiting = 0
-        self._newest = 0
+        self._newest: dict[str, object] = {}  # of each page that wants no older answers
 
     async def begin(self) -> None:
         """Start the process, unless it runs: torch takes a second or two to load."""
         if self._process is None or self._process.returncode is not None:
             self._process = await spawn("answer_process")
 
-    async def ask(self, what: str, facts: Mapping[str, Any], *, newest: bool = False) -> Answer:
+    async def ask(self, what: str, facts: Mapping[str, Any], *, page: str | None = None) -> Answer:
         """Put a question, and return its answer.
+
+        page: who asks, where a newer question takes the place of an older one.
 
         Raises:
             Busy: too many questions wait.
-            Superseded: a newer question came before this one began; both had `newest`.
+            Superseded: a newer question of the same page came before this one began.
             Crashed: the process ended, or took too long.
         """
         if self._waiting >= MOST_WAITING:
             raise Busy(f"{MOST_WAITING} questions wait already: ask again in a moment.")
-        self._newest += newest
-        own = self._newest
+        own = object()
+        if page is not None:
+            self._newest[page] = own
         self._waiting += 1
         try:
             async with self._turn:
-                if newest and own < self._newest:
+                if page is not None and self._newest.get(page) is not own:
                     raise Superseded("a newer question took the place of this one.")
                 return await self._answer({"what": what, **facts})
         finally:
             self._waiting -= 1
+            if page is not None and self._newest.get(page) is own:
+                del self._newest[page]
 
     def close(self) -> None:
         """End the process."""
@@ -81,7 +90,7 @@ class Answers:
         try:
             with suppress(ConnectionError, TimeoutError):
                 process.stdin.write(json.dumps(question).encode() + b"\n")
-                line = await asyncio.wait_for(process.stdout.readline(), _SECONDS)
+                line = await asyncio.wait_for(process.stdout.readline(), self._seconds or _SECONDS)
         finally:
             if not line.endswith(b"\n"):  # it died, or its answer would be taken for the next one
                 self.close()

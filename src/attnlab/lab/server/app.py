@@ -5,6 +5,8 @@ This process loads neither torch nor NumPy; what needs them is asked of the proc
 
 import asyncio
 import json
+import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +25,8 @@ from attnlab.lab.server.answers import Answer, Answers, Crashed, Superseded
 from attnlab.lab.server.events import follow, is_read
 from attnlab.lab.server.guard import MISTAKE
 from attnlab.lab.server.jobs import Busy, Jobs, Missing, Request
+from attnlab.lab.server.models import SECONDS, add_models
+from attnlab.lab.server.populations import add_populations
 
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
@@ -52,6 +56,7 @@ class JobRequest(_Body):
     settings: dict[str, _Scalar] = {}
     quick: bool = False
     seed: int = Field(0, ge=0, lt=2**63)
+    seeds: int = Field(1, ge=1, le=10_000)
     name: str | None = None
 
 
@@ -60,7 +65,6 @@ class DomainRequest(_Body):
 
     run: str = Field(max_length=255)
     edits: list[dict[str, Any]] = Field(default=[], max_length=1_000)
-    newest: bool = False
 
 
 class AskRequest(DomainRequest):
@@ -74,6 +78,7 @@ class Lab:
 
     def __init__(self, runs: Path) -> None:
         self.runs, self.jobs, self.answers = runs, Jobs(runs), Answers()
+        self.models = Answers(SECONDS)  # a process of its own, as opening a model takes long
         self.is_closing = False
 
     def run(self, name: str) -> Path:
@@ -81,9 +86,18 @@ class Lab:
         if name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0"):
             folder = (self.runs / name).resolve()
             is_inside = folder.parent == self.runs.resolve() and folder.name == name
-            if is_inside and (folder / "config.json").is_file():
+            if is_inside and os.path.isfile(folder / "config.json"):  # no error for a long name
                 return folder
         raise Missing(f"there is no run {name[:80]!r}.")
+
+    def model(self, name: str) -> Path:
+        """Return the folder of a finished run, or of a member of a population: `runs/NAME/17`."""
+        name, slash, member = name.partition("/")
+        folder = self.run(name)
+        read_run(folder)  # which says what is wrong with one that is not finished
+        if slash and not re.fullmatch(r"[0-9]+(-[0-9]+)?", member):
+            raise Missing(f"there is no seed {member[:80]!r}.")
+        return folder / member if slash else folder
 
 
 def make_app(lab: Lab, assets: Path) -> FastAPI:
@@ -94,6 +108,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
         await lab.answers.begin()
         yield
         lab.answers.close()
+        lab.models.close()
         await lab.jobs.close()
 
     app = FastAPI(title="attnlab lab", lifespan=living, openapi_url=None, redirect_slashes=False)
@@ -103,6 +118,8 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
     _add_experiments(app, lab)
     _add_runs(app, lab)
     _add_jobs(app, lab)
+    add_populations(app, lab.runs, lab.model, lab.answers)
+    add_models(app, lab.runs, lab.run, lab.models)
     return app
 
 
@@ -164,17 +181,15 @@ def _add_runs(app: FastAPI, lab: Lab) -> None:
 
     @app.post("/api/ask")
     async def ask(asked: AskRequest) -> Response:
-        folder = lab.run(asked.run)
-        read_run(folder)  # which says what is wrong with one that is not finished
+        folder = lab.model(asked.run)
         facts = {"folder": str(folder), "text": asked.input, "edits": asked.edits}
-        return _sent(await lab.answers.ask("ask", facts, newest=asked.newest))
+        return _sent(await lab.answers.ask("ask", facts))
 
     @app.post("/api/domain")
     async def domain(asked: DomainRequest) -> Response:
-        folder = lab.run(asked.run)
-        read_run(folder)
+        folder = lab.model(asked.run)
         facts = {"folder": str(folder), "edits": asked.edits}
-        return _sent(await lab.answers.ask("domain", facts, newest=asked.newest))
+        return _sent(await lab.answers.ask("domain", facts))
 
 
 def _add_jobs(app: FastAPI, lab: Lab) -> None:
@@ -188,7 +203,7 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
             return _sent(checked)
         settings = json.loads(checked.body)["settings"]
         return jobs.describe(
-            jobs.start(Request(asked.experiment, settings, asked.seed), asked.name)
+            jobs.start(Request(asked.experiment, settings, asked.seed, asked.seeds), asked.name)
         )
 
     @app.get("/api/jobs")

@@ -9,6 +9,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -45,6 +47,7 @@ def _train(run_folder: Path, folder: Path, log: EventLog) -> None:
     import torch
 
     from attnlab.experiments.folder import is_unfinished
+    from attnlab.experiments.population import train_population
     from attnlab.experiments.registry import run
     from attnlab.experiments.resumption import resume
 
@@ -53,13 +56,11 @@ def _train(run_folder: Path, folder: Path, log: EventLog) -> None:
         resume(run_folder, observer=log)
         return
     asked = read_json(folder / "job.json")
-    run(
-        asked["experiment"],
-        seed=asked["seed"],
-        settings=asked["settings"],
-        out=run_folder,
-        observer=log,
-    )
+    seed, seeds = asked["seed"], asked.get("seeds", 1)
+    make: Callable[..., object] = partial(run, seed=seed)
+    if seeds > 1:
+        make = partial(train_population, seeds=range(seed, seed + seeds))
+    make(asked["experiment"], settings=asked["settings"], out=run_folder, observer=log)
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

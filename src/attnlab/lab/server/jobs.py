@@ -49,6 +49,7 @@ class Request:
     experiment: str
     settings: dict[str, str]
     seed: int
+    seeds: int = 1  # more than one are a population
     created: float = field(default_factory=time.time)
 
 
@@ -83,8 +84,9 @@ class Jobs:
                 f"{name[:80]!r}."
             )
         if name is None:
-            numbered = (f"{request.experiment}-{number}" for number in itertools.count(2))
-            names = itertools.chain([request.experiment], numbered)
+            usual = request.experiment + (f"-{request.seeds}-seeds" if request.seeds > 1 else "")
+            numbered = (f"{usual}-{number}" for number in itertools.count(2))
+            names = itertools.chain([usual], numbered)
             name = next(each for each in names if not self._is_taken(each))
         if self._is_taken(name):
             raise CouldNotRun(f"there is a run {name} already: choose another name.")

@@ -1,5 +1,9 @@
 // The view: choose a head, read its map, follow one query. `mount(element, source)` builds it anywhere; the source may
-// be a page, a server or a widget.
+// be a page, a server or a widget. It returns
+//   { head(),         { group, layer, head, name, map }, as they are shown
+//     open(source),   shows another source for the same heads
+//     redraw(),
+//     use(tools) }    gives the map the tools { root, press, key, markOf, show() } of tools.js
 
 import { count, make, makeButton, wordBriefly, wordNumber } from "../../report/elements.js";
 import { axisName } from "../../map/layout.js";
@@ -10,6 +14,7 @@ import { makeRow, wordError, wordReading } from "./row.js";
 import { readMap, readThumbs, subtract } from "./wire.js";
 
 const MOST_PLAIN = 40; // names of an axis that fit
+const NO_TOOLS = { press() {}, key: () => false, markOf: null, show() {} };
 const SCALES = { full: "Linear, 0 to 1", root: "Square root, 0 to 1", own: "Linear, to the largest here" };
 
 export async function mount(element, source) {
@@ -17,7 +22,7 @@ export async function mount(element, source) {
   const { manifest } = source;
   const opensWithDifference = manifest.variants === 2 && manifest.change > 1e-6; // a map of zeros shows nothing
   const state = { group: 0, layer: 0, head: 0, row: 0, variant: opensWithDifference ? 2 : 0, kind: 0, scale: "full", fact: "picture", maps: null, map: null };
-  const app = { element, source, manifest, state, colors: null, thumbs: [], cache: new Map() };
+  const app = { element, source, manifest, state, colors: null, thumbs: [], cache: new Map(), tools: NO_TOOLS };
   build(app);
   followColors(element, (colors) => {
     app.colors = colors;
@@ -28,6 +33,35 @@ export async function mount(element, source) {
   });
   await openGroup(app, 0);
   element.dataset.ready = "true";
+  return {
+    head: () => ({ group: app.group, layer: app.group.layers[state.layer], head: state.head, name: nameOf(app), map: app.map }),
+    open: (other) => openSource(app, other),
+    redraw: () => app.heatmap.redraw(),
+    use(tools) {
+      app.tools = tools;
+      app.mapPlace.before(tools.root);
+      return showHead(app);
+    },
+  };
+}
+
+// What was shown stays: the head, the row, and which of two recordings, if there are two again.
+async function openSource(app, source) {
+  const { state, choosers } = app;
+  const { manifest } = source;
+  const thumbs = [];
+  thumbs[state.group] = await readThumbs(source, state.group);
+  if (manifest.variants !== app.manifest.variants) state.variant = manifest.variants - 1;
+  Object.assign(app, { source, manifest, thumbs });
+  app.cache.clear();
+  choosers.variant.offer(variantsOf(manifest), state.variant);
+  choosers.variant.root.hidden = manifest.variants === 1;
+  const { layer, head, row } = state;
+  await openGroup(app, state.group, { layer, head, row });
+}
+
+function variantsOf({ variants, names: [first, second] }) {
+  return variants === 2 ? [[2, `${second} − ${first}`], [0, first], [1, second]] : [[0, ""]];
 }
 
 function build(app) {
@@ -60,7 +94,7 @@ function build(app) {
     make("div", { class: "row-part" },
       make("div", { class: "part-head" }, app.rowTitle, make("div", { class: "bar" }, make("label", { for: "row-number", class: "note" }, isPooled(manifest.groups[0]) ? "Row" : "Query"), app.rowNumber)),
       app.row.root));
-  element.replaceChildren(make("div", { class: "bar choosers" }, ...shown.filter((each) => each.isNeeded).map((each) => each.root)),
+  element.replaceChildren(make("div", { class: "bar choosers" }, ...shown.map((each) => each.root)),
     make("div", { class: "parts" }, overview, map), makePrecision(manifest));
   element.classList.add("attention-view");
 }
@@ -81,16 +115,17 @@ function makeChoosers(app) {
     };
     offer(entries, value);
     select.addEventListener("change", () => choose(select.value));
-    return { root: make("div", { class: "choice" }, make("label", { class: "note", for: id }, label), select), select, offer, isNeeded: entries.length !== 1 };
+    const root = make("div", { class: "choice" }, make("label", { class: "note", for: id }, label), select);
+    root.hidden = entries.length === 1;
+    return { root, select, offer };
   };
   const numbered = manifest.groups.map((group, i) => [i, group.name]);
-  const [first, second] = manifest.names;
   const facts = Object.entries(manifest.fact_words).map(([key, [name]]) => [key, name]);
   return {
     group: chooser("Attention", numbered, 0, (value) => openGroup(app, Number(value))),
     layer: chooser("Layer", [], 0, (value) => pick(app, Number(value), state.head)),
     head: chooser("Head", [], 0, (value) => pick(app, state.layer, Number(value))),
-    variant: chooser("Show", manifest.variants === 2 ? [[2, `${second} − ${first}`], [0, first], [1, second]] : [[0, ""]], state.variant, (value) => {
+    variant: chooser("Show", variantsOf(manifest), state.variant, (value) => {
       state.variant = Number(value);
       showOverview(app);
       showHead(app);
@@ -113,13 +148,15 @@ function makeChoosers(app) {
   };
 }
 
-async function openGroup(app, index) {
+async function openGroup(app, index, place = {}) {
   const { state, manifest, choosers } = app;
   const group = manifest.groups[index];
-  Object.assign(state, { group: index, layer: 0, head: 0, row: group.rows - 1 }); // the last query has most keys
+  const last = group.rows - 1; // the last query has most keys
+  Object.assign(state, { group: index, layer: 0, head: 0, row: last }, place);
+  state.row = Math.min(state.row, last);
   app.group = group;
   app.thumbs[index] ??= await readThumbs(app.source, index);
-  choosers.layer.offer(group.layers.map((layer, i) => [i, layer.layer || "·"]), 0);
+  choosers.layer.offer(group.layers.map((layer, i) => [i, layer.layer || "·"]), state.layer);
   const facts = Object.keys(manifest.fact_words).filter((fact) => fact in group.layers[0].facts[0][0]);
   choosers.fact.offer([["picture", "Maps"], ...facts.map((fact) => [fact, manifest.fact_words[fact][0]])], facts.includes(state.fact) ? state.fact : "picture");
   state.fact = choosers.fact.select.value;
@@ -179,12 +216,18 @@ async function showHead(app) {
   const [rowNames, columnNames] = [app.rowNames, app.columnNames].map((names) => withPlaces(names, group));
   const source = {
     rows, columns, values, rowNames, columnNames, scale: app.scale, colors: app.colors, row: state.row,
-    label: `Attention weights of ${nameOf(app)}: queries by keys`,
+    label: `Attention weights of ${nameOf(app)}: queries by keys`, markOf: app.tools.markOf,
     say: (i, j) => sayCell(app, i, j),
     word: (value) => wordBriefly(value).replace("<.01", app.map.isDifference ? "~0" : "<.01"),
   };
   if (app.heatmap) app.heatmap.show(source);
-  else app.heatmap = mountMap(app.mapPlace, source, { pin: (row) => showRow(app, row), moved: (place) => app.row.move(place) });
+  else {
+    app.heatmap = mountMap(app.mapPlace, source, {
+      pin: (row) => showRow(app, row), moved: (place) => app.row.move(place),
+      press: (cell) => app.tools.press(cell), key: (event, cell) => app.tools.key(event, cell),
+    });
+  }
+  app.tools.show();
   showLegend(app);
   showRow(app, Math.min(state.row, rows - 1));
 }

@@ -1,0 +1,147 @@
+"""What a figure of attention carries in its file: weights, the line that draws it, edits."""
+
+import base64
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from attnlab.display import displayed
+from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
+from attnlab.draw.carried import carried_in
+from attnlab.errors import AttnlabError, CouldNotRun
+from attnlab.look.recording import Recording
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_WEIGHTS = 1_000_000  # in a file
+_CONTENTS: "WeakKeyDictionary[Figure, Callable[[], dict[str, Any]]]" = WeakKeyDictionary()
+
+
+@displayed
+@dataclass(frozen=True)
+class FigureContents:
+    """What a figure's file carries, read again by `attnlab.open`.
+
+    patterns, others: the weights that were drawn, and the second ones of a difference; none where
+    they were too many · code: the line that draws it again, where `figure` is this · edits: as
+    JSON, for `attnlab.edits.edits_from_json` · model: its kind and configuration · seed: if known ·
+    link: of the lab's page, `#v=1&…`.
+    """
+
+    patterns: tuple[Pattern, ...] = ()
+    others: tuple[Pattern, ...] = ()
+    code: str = ""
+    edits: tuple[Mapping[str, Any], ...] = ()
+    model: Mapping[str, Any] | None = None
+    seed: int | None = None
+    link: str = ""
+
+
+def remember(
+    figure: "Figure",
+    line: str,
+    recordings: Sequence[Any],
+    patterns: Sequence[Sequence[Pattern]],
+) -> "Figure":
+    """Remember what `save_figure` writes into the file of a figure, and return the figure."""
+
+    def contents() -> dict[str, Any]:
+        known = [each for each in recordings if isinstance(each, Recording)]
+        told = {
+            "attnlab": 1,
+            "code": line,
+            "edits": [edit for each in known for edit in each.edits],
+            "model": known[0].model if known else None,
+        }
+        if sum(prod(each.shape) for every in patterns for each in every) > _MOST_WEIGHTS:
+            return told
+        first, *rest = ([_to_json(each) for each in every] for every in patterns)
+        return {**told, "patterns": first, "others": rest[0] if rest else []}
+
+    _CONTENTS[figure] = contents
+    return figure
+
+
+def contents_of(figure: "Figure", seed: int | None) -> dict[str, Any] | None:
+    """Return what a figure carries as plain values; None for a kind of figure that does not."""
+    contents = _CONTENTS.get(figure)
+    return None if contents is None else {**contents(), "seed": seed}
+
+
+def open_figure(path: Path) -> FigureContents:
+    """Read what a PNG or SVG file carries.
+
+    Raises:
+        CouldNotRun: it carries nothing, or what it carries is damaged.
+    """
+    try:
+        told = carried_in(path.read_bytes())
+        if told is not None:
+            return _from_json(told)
+    except OSError as error:
+        raise CouldNotRun(f"could not read {path}: {error.strerror}.") from None
+    except AttnlabError as error:
+        raise CouldNotRun(f"could not read {path}: {error}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError) as error:
+        raise CouldNotRun(f"what {path} carries is damaged: {error}.") from None
+    raise CouldNotRun(
+        f"{path} carries nothing: figures of attnlab.plot.head, heads and difference do, saved by "
+        "attnlab.plot.save, and pictures of the lab's page."
+    )
+
+
+def _from_json(told: Mapping[str, Any]) -> FigureContents:
+    if told.get("attnlab") != 1:
+        raise CouldNotRun(f"it is of version {told.get('attnlab')!r}; this attnlab reads 1.")
+    return FigureContents(
+        patterns=tuple(map(_pattern, told.get("patterns", []))),
+        others=tuple(map(_pattern, told.get("others", []))),
+        code=str(told.get("code", "")),
+        edits=tuple(told.get("edits", [])),
+        model=told.get("model"),
+        seed=told.get("seed"),
+        link=str(told.get("link", "")),
+    )
+
+
+def _to_json(pattern: Pattern) -> dict[str, Any]:
+    heads = [to_array(pattern.weights[head, :], "<f4") for head in range(pattern.num_heads)]
+    blocked = pattern.blocked
+    if not (blocked is None or isinstance(blocked, str)):
+        blocked = _packed(to_array(blocked, np.bool_))
+    return {
+        "site": pattern.site,
+        "query_tokens": pattern.query_tokens,
+        "key_tokens": pattern.key_tokens,
+        "weights": _packed(np.stack(heads)),
+        "blocked": blocked,
+        "caution": pattern.caution,
+    }
+
+
+def _pattern(told: Mapping[str, Any]) -> Pattern:
+    queries, keys = tuple(told["query_tokens"]), tuple(told["key_tokens"])
+    weights = _unpacked(told["weights"], "<f4").reshape(-1, len(queries), len(keys))
+    blocked = told["blocked"]
+    if blocked not in (None, CAUSAL):
+        blocked = _unpacked(blocked, np.bool_).reshape(len(queries), len(keys))
+    return Pattern(told["site"], weights, queries, keys, blocked, told["caution"])
+
+
+def _packed(values: Any) -> str:
+    return base64.b64encode(zlib.compress(values.tobytes(), 9)).decode()
+
+
+def _unpacked(text: str, kind: Any) -> Any:
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(base64.b64decode(text), 4 * _MOST_WEIGHTS)
+    if unpacker.unconsumed_tail:
+        raise CouldNotRun(f"it holds more than {_MOST_WEIGHTS:,} weights.")
+    return np.frombuffer(content, kind)

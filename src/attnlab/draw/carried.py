@@ -1,0 +1,64 @@
+"""Figures that carry themselves: a JSON value inside a PNG or an SVG file.
+
+In a PNG it is an iTXt chunk of the name "attnlab" before the end, in an SVG a `<metadata>` element
+of that id. The lab's page writes and reads the same (`lab/parts/carried.js`).
+"""
+
+import html
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from attnlab.errors import CouldNotRun
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_HEAD = b"attnlab\0\0\0\0\0"  # keyword, not compressed, no language, no translated keyword
+_SVG = re.compile(r'<metadata id="attnlab">(.*?)</metadata>', re.DOTALL)
+_OPENING = re.compile(r"<svg\b[^>]*>")
+
+
+def carry(content: bytes, kind: str, value: Any) -> bytes:
+    """Return the bytes of a "png" or "svg" figure with a value inside."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    if kind == "png":
+        end = content.rindex(b"IEND") - 4
+        return content[:end] + _chunk(b"iTXt", _HEAD + text.encode()) + content[end:]
+    element = f'\n<metadata id="attnlab">{html.escape(text, quote=False)}</metadata>'
+    return _OPENING.sub(lambda found: found[0] + element, content.decode(), count=1).encode()
+
+
+def carried_in(content: bytes) -> dict[str, Any] | None:
+    """Return what a PNG or SVG file carries; None for one that carries nothing.
+
+    Raises:
+        CouldNotRun: the file is cut off, or what it carries is no JSON object.
+    """
+    if content.startswith(_SIGNATURE):
+        found = [data for kind, data in _chunks(content) if kind == b"iTXt"]
+        texts = [data[len(_HEAD) :] for data in found if data.startswith(_HEAD)]
+    else:
+        texts = [html.unescape(each).encode() for each in _SVG.findall(content.decode("utf-8"))]
+    if not texts:
+        return None
+    value = json.loads(texts[0])
+    if not isinstance(value, dict):
+        raise CouldNotRun("what the figure carries is no JSON object.")
+    return value
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    check = zlib.crc32(kind + data).to_bytes(4, "big")
+    return len(data).to_bytes(4, "big") + kind + data + check
+
+
+def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = len(_SIGNATURE)
+    while at < len(content):
+        size = int.from_bytes(content[at : at + 4], "big")
+        kind, data = content[at + 4 : at + 8], content[at + 8 : at + 8 + size]
+        if content[at : at + 12 + size] != _chunk(kind, data):
+            raise CouldNotRun("the PNG file is cut off or damaged.")
+        yield kind, data
+        at += 12 + size

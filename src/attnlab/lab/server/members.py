@@ -1,0 +1,173 @@
+"""The members of a population, as the room Populations shows them: figures, groups, attention.
+
+An array is `{"float32": base64}`, NaN where a pair is masked; where that would be large, it is
+`{"uint8": base64}`, weights times 254, and 255 where a pair is masked.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.configs import Config
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.population.heads_sections import attention_name, axis_names, unpadded
+from attnlab.experiments.population.population import WORDS, Population
+from attnlab.experiments.population.population_heads import (
+    AttentionHeads,
+    PopulationHeads,
+    record_heads,
+    trained_models,
+)
+from attnlab.experiments.population.storage import open_population
+from attnlab.experiments.registry import askable
+from attnlab.experiments.report import Report
+from attnlab.lab.server.arrays import packed
+from attnlab.look.questions import recorded
+
+_MOST_EXACT = 2**19  # weights that are sent as float32, which take 2 MB
+_MOST_WEIGHTS = 2**24
+
+_Maps = tuple[Tensor, list[str], list[str]]
+"""Weights (member, head, query, key), NaN where masked; the names of the queries and keys."""
+
+
+def describe_members(folder: str, text: str) -> dict[str, Any]:
+    """Describe the members; the maps are of a text, or means over the same inputs without one."""
+    population, heads = _opened(folder, os.stat(f"{folder}/claims.json").st_mtime_ns)
+    history, members = population.history, range(len(population))
+    losses = torch.stack(history.losses, 1)
+    for index, end in enumerate(history.ends):
+        if end is not None:  # losses after a member's end are not its training
+            losses[index, torch.tensor(history.steps) > end] = math.nan
+    trained = [population.trained(index) for index in members]
+    last = [next(filter(math.isfinite, reversed(own)), None) for own in losses.tolist()]
+    found = {
+        "experiment": population.experiment,
+        "text": text.strip(),
+        "settings": population.config.to_mapping(),
+        "told": str(population),
+        "problem": asdict(population.problem_description),
+        "names": list(map(population.name, members)),
+        "solvedAt": population.solved_at,
+        "faults": history.faults,
+        "loss": last,
+        "figures": {
+            name: [_known(each and each.evaluation.figures[name]) for each in trained]
+            for name in history.figures()
+        },
+        "steps": history.steps,
+        "losses": packed(losses),
+        "looked": [],
+        "attentions": [],
+    }
+    if heads is None:
+        return found
+    maps = list(_means(heads) if not text.strip() else _on_text(heads, text))
+    number = sum(weights.numel() for weights, _, _ in maps)
+    if number > _MOST_WEIGHTS:
+        raise CouldNotRun(
+            f"the heads of this population have {number:,} weights, and {_MOST_WEIGHTS:,} are "
+            f"shown here at most: look at its report with attnlab open {folder}"
+        )
+    pairs = zip(heads.parts, maps, strict=True)
+    return found | {
+        "looked": heads.members,
+        "typical": population.name(heads.middle),
+        "oddest": population.name(heads.ranking[-1]),
+        "distances": heads.distances.tolist(),
+        "percentiles": heads.percentiles.tolist(),
+        "attentions": [_described(part, found, number <= _MOST_EXACT) for part, found in pairs],
+    }
+
+
+def describe_member(folder: str, member: str) -> dict[str, Any]:
+    """Describe one member as a run is described: its config and the course of its training."""
+    population = open_population(folder)
+    index = population.index(member)
+    settings = population.config_of(index).to_mapping()
+    config = {**population.description, "seed": population.member_ids[index][0]}
+    return {
+        "config": config | {"settings": settings},
+        "claims": [],
+        "metrics": population.history.lines(index),
+    }
+
+
+def open_member(path: Path) -> tuple[Report, nn.Module, Config]:
+    """Open the population of a member, and the member's model and config."""
+    population = open_population(path.parent)
+    index = population.index(path.name)
+    return population.report, population.model_at(index), population.config_of(index)
+
+
+@lru_cache(maxsize=2)
+def _opened(folder: str, written: int) -> tuple[Population, PopulationHeads | None]:
+    """Open a population and compare its heads, which takes seconds."""
+    population = open_population(folder)
+    return population, record_heads(population)
+
+
+def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, Any]:
+    """Describe one attention: its maps, the groups of its heads, and the mean of each group."""
+    weights, queries, keys = maps
+    groups, flat = part.groups, weights.flatten(0, 1)
+    means = [flat[groups.of == group].mean(0) for group in range(len(groups.centres))]
+    told = {"name": "", "groups": groups, "members": len(weights)}
+    return {
+        "name": attention_name(part.site),
+        "site": part.site,
+        "heads": weights.shape[1],
+        "queries": queries,
+        "keys": keys,
+        "maps": packed(weights if is_exact else _shades(weights)),
+        "groups": groups.of.view(weights.shape[:2]).tolist(),
+        "order": part.order.tolist(),
+        "means": packed(torch.stack(means)),
+        "note": WORDS.texts("choice.groups", told)["note"],
+    }
+
+
+def _means(heads: PopulationHeads) -> Iterator[_Maps]:
+    """Yield the mean weights of each attention over the same inputs, without padding."""
+    for part in heads.parts:
+        cut = unpadded(heads.parts, part)
+        means = part.means.masked_fill(part.blocked, math.nan)[..., *cut]
+        yield means, *axis_names(heads.population, part.site, *means.shape[2:])
+
+
+def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
+    """Yield the weights of each attention while all members read a text and the answer that the
+    most typical member gives."""
+    population = heads.population
+    model, config = population.model_at(heads.middle), population.config_of(heads.middle)
+    experiment = askable(population.report)
+    question: Any = experiment.ask(model, config, text, folder=population.folder)
+    passage = question.passage()
+    found: dict[str, list[Tensor]] = {}
+    for own in trained_models(population, heads.members):
+        recording = recorded(replace(question, model=own), passage=passage)
+        for site in recording:
+            mask, weights = recording.blocked(site), recording[site][0]
+            known = weights if mask is None else weights.masked_fill(mask, math.nan)
+            found.setdefault(site, []).append(known)
+        if len(heads.members) * sum(each[0].numel() for each in found.values()) > _MOST_WEIGHTS:
+            raise WrongUsage("this text is too long for so many seeds: type a shorter one.")
+    for site, weights in found.items():
+        yield torch.stack(weights), *recording.tokens(site)
+
+
+def _shades(weights: Tensor) -> Tensor:
+    """Return weights in 255 steps, and 255 where a pair is masked."""
+    return (254 * weights).round().nan_to_num(255).to(torch.uint8)
+
+
+def _known(value: float | None) -> float | None:
+    """Return a number that JSON can say."""
+    return value if value is not None and math.isfinite(value) else None

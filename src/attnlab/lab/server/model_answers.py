@@ -1,0 +1,290 @@
+"""What a pretrained model, or that of a run, makes of a text: every head in four means, one head's
+weights, and the answer, each before edits and after. A part of the process with torch.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.edits import CutEdge, Edit, ZeroHead, edit
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments import registry
+from attnlab.experiments.model_loader import is_ours, load_pretrained
+from attnlab.experiments.population import open_run
+from attnlab.lab.server.arrays import packed_head
+from attnlab.look.heads import (
+    attentions,
+    head_at,
+    heads_named,
+    layer_name,
+    number_of_heads,
+    read_head,
+)
+from attnlab.look.questions import Passage, Question
+from attnlab.look.recording import Recording, record
+from attnlab.look.statistics import entropy
+from attnlab.look.text_questions import (
+    TextAnswer,
+    TextChoice,
+    TextContinuation,
+    TextReading,
+    question_of,
+)
+from attnlab.pretrained.model import Pretrained
+
+_MODELS = 2  # that stay open
+_MOST_TOKENS = 512
+_TOP = 5  # likeliest answers before the edits, and after
+_MOST_PLACES = 4  # with an answer, those that changed most
+_FIRST_TEXTS = {
+    TextContinuation: "When John and Mary went to the store, John gave a drink to",
+    TextAnswer: "The house is small, but it has a garden.",
+    TextChoice: "A warm and funny film, and not a minute too long.",
+    TextReading: "The cat slept on the mat because it was warm.",
+}
+
+
+class _Opened(NamedTuple):
+    """A model that is open, the heads of its parts, what it reads in words, and a first text."""
+
+    model: nn.Module
+    sizes: dict[str, int]
+    ask: Callable[[str], Question]
+    expected: str
+    first: str
+
+
+class _Place(NamedTuple):
+    """Where an answer is given: the probability of each name."""
+
+    title: str
+    names: Sequence[str]
+    shares: Tensor
+
+
+class _Pass(NamedTuple):
+    """One pass over a text; vectors only of a model that makes no choices."""
+
+    recording: Recording
+    means: list[tuple[str, list[float | None]]]
+    places: list[_Place]
+    vectors: Tensor | None
+
+
+def _open_model(name: str) -> dict[str, Any]:
+    """Open a model, and return its facts."""
+    opened = _opened(name, _written(name))
+    model = opened.model
+    foreign = getattr(model, "foreign", model)
+    return {
+        "family": type(foreign).__name__,
+        "parameters": sum(each.numel() for each in foreign.parameters()),
+        "layers": [[layer_name(part), size] for part, size in opened.sizes.items()],
+        "notes": list(getattr(model, "notes", ())),
+        "expected": opened.expected,
+        "first": opened.first,
+    }
+
+
+def _ask_model(name: str, text: str, edits: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the tokens of a text, the means of all heads and the answer, before and after."""
+    before, after = _both(name, text, edits)
+    _, passage = _asked(name, _written(name), text)
+    means = zip(before.means, after.means, strict=True)
+    told: dict[str, Any] = {
+        "tokens": next(iter(passage.words.values())),
+        "heads": [{"name": was[0], "before": was[1], "after": now[1]} for was, now in means],
+        "places": _compared(before.places, after.places),
+    }
+    if before.vectors is not None and after.vectors is not None:
+        was, now = before.vectors.double(), after.vectors.double()
+        moved = torch.cosine_similarity(was, now, dim=-1)
+        told["cosine"] = float(torch.cosine_similarity(was.mean(0), now.mean(0), dim=0))
+        told["moved"] = {"token": int(moved.argmin()), "cosine": float(moved.min())}
+    return told
+
+
+def _model_head(name: str, text: str, edits: list[dict[str, Any]], head: str) -> dict[str, Any]:
+    """Return the weights and scores of one head, before and after."""
+    [(part, numbers)] = heads_named([head], _opened(name, _written(name)).sizes).items()
+    sites = [f"{part}.{kind}".lstrip(".") for kind in ("weights", "scores")]
+    before, after = (each.recording for each in _both(name, text, edits))
+    sides = before.tokens(sites[0])
+    found = [
+        packed_head(head, *(each.tile(site, head=numbers[0]) for site in sites))
+        for each in (before, after)
+    ]
+    return {"queries": sides.query, "keys": sides.key, "before": found[0], "after": found[1]}
+
+
+WORK: dict[str, Callable[..., Any]] = {
+    "open_model": _open_model,
+    "ask_model": _ask_model,
+    "model_head": _model_head,
+}
+
+
+def _written(name: str) -> int:
+    """Return when a model's folder or file was written; 0 for a hub id."""
+    try:
+        return os.stat(name).st_mtime_ns
+    except (OSError, ValueError):
+        return 0
+
+
+@lru_cache(maxsize=_MODELS)
+def _opened(name: str, written: int) -> _Opened:
+    """Open a model; it stays open until it is written anew. No code of its own is run."""
+    _asked.cache_clear()  # questions and passes of a model that may go
+    _passed.cache_clear()
+    try:
+        if not is_ours(name):
+            return _open_pretrained(name)
+        report = open_run(Path(name))
+        experiment, config = registry.askable(report), registry.config_of(report)
+    except OSError as error:
+        raise CouldNotRun(f"could not open {name[:200]}: {error.strerror or error}.") from None
+    model, folder = report.model.eval(), report.folder
+    expected = experiment.prompt_words(config)
+    example = re.search(r"such as:? ([^,;]+)", expected)
+    return _Opened(
+        model,
+        _sizes(model),
+        lambda text: experiment.ask(model, config, text, folder=folder),
+        expected,
+        example[1] if example else "",
+    )
+
+
+def _open_pretrained(name: str) -> _Opened:
+    model = load_pretrained(name)
+    kind = type(question_of(model, "a text"))
+    first = next(text for known, text in _FIRST_TEXTS.items() if issubclass(kind, known))
+    expected, mask = "a text", getattr(model.tokenizer, "mask_token", None)
+    if kind is TextReading and "logits" in model.sites and mask:
+        first, expected = f"The cat slept on the {mask}.", f"a text with {mask} in place of a word"
+    return _Opened(model, _sizes(model), partial(_ask_pretrained, model, name), expected, first)
+
+
+def _sizes(model: nn.Module) -> dict[str, int]:
+    return {part: number_of_heads(model, part) for part in attentions(model)}
+
+
+def _ask_pretrained(model: Pretrained, name: str, text: str) -> Question:
+    length = model.inputs(text)["input_ids"].shape[1]
+    if length > _MOST_TOKENS:
+        raise WrongUsage(
+            f"this text has {length:,} tokens, and this room shows at most {_MOST_TOKENS}: keep "
+            f"the text in a file, and read it with attnlab look {name} --document FILE."
+        )
+    return question_of(model, text)
+
+
+@lru_cache(maxsize=4)
+def _asked(name: str, written: int, text: str) -> tuple[Question, Passage]:
+    question = _opened(name, written).ask(text)
+    return question, question.passage()
+
+
+def _both(name: str, text: str, edits: list[dict[str, Any]]) -> tuple[_Pass, _Pass]:
+    """Return the pass without the edits and the one with them."""
+    key = (name, _written(name), text)
+    before = _passed(*key, "[]")
+    return before, _passed(*key, json.dumps(edits)) if edits else before
+
+
+@lru_cache(maxsize=3)
+def _passed(name: str, written: int, text: str, edits: str) -> _Pass:
+    """Run the model over the tokens that it reads without edits."""
+    question, passage = _asked(name, written, text)
+    model, vocabulary = question.model, question.vocabulary
+    changes = [_edit_of(**each) for each in json.loads(edits)]
+    changed = edit(model, *changes, vocabulary=vocabulary, certify=False)
+    with changed if changes else nullcontext(), torch.no_grad():
+        with record(model, ["*weights", "*scores"], vocabulary=vocabulary) as recording:
+            output = model(*passage.arguments, **passage.options)
+        places = _places(question, passage, output)
+    vectors = output[0].reshape(-1, output.shape[-1]) if type(question) is TextReading else None
+    named = recording.named(passage.words)
+    return _Pass(named, _means(named), places, vectors)
+
+
+def _edit_of(head: str, query: int | None = None, key: int | None = None) -> Edit:
+    """Return what a change means: a head that is knocked out, or an edge of it that is cut."""
+    where = read_head(head)
+    if query is None and key is None:
+        return ZeroHead(**where)
+    return CutEdge(**where, query=query, key=key)
+
+
+def _places(question: Question, passage: Passage, output: Tensor) -> list[_Place]:
+    """List the places of a text at which the model chooses, with its probabilities."""
+    if isinstance(question, TextContinuation):
+        return [_Place("", question.vocabulary, output[0, -1].softmax(-1))]
+    if isinstance(question, TextAnswer):
+        words = passage.words["decoder"]
+        rows = zip(words, output[0].softmax(-1), strict=True)
+        return [_Place(f"After {word}", question.vocabulary, row) for word, row in rows]
+    if isinstance(question, TextChoice):
+        return _choices(question, passage, output)
+    if isinstance(question, TextReading):
+        return []
+    steps = question.trace().steps  # of a run: under the edits it may choose other tokens
+    return [
+        _Place(f"Step {number}", step.candidates, torch.tensor(step.probabilities))
+        for number, step in enumerate(steps, 1)
+    ]
+
+
+def _choices(question: TextChoice, passage: Passage, output: Tensor) -> list[_Place]:
+    titles, rows = [""], output  # one answer, to the whole text
+    if question.places is not None:
+        words = next(iter(passage.words.values()))
+        titles = [f"At {place} {words[place]}" for place in question.places]
+        rows = output[0, list(question.places)]
+    if rows.shape[-1] > 1:  # else it is a number, no choice
+        rows = rows.sigmoid() if question.is_each else rows.softmax(-1)
+    return [_Place(title, question.names, row) for title, row in zip(titles, rows, strict=True)]
+
+
+def _compared(before: list[_Place], after: list[_Place]) -> list[dict[str, Any]]:
+    """Return the likeliest answers with both probabilities, at the places that changed most."""
+    pairs = list(zip(before, after, strict=False))
+    changes = torch.tensor([float((now.shares - was.shares).abs().sum()) for was, now in pairs])
+    shown = changes.argsort(descending=True, stable=True)[:_MOST_PLACES].sort().values
+    found = []
+    for was, now in (pairs[index] for index in shown.tolist()):
+        most = min(_TOP, len(was.shares))
+        best = [each.shares.topk(most).indices.tolist() for each in (was, now)]
+        rows = [
+            [was.names[id], float(was.shares[id]), float(now.shares[id])]
+            for id in dict.fromkeys(best[0] + best[1])
+        ]
+        found.append({"title": was.title, "rows": rows})
+    return found
+
+
+def _means(recording: Recording) -> list[tuple[str, list[float | None]]]:
+    """Name every head with four means over its queries: the weight on the first key, on the one
+    before, on itself, and the entropy; None where there is none."""
+    found = []
+    for site in recording:
+        if not site.endswith("weights"):
+            continue
+        weights, sides = recording[site][0].float(), recording.tokens(site)
+        near = [torch.full((len(weights),), torch.nan)] * 2
+        if sides.query == sides.key:
+            near = [weights.diagonal(-back, 1, 2).sum(-1) / weights.shape[1] for back in (1, 0)]
+        rows = torch.stack([weights[..., 0].mean(-1), *near, entropy(weights).mean(-1)], -1)
+        for head, row in enumerate(rows.tolist()):
+            means = [None if value != value else value for value in row]
+            found.append((head_at(site, head), means))
+    return found

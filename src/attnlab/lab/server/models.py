@@ -1,0 +1,117 @@
+"""The routes of models: those that are there, the facts of one, and what it makes of a text."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from attnlab.experiments.folder import list_runs
+from attnlab.lab.server.answers import Answer, Answers
+from attnlab.lab.server.jobs import Missing
+
+SECONDS = 600.0
+"""How long opening may take: a GGUF file is converted first."""
+_MOST = 60  # models that are listed
+
+
+class ModelRequest(BaseModel):
+    """A model to open: a run in the folder of runs, a folder, a GGUF file, or a hub id."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    model: str = Field(min_length=1, max_length=1_000)
+
+
+class Change(BaseModel):
+    """A head to knock out or, with a query and a key, an edge of it to cut."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    head: str = Field(max_length=200)
+    query: int | None = Field(None, ge=0)
+    key: int | None = Field(None, ge=0)
+
+
+class TextRequest(ModelRequest):
+    """A text for a model, and edits."""
+
+    text: str = Field(max_length=20_000)
+    edits: list[Change] = Field(default=[], max_length=200)
+    page: str | None = Field(None, max_length=64)  # whose newer questions take this one's place
+
+
+class HeadRequest(TextRequest):
+    """One head, by its name."""
+
+    head: str = Field(max_length=200)
+
+
+def add_models(app: FastAPI, runs: Path, find_run: Callable[[str], Path], answers: Answers) -> None:
+    """Add the routes; `answers` is a process for models alone, started when first asked."""
+    opened: dict[str, None] = {}
+
+    async def ask(what: str, asked: ModelRequest) -> Answer:
+        facts = asked.model_dump(exclude={"model", "page"}, exclude_none=True)
+        try:
+            name = str(find_run(asked.model))
+        except Missing:
+            name = os.path.expanduser(asked.model)
+        page = getattr(asked, "page", None)
+        return await answers.ask(what, {"name": name, **facts}, page=page)
+
+    @app.get("/api/models")
+    async def there() -> list[dict[str, str]]:
+        recent = [{"name": name, "kind": "recent"} for name in reversed(opened)]
+        found = await asyncio.to_thread(lambda: [*_runs(runs), *_folders(runs), *_cached()])
+        return [*recent, *(each for each in found if each["name"] not in opened)][:_MOST]
+
+    @app.post("/api/models/open")
+    async def open_it(asked: ModelRequest) -> Response:
+        told = await ask("open_model", asked)
+        if told.status == 200:
+            opened.pop(asked.model, None)
+            opened[asked.model] = None
+        return _sent(told)
+
+    @app.post("/api/models/ask")
+    async def ask_it(asked: TextRequest) -> Response:
+        return _sent(await ask("ask_model", asked))
+
+    @app.post("/api/models/head")
+    async def head(asked: HeadRequest) -> Response:
+        return _sent(await ask("model_head", asked))
+
+
+def _sent(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, media_type="application/json")
+
+
+def _runs(runs: Path) -> Iterator[dict[str, str]]:
+    """List the finished runs that kept a model."""
+    for each in list_runs(runs) if runs.is_dir() else []:
+        folder = Path(each["run"])
+        is_one = each["kind"] == "run" and each["state"] == "finished"
+        if is_one and (folder / "model.safetensors").is_file():
+            yield {"name": folder.name, "kind": "run"}
+
+
+def _folders(runs: Path) -> Iterator[dict[str, str]]:
+    """List pretrained models among the runs and in `models` beside them."""
+    for folder in sorted([*runs.glob("*/"), *runs.glob("models/*/")]):
+        config = folder / "config.json"
+        is_model = config.is_file() and '"model_type"' in config.read_text(errors="replace")
+        found = [folder] if is_model else sorted(folder.glob("*.gguf"))
+        yield from ({"name": str(each), "kind": "folder"} for each in found)
+
+
+def _cached() -> Iterator[dict[str, str]]:
+    """List the models in the hub's cache."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = os.environ.get("HF_HOME") or f"{caches}/huggingface"
+    cache = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub")
+    for folder in sorted(cache.glob("models--*")):
+        if any(folder.glob("snapshots/*/config.json")):
+            name = folder.name.removeprefix("models--").replace("--", "/")
+            yield {"name": name, "kind": "hub"}

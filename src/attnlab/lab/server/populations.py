@@ -1,0 +1,41 @@
+"""The routes of the room Populations: the list, and all that one of them holds."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query
+from starlette.responses import Response
+
+from attnlab.experiments.folder import list_runs
+from attnlab.lab.server.answers import Answer, Answers
+
+
+def add_populations(
+    app: FastAPI, runs: Path, folder_of: Callable[[str], Path], answers: Answers
+) -> None:
+    """Add the routes; `folder_of` finds the folder of a finished run by its name."""
+
+    def sent(answer: Answer) -> Response:
+        return Response(answer.body, answer.status, media_type="application/json")
+
+    @app.get("/api/populations")
+    async def populations() -> list[dict[str, Any]]:
+        found = await asyncio.to_thread(list_runs, runs) if runs.is_dir() else []
+        kept = ("what", "members", "started", "state")
+        return [
+            {"name": Path(each["run"]).name, **{key: each[key] for key in kept}}
+            for each in reversed(found)
+            if each["kind"] == "population"
+        ]
+
+    @app.get("/api/populations/{name}")
+    async def population(
+        name: str, text: Annotated[str, Query(max_length=10_000)] = ""
+    ) -> Response:
+        return sent(await answers.ask("members", {"folder": str(folder_of(name)), "text": text}))
+
+    @app.get("/api/populations/{name}/{member}")
+    async def member(name: str, member: str) -> Response:
+        return sent(await answers.ask("member", {"folder": str(folder_of(name)), "member": member}))

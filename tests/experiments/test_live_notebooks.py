@@ -1,0 +1,213 @@
+"""JupyterLab and marimo: a page is shown, edited and answered; saved, it needs no kernel."""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from attnlab.edits import CutEdge, ZeroHead, edits_to_json
+
+pytestmark = pytest.mark.slow
+
+
+def needs(*packages):
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+CELLS = [
+    "import attnlab\nshown = attnlab.show(RUN, 'cab')\nshown",
+    "print(attnlab.edits.edits_to_json(shown.edits))",
+]
+MADE = edits_to_json([CutEdge(layer=0, head=0, query=5, key=0), ZeroHead(layer=0, head=0)])
+OFFLINE = [  # JupyterLab itself looks for news and newer versions
+    "--LabApp.news_url=",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+]
+NO_KERNEL = ["--KernelSpecManager.allowed_kernelspecs=none"]
+
+
+def notebook_of(cells):
+    cell = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+    made = [{**cell, "id": f"cell-{i}", "source": source} for i, source in enumerate(cells)]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    metadata = {"kernelspec": kernel}
+    return {"cells": made, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+
+
+@contextmanager
+def serve(folder, *options):
+    """Run JupyterLab in a folder with settings of its own; yield its address."""
+    port = free_port()
+    own = {
+        f"JUPYTER_{name}_DIR": str(folder / ".jupyter" / name.lower())
+        for name in ("CONFIG", "DATA", "RUNTIME")
+    }
+    own |= {"IPYTHONDIR": str(folder / ".jupyter" / "ipython")}
+    words = ["--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}"]
+    words += ["--IdentityProvider.token=", *OFFLINE, *options]
+    with started(["jupyterlab", *words], folder, own, f"http://127.0.0.1:{port}/api/status"):
+        yield f"http://127.0.0.1:{port}"
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def started(words, folder, environment, address):
+    """Run a module as a server while the `with` lasts, from when an address of it answers."""
+    with open(folder / "server.log", "ab") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", *words],
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            wait_for(address, server)
+            yield
+        finally:
+            server.kill()  # JupyterLab without a kernel may not end when it is asked to
+            server.wait()
+
+
+def wait_for(address, server):
+    for _ in range(600):
+        assert server.poll() is None, "the server ended"
+        try:
+            urllib.request.urlopen(address).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    raise AssertionError("the server did not start")
+
+
+@contextmanager
+def at(browser, address):
+    """Open an address; at the end no request went anywhere else."""
+    asked = []
+    context = browser.new_context(viewport={"width": 1300, "height": 1400})
+    try:
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(address)
+        yield page
+    finally:
+        context.close()
+    assert [url for url in asked if not url.startswith(("data:", "blob:", origin(address)))] == []
+
+
+def origin(address):
+    return "/".join(address.split("/")[:3])
+
+
+def run_cell(page, number):
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
+    prompt = page.locator(".jp-Notebook .jp-InputArea-prompt").nth(number)
+    for _ in range(20):  # what is pressed while JupyterLab still loads is lost
+        page.locator(".jp-Notebook .cm-content").nth(number).click()
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_timeout(1000)
+        if prompt.inner_text().strip() != "[ ]:":
+            return
+    raise AssertionError(f"cell {number} was never run")
+
+
+def frame_in(page):
+    """Wait for the maps of the page in a notebook."""
+    frame = page.frame_locator("iframe[sandbox='allow-scripts']")
+    frame.locator("#view[data-ready='true']").wait_for()
+    return frame
+
+
+@needs("jupyterlab", "anywidget", "nbconvert")
+def test_a_page_in_jupyterlab_takes_edits_and_outlives_its_kernel(browser, sorter, tmp_path):
+    path = tmp_path / "shown.ipynb"
+    cells = [CELLS[0].replace("RUN", repr(str(sorter))), *CELLS[1:]]
+    path.write_text(json.dumps(notebook_of(cells)))
+    with serve(tmp_path) as address, at(browser, f"{address}/lab/tree/{path.name}") as page:
+        run_cell(page, 0)
+        frame = frame_in(page)
+        frame.get_by_role("button", name="Cut squares").wait_for()
+        frame.locator("canvas.heatmap").focus()
+        for key in ("Home", "x"):  # in the last row
+            frame.locator("canvas.heatmap").press(key)
+        frame.get_by_role("button", name="Knock out head 0.0").click()
+        frame.get_by_text("Answer: a b c → ").wait_for()
+        run_cell(page, 1)
+        page.locator(".jp-OutputArea pre", has_text=MADE).wait_for()
+        page.keyboard.press("Control+s")
+        page.locator(".jp-mod-dirty").wait_for(state="detached")
+    check_saved(path)
+    with serve(tmp_path, *NO_KERNEL) as address:
+        assert json.load(urllib.request.urlopen(f"{address}/api/kernelspecs"))["kernelspecs"] == {}
+        with at(browser, f"{address}/lab/tree/{path.name}") as page:
+            frame = frame_in(page)
+            assert frame.locator("h1").inner_text() == "Attention"
+            assert frame.get_by_role("button", name="Cut squares").count() == 0
+            assert page.get_by_text("Error displaying widget").count() == 0
+    check_rendered(browser, path)
+
+
+def check_saved(path):
+    """The notebook holds the page as HTML, and no widget that would be gone."""
+    (output, *_) = json.loads(path.read_text())["cells"][0]["outputs"]
+    assert sorted(output["data"]) == ["text/html", "text/plain"]
+    assert "srcdoc=" in "".join(output["data"]["text/html"])
+
+
+def check_rendered(browser, path):
+    """The page is part of what nbconvert renders."""
+    words = ["--to", "html", "--template", "basic", str(path)]
+    subprocess.run([sys.executable, "-m", "nbconvert", *words], check=True, capture_output=True)
+    with at(browser, path.with_suffix(".html").as_uri()) as page:
+        frame_in(page)
+
+
+MARIMO = """import marimo
+app = marimo.App()
+
+@app.cell
+def _():
+    import attnlab, marimo as mo
+    get, put = mo.state("nothing yet")
+    shown = attnlab.show(RUN, "cab")
+    shown.widget.observe(lambda _: put(repr(shown.edits)), "edits")
+    shown
+    return get, mo
+
+@app.cell
+def _(get, mo):
+    mo.md(get())
+    return
+"""
+
+
+@needs("marimo", "anywidget")
+def test_a_page_in_marimo_takes_edits_and_its_cells_follow(browser, sorter, tmp_path):
+    (tmp_path / "shown.py").write_text(MARIMO.replace("RUN", repr(str(sorter))))
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    own = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("CONFIG", "STATE", "CACHE")}
+    words = ["marimo", "-y", "run", "shown.py", "--headless", "--no-token", f"--port={port}"]
+    with (
+        started([*words, "--no-sandbox"], tmp_path, own, f"{address}/health"),
+        at(browser, address) as page,
+    ):
+        frame = frame_in(page)
+        frame.get_by_role("button", name="Knock out head 0.0").click()
+        frame.get_by_text("Answer: a b c → ").wait_for()
+        page.get_by_text("[ZeroHead(layer=0, head=0)]").wait_for()
