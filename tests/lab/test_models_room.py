@@ -18,6 +18,7 @@ from tests.pretrained.speaking import saved
 
 import attnlab
 from attnlab.edits import CutEdge, Edit, ZeroHead
+from attnlab.errors import CouldNotRun
 from attnlab.lab.server import answer_process, model_answers, models
 from attnlab.look.summaries import Summarize
 from attnlab.pretrained.open import folder as opening
@@ -266,6 +267,55 @@ def test_a_refusal_is_one_sentence_and_leaves_what_is_shown(room: Room) -> None:
     page.close()
 
 
+def test_the_map_is_that_of_the_head_that_is_named(room: Room) -> None:
+    page = room.open(model=room.encoder, text=TEXT)
+    knock = page.get_by_role("button", name=re.compile("Knock out"))
+    page.route("**/api/models/head", lambda route: route.fulfill(json={"error": "It ended."}))
+    press(page, "]")
+    assert page.locator(".notice:visible").inner_text() == "It ended."
+    assert "0.0" in knock.inner_text()
+    page.unroute("**/api/models/head")
+    press(page, "]")
+    assert "0.1" in knock.inner_text()
+    page.wait_for_function("() => location.hash.includes('look=0.1')")
+
+
+def test_a_refused_text_is_gone_though_a_head_was_clicked_meanwhile(room: Room) -> None:
+    page = room.open(model=room.encoder, text=TEXT)
+    press(page, "h")
+    page.locator("#model-text").fill("cat " * 600)
+    page.evaluate(
+        """() => {
+          document.querySelectorAll("form.model-line")[1].requestSubmit();
+          document.querySelectorAll(".head-table button")[1].click();
+        }"""
+    )
+    page.locator(".models-room .notice").filter(has_text="tokens").wait_for()
+    page.locator("canvas.heatmap").nth(ONE_HEAD).focus()
+    press(page, "]")
+    assert edits(page) == ["Head 0.0 is knocked out."]
+    assert page.locator("#model-text").input_value() == TEXT
+
+
+def test_a_model_that_needs_the_memory_of_the_others_takes_it(monkeypatch: Any) -> None:
+    opened = []
+
+    def open_any(name: str) -> str:
+        opened.append((name, len(model_answers._open)))
+        if model_answers._open or name == "none":
+            raise CouldNotRun("there is not enough memory.")
+        return name
+
+    monkeypatch.setattr(model_answers, "_open", {})
+    monkeypatch.setattr(model_answers, "_open_any", open_any)
+    model_answers._opened("one", 0)
+    assert model_answers._opened("two", 0) == "two"
+    assert opened == [("one", 0), ("two", 1), ("two", 0)]
+    assert list(model_answers._open) == [("two", 0)]
+    with pytest.raises(CouldNotRun):
+        model_answers._opened("none", 0)
+
+
 def asked(what: str, **facts: Any) -> tuple[int, Any]:
     status, _, body = answer_process._answer(json.dumps({"what": what, **facts})).partition(" ")
     return int(status), json.loads(body)
@@ -319,6 +369,7 @@ def test_what_cannot_be_opened_is_refused_in_a_sentence(tmp_path: Path, monkeypa
     cases = [
         ("nobody/nothing", "is no folder here and not in the hub's cache"),
         (str(tmp_path / "nowhere"), "there is no folder or file"),
+        ("sortng", "there is no run, folder or file 'sortng'."),
         (str(tmp_path / "file.txt"), "expected a model's folder"),
         (str(tmp_path), "expected a model's folder"),
         (str(code), "asks for Python code of its own"),

@@ -147,8 +147,10 @@ def test_each_head_knocked_out_says_how_many_inputs_stay_right(open_lab: Open) -
 def test_an_input_that_is_typed_is_answered_and_a_wrong_one_explained(open_lab: Open) -> None:
     page = trained(open_lab())
     field = page.get_by_label("Input", exact=True)
-    field.fill("b, b a")
+    field.fill("B, b a")
     settled(page)
+    field.press("Enter")
+    assert (field.input_value(), page.locator("#input-message").inner_text()) == ("bba", "")
     assert answers(page) == ["abb"]
     assert "in=bba" in page.url
     message = page.locator("#input-message")
@@ -268,6 +270,10 @@ def test_a_class_says_what_it_expects_before_it_sees_what_an_edit_did(open_lab: 
     guess.fill("x")
     guess.press("Enter")
     assert not page.locator(".dots").is_visible()
+    guess.fill("28")
+    guess.press("Enter")
+    assert page.locator(".predict-part p").inner_text() == "Expected a number from 0 to 27."
+    assert not page.locator(".dots").is_visible()
     guess.fill("27")
     guess.press("Enter")
     right = sum(dots(page).values())
@@ -281,6 +287,8 @@ def test_a_class_says_what_it_expects_before_it_sees_what_an_edit_did(open_lab: 
     assert page.locator(".dots").is_visible()
     click_cell(page, 1, 4, 1)
     assert not page.locator(".dots").is_visible()
+    page.get_by_role("link", name="Design", exact=True).click()
+    assert page.locator(".room.design .margin-value").is_visible()
 
 
 # The bench.
@@ -402,7 +410,7 @@ def test_on_average_a_head_looks_as_the_mean_of_all_its_maps(open_lab: Open) -> 
         page.get_by_label("Input", exact=True).fill(text)
         settled(page)
         seen.append(weight())
-    page.get_by_label("The whole head").select_option(label="looks as on average")
+    page.get_by_label("The whole head").select_option(label="as on average")
     settled(page)
     assert weight() == pytest.approx(sum(seen) / 4, abs=1e-4)
     assert max(seen) - min(seen) > 0.01

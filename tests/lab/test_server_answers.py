@@ -42,6 +42,11 @@ def test_experiments_are_described_as_the_command_line_does():
     assert len(found) == 5
 
 
+def test_a_member_of_what_is_no_population_is_refused(sorter):
+    status, found = asked("ask", folder=str(sorter / "17"), text="cab", edits=[])
+    assert (status, "could not read" in found["error"]) == (409, True)
+
+
 def test_a_request_is_checked_as_the_command_line_does(monkeypatch):
     def check(**settings):
         return asked("check", experiment="sorting", settings=settings, seed=0)

@@ -75,7 +75,7 @@ FAULTS = [
      answers_checks.check_fifty_pages),
     (answers, "        if self._waiting >= MOST_WAITING:\n", "        if False:\n",
      answers_checks.check_burst),
-    (answers, "                self.close()\n                await process.wait()\n", "",
+    (answers, "                self._kill()\n                await process.wait()\n", "",
      answers_checks.check_no_answer_is_mistaken),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ import os
 import sys
 import uuid
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from attnlab.errors import AttnlabError
 from attnlab.look.questions import Question, recorded
 from attnlab.look.trace import Trace
 
+_NO_STEP = {"choice": "", "probability": None}  # of an answer that ended sooner
 _SHOWS_NO_HTML_BESIDE = ("VSCODE_PID", "VSCODE_CWD")  # set in the kernels of VS Code
 
 
@@ -49,7 +51,7 @@ class Answerer:
         with edit(model, *edits, vocabulary=names, certify=False):
             recording = recorded(self._question, passage=self._passage)
         packed = pack(to_drawable(self.recording), to_drawable(recording), max_bytes=NOTEBOOK_BYTES)
-        steps = zip(_steps(self.trace), _steps(after), strict=False)
+        steps = zip_longest(_steps(self.trace), _steps(after), fillvalue=_NO_STEP)
         return {
             "steps": [{"before": one, "after": other} for one, other in steps],
             "certificate": str(certificate),

@@ -39,8 +39,8 @@ def show(
             or bare weights: (query, key), (head, query, key), a list of these by layer, and Hugging
             Face's `outputs` or `outputs.attentions`.
         tokens: what the places are called, where weights are shown: a list of texts, a pair (of the
-            queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`; of a run or a
-            pretrained model, the text that it is asked.
+            queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`; or the text
+            that a run or a pretrained model is asked.
         other: a second recording, or weights, to be compared with the first.
         **options: of weights, as `view_page` takes them.
 
@@ -54,7 +54,7 @@ def show(
     if isinstance(thing, str | Path):
         thing = open(thing)
     if isinstance(thing, FigureContents):
-        thing, other = list(thing.patterns), other or list(thing.others) or None
+        thing, other = _weights_of(thing, other)
     if isinstance(thing, Report | nn.Module) and isinstance(tokens, str):
         thing, tokens = ask(thing, tokens), None
     is_inside = is_notebook() or is_marimo()
@@ -80,6 +80,13 @@ def show(
             f"{type_words(thing)} is shown as it is; tokens, other and options go with weights."
         )
     return show_page(page)
+
+
+def _weights_of(figure: FigureContents, other: Any) -> tuple[list[Pattern], Any]:
+    """Return the weights that a figure holds, and those that they are compared with."""
+    if not figure.patterns:
+        raise WrongUsage(f"this figure holds no weights, but a link of the lab: {figure.link}")
+    return list(figure.patterns), (list(figure.others) or None) if other is None else other
 
 
 def _notes(trace: Trace) -> list[tuple[str, str]]:

@@ -46,6 +46,11 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
   const fail = (error) => notice(error.isAnswer ? WORDS.refused(error.message) : WORDS.failed(error.message));
   const guard = (deed) => (...args) => Promise.resolve(deed(...args)).catch(fail);
   const session = { lab, ...Object.fromEntries(Object.entries(deeds).map(([name, deed]) => [name, guard(deed)])) };
+  const { start } = session;
+  session.start = (...args) => {
+    say(""); // what was said of another model
+    return start(...args);
+  };
 
   page.save = guard(save);
 
@@ -120,7 +125,6 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
 
   function again() {
     const settings = { ...lab.settings, seed: lab.settings.seed + 1, run: undefined };
-    say("");
     session.start(settings, { input: lab.input });
   }
 
@@ -143,7 +147,6 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     page.link = { ...link, own: { ...page.link?.own, ...link.own } };
     Object.assign(document.body.dataset, { present: link.present, embed: link.embed });
     if (isOther && needsModel) {
-      say("");
       if (link.settings.file) notice(WORDS.fileIsGone);
       delete link.settings.file;
       session.start(link.settings, link);
@@ -160,6 +163,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
       if (page.room) say("");
       page.room?.leave?.();
       page.roomName = name;
+      document.body.dataset.asks = false;
       document.body.dataset.rests = WITHOUT_MODEL.includes(name);
       document.dispatchEvent(new Event("visibilitychange"));
       page.room = makers[name](session, page);

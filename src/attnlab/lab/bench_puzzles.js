@@ -27,7 +27,7 @@ export const BENCH_PUZZLES = [
   {
     name: "lean-reverse", title: "A lean reverser", settings: { task: "reverse", seed: 3 }, kind: "cut",
     right: ALL, edits: [15, 42], score: "edits", ours: 24,
-    aim: "The same for a reverser: 15 cuts at least, and all 27 stay right.",
+    aim: "Cut as many edges as you can while all 27 stay right; 15 at least. Where must a reverser look?",
   },
   {
     name: "lean-sort", title: "A lean sorter", settings: { task: "sort", seed: 2 }, kind: "cut",

@@ -74,7 +74,7 @@ export const WORDS = {
     if (!lab.now) return "";
     const all = lab.now.right.length;
     if (lab.edits.length) return "inputs still right";
-    if (lab.settings.file) return "inputs right.";
+    if (lab.settings.file && lab.step === 0) return right(lab.now) === all ? "Every input there is." : "inputs right.";
     if (lab.step === 0) return "inputs right, by chance.";
     if (lab.isRunning) return "inputs right. It is learning.";
     const isAll = right(lab.now) === all;
@@ -134,6 +134,7 @@ export const WORDS = {
   remove: (words) => `Remove: ${words}`,
   guess: (all) => `Before you look: how many of ${all} inputs are still right?`,
   reveal: "Show",
+  badGuess: (all) => `Expected a number from 0 to ${all}.`,
   guessed: (said, is, all) => `You said ${said}. ${said === is ? "So it is" : `It is ${is}`}, of ${all}.`,
   undo: "Undo", redo: "Redo", resetButton: "Reset",
   nothingToUndo: "There is nothing to undo.",
@@ -200,8 +201,8 @@ export const WORDS = {
   },
   wholeHead: "The whole head",
   switches: {
-    "": () => "as it is", zero: () => "knocked out", first: () => "looks at the first letter only",
-    freeze: (input) => `frozen as at ${input}`, mean: () => "looks as on average", uniform: () => "looks at everything alike",
+    "": () => "as it is", zero: () => "knocked out", first: () => "first letter only",
+    freeze: (input) => `frozen as at ${input}`, mean: () => "as on average", uniform: () => "everything alike",
   },
   changeLabel: (name) => `Change of the attention weights of head ${name}: after less before`,
   change: (was, is) => `${was} before, ${is} after`,

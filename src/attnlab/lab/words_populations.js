@@ -51,7 +51,7 @@ export const SEED_WORDS = {
     return `Seed ${name} solves the problem, first at step ${wordNumber(solvedAt)}.`;
   },
   ofLoss: ({ loss }, higher, others) =>
-    `Its last loss is ${wordNumber(loss)}, less than that of ${share(higher, others)} of the others.`,
+    `Its last loss is ${wordNumber(loss)}, lower than that of ${higher} of the ${others} others.`,
   ofFigures(figures) {
     const told = Object.entries(figures).map(([name, value]) => `${named(name)} ${wordNumber(value)}`);
     return `Kept weights: ${told.join(", ")}.`;

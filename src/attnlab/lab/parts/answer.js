@@ -12,9 +12,10 @@ export function makeAnswer({ lab, setInput }) {
   field.setAttribute("aria-describedby", "input-message");
   const refusal = () =>
     WORDS.badInput(field.value, lab.shape.alphabet, lab.settings.length, firstInput(lab.settings));
+  const read = () => field.value.toLowerCase().replace(/[\s,]/g, "");
   field.addEventListener("input", () => {
     const { shape, settings } = lab;
-    const typed = field.value.toLowerCase().replace(/[\s,]/g, "");
+    const typed = read();
     const fits = shape.isInput(typed);
     // Who is still typing is not corrected.
     const isOnTheWay = typed.length < settings.length && [...typed].every((letter) => shape.alphabet.includes(letter));
@@ -23,7 +24,8 @@ export function makeAnswer({ lab, setInput }) {
     if (fits) setInput(typed);
   });
   field.addEventListener("change", () => {
-    if (field.value !== lab.input) message.textContent = refusal();
+    if (lab.shape.isInput(read())) field.value = read();
+    else message.textContent = refusal();
   });
   const makeArrow = () => make("span", { class: "becomes", "aria-hidden": true }, "→");
   const root = make("div", { class: "answer-part", "data-part": "input" },

@@ -47,7 +47,7 @@ export function makeGrid({ name, rowNames, columnNames, note }, hear) {
       const isOnTheWay = BEGUN.includes(text);
       cell.setAttribute("aria-invalid", !isNumber && !isOnTheWay);
       if (isNumber) hear.change(i, j, value, stroke);
-      else if (!isOnTheWay) hear.refuse(DESIGN.badNumber(text, MOST_WEIGHT));
+      else hear.refuse(isOnTheWay ? "" : DESIGN.badNumber(text, MOST_WEIGHT));
     });
     cell.addEventListener("keydown", (event) => {
       const isWhole = cell.selectionEnd - cell.selectionStart === cell.value.length;

@@ -84,8 +84,13 @@ function originOf({ run, file, seed }) {
   return file ? [["file", 1]] : [["seed", seed]];
 }
 
-// Only what is not as it would be anyway is written, besides version, room, seed and input.
-export function writeLink({ room, settings, input, edits, at, hide, own, ...flags }) {
+// Without the edits, where they would not fit. Only what is not as it would be anyway is written, besides version, room, seed and input.
+export function writeLink(link) {
+  const whole = writeWhole(link);
+  return whole.length <= MOST ? whole : writeWhole({ ...link, edits: [], at: null });
+}
+
+function writeWhole({ room, settings, input, edits, at, hide, own, ...flags }) {
   const pairs = [["v", VERSION], ["room", room], ...originOf(settings), ["in", input]];
   if (settings.task !== "sort") pairs.push(["task", settings.task]);
   for (const [name, [, , usual]] of Object.entries(NUMBERS)) {

@@ -12,7 +12,7 @@ export function makeModel({ lab, start }, page) {
     ["task", makeChooser("task", TASKS)],
     ...SIZES.map((name) => [name, makeChooser(name, range(NUMBERS[name]))]),
   ]);
-  const whole = { inputmode: "numeric", pattern: "[1-9][0-9]{0,5}", required: true, autocomplete: "off" };
+  const whole = { inputmode: "numeric", pattern: " *[1-9][0-9]{0,5} *", required: true, autocomplete: "off" };
   fields.seed = make("input", { type: "text", id: "model-seed", title: WORDS.seedNote, ...whole });
   for (const [name, field] of Object.entries(fields)) {
     field.addEventListener("change", () => field.reportValidity() && change(name, field.value));
@@ -40,7 +40,8 @@ export function makeModel({ lab, start }, page) {
       root.classList.toggle("over", Boolean(lab.settings.run));
       keep.disabled = !lab.model;
       for (const [name, field] of Object.entries(fields)) {
-        if (document.activeElement !== field) field.value = lab.settings[name];
+        const isKnown = name !== "seed" || !lab.settings.file;
+        if (document.activeElement !== field) field.value = isKnown ? lab.settings[name] : "";
       }
       fields.seed.disabled = Boolean(lab.settings.file);
     },
@@ -87,7 +88,7 @@ export async function readFiles(files) {
   return { ...shown, file: { config: model, weights: await weights.arrayBuffer(), task: { task, letters, length } } };
 }
 
-// Files that are dropped on the page; of a folder, the two of a model.
+// Files that are dropped on the page; a folder is taken for that of a model.
 export function onDrop(open) {
   const turn = (start) => new Promise((done) => start(done, () => done(null)));
   const fileOf = (entry) => entry && turn((done, fail) => entry.file(done, fail));

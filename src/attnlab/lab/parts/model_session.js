@@ -8,15 +8,20 @@ import { askServer, unpack } from "./server.js";
 const CHANGE_FORM = /^(?:z(.+\.\d+)|c(.+?\.\d+)\.(\d+)\.(\d+))$/;
 const PAGE = String(Math.random()); // the server drops what this page asked before
 
+const STATE = ["model", "text", "head", "edits", "past", "future"];
+
 // hear(refusal): something else is to be shown, or the server's sentence; say(words) tells what was done.
 export function makeModelSession({ hear, say, busy }) {
+  // What is shown; it changes with the server's answer alone.
   const lab = {
     model: null, facts: null, text: "", head: null, edits: [], past: [], future: [],
     told: null, shown: null, // all heads and the answer; one head
   };
+  let wanted = lab; // what was asked for last, of which the rest is made
   let latest = null; // what was asked last; older answers are dropped
+  let isOpening = false;
 
-  // "" if it is done, the server's sentence if it refused, and null if something newer was asked meanwhile.
+  // "", the server's sentence if it refused, and null if something newer was asked meanwhile.
   async function during(deed) {
     const mine = {};
     latest = mine;
@@ -25,105 +30,100 @@ export function makeModelSession({ hear, say, busy }) {
     if (latest !== mine) return null;
     busy(false);
     Object.assign(lab, found);
+    wanted = lab;
     hear(refusal);
     return refusal;
   }
 
   async function open(model, { text, look: head = null, changes = "" } = {}) {
     say(MODEL_WORDS.opening(model));
+    isOpening = true;
     const refused = await during(async () => {
       const edits = changes.split(",").filter(Boolean).map(readChange);
       const facts = await askServer("/api/models/open", { model });
       return { model, facts, text: text ?? facts.first, head, edits, past: [], future: [], told: null, shown: null };
     });
-    if (refused) say("");
-    if (refused !== "") return;
-    const unread = await look();
+    if (refused === null) return;
+    isOpening = false;
+    if (refused) {
+      say("");
+      return;
+    }
+    const unread = await look({});
     if (unread !== null) say(MODEL_WORDS.opened(model));
     if (!unread) return;
-    Object.assign(lab, { text: lab.facts.first, edits: [] }); // a link may ask for what does not fit
-    if (await look() === "") hear(unread);
+    if (await look({ text: lab.facts.first, edits: [] }) === "") hear(unread); // a link may ask for what does not fit
   }
 
-  // Asks for all heads and the answer, unless they are known, then for the one head.
-  function look() {
-    const { model, text, edits } = lab;
-    const changes = edits.map(({ layer, head, query, key }) => ({ head: `${layer}.${head}`, query, key }));
-    const asked = { model, text, edits: changes, page: PAGE };
+  // Asks for all heads and the answer, unless they are known, then for the one head. Nothing while a model is opened.
+  function look(changes) {
+    if (isOpening) return null;
+    wanted = { ...wanted, ...changes };
+    const mine = Object.fromEntries(STATE.map((name) => [name, wanted[name]]));
+    const edits = mine.edits.map(({ layer, head, query, key }) => ({ head: `${layer}.${head}`, query, key }));
+    const asked = { model: mine.model, text: mine.text, edits, page: PAGE };
     const key = JSON.stringify(asked);
     return during(async () => {
       const told = lab.told?.key === key ? lab.told : { key, ...await askServer("/api/models/ask", asked) };
-      const head = told.heads.some(({ name }) => name === lab.head) ? lab.head : told.heads[0].name;
+      const head = told.heads.some(({ name }) => name === mine.head) ? mine.head : told.heads[0].name;
       const shown = await askServer("/api/models/head", { ...asked, head });
       for (const each of [shown.before, shown.after]) {
         for (const part of ["weights", "scores", "mask"]) each[part] = unpack(each[part]);
       }
-      return { told, head, shown };
+      return { ...mine, told, head, shown };
     });
-  }
-
-  function choose(head) {
-    lab.head = head;
-    return look();
   }
 
   function chooseNext(by) {
     const names = lab.told.heads.map(({ name }) => name);
-    const next = names[names.indexOf(lab.head) + by];
-    if (next) choose(next);
+    const next = names[names.indexOf(wanted.head) + by];
+    if (next) look({ head: next });
   }
 
   // A cut edge is one of its text: only heads stay knocked out in another.
   async function setText(text) {
-    const kept = { text: lab.text, edits: lab.edits };
-    const edits = lab.edits.filter(({ kind }) => kind === "zero");
-    const dropped = lab.edits.length - edits.length;
-    Object.assign(lab, { text, edits });
-    const refusal = await look();
-    if (refusal === null) return;
-    Object.assign(lab, refusal ? kept : { past: [], future: [] });
-    say(dropped && !refusal ? MODEL_WORDS.cutsDropped(dropped) : "");
+    const edits = wanted.edits.filter(({ kind }) => kind === "zero");
+    const dropped = wanted.edits.length - edits.length;
+    const refusal = await look({ text, edits, past: [], future: [] });
+    if (refusal !== null) say(dropped && !refusal ? MODEL_WORDS.cutsDropped(dropped) : "");
   }
 
-  // Takes other edits; if the server refuses them, those before stay.
-  async function take(edits, isAdded, { past = [...lab.past, lab.edits], future = [] } = {}) {
-    const kept = { edits: lab.edits, past: lab.past, future: lab.future };
-    Object.assign(lab, { edits, past, future });
-    const refusal = await look();
-    if (refusal) Object.assign(lab, kept);
-    else if (refusal === "") say(MODEL_WORDS.taken(lab, isAdded));
+  async function take(edits, isAdded, { past = [...wanted.past, wanted.edits], future = [] } = {}) {
+    const refusal = await look({ edits, past, future });
+    if (refusal === "") say(MODEL_WORDS.taken(lab, isAdded));
   }
 
   function toggle(edit) {
-    const old = findEdit(lab.edits, edit);
-    if (old) return take(lab.edits.filter((each) => each !== old), false);
-    return take([...lab.edits, edit], true);
+    const old = findEdit(wanted.edits, edit);
+    if (old) return take(wanted.edits.filter((each) => each !== old), false);
+    return take([...wanted.edits, edit], true);
   }
 
   function cut([query, key]) {
     const edit = { kind: "cut", ...headOf(lab.head), query, key };
     const { mask, columns } = lab.shown.after;
-    if (mask[query * columns + key] || findEdit(lab.edits, edit)) toggle(edit);
+    if (mask[query * columns + key] || findEdit(wanted.edits, edit)) toggle(edit);
     else say(WORDS.nothingToCut);
   }
 
   function undo() {
-    if (!lab.past.length) return say(WORDS.nothingToUndo);
-    const past = [...lab.past];
-    return take(past.pop(), false, { past, future: [lab.edits, ...lab.future] });
+    if (!wanted.past.length) return say(WORDS.nothingToUndo);
+    const past = [...wanted.past];
+    return take(past.pop(), false, { past, future: [wanted.edits, ...wanted.future] });
   }
 
   function redo() {
-    if (!lab.future.length) return say(WORDS.nothingToRedo);
-    const [edits, ...future] = lab.future;
+    if (!wanted.future.length) return say(WORDS.nothingToRedo);
+    const [edits, ...future] = wanted.future;
     return take(edits, true, { future });
   }
 
   const deeds = {
-    open, choose, chooseNext, setText, cut, undo, redo,
+    open, chooseNext, setText, cut, undo, redo,
+    choose: (head) => look({ head }),
     knockOut: () => toggle({ kind: "zero", ...headOf(lab.head) }),
     change: (edits, _, isAdded) => take(edits, isAdded),
-    reset: () => lab.edits.length && take([], false),
+    reset: () => wanted.edits.length && take([], false),
     leave: () => (latest = null),
   };
   return { lab, deeds };

@@ -16,8 +16,13 @@ export function makePredict({ lab }, page) {
 
   form.addEventListener("submit", (event) => {
     event.preventDefault();
+    const all = lab.now.right.length;
+    const isTooMany = Number(guess.value) > all;
+    verdict.textContent = isTooMany ? WORDS.badGuess(all) : "";
+    verdict.hidden = !isTooMany;
+    if (isTooMany) return;
     revealed = writeEdits(lab.edits);
-    verdict.textContent = WORDS.guessed(Number(guess.value), countRight(lab.now), lab.now.right.length);
+    verdict.textContent = WORDS.guessed(Number(guess.value), countRight(lab.now), all);
     guess.value = "";
     show();
   });

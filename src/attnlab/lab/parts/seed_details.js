@@ -79,8 +79,9 @@ function sentences({ members, typical }, member) {
   const higher = others.filter(({ loss }) => loss > member.loss).length;
   said.push(SEED_WORDS.ofLoss(member, higher, others.length), SEED_WORDS.ofFigures(member.figures));
   if (member.row === null) return said;
-  const alike = members.filter(({ kind }) => kind === member.kind).length;
-  return [...said, SEED_WORDS.ofKind(member, alike, members.length), SEED_WORDS.ofDistance(member, typical)];
+  const compared = members.filter(({ row }) => row !== null);
+  const alike = compared.filter(({ kind }) => kind === member.kind).length;
+  return [...said, SEED_WORDS.ofKind(member, alike, compared.length), SEED_WORDS.ofDistance(member, typical)];
 }
 
 // The losses of all seeds, with that of one before them.

@@ -163,7 +163,7 @@ export function makeBench(session, page) {
 
   const picture = makePictureBar(
     () => ({ canvas: map.place.querySelector("canvas"), source: state.source, name: state.source.name }),
-    () => ({ attnlab: 1, link: page.linkNow(), seed: lab.settings.seed, code: wordPython(lab) }));
+    () => ({ attnlab: 1, link: page.linkNow(), seed: lab.settings.run || lab.settings.file ? null : lab.settings.seed, code: wordPython(lab) }));
   const hint = make("p", { class: "note" });
   const root = make("div", { class: "room bench" },
     make("div", { class: "told-line" }, parts.answer.root, page.status),

@@ -56,7 +56,7 @@ export function makeModels({ lab: own }, page) {
   const legends = [makeRamp(SHARES, "weight 0", "1"), makeRamp(SHIFTS, "−1", "1")];
   legends.forEach((legend) => legend.append(makeMaskedNote(WORDS.masked)));
   const edits = makeEditsList({ lab, ...deeds, places: namesOf });
-  const nameForm = makeForm(MODEL_WORDS.model, name, MODEL_WORDS.open, () => begin({ model: name.value.trim() }));
+  const nameForm = makeForm(MODEL_WORDS.model, name, MODEL_WORDS.open, () => begin({ model: name.value.trim().replace(/\/+$/, "") }));
   const textForm = makeForm(MODEL_WORDS.text, text, MODEL_WORDS.read, () => {
     view.query = null;
     deeds.setText(text.value);
@@ -158,7 +158,9 @@ export function makeModels({ lab: own }, page) {
     link() {
       if (!lab.model) return {}; // what a link asks for stays in it until it is there
       const { model, text: words, head: look } = lab;
-      const told = { model, text: words, look, by: view.by, changes: writeEdits(lab.edits) };
+      const fitsText = encodeURIComponent(words).length <= LONGEST_IN_LINK.text;
+      const kept = lab.edits.filter(({ kind }) => fitsText || kind === "zero"); // a cut is one of its text
+      const told = { model, text: words, look, by: view.by, changes: writeEdits(kept) };
       const fits = (key) => encodeURIComponent(told[key] ?? "").length <= LONGEST_IN_LINK[key];
       return Object.fromEntries(Object.entries(told).map(([key, value]) => [key, fits(key) ? value : null]));
     },
@@ -184,8 +186,8 @@ function makeTokens(view) {
     now = shown;
     const { queries, keys } = shown;
     const { weights } = view.variant === "before" ? shown.before : shown.after;
-    if (drawn !== String(keys)) {
-      drawn = String(keys);
+    if (drawn !== JSON.stringify(keys)) {
+      drawn = JSON.stringify(keys);
       list.replaceChildren(...keys.map((key, i) => makeButton(wordToken(key), () => pin(i), { class: "token-chip" })));
     }
     keys.forEach((key, i) => {

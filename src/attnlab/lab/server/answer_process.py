@@ -269,6 +269,8 @@ def _answer(line: str) -> str:
         status, value = 413, {"error": str(error)}
     except AttnlabError as error:
         status, value = 400 if error.exit_status == 2 else 409, {"error": str(error)}
+    except OSError as error:
+        status, value = 409, {"error": f"could not read {error.filename}: {error.strerror}."}
     return f"{status} {json.dumps(value)}"
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from starlette.responses import Response
+
 from attnlab.errors import CouldNotRun
 from attnlab.lab.server.jobs import MOST_WAITING, Busy, spawn
 
@@ -29,6 +31,10 @@ class Answer(NamedTuple):
     status: int
     body: bytes
 
+    def sent(self) -> Response:
+        """Return the response of a route."""
+        return Response(self.body, self.status, media_type="application/json")
+
 
 class Answers:
     """The process and the questions that wait for it.
@@ -40,6 +46,7 @@ class Answers:
         self._seconds = seconds
         self._turn = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
+        self._is_closed = False
         self._waiting = 0
         self._newest: dict[str, object] = {}  # of each page that wants no older answers
 
@@ -51,7 +58,8 @@ class Answers:
     async def ask(self, what: str, facts: Mapping[str, Any], *, page: str | None = None) -> Answer:
         """Put a question, and return its answer.
 
-        page: who asks, where a newer question takes the place of an older one.
+        page: the page that asks; its newer question takes the place of its older one. None: all
+            its questions are answered.
 
         Raises:
             Busy: too many questions wait.
@@ -75,7 +83,11 @@ class Answers:
                 del self._newest[page]
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, for good."""
+        self._is_closed = True
+        self._kill()
+
+    def _kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -93,9 +105,10 @@ class Answers:
                 line = await asyncio.wait_for(process.stdout.readline(), self._seconds or _SECONDS)
         finally:
             if not line.endswith(b"\n"):  # it died, or its answer would be taken for the next one
-                self.close()
+                self._kill()
                 await process.wait()
-                await self.begin()
+                if not self._is_closed:
+                    await self.begin()
         if not line.endswith(b"\n"):
             raise Crashed("the process that holds the models ended; ask again.")
         status, _, body = line.partition(b" ")

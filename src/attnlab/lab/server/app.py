@@ -150,12 +150,12 @@ def _add_page(app: FastAPI, lab: Lab, assets: Path) -> None:
 def _add_experiments(app: FastAPI, lab: Lab) -> None:
     @app.get("/api/experiments")
     async def experiments() -> Response:
-        return _sent(await lab.answers.ask("experiments", {}))
+        return (await lab.answers.ask("experiments", {})).sent()
 
     @app.post("/api/check")
     async def check(asked: JobRequest) -> Response:
         checked = await _check(lab, asked)
-        return _sent(checked._replace(status=200))  # asking about wrong settings is no mistake
+        return checked._replace(status=200).sent()  # asking about wrong settings is no mistake
 
 
 async def _check(lab: Lab, asked: JobRequest) -> Answer:
@@ -183,13 +183,13 @@ def _add_runs(app: FastAPI, lab: Lab) -> None:
     async def ask(asked: AskRequest) -> Response:
         folder = lab.model(asked.run)
         facts = {"folder": str(folder), "text": asked.input, "edits": asked.edits}
-        return _sent(await lab.answers.ask("ask", facts))
+        return (await lab.answers.ask("ask", facts)).sent()
 
     @app.post("/api/domain")
     async def domain(asked: DomainRequest) -> Response:
         folder = lab.model(asked.run)
         facts = {"folder": str(folder), "edits": asked.edits}
-        return _sent(await lab.answers.ask("domain", facts))
+        return (await lab.answers.ask("domain", facts)).sent()
 
 
 def _add_jobs(app: FastAPI, lab: Lab) -> None:
@@ -200,7 +200,7 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
         jobs.take_place()
         checked = await _check(lab, asked)
         if checked.status != 200:
-            return _sent(checked)
+            return checked.sent()
         settings = json.loads(checked.body)["settings"]
         return jobs.describe(
             jobs.start(Request(asked.experiment, settings, asked.seed, asked.seeds), asked.name)
@@ -235,10 +235,6 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
     async def cancel(name: str) -> dict[str, Any]:
         jobs.end(name, "canceled")
         return jobs.describe(name)
-
-
-def _sent(answer: Answer) -> Response:
-    return Response(answer.body, answer.status, media_type="application/json")
 
 
 async def _explain(received: Received, error: Exception) -> Response:

@@ -110,8 +110,10 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         """Raise `Refused` unless the request comes from this page, or opens it."""
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
-        if size + len(scope["raw_path"]) + len(scope["query_string"]) > MOST_HEADERS:
-            raise Refused(431, f"the headers may take {MOST_HEADERS:,} bytes; these take {size:,}.")
+        size += len(scope["raw_path"]) + len(scope["query_string"])
+        if size > MOST_HEADERS:
+            told = f"{MOST_HEADERS:,} bytes; these take {size:,}"
+            raise Refused(431, f"an address and its headers may take {told}.")
         hosts = _values(scope, b"host")
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             raise Refused(400, "the lab answers to the address that its terminal shows, no other.")

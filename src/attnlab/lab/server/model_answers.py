@@ -133,19 +133,47 @@ WORK: dict[str, Callable[..., Any]] = {
 
 
 def _written(name: str) -> int:
-    """Return when a model's folder or file was written; 0 for a hub id."""
+    """Return when a model's file, or the newest in its folder, was written; 0 for a hub id."""
     try:
-        return os.stat(name).st_mtime_ns
+        files = os.scandir(name) if os.path.isdir(name) else ()
+        return max(os.stat(name).st_mtime_ns, *(each.stat().st_mtime_ns for each in files), 0)
     except (OSError, ValueError):
         return 0
 
 
-@lru_cache(maxsize=_MODELS)
+_open: dict[tuple[str, int], _Opened] = {}
+"""The models that are open, the one used last at the end."""
+
+
 def _opened(name: str, written: int) -> _Opened:
-    """Open a model; it stays open until it is written anew. No code of its own is run."""
-    _asked.cache_clear()  # questions and passes of a model that may go
+    """Return a model, opened if it is not; it stays open until it is written anew."""
+    key = (name, written)
+    if key not in _open:
+        _close_others(_MODELS - 1)
+        try:
+            _open[key] = _open_any(name)
+        except CouldNotRun:
+            if not _open:
+                raise
+            _close_others(0)  # which may have taken the memory
+            _open[key] = _open_any(name)
+    _open[key] = _open.pop(key)
+    return _open[key]
+
+
+def _close_others(most: int) -> None:
+    """Close the models that were not used for longest, and forget what was asked of them."""
+    while len(_open) > most:
+        del _open[next(iter(_open))]
+    _asked.cache_clear()
     _passed.cache_clear()
+
+
+def _open_any(name: str) -> _Opened:
+    """Open a model of ours or another. No code of its own is run."""
     try:
+        if "/" not in name and not os.path.exists(name):
+            raise CouldNotRun(f"there is no run, folder or file {name[:200]!r}.")
         if not is_ours(name):
             return _open_pretrained(name)
         report = open_run(Path(name))

@@ -73,19 +73,15 @@ def add_models(app: FastAPI, runs: Path, find_run: Callable[[str], Path], answer
         if told.status == 200:
             opened.pop(asked.model, None)
             opened[asked.model] = None
-        return _sent(told)
+        return told.sent()
 
     @app.post("/api/models/ask")
     async def ask_it(asked: TextRequest) -> Response:
-        return _sent(await ask("ask_model", asked))
+        return (await ask("ask_model", asked)).sent()
 
     @app.post("/api/models/head")
     async def head(asked: HeadRequest) -> Response:
-        return _sent(await ask("model_head", asked))
-
-
-def _sent(answer: Answer) -> Response:
-    return Response(answer.body, answer.status, media_type="application/json")
+        return (await ask("model_head", asked)).sent()
 
 
 def _runs(runs: Path) -> Iterator[dict[str, str]]:

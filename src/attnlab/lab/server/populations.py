@@ -9,16 +9,13 @@ from fastapi import FastAPI, Query
 from starlette.responses import Response
 
 from attnlab.experiments.folder import list_runs
-from attnlab.lab.server.answers import Answer, Answers
+from attnlab.lab.server.answers import Answers
 
 
 def add_populations(
     app: FastAPI, runs: Path, folder_of: Callable[[str], Path], answers: Answers
 ) -> None:
     """Add the routes; `folder_of` finds the folder of a finished run by its name."""
-
-    def sent(answer: Answer) -> Response:
-        return Response(answer.body, answer.status, media_type="application/json")
 
     @app.get("/api/populations")
     async def populations() -> list[dict[str, Any]]:
@@ -34,8 +31,10 @@ def add_populations(
     async def population(
         name: str, text: Annotated[str, Query(max_length=10_000)] = ""
     ) -> Response:
-        return sent(await answers.ask("members", {"folder": str(folder_of(name)), "text": text}))
+        return (await answers.ask("members", {"folder": str(folder_of(name)), "text": text})).sent()
 
     @app.get("/api/populations/{name}/{member}")
     async def member(name: str, member: str) -> Response:
-        return sent(await answers.ask("member", {"folder": str(folder_of(name)), "member": member}))
+        return (
+            await answers.ask("member", {"folder": str(folder_of(name)), "member": member})
+        ).sent()

@@ -62,7 +62,7 @@ function wordsOf({ edits, error, steps = [], certificate }, hasModel) {
     make("td", {}, String(i + 1)), ...cellsOf(before), ...cellsOf(after)));
   const names = COLUMNS.map((word) => make("th", { scope: "col" }, word));
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...names)), make("tbody", {}, ...rows));
-  const [before, after] = ["before", "after"].map((side) => steps.map((step) => step[side].choice).join(" "));
+  const [before, after] = ["before", "after"].map((side) => steps.map((step) => step[side].choice).filter(Boolean).join(" "));
   const words = before === after ? `Answer: ${before}, as before` : `Answer: ${before} → ${after}`;
   const summary = make("summary", {}, "Step by step, and what the edits did");
   const details = make("details", {}, summary, table, make("pre", {}, certificate));
