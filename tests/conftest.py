@@ -66,6 +66,7 @@ def pytest_collection_modifyitems(config, items):
         assert not unheard, "this pytest-xdist does not hear groups under this pytest"
 
 
+UNPAINTED = b"\0\0\0\0IEND"  # the end of a PNG
 FULL_OF_FIGURES = ("cli", "experiments", "train")  # painting them takes most of the time of a run
 
 
@@ -74,7 +75,7 @@ def laid_out(figure, kind, *, salt, dpi=150):
     if kind == "png":  # every figure is written as one
         with plain_style(salt):
             figure.draw_without_rendering()
-    return b"\0\0\0\0IEND"
+    return UNPAINTED
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,7 +92,7 @@ def pytest_fixture_setup(fixturedef, request):
 def _figures_only_for_shared_runs(request, monkeypatch):
     """Let a run of a single test name its figures, and lay out those of a recording."""
     if request.path.parent.name in FULL_OF_FIGURES and "drawn" not in request.fixturenames:
-        named = lambda name, draw: {f"{name}.png": b"-", f"{name}.svg": b"-"}  # noqa: E731
+        named = lambda name, draw: {f"{name}.png": UNPAINTED, f"{name}.svg": UNPAINTED}  # noqa: E731
         monkeypatch.setattr("attnlab.draw.figures.to_files", named)
         monkeypatch.setattr("attnlab.draw.attention.figure_files.to_bytes", laid_out)
 

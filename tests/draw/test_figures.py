@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,14 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from matplotlib.colors import to_hex
 
+import attnlab
 from attnlab.draw import figures
+from attnlab.draw.json_form import without_nan
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.diagram import diagram_figure
 from attnlab.draw.pictures.look import HUES, shown
 from attnlab.draw.pictures.maps import maps_figure, trace_figure
+from attnlab.draw.section import Figured
 from attnlab.errors import WrongUsage
 
 from .documents import (
@@ -61,6 +66,30 @@ def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg() -> None:
         else:
             assert xml.etree.ElementTree.fromstring(content).tag.endswith("svg")
     assert files == figures.section_figures(content_of(document))
+
+
+def test_a_picture_carries_its_section(tmp_path: Path) -> None:
+    content = content_of(make_kinds_document())
+    sections = {each.figure: each for each in content.sections if isinstance(each, Figured)}
+    files = figures.section_figures(content, code="attnlab.run('sorting', seed=3)", seed=3)
+    for name, picture in files.items():
+        (tmp_path / name).write_bytes(picture)
+        found = attnlab.open(tmp_path / name)
+        assert (found.code, found.seed) == ("attnlab.run('sorting', seed=3)", 3)
+        # NaN, a gap, comes back as None.
+        plain = without_nan(replace(content, sections=[sections[name.partition(".")[0]]]).to_json())
+        assert found.report.to_json()["sections"] == plain["sections"]
+        assert (found.report.title, found.report.claims) == (content.title, None)
+
+
+def test_a_picture_of_much_carries_its_line_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(figures, "_MOST_CARRIED", 300)
+    document = make_kinds_document()
+    document["sections"] = [plain("diagram")]
+    files = figures.section_figures(content_of(document), code="a line", seed=1)
+    (tmp_path / "block.svg").write_bytes(files["block.svg"])
+    found = attnlab.open(tmp_path / "block.svg")
+    assert (found.report, found.code, found.seed) == (None, "a line", 1)
 
 
 def test_a_document_may_lack_its_claims_but_nothing_else() -> None:

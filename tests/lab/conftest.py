@@ -2,6 +2,8 @@
 
 import functools
 import http.server
+import re
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from attnlab.lab.static import write_static
 
 from .playing import Open
+from .serving import PATIENCE, Lab
 
 
 @pytest.fixture(scope="session")
@@ -62,3 +65,50 @@ def open_lab(browser: Any, playground: Path) -> Iterator[Open]:
     others = [url for url in requests if url.partition("#")[0] not in own]
     assert [url for url in others if not url.startswith(("data:,", "blob:"))] == []
     assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def lab(home: Path) -> Iterator[tuple[Lab, str]]:
+    """The server over the folder `home` of a test's file, and the address that opens it once."""
+    made = Lab(home)
+    try:
+        yield made, made.start()
+    finally:
+        made.end(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def cookies(browser: Any, lab: tuple[Lab, str]) -> Any:
+    context = browser.new_context()
+    context.new_page().goto(lab[1])
+    yield context.storage_state()
+    context.close()
+
+
+@pytest.fixture
+def context(browser: Any, cookies: Any) -> Iterator[Any]:
+    """A browser's window; at the end, no complaint but of requests that were refused."""
+    made = browser.new_context(
+        viewport={"width": 1280, "height": 900}, storage_state=cookies, bypass_csp=True
+    )
+    complaints: list[str] = []
+    made.on("console", lambda told: complaints.append(told.text))
+    made.on("weberror", lambda error: complaints.append(str(error.error)))
+    made.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+    yield made
+    made.close()
+    assert [each for each in complaints if not re.search("status of 40[09]", each)] == []
+
+
+@pytest.fixture
+def open_room(context: Any, lab: tuple[Lab, str]) -> Any:
+    """Open a room with what a link says, and wait for a part of it."""
+
+    def open_it(room: str, part: str, page: Any = None, **link: str) -> Any:
+        page = page or context.new_page()
+        keys = "".join(f"&{key}={value}" for key, value in link.items())
+        page.goto(f"{lab[0].address}#v=1&room={room}{keys}")
+        page.wait_for_selector(part, timeout=PATIENCE * 1000)
+        return page
+
+    return open_it

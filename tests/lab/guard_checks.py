@@ -23,6 +23,8 @@ ROUTES = [
     ("GET", "/api/populations"),
     ("GET", "/api/populations/one"),
     ("GET", "/api/populations/one/0"),
+    ("GET", "/api/sweeps"),
+    ("GET", "/api/sweeps/one"),
     ("GET", "/api/jobs/one/events"),
     ("POST", "/api/jobs/one/pause"),
     ("POST", "/api/jobs/one/resume"),
@@ -30,7 +32,6 @@ ROUTES = [
     ("GET", "/api/models"),
     ("POST", "/api/models/open"),
     ("POST", "/api/models/ask"),
-    ("POST", "/api/models/head"),
 ]
 
 HOSTS: list[list[str]] = [
@@ -312,7 +313,7 @@ def check_paths(page: Page) -> None:
         for method in route.methods - {"HEAD"}
         if "{" in route.path
     ]
-    assert len(templates) == 9
+    assert len(templates) == 10
     before = snapshot(page.runs.parent)
     for name in found:
         for method, template in templates:

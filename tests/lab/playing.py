@@ -1,5 +1,6 @@
 """The playground in a browser: opened from disk or from a server, read and driven by its parts."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,29 @@ def click_cell(page: Any, head: int, query: int, key: int) -> None:
     settled(page)
 
 
+READ = """(canvas, [rows, columns]) => {
+  const reading = canvas.parentElement.querySelector(".map-reading");
+  const press = key => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const told = [];
+  canvas.focus();
+  press("PageUp");
+  for (const row of Array(rows).keys()) {
+    press("Home");
+    for (const column of Array(columns).keys()) {
+      told.push(reading.textContent);
+      press("ArrowRight");
+    }
+    press("ArrowDown");
+  }
+  return told;
+}"""
+
+
+def cells(canvas: Any, rows: int, columns: int) -> list[str]:
+    """What a map says of each of its cells, read by the keys."""
+    return list(canvas.evaluate(READ, [rows, columns]))
+
+
 def dots(page: Any) -> dict[str, bool]:
     """Which inputs are right, by the dots."""
     return dict(
@@ -81,12 +105,25 @@ def state(page: Any) -> tuple[Any, ...]:
     return dots(page), answers(page), margin(page), edits(page), pixels
 
 
-def violations(page: Any) -> list[tuple[str, str]]:
-    """What the accessibility checks of axe find, and where."""
+def tamper(page: Any, address: str, alter: Callable[[Any], None]) -> None:
+    """Change the server's answers at an address before the page hears them."""
+
+    def answer(route: Any) -> None:
+        own = {**route.request.headers, "sec-fetch-site": "same-origin"}
+        told = route.fetch(headers=own).json()
+        alter(told)
+        route.fulfill(json=told)
+
+    page.route(re.compile(address), answer)
+
+
+def violations(page: Any, rules: list[str] | None = None) -> list[tuple[str, str]]:
+    """What the accessibility checks of axe find, and where: all of them, or those named."""
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
     )
-    found = axe.Axe().run(page, options={"preload": False}).response["violations"]
+    options = {"preload": False, **({"runOnly": rules} if rules else {})}
+    found = axe.Axe().run(page, options=options).response["violations"]
     return [(each["id"], each["nodes"][0]["html"][:100]) for each in found]
 
 

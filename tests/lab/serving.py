@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +30,49 @@ except KeyboardInterrupt:
 finally:
     assert not {"torch", "numpy"} & set(sys.modules)
 """
+
+
+class Lab:
+    """`attnlab lab` over a folder, at one port, as often as it is started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> str:
+        """Start it, and return the address that opens once."""
+        words = ["lab", "--no-browser", "--port", str(self.port)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "attnlab", *words],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        found = re.search(r"http://\S+", self.process.stdout.readline())
+        assert found is not None
+        return found[0]
+
+    def end(self, number: int) -> int:
+        """Send a signal, and wait for the end."""
+        if self.process is None:
+            return 0
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+        return status
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def link(self, **more: str) -> str:
+        return f"{self.address}#v=1&room=runs" + "".join(f"&{k}={v}" for k, v in more.items())
 
 
 class Served:

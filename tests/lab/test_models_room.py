@@ -3,6 +3,7 @@
 The model is MiniLM where `examples/small_models.py minilm` fetched it, otherwise a tiny random one.
 """
 
+import itertools
 import json
 import re
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from tests.pretrained import folders
-from tests.pretrained.speaking import saved
+from tests.pretrained.speaking import made, saved
 
 import attnlab
 from attnlab.edits import CutEdge, Edit, ZeroHead
@@ -23,9 +24,8 @@ from attnlab.lab.server import answer_process, model_answers, models
 from attnlab.look.summaries import Summarize
 from attnlab.pretrained.open import folder as opening
 
-from .playing import click_cell, edits, settled
-from .serving import PATIENCE
-from .test_runs_room import Lab
+from .playing import cells, click_cell, edits, settled, tamper
+from .serving import PATIENCE, Lab
 
 MINILM = Path(__file__).parents[2] / "runs" / "models" / "minilm"
 TEXT = "the cat sat on the mat and the dog sat on the cat"
@@ -140,14 +140,11 @@ def test_the_page_shows_what_python_computes_before_and_after(room: Room) -> Non
 
 
 def test_a_wrong_number_is_caught(room: Room) -> None:
-    def tamper(route: Any) -> None:
-        answer = route.fetch()
-        told = answer.json()
+    def alter(told: Any) -> None:
         told["heads"][1]["after"][2] += 0.01
-        route.fulfill(response=answer, json=told)
 
     page = room.context.new_page()
-    page.route("**/api/models/ask", tamper)
+    tamper(page, "/api/models/ask", alter)
     page.goto(f"{room.lab.address}#v=1&room=models&model={room.encoder}&text={TEXT}")
     page.wait_for_selector(".models-room .columns")
     with pytest.raises(AssertionError, match=r"\(0, 1\)"):
@@ -270,11 +267,11 @@ def test_a_refusal_is_one_sentence_and_leaves_what_is_shown(room: Room) -> None:
 def test_the_map_is_that_of_the_head_that_is_named(room: Room) -> None:
     page = room.open(model=room.encoder, text=TEXT)
     knock = page.get_by_role("button", name=re.compile("Knock out"))
-    page.route("**/api/models/head", lambda route: route.fulfill(json={"error": "It ended."}))
+    page.route("**/api/models/ask", lambda route: route.fulfill(json={"error": "It ended."}))
     press(page, "]")
     assert page.locator(".notice:visible").inner_text() == "It ended."
     assert "0.0" in knock.inner_text()
-    page.unroute("**/api/models/head")
+    page.unroute("**/api/models/ask")
     press(page, "]")
     assert "0.1" in knock.inner_text()
     page.wait_for_function("() => location.hash.includes('look=0.1')")
@@ -319,6 +316,77 @@ def test_a_model_that_needs_the_memory_of_the_others_takes_it(monkeypatch: Any) 
 def asked(what: str, **facts: Any) -> tuple[int, Any]:
     status, _, body = answer_process._answer(json.dumps({"what": what, **facts})).partition(" ")
     return int(status), json.loads(body)
+
+
+@pytest.fixture(scope="module")
+def long_model(room: Room) -> Path:
+    """A language model for texts of 1,200 tokens."""
+    model, tokenizer = made("gpt2")
+    folder = room.decoder.parent / "long"
+    config = type(model.config)(**{**model.config.to_dict(), "n_positions": 1_200})
+    torch.manual_seed(0)
+    type(model)(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def part_of(page: Any) -> tuple[str, float]:
+    """What the large map says of its last square, and the weight in it."""
+    page.locator("canvas.heatmap").nth(ONE_HEAD).focus()
+    press(page, "End", *["PageDown"] * 60)
+    told = page.locator(".map-reading").nth(ONE_HEAD).inner_text()
+    weight = re.search(r": weight ([\d.e−]+)", told)
+    assert weight is not None, told
+    return told, float(weight[1].replace("−", "-"))
+
+
+def test_a_long_text_is_shown_whole_in_squares_and_in_part_exactly(
+    room: Room, long_model: Path
+) -> None:
+    text = " ".join(["the cat sat on the mat"] * 160)
+    page = room.open(model=long_model)
+    page.locator("#model-text").fill(text)
+    page.locator("#model-text").press("Enter")
+    title = page.locator(".one-map h3").nth(1)
+    title.filter(has_text="tokens; above, queries").wait_for()
+    settled(page)
+    recording, _ = recorded(long_model, text)
+    weights = recording["layers.0.attention.weights"][0, 0]
+    length = len(weights)
+    assert 600 < length <= 1_200
+    assert f"All {length:,} tokens; above, queries {length - 512} to {length - 1}" in (
+        title.inner_text()
+    )
+    told, weight = part_of(page)
+    assert told.startswith(f"Query {length - 1} ")
+    assert weight == pytest.approx(float(weights[-1, -1]), rel=1e-3)
+    check_means(table(page), long_model, text)
+    squares = cells(page.locator(".one-map canvas.heatmap").nth(1), 3, 3)
+    size = -(-length // 64)
+    for (i, j), said in zip(itertools.product(range(3), range(3)), squares, strict=True):
+        spans = [f"{k * size} to {(k + 1) * size - 1}" for k in (i, j)]
+        most = float(weights[i * size : (i + 1) * size, j * size : (j + 1) * size].max())
+        assert said.startswith(f"Queries {spans[0]} → keys {spans[1]}: ")
+        number = said.split(": ")[1].removesuffix(" at most.")
+        assert most < 0.01 if number == "<.01" else float(number) == pytest.approx(most, abs=6e-3)
+    canvas = page.locator(".one-map canvas.heatmap").nth(1)
+    canvas.focus()
+    press(page, "PageUp", *["PageUp"] * 8, "Home", "Enter")  # the beginning
+    title.filter(has_text="queries 0 to 511 and keys 0 to 511").wait_for()
+    told, weight = part_of(page)
+    assert told.startswith("Query 511 ")
+    assert weight == pytest.approx(float(weights[511, 511]), rel=1e-3)
+    press(page, "x")
+    assert re.fullmatch(r"Head 0\.0: 511 ‘\S+’ → 511 ‘\S+’ is cut\.", edits(page)[0])
+    change = CutEdge(layer=0, head=0, query=511, key=511)
+    check_means(table(page), long_model, text, change)
+    press(page, "z")
+    canvas.focus()
+    press(page, "End", *["PageDown"] * 8, "Enter")  # the end again
+    title.filter(has_text=f"keys {length - 512} to {length - 1}").wait_for()
+    press(page, "h")
+    check_means(table(page), long_model, text, ZeroHead(layer=0, head=0))
+    page.close()
 
 
 @pytest.mark.parametrize(

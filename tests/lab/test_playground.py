@@ -504,7 +504,8 @@ def test_the_accessibility_checks_find_nothing(open_lab: Open, scheme: str) -> N
         page.get_by_role("link", name=room, exact=True).click()
         page.locator(f"#rooms [aria-current=page]:text-is('{room}')").wait_for()
         settled(page)
-        assert violations(page) == [], room
+        # The scheme changes colors alone.
+        assert violations(page, None if scheme == "light" else ["color-contrast"]) == [], room
 
 
 @pytest.mark.parametrize("room", ["play", "bench"])

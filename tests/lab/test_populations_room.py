@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import signal
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from attnlab.experiments.population import Population, open_population
 from attnlab.experiments.population.population_heads import PopulationHeads, record_heads
 from attnlab.lab.server import answer_process, app, jobs, members
 
-from .playing import answers, dots, trained
-from .serving import PATIENCE
+from .playing import answers, cells, dots, tamper, trained
+from .serving import PATIENCE, Lab
 from .test_playground import CONTRASTS
-from .test_runs_room import Lab, check_domain, fill, start, until
+from .test_runs_room import check_domain, fill, start, until
 
 WAIT = PATIENCE * 1000
 SEEDS = 12
@@ -42,51 +41,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def lab(home: Path) -> Iterator[tuple[Lab, str]]:
-    """The server over that folder, and the address that opens it once."""
-    made = Lab(home)
-    try:
-        yield made, made.start()
-    finally:
-        made.end(signal.SIGTERM)
-
-
-@pytest.fixture(scope="module")
-def cookies(browser: Any, lab: tuple[Lab, str]) -> Any:
-    context = browser.new_context()
-    context.new_page().goto(lab[1])
-    yield context.storage_state()
-    context.close()
-
-
 @pytest.fixture
-def context(browser: Any, cookies: Any) -> Iterator[Any]:
-    """A browser's window; at the end, no complaint but of requests that were refused."""
-    made = browser.new_context(
-        viewport={"width": 1280, "height": 900}, storage_state=cookies, bypass_csp=True
-    )
-    complaints: list[str] = []
-    made.on("console", lambda told: complaints.append(told.text))
-    made.on("weberror", lambda error: complaints.append(str(error.error)))
-    made.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-    yield made
-    made.close()
-    assert [each for each in complaints if not re.search("status of 40[09]", each)] == []
-
-
-@pytest.fixture
-def opened(context: Any, lab: tuple[Lab, str]) -> Any:
+def opened(open_room: Any) -> Any:
     """Open the room with what a link says."""
-
-    def open_it(page: Any = None, **link: str) -> Any:
-        page = page or context.new_page()
-        keys = "".join(f"&{key}={value}" for key, value in link.items())
-        page.goto(f"{lab[0].address}#v=1&room=populations{keys}")
-        page.wait_for_selector(".seed-columns:visible", timeout=WAIT)
-        return page
-
-    return partial(open_it, population="many")
+    return partial(open_room, "populations", ".seed-columns:visible", population="many")
 
 
 @pytest.fixture(scope="module")
@@ -112,28 +70,9 @@ def chosen(page: Any) -> list[str]:
     return cells.evaluate_all("all => all.map(each => each.dataset.name)")
 
 
-READ = """canvas => {
-  const reading = canvas.parentElement.querySelector(".map-reading");
-  const press = key => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-  const told = [];
-  canvas.focus();
-  press("PageUp");
-  for (const row of Array(SIZE).keys()) {
-    press("Home");
-    for (const column of Array(SIZE).keys()) {
-      told.push(reading.textContent);
-      press("ArrowRight");
-    }
-    press("ArrowDown");
-  }
-  return told;
-}"""
-
-
 def read_map(page: Any, number: int, names: list[str]) -> np.ndarray:
     """Read all of a large map by the keys: (query, key), NaN where it is masked."""
-    canvas = page.locator(".seed-heads canvas").nth(number)
-    told = canvas.evaluate(READ.replace("SIZE", str(len(names))))
+    told = cells(page.locator(".seed-heads canvas").nth(number), len(names), len(names))
     numbers = []
     for place, sentence in zip(itertools.product(names, names), told, strict=True):
         start, _, words = sentence.rpartition(": ")
@@ -299,15 +238,8 @@ def alter(told: dict[str, Any], fault: str) -> None:
 
 @pytest.mark.parametrize("fault", ["none", "loss", "percentile", "group", "figure", "solved"])
 def test_a_wrong_number_is_caught(context: Any, opened: Any, found: Any, fault: str) -> None:
-    def answer(route: Any) -> None:
-        told = route.fetch(
-            headers={**route.request.headers, "sec-fetch-site": "same-origin"}
-        ).json()
-        alter(told, fault)
-        route.fulfill(json=told)
-
     page = context.new_page()
-    page.route(re.compile("/api/populations/many"), answer)
+    tamper(page, "/api/populations/many", lambda told: alter(told, fault))
     opened(page)
 
     def check() -> None:
@@ -344,6 +276,7 @@ def test_all_seeds_read_an_input_that_is_typed(opened: Any, found: Any) -> None:
     page.locator("#reads").fill("xyz")
     page.locator(".seed-list .message").filter(has_text="expected 3 letters").wait_for()
     assert page.locator("#reads").get_attribute("aria-invalid") == "true"
+    assert "reads" not in page.url
     assert len(seeds(page)) == SEEDS
     again = opened(reads="xyz")  # which shows the means, and says why
     again.locator(".seed-list .message").filter(has_text="expected 3 letters").wait_for()
@@ -384,6 +317,7 @@ def test_seeds_are_sorted_and_filtered_and_a_link_brings_it_back(
     assert again.locator(".seed-part .message").inner_text() == (
         "This population has no seed 99; its seeds are 0 to 11."
     )
+    assert "member" not in again.url
     again.evaluate("location.hash = '#v=1&room=populations&population=gone'")
     again.get_by_text("There is no population gone in this folder.").wait_for()
 

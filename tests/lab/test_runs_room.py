@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,52 +20,9 @@ from attnlab.cli import main
 from attnlab.edits import CutEdge
 
 from .playing import answers, click_cell, dots, edits, margin, press, settled, trained, violations
-from .serving import PATIENCE
+from .serving import PATIENCE, Lab
 
 WAIT = PATIENCE * 1000
-
-
-class Lab:
-    """`attnlab lab` over a folder, at one port, as often as it is started."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self) -> str:
-        """Start it, and return the address that opens once."""
-        words = ["lab", "--no-browser", "--port", str(self.port)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "attnlab", *words],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        found = re.search(r"http://\S+", self.process.stdout.readline())
-        assert found is not None
-        return found[0]
-
-    def end(self, number: int) -> int:
-        """Send a signal, and wait for the end."""
-        if self.process is None:
-            return 0
-        self.process.send_signal(number)
-        status = self.process.wait(PATIENCE)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.process = None
-        return status
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
-
-    def link(self, **more: str) -> str:
-        return f"{self.address}#v=1&room=runs" + "".join(f"&{k}={v}" for k, v in more.items())
 
 
 @pytest.fixture
@@ -289,8 +245,11 @@ def test_the_form_says_what_the_command_line_says(context: Any, lab: Lab) -> Non
     assert page.locator("[aria-invalid=true]").evaluate_all("all => all.map(each => each.id)") == [
         "setting-letters"
     ]
-    fill(page, letters=2, length=2, steps=40, evaluate_every=20, seed=7)
     command = page.locator(".run-form .command")
+    fill(page, letters="")  # which is as usual
+    message.filter(has_text=re.compile("^$")).wait_for(state="attached")
+    assert "letters" not in command.inner_text()
+    fill(page, letters=2, length=2, steps=40, evaluate_every=20, seed=7)
     command.filter(has_text="evaluate_every=20").filter(has_text="--seed 7").wait_for()
     assert message.inner_text() == ""
     words = shlex.split(command.inner_text())

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from attnlab.draw.json_form import without_nan
 from attnlab.errors import CouldNotRun
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -21,7 +22,7 @@ _OPENING = re.compile(r"<svg\b[^>]*>")
 
 def carry(content: bytes, kind: str, value: Any) -> bytes:
     """Return the bytes of a "png" or "svg" figure with a value inside."""
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(without_nan(value), allow_nan=False, separators=(",", ":"))
     if kind == "png":
         end = content.rindex(b"IEND") - 4
         return content[:end] + _chunk(b"iTXt", _HEAD + text.encode()) + content[end:]

@@ -4,11 +4,14 @@ matplotlib is optional (`pip install attnlab[plot]`) and used without pyplot and
 global settings; `attnlab.draw.pictures` draws each kind of section.
 """
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnlab.draw.attention.figure_files import plain_style, to_bytes
+from attnlab.draw.carried import carry
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.diagram import diagram_figure
 from attnlab.draw.pictures.maps import maps_figure, trace_figure
@@ -16,6 +19,8 @@ from attnlab.draw.sections import Bars, Diagram, Figured, Lines, Maps, ReportCon
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_MOST_CARRIED = 2**18  # characters of JSON in a file
 
 _PICTURES: dict[type[Figured], Callable[[Any], "Figure"]] = {
     Lines: lines_figure,
@@ -35,11 +40,14 @@ def is_available() -> bool:
     return True
 
 
-def section_figures(report: ReportContent) -> dict[str, bytes]:
+def section_figures(
+    report: ReportContent, *, code: str = "", seed: int | None = None
+) -> dict[str, bytes]:
     """Draw every section that names a `figure`, as `name.png` and `name.svg`.
 
     Equal reports give equal bytes. The result is empty without matplotlib; a trace section without
-    traces has no figure.
+    traces has no figure. Each file carries its section, unless that is large, and the line and the
+    seed of the run, which `attnlab.open` reads.
     """
     if not is_available():
         return {}
@@ -48,8 +56,17 @@ def section_figures(report: ReportContent) -> dict[str, bytes]:
         is_empty = isinstance(section, Traces) and not section.traces
         if isinstance(section, Figured) and section.figure is not None and not is_empty:
             picture = _PICTURES.get(type(section), type(section).picture)
-            files |= to_files(section.figure, partial(picture, section))
+            drawn = to_files(section.figure, partial(picture, section))
+            carried = {"attnlab": 1, "code": code, "seed": seed, **_alone(report, section)}
+            for name, content in drawn.items():
+                files[name] = carry(content, name.rpartition(".")[2], carried)
     return files
+
+
+def _alone(report: ReportContent, section: Figured) -> dict[str, Any]:
+    """Return a report of one section as plain values; nothing if that is large."""
+    whole = replace(report, facts=[], sections=[section], claims=None).to_json()
+    return {"report": whole} if len(json.dumps(whole)) <= _MOST_CARRIED else {}
 
 
 def to_files(name: str, draw: "Callable[[], Figure]") -> dict[str, bytes]:

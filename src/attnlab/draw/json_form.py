@@ -42,6 +42,17 @@ def to_json(value: Any) -> Any:
     return plain
 
 
+def without_nan(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON does not have, by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(inner) for inner in value]
+    return value
+
+
 def from_json(kind: Any, value: Any, where: str) -> Any:
     """Read plain values as a type; `where` names them in messages.
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -17,7 +17,7 @@ from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, Str
 from markupsafe import Markup, escape
 
 from attnlab.draw.bundle import bundle
-from attnlab.draw.json_form import kinds_of
+from attnlab.draw.json_form import kinds_of, without_nan
 from attnlab.draw.numbers import plural
 from attnlab.draw.section import Section
 
@@ -112,16 +112,5 @@ def to_embedded_json(value: Any) -> Markup:
     >>> to_embedded_json(["</script>", float("nan")])
     Markup('["\\\\u003c/script\\\\u003e",null]')
     """
-    text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(without_nan(value), allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-
-
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON does not have, by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return value

@@ -114,10 +114,18 @@ class Report:
     def figures(self) -> Mapping[str, bytes]:
         """The figures by file name, PNG and SVG; empty where matplotlib was not installed."""
         if self.folder is None:
-            return figures.section_figures(self.content)
+            seed = self.config.get("seed")
+            return figures.section_figures(self.content, code=self._line(), seed=seed)
         return {
             path.name: path.read_bytes() for path in sorted((self.folder / "figures").glob("*"))
         }
+
+    def _line(self) -> str:
+        """Return the line that makes an ordinary run again; nothing for one of many models."""
+        if kind_of(self.config) != "run":
+            return ""
+        settings = dict(self.config["settings"])
+        return f"attnlab.run({self.experiment!r}, seed={self.config['seed']}, **{settings!r})"
 
     @cached_property
     def models(self) -> Mapping[str, nn.Module]:

@@ -23,7 +23,7 @@ import { makePlay } from "./rooms/play.js";
 import { WORDS } from "./words.js";
 
 const ROOM_MAKERS = { play: makePlay, bench: makeBench, design: makeDesign, anatomy: makeAnatomy };
-const WITHOUT_MODEL = ["design", "anatomy", "runs", "populations", "models"];
+const WITHOUT_MODEL = ["design", "anatomy", "runs", "populations", "sweeps", "models"];
 const byId = (id) => document.getElementById(id);
 
 // more: rooms of a served page; join: adds to the page's engine those that its server has.
@@ -35,7 +35,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
   };
   const call = join(startEngine(byId("engine").textContent, count), count);
   const page = {
-    link: null, hash: null, room: null, roomName: "", status, call, say, notice, again, openSaved,
+    link: null, hash: null, main: null, room: null, roomName: "", status, call, say, notice, again, openSaved,
     keepLink, keepLater: slowly(keepLink), linkNow: () => writeLink(linkNow()),
   };
   const { lab, deeds } = makeSession(call, (words, isShown = false) => {
@@ -89,8 +89,10 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     if (location.hash !== page.hash) return; // a link was just followed, and is read in a moment
     const now = linkNow();
     const link = writeLink(now);
-    if (link !== location.hash) history.replaceState(null, "", link);
-    page.hash = location.hash;
+    const [before, after] = [page.main, mainOf(now)];
+    const isStep = before?.room === after.room && before.name && after.name && before.name !== after.name;
+    if (link !== location.hash) history[isStep ? "pushState" : "replaceState"](null, "", link);
+    Object.assign(page, { hash: location.hash, main: after });
     for (const anchor of document.querySelectorAll("[data-room]")) {
       anchor.href = writeLink({ ...now, room: anchor.dataset.room });
     }
@@ -141,7 +143,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
   // A new link: another model is trained; another input or other edits are put to the one there is.
   function follow() {
     const link = readPage();
-    page.hash = location.hash;
+    Object.assign(page, { hash: location.hash, main: mainOf(link) });
     const isOther = !lab.model || JSON.stringify(link.settings) !== JSON.stringify(lab.settings);
     const needsModel = !WITHOUT_MODEL.includes(link.room);
     page.link = { ...link, own: { ...page.link?.own, ...link.own } };
@@ -203,6 +205,12 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     page.room?.show();
   });
   follow();
+}
+
+// What a room shows by name; going back leads to the one before.
+function mainOf({ room, own }) {
+  const key = { runs: "show", populations: "population", sweeps: "sweep", models: "model" }[room];
+  return { room, name: own[key] ?? null };
 }
 
 function headingOf(lab) {

@@ -5,5 +5,7 @@ import { joinEngines } from "./parts/server.js";
 import { makeModels } from "./rooms/models.js";
 import { makePopulations } from "./rooms/populations.js";
 import { makeRuns } from "./rooms/runs.js";
+import { makeSweeps } from "./rooms/sweeps.js";
 
-openPage({ more: { runs: makeRuns, populations: makePopulations, models: makeModels }, join: joinEngines });
+const more = { runs: makeRuns, populations: makePopulations, sweeps: makeSweeps, models: makeModels };
+openPage({ more, join: joinEngines });

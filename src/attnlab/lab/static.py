@@ -19,7 +19,9 @@ _STYLES = (
     "lab/rooms/anatomy.css",
     "lab/rooms/design.css",
 )
-_SERVED_STYLES = tuple(f"lab/rooms/{room}.css" for room in ("runs", "populations", "models"))
+_SERVED_STYLES = tuple(
+    f"lab/rooms/{room}.css" for room in ("runs", "populations", "sweeps", "models")
+)
 _SERVED = (
     ("default-src 'none'; ", "default-src 'none'; connect-src 'self'; "),
     ("<title>", '<meta name="attnlab-runs" content="{runs}">\n<title>'),

@@ -48,6 +48,10 @@ export const MODEL_WORDS = {
   giveBack: (name) => `Give head ${name} back`,
   tokensNote: (query) => `Line: the weight that ${query} puts on each token. Click a token to look from there.`,
 
+  whole: (tokens, queries, keys) => `All ${tokens.toLocaleString("en-GB")} tokens; above, queries ${queries} and keys ${keys}`,
+  wholeKeys: "Arrow keys read squares, Enter shows the part around one exactly",
+  wholeCell: (queries, keys, words) => `Queries ${queries} → keys ${keys}: ${words} at most.`,
+
   answer: "What it says",
   columns: ["", "before", "after"],
   likeliest: "Likeliest",

@@ -9,7 +9,6 @@ export const SEED_WORDS = {
   title: "Populations",
   subtitle: "One training, repeated over many seeds. See which heads each seed found, and whether yours is typical.",
   population: "Population",
-  option: ({ name, what }) => (what.startsWith(name) ? what : `${name}: ${what}`),
   none: "There is no population yet. Start one in the room Runs, with more than one seed, or with this command:",
   more: "Another one: start it in the room Runs, with more than one seed, or with this command:",
   command: (out) => `attnlab run sorting --seeds 16 --quick${out}`,

@@ -21,6 +21,7 @@ export const RUN_WORDS = {
   badSeed: (text) => `seed must be an integer of at least 0; got '${text.slice(0, 20)}'.`,
   seedsNote: "models, from this seed on; more than one is a population, shown in Populations",
   badSeeds: (text) => `seeds must be an integer from 1 to 9999; got '${text.slice(0, 20)}'.`,
+  manyValues: "Several values in one field, such as 1..3 or 0.3,1,3, train every combination: a sweep.",
   more: (number) => count(number, "more setting"),
   fieldNote: ({ comment, expected }, usual) => `${comment} · ${expected} · default ${usual}`,
   started: (name) => `${name} is started.`,
@@ -29,6 +30,7 @@ export const RUN_WORDS = {
   none: "None yet. Press Start: the sorter takes about ten seconds.",
   claims: ({ claims, passed, undecided }) => (passed + undecided < claims
     ? `${claims - passed - undecided} of ${count(claims, "claim")} failed` : `${passed} of ${count(claims, "claim")} hold${undecided ? `, ${undecided} undecided` : ""}`),
+  option: ({ name, what }) => (what.startsWith(name) ? what : `${name}: ${what}`),
   of: (what, seed) => (Number.isInteger(seed) ? `${what}, seed ${seed}` : what),
   progress: (name, share) => `${name}: ${Math.round(100 * share)} % of this stage`,
   told: {
@@ -36,7 +38,7 @@ export const RUN_WORDS = {
     stopped: `Stopped when the lab ended. ${GO_ON}`, failed: "It failed.", unknown: "How it stands is not known while the lab is away.", finished: "Finished.",
     unfinished: "Not finished. It was started on the command line; go on there.", damaged: "A file of this run is damaged.",
   },
-  stage: (stage, step, steps) => `${stage || "training"}: step ${step.toLocaleString("en-GB")} of ${steps.toLocaleString("en-GB")}`,
+  stage: (stage, step, steps, noun) => `${stage || "training"}: ${noun} ${step.toLocaleString("en-GB")} of ${steps.toLocaleString("en-GB")}`,
   left: (seconds) => (seconds < 90 ? `about ${Math.max(1, Math.round(seconds))} s left of this stage` : `about ${Math.round(seconds / 60)} min left of this stage`),
   figures: { loss: "Loss", accuracy: "Accuracy" },
   chart: (name, value, step) => `${name} over the steps: ${value} at step ${step}`,
@@ -49,6 +51,7 @@ export const RUN_WORDS = {
   report: "Report",
   bench: "Open in the Bench",
   population: "Open in Populations",
+  sweep: "Open in Sweeps",
   noBench: "The Bench takes sorters, reversers and copiers of 2 to 4 letters, 1 to 3 heads and 1 to 3 blocks.",
   claimMark: (passed) => (passed === null ? "–" : passed ? "✓" : "✗"),
   claimWord: (passed) => (passed === null ? "not decided" : passed ? "holds" : "failed"),

@@ -14,6 +14,7 @@ import numpy as np
 from attnlab.display import displayed
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
 from attnlab.draw.carried import carried_in
+from attnlab.draw.sections import ReportContent
 from attnlab.errors import AttnlabError, CouldNotRun
 from attnlab.look.recording import Recording
 
@@ -32,7 +33,7 @@ class FigureContents:
     patterns, others: the weights that were drawn, and the second ones of a difference; none where
     they were too many · code: the line that draws it again, where `figure` is this · edits: as
     JSON, for `attnlab.edits.edits_from_json` · model: its kind and configuration · seed: if known ·
-    link: of the lab's page, `#v=1&…`.
+    link: of the lab's page, `#v=1&…` · report: of a picture of a run, its section alone.
     """
 
     patterns: tuple[Pattern, ...] = ()
@@ -42,6 +43,7 @@ class FigureContents:
     model: Mapping[str, Any] | None = None
     seed: int | None = None
     link: str = ""
+    report: ReportContent | None = None
 
 
 def remember(
@@ -92,14 +94,15 @@ def open_figure(path: Path) -> FigureContents:
     except (ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError) as error:
         raise CouldNotRun(f"what {path} carries is damaged: {error}.") from None
     raise CouldNotRun(
-        f"{path} carries nothing: figures of attnlab.plot.head, heads and difference do, saved by "
-        "attnlab.plot.save, and pictures of the lab's page."
+        f"{path} carries nothing: pictures of runs do, those of the lab's page, and figures of "
+        "attnlab.plot.head, heads and difference, saved by attnlab.plot.save."
     )
 
 
 def _from_json(told: Mapping[str, Any]) -> FigureContents:
     if told.get("attnlab") != 1:
         raise CouldNotRun(f"it is of version {told.get('attnlab')!r}; this attnlab reads 1.")
+    report = told.get("report")
     return FigureContents(
         patterns=tuple(map(_pattern, told.get("patterns", []))),
         others=tuple(map(_pattern, told.get("others", []))),
@@ -108,6 +111,7 @@ def _from_json(told: Mapping[str, Any]) -> FigureContents:
         model=told.get("model"),
         seed=told.get("seed"),
         link=str(told.get("link", "")),
+        report=None if report is None else ReportContent.from_json(report),
     )
 
 

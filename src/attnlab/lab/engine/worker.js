@@ -1,5 +1,4 @@
-// The engine behind messages: { number, method, args, newest } -> { number, result } or { number, error }.
-// A call with `newest` drops the calls of the same method that still wait for an answer.
+// The engine behind messages: { number, method, args } -> { number, result } or { number, error }, in their order.
 
 import { anatomy } from "./anatomy.js";
 import { makeEngine } from "./engine.js";
@@ -9,20 +8,7 @@ const METHODS = ["create", "advance", "check", "ask", "open", "save", "drop", "c
 /** Serve calls that come to a port, such as the global scope of a worker. */
 export function serve(port) {
   const engine = Object.assign(makeEngine(), { anatomy });
-  let waiting = [];
-  const answerNext = () => {
-    const call = waiting.shift();
-    if (!call) return;
-    port.postMessage(answerTo(engine, call));
-  };
-  port.onmessage = ({ data: call }) => {
-    const isDropped = (other) => call.newest && other.method === call.method;
-    for (const { number } of waiting.filter(isDropped)) {
-      port.postMessage({ number, error: "a newer call took its place." });
-    }
-    waiting = [...waiting.filter((other) => !isDropped(other)), call];
-    setTimeout(answerNext); // calls that came meanwhile are heard first
-  };
+  port.onmessage = ({ data: call }) => port.postMessage(answerTo(engine, call));
 }
 
 function answerTo(engine, { number, method, args }) {

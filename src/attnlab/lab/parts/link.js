@@ -4,7 +4,7 @@ import { WORDS } from "../words.js";
 import { readEdits, writeEdits } from "./edits.js";
 import { RUNS_FOLDER } from "./runs_folder.js";
 
-const SERVED = ["runs", "populations", "models"]; // rooms that need the server
+const SERVED = ["runs", "populations", "sweeps", "models"]; // rooms that need the server
 export const ROOMS = ["play", "bench", "design", "anatomy", ...(RUNS_FOLDER === null ? [] : SERVED)];
 const HIDEABLE = [
   "input", "maps", "model", "loss", "dots", "margin", "edits", "heads", "steps", "puzzles", "doors", "code", "keys",
@@ -21,7 +21,8 @@ const FLAGS = ["present", "embed", "predict"];
 const OWN = {
   bench: ["puzzle"], design: ["head"], anatomy: ["anatomy"], runs: ["show", "with", "experiment"],
   populations: ["population", "member", "order", "only", "attention", "reads"],
-  models: ["model", "text", "look", "by", "changes"],
+  sweeps: ["sweep", "figure", "cell"],
+  models: ["model", "text", "look", "part", "by", "changes"],
 };
 const KEYS = ["v", "room", "task", ...Object.keys(NUMBERS), "run", "file", "in", "edits", "at", "hide", ...FLAGS];
 
@@ -82,6 +83,11 @@ function readNumber(name, text, [least, most, usual]) {
 function originOf({ run, file, seed }) {
   if (run) return [["run", run]];
   return file ? [["file", 1]] : [["seed", seed]];
+}
+
+// The choices of a room whose usual values these are.
+export function choicesOf(usual, valueOf) {
+  return Object.fromEntries(Object.entries(usual).map(([key, value]) => [key, valueOf(key, value)]));
 }
 
 // Without the edits, where they would not fit. Only what is not as it would be anyway is written, besides version, room, seed and input.

@@ -30,9 +30,10 @@ export function makeHeadMap(hear, keys) {
 }
 
 // What a map shows of a head: weights, crosses and what a square says. Keys have names of their own in cross-attention.
-export function sourceOf(lab, { tokens, keys = tokens }, head) {
+// at: the first query and key of a map that shows a part.
+export function sourceOf(lab, { tokens, keys = tokens, at: [first, start] = [0, 0] }, head) {
   const { name, weights, scores, mask, rows, columns } = head;
-  const editAt = (kind, query, key) => findEdit(lab.edits, { kind, ...headOf(name), query, key });
+  const editAt = (kind, i, j) => findEdit(lab.edits, { kind, ...headOf(name), query: first + i, key: start + j });
   const isOpen = (i, j) => mask[i * columns + j] === 1;
   return {
     rows, columns, values: Float32Array.from(weights, (weight, k) => (mask[k] ? weight : NaN)),
@@ -45,7 +46,7 @@ export function sourceOf(lab, { tokens, keys = tokens }, head) {
       return added > 0 ? "more" : "less";
     },
     say(i, j) {
-      const [from, to] = [`Query ${i} ${quote(tokens[i])}`, `key ${j} ${quote(keys[j])}`];
+      const [from, to] = [`Query ${first + i} ${quote(tokens[i])}`, `key ${start + j} ${quote(keys[j])}`];
       if (editAt("cut", i, j)) return `${WORDS.cell(from, to, WORDS.cutCell)}.`;
       if (!isOpen(i, j)) return `${WORDS.cell(from, to, WORDS.maskedCell)}.`;
       const k = i * columns + j;

@@ -6,15 +6,16 @@ import { findEdit, headOf } from "./edits.js";
 import { askServer, unpack } from "./server.js";
 
 const CHANGE_FORM = /^(?:z(.+\.\d+)|c(.+?\.\d+)\.(\d+)\.(\d+))$/;
+const PART_FORM = /^\d{1,5}\.\d{1,5}$/; // the first query and key that are shown of a long text
 const PAGE = String(Math.random()); // the server drops what this page asked before
 
-const STATE = ["model", "text", "head", "edits", "past", "future"];
+const STATE = ["model", "text", "head", "at", "edits", "past", "future"];
 
 // hear(refusal): something else is to be shown, or the server's sentence; say(words) tells what was done.
 export function makeModelSession({ hear, say, busy }) {
   // What is shown; it changes with the server's answer alone.
   const lab = {
-    model: null, facts: null, text: "", head: null, edits: [], past: [], future: [],
+    model: null, facts: null, text: "", head: null, at: null, edits: [], past: [], future: [],
     told: null, shown: null, // all heads and the answer; one head
   };
   let wanted = lab; // what was asked for last, of which the rest is made
@@ -35,13 +36,14 @@ export function makeModelSession({ hear, say, busy }) {
     return refusal;
   }
 
-  async function open(model, { text, look: head = null, changes = "" } = {}) {
+  async function open(model, { text, look: head = null, part, changes = "" } = {}) {
     say(MODEL_WORDS.opening(model));
     isOpening = true;
     const refused = await during(async () => {
       const edits = changes.split(",").filter(Boolean).map(readChange);
       const facts = await askServer("/api/models/open", { model });
-      return { model, facts, text: text ?? facts.first, head, edits, past: [], future: [], told: null, shown: null };
+      const start = PART_FORM.test(part ?? "") ? part.split(".").map(Number) : null;
+      return { model, facts, text: text ?? facts.first, head, at: start, edits, past: [], future: [], told: null, shown: null };
     });
     if (refused === null) return;
     isOpening = false;
@@ -55,21 +57,19 @@ export function makeModelSession({ hear, say, busy }) {
     if (await look({ text: lab.facts.first, edits: [] }) === "") hear(unread); // a link may ask for what does not fit
   }
 
-  // Asks for all heads and the answer, unless they are known, then for the one head. Nothing while a model is opened.
+  // Asks for all heads, the answer and the one head. Nothing while a model is opened.
   function look(changes) {
     if (isOpening) return null;
     wanted = { ...wanted, ...changes };
     const mine = Object.fromEntries(STATE.map((name) => [name, wanted[name]]));
     const edits = mine.edits.map(({ layer, head, query, key }) => ({ head: `${layer}.${head}`, query, key }));
-    const asked = { model: mine.model, text: mine.text, edits, page: PAGE };
-    const key = JSON.stringify(asked);
+    const asked = { model: mine.model, text: mine.text, edits, head: mine.head ?? "", at: mine.at, page: PAGE };
     return during(async () => {
-      const told = lab.told?.key === key ? lab.told : { key, ...await askServer("/api/models/ask", asked) };
-      const head = told.heads.some(({ name }) => name === mine.head) ? mine.head : told.heads[0].name;
-      const shown = await askServer("/api/models/head", { ...asked, head });
+      const { shown, head, ...told } = await askServer("/api/models/ask", asked);
       for (const each of [shown.before, shown.after]) {
         for (const part of ["weights", "scores", "mask"]) each[part] = unpack(each[part]);
       }
+      for (const [when, each] of Object.entries(shown.whole ?? {})) shown.whole[when] = unpack(each);
       return { ...mine, told, head, shown };
     });
   }
@@ -84,7 +84,7 @@ export function makeModelSession({ hear, say, busy }) {
   async function setText(text) {
     const edits = wanted.edits.filter(({ kind }) => kind === "zero");
     const dropped = wanted.edits.length - edits.length;
-    const refusal = await look({ text, edits, past: [], future: [] });
+    const refusal = await look({ text, at: null, edits, past: [], future: [] });
     if (refusal !== null) say(dropped && !refusal ? MODEL_WORDS.cutsDropped(dropped) : "");
   }
 
@@ -99,10 +99,10 @@ export function makeModelSession({ hear, say, busy }) {
     return take([...wanted.edits, edit], true);
   }
 
-  function cut([query, key]) {
-    const edit = { kind: "cut", ...headOf(lab.head), query, key };
-    const { mask, columns } = lab.shown.after;
-    if (mask[query * columns + key] || findEdit(wanted.edits, edit)) toggle(edit);
+  function cut([row, column]) {
+    const { at: [first, start], after: { mask, columns } } = lab.shown;
+    const edit = { kind: "cut", ...headOf(lab.head), query: first + row, key: start + column };
+    if (mask[row * columns + column] || findEdit(wanted.edits, edit)) toggle(edit);
     else say(WORDS.nothingToCut);
   }
 
@@ -121,6 +121,7 @@ export function makeModelSession({ hear, say, busy }) {
   const deeds = {
     open, chooseNext, setText, cut, undo, redo,
     choose: (head) => look({ head }),
+    goTo: (at) => look({ at }),
     knockOut: () => toggle({ kind: "zero", ...headOf(lab.head) }),
     change: (edits, _, isAdded) => take(edits, isAdded),
     reset: () => wanted.edits.length && take([], false),

@@ -25,7 +25,8 @@ export function makeRunDetails({ act, compare }) {
   const cancel = makeButton(RUN_WORDS.cancel, () => press("cancel"));
   const report = make("a", { class: "button", target: "_blank", rel: "noopener" }, RUN_WORDS.report);
   const bench = make("a", { class: "button" }, RUN_WORDS.bench);
-  const population = make("a", { class: "button" }, RUN_WORDS.population);
+  const wholes = { population: "populations", sweep: "sweeps" }; // a run of many models, and its room
+  const many = Object.keys(wholes).map((kind) => make("a", { class: "button", "data-kind": kind }, RUN_WORDS[kind]));
   const noBench = make("p", { class: "note" }, RUN_WORDS.noBench);
   const message = make("p", { class: "message refused", role: "status" });
   const claims = make("ul", { class: "run-claims" });
@@ -34,7 +35,7 @@ export function makeRunDetails({ act, compare }) {
   const beside = make("div", { class: "bar" }, make("label", { for: "compare" }, RUN_WORDS.compareWith), others);
   const table = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": "comparison" });
   const root = make("section", { class: "run-details", "aria-labelledby": "run-title", hidden: true }, title, told, training,
-    make("div", { class: "run-charts" }, ...charts.map((chart) => chart.root)), make("div", { class: "bar" }, main, cancel, report, bench, population),
+    make("div", { class: "run-charts" }, ...charts.map((chart) => chart.root)), make("div", { class: "bar" }, main, cancel, report, bench, ...many),
     noBench, message, claims, command, beside, table);
   others.addEventListener("change", () => compare(others.value || null));
 
@@ -67,7 +68,7 @@ export function makeRunDetails({ act, compare }) {
     const more = state === "failed" ? now.sentence : run?.claims ? `${RUN_WORDS.claims(run)}.` : "";
     told.textContent = `${RUN_WORDS.told[state]} ${more}`;
     training.hidden = state !== "running" || !now.steps;
-    stage.textContent = RUN_WORDS.stage(now.stage, now.step, now.steps);
+    stage.textContent = RUN_WORDS.stage(now.stage, now.step, now.steps, job?.sweep ? "model" : "step");
     left.textContent = now.left === null ? "" : RUN_WORDS.left(now.left);
     bar.value = now.steps && now.step / now.steps;
     bar.setAttribute("aria-label", RUN_WORDS.progress(name, bar.value));
@@ -80,12 +81,16 @@ export function makeRunDetails({ act, compare }) {
     if (hasFocus && cancel.hidden) main.focus();
     report.hidden = state !== "finished";
     report.href = `/runs/${encodeURIComponent(name)}/report.html`;
-    const link = one && !one.config.population && linkToBench(name, one.config);
+    const hasOne = many.every((whole) => !one?.config[whole.dataset.kind]);
+    const link = one && hasOne && linkToBench(name, one.config);
     bench.hidden = !link;
     if (link) bench.href = link;
-    population.hidden = !one?.config.population;
-    if (!population.hidden) population.href = linkToPopulation(name);
-    noBench.hidden = !one || Boolean(link) || Boolean(one.config.population) || one.config.experiment !== "sorting";
+    for (const whole of many) {
+      const { kind } = whole.dataset;
+      whole.hidden = !one?.config[kind];
+      whole.href = linkToRoom(wholes[kind], { [kind]: name });
+    }
+    noBench.hidden = !one || Boolean(link) || !hasOne || one.config.experiment !== "sorting";
     if (claimsOf !== one) claims.replaceChildren(...(one?.claims ?? []).map(makeClaim)); // those that are open stay so
     claimsOf = one;
     table.replaceChildren(...(one && two ? [makeComparison([name, other.name], [one, two])] : []));
@@ -119,9 +124,10 @@ export function makeRunDetails({ act, compare }) {
   };
 }
 
-function linkToPopulation(population) {
+// A room with its choices, and nothing else.
+export function linkToRoom(room, own) {
   const { settings, input } = readLink("");
-  return writeLink({ ...NO_EDITS, room: "populations", settings, input, own: { population } });
+  return writeLink({ ...NO_EDITS, room, settings, input, own });
 }
 
 // Null for a run that the Bench cannot show.

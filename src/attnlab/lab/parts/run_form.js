@@ -21,7 +21,7 @@ export function makeRunForm({ experiment: first, start, changed }) {
   const command = make("code", { class: "command" });
   const form = make("form", { hidden: true, "aria-labelledby": "start-title" },
     make("div", { class: "setting" }, make("label", { for: "experiment" }, RUN_WORDS.experiment), choice, summary),
-    make("label", { class: "switch-line" }, quick, RUN_WORDS.quick), few, more, message,
+    make("label", { class: "switch-line" }, quick, RUN_WORDS.quick), few, more, make("p", { class: "note" }, RUN_WORDS.manyValues), message,
     make("div", { class: "bar" }, makeButton(RUN_WORDS.start, begin, { class: "primary" })), command);
   const loading = make("p", { class: "note" }, RUN_WORDS.loading);
   const root = make("section", { class: "run-form" }, make("h2", { id: "start-title" }, RUN_WORDS.startTitle), loading, form);
@@ -34,8 +34,14 @@ export function makeRunForm({ experiment: first, start, changed }) {
     if (!/^\d{1,15}$/.test(text)) throw new Error(RUN_WORDS.badSeed(text));
     const number = seeds.input.value.trim();
     if (!/^[1-9]\d{0,3}$/.test(number)) throw new Error(RUN_WORDS.badSeeds(number));
-    return { experiment: name, settings: Object.fromEntries(typed), quick: quick.checked, seed: Number(text), seeds: Number(number) };
+    return {
+      experiment: name, settings: Object.fromEntries(typed), quick: quick.checked, seed: Number(text), seeds: Number(number),
+      sweep: fields.some(({ setting }) => isMany(setting)),
+    };
   }
+
+  // Several values in the field of a number.
+  const isMany = ({ name: key, type }) => ["int", "float"].includes(type) && /,|\.\./.test(typed.get(key) ?? "");
 
   function build() {
     typed.clear();
@@ -53,7 +59,7 @@ export function makeRunForm({ experiment: first, start, changed }) {
     for (const { input, setting } of fields) {
       input.addEventListener("input", () => {
         typed.set(setting.name, input.value.trim());
-        if (input.value.trim() === usual(setting)) typed.delete(setting.name);
+        if (["", usual(setting)].includes(input.value.trim())) typed.delete(setting.name);
         checkSoon();
       });
     }

@@ -3,6 +3,10 @@ export const RUNS_FOLDER = document.querySelector('meta[name="attnlab-runs"]')?.
 
 // A run's folder, as it is typed.
 export function folderOf(name) {
-  const path = `${RUNS_FOLDER}/${name}`;
-  return /^[\w.,:@%+/=-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
+  return typed(`${RUNS_FOLDER}/${name}`);
+}
+
+// A word of a command, in quotes where a shell would read it as something else.
+export function typed(word) {
+  return /^[\w.,:@%+/=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

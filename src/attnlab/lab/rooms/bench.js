@@ -248,7 +248,8 @@ export function changeOf(lab, before, after, i) {
     word: (value) => wordBriefly(value).replace("<.01", "~0"),
     say(row, column) {
       const k = row * columns + column;
-      const [from, to] = [`Query ${row} ${quote(rowNames[row])}`, `key ${column} ${quote(columnNames[column])}`];
+      const [first, start] = after.at ?? [0, 0];
+      const [from, to] = [`Query ${first + row} ${quote(rowNames[row])}`, `key ${start + column} ${quote(columnNames[column])}`];
       if (Number.isNaN(values[k])) return `${WORDS.cell(from, to, WORDS.maskedCell)}.`;
       return `${WORDS.cell(from, to, WORDS.change(wordTrimmed(was.weights[k], 4), wordTrimmed(is.weights[k], 4)))}.`;
     },

@@ -12,6 +12,7 @@ import { badgeOf, makeHeadMap, sourceOf } from "../parts/maps.js";
 import { makeModelSession } from "../parts/model_session.js";
 import { makeHeadings, makeRow } from "../parts/one_input.js";
 import { askServer } from "../parts/server.js";
+import { makeWholeMap } from "../parts/whole_map.js";
 import { WORDS } from "../words.js";
 import { MODEL_WORDS } from "../words_models.js";
 import { changeOf, makeChoice } from "./bench.js";
@@ -19,7 +20,7 @@ import { changeOf, makeChoice } from "./bench.js";
 const VIEWS = ["before", "after", "difference"];
 const SHARES = makeScale(0, 1, true); // square roots: most weights of a real model are small
 const SHIFTS = makeScale(-1, 1, true);
-const LONGEST_IN_LINK = { model: 300, text: 1000, look: 50, by: 50, changes: 300 }; // characters
+const LONGEST_IN_LINK = { model: 300, text: 1000, look: 50, part: 20, by: 50, changes: 300 }; // characters
 
 export function makeModels({ lab: own }, page) {
   const view = { by: "first", variant: "after", query: null };
@@ -48,6 +49,7 @@ export function makeModels({ lab: own }, page) {
   const measures = choice(MODEL_WORDS.measures, MEASURES, "by");
   const variants = choice(WORDS.variants, VIEWS, "variant");
   const heads = makeAllHeads(lab, view, deeds.choose);
+  const whole = makeWholeMap(deeds.goTo);
   const map = makeHeadMap({
     press: cut,
     read: (cell) => lab.shown && strip.show(lab.shown, cell ? cell[0] : queryNow()),
@@ -71,7 +73,7 @@ export function makeModels({ lab: own }, page) {
     make("div", { class: "looking" },
       make("section", { class: "head-part", "aria-labelledby": "maps-title" },
         make("div", { class: "head-bar" }, make("h2", { id: "maps-title" }, WORDS.oneHead), variants.root),
-        make("div", { class: "one-map" }, map.root, ...legends), make("div", { class: "bar" }, knock), strip.root),
+        make("div", { class: "one-map" }, map.root, whole.root, ...legends), make("div", { class: "bar" }, knock), strip.root),
       heads.list),
     make("div", { class: "learning" },
       make("section", {}, make("h2", {}, MODEL_WORDS.answer), answer), edits.root,
@@ -137,6 +139,7 @@ export function makeModels({ lab: own }, page) {
     [legends[0].hidden, legends[1].hidden] = [isDifference, !isDifference];
     const badge = view.variant === "before" ? "" : badgeOf(lab, head);
     map.show(makeSource({ ...lab, colors: own.colors }, view.variant), head, badge);
+    whole.show(shown, view.variant, isDifference ? SHIFTS : SHARES, own.colors);
     heads.show(own.colors);
     strip.show(shown, queryNow());
     answer.replaceChildren(...makeAnswers(lab));
@@ -157,10 +160,10 @@ export function makeModels({ lab: own }, page) {
     key: (event) => Boolean(lab.shown && keys[event.key]) && (keys[event.key](), true),
     link() {
       if (!lab.model) return {}; // what a link asks for stays in it until it is there
-      const { model, text: words, head: look } = lab;
+      const { model, text: words, head: look, at } = lab;
       const fitsText = encodeURIComponent(words).length <= LONGEST_IN_LINK.text;
       const kept = lab.edits.filter(({ kind }) => fitsText || kind === "zero"); // a cut is one of its text
-      const told = { model, text: words, look, by: view.by, changes: writeEdits(kept) };
+      const told = { model, text: words, look, part: at && fitsText ? at.join(".") : "", by: view.by, changes: writeEdits(kept) };
       const fits = (key) => encodeURIComponent(told[key] ?? "").length <= LONGEST_IN_LINK[key];
       return Object.fromEntries(Object.entries(told).map(([key, value]) => [key, fits(key) ? value : null]));
     },
@@ -196,7 +199,7 @@ function makeTokens(view) {
       chip.title = `${quote(key)}: ${wordTrimmed(weight, 4)}`;
       chip.setAttribute("aria-pressed", keys.length === queries.length && i === query);
     });
-    note.textContent = MODEL_WORDS.tokensNote(`${query} ${quote(queries[query])}`);
+    note.textContent = MODEL_WORDS.tokensNote(`${shown.at[0] + query} ${quote(queries[query])}`);
   }
   function pin(i) {
     view.query = Math.min(i, now.queries.length - 1);
@@ -207,8 +210,8 @@ function makeTokens(view) {
 
 // The map of the one head, as the Bench draws it.
 function makeSource(lab, variant) {
-  const { queries, keys, before, after } = lab.shown;
-  const step = (head) => ({ tokens: queries, keys, heads: [head] });
+  const { queries, keys, at, before, after } = lab.shown;
+  const step = (head) => ({ tokens: queries, keys, at, heads: [head] });
   if (variant === "difference") return { ...changeOf(lab, step(before), step(after), 0), scale: SHIFTS };
   const isBefore = variant === "before";
   const source = sourceOf(isBefore ? { ...lab, edits: [] } : lab, step(), isBefore ? before : after);

@@ -2,7 +2,8 @@
 
 import { make } from "../../draw/report/elements.js";
 import { SEED_WORDS } from "../words_populations.js";
-import { writeLink } from "../parts/link.js";
+import { RUN_WORDS } from "../words_runs.js";
+import { choicesOf, writeLink } from "../parts/link.js";
 import { listMembers, readPopulation } from "../parts/population.js";
 import { folderOf, RUNS_FOLDER } from "../parts/runs_folder.js";
 import { makeSeedChoices, makeSelect } from "../parts/seed_choices.js";
@@ -14,7 +15,7 @@ import { askServer, pathOf } from "../parts/server.js";
 const USUAL = { population: null, member: null, order: "seed", only: "", attention: "0", reads: "" };
 
 export function makePopulations({ lab }, page) {
-  const state = { ...ownOf((key, usual) => page.link.own[key] ?? usual), list: [], found: null, asked: 0, isOver: false };
+  const state = { ...choicesOf(USUAL, (key, usual) => page.link.own[key] ?? usual), list: [], found: null, asked: 0, isUnread: false, isOver: false };
   const takeOther = (changes) => take({ ...changes, member: null, only: "" });
   const population = makeSelect("population", SEED_WORDS.population, takeOther);
   const choices = makeSeedChoices(take);
@@ -68,7 +69,7 @@ export function makePopulations({ lab }, page) {
     choices.refuse("");
     const entry = known ?? list.find((each) => each.state === "finished") ?? list[0];
     state.population = entry?.name ?? null;
-    population.fill(list.map((each) => [each.name, SEED_WORDS.option(each)]), state.population);
+    population.fill(list.map((each) => [each.name, RUN_WORDS.option(each)]), state.population);
     page.keepLink();
     if (!entry) return;
     if (entry.state === "finished") await ask(entry, mine);
@@ -91,7 +92,10 @@ export function makePopulations({ lab }, page) {
     } catch {
       if (mine === state.asked) [notice.textContent, told.textContent] = [refusal, ""];
     }
-    if (mine === state.asked && state.found) choices.refuse(refusal);
+    if (mine !== state.asked || !state.found) return;
+    choices.refuse(refusal);
+    state.isUnread = refusal !== "";
+    page.keepLink();
   }
 
   function draw() {
@@ -104,6 +108,12 @@ export function makePopulations({ lab }, page) {
     grid.build(found.members, shown, lab.colors);
     grid.list(kept);
     drawSeed();
+  }
+
+  // A link holds nothing that was refused.
+  function isRefused(key) {
+    if (key === "reads") return state.isUnread;
+    return key === "member" && state.found !== null && !state.found.names.includes(state.member);
   }
 
   function drawSeed() {
@@ -120,15 +130,11 @@ export function makePopulations({ lab }, page) {
       toRuns.href = writeLink({ ...page.link, room: "runs", own: {} });
       draw();
     },
-    follow: (own) => take(ownOf((key, usual) => own[key] ?? usual)),
-    link: () => ownOf((key, usual) => (state[key] === usual ? null : state[key])),
+    follow: (own) => take(choicesOf(USUAL, (key, usual) => own[key] ?? usual)),
+    link: () => choicesOf(USUAL, (key, usual) => (state[key] === usual || isRefused(key) ? null : state[key])),
     leave() {
       state.isOver = true;
       choices.forget();
     },
   };
-}
-
-function ownOf(valueOf) {
-  return Object.fromEntries(Object.entries(USUAL).map(([key, usual]) => [key, valueOf(key, usual)]));
 }

@@ -7,7 +7,7 @@ A question is a line of JSON; an answer is a line with a status and JSON, in whi
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -25,10 +25,12 @@ from attnlab.experiments.population.storage import is_member
 from attnlab.experiments.report import open_run
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.line_process import serve_lines
+from attnlab.experiments.sweeps.plan import Plan
 from attnlab.lab.server import model_answers
 from attnlab.lab.server.arrays import packed, packed_head
 from attnlab.lab.server.domain import answer_all
 from attnlab.lab.server.members import describe_member, describe_members, open_member
+from attnlab.lab.server.sweep_cells import describe_sweep
 from attnlab.look.heads import attentions, head_at, number_of_heads
 from attnlab.look.questions import Continuation, Question, recorded
 from attnlab.look.recording import record
@@ -79,22 +81,37 @@ def _settings(name: str) -> list[dict[str, Any]]:
 
 
 def _check(
-    experiment: str, settings: Mapping[str, Any], seed: int, quick: bool = False, seeds: int = 1
+    experiment: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    quick: bool = False,
+    seeds: int = 1,
+    sweep: bool = False,
 ) -> dict[str, Any]:
     """Check a request for a job as the command line would; return its settings as texts, and the
     command."""
     texts = {name: shown(value) for name, value in settings.items()}
     stream_seed(seed)
-    config = registry.config(experiment, texts, quick=quick)
-    _check_memory(config)
-    small = {name: shown(value) for name, value in _quick(experiment).items()} if quick else {}
-    words = ["attnlab", "run", experiment, *["--quick"] * quick, "--seed", str(seed)]
+    for config in _configs(experiment, texts, quick, range(seed, seed + seeds) if sweep else None):
+        _check_memory(config)
     if seeds > 1:
         learnable(experiment)
-        words += ["--seeds", str(seeds)]
-    if texts:
-        words += ["--set", *(f"{name}={text}" for name, text in texts.items())]
+    small = {name: shown(value) for name, value in _quick(experiment).items()} if quick else {}
+    words = ["attnlab", "sweep" if sweep else "run", experiment, *["--quick"] * quick]
+    words += ["--seed", str(seed), *["--seeds", str(seeds)] * (seeds > 1 or sweep)]
+    assigned = [f"{name}={text}" for name, text in texts.items()]
+    words += ["--set", *assigned] if assigned else []
     return {"settings": {**small, **texts}, "command": shlex.join(words)}
+
+
+def _configs(
+    experiment: str, texts: Mapping[str, str], quick: bool, seeds: Sequence[int] | None
+) -> list[Config]:
+    """Return the config of a run, or with seeds those of all cells of a sweep."""
+    if seeds is None:
+        return [registry.config(experiment, texts, quick=quick)]
+    grid = Plan.read(experiment, texts, {}, seeds, quick=quick, layout="auto").grid()
+    return [cell.config for cell in grid.cells if cell.config is not None]
 
 
 def _check_memory(config: Config) -> None:
@@ -255,6 +272,7 @@ _WORK: dict[str, Callable[..., Any]] = {
     "domain": _domain,
     "members": describe_members,
     "member": describe_member,
+    "sweep": describe_sweep,
     **model_answers.WORK,
 }
 

@@ -27,6 +27,7 @@ from attnlab.lab.server.guard import MISTAKE
 from attnlab.lab.server.jobs import Busy, Jobs, Missing, Request
 from attnlab.lab.server.models import SECONDS, add_models
 from attnlab.lab.server.populations import add_populations
+from attnlab.lab.server.sweeps import add_sweeps
 
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
@@ -57,6 +58,7 @@ class JobRequest(_Body):
     quick: bool = False
     seed: int = Field(0, ge=0, lt=2**63)
     seeds: int = Field(1, ge=1, le=10_000)
+    sweep: bool = False
     name: str | None = None
 
 
@@ -119,6 +121,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
     _add_runs(app, lab)
     _add_jobs(app, lab)
     add_populations(app, lab.runs, lab.model, lab.answers)
+    add_sweeps(app, lab.runs, lab.run, lab.answers)
     add_models(app, lab.runs, lab.run, lab.models)
     return app
 
@@ -202,9 +205,8 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
         if checked.status != 200:
             return checked.sent()
         settings = json.loads(checked.body)["settings"]
-        return jobs.describe(
-            jobs.start(Request(asked.experiment, settings, asked.seed, asked.seeds), asked.name)
-        )
+        request = Request(asked.experiment, settings, asked.seed, asked.seeds, asked.sweep)
+        return jobs.describe(jobs.start(request, asked.name))
 
     @app.get("/api/jobs")
     def all_jobs() -> list[dict[str, Any]]:

@@ -50,6 +50,7 @@ def _train(run_folder: Path, folder: Path, log: EventLog) -> None:
     from attnlab.experiments.population import train_population
     from attnlab.experiments.registry import run
     from attnlab.experiments.resumption import resume
+    from attnlab.experiments.sweeps import sweep
 
     torch.set_num_threads(1)
     if is_unfinished(run_folder):
@@ -58,7 +59,9 @@ def _train(run_folder: Path, folder: Path, log: EventLog) -> None:
     asked = read_json(folder / "job.json")
     seed, seeds = asked["seed"], asked.get("seeds", 1)
     make: Callable[..., object] = partial(run, seed=seed)
-    if seeds > 1:
+    if asked.get("sweep", False):
+        make = partial(sweep, seeds=range(seed, seed + seeds))
+    elif seeds > 1:
         make = partial(train_population, seeds=range(seed, seed + seeds))
     make(asked["experiment"], settings=asked["settings"], out=run_folder, observer=log)
 

@@ -50,6 +50,7 @@ class Request:
     settings: dict[str, str]
     seed: int
     seeds: int = 1  # more than one are a population
+    sweep: bool = False  # its settings may have several values
     created: float = field(default_factory=time.time)
 
 
@@ -84,7 +85,7 @@ class Jobs:
                 f"{name[:80]!r}."
             )
         if name is None:
-            usual = request.experiment + (f"-{request.seeds}-seeds" if request.seeds > 1 else "")
+            usual = _usual_name(request)
             numbered = (f"{usual}-{number}" for number in itertools.count(2))
             names = itertools.chain([usual], numbered)
             name = next(each for each in names if not self._is_taken(each))
@@ -229,6 +230,13 @@ def _signal_group(process: asyncio.subprocess.Process | None, number: signal.Sig
     if process is not None and process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+
+
+def _usual_name(request: Request) -> str:
+    """Name a job that was given no name, as the command line names its folder."""
+    if request.sweep:
+        return f"{request.experiment}-sweep"
+    return request.experiment + (f"-{request.seeds}-seeds" if request.seeds > 1 else "")
 
 
 def _outcome(status: int | None, wish: Wish | None) -> str:

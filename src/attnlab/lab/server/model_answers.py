@@ -5,7 +5,7 @@ weights, and the answer, each before edits and after. A part of the process with
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import registry
 from attnlab.experiments.model_loader import is_ours, load_pretrained
 from attnlab.experiments.population import open_run
-from attnlab.lab.server.arrays import packed_head
+from attnlab.lab.server.arrays import packed, packed_head
 from attnlab.look.heads import (
     attentions,
     head_at,
@@ -30,7 +30,7 @@ from attnlab.look.heads import (
 )
 from attnlab.look.questions import Passage, Question
 from attnlab.look.recording import Recording, record
-from attnlab.look.statistics import entropy
+from attnlab.look.summaries import Summarize
 from attnlab.look.text_questions import (
     TextAnswer,
     TextChoice,
@@ -41,7 +41,9 @@ from attnlab.look.text_questions import (
 from attnlab.pretrained.model import Pretrained
 
 _MODELS = 2  # that stay open
-_MOST_TOKENS = 512
+_MOST_TOKENS = 4_096
+_WINDOW = 512  # queries and keys of which all weights are sent; of longer texts, a part
+_CELLS = 64  # along each side of the map of a whole text
 _TOP = 5  # likeliest answers before the edits, and after
 _MOST_PLACES = 4  # with an answer, those that changed most
 _FIRST_TEXTS = {
@@ -71,9 +73,10 @@ class _Place(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """One pass over a text; vectors only of a model that makes no choices."""
+    """One pass over a text, with summaries of all heads; vectors if the model makes no choice."""
 
     recording: Recording
+    summaries: Recording
     means: list[tuple[str, list[float | None]]]
     places: list[_Place]
     vectors: Tensor | None
@@ -94,12 +97,24 @@ def _open_model(name: str) -> dict[str, Any]:
     }
 
 
-def _ask_model(name: str, text: str, edits: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the tokens of a text, the means of all heads and the answer, before and after."""
+def _ask_model(
+    name: str,
+    text: str,
+    edits: list[dict[str, Any]],
+    head: str = "",
+    at: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """Return the tokens of a text, the means of all heads, the answer, and the weights and scores
+    of one head, the first if there is none of this name; each before and after.
+
+    at: the first query and key of the part that is shown of a long text; None for its end.
+    """
     before, after = _both(name, text, edits)
     _, passage = _asked(name, _written(name), text)
     means = zip(before.means, after.means, strict=True)
+    names = [each for each, _ in before.means]
     told: dict[str, Any] = {
+        "head": head if head in names else names[0],
         "tokens": next(iter(passage.words.values())),
         "heads": [{"name": was[0], "before": was[1], "after": now[1]} for was, now in means],
         "places": _compared(before.places, after.places),
@@ -109,26 +124,49 @@ def _ask_model(name: str, text: str, edits: list[dict[str, Any]]) -> dict[str, A
         moved = torch.cosine_similarity(was, now, dim=-1)
         told["cosine"] = float(torch.cosine_similarity(was.mean(0), now.mean(0), dim=0))
         told["moved"] = {"token": int(moved.argmin()), "cosine": float(moved.min())}
+    sizes = _opened(name, _written(name)).sizes
+    return told | {"shown": _one_head(told["head"], sizes, before, after, at)}
+
+
+def _one_head(
+    head: str, sizes: Mapping[str, int], before: _Pass, after: _Pass, at: Sequence[int] | None
+) -> dict[str, Any]:
+    """Return the weights and scores of one head, before and after; of a long text those of a part,
+    and a map of the whole."""
+    [(part, [number])] = heads_named([head], sizes).items()
+    sites = [f"{part}.{kind}".lstrip(".") for kind in ("weights", "scores")]
+    sides = before.recording.tokens(sites[0])
+    starts = at or (len(sides.query), len(sides.key))
+    queries, keys = (_part_of(len(side), start) for side, start in zip(sides, starts, strict=True))
+    both = {"before": before, "after": after}
+    told: dict[str, Any] = {
+        "at": [queries.start, keys.start],
+        "queries": sides.query[queries],
+        "keys": sides.key[keys],
+    }
+    for when, each in both.items():
+        parts = (
+            each.recording.tile(site, head=number, queries=queries, keys=keys) for site in sites
+        )
+        told[when] = packed_head(head, *parts)
+    if max(map(len, sides)) <= _WINDOW:
+        return told
+    whole = {when: each.summaries[sites[0]] for when, each in both.items()}
+    told["lengths"] = [len(side) for side in sides]
+    told["cell"] = whole["before"].cells.tolist()
+    told["whole"] = {when: packed(each.map_max[0, number]) for when, each in whole.items()}
     return told
 
 
-def _model_head(name: str, text: str, edits: list[dict[str, Any]], head: str) -> dict[str, Any]:
-    """Return the weights and scores of one head, before and after."""
-    [(part, numbers)] = heads_named([head], _opened(name, _written(name)).sizes).items()
-    sites = [f"{part}.{kind}".lstrip(".") for kind in ("weights", "scores")]
-    before, after = (each.recording for each in _both(name, text, edits))
-    sides = before.tokens(sites[0])
-    found = [
-        packed_head(head, *(each.tile(site, head=numbers[0]) for site in sites))
-        for each in (before, after)
-    ]
-    return {"queries": sides.query, "keys": sides.key, "before": found[0], "after": found[1]}
+def _part_of(length: int, start: int) -> slice:
+    """Return the positions that are shown: all of a short text, a part of a long one."""
+    first = max(0, min(start, length - _WINDOW))
+    return slice(first, min(length, first + _WINDOW))
 
 
 WORK: dict[str, Callable[..., Any]] = {
     "open_model": _open_model,
     "ask_model": _ask_model,
-    "model_head": _model_head,
 }
 
 
@@ -237,12 +275,15 @@ def _passed(name: str, written: int, text: str, edits: str) -> _Pass:
     changes = [_edit_of(**each) for each in json.loads(edits)]
     changed = edit(model, *changes, vocabulary=vocabulary, certify=False)
     with changed if changes else nullcontext(), torch.no_grad():
-        with record(model, ["*weights", "*scores"], vocabulary=vocabulary) as recording:
+        with (
+            record(model, "*weights", reduce=Summarize(tiles=_CELLS, top=1)) as summaries,
+            record(model, ["*weights", "*scores"], vocabulary=vocabulary) as recording,
+        ):
             output = model(*passage.arguments, **passage.options)
         places = _places(question, passage, output)
     vectors = output[0].reshape(-1, output.shape[-1]) if type(question) is TextReading else None
     named = recording.named(passage.words)
-    return _Pass(named, _means(named), places, vectors)
+    return _Pass(named, summaries, _means(named, summaries), places, vectors)
 
 
 def _edit_of(head: str, query: int | None = None, key: int | None = None) -> Edit:
@@ -300,19 +341,15 @@ def _compared(before: list[_Place], after: list[_Place]) -> list[dict[str, Any]]
     return found
 
 
-def _means(recording: Recording) -> list[tuple[str, list[float | None]]]:
+def _means(recording: Recording, summaries: Recording) -> list[tuple[str, list[float | None]]]:
     """Name every head with four means over its queries: the weight on the first key, on the one
     before, on itself, and the entropy; None where there is none."""
     found = []
-    for site in recording:
-        if not site.endswith("weights"):
-            continue
-        weights, sides = recording[site][0].float(), recording.tokens(site)
-        near = [torch.full((len(weights),), torch.nan)] * 2
-        if sides.query == sides.key:
-            near = [weights.diagonal(-back, 1, 2).sum(-1) / weights.shape[1] for back in (1, 0)]
-        rows = torch.stack([weights[..., 0].mean(-1), *near, entropy(weights).mean(-1)], -1)
+    for site, summary in summaries.items():
+        sides = recording.tokens(site)
+        measures = [summary.first, summary.previous, summary.own, summary.entropy]
+        rows = torch.stack([each[0].mean(-1) for each in measures], -1)
         for head, row in enumerate(rows.tolist()):
-            means = [None if value != value else value for value in row]
+            means = row if sides.query == sides.key else [row[0], None, None, row[3]]
             found.append((head_at(site, head), means))
     return found

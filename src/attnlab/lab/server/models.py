@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated
 
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,17 +36,13 @@ class Change(BaseModel):
 
 
 class TextRequest(ModelRequest):
-    """A text for a model, and edits."""
+    """A text for a model, edits, and the head that is shown whole."""
 
-    text: str = Field(max_length=20_000)
+    text: str = Field(max_length=40_000)
     edits: list[Change] = Field(default=[], max_length=200)
+    head: str = Field("", max_length=200)
+    at: list[Annotated[int, Field(ge=0)]] | None = Field(None, min_length=2, max_length=2)
     page: str | None = Field(None, max_length=64)  # whose newer questions take this one's place
-
-
-class HeadRequest(TextRequest):
-    """One head, by its name."""
-
-    head: str = Field(max_length=200)
 
 
 def add_models(app: FastAPI, runs: Path, find_run: Callable[[str], Path], answers: Answers) -> None:
@@ -78,10 +75,6 @@ def add_models(app: FastAPI, runs: Path, find_run: Callable[[str], Path], answer
     @app.post("/api/models/ask")
     async def ask_it(asked: TextRequest) -> Response:
         return (await ask("ask_model", asked)).sent()
-
-    @app.post("/api/models/head")
-    async def head(asked: HeadRequest) -> Response:
-        return (await ask("model_head", asked)).sent()
 
 
 def _runs(runs: Path) -> Iterator[dict[str, str]]:

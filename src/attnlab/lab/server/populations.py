@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query
 from starlette.responses import Response
 
-from attnlab.experiments.folder import list_runs
+from attnlab.experiments.folder import Kind, list_runs
 from attnlab.lab.server.answers import Answers
 
 
@@ -19,13 +19,7 @@ def add_populations(
 
     @app.get("/api/populations")
     async def populations() -> list[dict[str, Any]]:
-        found = await asyncio.to_thread(list_runs, runs) if runs.is_dir() else []
-        kept = ("what", "members", "started", "state")
-        return [
-            {"name": Path(each["run"]).name, **{key: each[key] for key in kept}}
-            for each in reversed(found)
-            if each["kind"] == "population"
-        ]
+        return await list_kind(runs, "population")
 
     @app.get("/api/populations/{name}")
     async def population(
@@ -38,3 +32,14 @@ def add_populations(
         return (
             await answers.ask("member", {"folder": str(folder_of(name)), "member": member})
         ).sent()
+
+
+async def list_kind(runs: Path, kind: Kind) -> list[dict[str, Any]]:
+    """List the runs of one kind, the newest first."""
+    found = await asyncio.to_thread(list_runs, runs) if runs.is_dir() else []
+    kept = ("what", "members", "started", "state")
+    return [
+        {"name": Path(each["run"]).name, **{key: each[key] for key in kept}}
+        for each in reversed(found)
+        if each["kind"] == kind
+    ]
