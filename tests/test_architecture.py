@@ -35,6 +35,7 @@ FLOORS = {
     "look": 3,
     "train": 3,
     "design": 3,
+    "programs": 3,
     "edits": 4,
     "operate": 5,
     "plot": 5,

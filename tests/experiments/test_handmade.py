@@ -1,4 +1,5 @@
 import copy
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -18,8 +19,10 @@ from attnlab.experiments.handmade import (
     report,
     workshop,
 )
+from attnlab.experiments.handmade.programs import PROGRAMS
 from attnlab.models import SingleHead
 from attnlab.parts import numpy_transformer as reference
+from attnlab.programs import Program, interpret
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
 from attnlab.train.observer import Silent
@@ -276,6 +279,21 @@ def test_a_run_folder_holds_the_record_and_all_heads(learned):
         head = attnlab.load(report.folder / "models" / f"learned_{rule}")
         assert isinstance(head, SingleHead)
         assert head.matrices().Km.tolist() == cohort.heads[0].matrices().Km.tolist()
+
+
+def test_the_programs_of_the_tasks_say_what_the_tasks_ask(learned):
+    oracles = {
+        "identity": list,
+        "copy_first": lambda word: [word[0]] * len(word),
+        "unique": lambda word: [word.count(letter) == 1 for letter in word],
+    }
+    for rule, output in PROGRAMS.items():
+        for length in (1, 2, 3, 4):
+            for word in itertools.product("ABC", repeat=length):
+                assert interpret(Program(output, "ABC"), word) == oracles[rule](word), (rule, word)
+    table = learned[0].content.section("The same as programs")
+    assert [row[0] for row in table.rows] == list(oracles)
+    assert [row[table.columns.index("failures")] for row in table.rows] == [0, 0, 0]
 
 
 def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_their_range(learned):

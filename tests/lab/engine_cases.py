@@ -82,6 +82,8 @@ def random_config(chance: random.Random, kind: str) -> dict[str, Any]:
         config["tie_output"] = chance.random() < 0.5
     else:
         config["num_classes"] = chance.choice([None, 3])
+        config["per_token"] = config["num_classes"] is not None and chance.random() < 0.5
+        config["causal"] = chance.random() < 0.3
     if kind == "encoder_decoder":
         config["num_encoder_layers"] = chance.choice([None, 1])
         own = kinds if config["positions"] == "concatenated" else [k for k in kinds if k[0] != "c"]

@@ -18,6 +18,7 @@ from attnlab.models import (
     count_from_config,
     count_from_model,
 )
+from attnlab.models.formulas import encoder_output
 from attnlab.parts import multi_head_attention
 from attnlab.parts.masks import padding_mask
 from attnlab.parts.positions import Rotary
@@ -120,6 +121,23 @@ def test_the_verdict_does_not_change_with_the_padding(positions):
     assert (
         float((model(garbage) - model(ids)).detach().abs().max()) > 1e-3
     )  # unmasked padding does change it
+
+
+def test_classes_are_read_out_of_each_token_and_a_causal_encoder_looks_back_alone():
+    each = {"num_classes": 3, "per_token": True, "num_layers": 2}
+    model = made(Encoder, EncoderConfig(**SMALL, **each, causal=True)).double()
+    ids = tokens(2, 7)
+    real = torch.arange(7).expand(2, 7) < 6
+    logits = model(ids, real=real)
+    assert logits.shape == (2, 7, 3)
+    torch.testing.assert_close(logits[:, :6], model(ids[:, :6]))
+    torch.testing.assert_close(
+        logits[:, :6], torch.from_numpy(encoder_output(model, ids, real))[:, :6]
+    )
+    freely = made(Encoder, EncoderConfig(**SMALL, **each)).double()
+    assert float((freely(ids)[:, :5] - freely(ids[:, :5])).detach().abs().max()) > 1e-3
+    with pytest.raises(WrongUsage, match="num_classes"):
+        EncoderConfig(**SMALL, per_token=True)
 
 
 def test_an_input_of_nothing_but_padding_gives_no_nan():

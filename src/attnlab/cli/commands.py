@@ -14,6 +14,7 @@ from rich.text import Text
 from attnlab import __version__
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_trace
+from attnlab.cli.compile import compile_
 from attnlab.cli.doctor import doctor
 from attnlab.cli.edit import edit, edits_
 from attnlab.cli.failures import Interrupts, explain
@@ -243,6 +244,6 @@ def _trace_each_line(show_one: Callable[[str], None], expected: str) -> int:
 
 for _command in (
     *(run, resume_, list_, show, open_, settings, sweep, tune),
-    *(trace, look, edit, edits_, search, lab, doctor),
+    *(trace, look, edit, edits_, search, compile_, lab, doctor),
 ):
     app.command(_command, name=_command.__name__.rstrip("_"))

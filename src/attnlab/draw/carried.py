@@ -1,7 +1,8 @@
-"""Figures that carry themselves: a JSON value inside a PNG or an SVG file.
+"""Figures that carry themselves: a JSON value inside a PNG, SVG or HTML file.
 
 In a PNG it is an iTXt chunk of the name "attnlab" before the end, in an SVG a `<metadata>` element
-of that id. The lab's page writes and reads the same (`lab/parts/carried.js`).
+of that id, in a page a `<script>`. The lab's page writes and reads the first two likewise
+(`lab/parts/carried.js`).
 """
 
 import html
@@ -17,6 +18,7 @@ from attnlab.errors import CouldNotRun
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEAD = b"attnlab\0\0\0\0\0"  # keyword, not compressed, no language, no translated keyword
 _SVG = re.compile(r'<metadata id="attnlab">(.*?)</metadata>', re.DOTALL)
+_PAGE = re.compile(r'<script type="application/json" id="attnlab">(.*?)</script>', re.DOTALL)
 _OPENING = re.compile(r"<svg\b[^>]*>")
 
 
@@ -31,7 +33,7 @@ def carry(content: bytes, kind: str, value: Any) -> bytes:
 
 
 def carried_in(content: bytes) -> dict[str, Any] | None:
-    """Return what a PNG or SVG file carries; None for one that carries nothing.
+    """Return what a PNG, SVG or HTML file carries; None for one that carries nothing.
 
     Raises:
         CouldNotRun: the file is cut off, or what it carries is no JSON object.
@@ -40,7 +42,9 @@ def carried_in(content: bytes) -> dict[str, Any] | None:
         found = [data for kind, data in _chunks(content) if kind == b"iTXt"]
         texts = [data[len(_HEAD) :] for data in found if data.startswith(_HEAD)]
     else:
-        texts = [html.unescape(each).encode() for each in _SVG.findall(content.decode("utf-8"))]
+        text = content.decode("utf-8")
+        found_in = [html.unescape(each) for each in _SVG.findall(text)] or _PAGE.findall(text)
+        texts = [each.encode() for each in found_in]
     if not texts:
         return None
     value = json.loads(texts[0])

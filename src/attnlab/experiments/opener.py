@@ -42,7 +42,8 @@ def open(path: Path | str) -> Opened:
     Args:
         path: the folder of a run, a population, a member of one (`runs/sorting-64-seeds/17`), a
             sweep, a hyper-parameter search, a recording, a summarized long text or a corpus search;
-            or a .png or .svg of a run, of `attnlab.plot.save` or of the lab's page.
+            or a .png or .svg of a run, of `attnlab.plot.save` or of the lab's page, or a page of
+            `attnlab.show`.
 
     Returns what was returned when the folder was made; but for a hyper-parameter search its
     `Report`, where Optuna, which reads its trials, is not installed.
@@ -57,7 +58,7 @@ def open(path: Path | str) -> Opened:
     attnlab.errors.CouldNotRun: there is no folder runs/no.
     """
     folder = Path(path)
-    if folder.suffix.lower() in (".png", ".svg") and not os.path.isdir(folder):
+    if folder.suffix.lower() in (".png", ".svg", ".html") and not os.path.isdir(folder):
         return open_figure(folder)
     for file, open_it in _FILES.items():
         if os.path.isfile(folder / file):

@@ -1,5 +1,5 @@
-"""The encoder: every position sees every other (Devlin et al. 2019); for classes, their mean is
-read out.
+"""The encoder: every position sees every other (Devlin et al. 2019), or with `causal` those before;
+for classes, their mean is read out, or with `per_token` each by itself.
 
 Padding is left out twice: no query attends to it, and the mean does not count it.
 """
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from attnlab.configs import option
+from attnlab.errors import WrongUsage
 from attnlab.models.config import TransformerConfig
-from attnlab.models.stack import Stack
+from attnlab.models.stack import Stack, causal, check_real
 from attnlab.parts.linear import Linear
 
 
@@ -21,6 +22,14 @@ class EncoderConfig(TransformerConfig):
     num_classes: int | None = option(
         None, "classes to read out; none: one vector for each token", low=1, high=1_000_000
     )
+    per_token: bool = option(False, "classes for each token, rather than for the whole input")
+    causal: bool = option(False, "each position sees itself and what came before")
+
+    def validate(self) -> None:
+        """Check what one field alone cannot tell."""
+        super().validate()
+        if self.per_token and self.num_classes is None:
+            raise WrongUsage("per_token reads classes out of each token; give num_classes.")
 
 
 class Encoder(Stack):
@@ -37,15 +46,22 @@ class Encoder(Stack):
     def forward(  # type: ignore[override]
         self, tokens: Tensor, *, real: Tensor | None = None
     ) -> Tensor:
-        """Read: (batch, length) -> logits (batch, classes), or (batch, length, d_model) without
-        classes.
+        """Read: (batch, length) -> logits (batch, classes), of each token (batch, length, classes),
+        or without classes (batch, length, d_model).
 
         Args:
             tokens: ids.
             real: (batch, length) boolean, False at padding; None when all are real.
         """
-        x = super().forward(tokens, real=real)
-        return x if self.head is None else self.visit("logits", self.head(_mean(x, real)))
+        if self.config.causal:
+            x = super().forward(tokens, mask=causal(tokens, check_real(real, tokens), None))
+        else:
+            x = super().forward(tokens, real=real)
+        if self.head is None:
+            return x
+        if not self.config.per_token:
+            x = _mean(x, real)
+        return self.visit("logits", self.head(x))
 
 
 def _mean(x: Tensor, real: Tensor | None) -> Tensor:

@@ -33,9 +33,12 @@ def encoder_output(model: Encoder, tokens: Tensor, real: Tensor) -> Floats:
     real: (batch, length) boolean, False at padding.
     """
     formula = _Formula(model)
-    stream = formula.stack("", tokens, _seen(real))
+    seen = _seen(real)
+    stream = formula.stack("", tokens, seen & _causal(tokens) if model.config.causal else seen)
     if model.config.num_classes is None:
         return stream
+    if model.config.per_token:
+        return formula.linear("head", stream)
     counted = real.numpy()[:, :, None]
     return formula.linear("head", (stream * counted).sum(1) / counted.sum(1))
 

@@ -8,6 +8,7 @@ import torch
 import attnlab
 from attnlab.draw.attention import Pattern
 from attnlab.draw.carried import carried_in, carry
+from attnlab.draw.view import write_view
 from attnlab.edits import edits_from_json
 from attnlab.errors import CouldNotRun
 
@@ -64,6 +65,29 @@ def strip(content, kind):
     start = content.index(b"iTXt" if kind == "png" else b'<metadata id="attnlab">')
     end = content.index(b"IEND" if kind == "png" else b"</metadata>", start)
     return content[: start - 4 * (kind == "png")] + content[end:]
+
+
+@pytest.mark.parametrize("others", [(), (attnlab.CutEdge(layer=0, head=1, query=3, key=0),)])
+def test_a_page_carries_its_weights_and_the_line_that_shows_them(others, tmp_path):
+    recordings = [recorded(), *(recorded(edit) for edit in others)]
+    path = write_view(tmp_path / "one.html", *recordings)
+    figure = attnlab.open(path)
+    for drawn, recording in zip((figure.patterns, figure.others), recordings, strict=False):
+        assert torch.allclose(
+            torch.tensor(drawn[0].weights), recording["layers.0.attention.weights"][0].float()
+        )
+    assert len(figure.edits) == len(others)
+    written = tmp_path / "two.html"
+    code = figure.code.replace("attnlab.show(", "write_view(written, ")
+    eval(code, {"write_view": write_view, "written": written, "figure": figure})
+    assert attnlab.open(written).patterns[0].query_tokens == figure.patterns[0].query_tokens
+
+
+def test_a_page_of_many_weights_carries_nothing(tmp_path):
+    many = torch.eye(400).expand(1, 400, 400)
+    path = write_view(tmp_path / "one.html", many)
+    with pytest.raises(CouldNotRun, match="carries nothing"):
+        attnlab.open(path)
 
 
 def test_edits_seed_and_model_are_carried(tmp_path):

@@ -4,6 +4,7 @@ import base64
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,22 +54,25 @@ def remember(
     patterns: Sequence[Sequence[Pattern]],
 ) -> "Figure":
     """Remember what `save_figure` writes into the file of a figure, and return the figure."""
-
-    def contents() -> dict[str, Any]:
-        known = [each for each in recordings if isinstance(each, Recording)]
-        told = {
-            "attnlab": 1,
-            "code": line,
-            "edits": [edit for each in known for edit in each.edits],
-            "model": known[0].model if known else None,
-        }
-        if sum(prod(each.shape) for every in patterns for each in every) > _MOST_WEIGHTS:
-            return told
-        first, *rest = ([_to_json(each) for each in every] for every in patterns)
-        return {**told, "patterns": first, "others": rest[0] if rest else []}
-
-    _CONTENTS[figure] = contents
+    _CONTENTS[figure] = partial(contents_for, line, recordings, patterns)
     return figure
+
+
+def contents_for(
+    line: str, recordings: Sequence[Any], patterns: Sequence[Sequence[Pattern]]
+) -> dict[str, Any]:
+    """Return what a figure of these patterns carries, as plain values: weights if they are few."""
+    known = [each for each in recordings if isinstance(each, Recording)]
+    told = {
+        "attnlab": 1,
+        "code": line,
+        "edits": [edit for each in known for edit in each.edits],
+        "model": known[0].model if known else None,
+    }
+    if sum(prod(each.shape) for every in patterns for each in every) > _MOST_WEIGHTS:
+        return told
+    first, *rest = ([_to_json(each) for each in every] for every in patterns)
+    return {**told, "patterns": first, "others": rest[0] if rest else []}
 
 
 def contents_of(figure: "Figure", seed: int | None) -> dict[str, Any] | None:
@@ -78,7 +82,7 @@ def contents_of(figure: "Figure", seed: int | None) -> dict[str, Any] | None:
 
 
 def open_figure(path: Path) -> FigureContents:
-    """Read what a PNG or SVG file carries.
+    """Read what a PNG, SVG or HTML file carries.
 
     Raises:
         CouldNotRun: it carries nothing, or what it carries is damaged.
@@ -94,8 +98,9 @@ def open_figure(path: Path) -> FigureContents:
     except (ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError) as error:
         raise CouldNotRun(f"what {path} carries is damaged: {error}.") from None
     raise CouldNotRun(
-        f"{path} carries nothing: pictures of runs do, those of the lab's page, and figures of "
-        "attnlab.plot.head, heads and difference, saved by attnlab.plot.save."
+        f"{path} carries nothing: pictures of runs do, those of the lab's page, pages of "
+        "attnlab.show, and figures of attnlab.plot.head, heads and difference, saved by "
+        "attnlab.plot.save."
     )
 
 

@@ -6,6 +6,7 @@ import tempfile
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from markupsafe import escape
 
 from attnlab.core.store import write_text
 from attnlab.display import displayed
+from attnlab.draw.attention.figure_contents import contents_for
 from attnlab.draw.attention.pattern import Pattern, site_words
 from attnlab.draw.attention.recordings import to_drawable, why_unjoined
 from attnlab.draw.markup import make_page, to_embedded_json
@@ -26,6 +28,8 @@ NOTEBOOK_BYTES = 8_000_000  # a notebook stores its outputs
 _TOLERANCE = 1e-6  # equal weights of two forward passes may differ by rounding
 _SCRIPT_BYTES = 130_000
 _FACT_BYTES = 60  # markup around a note
+_MOST_CARRIED = 100_000  # exact weights, which attnlab.open reads
+_CARRIED_SHARE = 0.2  # of a page, at most
 _MIN_BYTES = 300_000  # style, scripts and a few small maps
 
 
@@ -44,6 +48,8 @@ def view_page(
 
     Weights are stored in 8 bits each; the page states the error bound, and whether they were stored
     more coarsely or pooled to stay within the budget.
+
+    The page carries what was drawn, unless that is much: `attnlab.open` reads it again.
 
     Args:
         recording: the result of `record`, a mapping of site names to weights (batch, head, query,
@@ -68,6 +74,8 @@ def view_page(
     recordings = [recording] if other is None else [recording, other]
     own_facts = [(name, text, "told") for name, text in _checked(notes)]
     taken = sum(_FACT_BYTES + len(escape(name + text).encode()) for name, text, _ in own_facts)
+    carried = _carried(recordings, [patterns, others][: len(recordings)], max_bytes)
+    taken += len(carried)
     packed = _pack(patterns, others, names, max_bytes, taken)
     facts = [
         *_facts(recordings[-1], patterns),
@@ -81,6 +89,7 @@ def view_page(
         "view/modules/page.js",
         title=title,
         facts=facts,
+        carried=carried,
         manifest=to_embedded_json(packed.manifest),
         tiles={name: base64.b64encode(tile).decode() for name, tile in packed.tiles.items()},
     )
@@ -147,6 +156,20 @@ def _pack(
             f"room for the maps; give a larger max_bytes than {max_bytes:,}."
         )
     return pack(patterns, others, names=names, max_bytes=max_bytes - taken)
+
+
+def _carried(recordings: Sequence[Any], drawn: Sequence[Sequence[Drawable]], max_bytes: int) -> str:
+    """Return what the page carries as JSON; nothing for pooled maps, or where it is large."""
+    weights, patterns = 0, []
+    for every in drawn:
+        patterns.append([each for each in every if isinstance(each, Pattern)])
+        weights += sum(prod(each.shape) for each in every)
+    if weights > _MOST_CARRIED or list(map(len, patterns)) != list(map(len, drawn)):
+        return ""
+    others = ", figure.others" if len(drawn) > 1 else ""
+    told = contents_for(f"attnlab.show(figure.patterns{others})", recordings, patterns)
+    carried = to_embedded_json(told)
+    return carried if len(carried) < max_bytes * _CARRIED_SHARE else ""
 
 
 def _words_size(patterns: Sequence[Drawable]) -> int:

@@ -298,7 +298,6 @@ export class Editor {
     const endAt = (position) => Math.max(queryText?.first ?? shape.at(-2), position + 1);
     const heads = atoms.head && numbersOf("head", atoms.head, shape[1], name);
     const meets = (axis, position, end, text, row) => {
-      if (!atoms[axis]) return true;
       edit.most[axis] = Math.max(edit.most[axis] ?? 0, position + 1);
       const here = atoms[axis].filter((atom) => {
         if (atom.name && !text) throw new EngineError(`${name}: vectors have no names; give positions.`);
@@ -309,17 +308,28 @@ export class Editor {
       for (const atom of here) edit.met.add(atom);
       return here.length > 0;
     };
+    // A place has many companions of the same row and position: what was found of one holds for all.
+    const remembered = (axis, text) => {
+      const byEnd = new Map();
+      return (position, end, row = 0) => {
+        if (!atoms[axis]) return true;
+        if (!byEnd.has(end)) byEnd.set(end, []);
+        const known = byEnd.get(end);
+        return (known[position * shape[0] + row] ??= meets(axis, position, end, text, row));
+      };
+    };
+    const [isRow, isStep] = [remembered("row"), remembered("step")];
+    const [isQuery, isKey] = [remembered("query", queryText), remembered("key", keyText)];
     const queryAxis = axes.findIndex((axis) => axis === "query" || axis === "length");
     const keyAxis = axes.indexOf("key");
     return (place) => {
+      if (heads && !heads.includes(place[1])) return false;
       const [row, query, key] = [place[0], place[queryAxis], place[keyAxis]];
-      const isHead = !heads || heads.includes(place[1]);
-      const isRow = meets("row", row, shape[0]);
-      const isQuery = queryAxis < 0 || meets("query", query, endAt(query), queryText, row);
-      const isStep = meets("step", this.stepOf(site, query), 0);
       const keyEnd = isCross ? shape[keyAxis] : endAt(queryAxis < 0 ? key : query);
-      const isKey = keyAxis < 0 || meets("key", key, keyEnd, keyText, row);
-      return isHead && isRow && isQuery && isStep && isKey;
+      const met = [isRow(row, shape[0]), isStep(this.stepOf(site, query), 0)];
+      if (queryAxis >= 0) met.push(isQuery(query, endAt(query), row));
+      if (keyAxis >= 0) met.push(isKey(key, keyEnd, row));
+      return !met.includes(false);
     };
   }
 

@@ -23,7 +23,7 @@ const TRANSFORMER = {
 };
 const DEFAULTS = {
   decoder: { ...TRANSFORMER, tie_output: true },
-  encoder: { ...TRANSFORMER, num_classes: null },
+  encoder: { ...TRANSFORMER, num_classes: null, per_token: false, causal: false },
   encoder_decoder: { ...TRANSFORMER, num_encoder_layers: null, encoder_positions: null, tie_output: false },
   single_head: { input_dim: 3, qk_dim: 3, v_dim: 3, pos_dim: null, max_seq_len: 10, learned_positions: false },
 };
@@ -174,7 +174,8 @@ export function loadWeights(model, tensors) {
 }
 
 /**
- * Logits (batch, length, vocabulary) of a decoder, or (batch, classes) of an encoder; without classes, its vectors.
+ * Logits (batch, length, vocabulary) of a decoder, or (batch, classes) of an encoder, or of each token (batch, length,
+ * classes); without classes, its vectors.
  * tokens: { batch, length, ids }; an encoder–decoder reads `source` too.
  */
 export function forward(model, tape, tokens, { source = null, hooks = [] } = {}) {
@@ -183,9 +184,10 @@ export function forward(model, tape, tokens, { source = null, hooks = [] } = {})
   const stacks = stacksOf(model);
   let memory = null;
   if (kind === "encoder_decoder") memory = readStack(run, stacks[0], source, { isCausal: false, memory: null });
-  const x = readStack(run, stacks.at(-1), tokens, { isCausal: kind !== "encoder", memory });
+  const x = readStack(run, stacks.at(-1), tokens, { isCausal: kind !== "encoder" || config.causal, memory });
   if (kind !== "encoder") return visit(run, "logits", readOut(run, x, stacks.at(-1).prefix));
   if (!config.num_classes) return x;
+  if (config.per_token) return visit(run, "logits", linear(run, x, "head"));
   const { batch, length } = tokens;
   const shares = tape.once(`shares ${batch} ${length}`, () =>
     constant([batch, 1, length], new Float64Array(batch * length).fill(1 / length)),

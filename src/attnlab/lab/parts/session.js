@@ -8,6 +8,7 @@ import { shapeOf } from "./link.js";
 const SLICE = 20; // milliseconds of training between two pictures
 const MOST_SLICE = 500;
 const CALM_SLICE = 450; // for those who asked their system for less motion
+const REHEARSALS = 12;
 const HOLD = 700; // milliseconds in which the untrained model is seen
 // The model of `attnlab run sorting`.
 const MODEL = { d_model: 6, d_ff: 6, projections: "gated", rank: 3, positions: "learned", bias: false };
@@ -46,8 +47,16 @@ export function makeSession(call, hear) {
     forget();
     await look(() => (opened ? WORDS.answered(lab) : ""));
     if (opened) return;
-    if (!lab.awaited) await new Promise((over) => setTimeout(over, HOLD));
+    if (!lab.awaited) await Promise.all([rehearse(model), new Promise((over) => setTimeout(over, HOLD))]);
     await goOn(model);
+  }
+
+  // Answers some edits that are not shown: code is slow until it has run a few times, and a click should not be.
+  async function rehearse({ id }) {
+    for (let i = 0; i < REHEARSALS && lab.model?.id === id; i++) {
+      const edits = [toJson({ kind: "cut", layer: 0, head: 0, query: 1, key: 0 })];
+      await Promise.all([call("check", id, edits), call("ask", id, lab.input, edits)]);
+    }
   }
 
   function forget() {

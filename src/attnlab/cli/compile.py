@@ -1,0 +1,155 @@
+"""attnlab compile: a program in a Python file becomes a model, proved on every input."""
+
+import runpy
+import sys
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnlab.cli.options import AsJson, Switch, WholeNumber
+from attnlab.cli.progress import progress
+from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
+
+if TYPE_CHECKING:
+    from attnlab.programs import Program
+    from attnlab.train.observer import Observer
+
+
+def compile_(
+    file: Path,
+    /,
+    *,
+    name: str | None = None,
+    length: WholeNumber = 6,
+    tolerance: float = 1e-3,
+    example: str | None = None,
+    float32: Switch = False,
+    causal: Switch = False,
+    out: Path | None = None,
+    as_json: AsJson = False,
+) -> int:
+    """Compile a program: show each step on an example, make the model, prove it on every input.
+
+    Parameters
+    ----------
+    file
+        A Python file that makes an `attnlab.programs.Program`.
+    name
+        Which program, where the file makes several: the name of its variable.
+    length
+        Tokens of the longest input.
+    tolerance
+        How far a number may be from what the program says.
+    example
+        An input to show each step on, its tokens with blanks between them or none; by default the
+        alphabet.
+    float32
+        Make a model of 32 bits rather than 64.
+    causal
+        Make a model in which no position sees a later one.
+    out
+        A folder to create: the model, the certificate, and check.py, which checks it again with
+        NumPy alone.
+    """
+    import torch
+
+    from attnlab.programs import compile_program, prove_program
+    from attnlab.programs.proof import write_certificate
+
+    program = _program(file, name)
+    if out is not None and out.exists():
+        raise CouldNotRun(f"{out} is there already; choose another folder.")
+    if length < 1:
+        raise WrongUsage(f"--length is a number of tokens, at least 1; got {length}.")
+    dtype = torch.float32 if float32 else torch.float64
+    if not as_json:
+        _show_steps(program, _tokens(program, example, length), str(file))
+    compiled = compile_program(program, length, tolerance=tolerance, dtype=dtype, causal=causal)
+    with progress(program.name, is_quiet=as_json) as observer:
+        tell = None if observer is None else partial(_tell, observer)
+        proof = prove_program(compiled, program, progress=tell)
+    if out is not None:
+        compiled.save(out)
+        if proof.is_sure:
+            write_certificate(proof, out)
+    if as_json:
+        print_json(proof.to_mapping())
+        return int(not proof.holds)
+    for line in ["", *compiled.explain().split("\n"), "", *str(proof).split("\n")]:
+        say(line)
+    if out is not None:
+        say(f"model    {out}")
+        if proof.is_sure:
+            say(f"check    python {out / 'check.py'}")
+    return int(not proof.holds)
+
+
+def _tell(observer: "Observer", done: int, total: int) -> None:
+    observer.step(done, total, {})
+
+
+def _program(file: Path, name: str | None) -> "Program":
+    """Run a file, and return the program that it makes."""
+    from attnlab.programs import Program
+
+    programs = {key: each for key, each in _run(file).items() if isinstance(each, Program)}
+    if not programs:
+        raise WrongUsage(
+            f"{file} makes no program; write one, such as: program = Program(output, 'abc')."
+        )
+    if name is None:
+        name = "program"
+        if len(programs) == 1:
+            (name,) = programs
+        elif name not in programs:
+            listed = ", ".join(programs)
+            raise WrongUsage(f"{file} makes several programs; choose one with --name: {listed}.")
+    if name not in programs:
+        raise WrongUsage(f"{file} makes no program {name!r}; {did_you_mean(name, programs)}.")
+    return programs[name]
+
+
+def _run(file: Path) -> dict[str, Any]:
+    """Run a file as Python does, with its own folder to import from."""
+    if not file.is_file():
+        raise CouldNotRun(f"there is no file {file}.")
+    sys.path.insert(0, str(file.parent))
+    try:
+        return runpy.run_path(str(file))
+    except AttnlabError:
+        raise
+    except Exception as error:
+        calls = traceback.extract_tb(error.__traceback__)
+        lines = [each.lineno for each in calls if each.filename == str(file)]
+        if isinstance(error, SyntaxError) and error.filename == str(file):
+            lines.append(error.lineno)
+        place = f"{file}:{lines[-1]}" if lines else str(file)
+        raise WrongUsage(f"{place}  {type(error).__name__}: {error}") from None
+    finally:
+        sys.path.remove(str(file.parent))
+
+
+def _tokens(program: "Program", example: str | None, length: int) -> list[Any]:
+    known = {str(token): token for token in program.alphabet}
+    if example is None:
+        return [program.alphabet[place % len(known)] for place in range(min(length, 6))]
+    words = example.split()
+    if len(words) == 1 and words[0] not in known:
+        words = list(words[0])
+    for word in words:
+        if word not in known:
+            raise WrongUsage(f"the tokens are {', '.join(known)}; --example has {word!r}.")
+    return [known[word] for word in words]
+
+
+def _show_steps(program: "Program", tokens: list[Any], file: str) -> None:
+    """Show the value of each line of the file at every position of an example."""
+    from attnlab.programs import steps_of
+
+    rows: dict[int, list[str]] = {}
+    for each, values in steps_of(program, tokens):
+        if each.line.file == file:
+            rows[each.line.number] = [each.line.source, *map(str, values)]
+    show_table(["line", "", *map(str, tokens)], [[str(line), *row] for line, row in rows.items()])

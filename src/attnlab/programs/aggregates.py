@@ -1,0 +1,244 @@
+"""Aggregates and widths as heads, with gains that follow from the tolerance.
+
+One key that scores c above w others weighs 1 / (1 + w e^-c), so an error of e asks for
+c = ln(w (1 - e) / e). Where a query may select nothing, BOS holds the default: it scores
+b = ln(n (1 - e) / e), and a selected key ln((1 - e) / e) above it and the others. A width is read
+from BOS, which scores as the selected keys do: it weighs 1 / (width + 1).
+"""
+
+import math
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlab.programs.conjunctions import Conjunction, as_one
+from attnlab.programs.hidden_units import read_off
+from attnlab.programs.interpreter import are_numbers, ranks_of
+from attnlab.programs.language import (
+    Aggregate,
+    Best,
+    Compared,
+    Constant,
+    Indices,
+    Joined,
+    ProgramError,
+    Selector,
+    Width,
+)
+from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
+from attnlab.programs.wiring import (
+    Head,
+    Matrix,
+    View,
+    attention_slot,
+    constant_view,
+    stacked,
+    whole,
+)
+
+_LEAK = 0.1  # weight of all keys that are not selected, relative to a selected one, in a width
+_MOST_SPREAD = 0.1  # of the scores of selected keys, in an aggregate
+_MOST_TERMS = 64  # heads for a total
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Queries and keys; BOS's score; the share of the weight that may fall on wrong keys."""
+
+    queries: View
+    keys: View
+    bos_score: float | None
+    leak: float
+
+
+@dataclass(frozen=True)
+class _Channels:
+    """Queries and keys that score `gain` for each part that holds; a key that fails one part
+    scores `floor`."""
+
+    queries: View
+    keys: View
+    floor: float
+    gain: float
+
+
+def gather(views: Views, each: Aggregate, form: Form) -> View:
+    """Make the head of an aggregate."""
+    shown, own = views.domains.values(each), views.domains.values(each.values)
+    values = views.view(each.values, form)
+    if form == "one-hot":
+        values = values.through(one_hot_rows(views.places(each, own), len(shown)).T)
+        default, diameter = np.zeros(len(shown)), 1.0
+        if each.has_default:
+            default[shown.index(each.default)] = 1.0
+    else:
+        gathered = [float(value) for value in own]
+        default = np.zeros(1)
+        if each.has_default:
+            default[0] = float(each.default)
+            gathered.append(float(each.default))
+        diameter = max(gathered) - min(gathered)
+    scores = _scores(views, each, min(views.allowed / max(diameter, 1e-300), 0.2))
+    slot = attention_slot(scores.queries, scores.keys, values)
+    block = views.wiring.block(f"{each.line}  ({form})", slot, default)
+    views.wiring.heads.append(
+        Head(scores.queries, scores.keys, values, block, scores.bos_score, str(each.line))
+    )
+    return whole(block, values.error + scores.leak * diameter)
+
+
+def _scores(views: Views, each: Aggregate, share: float) -> _Scores:
+    """Return scores such that at most this share of the weight falls on wrong keys."""
+    selector: Any = each.selector
+    is_open = views.domains.may_be_empty(selector)
+    odds = (1 - share) / share
+    rivals = float(max(views.longest - 1 + views.has_bos, 1))
+    if not is_open and _is_nearest(views, selector):
+        # Two neighbors at most; a third for BOS and all that are farther.
+        if isinstance(selector.keys, Indices):
+            rivals = min(rivals, 3.0)
+        return _nearest(views, selector, math.log(rivals * odds), share)
+    inner, ranked, top = selector, None, 0.0
+    if isinstance(selector, Best):
+        inner = selector.selector
+        ranked, top = _ranked(views, selector, math.log(rivals * odds))
+        if ranked.error > share:
+            raise TooCoarse
+    bos = 0.0
+    if is_open:  # BOS outweighs all keys, and a selected key outweighs BOS
+        bos = math.log(views.longest * odds)
+        rivals = views.longest - 1 + views.longest * odds
+    cases = views.cases(as_one(inner, views.domains))
+    gain = math.log(rivals * odds) + top
+    channels = _Channels(constant_view([0.0]), constant_view([0.0]), 0.0, gain)  # of no key
+    if cases:
+        channels = _channels(views, cases[0], gain, _MOST_SPREAD)
+    queries, keys = channels.queries, channels.keys
+    leak = share
+    if ranked is not None:
+        queries, keys = stacked([queries, constant_view([1.0])]), stacked([keys, ranked])
+        leak *= 1 + (cases != [[]])  # on keys not selected, and on keys not the best
+    if not views.domains.at_most_one(selector):
+        # Both factors of a score may be off, and a share moves by twice what two scores do.
+        leak += 4 * (channels.queries.error + gain * channels.keys.error)
+    bos_score = None
+    if views.has_bos:
+        bos_score = channels.floor + top + bos
+    return _Scores(queries, keys, bos_score, leak)
+
+
+def _ranked(views: Views, selector: Best, step: float) -> tuple[View, float]:
+    """Return what the ranks of the scores add to a key's score, and the most that they add."""
+    ranks = ranks_of(selector, views.domains.values(selector.scores))
+    row = step * np.array([ranks], dtype=np.float64)
+    return views.one_hot(selector.scores).through(row), float(row.max())
+
+
+def _channels(views: Views, case: Conjunction, gain: float, spread: float) -> _Channels:
+    """Write a conjunction as queries and keys; the scores of selected keys differ by at most
+    `spread`."""
+    if not case:  # selects everything
+        return _Channels(constant_view([gain]), constant_view([1.0]), 0.0, gain)
+    queries, keys = [], []
+    for part in case:
+        by_query, by_key = _factors(part.table)
+        queries.append(views.one_hot(part.queries).through(by_query))
+        keys.append(views.one_hot(part.keys).through(by_key))
+    error = sum(view.error for view in (*queries, *keys))
+    if 4 * error * gain > spread:
+        raise TooCoarse
+    gain /= 1 - 2 * error
+    query = stacked(queries)
+    query = query.through(gain * np.eye(len(query.constant)))
+    return _Channels(query, stacked(keys), gain * (len(case) - 1), gain)
+
+
+def _factors(table: Any) -> tuple[Matrix, Matrix]:
+    """Write a relation as few channels: (channel, query value) and (channel, key value)."""
+    rows, row_of = np.unique(table, axis=0, return_inverse=True)
+    columns, column_of = np.unique(table, axis=1, return_inverse=True)
+    if len(rows) <= columns.shape[1]:
+        kept = rows.any(1)
+        return one_hot_rows(row_of.ravel(), len(rows)).T[kept], rows[kept].astype(np.float64)
+    kept = columns.any(0)
+    by_key = one_hot_rows(column_of.ravel(), columns.shape[1]).T[kept]
+    return columns.T[kept].astype(np.float64), by_key
+
+
+def _is_nearest(views: Views, selector: Selector) -> bool:
+    """Is it an equality of numbers whose query would take hidden units to be one-hot?"""
+    if not isinstance(selector, Compared) or selector.holds is not operator.eq:
+        return False
+    if views.is_linear(selector.queries) or not views.is_linear(selector.keys):
+        return False
+    sides = (selector.keys, selector.queries)
+    return all(are_numbers(views.domains.values(side)) for side in sides)
+
+
+def _nearest(views: Views, selector: Compared, gain: float, share: float) -> _Scores:
+    """Score keys by -(key - query)², less what is the same for all keys: two dimensions."""
+    query = views.number(selector.queries)
+    wanted = [float(value) for value in views.domains.values(selector.queries)]
+    values = [float(value) for value in views.domains.values(selector.keys)]
+    gap = min((abs(one - two) for one in wanted for two in values if one != two), default=1.0)
+    if query.error > gap / 100:
+        raise TooCoarse
+    gain = gain / gap**2 / (1 - 2 * query.error / gap)
+    queries = stacked([query.through(np.array([[2 * gain]])), constant_view([-gain])])
+    keys = views.one_hot(selector.keys).through(np.array([values, np.square(values)]))
+    bos_score = None
+    if views.has_bos:
+        bos_score = -gain * gap**2
+    return _Scores(queries, keys, bos_score, share)
+
+
+def is_single(views: Views, each: Width) -> bool:
+    """Is a width counted by one head?"""
+    return each.values is None and len(views.cases(each.selector)) == 1
+
+
+def add_up(views: Views, each: Width) -> View:
+    """Add the widths of the selector's cases, each times the value that is added up."""
+    found = constant_view([0.0])
+    counts = np.arange(views.longest + 1, dtype=np.float64)
+    for selector, times in _terms(views, each):
+        for case in views.cases(selector):
+            view = weight_of_bos(views, case, each)
+            numbers = (1 / (1 + counts)).tolist()
+            count = read_off(views, view, numbers, counts[:, None], each, "number")
+            found = found.plus(count, times)
+    return found
+
+
+def _terms(views: Views, each: Width) -> Iterator[tuple[Selector, float]]:
+    if each.values is None:
+        yield each.selector, 1.0
+        return
+    values = [value for value in views.domains.values(each.values) if value]
+    if len(values) > _MOST_TERMS:
+        raise ProgramError(
+            each.line,
+            f"a total takes a head for each value, at most {_MOST_TERMS}; {each.values!r} has "
+            f"{len(values):,}. Use a mean and a width.",
+        )
+    for value in values:
+        holds = Compared(each.values, Constant(value), "==", operator.eq)
+        joined = Joined("&", (each.selector, holds))
+        joined.line = each.line
+        yield joined, float(value)
+
+
+def weight_of_bos(views: Views, case: Conjunction, each: Width) -> View:
+    """Make the head that looks at BOS and at what is selected: BOS weighs 1 / (width + 1)."""
+    channels = _channels(views, case, math.log(views.longest / _LEAK), 0.05 / views.longest)
+    slot = attention_slot(channels.queries, channels.keys)
+    block = views.wiring.block(f"{each.line}  (1/(1 + width))", slot, np.ones(1))
+    values, score = constant_view([0.0]), channels.floor + channels.gain
+    views.wiring.heads.append(
+        Head(channels.queries, channels.keys, values, block, score, str(each.line))
+    )
+    # The leak moves a weight by less than a fifth of the way to the next one.
+    return whole(block, least_gap([1 / (1 + count) for count in range(views.longest + 1)]) / 5)

@@ -1,0 +1,173 @@
+"""A compiled program: the model, what its outputs mean, and which line each head and unit is of."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlab.core.store import StateFolder, refusing_damage
+from attnlab.display import Card, displayed
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.models.encoder import Encoder
+from attnlab.models.storage import load_model, save_model
+from attnlab.programs.check import judge
+from attnlab.programs.interpreter import are_numbers
+from attnlab.programs.language import Value
+from attnlab.programs.wiring import Matrix
+
+_CERTAIN = 40.0  # BOS sees nothing but itself: e^-40 of the rest
+
+
+@displayed
+@dataclass(frozen=True)
+class Compiled:
+    """A model that computes a program.
+
+    Attributes:
+        model: an encoder; logits (batch, length, values), or one number for each token.
+        alphabet: the input tokens; their ids are their places here, and BOS's is the next one.
+        values: what an output may be: the logits' names in their order, or all numbers.
+        longest: tokens of the longest input.
+        tolerance: how far an output may be from what the program says.
+        has_bos: whether BOS stands before every input.
+        heads: the program's line of each head, by name (`0.1` is head 1 of layer 0).
+        stream: what the dimensions of the residual stream hold: name, first and last dimension.
+    """
+
+    model: Encoder
+    name: str
+    alphabet: tuple[Value, ...]
+    values: tuple[Value, ...]
+    longest: int
+    tolerance: float
+    has_bos: bool
+    heads: Mapping[str, str]
+    stream: tuple[tuple[str, int, int], ...]
+
+    def ids(self, inputs: Items[Items[Value]]) -> Tensor:
+        """Return token ids (input, position) of inputs of one length, BOS before each."""
+        codes = {token: code for code, token in enumerate(self.alphabet)}
+        try:
+            rows = [[codes[token] for token in tokens] for tokens in inputs]
+        except KeyError as error:
+            known = ", ".join(map(str, self.alphabet))
+            raise WrongUsage(f"the tokens are {known}; got {error.args[0]!r}.") from None
+        sizes = sorted({len(row) for row in rows})
+        if len(sizes) != 1 or not 1 <= sizes[0] <= self.longest:
+            raise WrongUsage(
+                f"inputs are of one length, from 1 to {self.longest} tokens; got "
+                f"{', '.join(map(str, sizes)) or 'none'}."
+            )
+        return self.with_bos(torch.tensor(rows))
+
+    def with_bos(self, ids: Tensor) -> Tensor:
+        """Put BOS before rows of ids, where the model has one."""
+        if not self.has_bos:
+            return ids
+        return torch.cat((torch.full((len(ids), 1), len(self.alphabet)), ids), 1)
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Return the outputs at the tokens: (input, position, values), or (…, 1) for numbers."""
+        with torch.no_grad():
+            found: Tensor = self.model(ids)
+        return found[:, int(self.has_bos) :]
+
+    def __call__(self, tokens: Items[Value]) -> list[Value]:
+        """Compute one input's outputs: the nearest of the values that each may have."""
+        logits = self.logits(self.ids([tokens]))[0].double().numpy()
+        answers, _ = judge(logits, np.zeros_like(logits), self.numbers, self.tolerance)
+        return [self.values[place] for place in answers]
+
+    @property
+    def numbers(self) -> Matrix | None:
+        """The values, where the output is a number; None where it is a logit for each value."""
+        if not are_numbers(self.values):
+            return None
+        return np.array([float(value) for value in self.values])
+
+    def explain(self) -> str:
+        """Say what each head and each part of the stream is for."""
+        config = self.model.config
+        lines = [
+            f"{self.name}: {config.num_layers} layers of {config.num_heads} heads of width "
+            f"{config.head_width}, stream {config.d_model}, hidden {config.inner_width}, inputs of "
+            f"up to {self.longest} tokens{', BOS first' if self.has_bos else ''}"
+        ]
+        lines += [f"  head {name}  {line}" for name, line in self.heads.items()]
+        lines += [f"  stream {first}-{last}  {name}" for name, first, last in self.stream]
+        return "\n".join(lines)
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the model, and `program.json` beside it; return the folder."""
+        numbers = None
+        if self.numbers is not None:
+            numbers = self.numbers.tolist()
+        told = {
+            "name": self.name,
+            "alphabet": [_to_json(token) for token in self.alphabet],
+            "values": [_to_json(value) for value in self.values],
+            "numbers": numbers,
+            "longest": self.longest,
+            "tolerance": self.tolerance,
+            "has_bos": self.has_bos,
+            "heads": dict(self.heads),
+            "stream": [list(each) for each in self.stream],
+        }
+        path = save_model(self.model, folder)
+        _state(path).write(told)
+        return path
+
+    def _card(self) -> Card:
+        return Card(f"compiled {self.name}", lines=self.explain().split("\n"))
+
+
+def open_compiled(folder: Path | str) -> Compiled:
+    """Read a compiled program back from its folder.
+
+    Raises:
+        CouldNotRun: a file is missing or damaged, or the folder is of something else.
+    """
+    told = _state(Path(folder)).read()
+    model = load_model(folder)
+    if not isinstance(model, Encoder):
+        raise CouldNotRun(f"{folder} holds no encoder.")
+    with refusing_damage(f"{folder}/program.json"):
+        return Compiled(
+            model=model,
+            name=told["name"],
+            alphabet=tuple(map(_from_json, told["alphabet"])),
+            values=tuple(map(_from_json, told["values"])),
+            longest=told["longest"],
+            tolerance=told["tolerance"],
+            has_bos=told["has_bos"],
+            heads=told["heads"],
+            stream=tuple((name, first, last) for name, first, last in told["stream"]),
+        )
+
+
+def _state(folder: Path) -> StateFolder:
+    return StateFolder(folder, "program.json", "attnlab program 1", "compiled program")
+
+
+def _to_json(value: Value) -> Any:
+    if isinstance(value, Fraction):
+        return {"fraction": [value.numerator, value.denominator]}
+    if isinstance(value, tuple):
+        return {"tuple": [_to_json(each) for each in value]}
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise CouldNotRun(f"a value is saved if it is a text, a number or a tuple; got {value!r}.")
+
+
+def _from_json(told: Any) -> Value:
+    if not isinstance(told, dict):
+        return told
+    if "fraction" in told:
+        return Fraction(*told["fraction"])
+    return tuple(map(_from_json, told["tuple"]))

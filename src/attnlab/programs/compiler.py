@@ -1,0 +1,188 @@
+"""The compiler: a program becomes an ordinary encoder, whose weights are computed, not trained."""
+
+import operator
+
+import numpy as np
+import torch
+
+from attnlab.errors import WrongUsage
+from attnlab.programs.aggregates import add_up, gather, is_single, weight_of_bos
+from attnlab.programs.compiled import Compiled
+from attnlab.programs.domains import MOST_TRIED, Domains
+from attnlab.programs.hidden_units import join, read_off
+from attnlab.programs.interpreter import Meaning, are_numbers, every_input, sequences_of
+from attnlab.programs.language import (
+    Aggregate,
+    Best,
+    Constant,
+    Indices,
+    Map,
+    Program,
+    ProgramError,
+    Selector,
+    Sequence,
+    Tokens,
+    Width,
+)
+from attnlab.programs.matrices import assemble
+from attnlab.programs.views import Form, TooCoarse, Views, least_gap
+from attnlab.programs.wiring import View, constant_view, whole
+
+_TIGHT = 0.999  # of a tolerance, so that no rounding tips the scale
+_HALVINGS = 40  # of the error allowed to each head, until the output is within its tolerance
+
+
+def compile_program(
+    program: Program,
+    longest: int,
+    *,
+    tolerance: float = 1e-3,
+    dtype: torch.dtype = torch.float64,
+    causal: bool = False,
+) -> Compiled:
+    """Turn a program into a model for all inputs of 1 to `longest` tokens.
+
+    Args:
+        program: what to compute, and over which tokens.
+        longest: tokens of the longest input.
+        tolerance: how far a number, or a part of a symbol's one-hot vector, may be from what the
+            program says; never more than half the distance of two numbers.
+        dtype: of the model's numbers, float32 or float64.
+        causal: make a model in which no position sees a later one.
+
+    Raises:
+        ProgramError: the program may select nothing without saying what then, takes too many
+            values, or selects what a model of this kind cannot; the line, and the reason.
+    """
+    if not (isinstance(longest, int) and longest >= 1):
+        raise WrongUsage(f"longest is a number of tokens, at least 1; got {longest!r}.")
+    if not 1e-9 <= tolerance <= 0.2:
+        raise WrongUsage(f"a tolerance is from 1e-9 to 0.2; got {tolerance!r}.")
+    if dtype not in (torch.float32, torch.float64):
+        raise WrongUsage(f"dtype is torch.float32 or torch.float64; got {dtype!r}.")
+    domains = Domains(program, longest)
+    _check_defaults(domains)
+    _check_meaning(program, longest, causal=causal)
+    values = domains.values(program.output)
+    if are_numbers(values):
+        tolerance = min(tolerance, _TIGHT * least_gap([float(value) for value in values]) / 2)
+    for halving in range(_HALVINGS):
+        allowed = _TIGHT * tolerance * 0.5**halving
+        views = Views(domains, allowed, torch.finfo(dtype).eps, _make)
+        try:
+            output = views.output()
+        except TooCoarse:
+            continue
+        if output.error <= tolerance:
+            model, heads, stream = assemble(views, output, causal=causal)
+            return Compiled(
+                model=model.to(dtype),
+                name=program.name,
+                alphabet=tuple(program.alphabet),
+                values=values,
+                longest=longest,
+                tolerance=tolerance,
+                has_bos=views.has_bos,
+                heads=heads,
+                stream=stream,
+            )
+    reason = f"no gain of float64 makes this accurate to {tolerance}."
+    raise ProgramError(program.output.line, reason)
+
+
+def _make(views: Views, each: Sequence, form: Form) -> View:
+    """Make the view of a sequence."""
+    base = views.domains.base(each)
+    if base is None:
+        return constant_view(views.table(each, form)[0])
+    if form == "number" and isinstance(each, Map):
+        affine = _affine(views, each)
+        if affine is not None:
+            return affine
+    if base is each:
+        return _make_base(views, each, form)
+    if views.has_one_hot(base):
+        return views.one_hot(base).through(views.table(each, form).T)
+    return _read_off(views, base, each, form)
+
+
+def _make_base(views: Views, base: Sequence, form: Form) -> View:
+    """Make the view of a sequence that is its own base."""
+    if isinstance(base, Map):
+        return join(views, base, form)
+    has_one_hot = views.has_one_hot(base)
+    if has_one_hot and form == "number":
+        return views.one_hot(base).through(views.table(base, form).T)
+    if isinstance(base, Tokens | Indices):
+        return whole(views.wiring.input(repr(base), len(views.domains.values(base))))
+    if isinstance(base, Aggregate) and (has_one_hot or form == "number"):
+        return gather(views, base, form)
+    if isinstance(base, Width) and form == "number" and not is_single(views, base):
+        return add_up(views, base)
+    return _read_off(views, base, base, form)
+
+
+def _read_off(views: Views, base: Sequence, each: Sequence, form: Form) -> View:
+    """Read a table of an aggregate or a width off the number that its head writes."""
+    values = views.domains.values(base)
+    rows = views.table(each, form)
+    if isinstance(base, Width) and is_single(views, base):
+        if base not in views.weights:
+            views.weights[base] = weight_of_bos(views, views.cases(base.selector)[0], base)
+        view = views.weights[base]
+        return read_off(views, view, [1 / (1 + value) for value in values], rows, each, form)
+    numbers = [float(value) for value in values]
+    return read_off(views, views.number(base), numbers, rows, each, form)
+
+
+def _affine(views: Views, each: Map) -> View | None:
+    """Return a sum, a difference or a multiple of numbers, which needs no hidden units."""
+    if each.function not in (operator.add, operator.sub, operator.mul) or views.is_linear(each):
+        return None
+    one, two = each.arguments
+    if not all(are_numbers(views.domains.values(argument)) for argument in (one, two)):
+        return None
+    if each.function is operator.add:
+        return views.number(one).plus(views.number(two))
+    if each.function is operator.sub:
+        return views.number(one).plus(views.number(two), -1.0)
+    if isinstance(two, Constant):
+        one, two = two, one
+    if not isinstance(one, Constant):
+        return None
+    return views.number(two).through(np.array([[float(one.value)]]))
+
+
+def _check_defaults(domains: Domains) -> None:
+    """Refuse an aggregate that may select nothing and does not say what then."""
+    for each in sequences_of(domains.program.output):
+        if not isinstance(each, Aggregate) or each.has_default:
+            continue
+        if domains.may_be_empty(each.selector):
+            reason = "a query may select nothing here; say with default= what it gets then."
+            raise ProgramError(each.line, reason)
+
+
+def _check_meaning(program: Program, longest: int, *, causal: bool) -> None:
+    """Evaluate the program on all short inputs, so that one without a meaning is refused."""
+    found = sequences_of(program.output)
+    selectors = [each.selector for each in found if isinstance(each, Aggregate | Width)]
+    selectors += [each.selector for each in selectors if isinstance(each, Best)]
+    tried = 0
+    for length in range(1, longest + 1):
+        tried += len(program.alphabet) ** length
+        if tried > MOST_TRIED:
+            return
+        for ids in every_input(program, length):
+            meaning = Meaning(program, ids)
+            meaning.of(program.output)
+            if causal:
+                _check_causal(meaning, selectors)
+
+
+def _check_causal(meaning: Meaning, selectors: list[Selector]) -> None:
+    for selector in selectors:
+        found = meaning.selected(selector)
+        if (found & ~np.tri(found.shape[-1], dtype=np.bool_)).any():
+            reason = f"{selector!r} selects a later position; compile without causal=True."
+            raise ProgramError(selector.line, reason)

@@ -1,0 +1,293 @@
+"""What the parts of a program may hold, over all inputs up to a length: found without running it.
+
+A sequence's *base* is what has to be computed before it: the tokens, the indices, an aggregate, a
+width, or a map of several bases. A map of one base is a table, and so costs a model nothing.
+"""
+
+from collections.abc import Sequence as Items
+from fractions import Fraction
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.programs.interpreter import (
+    JOINS,
+    Meaning,
+    apply_map,
+    are_numbers,
+    compare,
+    every_input,
+    exact,
+)
+from attnlab.programs.language import (
+    Aggregate,
+    Best,
+    Compared,
+    Constant,
+    Indices,
+    Joined,
+    Map,
+    Program,
+    ProgramError,
+    Selector,
+    Sequence,
+    Tokens,
+    Value,
+    Width,
+    indices,
+)
+
+MOST_VALUES = 5_000  # of one sequence
+MOST_COMBINATIONS = 20_000  # of values of several, a hidden unit or two for each
+MOST_TRIED = 20_000  # inputs, to find out whether a query may select nothing
+Table = NDArray[np.bool_]
+
+
+class Domains:
+    """The values, the bases and the selections of a program's parts, for inputs up to a length."""
+
+    def __init__(self, program: Program, longest: int) -> None:
+        self.program, self.longest = program, longest
+        self._values: dict[Sequence, tuple[Value, ...]] = {}
+        self._bases: dict[Sequence, Sequence | None] = {}
+        self._tables: dict[Sequence, list[Value]] = {}
+        self._empties: dict[Selector, bool] = {}
+
+    def base(self, each: Sequence) -> Sequence | None:
+        """Return the one sequence that this one is a table of, or itself; None for a constant."""
+        if each not in self._bases:
+            self._bases[each] = self._find_base(each)
+        return self._bases[each]
+
+    def _find_base(self, each: Sequence) -> Sequence | None:
+        if isinstance(each, Constant):
+            return None
+        if not isinstance(each, Map):
+            return each
+        bases = dict.fromkeys(map(self.base, each.arguments))
+        bases.pop(None, None)
+        if len(bases) > 1:
+            return each
+        return next(iter(bases), None)
+
+    def values(self, each: Sequence) -> tuple[Value, ...]:
+        """List all values that a sequence may have; some may never occur."""
+        if each not in self._values:
+            found = tuple(dict.fromkeys(self._possible(each)))
+            if len(found) > MOST_VALUES:
+                raise ProgramError(
+                    each.line,
+                    f"{each!r} may have {len(found):,} different values; "
+                    f"a model is made for at most {MOST_VALUES:,}.",
+                )
+            self._values[each] = found
+        return self._values[each]
+
+    def table(self, each: Sequence) -> list[Value]:
+        """Return a sequence's value for each value of its base; of a constant, its one value."""
+        if each not in self._tables:
+            self._tables[each] = self._tabulate(each)
+        return self._tables[each]
+
+    def _tabulate(self, each: Sequence) -> list[Value]:
+        base = self.base(each)
+        if isinstance(each, Constant):
+            return [each.value]
+        if base is each:
+            return list(self.values(each))
+        assert isinstance(each, Map)
+        if base is None:
+            return [apply_map(each, [self.table(argument)[0] for argument in each.arguments])]
+        columns, number = [], len(self.values(base))
+        for argument in each.arguments:
+            own = self.table(argument)
+            if self.base(argument) is None:
+                own = own * number
+            columns.append(own)
+        return [self._applied(each, row) for row in zip(*columns, strict=True)]
+
+    def _applied(self, each: Map, row: Items[Value]) -> Value:
+        if any(value is _UNREACHED for value in row):
+            return _UNREACHED
+        try:
+            return apply_map(each, row)
+        except ProgramError:
+            return _UNREACHED
+
+    def combinations(
+        self, each: Map
+    ) -> tuple[list[Sequence], list[tuple[Value, ...]], list[Value]]:
+        """Return a map's arguments, each once, without constants; what they may be; and its values.
+
+        Combinations on which the function fails are left out: the program has no meaning there.
+        """
+        given = [each for each in dict.fromkeys(each.arguments) if self.base(each) is not None]
+        size = prod(len(self.values(argument)) for argument in given)
+        if size > MOST_COMBINATIONS:
+            raise ProgramError(
+                each.line,
+                f"{each!r} joins {size:,} combinations of values; a model "
+                f"is made for at most {MOST_COMBINATIONS:,}. Take fewer values first.",
+            )
+        known, results = [], []
+        for values in product(*(self.values(argument) for argument in given)):
+            told = dict(zip(given, values, strict=True))
+            row = []
+            for argument in each.arguments:
+                row.append(told[argument] if argument in told else self.table(argument)[0])
+            try:
+                results.append(apply_map(each, row))
+            except ProgramError as error:
+                failed = error
+                continue
+            known.append(values)
+        if not known:
+            raise failed
+        return given, known, results
+
+    def _possible(self, each: Sequence) -> Items[Value]:
+        if isinstance(each, Tokens):
+            return self.program.alphabet
+        if isinstance(each, Indices):
+            return range(self.longest)
+        if isinstance(each, Width):
+            return self._sums(each)
+        if isinstance(each, Aggregate):
+            return self._gathered(each)
+        if self.base(each) is each:
+            assert isinstance(each, Map)
+            return self.combinations(each)[2]
+        return [value for value in self.table(each) if value is not _UNREACHED]
+
+    def _sums(self, each: Width) -> Items[Value]:
+        least = 0 if self.may_be_empty(each.selector) else 1
+        if each.values is None:
+            return range(least, self.longest + 1)
+        values = [Fraction(value) for value in self._numbers(each, each.values)]
+        return [exact(value) for value in {0, *self._reached(each, values)[0]}]
+
+    def _gathered(self, each: Aggregate) -> Items[Value]:
+        values = list(self.values(each.values))
+        default = [each.default] if each.has_default else []
+        if not are_numbers(values) or self.at_most_one(each.selector):
+            return [*values, *default]
+        if not are_numbers(default):
+            reason = f"the mean of numbers has a number as its default; got {each.default!r}."
+            raise ProgramError(each.line, reason)
+        _, means = self._reached(each, [Fraction(value) for value in values])
+        return [*sorted(map(exact, means)), *default]
+
+    def _reached(self, each: Sequence, values: list[Fraction]) -> tuple[set[Any], set[Any]]:
+        """Return all sums and all means of one to `longest` of these values."""
+        sums, means = {Fraction(0)}, set()
+        every: set[Fraction] = set()
+        for count in range(1, self.longest + 1):
+            sums = {above + value for above in sums for value in set(values)}
+            every |= sums
+            means |= {above / count for above in sums}
+            if len(means) > 4 * MOST_VALUES:
+                raise ProgramError(
+                    each.line,
+                    f"{each!r} may have more than {4 * MOST_VALUES:,} "
+                    "different values; take fewer or coarser numbers.",
+                )
+        return every, means
+
+    def _numbers(self, each: Sequence, values: Sequence) -> tuple[Value, ...]:
+        found = self.values(values)
+        if not are_numbers(found):
+            raise ProgramError(
+                each.line,
+                f"only numbers can be added up; {values!r} may be "
+                f"{next(v for v in found if not are_numbers([v]))!r}.",
+            )
+        return found
+
+    def relation(self, selector: Compared) -> Table:
+        """Say which values compare: [query value, key value]; False where they cannot."""
+        keys, queries = self.values(selector.keys), self.values(selector.queries)
+        found = np.zeros((len(queries), len(keys)), np.bool_)
+        for row, query in enumerate(queries):
+            for column, key in enumerate(keys):
+                try:
+                    found[row, column] = compare(selector, key, query)
+                except ProgramError:
+                    continue
+        return found
+
+    def at_most_one(self, selector: Selector) -> bool:
+        """Can no query select two keys? Sure where each query's value fits one place alone."""
+        if isinstance(selector, Joined) and selector.name == "&":
+            return any(map(self.at_most_one, selector.parts))
+        if isinstance(selector, Best):
+            scores = self.table(selector.scores)
+            is_ranked = self.base(selector.scores) is indices and len(set(scores)) == len(scores)
+            return is_ranked or self.at_most_one(selector.selector)
+        if not isinstance(selector, Compared) or not isinstance(selector.keys, Indices):
+            return False
+        return bool((self.relation(selector).sum(1) <= 1).all())
+
+    def may_be_empty(self, selector: Selector) -> bool:
+        """May a query select nothing? Where that is not sure, it may."""
+        if selector not in self._empties:
+            self._empties[selector] = not self._sees_itself(selector) and self._tried(selector)
+        return self._empties[selector]
+
+    def _sees_itself(self, selector: Selector) -> bool:
+        if isinstance(selector, Best):
+            return self._sees_itself(selector.selector)
+        if isinstance(selector, Joined):
+            found = [self._sees_itself(part) for part in selector.parts]
+            return selector.name != "~" and bool(JOINS[selector.name](*found))
+        assert isinstance(selector, Compared)
+        relation = self.relation(selector)
+        if relation.all():
+            return True
+        return selector.keys is selector.queries and bool(relation.diagonal().all())
+
+    def _tried(self, selector: Selector) -> bool:
+        """Evaluate the selector on every input, or on one of each length if no token matters."""
+        base = len(self.program.alphabet)
+        is_free = not self._reads_tokens(selector)
+        lengths = range(1, self.longest + 1)
+        if not is_free and sum(base**length for length in lengths) > MOST_TRIED:
+            return True
+        for length in lengths:
+            inputs = (
+                [np.zeros((1, length), np.int64)] if is_free else every_input(self.program, length)
+            )
+            for ids in inputs:
+                if not Meaning(self.program, ids).selected(selector).any(-1).all():
+                    return True
+        return False
+
+    def _reads_tokens(self, selector: Selector) -> bool:
+        if isinstance(selector, Joined):
+            return any(map(self._reads_tokens, selector.parts))
+        if isinstance(selector, Best):
+            return self._reads_tokens(selector.selector) or self._has_tokens(selector.scores)
+        assert isinstance(selector, Compared)
+        relation = self.relation(selector)
+        if relation.all() or not relation.any():
+            return False
+        return self._has_tokens(selector.keys) or self._has_tokens(selector.queries)
+
+    def _has_tokens(self, each: Sequence) -> bool:
+        if isinstance(each, Aggregate | Width) and self._reads_tokens(each.selector):
+            return True
+        return isinstance(each, Tokens) or any(map(self._has_tokens, each.arguments))
+
+
+class _Unreached:
+    """The value in a table where a map fails."""
+
+
+_UNREACHED = _Unreached()
+
+
+def is_reached(value: Value) -> bool:
+    """Is this a value, or does the map that should give it fail?"""
+    return value is not _UNREACHED

@@ -1,0 +1,128 @@
+"""Maps as hidden units: of one number that is read off, or of several sequences together."""
+
+from collections import Counter
+from collections.abc import Sequence as Items
+from itertools import pairwise
+
+import numpy as np
+
+from attnlab.programs.interpreter import are_numbers
+from attnlab.programs.language import Map, ProgramError, Sequence, Value
+from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
+from attnlab.programs.wiring import (
+    Matrix,
+    Units,
+    View,
+    constant_view,
+    feed_forward_slot,
+    stacked,
+    whole,
+)
+
+SURE = 0.9  # the share of the permitted error that is used
+_SUMS = 2  # roundings of a hidden unit's input that its neighbor does not share
+_MOST_ROUNDING = 2e-3  # of what is read off
+
+
+def read_off(
+    views: Views, view: View, numbers: Items[float], rows: Matrix, each: Sequence, form: Form
+) -> View:
+    """Read a number off as one of the rows: two hidden units wherever the row changes.
+
+    relu(s (t - x)) - relu(s (t - x) - 1) falls from 1 to 0 within the middle half of the gap
+    between two numbers, where s is 2 / gap and t three quarters on the way.
+    """
+    order = np.argsort(numbers)
+    inner, bias, outer, rounding = [], [], [], 0.0
+    least = min(numbers)
+    for low, high in pairwise(order):
+        change = rows[low] - rows[high]
+        if not change.any():
+            continue
+        gap = numbers[high] - numbers[low]
+        if view.error > SURE * gap / 4:
+            raise TooCoarse
+        top, slope = numbers[high] - gap / 4, 2.0 / gap
+        size = slope * max(abs(top), abs(top - least)) * float(np.abs(change).max())
+        rounding += _SUMS * views.spacing * size
+        inner += [[-slope], [-slope]]
+        bias += [slope * top, slope * top - 1.0]
+        outer += [change, -change]
+    if rounding > _MOST_ROUNDING:
+        raise ProgramError(
+            each.line,
+            f"{each!r} is read off {len(numbers):,} numbers that lie too close together for this "
+            "dtype; take float64, or fewer values.",
+        )
+    units = view.through(np.reshape(inner, (-1, 1)), np.array(bias))
+    return add_units(
+        views, units, np.reshape(outer, (-1, rows.shape[1])).T, rows[order[-1]], each, form
+    )
+
+
+def join(views: Views, each: Map, form: Form) -> View:
+    """Compute a map of several sequences: a hidden unit, or two, for each combination."""
+    given, combinations, results = views.domains.combinations(each)
+    rows = views.rows(each, results, form)
+    if not all(map(views.is_cheap, given)):
+        return _join_numbers(views, given, combinations, rows, each, form)
+    usual = rows[results.index(Counter(results).most_common(1)[0][0])]
+    changes = rows - usual
+    kept = changes.any(1)
+    view = stacked([views.one_hot(argument) for argument in given])
+    picks = []
+    for argument, values in zip(given, zip(*combinations, strict=True), strict=True):
+        size = len(views.domains.values(argument))
+        picks.append(one_hot_rows(views.places(argument, values), size))
+    pick = np.concatenate(picks, axis=1)[kept]
+    number = len(given)
+    if not view.error:
+        units = view.through(pick, 1.0 - number)
+        return add_units(views, units, changes[kept].T, usual, each, form)
+    if number * view.error > SURE / 4:
+        raise TooCoarse
+    sharp = view.through(2 * pick, 1.5 - 2 * number)
+    units = stacked([sharp, sharp.through(np.eye(len(pick)), -1.0)])
+    outer = np.concatenate([changes[kept], -changes[kept]]).T
+    return add_units(views, units, outer, usual, each, form)
+
+
+def _join_numbers(
+    views: Views,
+    given: Items[Sequence],
+    combinations: Items[tuple[Value, ...]],
+    rows: Matrix,
+    each: Sequence,
+    form: Form,
+) -> View:
+    """Write the arguments as digits of one number, and read that off."""
+    view, numbers, scale = constant_view([0.0]), np.zeros(len(combinations)), 1.0
+    for argument, values in zip(given, zip(*combinations, strict=True), strict=True):
+        own, digits = _digits(views, argument)
+        least, span = digits.min(), digits.max() - digits.min()
+        # The gap between two values of this digit holds all that the digits before span.
+        times = scale / least_gap(digits.tolist())
+        view = view.plus(own.through(np.eye(1), -least), times)
+        numbers += times * (digits[views.places(argument, values)] - least)
+        scale += times * span
+    return read_off(views, view, numbers.tolist(), rows, each, form)
+
+
+def _digits(views: Views, each: Sequence) -> tuple[View, Matrix]:
+    values = views.domains.values(each)
+    if are_numbers(values) and not views.is_cheap(each):
+        return views.number(each), np.array([float(value) for value in values])
+    places = np.arange(len(values), dtype=np.float64)
+    return views.one_hot(each).through(places[None]), places
+
+
+def add_units(
+    views: Views, inner: View, outer: Matrix, constant: Matrix, each: Sequence, form: Form
+) -> View:
+    """Put hidden units into the first feed-forward part that can read what they need."""
+    if not outer.shape[1]:
+        return constant_view(constant)
+    slot = feed_forward_slot(inner)
+    block = views.wiring.block(f"{each.line}  ({form})", slot, constant)
+    views.wiring.units.append(Units(inner, outer, block))
+    return whole(block)

@@ -1,0 +1,338 @@
+"""The meaning of a program: its values on every position of many inputs at once.
+
+Values are exact: a mean is a `Fraction`. Each distinct combination of values is computed once, so a
+map's Python function runs as often as there are different arguments, however many the inputs.
+"""
+
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+from numbers import Rational
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.errors import WrongUsage
+from attnlab.programs.check import inputs_of
+from attnlab.programs.language import (
+    Aggregate,
+    Best,
+    Compared,
+    Constant,
+    Indices,
+    Joined,
+    Map,
+    Program,
+    ProgramError,
+    Selector,
+    Sequence,
+    Tokens,
+    Value,
+    Width,
+)
+
+Codes = NDArray[np.int64]
+Selected = NDArray[np.bool_]
+
+JOINS = {"&": np.logical_and, "|": np.logical_or, "~": np.logical_not}
+_MOST_TABLE = 4_000_000  # combinations that are looked up in a table
+_EXACT = 2**53  # whole numbers up to here are exact in float64
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Values of a sequence: `values[codes[input, position]]`."""
+
+    codes: Codes
+    values: tuple[Value, ...]
+
+    def row(self, number: int) -> list[Value]:
+        """Return the values of one input."""
+        return [self.values[code] for code in self.codes[number]]
+
+
+def interpret(program: Program, tokens: Items[Value]) -> list[Value]:
+    """Compute what a program says of one input.
+
+    >>> from attnlab.programs.language import *
+    >>> interpret(Program(selector_width(select(tokens, tokens, "==")), "abc"), "abac")
+    [2, 1, 2, 1]
+
+    Raises:
+        WrongUsage: a token that is not of the alphabet, or an empty input.
+        ProgramError: the program has no value on this input; the line and the reason.
+    """
+    return Meaning(program, _ids(program, tokens)).of(program.output).row(0)
+
+
+def steps_of(program: Program, tokens: Items[Value]) -> list[tuple[Sequence, list[Value]]]:
+    """Compute every step of a program on one input, arguments first."""
+    meaning = Meaning(program, _ids(program, tokens))
+    steps = []
+    for each in sequences_of(program.output):
+        if not isinstance(each, Constant | Tokens | Indices):
+            steps.append((each, meaning.of(each).row(0)))
+    return steps
+
+
+def _ids(program: Program, tokens: Items[Value]) -> Codes:
+    codes = {token: code for code, token in enumerate(program.alphabet)}
+    strange = [token for token in tokens if token not in codes] or ["nothing"]
+    if strange != ["nothing"] or not len(tokens):
+        known = ", ".join(map(str, program.alphabet))
+        raise WrongUsage(f"an input is one or more of the tokens {known}; got {strange[0]!r}.")
+    return np.array([[codes[token] for token in tokens]])
+
+
+def every_input(program: Program, length: int) -> Iterator[Codes]:
+    """Yield all inputs of a length, in alphabetical order, in parts of limited size."""
+    yield from inputs_of(len(program.alphabet), length)
+
+
+def sequences_of(output: Sequence) -> list[Sequence]:
+    """List a sequence and all that it is made of, arguments first, each once."""
+    found: dict[Sequence, None] = {}
+    waiting = [(output, False)]
+    while waiting:
+        each, is_done = waiting.pop()
+        if is_done:
+            found[each] = None
+        elif each not in found:
+            parts = [operand for selector in selectors_in(each) for operand in _operands(selector)]
+            waiting.append((each, True))
+            waiting += [(part, False) for part in reversed([*parts, *each.arguments])]
+    return list(found)
+
+
+def selectors_in(each: Sequence) -> list[Selector]:
+    """List the selector of an aggregate or a width, with its parts."""
+    if not isinstance(each, Aggregate | Width):
+        return []
+    found: list[Selector] = [each.selector]
+    for selector in found:
+        if isinstance(selector, Joined):
+            found += selector.parts
+        elif isinstance(selector, Best):
+            found.append(selector.selector)
+    return found
+
+
+def _operands(selector: Selector) -> list[Sequence]:
+    if isinstance(selector, Compared):
+        return [selector.keys, selector.queries]
+    return [selector.scores] if isinstance(selector, Best) else []
+
+
+class Meaning:
+    """What the parts of a program mean on some inputs of one length, computed when asked for."""
+
+    def __init__(self, program: Program, ids: Codes) -> None:
+        self.program, self.ids = program, ids
+        self._known: dict[Sequence, Coded] = {}
+        self._selected: dict[Selector, Selected] = {}
+
+    def of(self, each: Sequence) -> Coded:
+        """Return the values of a sequence: codes (input, position)."""
+        if each not in self._known:
+            self._known[each] = self._compute(each)
+        return self._known[each]
+
+    def selected(self, selector: Selector) -> Selected:
+        """Return which keys are selected: (input, query, key)."""
+        if selector not in self._selected:
+            self._selected[selector] = self._select(selector)
+        return self._selected[selector]
+
+    def _compute(self, each: Sequence) -> Coded:
+        number, length = self.ids.shape
+        if isinstance(each, Tokens):
+            return Coded(self.ids, tuple(self.program.alphabet))
+        if isinstance(each, Indices):
+            return Coded(np.tile(np.arange(length), (number, 1)), tuple(range(length)))
+        if isinstance(each, Constant):
+            return Coded(np.zeros((number, length), np.int64), (each.value,))
+        if isinstance(each, Map):
+            return self._map(each)
+        if isinstance(each, Width):
+            return self._width(each)
+        assert isinstance(each, Aggregate)
+        return self._aggregate(each)
+
+    def _map(self, each: Map) -> Coded:
+        arguments = [self.of(argument) for argument in each.arguments]
+        sizes = [len(argument.values) for argument in arguments]
+        joined = np.zeros_like(self.ids)
+        for argument, size in zip(arguments, sizes, strict=True):
+            joined = joined * size + argument.codes
+
+        def value(code: int) -> Value:
+            given = []
+            for argument, size in zip(reversed(arguments), reversed(sizes), strict=True):
+                code, place = divmod(code, size)
+                given.append(argument.values[place])
+            return apply_map(each, given[::-1])
+
+        return _coded(joined, value, int(np.prod(sizes, dtype=object)))
+
+    def _width(self, each: Width) -> Coded:
+        selected = self.selected(each.selector)
+        if each.values is None:
+            return Coded(selected.sum(-1), tuple(range(self.ids.shape[1] + 1)))
+        values = self.of(each.values)
+        numbers, scale = _whole(each, values.values)
+        sums = _sums(selected, numbers[values.codes])
+        least = int(sums.min(initial=0))
+        size = int(sums.max(initial=0)) - least + 1
+        return _coded(sums - least, lambda code: exact(Fraction(code + least, scale)), size)
+
+    def _aggregate(self, each: Aggregate) -> Coded:
+        selected, values = self.selected(each.selector), self.of(each.values)
+        counts = selected.sum(-1)
+        if not each.has_default and not counts.all():
+            where = self._where(counts == 0)
+            raise ProgramError(
+                each.line, f"nothing is selected {where}; say with default= what then."
+            )
+        if are_numbers(values.values):
+            numbers, scale = _whole(each, values.values)
+            sums = _sums(selected, numbers[values.codes])
+            size, least = counts.shape[1] + 1, int(sums.min(initial=0))
+
+            def mean(code: int) -> Value:
+                above, count = divmod(code, size)
+                if not count:
+                    return each.default
+                return exact(Fraction(above + least, count * scale))
+
+            span = (int(sums.max(initial=0)) - least + 1) * size
+            return _coded((sums - least) * size + counts, mean, span)
+        return self._symbols(each, selected, values, counts)
+
+    def _symbols(self, each: Aggregate, selected: Selected, values: Coded, counts: Any) -> Coded:
+        codes = np.broadcast_to(values.codes[:, None, :], selected.shape)
+        highest = np.where(selected, codes, -1).max(-1)
+        lowest = np.where(selected, codes, len(values.values)).min(-1)
+        if np.any((lowest < highest) & (counts > 0)):
+            where = self._where((lowest < highest) & (counts > 0))
+            one, two = (values.values[code] for code in self._both(lowest, highest, counts))
+            reason = f"{one!r} and {two!r} are both selected {where}: symbols have no mean."
+            raise ProgramError(each.line, reason)
+        codes = np.where(counts > 0, highest, len(values.values))
+        return _coded(
+            codes, lambda code: [*values.values, each.default][code], len(values.values) + 1
+        )
+
+    def _both(self, lowest: Codes, highest: Codes, counts: Any) -> tuple[int, int]:
+        number, place = np.argwhere((lowest < highest) & (counts > 0))[0]
+        return int(lowest[number, place]), int(highest[number, place])
+
+    def _select(self, selector: Selector) -> Selected:
+        if isinstance(selector, Joined):
+            parts = [self.selected(part) for part in selector.parts]
+            joined: Selected = JOINS[selector.name](*parts)
+            return joined
+        if isinstance(selector, Best):
+            inner, scores = self.selected(selector.selector), self.of(selector.scores)
+            ranks = ranks_of(selector, scores.values)[scores.codes][:, None, :]
+            shown = np.where(inner, ranks, -1)
+            best: Selected = inner & (shown == shown.max(-1, keepdims=True))
+            return best
+        assert isinstance(selector, Compared)
+        keys, queries = self.of(selector.keys), self.of(selector.queries)
+        size = len(keys.values)
+        pairs = queries.codes[:, :, None] * size + keys.codes[:, None, :]
+
+        def holds(code: int) -> bool:
+            query, key = divmod(code, size)
+            return compare(selector, keys.values[key], queries.values[query])
+
+        found = _coded(pairs, holds, size * len(queries.values))
+        return np.array(found.values, dtype=np.bool_)[found.codes]
+
+    def _where(self, wrong: NDArray[np.bool_]) -> str:
+        number, place = np.argwhere(wrong)[0]
+        words = " ".join(str(self.program.alphabet[code]) for code in self.ids[number])
+        return f"at position {place} of the input {words}"
+
+
+def apply_map(each: Map, given: Items[Value]) -> Value:
+    """Apply a map's function, and say which values it failed on."""
+    try:
+        value = each.function(*given)
+        hash(value)
+    except Exception as error:
+        shown = ", ".join(map(repr, given))
+        reason = f"{each.name} fails on {shown}: {type(error).__name__}: {error}."
+        raise ProgramError(each.line, reason) from None
+    return exact(value)
+
+
+def compare(selector: Compared, key: Value, query: Value) -> bool:
+    """Say whether a comparison holds, and which values cannot be compared."""
+    try:
+        return bool(selector.holds(key, query))
+    except Exception as error:
+        reason = f"key {key!r} and query {query!r} cannot be compared: {error}."
+        raise ProgramError(selector.line, reason) from None
+
+
+def are_numbers(values: Items[Value]) -> bool:
+    """Are all of these numbers, truth values included?"""
+    return all(isinstance(value, int | float | Rational | np.number) for value in values)
+
+
+def exact(value: Value) -> Value:
+    """Return a whole number as an int; all else as it is."""
+    is_whole = isinstance(value, Fraction) and value.denominator == 1
+    return int(value) if is_whole else value
+
+
+def ranks_of(selector: Best, scores: Items[Value]) -> Codes:
+    """Number the scores from the lowest, 0, to the highest."""
+    try:
+        order = sorted(set(scores))
+    except TypeError as error:
+        raise ProgramError(selector.line, f"the scores cannot be ordered: {error}.") from None
+    return np.array([order.index(score) for score in scores])
+
+
+def _coded(joined: Codes, value: Callable[[int], Value], size: int) -> Coded:
+    """Compute the value of each code that occurs, and number the distinct values."""
+    if size <= _MOST_TABLE:
+        occurs = np.zeros(size, np.bool_)
+        occurs[joined] = True
+        present = np.flatnonzero(occurs)
+    else:
+        present = np.unique(joined)
+    numbers: dict[Value, int] = {}
+    own = [numbers.setdefault(value(int(code)), len(numbers)) for code in present]
+    if size <= _MOST_TABLE:
+        table = np.zeros(size, np.int64)
+        table[present] = own
+        codes = table[joined]
+    else:
+        codes = np.array(own)[np.searchsorted(present, joined)]
+    return Coded(codes, tuple(numbers))
+
+
+def _whole(each: Sequence, values: Items[Value]) -> tuple[Codes, int]:
+    """Return the values as whole multiples of 1/scale, and the scale."""
+    if not are_numbers(values):
+        raise ProgramError(each.line, f"only numbers can be added up; got {values[0]!r}.")
+    fractions = [Fraction(value) for value in values]
+    scale = lcm(*(value.denominator for value in fractions))
+    whole = [int(value * scale) for value in fractions]
+    if max(map(abs, whole), default=0) > _EXACT // 1024:
+        reason = (
+            "these numbers are too fine to be averaged exactly; use whole numbers or Fractions."
+        )
+        raise ProgramError(each.line, reason)
+    return np.array(whole), scale
+
+
+def _sums(selected: Selected, numbers: Codes) -> Codes:
+    found = selected.astype(np.float64) @ numbers[..., None].astype(np.float64)
+    return np.rint(found[..., 0]).astype(np.int64)

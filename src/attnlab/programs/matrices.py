@@ -1,0 +1,131 @@
+"""The matrices of a model, written from the wiring of a program."""
+
+from collections.abc import Sequence as Items
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnlab.models.encoder import Encoder, EncoderConfig
+from attnlab.parts.positions import LearnedPositions
+from attnlab.programs.views import Views
+from attnlab.programs.wiring import Block, Head, Matrix, Units, View, Wiring
+
+_CERTAIN = 40.0  # BOS sees nothing but itself: e^-40 of the rest
+
+Stream = tuple[tuple[str, int, int], ...]
+
+
+def assemble(views: Views, output: View, *, causal: bool) -> tuple[Encoder, dict[str, str], Stream]:
+    """Return the model in float64, the program's line of each head, and what the stream holds."""
+    wiring = views.wiring
+    layers, parts = [], []
+    for slot in range(0, 2 * wiring.num_layers, 2):
+        layers.append([head for head in wiring.heads if head.block.slot == slot])
+        parts.append([units for units in wiring.units if units.block.slot == slot + 1])
+    num_heads = max([1, *map(len, layers)])
+    head_width = max([1, *map(_width_of, wiring.heads)]) + views.has_bos
+    width = max(wiring.place(), num_heads * head_width)
+    hidden = [sum(units.outer.shape[1] for units in each) for each in parts]
+    config = EncoderConfig(
+        vocab_size=len(views.domains.program.alphabet) + views.has_bos,
+        max_length=views.longest + views.has_bos,
+        d_model=-(-width // num_heads) * num_heads,
+        num_heads=num_heads,
+        num_layers=wiring.num_layers,
+        d_ff=max([1, *hidden]),
+        norm_place="none",
+        final_norm=False,
+        positions="learned",
+        num_classes=len(output.constant),
+        per_token=True,
+        causal=causal,
+    )
+    model = Encoder(config).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        _write_embedding(model, wiring, views)
+        bos = wiring.inputs.get("bos")
+        for layer, heads, units in zip(model.layers, layers, parts, strict=True):
+            _write_heads(layer.attention, heads, config, bos)
+            _write_units(layer.feed_forward, units, config, bos)
+        _write(model.head, slice(None), output, config, None)
+    names = {}
+    for index, heads in enumerate(layers):
+        for number, head in enumerate(heads):
+            names[f"{index}.{number}"] = head.label
+    stream = [(block.name, block.offset, _end(block) - 1) for block in wiring.blocks]
+    return model, names, tuple(stream)
+
+
+def _width_of(head: Head) -> int:
+    return max(len(head.queries.constant), len(head.values.constant))
+
+
+def _end(block: Block) -> int:
+    return block.offset + block.width
+
+
+def _write_embedding(model: Encoder, wiring: Wiring, views: Views) -> None:
+    table, positions = model.embedding.tokens.weight, model.embedding.positions
+    assert isinstance(positions, LearnedPositions)
+    for name, block in wiring.inputs.items():
+        places = range(block.offset, _end(block))
+        if name == "bos":
+            table[-1, block.offset] = 1.0
+        elif name == "tokens":
+            table[range(block.width), places] = 1.0
+        else:
+            rows = range(views.has_bos, views.longest + views.has_bos)
+            positions.weight[rows, places] = 1.0
+
+
+def _write(
+    linear: Any,
+    rows: slice,
+    view: View,
+    config: EncoderConfig,
+    bos: Block | None,
+    at_bos: Matrix | float = 0.0,
+) -> None:
+    """Write a view as rows of a layer; at BOS it becomes what is asked."""
+    matrix = view.written(config.d_model)
+    if bos is not None:
+        matrix[:, bos.offset] += at_bos - view.at_bos
+    linear.weight[rows] = torch.from_numpy(matrix)
+    linear.bias[rows] = torch.from_numpy(view.constant)
+
+
+def _write_heads(
+    attention: Any, heads: Items[Head], config: EncoderConfig, bos: Block | None
+) -> None:
+    width = config.head_width
+    for number, head in enumerate(heads):
+        channels, block, first = len(head.queries.constant), head.block, number * width
+        rows, columns = slice(first, first + channels), slice(first, first + block.width)
+        scaled = head.queries.through(np.eye(channels) * width**0.5)
+        _write(attention.query, rows, scaled, config, bos)
+        _write(attention.key, rows, head.keys, config, bos)
+        _write(attention.value, columns, head.values, config, bos, block.at_bos)
+        attention.output.weight[range(block.offset, _end(block)), range(first, columns.stop)] = 1.0
+        if bos is not None:
+            assert head.bos_score is not None
+            own = first + channels  # the channel in which BOS is a key
+            attention.query.bias[own] = head.bos_score * width**0.5
+            attention.query.weight[own, bos.offset] = (_CERTAIN - head.bos_score) * width**0.5
+            attention.key.weight[own, bos.offset] = 1.0
+
+
+def _write_units(
+    feed_forward: Any, parts: Items[Units], config: EncoderConfig, bos: Block | None
+) -> None:
+    first = 0
+    for units in parts:
+        number, block = units.outer.shape[1], units.block
+        rows = slice(first, first + number)
+        _write(feed_forward.inner, rows, units.inner, config, bos, -1.0)  # which relu makes 0
+        places = slice(block.offset, _end(block))
+        feed_forward.outer.weight[places, rows] = torch.from_numpy(units.outer)
+        feed_forward.outer.bias[places] = torch.from_numpy(block.at_bos)
+        first += number

@@ -1,0 +1,139 @@
+"""What the sequences of a program are read as: a number, or one dimension for each value."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from attnlab.programs.conjunctions import Conjunction, conjunctions
+from attnlab.programs.domains import Domains, is_reached
+from attnlab.programs.interpreter import are_numbers, sequences_of
+from attnlab.programs.language import (
+    Aggregate,
+    Indices,
+    Map,
+    ProgramError,
+    Selector,
+    Sequence,
+    Tokens,
+    Value,
+    Width,
+)
+from attnlab.programs.wiring import Matrix, View, Wiring
+
+Form = Literal["one-hot", "number"]
+
+
+class TooCoarse(Exception):
+    """A number is read that is not accurate enough: the gains before it must be larger."""
+
+
+class Views:
+    """The views of a program's sequences, each made when it is first asked for.
+
+    Args:
+        domains: what the sequences may hold.
+        allowed: how far the output of a head may be from what it stands for.
+        spacing: of the model's numbers at 1.
+        make: makes a view, and puts what it needs into the wiring.
+    """
+
+    def __init__(
+        self,
+        domains: Domains,
+        allowed: float,
+        spacing: float,
+        make: Callable[["Views", Sequence, Form], View],
+    ) -> None:
+        self.domains, self.longest = domains, domains.longest
+        self.allowed, self.spacing = allowed, spacing
+        self.wiring = Wiring()
+        self._make = make
+        self._known: dict[tuple[Sequence, Form], View] = {}
+        self._cases: dict[Selector, list[Conjunction]] = {}
+        self.weights: dict[Sequence, View] = {}  # of BOS, where widths are read off
+        self.has_bos = any(map(self._needs_bos, sequences_of(domains.program.output)))
+        if self.has_bos:
+            self.wiring.input("bos", 1, 1.0)
+
+    def _needs_bos(self, each: Sequence) -> bool:
+        if isinstance(each, Aggregate):
+            return self.domains.may_be_empty(each.selector)
+        return isinstance(each, Width)
+
+    def output(self) -> View:
+        """Return the view of what the program computes."""
+        output = self.domains.program.output
+        if are_numbers(self.domains.values(output)):
+            return self.number(output)
+        return self.one_hot(output)
+
+    def one_hot(self, each: Sequence) -> View:
+        """Return the view with one dimension for each value."""
+        return self.view(each, "one-hot")
+
+    def number(self, each: Sequence) -> View:
+        """Return the view that is the value itself."""
+        if not are_numbers(self.domains.values(each)):
+            raise ProgramError(each.line, f"numbers are wanted of {each!r}.")
+        return self.view(each, "number")
+
+    def view(self, each: Sequence, form: Form) -> View:
+        """Return the view of a sequence in one of the two forms."""
+        if (each, form) not in self._known:
+            self._known[each, form] = self._make(self, each, form)
+        return self._known[each, form]
+
+    def rows(self, each: Sequence, table: Items[Value], form: Form) -> Matrix:
+        """Write values of a sequence as rows: numbers, or one-hot vectors."""
+        known = next(value for value in table if is_reached(value))
+        reached = [value if is_reached(value) else known for value in table]
+        if form == "number":
+            return np.array([[float(value)] for value in reached])
+        return one_hot_rows(self.places(each, reached), len(self.domains.values(each)))
+
+    def table(self, each: Sequence, form: Form) -> Matrix:
+        """Return a sequence's rows, one for each value of its base."""
+        return self.rows(each, self.domains.table(each), form)
+
+    def places(self, each: Sequence, values: Items[Value]) -> list[int]:
+        """Return the places of values among those that a sequence may have."""
+        places = {value: place for place, value in enumerate(self.domains.values(each))}
+        return [places[value] for value in values]
+
+    def has_one_hot(self, base: Sequence) -> bool:
+        """Is a base one-hot as it is made?"""
+        if not isinstance(base, Aggregate):
+            return isinstance(base, Tokens | Indices | Map)
+        if not are_numbers(self.domains.values(base)):
+            return True
+        return self.domains.at_most_one(base.selector) and self.is_cheap(base.values)
+
+    def is_cheap(self, each: Sequence) -> bool:
+        """Is a one-hot vector of a sequence a linear function of its base?"""
+        base = self.domains.base(each)
+        return base is None or self.has_one_hot(base)
+
+    def is_linear(self, each: Sequence) -> bool:
+        """Is that so, and does the base take no hidden units either?"""
+        return self.is_cheap(each) and not isinstance(self.domains.base(each), Map)
+
+    def cases(self, selector: Selector) -> list[Conjunction]:
+        """Return a selector as conjunctions that exclude each other."""
+        if selector not in self._cases:
+            self._cases[selector] = conjunctions(selector, self.domains)
+        return self._cases[selector]
+
+
+def one_hot_rows(places: Any, size: int) -> Matrix:
+    """Return a one-hot row for each place."""
+    found = np.zeros((len(places), size))
+    found[np.arange(len(places)), list(places)] = 1.0
+    return found
+
+
+def least_gap(numbers: Items[float]) -> float:
+    """Return the least distance between two different numbers; 1 if there are none."""
+    return min((two - one for one, two in pairwise(sorted(numbers)) if two > one), default=1.0)

@@ -1,0 +1,175 @@
+"""What a compiled model is made of before its matrices are written: blocks, views, heads, hidden
+units.
+
+A *block* is a named part of the residual stream, written once: by the embedding, by a head, or by a
+feed-forward part. A *view* is a linear function of blocks; reading one costs nothing. Work is put
+into the first *slot* in which all that it reads is there: slot 2l is the attention of layer l, slot
+2l + 1 its feed-forward part, and the embedding is slot -1.
+"""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class Block:
+    """A part of the stream: its name, its width, the slot that writes it, what it holds at BOS."""
+
+    name: str
+    slot: int
+    at_bos: Matrix
+    offset: int = -1
+
+    @property
+    def width(self) -> int:
+        """How many dimensions it takes."""
+        return len(self.at_bos)
+
+
+@dataclass(frozen=True)
+class View:
+    """A linear function of the stream: the sum of matrix @ block over parts, plus a constant.
+
+    error: how far it may be from what it stands for, in any component.
+    """
+
+    parts: tuple[tuple[Block, Matrix], ...]
+    constant: Matrix
+    error: float = 0.0
+
+    @property
+    def slot(self) -> int:
+        """The last slot that writes what it reads."""
+        return max((block.slot for block, _ in self.parts), default=-1)
+
+    @property
+    def at_bos(self) -> Matrix:
+        """Its value at BOS."""
+        found = self.constant.copy()
+        for block, matrix in self.parts:
+            found += matrix @ block.at_bos
+        return found
+
+    def through(self, matrix: Matrix, constant: Any = 0.0) -> "View":
+        """Return matrix @ this view + constant."""
+        scale = float(np.abs(matrix).sum(1).max(initial=0.0))
+        return View(
+            tuple((block, matrix @ own) for block, own in self.parts),
+            matrix @ self.constant + constant,
+            self.error * scale,
+        )
+
+    def plus(self, other: "View", times: float = 1.0) -> "View":
+        """Return this view + times · the other."""
+        parts = (*self.parts, *((block, times * matrix) for block, matrix in other.parts))
+        error = self.error + abs(times) * other.error
+        return View(parts, self.constant + times * other.constant, error)
+
+    def written(self, width: int) -> Matrix:
+        """Return its matrix over the whole stream, whose blocks have their places."""
+        found = np.zeros((len(self.constant), width))
+        for block, matrix in self.parts:
+            found[:, block.offset : block.offset + block.width] += matrix
+        return found
+
+
+def whole(block: Block, error: float = 0.0) -> View:
+    """Return the view that is a block itself."""
+    return View(((block, np.eye(block.width)),), np.zeros(block.width), error)
+
+
+def constant_view(values: Any) -> View:
+    """Return the view that is the same at every token."""
+    return View((), np.array(values, dtype=np.float64))
+
+
+def stacked(views: Items[View]) -> View:
+    """Put views below each other."""
+    total = sum(len(view.constant) for view in views)
+    parts, first = [], 0
+    for view in views:
+        size = len(view.constant)
+        for block, matrix in view.parts:
+            tall = np.zeros((total, block.width))
+            tall[first : first + size] = matrix
+            parts.append((block, tall))
+        first += size
+    constant = np.concatenate([view.constant for view in views]) if views else np.zeros(0)
+    return View(tuple(parts), constant, max((view.error for view in views), default=0.0))
+
+
+@dataclass(eq=False)
+class Head:
+    """One head: scores are queries · keys, and it writes what it gathers into `block`.
+
+    bos_score: of BOS as a key, for every query; None for a program without BOS. What BOS gives as a
+    value is what the block holds at BOS. label: the program's line.
+    """
+
+    queries: View
+    keys: View
+    values: View
+    block: Block
+    bos_score: float | None
+    label: str
+
+
+@dataclass(eq=False)
+class Units:
+    """Hidden units of one feed-forward part: block = outer @ relu(inner) + what it holds at BOS."""
+
+    inner: View
+    outer: Matrix
+    block: Block
+
+
+@dataclass(eq=False)
+class Wiring:
+    """All that a model is made of; `inputs` are the blocks that the embedding writes, by name."""
+
+    blocks: list[Block] = field(default_factory=list)
+    heads: list[Head] = field(default_factory=list)
+    units: list[Units] = field(default_factory=list)
+    inputs: dict[str, Block] = field(default_factory=dict)
+
+    def block(self, name: str, slot: int, at_bos: Matrix) -> Block:
+        """Take a part of the stream, as wide as what it holds at BOS."""
+        found = Block(name, slot, at_bos)
+        self.blocks.append(found)
+        return found
+
+    def input(self, name: str, width: int, at_bos: float = 0.0) -> Block:
+        """Return the block of the embedding that has this name."""
+        if name not in self.inputs:
+            self.inputs[name] = self.block(name, -1, np.full(width, at_bos))
+        return self.inputs[name]
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers are needed, at least one."""
+        return max([0, *(block.slot for block in self.blocks)]) // 2 + 1
+
+    def place(self) -> int:
+        """Give every block its place in the stream, and return the width of all."""
+        offset = 0
+        for block in self.blocks:
+            block.offset = offset
+            offset += block.width
+        return offset
+
+
+def attention_slot(*views: View) -> int:
+    """Return the first attention that can read these views."""
+    last = max(view.slot for view in views)
+    return last + 1 if last % 2 else last + 2
+
+
+def feed_forward_slot(view: View) -> int:
+    """Return the first feed-forward part that can read a view."""
+    return view.slot + 1 if view.slot % 2 == 0 else view.slot + 2

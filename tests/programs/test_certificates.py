@@ -1,0 +1,258 @@
+"""Certificates: what they promise is checked again without torch, and mutated models get none."""
+
+import copy
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from attnlab.core.store import digest_of, read_tensors, write_tensors
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.programs import compile_program, library, open_compiled, prove_program
+from attnlab.programs.check import HASHED, bounded_logits
+from attnlab.programs.proof import write_certificate
+
+from . import oracles
+
+SMALL = {
+    "hist": (library.hist("ab"), oracles.hist),
+    "sort": (library.sort("ab"), oracles.sort),
+    "dyck_1": (library.dyck_1(), oracles.dyck_1),
+    "fraction": (library.fraction_so_far("ab", "a"), oracles.fraction_so_far),
+    "induction": (library.induction("ab"), oracles.induction),
+    "reverse": (library.reverse("ab"), oracles.reverse),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A saved model with its certificate."""
+    program = library.sort("abc")
+    compiled = compile_program(program, 5)
+    path = compiled.save(tmp_path / "sort")
+    write_certificate(prove_program(compiled, program), path)
+    return path
+
+
+def checked(folder):
+    """Run check.py where torch and attnlab cannot be imported."""
+    lines = [
+        sys.executable,
+        "-c",
+        "import sys; sys.modules['torch'] = sys.modules['attnlab'] = None; "
+        "import runpy; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
+    ]
+    found = subprocess.run(
+        [*lines, folder / "check.py"], capture_output=True, text=True, check=False
+    )
+    assert not found.stderr, found.stderr
+    return found.returncode, found.stdout
+
+
+def test_a_certificate_is_checked_again_with_numpy_alone(folder):
+    status, words = checked(folder)
+    assert (status, "363 inputs of up to 5 tokens: holds" in words) == (0, True), words
+
+
+def test_a_model_is_read_back(folder):
+    compiled = open_compiled(folder)
+    assert compiled("bcab") == ["a", "b", "b", "c"]
+    again = prove_program(compiled, library.sort("abc"))
+    assert again.outputs == json.loads((folder / "certificate.json").read_text())["outputs"]
+    assert again.is_sure
+
+
+def change(folder, by):
+    weights = read_tensors(folder / "model.safetensors")
+    weights["head.weight"] = weights["head.weight"] * by
+    write_tensors(folder / "model.safetensors", weights)
+
+
+def test_other_weights_are_not_the_ones_of_the_certificate(folder):
+    change(folder, 1.5)
+    assert checked(folder)[0] == 1
+    assert "DIFFERS: weights;" in checked(folder)[1]
+
+
+def test_a_certificate_for_wrong_weights_is_refuted(folder):
+    change(folder, -1)
+    forged(folder)
+    status, words = checked(folder)
+    assert (status, "DIFFERS: outputs" in words) == (1, True), words
+
+
+def forged(folder):
+    """Write the hashes that a folder has now into its certificate."""
+    told = json.loads((folder / "certificate.json").read_text())
+    for name, file in HASHED.items():
+        told[name] = digest_of(folder / file)
+    (folder / "certificate.json").write_text(json.dumps(told))
+
+
+def test_a_certificate_of_nan_is_refuted(folder):
+    change(folder, float("nan"))
+    forged(folder)
+    status, words = checked(folder)
+    assert (status, "DIFFERS" in words) == (1, True), words
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "named"),
+    [
+        ("program.json", '"tolerance": 0.001', '"tolerance": 5', "meaning"),
+        ("config.json", '"causal": false', '"causal": true', "config"),
+        ("certificate.json", '"inputs": 363', '"inputs": 9999', "inputs"),
+        ("certificate.json", '"proved_to": 5', '"proved_to": 4', "outputs"),
+    ],
+)
+def test_what_was_changed_is_named(folder, file, old, new, named):
+    text = (folder / file).read_text()
+    assert text.count(old) == 1
+    (folder / file).write_text(text.replace(old, new))
+    status, words = checked(folder)
+    assert (status, named in words.partition("DIFFERS")[2]) == (1, True), words
+
+
+def test_right_by_less_than_rounding_is_not_sure(tmp_path):
+    program = library.sort("abc")
+    compiled = compile_program(program, 3)
+    with torch.no_grad():
+        compiled.model.head.weight *= 4e-15
+        compiled.model.head.bias.fill_(1.0)
+    proof = prove_program(compiled, program)
+    assert proof.holds
+    assert not proof.is_sure
+    assert "rounding may exceed" in str(proof)
+    with pytest.raises(CouldNotRun, match="no certificate"):
+        write_certificate(proof, compiled.save(tmp_path / "sort"))
+
+
+def test_a_causal_model_and_its_fractions_are_checked_and_read_back(tmp_path):
+    program = library.fraction_so_far("ab", "a")
+    compiled = compile_program(program, 4, causal=True, dtype=torch.float32)
+    folder = compiled.save(tmp_path / "share")
+    write_certificate(prove_program(compiled, program), folder)
+    assert checked(folder)[0] == 0
+    again = open_compiled(folder)
+    assert again.values == compiled.values
+    assert again("bab") == [0, Fraction(1, 2), Fraction(1, 3)]
+
+
+def test_long_inputs_are_searched_and_called_so():
+    program = library.hist("abc")
+    proof = prove_program(compile_program(program, 9), program, most=1_000)
+    assert (proof.proved_to, proof.inputs, proof.searched) == (5, 363, 2_000)
+    assert "2,000 of 6 to 9 tokens, at random" in str(proof)
+
+
+def test_what_cannot_be_opened_is_told_in_a_sentence(folder):
+    with pytest.raises(WrongUsage, match="from 1 to 5 tokens"):
+        open_compiled(folder).ids(["aaaaaa"])
+    with pytest.raises(WrongUsage, match="the tokens are a, b, c; got 'x'"):
+        open_compiled(folder)("xa")
+    (folder / "program.json").write_text('{"format": "attnlab program 1"}')
+    with pytest.raises(CouldNotRun, match="damaged"):
+        open_compiled(folder)
+
+
+def shuffled(compiled, seed):
+    """The same function with stream, channels and hidden units in another order."""
+    random = torch.Generator().manual_seed(seed)
+    found = copy.deepcopy(compiled)
+    model = found.model
+    config = model.config
+    stream = torch.randperm(config.d_model, generator=random)
+    with torch.no_grad():
+        for weight in (model.embedding.tokens.weight, model.embedding.positions.weight):
+            weight.copy_(weight[:, stream])
+        model.head.weight.copy_(model.head.weight[:, stream])
+        for layer in model.layers:
+            attention, inner, outer = (
+                layer.attention,
+                layer.feed_forward.inner,
+                layer.feed_forward.outer,
+            )
+            parts = [
+                part[torch.randperm(config.head_width, generator=random)]
+                for part in torch.arange(config.d_model).split(config.head_width)
+            ]
+            order = torch.cat(parts)
+            for part in (attention.query, attention.key, attention.value):
+                part.weight.copy_(part.weight[order][:, stream])
+                part.bias.copy_(part.bias[order])
+            attention.output.weight.copy_(attention.output.weight[stream][:, order])
+            attention.output.bias.copy_(attention.output.bias[stream])
+            hidden = torch.randperm(config.inner_width, generator=random)
+            inner.weight.copy_(inner.weight[hidden][:, stream])
+            inner.bias.copy_(inner.bias[hidden])
+            outer.weight.copy_(outer.weight[stream][:, hidden])
+            outer.bias.copy_(outer.bias[stream])
+    return found
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_bound_on_rounding_covers_other_orders_of_summation(name):
+    program, _ = SMALL[name]
+    compiled = compile_program(program, 5, dtype=torch.float32)
+    weights = {key: value.double().numpy() for key, value in compiled.model.state_dict().items()}
+    rows = torch.tensor(list(product(range(2), repeat=5)))
+    ids = compiled.with_bos(rows)
+    first = int(compiled.has_bos)
+    exact, bound = bounded_logits(
+        weights, compiled.model.config.to_mapping(), ids.numpy(), "float32"
+    )
+    exact, bound, apart = exact[:, first:], bound[:, first:], 0.0
+    for seed in range(5):
+        found = shuffled(compiled, seed).logits(ids).double().numpy()
+        assert (np.abs(found - exact) <= bound).all()
+        apart = max(apart, np.abs(found - exact).max())
+    in_64 = compiled.model.double()(ids)[:, first:].detach().numpy()
+    assert np.abs(in_64 - exact).max() < 1e-9
+    if name in ("fraction", "hist"):  # planted: float64's roundoff does not cover float32
+        _, less = bounded_logits(
+            weights, compiled.model.config.to_mapping(), ids.numpy(), "float64"
+        )
+        assert less.max() < apart
+
+
+def mutated(compiled, random):
+    """Change one number of one matrix."""
+    found = copy.deepcopy(compiled)
+    parameters = list(found.model.parameters())
+    chosen = parameters[random.integers(len(parameters))].data.view(-1)
+    place = random.integers(len(chosen))
+    kind = random.integers(4)
+    if kind == 0:
+        chosen[place] = 0
+    elif kind == 1:
+        chosen[place] *= random.choice([-1, 0.5, 0.9, 0.99, 1.01, 2])
+    else:
+        chosen[place] += random.normal() * 10.0 ** random.integers(-6, 2)
+    return found
+
+
+@pytest.mark.parametrize("number", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_no_mutated_model_gets_a_false_certificate(number):
+    """Whatever is certified is right, by an oracle, in another order of summation too."""
+    random = np.random.default_rng(0)
+    names = list(SMALL)
+    certified = refuted = 0
+    models = {name: compile_program(SMALL[name][0], 3) for name in names}
+    for count in range(number):
+        program, oracle = SMALL[names[count % len(names)]]
+        wrong = mutated(models[names[count % len(names)]], random)
+        if not prove_program(wrong, program).is_sure:
+            refuted += 1
+            continue
+        certified += 1
+        other = shuffled(wrong, count)
+        for length in (1, 2, 3):
+            for tokens in product(program.alphabet, repeat=length):
+                assert other("".join(tokens)) == oracle("".join(tokens)), (count, tokens)
+    assert certified > number // 10
+    assert refuted > number // 20

@@ -1,0 +1,257 @@
+"""What a compiler of RASP is known to get wrong, each as a program: right here, or refused.
+
+The letters are those of the failures of Tracr (its issues 4, 6, 9, 11, 19 and 25, and what trying
+all inputs of its examples found).
+"""
+
+import copy
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from attnlab.programs import (
+    Program,
+    ProgramError,
+    aggregate,
+    best,
+    compile_program,
+    everything,
+    indices,
+    interpret,
+    library,
+    prove_program,
+    select,
+    selector_width,
+    tokens,
+    total,
+    where,
+)
+from attnlab.programs.interpreter import Meaning
+
+from . import oracles
+from .test_programs import CASES
+
+BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
+def proved(program, longest, **options):
+    compiled = compile_program(program, longest, **options)
+    proof = prove_program(compiled, program)
+    assert proof.holds, str(proof)
+    return compiled
+
+
+def right_on(compiled, program, rows):
+    """Compare on some inputs of one length, given as ids."""
+    expected = Meaning(program, rows).of(program.output)
+    found = compiled.logits(compiled.with_bos(torch.from_numpy(rows))).double().numpy()
+    numbers = np.array([float(value) for value in expected.values])[expected.codes]
+    return np.abs(found[..., 0] - numbers).max()
+
+
+def test_a_the_share_of_two_thirds_is_more_than_half():
+    program = library.majority_so_far("ab", "a")
+    compiled = proved(program, 5)
+    assert compiled("aab") == [True, True, True]
+    proved(Program(aggregate(library.so_far, tokens == "a") >= 0.6, "ab"), 5)
+
+
+@BOTH
+def test_b_counts_are_exact_at_64_tokens(dtype):
+    program = library.hist("ab")
+    compiled = compile_program(program, 64, dtype=dtype)
+    rows = np.random.default_rng(0).integers(0, 2, (200, 64))
+    for some in range(65):  # every count
+        rows = np.concatenate((rows, np.arange(64)[None] < some))
+    assert right_on(compiled, program, rows) < 1e-3
+    for length in (1, 2, 63):
+        assert right_on(compiled, program, rows[:, :length]) < 1e-3
+
+
+@BOTH
+def test_b_reverse_at_ten_tokens(dtype):
+    compiled = compile_program(library.reverse("abcd"), 10, dtype=dtype)
+    assert "".join(compiled("abcdabcdab")) == "badcbadcba"
+    proved(library.reverse("ab"), 10, dtype=dtype)
+
+
+def test_b_reverse_at_twenty_tokens_takes_less_than_100_hidden_units():
+    compiled = compile_program(library.reverse("abcd"), 20)
+    assert compiled.model.config.inner_width < 100
+    rows = np.random.default_rng(0).integers(0, 4, (500, 20))
+    found = compiled.logits(compiled.with_bos(torch.from_numpy(rows))).argmax(-1).numpy()
+    assert (found == rows[:, ::-1]).all()
+
+
+def test_c_what_is_not_there_has_a_default_of_its_own():
+    twice = library.shifted(1, library.shifted(1))
+    compiled = proved(Program(twice, "abc"), 5)
+    assert compiled("abc") == [".", ".", "a"]
+    with pytest.raises(ProgramError, match="say with default="):
+        compile_program(Program(aggregate(select(indices, indices - 1, "=="), tokens), "ab"), 3)
+
+
+def test_d_symbols_have_no_mean():
+    with pytest.raises(ProgramError, match="symbols have no mean") as refused:
+        compile_program(Program(aggregate(library.so_far, tokens), "ab"), 3)
+    assert "aggregate(library.so_far, tokens)" in refused.value.line.source
+    weighted = aggregate(library.so_far, tokens) * indices
+    assert interpret(Program(weighted, (3, 5)), (3, 5, 5)) == [0, 4, pytest.approx(26 / 3)]
+    proved(Program(weighted, (3, 5)), 5)
+
+
+def test_e_one_wrong_input_of_a_thousand_is_found():
+    program = library.hist("abc")
+    compiled = compile_program(program, 6)
+    wrong = copy.deepcopy(compiled)
+    with torch.no_grad():  # the hidden units of the highest count alone, which one letter reaches
+        unit = wrong.model.layers[0].feed_forward.inner.bias.argmax()
+        wrong.model.layers[0].feed_forward.outer.weight[:, unit] *= 1.5
+    proof = prove_program(wrong, program)
+    assert (proof.failures, proof.inputs) == (3, 1092)  # aaaaaa, bbbbbb and cccccc
+    assert proof.counterexample.tokens == tuple("aaaaaa")
+    assert prove_program(wrong, program, longest=5).holds
+
+
+def test_f_a_program_that_looks_ahead_is_not_made_causal():
+    with pytest.raises(ProgramError, match="later position"):
+        compile_program(library.reverse("ab"), 4, causal=True)
+    program = library.induction("ab")
+    compiled = proved(program, 5, causal=True)
+    ids = compiled.ids(["abbab", "abbaa", "abaaa"])
+    logits = compiled.logits(ids)
+    assert torch.equal(logits[0, :4], logits[1, :4])
+    assert not torch.equal(logits[0, :4], logits[2, :4])
+
+
+def test_g_selectors_are_joined_by_and_or_not():
+    same, before = library.same, library.before
+    for selector in (
+        same & before,
+        same | before,
+        ~(same & before),
+        ~same & ~before,
+        same & ~before,
+    ):
+        proved(Program(selector_width(selector), "abc"), 5)
+        proved(Program(aggregate(selector, indices, default=-1), "abc"), 4)
+    three = (same & before) | (select(tokens, "a", "==") & library.after)
+    proved(Program(selector_width(three), "abc"), 5)
+    proved(Program(aggregate(three, indices, default=-1), "abc"), 4)
+
+
+def test_h_sums_are_sums():
+    proved(Program(total(library.so_far, tokens), (0, 1, 2)), 5)
+    proved(Program(total(everything, tokens) * 2 - indices, (-1, 1, 3)), 5)
+    proved(Program(total(library.same, where(tokens == "a", 2, 0.5)), "ab"), 5)
+
+
+def test_i_logits_are_named_in_their_order():
+    program = Program(tokens.map({"a": "z", "b": "m", "c": "a"}.get), "cab")
+    compiled = proved(program, 2)
+    assert compiled.values == ("a", "z", "m")
+    assert compiled("cab"[:2]) == ["a", "z"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        library.fraction_so_far("ab", "a"),
+        library.largest((0, 1, 2)),
+        Program(aggregate(select(indices, indices - 1, "=="), tokens, 0), (0, 1)),
+        Program(aggregate(select(indices, library.length - 1 - indices, "=="), tokens), (0, 1)),
+    ],
+    ids=["fraction", "largest", "shift", "reverse"],
+)
+def test_a_tenth_of_the_gain_less_is_refuted(program):
+    compiled = proved(program, 5)
+    for layer in compiled.model.layers:
+        weights = layer.attention.query.weight, layer.attention.query.bias
+        with torch.no_grad():
+            for weight in weights:
+                weight *= 0.9
+    assert not prove_program(compiled, program).holds
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-3, 0.05, 0.2])
+@pytest.mark.parametrize(
+    "program",
+    [
+        library.fraction_so_far("ab", "a"),
+        library.largest((0, 1, 2)),
+        Program(aggregate(select(indices, indices - 1, "=="), tokens, 0), (0, 1)),
+        Program(aggregate(select(indices, library.length - 1 - indices, "=="), tokens), (0, 1)),
+    ],
+    ids=["fraction", "largest", "shift", "reverse"],
+)
+def test_any_tolerance_is_kept_and_answers_are_exact(program, tolerance):
+    compiled = proved(program, 5, tolerance=tolerance)
+    assert compiled.tolerance <= tolerance
+    for word in product(program.alphabet, repeat=5):
+        assert compiled(word) == interpret(program, word)
+
+
+def test_addition_of_binary_numbers():
+    program = library.addition()
+    compiled = compile_program(program, 7)
+    for digits in (1, 2, 3):
+        for one in product("01", repeat=digits):
+            for two in product("01", repeat=digits):
+                word = "".join((*one, "+", *two))
+                assert compiled(word) == oracles.addition(word)
+
+
+def test_every_program_of_the_library_is_held_against_an_oracle():
+    made = set()
+    for name, each in vars(library).items():
+        if getattr(each, "__annotations__", {}).get("return") is Program:
+            made.add(name)
+    assert made - {"addition"} == {"length_of" if name == "length" else name for name in CASES}
+
+
+def test_a_long_chain_of_maps_is_one_table():
+    found = tokens == "a"
+    for _ in range(40):
+        found = found + found
+    assert interpret(Program(found, "ab"), "ab") == [2**40, 0]
+    assert len(repr(found)) <= 160
+    proved(Program(found * Fraction(1, 2**40) > 0.5, "ab"), 3)
+
+
+def test_best_takes_the_highest_score():
+    last = best(select(tokens, "a", "=="), indices)
+    proved(Program(aggregate(last, indices, default=-1), "abc"), 6)
+    with pytest.raises(ProgramError, match="best"):
+        compile_program(Program(selector_width(best(everything, indices)), "ab"), 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: select(tokens, tokens, "=<"), "did you mean '<='"),
+        (lambda: aggregate(tokens, indices), "a selector is wanted"),
+        (lambda: tokens + select(tokens, tokens, "=="), "a sequence is wanted"),
+        (lambda: not tokens, "neither true nor false"),
+        (lambda: list(tokens), "cannot be iterated"),
+        (lambda: tokens == ["a"], "hashable"),
+        (lambda: interpret(Program(tokens < 3, "ab"), "ab"), "fails on 'a', 3"),
+        (
+            lambda: interpret(Program(selector_width(select(tokens, 3, "<")), "ab"), "ab"),
+            "compared",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(make, words):
+    with pytest.raises(ProgramError, match=words) as refused:
+        make()
+    assert "lambda" in str(refused.value)
+
+
+def test_a_dictionary_is_a_map_and_the_domain_does_not_grow():
+    table = {("a", 0): 1, ("a", 1): 2, ("b", 0): 5, ("b", 1): 7}
+    found = library.apply(lambda token, place: table[token, place], tokens, indices % 2)
+    proved(Program(found, "ab"), 4)
+    assert interpret(Program(found, "ab"), "ab") == [1, 7]
