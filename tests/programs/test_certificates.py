@@ -4,6 +4,7 @@ import copy
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -13,8 +14,9 @@ import torch
 
 from attnlab.core.store import digest_of, read_tensors, write_tensors
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.models import Encoder
 from attnlab.programs import compile_program, library, open_compiled, prove_program
-from attnlab.programs.check import HASHED, bounded_logits
+from attnlab.programs.check import HASHED, Bounded, Rounding, bounded_logits
 from attnlab.programs.proof import write_certificate
 
 from . import oracles
@@ -141,6 +143,35 @@ def test_a_causal_model_and_its_fractions_are_checked_and_read_back(tmp_path):
     again = open_compiled(folder)
     assert again.values == compiled.values
     assert again("bab") == [0, Fraction(1, 2), Fraction(1, 3)]
+
+
+def test_a_share_of_nearly_all_may_still_move():
+    """The rest of the weight is lost in the rounding of 1 - share, and is there all the same."""
+    formulas = Rounding({}, {"causal": False}, 2.0**-24)
+    shares = formulas.shares(Bounded(np.array([[0.0, -40.0]]), np.array([[20.0, 20.0]])))
+    assert shares.error[0, 0] > 0.5
+
+
+def test_a_wide_tolerance_proves_no_other_value():
+    compiled = compile_program(library.hist("ab"), 3)
+    with torch.no_grad():
+        compiled.model.head.bias += 1
+    assert not prove_program(replace(compiled, tolerance=9.0), library.hist("ab")).holds
+
+
+def test_formulas_of_another_model_are_refused():
+    compiled = compile_program(library.hist("ab"), 3)
+    other = Encoder(replace(compiled.model.config, activation="gelu"))
+    with pytest.raises(WrongUsage, match="differs in activation"):
+        prove_program(replace(compiled, model=other.double()), library.hist("ab"))
+    compiled.model.half()
+    with pytest.raises(WrongUsage, match="float16"):
+        prove_program(compiled, library.hist("ab"))
+
+
+def test_nothing_is_proved_of_no_inputs():
+    program = library.hist("abc")
+    assert not prove_program(compile_program(program, 2), program, most=1).is_sure
 
 
 def test_long_inputs_are_searched_and_called_so():

@@ -64,8 +64,8 @@ FAULTS = [
     ("conjunctions", "if len(rows) > 1:", "if False:"),
     ("conjunctions", "if len(conjunctions(selector, domains)) <= 1:", "if True:"),
     ("domains", "return bool((self.relation(selector).sum(1) <= 1).all())", "return True"),
-    ("domains", "means |= {above / count for above in sums}",
-     "means |= {above / count for above in sums if above in (0, 1, count)}"),
+    ("domains", "for above in sums}\n            if len(means)",
+     "for above in sums if above in (0, 1, count)}\n            if len(means)"),
 ]  # fmt: skip
 
 before, same = library.before, library.same
@@ -99,6 +99,8 @@ def compiler_with(module, old, new):
             if name == module:
                 assert source.count(old) == 1, old
                 source = source.replace(old, new)
+            if name == "compiler":  # what it compares by itself is left to the proof
+                source = source.replace("            _check_numbers(compiled, program)\n", "")
             loaded = types.ModuleType(f"attnlab.programs.{name}")
             loaded.__file__ = kept[name].__file__
             sys.modules[loaded.__name__] = loaded

@@ -221,6 +221,47 @@ def test_a_long_chain_of_maps_is_one_table():
     proved(Program(found * Fraction(1, 2**40) > 0.5, "ab"), 3)
 
 
+@pytest.mark.parametrize(
+    "output",
+    [
+        aggregate(library.so_far, tokens.map({"a": 300, "b": 500}.get)) - library.how_often,
+        aggregate(library.so_far, 5) + library.length,
+        aggregate(best(library.so_far, library.shifted(1, tokens == "a", 0)), tokens == "b"),
+        library.shifted(1, tokens == "a", False).map(str),
+        library.shifted(1, tokens.map({"a": 0.5, "b": 1.5}.get), 0.0).map(str),
+        library.shifted(1, indices, "none"),
+    ],
+    ids=["large values", "one value", "gathered scores", "bools", "halves", "a word"],
+)
+def test_means_beside_bos_and_values_of_one_kind(output):
+    proved(Program(output, "ab"), 4)
+
+
+def test_far_places_are_later_too():
+    ahead = aggregate(select(indices, indices + 13, "=="), tokens, ".")
+    with pytest.raises(ProgramError, match=r"not sure that .* later position"):
+        compile_program(Program(ahead, "ab"), 15, causal=True)
+    compile_program(Program(selector_width(library.so_far), "ab"), 15, causal=True)
+
+
+@pytest.mark.parametrize(
+    ("output", "alphabet", "options", "words"),
+    [
+        (where(tokens == "a", 1, tokens == "b"), "abc", {}, "mixes values that are equal"),
+        (library.apply(lambda *a: sum(a), *[indices] * 22), "a" , {"longest": 8}, "join in steps"),
+        (aggregate(everything, tokens), (10**9, 0), {"dtype": torch.float32}, "rounding"),
+        (
+            aggregate(select(tokens, aggregate(library.same, tokens), "=="), indices),
+            (10**9, 10**9 + 1), {}, "too large",
+        ),
+    ],
+)  # fmt: skip
+def test_what_would_be_wrong_is_refused(output, alphabet, options, words):
+    program = Program(output, alphabet)
+    with pytest.raises(ProgramError, match=words):
+        compile_program(program, **{"longest": 4, **options})
+
+
 def test_best_takes_the_highest_score():
     last = best(select(tokens, "a", "=="), indices)
     proved(Program(aggregate(last, indices, default=-1), "abc"), 6)

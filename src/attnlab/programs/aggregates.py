@@ -76,7 +76,7 @@ def gather(views: Views, each: Aggregate, form: Form) -> View:
             default[shown.index(each.default)] = 1.0
     else:
         gathered = [float(value) for value in own]
-        default = np.zeros(1)
+        default = np.array([gathered[0]])  # which BOS may add to a mean
         if each.has_default:
             default[0] = float(each.default)
             gathered.append(float(each.default))
@@ -101,11 +101,12 @@ def _scores(views: Views, each: Aggregate, share: float) -> _Scores:
         if isinstance(selector.keys, Indices):
             rivals = min(rivals, 3.0)
         return _nearest(views, selector, math.log(rivals * odds), share)
-    inner, ranked, top = selector, None, 0.0
+    inner, ranked, top, noise = selector, None, 0.0, 0.0
     if isinstance(selector, Best):
         inner = selector.selector
-        ranked, top = _ranked(views, selector, math.log(rivals * odds))
-        if ranked.error > share:
+        ranked, top = _ranked(views, selector, math.log(rivals * odds) + 2 * _MOST_SPREAD)
+        top, noise = top + _MOST_SPREAD, ranked.error
+        if noise > _MOST_SPREAD:
             raise TooCoarse
     bos = 0.0
     if is_open:  # BOS outweighs all keys, and a selected key outweighs BOS
@@ -123,7 +124,7 @@ def _scores(views: Views, each: Aggregate, share: float) -> _Scores:
         leak *= 1 + (cases != [[]])  # on keys not selected, and on keys not the best
     if not views.domains.at_most_one(selector):
         # Both factors of a score may be off, and a share moves by twice what two scores do.
-        leak += 4 * (channels.queries.error + gain * channels.keys.error)
+        leak += 4 * (channels.queries.error + gain * channels.keys.error + noise)
     bos_score = None
     if views.has_bos:
         bos_score = channels.floor + top + bos
@@ -186,6 +187,10 @@ def _nearest(views: Views, selector: Compared, gain: float, share: float) -> _Sc
     gap = min((abs(one - two) for one in wanted for two in values if one != two), default=1.0)
     if query.error > gap / 100:
         raise TooCoarse
+    largest = max(map(abs, (*wanted, *values)))
+    if 100 * views.spacing * largest**2 > gap**2:
+        reason = f"{selector!r} compares numbers too large for this dtype; take smaller ones."
+        raise ProgramError(selector.line, reason)
     gain = gain / gap**2 / (1 - 2 * query.error / gap)
     queries = stacked([query.through(np.array([[2 * gain]])), constant_view([-gain])])
     keys = views.one_hot(selector.keys).through(np.array([values, np.square(values)]))

@@ -21,17 +21,27 @@ Array = NDArray[Any]
 
 _CELLS = 1_000_000  # (input, query, key) of one pass
 HASHED = {"weights": "model.safetensors", "config": "config.json", "meaning": "program.json"}
+KNOWN = {
+    "activation": "relu",
+    "norm_place": "none",
+    "final_norm": False,
+    "positions": "learned",
+    "projections": "dense",
+    "bias": True,
+    "scale_embedding": False,
+    "per_token": True,
+}
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24}
 
 
-def read_weights(path: Path) -> dict[str, Any]:
-    """Read a safetensors file as float64 arrays by name."""
+def read_weights(path: Path, dtype: str) -> dict[str, Any]:
+    """Read a safetensors file of a dtype as float64 arrays by name."""
     data = path.read_bytes()
     size = 8 + int.from_bytes(data[:8], "little")
     found = {}
     for name, told in json.loads(data[8:size]).items():
         if name != "__metadata__":
-            kind = {"F64": "<f8", "F32": "<f4"}[told["dtype"]]
+            kind = {"float64 F64": "<f8", "float32 F32": "<f4"}[f"{dtype} {told['dtype']}"]
             start, end = told["data_offsets"]
             values = np.frombuffer(data[size + start : size + end], kind)
             found[name] = values.astype(np.float64).reshape(told["shape"])
@@ -101,7 +111,8 @@ class Rounding:
             moved = np.where(np.tri(length, dtype=bool), moved, 0.0)
         power = np.exp(value - value.max(-1, keepdims=True))
         shares = power / power.sum(-1, keepdims=True)
-        factor = (1 - shares) * np.expm1(2 * moved.max(-1, keepdims=True))
+        others = 1 - shares + self.of_sum(length + 2)  # which rounds too
+        factor = others * np.expm1(2 * moved.max(-1, keepdims=True))
         return Bounded(shares, shares * (factor + self.of_sum(3 * length + 8)) + self.least)
 
     def attention(self, name: str, x: Bounded) -> Bounded:
@@ -122,10 +133,20 @@ class Rounding:
         return self.linear(f"{name}.outer", Bounded(np.maximum(hidden.value, 0), hidden.error))
 
 
+def width_of(config: dict[str, Any]) -> int:
+    """Return how many numbers a pass holds for each position, beside one for each key."""
+    return int(max(config["d_ff"], config["d_model"]) * config["num_heads"])
+
+
 def bounded_logits(
     weights: dict[str, Array], config: dict[str, Any], ids: Array, dtype: str
 ) -> Bounded:
     """Return the logits of ids (input, position), with bounds on their rounding."""
+    for name, value in KNOWN.items():
+        if config[name] != value:
+            raise ValueError(f"{name} is {config[name]}; these formulas are for {value}.")
+    if dtype not in _ROUNDOFF:
+        raise ValueError(f"the model is of {dtype}; these formulas are for {', '.join(_ROUNDOFF)}.")
     rounding = Rounding(weights, config, _ROUNDOFF[dtype] + _ROUNDOFF["float64"])
     stream = weights["embedding.tokens.weight"][ids]
     stream = stream + weights["embedding.positions.weight"][: ids.shape[1]]
@@ -137,12 +158,17 @@ def bounded_logits(
     return rounding.linear("head", state)
 
 
-def inputs_of(size: int, length: int) -> Iterator[Any]:
+def inputs_of(size: int, length: int, width: int = 1) -> Iterator[Any]:
     """Yield all inputs of a length, in parts: (input, position) of token ids."""
     places = size ** np.arange(length - 1, -1, -1)
-    step = max(1, _CELLS // (length + 1) ** 2)
+    step = max(1, _CELLS // ((length + 1) * max(length + 1, width)))
     for first in range(0, size**length, step):
         yield np.arange(first, min(first + step, size**length))[:, None] // places % size
+
+
+def allowed(values: Array, tolerance: float) -> float:
+    """Return a tolerance within which no two values lie: at most half their least distance."""
+    return float(min([tolerance, *(np.diff(np.sort(values)) / 2)]))
 
 
 def judge(logits: Any, bound: Any, values: Any, tolerance: float) -> tuple[Any, Any]:
@@ -151,6 +177,7 @@ def judge(logits: Any, bound: Any, values: Any, tolerance: float) -> tuple[Any, 
     values: numbers; None for one logit a symbol.
     """
     if values is not None:
+        tolerance = allowed(values, tolerance)
         order = np.argsort(values)
         middles = (values[order][1:] + values[order][:-1]) / 2
         answers = order[np.searchsorted(middles, logits[..., 0])]
@@ -166,14 +193,14 @@ def check(folder: Path) -> tuple[dict[str, Any], float]:
     told = json.loads((folder / "program.json").read_text())
     model = json.loads((folder / "config.json").read_text())["model"]
     proved_to = json.loads((folder / "certificate.json").read_text())["proved_to"]
-    weights = read_weights(folder / "model.safetensors")
+    weights = read_weights(folder / "model.safetensors", model["dtype"])
     size, digest, sure, inputs = len(told["alphabet"]), hashlib.sha256(), math.inf, 0
     numbers = None
     if told["numbers"]:
         numbers = np.array(told["numbers"])
     first = int(told["has_bos"])
     for length in range(1, proved_to + 1):
-        for ids in inputs_of(size, length):
+        for ids in inputs_of(size, length, width_of(model["config"])):
             rows = np.pad(ids, ((0, 0), (first, 0)), constant_values=size)
             logits, bound = bounded_logits(weights, model["config"], rows, model["dtype"])
             answers, own = judge(logits[:, first:], bound[:, first:], numbers, told["tolerance"])

@@ -7,6 +7,7 @@ import torch
 
 from attnlab.errors import WrongUsage
 from attnlab.programs.aggregates import add_up, gather, is_single, weight_of_bos
+from attnlab.programs.check import judge
 from attnlab.programs.compiled import Compiled
 from attnlab.programs.domains import MOST_TRIED, Domains
 from attnlab.programs.hidden_units import join, read_off
@@ -29,6 +30,7 @@ from attnlab.programs.views import Form, TooCoarse, Views, least_gap
 from attnlab.programs.wiring import View, constant_view, whole
 
 _TIGHT = 0.999  # of a tolerance, so that no rounding tips the scale
+_COMPARED = 32  # inputs of a length that are compared after compiling
 _HALVINGS = 40  # of the error allowed to each head, until the output is within its tolerance
 
 
@@ -62,7 +64,7 @@ def compile_program(
         raise WrongUsage(f"dtype is torch.float32 or torch.float64; got {dtype!r}.")
     domains = Domains(program, longest)
     _check_defaults(domains)
-    _check_meaning(program, longest, causal=causal)
+    _check_meaning(domains, causal=causal)
     values = domains.values(program.output)
     if are_numbers(values):
         tolerance = min(tolerance, _TIGHT * least_gap([float(value) for value in values]) / 2)
@@ -75,7 +77,7 @@ def compile_program(
             continue
         if output.error <= tolerance:
             model, heads, stream = assemble(views, output, causal=causal)
-            return Compiled(
+            compiled = Compiled(
                 model=model.to(dtype),
                 name=program.name,
                 alphabet=tuple(program.alphabet),
@@ -86,6 +88,8 @@ def compile_program(
                 heads=heads,
                 stream=stream,
             )
+            _check_numbers(compiled, program)
+            return compiled
     reason = f"no gain of float64 makes this accurate to {tolerance}."
     raise ProgramError(program.output.line, reason)
 
@@ -159,25 +163,30 @@ def _check_defaults(domains: Domains) -> None:
         if not isinstance(each, Aggregate) or each.has_default:
             continue
         if domains.may_be_empty(each.selector):
-            reason = "a query may select nothing here; say with default= what it gets then."
+            reason = (
+                "a query may select nothing here, or it is not sure that it never does (too many "
+                "inputs to try); say with default= what it gets then."
+            )
             raise ProgramError(each.line, reason)
 
 
-def _check_meaning(program: Program, longest: int, *, causal: bool) -> None:
+def _check_meaning(domains: Domains, *, causal: bool) -> None:
     """Evaluate the program on all short inputs, so that one without a meaning is refused."""
-    found = sequences_of(program.output)
-    selectors = [each.selector for each in found if isinstance(each, Aggregate | Width)]
-    selectors += [each.selector for each in selectors if isinstance(each, Best)]
+    program, found = domains.program, sequences_of(domains.program.output)
+    selectors = []
+    if causal:
+        selectors = [each.selector for each in found if isinstance(each, Aggregate | Width)]
+        selectors += [each.selector for each in selectors if isinstance(each, Best)]
     tried = 0
-    for length in range(1, longest + 1):
+    for length in range(1, domains.longest + 1):
         tried += len(program.alphabet) ** length
         if tried > MOST_TRIED:
+            _check_surely_causal(domains, selectors)
             return
         for ids in every_input(program, length):
             meaning = Meaning(program, ids)
             meaning.of(program.output)
-            if causal:
-                _check_causal(meaning, selectors)
+            _check_causal(meaning, selectors)
 
 
 def _check_causal(meaning: Meaning, selectors: list[Selector]) -> None:
@@ -186,3 +195,29 @@ def _check_causal(meaning: Meaning, selectors: list[Selector]) -> None:
         if (found & ~np.tri(found.shape[-1], dtype=np.bool_)).any():
             reason = f"{selector!r} selects a later position; compile without causal=True."
             raise ProgramError(selector.line, reason)
+
+
+def _check_surely_causal(domains: Domains, selectors: list[Selector]) -> None:
+    for selector in selectors:
+        if not domains.looks_back(selector):
+            raise ProgramError(
+                selector.line,
+                f"it is not sure that {selector!r} selects no later position (too many inputs to "
+                'try); join it with & select(indices, indices, "<=").',
+            )
+
+
+def _check_numbers(compiled: Compiled, program: Program) -> None:
+    """Compare the model with the program on some inputs: its dtype may be too coarse."""
+    random = np.random.default_rng(0)
+    places = {value: place for place, value in enumerate(compiled.values)}
+    for length in {1, min(3, compiled.longest), compiled.longest}:
+        ids = random.integers(0, len(compiled.alphabet), (_COMPARED, length))
+        expected = Meaning(program, ids).of(program.output)
+        columns = np.array([places.get(value, -1) for value in expected.values])[expected.codes]
+        logits = compiled.logits(compiled.with_bos(torch.from_numpy(ids))).double().numpy()
+        nothing = np.zeros_like(logits)
+        answers, sure = judge(logits, nothing, compiled.numbers, compiled.tolerance)
+        if (answers != columns).any() or not (sure > 0).all():
+            reason = "rounding makes this model wrong; take float64, or coarser numbers."
+            raise ProgramError(program.output.line, reason)

@@ -7,8 +7,7 @@ width, or a map of several bases. A map of one base is a table, and so costs a m
 from collections.abc import Sequence as Items
 from fractions import Fraction
 from itertools import product
-from math import prod
-from typing import Any
+from math import lcm, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +40,7 @@ from attnlab.programs.language import (
 )
 
 MOST_VALUES = 5_000  # of one sequence
+MOST_PAIRS = 1_000_000  # of a key's and a query's value
 MOST_COMBINATIONS = 20_000  # of values of several, a hidden unit or two for each
 MOST_TRIED = 20_000  # inputs, to find out whether a query may select nothing
 Table = NDArray[np.bool_]
@@ -55,6 +55,7 @@ class Domains:
         self._bases: dict[Sequence, Sequence | None] = {}
         self._tables: dict[Sequence, list[Value]] = {}
         self._empties: dict[Selector, bool] = {}
+        self._relations: dict[Compared, Table] = {}
 
     def base(self, each: Sequence) -> Sequence | None:
         """Return the one sequence that this one is a table of, or itself; None for a constant."""
@@ -76,7 +77,11 @@ class Domains:
     def values(self, each: Sequence) -> tuple[Value, ...]:
         """List all values that a sequence may have; some may never occur."""
         if each not in self._values:
-            found = tuple(dict.fromkeys(self._possible(each)))
+            possible = list(self._possible(each))
+            found = tuple(dict.fromkeys(possible))
+            if len({(type(value), value) for value in possible}) > len(found):
+                reason = f"{each!r} mixes values that are equal, such as 1 and True; take one kind."
+                raise ProgramError(each.line, reason)
             if len(found) > MOST_VALUES:
                 raise ProgramError(
                     each.line,
@@ -166,35 +171,42 @@ class Domains:
         least = 0 if self.may_be_empty(each.selector) else 1
         if each.values is None:
             return range(least, self.longest + 1)
-        values = [Fraction(value) for value in self._numbers(each, each.values)]
-        return [exact(value) for value in {0, *self._reached(each, values)[0]}]
+        sums, _ = self._reached(each, self._numbers(each, each.values))
+        return [exact(value) for value in sorted(sums)]
 
     def _gathered(self, each: Aggregate) -> Items[Value]:
         values = list(self.values(each.values))
         default = [each.default] if each.has_default else []
-        if not are_numbers(values) or self.at_most_one(each.selector):
+        if not are_numbers(values):
+            return [*values, *default]
+        values = [exact(Fraction(value)) for value in values]
+        if are_numbers(default):
+            default = [exact(Fraction(value)) for value in default]
+        if self.at_most_one(each.selector):
             return [*values, *default]
         if not are_numbers(default):
             reason = f"the mean of numbers has a number as its default; got {each.default!r}."
             raise ProgramError(each.line, reason)
-        _, means = self._reached(each, [Fraction(value) for value in values])
+        _, means = self._reached(each, values)
         return [*sorted(map(exact, means)), *default]
 
-    def _reached(self, each: Sequence, values: list[Fraction]) -> tuple[set[Any], set[Any]]:
+    def _reached(self, each: Sequence, values: Items[Value]) -> tuple[set[Fraction], set[Fraction]]:
         """Return all sums and all means of one to `longest` of these values."""
-        sums, means = {Fraction(0)}, set()
-        every: set[Fraction] = set()
+        fractions = [Fraction(value) for value in values]
+        scale = lcm(*(value.denominator for value in fractions))
+        whole = {int(value * scale) for value in fractions}
+        sums, every, means = {0}, {0}, set()
         for count in range(1, self.longest + 1):
-            sums = {above + value for above in sums for value in set(values)}
+            sums = {above + value for above in sums for value in whole}
             every |= sums
-            means |= {above / count for above in sums}
+            means |= {Fraction(above, count * scale) for above in sums}
             if len(means) > 4 * MOST_VALUES:
                 raise ProgramError(
                     each.line,
                     f"{each!r} may have more than {4 * MOST_VALUES:,} "
                     "different values; take fewer or coarser numbers.",
                 )
-        return every, means
+        return {Fraction(above, scale) for above in every}, means
 
     def _numbers(self, each: Sequence, values: Sequence) -> tuple[Value, ...]:
         found = self.values(values)
@@ -208,7 +220,18 @@ class Domains:
 
     def relation(self, selector: Compared) -> Table:
         """Say which values compare: [query value, key value]; False where they cannot."""
+        if selector not in self._relations:
+            self._relations[selector] = self._relate(selector)
+        return self._relations[selector]
+
+    def _relate(self, selector: Compared) -> Table:
         keys, queries = self.values(selector.keys), self.values(selector.queries)
+        if len(keys) * len(queries) > MOST_PAIRS:
+            raise ProgramError(
+                selector.line,
+                f"{selector!r} compares {len(queries):,} values with {len(keys):,}; a model is "
+                f"made for at most {MOST_PAIRS:,} pairs. Take fewer values first.",
+            )
         found = np.zeros((len(queries), len(keys)), np.bool_)
         for row, query in enumerate(queries):
             for column, key in enumerate(keys):
@@ -229,6 +252,19 @@ class Domains:
         if not isinstance(selector, Compared) or not isinstance(selector.keys, Indices):
             return False
         return bool((self.relation(selector).sum(1) <= 1).all())
+
+    def looks_back(self, selector: Selector) -> bool:
+        """Does no query select a later position? Where that is not sure, it may."""
+        if isinstance(selector, Best):
+            return self.looks_back(selector.selector)
+        if isinstance(selector, Joined) and selector.name in ("&", "|"):
+            found = [self.looks_back(part) for part in selector.parts]
+            return any(found) if selector.name == "&" else all(found)
+        if not isinstance(selector, Compared):
+            return False
+        if selector.keys is not indices or selector.queries is not indices:
+            return False
+        return not (self.relation(selector) & ~np.tri(self.longest, dtype=np.bool_)).any()
 
     def may_be_empty(self, selector: Selector) -> bool:
         """May a query select nothing? Where that is not sure, it may."""

@@ -4,11 +4,12 @@ Values are exact: a mean is a `Fraction`. Each distinct combination of values is
 map's Python function runs as often as there are different arguments, however many the inputs.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
+from math import lcm, prod
 from numbers import Rational
 from typing import Any
 
@@ -164,6 +165,8 @@ class Meaning:
     def _map(self, each: Map) -> Coded:
         arguments = [self.of(argument) for argument in each.arguments]
         sizes = [len(argument.values) for argument in arguments]
+        if prod(sizes) > 2**62:
+            raise ProgramError(each.line, "this joins too many values at once; join in steps.")
         joined = np.zeros_like(self.ids)
         for argument, size in zip(arguments, sizes, strict=True):
             joined = joined * size + argument.codes
@@ -175,7 +178,7 @@ class Meaning:
                 given.append(argument.values[place])
             return apply_map(each, given[::-1])
 
-        return _coded(joined, value, int(np.prod(sizes, dtype=object)))
+        return _coded(joined, value, prod(sizes))
 
     def _width(self, each: Width) -> Coded:
         selected = self.selected(each.selector)
@@ -200,11 +203,14 @@ class Meaning:
             numbers, scale = _whole(each, values.values)
             sums = _sums(selected, numbers[values.codes])
             size, least = counts.shape[1] + 1, int(sums.min(initial=0))
+            default = each.default
+            if are_numbers([default]):
+                default = exact(Fraction(default))
 
             def mean(code: int) -> Value:
                 above, count = divmod(code, size)
                 if not count:
-                    return each.default
+                    return default
                 return exact(Fraction(above + least, count * scale))
 
             span = (int(sums.max(initial=0)) - least + 1) * size
@@ -267,6 +273,10 @@ def apply_map(each: Map, given: Items[Value]) -> Value:
         shown = ", ".join(map(repr, given))
         reason = f"{each.name} fails on {shown}: {type(error).__name__}: {error}."
         raise ProgramError(each.line, reason) from None
+    if isinstance(value, float) and not math.isfinite(value):
+        shown = ", ".join(map(repr, given))
+        reason = f"{each.name} of {shown} is {value}, which no model can hold."
+        raise ProgramError(each.line, reason)
     return exact(value)
 
 

@@ -22,7 +22,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models.storage import describe_model
 from attnlab.programs import check
 from attnlab.programs.compiled import Compiled
-from attnlab.programs.interpreter import Coded, Codes, Meaning, every_input
+from attnlab.programs.interpreter import Coded, Codes, Meaning
 from attnlab.programs.language import Program, Value
 
 Progress = Callable[[int, int], None]
@@ -87,7 +87,7 @@ class ProgramProof:
     @property
     def is_sure(self) -> bool:
         """Is every input right by more than rounding can change, in any order of summation?"""
-        return self.holds and self.sure > 0
+        return self.holds and self.inputs > 0 and self.sure > 0
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the proof as plain values for JSON; what is not finite becomes None."""
@@ -148,13 +148,20 @@ def prove_program(
             f"the model takes 1 to {compiled.longest} of the tokens {compiled.alphabet}; got "
             f"{longest} of {tuple(program.alphabet)}."
         )
+    config, dtype = compiled.model.config, next(compiled.model.parameters()).dtype
+    strange = [name for name, value in check.KNOWN.items() if getattr(config, name) != value]
+    if strange or dtype not in (torch.float32, torch.float64):
+        raise WrongUsage(
+            "proofs are for models as they are compiled, float32 or float64; this one differs in "
+            f"{', '.join(strange) or dtype}."
+        )
     size = len(program.alphabet)
     counts = np.cumsum([float(size) ** length for length in range(1, longest + 1)])
     proved_to = int((counts <= most).sum())
     inputs = sum(size**length for length in range(1, proved_to + 1))
     found = _Tally(compiled, program)
     total = inputs + _SAMPLED * (longest - proved_to)
-    for ids, is_sampled in _inputs(program, longest, proved_to):
+    for ids, is_sampled in _inputs(compiled, longest, proved_to):
         found.add(ids, is_sampled=is_sampled)
         if progress is not None:
             progress(found.done, total)
@@ -186,13 +193,14 @@ def write_certificate(proof: ProgramProof, folder: Path) -> None:
     write_text(folder / "check.py", Path(check.__file__).read_text())
 
 
-def _inputs(program: Program, longest: int, proved_to: int) -> Iterator[tuple[Codes, bool]]:
+def _inputs(compiled: Compiled, longest: int, proved_to: int) -> Iterator[tuple[Codes, bool]]:
+    size, width = len(compiled.alphabet), check.width_of(compiled.model.config.to_mapping())
     for length in range(1, proved_to + 1):
-        for ids in every_input(program, length):
+        for ids in check.inputs_of(size, length, width):
             yield ids, False
     random = np.random.default_rng(0)
     for length in range(proved_to + 1, longest + 1):
-        yield random.integers(0, len(program.alphabet), (_SAMPLED, length)), True
+        yield random.integers(0, size, (_SAMPLED, length)), True
 
 
 class _Tally:
@@ -239,9 +247,8 @@ class _Tally:
         that: (input, position); NaN counts as outside."""
         numbers = self.compiled.numbers
         if numbers is not None:
-            return self.compiled.tolerance - np.abs(logits[..., 0] - numbers[columns]), bound[
-                ..., 0
-            ]
+            tolerance = check.allowed(numbers, self.compiled.tolerance)
+            return tolerance - np.abs(logits[..., 0] - numbers[columns]), bound[..., 0]
         right = np.take_along_axis(logits, columns[..., None], -1)[..., 0]
         others = logits.copy()
         np.put_along_axis(others, columns[..., None], -np.inf, -1)
