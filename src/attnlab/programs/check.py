@@ -148,14 +148,15 @@ def bounded_logits(
     if dtype not in _ROUNDOFF:
         raise ValueError(f"the model is of {dtype}; these formulas are for {', '.join(_ROUNDOFF)}.")
     rounding = Rounding(weights, config, _ROUNDOFF[dtype] + _ROUNDOFF["float64"])
-    stream = weights["embedding.tokens.weight"][ids]
-    stream = stream + weights["embedding.positions.weight"][: ids.shape[1]]
-    state = Bounded(stream, rounding.unit * np.abs(stream))
-    for layer in range(config["num_layers"]):
-        name = f"layers.{layer}"
-        state = rounding.add(state, rounding.attention(f"{name}.attention", state))
-        state = rounding.add(state, rounding.feed_forward(f"{name}.feed_forward", state))
-    return rounding.linear("head", state)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is infinite or NaN is not sure
+        stream = weights["embedding.tokens.weight"][ids]
+        stream = stream + weights["embedding.positions.weight"][: ids.shape[1]]
+        state = Bounded(stream, rounding.unit * np.abs(stream))
+        for layer in range(config["num_layers"]):
+            name = f"layers.{layer}"
+            state = rounding.add(state, rounding.attention(f"{name}.attention", state))
+            state = rounding.add(state, rounding.feed_forward(f"{name}.feed_forward", state))
+        return rounding.linear("head", state)
 
 
 def inputs_of(size: int, length: int, width: int = 1) -> Iterator[Any]:
