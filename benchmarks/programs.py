@@ -18,7 +18,7 @@ import torch
 from attnlab.programs import compile_program, library, prove_program
 from attnlab.programs.language import Program
 
-LETTERS = "abcd"
+LETTERS = "abc"
 LIBRARY = [
     *(make(LETTERS) for make in (
         library.length_of, library.reverse, library.hist, library.double_hist, library.sort,
