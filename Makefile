@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 
 .PHONY: run lab quick test test-slow test-busy check format bench picture clean
 
-# The main job on real input: all five systems, a report each, one table of all claims, the gallery over them.
+# The main job on real input: all six systems, a report each, one table of all claims, the gallery over them.
 # Real sentences are read from DATA where it is there (text,label,split); without it, the built-in film verdicts serve.
 # QUICK=--quick does the same in about two minutes.
 DATA  ?= $(firstword $(wildcard data/rt_polarity.csv ../shared/data/rt_polarity.csv))

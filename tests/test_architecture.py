@@ -42,6 +42,7 @@ FLOORS = {
     "draw": 4,
     "experiments": 5,
     "teach": 5,
+    "truth": 5,
     "lab": 6,
     "cli": 7,
     "__main__": 8,

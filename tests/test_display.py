@@ -26,12 +26,14 @@ from attnlab.edits.effects import assess
 from attnlab.errors import CouldNotRun
 from attnlab.experiments import notebook
 from attnlab.experiments.claims import Claim
+from attnlab.experiments.proofs import PopulationProof
 from attnlab.experiments.report import Report
 from attnlab.experiments.tune.study import Trial
 from attnlab.experiments.tune.tuner import Search
 from attnlab.look.questions import Continuation
 from attnlab.look.recording.tokens import Sides
 from attnlab.look.trace import HeadTrace, Step, Trace
+from attnlab.programs import compile_program, library
 
 EVIL = "<script>alert(1)</script>\x1b[31m\u202e"
 NAMES = [EVIL, *(f"word {number}" for number in range(19))]
@@ -50,6 +52,11 @@ IDS = torch.arange(60).reshape(3, 20) % 20
 
 
 CONTENT = ReportContent(title="", subtitle="", facts=[], sections=[])
+
+
+@cache
+def compiled():
+    return compile_program(library.hist(NAMES), 2)
 
 
 def report():
@@ -162,6 +169,11 @@ EXAMPLES = {
         code=EVIL * 99, edits=({"edit": EVIL},) * 99, model={EVIL: NAMES * 99}, link=EVIL * 99
     ),
     "Fork": lambda: attnlab.fork(question(), attnlab.ZeroHead(layer=0, head=0)),
+    "Compiled": compiled,
+    "ModelProof": lambda: attnlab.prove(compiled(), library.hist(NAMES)),
+    "PopulationProof": lambda: PopulationProof(
+        EVIL, dict.fromkeys(NAMES * 9, attnlab.prove(compiled(), library.hist(NAMES)))
+    ),
     "Found": found,
     "Generation": lambda: attnlab.generate(model(), IDS, 5),
     "HeadLens": lambda: attnlab.head_lens(model(), IDS),

@@ -2,7 +2,6 @@
 
 from attnlab import edits as edits
 from attnlab import plot as plot
-from attnlab.design import prove as prove
 from attnlab.edits import CutEdge as CutEdge
 from attnlab.edits import Patch as Patch
 from attnlab.edits import ZeroHead as ZeroHead
@@ -18,6 +17,7 @@ from attnlab.experiments.model_loader import load as load
 from attnlab.experiments.opener import open as open
 from attnlab.experiments.population import train_population as train_population
 from attnlab.experiments.prompts import ask as ask
+from attnlab.experiments.proofs import prove as prove
 from attnlab.experiments.registry import run as run
 from attnlab.experiments.resumption import resume as resume
 from attnlab.experiments.sweeps import sweep as sweep

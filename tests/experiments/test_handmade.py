@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,7 +23,7 @@ from attnlab.experiments.handmade import (
 from attnlab.experiments.handmade.programs import PROGRAMS
 from attnlab.models import SingleHead
 from attnlab.parts import numpy_transformer as reference
-from attnlab.programs import Program, interpret
+from attnlab.programs import Program, check, interpret
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
 from attnlab.train.observer import Silent
@@ -294,6 +295,21 @@ def test_the_programs_of_the_tasks_say_what_the_tasks_ask(learned):
     table = learned[0].content.section("The same as programs")
     assert [row[0] for row in table.rows] == list(oracles)
     assert [row[table.columns.index("failures")] for row in table.rows] == [0, 0, 0]
+
+
+def test_the_compiled_weights_stand_beside_the_others_with_a_certificate(learned):
+    run, _ = learned
+    choice = run.content.section("By hand, learned, compiled").choices[3]
+    assert choice.label == "copy_first: CAB"
+    assert [each.title for each in choice.maps] == ["by hand", "learned", "compiled, head 0.0"]
+    for each in choice.maps:
+        assert np.argmax(each.rows, -1).tolist() == [0, 0, 0]
+    for rule in PROGRAMS:
+        folder = run.folder / "programs" / rule
+        found, sure = check.check(folder)
+        told = json.loads((folder / "certificate.json").read_text())
+        assert sure > 0
+        assert found["outputs"] == told["outputs"]
 
 
 def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_their_range(learned):

@@ -32,6 +32,8 @@ ROUTES = [
     ("GET", "/api/models"),
     ("POST", "/api/models/open"),
     ("POST", "/api/models/ask"),
+    ("POST", "/api/programs/steps"),
+    ("POST", "/api/programs/prove"),
 ]
 
 HOSTS: list[list[str]] = [

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attnlab.experiments import registry
 from attnlab.lab.server import answer_process
 
 from . import answers_checks
@@ -39,7 +40,7 @@ def test_experiments_are_described_as_the_command_line_does():
         "choices": None, "expected": "an integer from 1 to 26", "comment": "size of the alphabet",
     }  # fmt: skip
     assert by_name["task"]["choices"] == ["sort", "reverse", "copy", "add", "induction"]
-    assert len(found) == 5
+    assert [each["name"] for each in found] == list(registry.experiments())
 
 
 def test_a_member_of_what_is_no_population_is_refused(sorter):

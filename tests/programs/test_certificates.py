@@ -12,11 +12,20 @@ import numpy as np
 import pytest
 import torch
 
-from attnlab.core.store import digest_of, read_tensors, write_tensors
+import attnlab
+from attnlab.core.store import read_tensors, write_tensors
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models import Encoder
-from attnlab.programs import compile_program, library, open_compiled, prove_program
-from attnlab.programs.check import HASHED, Bounded, Rounding, bounded_logits
+from attnlab.models.storage import describe_model
+from attnlab.programs import (
+    Program,
+    compile_program,
+    language,
+    library,
+    open_compiled,
+    prove_program,
+)
+from attnlab.programs.check import Bounded, Rounding, bounded_logits, hashes_of
 from attnlab.programs.proof import write_certificate
 
 from . import oracles
@@ -69,9 +78,9 @@ def test_a_model_is_read_back(folder):
     assert again.is_sure
 
 
-def change(folder, by):
+def change(folder, by, name="head.weight"):
     weights = read_tensors(folder / "model.safetensors")
-    weights["head.weight"] = weights["head.weight"] * by
+    weights[name] = weights[name] * by
     write_tensors(folder / "model.safetensors", weights)
 
 
@@ -91,9 +100,7 @@ def test_a_certificate_for_wrong_weights_is_refuted(folder):
 def forged(folder):
     """Write the hashes that a folder has now into its certificate."""
     told = json.loads((folder / "certificate.json").read_text())
-    for name, file in HASHED.items():
-        told[name] = digest_of(folder / file)
-    (folder / "certificate.json").write_text(json.dumps(told))
+    (folder / "certificate.json").write_text(json.dumps({**told, **hashes_of(folder)}))
 
 
 def test_a_certificate_of_nan_is_refuted(folder):
@@ -109,6 +116,9 @@ def test_a_certificate_of_nan_is_refuted(folder):
         ("program.json", '"tolerance": 0.001', '"tolerance": 5', "meaning"),
         ("config.json", '"causal": false', '"causal": true', "config"),
         ("certificate.json", '"inputs": 363', '"inputs": 9999', "inputs"),
+        ("certificate.json", '"failures": 0', '"failures": 7', "failures"),
+        ("certificate.json", '"is_sure": true', '"is_sure": false', "is_sure"),
+        ("certificate.json", '"dtype": "float64"', '"dtype": "float32"', "dtype"),
         ("certificate.json", '"proved_to": 5', '"proved_to": 4', "outputs"),
     ],
 )
@@ -148,8 +158,76 @@ def test_a_causal_model_and_its_fractions_are_checked_and_read_back(tmp_path):
 def test_a_share_of_nearly_all_may_still_move():
     """The rest of the weight is lost in the rounding of 1 - share, and is there all the same."""
     formulas = Rounding({}, {"causal": False}, 2.0**-24)
-    shares = formulas.shares(Bounded(np.array([[0.0, -40.0]]), np.array([[20.0, 20.0]])))
+    shares = formulas.softmax(Bounded(np.array([[0.0, -40.0]]), np.array([[20.0, 20.0]])))
     assert shares.error[0, 0] > 0.5
+
+
+def test_each_formula_bounds_its_own_rounding():
+    """The terms that rounding itself adds: without them these bounds are nearly nothing."""
+    formulas = Rounding(
+        {"x.weight": np.ones((1, 3)), "x.bias": np.zeros(1)}, {"causal": False}, 2.0**-24
+    )
+    exact = Bounded(np.ones((1, 1, 2, 3)), np.zeros((1, 1, 2, 3)))
+    unit = 2.0**-24
+    assert formulas.scores(exact, exact).error.min() > 3 * unit
+    assert formulas.linear("x", exact).error.min() > 3 * unit
+    assert formulas.add(exact, exact).error.min() >= 2 * unit
+    assert formulas.softmax(exact).error.min() > unit
+
+
+def test_a_certificate_of_nan_beside_one_value_is_refuted(tmp_path):
+    """No answer but one is possible, and NaN is still not it."""
+    program = Program(language.tokens, "a", "same")
+    compiled = compile_program(program, 2)
+    folder = compiled.save(tmp_path / "same")
+    write_certificate(prove_program(compiled, program), folder)
+    change(folder, float("nan"))
+    forged(folder)
+    status, words = checked(folder)
+    assert (status, "DIFFERS: margin" in words) == (1, True), words
+
+
+def test_a_value_that_the_model_cannot_give_is_wrong():
+    """It has no logit; the last one must not stand for it."""
+    compiled = compile_program(Program(language.tokens, "ab", "same"), 2)
+    other = Program(language.tokens.map({"a": "a", "b": "x"}.get), "ab", "other")
+    assert str(prove_program(compiled, other).counterexample) == "b, position 0: expected x; got b"
+
+
+def test_a_tie_is_wrong_and_said_to_be_one():
+    program = library.reverse("ab")
+    compiled = compile_program(program, 2)
+    with attnlab.edit(compiled.model, attnlab.ZeroHead(layer=1, head=0)):
+        proof = prove_program(compiled, program)
+    assert "a, position 0: expected a; got a, but not clearly" in str(proof)
+
+
+def test_an_edited_model_is_not_sure():
+    """What its weights say is not what it computes."""
+    program = library.fraction_so_far("ab", "a")
+    compiled = compile_program(program, 3)
+    with attnlab.edit(compiled.model, attnlab.edits.ScaleHead(factor=1.0, layer=0, head=0)):
+        assert prove_program(compiled, program).is_sure
+    with attnlab.edit(compiled.model, attnlab.edits.ScaleHead(factor=1.00001, layer=0, head=0)):
+        proof = prove_program(compiled, program)
+    assert (proof.holds, proof.is_sure) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"longest": 5', '"longest": 50'),
+        ('"tolerance": 0.001', '"tolerance": 5'),
+        ('"alphabet": ["a", ', '"alphabet": ["z", "a", '),
+        ('"values": ["a", ', '"values": ['),
+    ],
+)
+def test_a_program_of_another_model_is_not_opened(folder, old, new):
+    text = json.dumps(json.loads((folder / "program.json").read_text()))
+    assert old in text
+    (folder / "program.json").write_text(text.replace(old, new))
+    with pytest.raises(CouldNotRun, match="damaged"):
+        open_compiled(folder)
 
 
 def test_a_wide_tolerance_proves_no_other_value():
@@ -161,8 +239,8 @@ def test_a_wide_tolerance_proves_no_other_value():
 
 def test_formulas_of_another_model_are_refused():
     compiled = compile_program(library.hist("ab"), 3)
-    other = Encoder(replace(compiled.model.config, activation="gelu"))
-    with pytest.raises(WrongUsage, match="differs in activation"):
+    other = Encoder(replace(compiled.model.config, activation="swiglu"))
+    with pytest.raises(WrongUsage, match="this model has activation swiglu"):
         prove_program(replace(compiled, model=other.double()), library.hist("ab"))
     compiled.model.half()
     with pytest.raises(WrongUsage, match="float16"):
@@ -176,14 +254,18 @@ def test_nothing_is_proved_of_no_inputs():
 
 def test_long_inputs_are_searched_and_called_so():
     program = library.hist("abc")
-    proof = prove_program(compile_program(program, 9), program, most=1_000)
+    compiled = compile_program(program, 9)
+    proof = prove_program(compiled, program, most=1_000)
     assert (proof.proved_to, proof.inputs, proof.searched) == (5, 363, 2_000)
     assert "2,000 of 6 to 9 tokens, at random" in str(proof)
+    assert proof.outputs == prove_program(compiled, program, longest=5).outputs
 
 
 def test_what_cannot_be_opened_is_told_in_a_sentence(folder):
     with pytest.raises(WrongUsage, match="from 1 to 5 tokens"):
         open_compiled(folder).ids(["aaaaaa"])
+    with pytest.raises(WrongUsage, match="takes inputs of one length"):
+        open_compiled(folder).ids("ab")
     with pytest.raises(WrongUsage, match="the tokens are a, b, c; got 'x'"):
         open_compiled(folder)("xa")
     (folder / "program.json").write_text('{"format": "attnlab program 1"}')
@@ -234,9 +316,8 @@ def test_the_bound_on_rounding_covers_other_orders_of_summation(name):
     rows = torch.tensor(list(product(range(2), repeat=5)))
     ids = compiled.with_bos(rows)
     first = int(compiled.has_bos)
-    exact, bound = bounded_logits(
-        weights, compiled.model.config.to_mapping(), ids.numpy(), "float32"
-    )
+    described = describe_model(compiled.model)
+    exact, bound = bounded_logits(weights, described, ids.numpy())
     exact, bound, apart = exact[:, first:], bound[:, first:], 0.0
     for seed in range(5):
         found = shuffled(compiled, seed).logits(ids).double().numpy()
@@ -245,9 +326,7 @@ def test_the_bound_on_rounding_covers_other_orders_of_summation(name):
     in_64 = compiled.model.double()(ids)[:, first:].detach().numpy()
     assert np.abs(in_64 - exact).max() < 1e-9
     if name in ("fraction", "hist"):  # planted: float64's roundoff does not cover float32
-        _, less = bounded_logits(
-            weights, compiled.model.config.to_mapping(), ids.numpy(), "float64"
-        )
+        _, less = bounded_logits(weights, {**described, "dtype": "float64"}, ids.numpy())
         assert less.max() < apart
 
 

@@ -22,6 +22,8 @@ TWO = ONE + "b = Program(indices, 'ab')\n"
 LATER = FIRST + "a = Program(selector_width(select(indices, indices, '>')), 'ab')\n"
 NO_DEFAULT = FIRST + "x = aggregate(select(indices, 3, '=='), tokens)\na = Program(x, 'ab')\n"
 
+DEEP = FIRST + "a = Program(sum([indices] * 200), 'ab')\n"
+
 
 @pytest.fixture
 def written(tmp_path):
@@ -49,6 +51,26 @@ def test_a_program_is_shown_compiled_proved_and_saved(written, tmp_path, capsys)
     assert "is there already" in capsys.readouterr().err
 
 
+def test_a_line_has_the_value_of_what_it_names(written, capsys):
+    """A selector has no row, and what it compares is not its value."""
+    text = FIRST + "two = select(indices, indices - 2, '==')\nfound = aggregate(two, tokens, '.')\n"
+    assert main(["compile", written(text + "p = Program(found, 'abc')"), "--example", "cab"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[:5]]
+    assert ["3", "found", "=", "aggregate(two,", "tokens,", "'.')", ".", ".", "c"] in rows
+    assert not any(row[:2] == ["2", "two"] for row in rows)
+
+
+def test_what_gets_no_certificate_is_told_so(written, tmp_path, capsys):
+    """A share in float32, whose bound exceeds the margin."""
+    text = FIRST + "from fractions import Fraction\n"
+    text += "x = aggregate(select(indices, indices, '<='), (tokens == 'a') * 1)\n"
+    command = [written(text + "p = Program(x == Fraction(1, 3), 'ab')"), "--float32"]
+    assert main(["compile", *command, "--length", "9", "--out", str(tmp_path / "mean")]) == 0
+    found = capsys.readouterr().out
+    assert ("no certificate was written" in found) == ("rounding may exceed" in found)
+    assert "rounding may exceed" in found
+
+
 def test_json_says_whether_it_holds(written, capsys):
     assert main(["compile", written(SORT), "--length", "3", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -68,6 +90,8 @@ def test_json_says_whether_it_holds(written, capsys):
         (ONE, ["--tolerance", "2"], "from 1e-9 to 0.2; got 2"),
         (LATER, ["--causal"], "selects a later position"),
         (NO_DEFAULT, [], "program.py:2  x = aggregate"),
+        ("import sys\nsys.exit(0)\n", [], "ends itself before it makes a program"),
+        (DEEP, [], "100 deep at most"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence(written, capsys, text, options, words):

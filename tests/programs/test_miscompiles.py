@@ -5,6 +5,7 @@ all inputs of its examples found).
 """
 
 import copy
+import math
 from fractions import Fraction
 from itertools import product
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnlab.errors import WrongUsage
 from attnlab.programs import (
     Program,
     ProgramError,
@@ -278,6 +280,18 @@ def test_best_takes_the_highest_score():
         (lambda: not tokens, "neither true nor false"),
         (lambda: list(tokens), "cannot be iterated"),
         (lambda: tokens == ["a"], "hashable"),
+        (lambda: tokens < math.inf, "a number must be finite"),
+        (lambda: indices * 10**400, "fit a float"),
+        (lambda: aggregate(everything, indices, default=math.nan), "finite"),
+        (
+            lambda: interpret(
+                Program((indices + 1).map(float).map(lambda x: x * 1e308 * 2), "ab"), "ab"
+            ),
+            "finite",
+        ),
+        (lambda: sum([indices] * 200), "100 deep at most"),
+        (lambda: indices / 2, "there is no /"),
+        (lambda: 2 ** (1 / indices), "there is no /"),
         (lambda: interpret(Program(tokens < 3, "ab"), "ab"), "fails on 'a', 3"),
         (
             lambda: interpret(Program(selector_width(select(tokens, 3, "<")), "ab"), "ab"),
@@ -289,6 +303,25 @@ def test_a_mistake_is_told_with_its_line(make, words):
     with pytest.raises(ProgramError, match=words) as refused:
         make()
     assert "lambda" in str(refused.value)
+
+
+@pytest.mark.parametrize("alphabet", [[1.0, math.inf], [["a"]], "aa", ""])
+def test_an_alphabet_is_of_distinct_values(alphabet):
+    with pytest.raises(WrongUsage, match="alphabet"):
+        Program(indices, alphabet)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Program(select(tokens, tokens, "=="), "ab"), "is a selector: aggregate"),
+        (lambda: compile_program(indices, 3), "a program is made by Program"),
+        (lambda: compile_program(Program(indices, "ab"), 5_000), "from 1 to 1,000; got 5000"),
+    ],
+)
+def test_what_is_no_program_is_told(make, words):
+    with pytest.raises(WrongUsage, match=words):
+        make()
 
 
 def test_a_dictionary_is_a_map_and_the_domain_does_not_grow():

@@ -23,10 +23,12 @@ from attnlab.cli.look import look
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions, Strings
 from attnlab.cli.pages import open_
 from attnlab.cli.prompts import only_heads, open_prompts
+from attnlab.cli.prove import prove
 from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_folder, find_run, is_run, runs_there
 from attnlab.cli.results import show_result
 from attnlab.cli.runs import resume_, run, sweep, tune
 from attnlab.cli.search import search
+from attnlab.cli.truth import truth
 from attnlab.errors import WrongUsage, did_you_mean
 
 app = App(
@@ -244,6 +246,7 @@ def _trace_each_line(show_one: Callable[[str], None], expected: str) -> int:
 
 for _command in (
     *(run, resume_, list_, show, open_, settings, sweep, tune),
-    *(trace, look, edit, edits_, search, compile_, lab, doctor),
+    *(trace, look, edit, edits_, search, compile_, prove, lab, doctor),
 ):
     app.command(_command, name=_command.__name__.rstrip("_"))
+app.command(truth)

@@ -3,18 +3,18 @@
 import runpy
 import sys
 import traceback
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.cli.options import AsJson, Switch, WholeNumber
-from attnlab.cli.progress import progress
-from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.cli.progress import counting
+from attnlab.cli.terminal import note, print_json, say, show_table
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
 
 if TYPE_CHECKING:
     from attnlab.programs import Program
-    from attnlab.train.observer import Observer
 
 
 def compile_(
@@ -28,6 +28,7 @@ def compile_(
     float32: Switch = False,
     causal: Switch = False,
     out: Path | None = None,
+    resume: Switch = False,
     as_json: AsJson = False,
 ) -> int:
     """Compile a program: show each step on an example, make the model, prove it on every input.
@@ -52,6 +53,8 @@ def compile_(
     out
         A folder to create: the model, the certificate, and check.py, which checks it again with
         NumPy alone.
+    resume
+        Go on with the proof that was interrupted in --out.
     """
     import torch
 
@@ -59,21 +62,19 @@ def compile_(
     from attnlab.programs.proof import write_certificate
 
     program = _program(file, name)
-    if out is not None and out.exists():
-        raise CouldNotRun(f"{out} is there already; choose another folder.")
+    state = _state(out, resume=resume)
     if length < 1:
         raise WrongUsage(f"--length is a number of tokens, at least 1; got {length}.")
     dtype = torch.float32 if float32 else torch.float64
     if not as_json:
         _show_steps(program, _tokens(program, example, length), str(file))
     compiled = compile_program(program, length, tolerance=tolerance, dtype=dtype, causal=causal)
-    with progress(program.name, is_quiet=as_json) as observer:
-        tell = None if observer is None else partial(_tell, observer)
-        proof = prove_program(compiled, program, progress=tell)
-    if out is not None:
+    if out is not None and not resume:
         compiled.save(out)
-        if proof.is_sure:
-            write_certificate(proof, out)
+    with _told_to_resume(state), counting(program.name, is_quiet=as_json) as tell:
+        proof = prove_program(compiled, program, progress=tell, state=state)
+    if out is not None and proof.is_sure:
+        write_certificate(proof, out)
     if as_json:
         print_json(proof.to_mapping())
         return int(not proof.holds)
@@ -81,13 +82,35 @@ def compile_(
         say(line)
     if out is not None:
         say(f"model    {out}")
-        if proof.is_sure:
-            say(f"check    python {out / 'check.py'}")
+        is_sure = proof.is_sure
+        say(f"check    python {out / 'check.py'}" if is_sure else "no certificate was written")
     return int(not proof.holds)
 
 
-def _tell(observer: "Observer", done: int, total: int) -> None:
-    observer.step(done, total, {})
+def _state(out: Path | None, *, resume: bool) -> Path | None:
+    """Return the file that keeps how far the proof is, or refuse a folder."""
+    if out is None:
+        if resume:
+            raise WrongUsage("--resume goes on with the proof in --out; name that folder.")
+        return None
+    state = out / "proof.json"
+    if resume and not state.is_file():
+        raise CouldNotRun(f"there is no interrupted proof in {out}; leave --resume out.")
+    if out.exists() and not resume:
+        is_open = state.is_file()
+        hint = "--resume goes on with its proof." if is_open else "choose another folder."
+        raise CouldNotRun(f"{out} is there already; {hint}")
+    return state
+
+
+@contextmanager
+def _told_to_resume(state: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if state is not None and state.is_file():
+            note("the same command with --resume goes on with the proof.")
+        raise
 
 
 def _program(file: Path, name: str | None) -> "Program":
@@ -120,6 +143,8 @@ def _run(file: Path) -> dict[str, Any]:
         return runpy.run_path(str(file))
     except AttnlabError:
         raise
+    except SystemExit:
+        raise WrongUsage(f"{file} ends itself before it makes a program.") from None
     except Exception as error:
         calls = traceback.extract_tb(error.__traceback__)
         lines = [each.lineno for each in calls if each.filename == str(file)]
@@ -149,7 +174,21 @@ def _show_steps(program: "Program", tokens: list[Any], file: str) -> None:
     from attnlab.programs import steps_of
 
     rows: dict[int, list[str]] = {}
+    hidden = _inside_selectors(program)
     for each, values in steps_of(program, tokens):
-        if each.line.file == file:
+        if each.line.file == file and each not in hidden:
             rows[each.line.number] = [each.line.source, *map(str, values)]
-    show_table(["line", "", *map(str, tokens)], [[str(line), *row] for line, row in rows.items()])
+    if rows:
+        cells = [[str(line), *row] for line, row in rows.items()]
+        show_table(["line", "", *map(str, tokens)], cells)
+
+
+def _inside_selectors(program: "Program") -> set[Any]:
+    """Return what a selector compares on its own line, which is not that line's value."""
+    from attnlab.programs.interpreter import operands_of, selectors_in, sequences_of
+
+    hidden = set()
+    for each in sequences_of(program.output):
+        for selector in selectors_in(each):
+            hidden |= {part for part in operands_of(selector) if part.line == selector.line}
+    return hidden

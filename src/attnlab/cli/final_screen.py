@@ -24,7 +24,7 @@ def show_final_screen(
     console = terminal.output()
     for report in reports:
         console.print(
-            Text.assemble((report.experiment.ljust(11), "bold"), terminal.counted(report.claims))
+            Text.assemble((report.experiment.ljust(13), "bold"), terminal.counted(report.claims))
         )
         finding = Text(one_line(_finding(report)))
         finding.truncate(_FINDING_LINES * (console.width - 4), overflow="ellipsis")

@@ -46,6 +46,20 @@ def progress(
 
 
 @contextmanager
+def counting(title: str, *, is_quiet: bool) -> "Iterator[Callable[[int, int], None] | None]":
+    """Show how many inputs of a proof are done, of how many."""
+    with progress(title, is_quiet=is_quiet) as observer:
+        if observer is None:
+            yield None
+            return
+
+        def tell(done: int, total: int) -> None:
+            observer.step(done, total, {})
+
+        yield tell
+
+
+@contextmanager
 def waiting(what: str) -> "Iterator[Callable[[str], None]]":
     """Show a spinner with the latest message on a terminal; elsewhere print the messages."""
     console = errors()

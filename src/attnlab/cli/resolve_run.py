@@ -12,7 +12,7 @@ from attnlab.cli.terminal import note
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 
 RUNS = Path("runs")
-SYSTEMS = ("lookup", "anatomy", "handmade", "sentiment", "sorting")
+SYSTEMS = ("lookup", "anatomy", "handmade", "open_program", "sentiment", "sorting")
 """The names of the experiments, known without importing them."""
 
 _Made = TypeVar("_Made")

@@ -7,6 +7,7 @@ all of `scipy.stats` does, for what every run needs.
 import functools
 import math
 from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnlab.errors import CouldNotRun, WrongUsage
@@ -95,6 +96,25 @@ def share_interval(successes: int, total: int) -> Interval:
     low = 0.0 if successes == 0 else max(0.0, center - reach)
     high = 1.0 if successes == total else min(1.0, center + reach)
     return Interval(share, low, high)
+
+
+def median_interval(values: Sequence[float]) -> Interval:
+    """Return the median and its 95 % interval between two of the sorted values, whatever their
+    distribution (Thompson 1936); fewer than six values have NaN ends.
+
+    Values may be infinite: of what was not seen to happen.
+
+    >>> median_interval([5, 1, 2, 3, 4, math.inf])
+    Interval(value=3.5, low=1, high=inf)
+    """
+    if not values:
+        raise WrongUsage("the median of no values is not defined; give at least one.")
+    found, count = sorted(values), len(values)
+    below, rank = 0.0, 0  # the chance that at most so many values lie below the median
+    while (below := below + math.comb(count, rank) / 2**count) <= 0.025:
+        rank += 1
+    low, high = (found[rank - 1], found[-rank]) if rank else (math.nan, math.nan)
+    return Interval(median(found), low, high)
 
 
 def is_above(interval: Interval, bound: float) -> bool | None:

@@ -184,6 +184,11 @@ def read_run(folder: Path) -> RunFiles:
         CouldNotRun: no run is there, it is unfinished, or a file of it is damaged.
     """
     config = read_config(folder)
+    if config is None and os.path.isfile(folder / "program.json"):
+        raise CouldNotRun(
+            f"{folder} holds a compiled program, no run; see it in Python: "
+            f'attnlab.show("{folder}", TEXT).'
+        )
     if config is None and _has_config(folder):
         raise CouldNotRun(
             f"{folder} holds a model, but not a run; load it with attnlab.load(folder)."

@@ -17,9 +17,10 @@ from attnlab.look import Recording, open_recording
 from attnlab.look.corpus import Found
 from attnlab.look.corpus import open_search as open_corpus_search
 from attnlab.look.long_text import Document, open_document
+from attnlab.programs import Compiled, open_compiled
 
 Opened: TypeAlias = (
-    Report | Population | Sweep | Search | Recording | Document | Found | FigureContents
+    Report | Population | Sweep | Search | Recording | Document | Found | FigureContents | Compiled
 )
 
 _FILES: dict[str, Callable[[Path], Opened]] = {
@@ -27,6 +28,7 @@ _FILES: dict[str, Callable[[Path], Opened]] = {
     "recording/recording.json": open_recording,
     "document.json": open_document,
     "search.json": open_corpus_search,
+    "program.json": open_compiled,
 }
 _RUNS: dict[Kind, Callable[[Path], Opened]] = {
     "run": open_run,
@@ -41,9 +43,9 @@ def open(path: Path | str) -> Opened:
 
     Args:
         path: the folder of a run, a population, a member of one (`runs/sorting-64-seeds/17`), a
-            sweep, a hyper-parameter search, a recording, a summarized long text or a corpus search;
-            or a .png or .svg of a run, of `attnlab.plot.save` or of the lab's page, or a page of
-            `attnlab.show`.
+            sweep, a hyper-parameter search, a recording, a summarized long text, a corpus search or
+            a compiled program; or a .png or .svg of a run, of `attnlab.plot.save` or of the lab's
+            page, or a page of `attnlab.show`.
 
     Returns what was returned when the folder was made; but for a hyper-parameter search its
     `Report`, where Optuna, which reads its trials, is not installed.
@@ -75,6 +77,6 @@ def open(path: Path | str) -> Opened:
         raise CouldNotRun(f"there is no folder {folder}.")
     raise CouldNotRun(
         f"{folder} holds nothing to open: no config.json (a run, population, sweep or "
-        "hyper-parameter search), recording.json (a recording), document.json (a long text) or "
-        "search.json (a corpus search)."
+        "hyper-parameter search), recording.json (a recording), document.json (a long text), "
+        "search.json (a corpus search) or program.json (a compiled program)."
     )

@@ -54,6 +54,11 @@ EXPERIMENTS = {
         "attnlab.experiments.handmade.workshop:HandmadeConfig",
         "one head's weights designed by hand and proved on every input, beside learned ones",
     ),
+    "open_program": Entry(
+        "attnlab.experiments.open_program.study:OpenProgramConfig",
+        "a part of a model is compiled and the rest is trained around it: what the part saves, "
+        "beside a decoy",
+    ),
     "sentiment": Entry(
         "attnlab.experiments.sentiment.classifier:SentimentConfig",
         "a mini transformer classifies texts, compared with simple counting on texts that it "

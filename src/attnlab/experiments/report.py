@@ -19,7 +19,7 @@ from torch import nn
 
 from attnlab import __version__
 from attnlab.configs import Fields
-from attnlab.core.store import explained, write_bytes, write_json, write_text
+from attnlab.core.store import explained, make_folder, write_bytes, write_json, write_text
 from attnlab.display import Card, displayed
 from attnlab.draw import figures
 from attnlab.draw.claims import claim_state, judge_all
@@ -172,6 +172,7 @@ class Report:
         for name, model in self.models.items():
             save_model(model, folder / "models" / name)
         for name, content in self._files.items():
+            make_folder((folder / name).parent)
             write_bytes(folder / name, content)
         lines = [json.dumps(line) + "\n" for line in self.metrics]
         write_text(folder / "metrics.jsonl", "".join(lines))

@@ -21,10 +21,11 @@ from attnlab.experiments.prompts import ask
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps.sweep_run import Sweep
 from attnlab.experiments.tune.tuner import Search
-from attnlab.look import Recording
+from attnlab.look import Recording, record
 from attnlab.look.corpus import Found
 from attnlab.look.long_text import Document
 from attnlab.look.trace import HeadTrace, Trace
+from attnlab.programs import Compiled
 from attnlab.progress import is_marimo, is_notebook
 
 
@@ -34,13 +35,13 @@ def show(
     """Show something: inside a notebook if this is one, else as a page in the browser.
 
     Args:
-        thing: a run, population, sweep or search, or the folder of one; a trace, or a question,
-            which is then answered; a recording or summaries of one; a document or a corpus search;
-            or bare weights: (query, key), (head, query, key), a list of these by layer, and Hugging
-            Face's `outputs` or `outputs.attentions`.
+        thing: a run, population, sweep or search, or the folder of one; a compiled program; a
+            trace, or a question, which is then answered; a recording or summaries of one; a
+            document or a corpus search; or bare weights: (query, key), (head, query, key), a list
+            of these by layer, and Hugging Face's `outputs` or `outputs.attentions`.
         tokens: what the places are called, where weights are shown: a list of texts, a pair (of the
             queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`; or the text
-            that a run or a pretrained model is asked.
+            that a run, a pretrained model or a compiled program is asked.
         other: a second recording, or weights, to be compared with the first.
         **options: of weights, as `view_page` takes them.
 
@@ -55,8 +56,17 @@ def show(
         thing = open(thing)
     if isinstance(thing, FigureContents):
         thing, other = _weights_of(thing, other)
-    if isinstance(thing, Report | nn.Module) and isinstance(tokens, str):
+    if isinstance(thing, Compiled):
+        thing, options, tokens = *_recorded(thing, tokens, options), None
+    elif isinstance(thing, Report | nn.Module) and isinstance(tokens, str):
         thing, tokens = ask(thing, tokens), None
+    return _shown(thing, tokens, other, options)
+
+
+def _shown(
+    thing: Any, tokens: Any, other: Any, options: dict[str, Any]
+) -> Shown | EditableView | Path:
+    """Show what is neither a folder nor a figure, nor something to be asked."""
     is_inside = is_notebook() or is_marimo()
     takes_edits = is_inside and other is None and has_widgets()
     answerer = None
@@ -80,6 +90,21 @@ def show(
             f"{type_words(thing)} is shown as it is; tokens, other and options go with weights."
         )
     return show_page(page)
+
+
+def _recorded(
+    compiled: Compiled, tokens: Any, options: dict[str, Any]
+) -> tuple[Recording, dict[str, Any]]:
+    """Put an input to a compiled program, and record where each head looks."""
+    if tokens is None:
+        known = "".join(map(str, compiled.alphabet))
+        raise WrongUsage(f"say what the program shall read, as in: show(compiled, {known[:6]!r}).")
+    with record(compiled.model, "layers.*.attention.weights") as recording:
+        compiled.logits(compiled.ids([tokens]))
+    names = [*["BOS"] * compiled.has_bos, *map(str, tokens)]
+    answer = " ".join(map(str, compiled(tokens)))
+    notes = [("Read", " ".join(map(str, tokens))), ("Answer", answer)]
+    return recording.named({"": names}), {"notes": notes, **options}
 
 
 def _weights_of(figure: FigureContents, other: Any) -> tuple[list[Pattern], Any]:

@@ -4,8 +4,9 @@ import { openPage } from "./app.js";
 import { joinEngines } from "./parts/server.js";
 import { makeModels } from "./rooms/models.js";
 import { makePopulations } from "./rooms/populations.js";
+import { makePrograms } from "./rooms/programs.js";
 import { makeRuns } from "./rooms/runs.js";
 import { makeSweeps } from "./rooms/sweeps.js";
 
-const more = { runs: makeRuns, populations: makePopulations, sweeps: makeSweeps, models: makeModels };
+const more = { runs: makeRuns, populations: makePopulations, sweeps: makeSweeps, models: makeModels, programs: makePrograms };
 openPage({ more, join: joinEngines });

@@ -20,7 +20,7 @@ _STYLES = (
     "lab/rooms/design.css",
 )
 _SERVED_STYLES = tuple(
-    f"lab/rooms/{room}.css" for room in ("runs", "populations", "sweeps", "models")
+    f"lab/rooms/{room}.css" for room in ("runs", "populations", "sweeps", "models", "programs")
 )
 _SERVED = (
     ("default-src 'none'; ", "default-src 'none'; connect-src 'self'; "),

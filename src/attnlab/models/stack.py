@@ -1,5 +1,8 @@
 """Stack: an embedding, blocks and a final norm, which every transformer here is made of."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +28,8 @@ class Stack(SitedModule):
     """
 
     sites: tuple[str, ...] = ("embedding",)
+    head_labels: Mapping[str, str] = MappingProxyType({})
+    """What heads do, by their names ("0.1"); known of compiled programs, shown by pictures."""
 
     def __init__(
         self,

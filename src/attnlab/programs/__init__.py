@@ -17,10 +17,13 @@ from attnlab.programs.language import (
     total,
     where,
 )
-from attnlab.programs.proof import ProgramProof, prove_program
+from attnlab.programs.open_model import OpenModel, config_around, model_around
+from attnlab.programs.proof import ModelProof, prove_program, prove_task
+from attnlab.programs.side_by_side import Comparison, compare
 
 __all__ = [
-    "Compiled", "Program", "ProgramError", "ProgramProof", "aggregate", "apply", "best",
-    "compile_program", "everything", "indices", "interpret", "open_compiled", "prove_program",
-    "select", "selector_width", "steps_of", "tokens", "total", "where",
+    "Comparison", "Compiled", "ModelProof", "OpenModel", "Program", "ProgramError", "aggregate",
+    "apply", "best", "compare", "compile_program", "config_around", "everything", "indices",
+    "interpret", "model_around", "open_compiled", "prove_program", "prove_task", "select",
+    "selector_width", "steps_of", "tokens", "total", "where",
 ]  # fmt: skip

@@ -50,8 +50,14 @@ class Compiled:
     heads: Mapping[str, str]
     stream: tuple[tuple[str, int, int], ...]
 
+    def __post_init__(self) -> None:
+        """Tell the model which line each head is of, for pictures of it."""
+        self.model.head_labels = {name: line.split("  ")[-1] for name, line in self.heads.items()}
+
     def ids(self, inputs: Items[Items[Value]]) -> Tensor:
         """Return token ids (input, position) of inputs of one length, BOS before each."""
+        if isinstance(inputs, str):
+            raise WrongUsage(f"ids takes inputs of one length, as in: ids([{inputs!r}]).")
         codes = {token: code for code, token in enumerate(self.alphabet)}
         try:
             rows = [[codes[token] for token in tokens] for tokens in inputs]
@@ -138,7 +144,7 @@ def open_compiled(folder: Path | str) -> Compiled:
     if not isinstance(model, Encoder):
         raise CouldNotRun(f"{folder} holds no encoder.")
     with refusing_damage(f"{folder}/program.json"):
-        return Compiled(
+        compiled = Compiled(
             model=model,
             name=told["name"],
             alphabet=tuple(map(_from_json, told["alphabet"])),
@@ -149,6 +155,22 @@ def open_compiled(folder: Path | str) -> Compiled:
             heads=told["heads"],
             stream=tuple((name, first, last) for name, first, last in told["stream"]),
         )
+        _check(compiled)
+        return compiled
+
+
+def _check(compiled: Compiled) -> None:
+    """Refuse a program that does not belong to its model."""
+    config = compiled.model.config
+    if config.vocab_size != len(compiled.alphabet) + compiled.has_bos:
+        raise ValueError(f"alphabet has {len(compiled.alphabet)} tokens.")
+    logits = 1 if compiled.numbers is not None else len(compiled.values)
+    if config.num_classes != logits:
+        raise ValueError(f"values has {len(compiled.values)} of them.")
+    if not 1 <= compiled.longest <= config.max_length - compiled.has_bos:
+        raise ValueError(f"longest is {compiled.longest!r}.")
+    if not 0 < compiled.tolerance <= 0.2:
+        raise ValueError(f"tolerance is {compiled.tolerance!r}.")
 
 
 def _state(folder: Path) -> StateFolder:
@@ -169,5 +191,6 @@ def _from_json(told: Any) -> Value:
     if not isinstance(told, dict):
         return told
     if "fraction" in told:
-        return Fraction(*told["fraction"])
+        above, below = told["fraction"]
+        return Fraction(above, below)
     return tuple(map(_from_json, told["tuple"]))

@@ -5,7 +5,7 @@ import operator
 import numpy as np
 import torch
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.programs.aggregates import add_up, gather, is_single, weight_of_bos
 from attnlab.programs.check import judge
 from attnlab.programs.compiled import Compiled
@@ -30,6 +30,7 @@ from attnlab.programs.views import Form, TooCoarse, Views, least_gap
 from attnlab.programs.wiring import View, constant_view, whole
 
 _TIGHT = 0.999  # of a tolerance, so that no rounding tips the scale
+_LONGEST = 1_000  # tokens: attention of all to all, in a model of several heads
 _COMPARED = 32  # inputs of a length that are compared after compiling
 _HALVINGS = 40  # of the error allowed to each head, until the output is within its tolerance
 
@@ -56,8 +57,11 @@ def compile_program(
         ProgramError: the program may select nothing without saying what then, takes too many
             values, or selects what a model of this kind cannot; the line, and the reason.
     """
-    if not (isinstance(longest, int) and longest >= 1):
-        raise WrongUsage(f"longest is a number of tokens, at least 1; got {longest!r}.")
+    if not isinstance(program, Program):
+        got = type_words(program)
+        raise WrongUsage(f'a program is made by Program(output, "abc"); got {got}.')
+    if not (isinstance(longest, int) and 1 <= longest <= _LONGEST):
+        raise WrongUsage(f"longest is a number of tokens, from 1 to {_LONGEST:,}; got {longest!r}.")
     if not 1e-9 <= tolerance <= 0.2:
         raise WrongUsage(f"a tolerance is from 1e-9 to 0.2; got {tolerance!r}.")
     if dtype not in (torch.float32, torch.float64):
@@ -193,7 +197,7 @@ def _check_causal(meaning: Meaning, selectors: list[Selector]) -> None:
     for selector in selectors:
         found = meaning.selected(selector)
         if (found & ~np.tri(found.shape[-1], dtype=np.bool_)).any():
-            reason = f"{selector!r} selects a later position; compile without causal=True."
+            reason = f"{selector!r} selects a later position; a causal model cannot."
             raise ProgramError(selector.line, reason)
 
 

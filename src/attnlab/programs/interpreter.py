@@ -4,7 +4,6 @@ Values are exact: a mean is a `Fraction`. Each distinct combination of values is
 map's Python function runs as often as there are different arguments, however many the inputs.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.programs.check import inputs_of
 from attnlab.programs.language import (
@@ -33,6 +33,7 @@ from attnlab.programs.language import (
     Tokens,
     Value,
     Width,
+    fault_of,
 )
 
 Codes = NDArray[np.int64]
@@ -66,20 +67,43 @@ def interpret(program: Program, tokens: Items[Value]) -> list[Value]:
         WrongUsage: a token that is not of the alphabet, or an empty input.
         ProgramError: the program has no value on this input; the line and the reason.
     """
-    return Meaning(program, _ids(program, tokens)).of(program.output).row(0)
+    return Meaning(program, ids_of(program, tokens)).of(program.output).row(0)
 
 
-def steps_of(program: Program, tokens: Items[Value]) -> list[tuple[Sequence, list[Value]]]:
-    """Compute every step of a program on one input, arguments first."""
-    meaning = Meaning(program, _ids(program, tokens))
+@displayed
+@dataclass(frozen=True)
+class Steps:
+    """Every step of a program on one input: the expression, and its values at each position."""
+
+    tokens: tuple[Value, ...]
+    steps: tuple[tuple[Sequence, list[Value]], ...]
+
+    def __iter__(self) -> Iterator[tuple[Sequence, list[Value]]]:
+        return iter(self.steps)
+
+    def _card(self) -> Card:
+        rows = [[each.words, *map(str, values)] for each, values in self.steps]
+        return Card("steps", columns=("", *map(str, self.tokens)), rows=rows)
+
+
+def steps_of(program: Program, tokens: Items[Value]) -> Steps:
+    """Compute every step of a program on one input, arguments first.
+
+    >>> from attnlab.programs import library
+    >>> for each, values in steps_of(library.hist("abc"), "aba"):
+    ...     print(each, values)
+    selector_width(select(tokens, tokens, ==)) [2, 1, 2]
+    """
+    meaning = Meaning(program, ids_of(program, tokens))
     steps = []
     for each in sequences_of(program.output):
         if not isinstance(each, Constant | Tokens | Indices):
             steps.append((each, meaning.of(each).row(0)))
-    return steps
+    return Steps(tuple(tokens), tuple(steps))
 
 
-def _ids(program: Program, tokens: Items[Value]) -> Codes:
+def ids_of(program: Program, tokens: Items[Value]) -> Codes:
+    """Return an input as ids (1, position), or refuse it."""
     codes = {token: code for code, token in enumerate(program.alphabet)}
     strange = [token for token in tokens if token not in codes] or ["nothing"]
     if strange != ["nothing"] or not len(tokens):
@@ -102,7 +126,7 @@ def sequences_of(output: Sequence) -> list[Sequence]:
         if is_done:
             found[each] = None
         elif each not in found:
-            parts = [operand for selector in selectors_in(each) for operand in _operands(selector)]
+            parts = [part for selector in selectors_in(each) for part in operands_of(selector)]
             waiting.append((each, True))
             waiting += [(part, False) for part in reversed([*parts, *each.arguments])]
     return list(found)
@@ -121,7 +145,8 @@ def selectors_in(each: Sequence) -> list[Selector]:
     return found
 
 
-def _operands(selector: Selector) -> list[Sequence]:
+def operands_of(selector: Selector) -> list[Sequence]:
+    """List what a selector compares, or ranks by."""
     if isinstance(selector, Compared):
         return [selector.keys, selector.queries]
     return [selector.scores] if isinstance(selector, Best) else []
@@ -266,17 +291,15 @@ class Meaning:
 
 def apply_map(each: Map, given: Items[Value]) -> Value:
     """Apply a map's function, and say which values it failed on."""
+    shown = ", ".join(map(repr, given))
     try:
         value = each.function(*given)
-        hash(value)
     except Exception as error:
-        shown = ", ".join(map(repr, given))
         reason = f"{each.name} fails on {shown}: {type(error).__name__}: {error}."
         raise ProgramError(each.line, reason) from None
-    if isinstance(value, float) and not math.isfinite(value):
-        shown = ", ".join(map(repr, given))
-        reason = f"{each.name} of {shown} is {value}, which no model can hold."
-        raise ProgramError(each.line, reason)
+    fault = fault_of(value)
+    if fault is not None:
+        raise ProgramError(each.line, f"{each.name} of {shown}: {fault}")
     return exact(value)
 
 

@@ -13,11 +13,15 @@ aggregate(select(indices, (selector_width(everything) - 1) - indices, ==), token
 """
 
 import linecache
+import math
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,18 +43,22 @@ COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
 
 _MOST_LETTERS = 90  # of a line, where it is told
 _MOST_WORDS = 160  # letters of an expression
+_MOST_DEPTH = 100  # of expressions in expressions: each level takes some of Python's own calls
 
 
 @dataclass(frozen=True)
 class Line:
-    """Where a program says something."""
+    """Where a program says something; `text` is the line itself where it is in no file."""
 
     file: str
     number: int
+    text: str | None = None
 
     @property
     def source(self) -> str:
         """The line's text."""
+        if self.text is not None:
+            return self.text.strip()
         return linecache.getline(self.file, self.number).strip()
 
     def __str__(self) -> str:
@@ -74,12 +82,60 @@ def _cut(words: str) -> str:
     return f"{words[: _MOST_WORDS - 1]}…"
 
 
+_told_line: ContextVar[Line | None] = ContextVar("_told_line", default=None)
+
+
+@contextmanager
+def at_line(line: Line) -> Iterator[None]:
+    """Take this line as that of all expressions that are made while the `with` lasts."""
+    before = _told_line.set(line)
+    try:
+        yield
+    finally:
+        _told_line.reset(before)
+
+
 def _line() -> Line:
-    """Return the line that is being run, of the first file but this one."""
+    """Return the line that is told, or that is being run, of the first file but this one."""
+    told = _told_line.get()
+    if told is not None:
+        return told
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return Line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def fault_of(value: Value) -> str | None:
+    """Say why this cannot be a value: it has no hash, is not finite, or is beyond a float."""
+    try:
+        hash(value)
+    except TypeError:
+        return f"a value must be hashable, such as a number, a text or a tuple; got {value!r}."
+    if not isinstance(value, int | float | Fraction):
+        return None
+    try:
+        is_finite = math.isfinite(value)
+    except OverflowError:
+        is_finite = False
+    if is_finite:
+        return None
+    return f"a number must be finite, and fit a float; got {_cut(repr(value))}."
+
+
+def _check_value(line: Line, value: Value) -> None:
+    fault = fault_of(value)
+    if fault is not None:
+        raise ProgramError(line, fault)
+
+
+def _depth(line: Line, parts: Items["Sequence | Selector"]) -> int:
+    """Return how deep an expression of these parts is, or refuse it."""
+    depth = 1 + max((part.depth for part in parts), default=0)
+    if depth > _MOST_DEPTH:
+        reason = f"expressions may be nested {_MOST_DEPTH} deep at most; add up with total(), say."
+        raise ProgramError(line, reason)
+    return depth
 
 
 class Sequence:
@@ -88,8 +144,12 @@ class Sequence:
     `==` and its like give sequences of True and False; `&`, `|`, `~` join them.
     """
 
-    def __init__(self, arguments: tuple["Sequence", ...] = ()) -> None:
+    def __init__(
+        self, arguments: tuple["Sequence", ...] = (), selector: "Selector | None" = None
+    ) -> None:
         self.line, self.arguments = _line(), arguments
+        selectors = () if selector is None else (selector,)
+        self.depth = _depth(self.line, (*arguments, *selectors))
 
     __hash__ = object.__hash__
 
@@ -147,6 +207,15 @@ class Sequence:
     def __floordiv__(self, other: Any) -> "Map":
         return _operation("//", operator.floordiv, self, other)
 
+    def __truediv__(self, other: Any) -> "Map":
+        raise ProgramError(
+            _line(),
+            "there is no /, which may leave whole numbers; write .map(lambda x: Fraction(x, 2)), "
+            "or // for the whole part.",
+        )
+
+    __rtruediv__ = __pow__ = __truediv__
+
     def __mod__(self, other: Any) -> "Map":
         return _operation("%", operator.mod, self, other)
 
@@ -192,13 +261,7 @@ class Constant(Sequence):
 
     def __init__(self, value: Value) -> None:
         super().__init__()
-        try:
-            hash(value)
-        except TypeError:
-            reason = (
-                f"a value must be hashable, such as a number, a text or a tuple; got {value!r}."
-            )
-            raise ProgramError(self.line, reason) from None
+        _check_value(self.line, value)
         self.value = value
 
     def _words(self) -> str:
@@ -232,7 +295,8 @@ class Aggregate(Sequence):
     def __init__(
         self, selector: "Selector", values: Sequence, default: Value, *, has_default: bool
     ) -> None:
-        super().__init__((values,))
+        super().__init__((values,), selector)
+        _check_value(self.line, default)
         self.selector, self.default, self.has_default = selector, default, has_default
 
     @property
@@ -249,7 +313,7 @@ class Width(Sequence):
     """At each query, how many keys are selected; with values, the sum of theirs."""
 
     def __init__(self, selector: "Selector", values: Sequence | None = None) -> None:
-        super().__init__(() if values is None else (values,))
+        super().__init__(() if values is None else (values,), selector)
         self.selector, self.values = selector, values
 
     def _words(self) -> str:
@@ -261,8 +325,9 @@ class Width(Sequence):
 class Selector:
     """Which keys each query selects. `&`, `|` and `~` join selectors."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: "tuple[Sequence | Selector, ...]") -> None:
         self.line = _line()
+        self.depth = _depth(self.line, parts)
 
     @cached_property
     def words(self) -> str:
@@ -292,7 +357,7 @@ class Compared(Selector):
     """Where a comparison of key and query holds."""
 
     def __init__(self, keys: Sequence, queries: Sequence, name: str, holds: Any) -> None:
-        super().__init__()
+        super().__init__((keys, queries))
         self.keys, self.queries, self.name, self.holds = keys, queries, name, holds
 
     def _words(self) -> str:
@@ -305,7 +370,7 @@ class Joined(Selector):
     """And, or, not of selectors."""
 
     def __init__(self, name: str, parts: tuple[Selector, ...]) -> None:
-        super().__init__()
+        super().__init__(parts)
         self.name, self.parts = name, parts
 
     def _words(self) -> str:
@@ -318,7 +383,7 @@ class Best(Selector):
     """The selected keys with the highest score."""
 
     def __init__(self, selector: Selector, scores: Sequence) -> None:
-        super().__init__()
+        super().__init__((selector, scores))
         self.selector, self.scores = selector, scores
 
     def _words(self) -> str:
@@ -437,9 +502,17 @@ class Program:
 
     def __post_init__(self) -> None:
         """Check the alphabet, and name what has no name."""
+        if isinstance(self.output, Selector):
+            raise WrongUsage(
+                f"a program computes a sequence; {self.output!r} is a selector: aggregate values "
+                "with it, or take its selector_width."
+            )
         if not isinstance(self.output, Sequence):
             raise WrongUsage(f"a program computes a sequence; got {type_words(self.output)}.")
         alphabet = tuple(self.alphabet)
+        faults = list(filter(None, map(fault_of, alphabet)))
+        if faults:
+            raise WrongUsage(f"an alphabet of other values is needed: {faults[0]}")
         if not alphabet or len(set(alphabet)) < len(alphabet):
             raise WrongUsage(f"an alphabet has one or more distinct tokens; got {alphabet!r}.")
         object.__setattr__(self, "alphabet", alphabet)

@@ -1,4 +1,4 @@
-"""Proofs of programs: a model is put to every input up to a length, shortest first.
+"""Proofs: a model is put to every input of a program or a task, shortest first.
 
 An output counts as right only if it is right by more than rounding can change, in any order of
 summation; `attnlab.programs.check` computes that bound, and checks a certificate again without
@@ -7,52 +7,49 @@ torch.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from attnlab.core.store import digest_of, write_json, write_text
+from attnlab.core.store import StateFolder, refusing_damage, write_json, write_text
 from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.models.storage import describe_model
+from attnlab.models import Decoder
+from attnlab.models.storage import describe_model, save_model
 from attnlab.programs import check
 from attnlab.programs.compiled import Compiled
-from attnlab.programs.interpreter import Coded, Codes, Meaning
-from attnlab.programs.language import Program, Value
+from attnlab.programs.interpreter import Codes
+from attnlab.programs.language import Program
+from attnlab.programs.questions import (
+    Numbers,
+    Part,
+    Questions,
+    WrongAnswer,
+    program_questions,
+    task_mapping,
+    task_questions,
+)
+from attnlab.tasks.sequences import SequenceTask
 
 Progress = Callable[[int, int], None]
 
-_SAMPLED = 500  # inputs of each length of which not all are tried
-_Numbers = NDArray[np.float64]
+_MOST = 2_000_000  # inputs that are tried one by one unless more are asked for
+_KEPT_EVERY = 2.0  # seconds
 
 
 @displayed
 @dataclass(frozen=True)
-class WrongAnswer:
-    """The first input that fails, none shorter: position 0 is the first token."""
-
-    tokens: tuple[Value, ...]
-    position: int
-    expected: Value
-    got: Value
-
-    def __str__(self) -> str:
-        words = " ".join(map(str, self.tokens))
-        return f"{words}, position {self.position}: expected {self.expected}; got {self.got}"
-
-
-@displayed
-@dataclass(frozen=True)
-class ProgramProof:
-    """The result of checking a model on every input of a program.
+class ModelProof:
+    """The result of checking a model on every input of a program or a task.
 
     Attributes:
-        program: its name.
+        name: of the program or the task.
+        shortest: tokens of the shortest inputs.
         longest: tokens of the longest inputs.
         proved_to: every input of up to so many tokens was tried.
         inputs: how many these are.
@@ -64,10 +61,11 @@ class ProgramProof:
         sure: the same, less what rounding can change: above 0, the verdict is the same on every
             machine.
         dtype: of the model's arithmetic.
-        outputs: SHA-256 of the right outputs, as numbers among the model's values.
+        outputs: SHA-256 of the right outputs, each as the number of its logit or value.
     """
 
-    program: str
+    name: str
+    shortest: int
     longest: int
     proved_to: int
     inputs: int
@@ -102,16 +100,20 @@ class ProgramProof:
     def _card(self) -> Card:
         facts = [("margin", f"{self.margin:.3g}, less rounding {self.sure:.3g} ({self.dtype})")]
         if self.searched:
-            words = f"{self.searched:,} of {self.proved_to + 1} to {self.longest} tokens, at random"
+            least = max(self.proved_to + 1, self.shortest)
+            words = f"{self.searched:,} of {least} to {self.longest} tokens, at random"
             facts.append(("searched", words))
         if self.counterexample is not None:
             facts.append(("first failure", str(self.counterexample)))
-        return Card(f"{self.program}: {self._verdict()}", facts)
+        return Card(f"{self.name}: {self._verdict()}", facts)
 
     def _verdict(self) -> str:
-        words = f"all {self.inputs:,} inputs of up to {self.proved_to} tokens"
+        bound = "of" if self.shortest == self.longest else "of up to"
+        words = f"all {self.inputs:,} inputs {bound} {self.proved_to} tokens"
         if self.failures:
             return f"{self.failures:,} of {self.inputs + self.searched:,} inputs fail"
+        if not self.inputs:
+            return f"right on {self.searched:,} inputs, drawn at random; no proof"
         if self.is_sure:
             return f"proved on {words}"
         return f"right on {words}; rounding may exceed the margin"
@@ -126,61 +128,56 @@ def prove_program(
     program: Program,
     *,
     longest: int | None = None,
-    most: int = 2_000_000,
+    most: int = _MOST,
     progress: Progress | None = None,
-) -> ProgramProof:
+    state: Path | None = None,
+) -> ModelProof:
     """Compare a model with what a program says, on every input of 1 to `longest` tokens.
 
     Args:
-        compiled: the model; its weights may have been changed since.
+        compiled: the model; its weights may have been changed since, or learned.
         program: what to compare with, over the same alphabet.
         longest: None for as long as the model takes.
         most: inputs of all lengths together that are tried one by one; of longer inputs 500 of each
             length are drawn at random, which is a search and no proof.
         progress: told how many inputs are done, of how many.
+        state: a file that keeps how far the proof is, so that one that is interrupted goes on from
+            there; it is removed at the end.
 
     Raises:
-        WrongUsage: another alphabet, or longer inputs than the model takes.
+        WrongUsage: another alphabet, longer inputs than the model takes, or a model for whose
+            formulas there are no bounds.
     """
-    longest = compiled.longest if longest is None else longest
-    if tuple(program.alphabet) != compiled.alphabet or not 1 <= longest <= compiled.longest:
-        raise WrongUsage(
-            f"the model takes 1 to {compiled.longest} of the tokens {compiled.alphabet}; got "
-            f"{longest} of {tuple(program.alphabet)}."
-        )
-    config, dtype = compiled.model.config, next(compiled.model.parameters()).dtype
-    strange = [name for name, value in check.KNOWN.items() if getattr(config, name) != value]
-    if strange or dtype not in (torch.float32, torch.float64):
-        raise WrongUsage(
-            "proofs are for models as they are compiled, float32 or float64; this one differs in "
-            f"{', '.join(strange) or dtype}."
-        )
-    size = len(program.alphabet)
-    counts = np.cumsum([float(size) ** length for length in range(1, longest + 1)])
-    proved_to = int((counts <= most).sum())
-    inputs = sum(size**length for length in range(1, proved_to + 1))
-    found = _Tally(compiled, program)
-    total = inputs + _SAMPLED * (longest - proved_to)
-    for ids, is_sampled in _inputs(compiled, longest, proved_to):
-        found.add(ids, is_sampled=is_sampled)
-        if progress is not None:
-            progress(found.done, total)
-    return ProgramProof(
-        program=program.name,
-        longest=longest,
-        proved_to=proved_to,
-        inputs=inputs,
-        searched=total - inputs,
-        failures=found.failures,
-        counterexample=found.first,
-        margin=found.margin,
-        sure=found.sure,
-        dtype=found.dtype,
-        outputs=found.digest.hexdigest(),
-    )
+    return _prove(program_questions(compiled, program, longest, most), progress, state)
 
 
-def write_certificate(proof: ProgramProof, folder: Path) -> None:
+def prove_task(
+    model: Decoder,
+    task: SequenceTask,
+    *,
+    most: int = _MOST,
+    progress: Progress | None = None,
+    state: Path | None = None,
+) -> ModelProof:
+    """Compare a decoder's greedy answers with a task's rule, on every prompt.
+
+    Where there are more prompts than `most`, 500 are drawn at random. The other arguments are those
+    of `prove_program`.
+
+    Raises:
+        WrongUsage: the model takes other tokens or shorter rows, or there are no bounds for its
+            formulas.
+    """
+    return _prove(task_questions(model, task, most), progress, state)
+
+
+def save_asked(model: Decoder, task: SequenceTask, folder: Path) -> None:
+    """Write a model, and `task.json` beside it, for a certificate."""
+    save_model(model, folder)
+    write_json(folder / "task.json", task_mapping(task))
+
+
+def write_certificate(proof: ModelProof, folder: Path) -> None:
     """Write `certificate.json` beside a saved model, and `check.py`, which needs NumPy alone.
 
     Raises:
@@ -188,76 +185,151 @@ def write_certificate(proof: ProgramProof, folder: Path) -> None:
     """
     if not proof.is_sure:
         raise CouldNotRun(f"there is no certificate for what is not sure: {proof}")
-    hashes = {name: digest_of(folder / file) for name, file in check.HASHED.items()}
-    write_json(folder / "certificate.json", {**proof.to_mapping(), **hashes})
+    told = {**proof.to_mapping(), **check.hashes_of(folder)}
+    write_json(folder / "certificate.json", told)
     write_text(folder / "check.py", Path(check.__file__).read_text())
 
 
-def _inputs(compiled: Compiled, longest: int, proved_to: int) -> Iterator[tuple[Codes, bool]]:
-    size, width = len(compiled.alphabet), check.width_of(compiled.model.config.to_mapping())
-    for length in range(1, proved_to + 1):
-        for ids in check.inputs_of(size, length, width):
-            yield ids, False
-    random = np.random.default_rng(0)
-    for length in range(proved_to + 1, longest + 1):
-        yield random.integers(0, size, (_SAMPLED, length)), True
+def _prove(questions: Questions, progress: Progress | None, state: Path | None) -> ModelProof:
+    unknown = check.unknown_in(describe_model(questions.model))
+    if unknown:
+        raise WrongUsage(
+            "proofs are for encoders that answer at each token and for decoders, in float32 or "
+            f"float64, with the parts whose rounding is bounded; this model has {unknown}."
+        )
+    judge, kept = _Judge(questions), _Kept(state, questions)
+    tally, first = kept.read(), None
+    for number, (ids, is_sampled) in enumerate(questions.inputs_in_parts()):
+        if number >= tally.parts:
+            judge.add(tally, questions.part(ids), is_sampled=is_sampled)
+            kept.write(tally)
+        if tally.first_part == number:
+            first = questions.wrong(questions.part(ids), *tally.first)
+        if progress is not None:
+            progress(tally.inputs, questions.inputs + questions.searched)
+    kept.remove()
+    return ModelProof(
+        name=questions.name,
+        shortest=questions.shortest,
+        longest=questions.longest,
+        proved_to=questions.proved_to,
+        inputs=questions.inputs,
+        searched=questions.searched,
+        failures=tally.failures,
+        counterexample=first,
+        margin=tally.margin,
+        sure=tally.sure,
+        dtype=judge.described["dtype"],
+        outputs=tally.outputs,
+    )
 
 
+@dataclass
 class _Tally:
-    """The worst so far, and the first that fails."""
+    """The worst so far, and what failed first: the part, and input, place and answer in it."""
 
-    def __init__(self, compiled: Compiled, program: Program) -> None:
-        self.compiled, self.program = compiled, program
-        told = describe_model(compiled.model)
-        self.dtype, self._config = told["dtype"], told["config"]
-        state = compiled.model.state_dict().items()
-        self._weights = {name: value.double().numpy() for name, value in state}
-        self.places = {value: place for place, value in enumerate(compiled.values)}
-        self.done = self.failures = 0
-        self.first: WrongAnswer | None = None
-        self.margin = self.sure = math.inf
-        self.digest = hashlib.sha256()
+    parts: int = 0
+    inputs: int = 0
+    failures: int = 0
+    first_part: int = -1
+    first: tuple[int, int, int] = (0, 0, 0)
+    margin: float = math.inf
+    sure: float = math.inf
+    outputs: str = ""
 
-    def add(self, ids: Codes, *, is_sampled: bool) -> None:
+
+class _Judge:
+    """Compares what a model answers with what is right."""
+
+    def __init__(self, questions: Questions) -> None:
+        self.questions = questions
+        self.described = describe_model(questions.model)
+        state = questions.model.state_dict().items()
+        self.weights = {name: value.double().numpy() for name, value in state}
+
+    def add(self, tally: _Tally, part: Part, *, is_sampled: bool) -> None:
         """Judge some inputs of one length."""
-        compiled = self.compiled
-        expected = Meaning(self.program, ids).of(self.program.output)
-        # A value that the model cannot give does not occur, or the model is wrong there.
-        places = [self.places.get(value, -1) for value in expected.values]
-        columns = np.array(places)[expected.codes]
-        rows = compiled.with_bos(torch.from_numpy(ids))
-        logits = compiled.logits(rows).double().numpy()
-        _, bound = check.bounded_logits(self._weights, self._config, rows.numpy(), self.dtype)
-        inside, rounding = self._inside(logits, bound[:, int(compiled.has_bos) :], columns)
-        inside = np.where(columns < 0, -np.inf, inside)
+        of_answers = self.questions.of_answers
+        with torch.no_grad():
+            found = self.questions.model(part.rows).double().numpy()
+        value, bound = check.bounded_logits(self.weights, self.described, part.rows.numpy())
+        # An edited model computes something else than its weights say.
+        bound = np.where(np.abs(found - value) <= bound, bound, np.inf)
+        logits = of_answers(found)
+        inside, rounding = self._inside(logits, of_answers(bound), part.right)
+        inside = np.where(part.right < 0, -np.inf, inside)
         wrong = ~(inside > 0).all(1)
-        self.failures += int(wrong.sum())
-        self.margin = float(np.minimum(self.margin, inside.min()))
-        self.sure = float(np.minimum(self.sure, (inside - rounding).min()))
-        if self.first is None and wrong.any():
-            self.first = self._first(ids, expected, inside)
-        self.done += len(ids)
+        if wrong.any() and not tally.failures:
+            number, place = map(int, np.argwhere(~(inside > 0))[0])
+            tally.first_part = tally.parts
+            tally.first = (number, place, self._answer(logits[number, place]))
+        tally.failures += int(wrong.sum())
+        tally.margin = float(np.minimum(tally.margin, inside.min()))  # which keeps NaN
+        tally.sure = float(np.minimum(tally.sure, (inside - rounding).min()))
+        tally.parts += 1
+        tally.inputs += len(part.rows)
         if not is_sampled:
-            self.digest.update(columns.astype("<i4").tobytes())
+            tally.outputs = check.chained(tally.outputs, part.right)
 
-    def _inside(
-        self, logits: _Numbers, bound: _Numbers, columns: Codes
-    ) -> tuple[_Numbers, _Numbers]:
+    def _inside(self, logits: Numbers, bound: Numbers, right: Codes) -> tuple[Numbers, Numbers]:
         """Return how far inside of what is asked each output is, and what rounding can change in
-        that: (input, position); NaN counts as outside."""
-        numbers = self.compiled.numbers
+        that: (input, answer); NaN counts as outside."""
+        numbers = self.questions.numbers
         if numbers is not None:
-            tolerance = check.allowed(numbers, self.compiled.tolerance)
-            return tolerance - np.abs(logits[..., 0] - numbers[columns]), bound[..., 0]
-        right = np.take_along_axis(logits, columns[..., None], -1)[..., 0]
+            tolerance = check.allowed(numbers, self.questions.tolerance)
+            return tolerance - np.abs(logits[..., 0] - numbers[right]), bound[..., 0]
+        own = np.take_along_axis(logits, right[..., None], -1)[..., 0]
         others = logits.copy()
-        np.put_along_axis(others, columns[..., None], -np.inf, -1)
-        return right - others.max(-1), 2 * bound.max(-1)
+        np.put_along_axis(others, right[..., None], -np.inf, -1)
+        return own - others.max(-1), 2 * bound.max(-1)
 
-    def _first(self, ids: Codes, expected: Coded, inside: _Numbers) -> WrongAnswer:
-        number, position = np.argwhere(~(inside > 0))[0]
-        tokens = tuple(self.program.alphabet[code] for code in ids[number])
-        wanted, got = expected.row(number)[position], self.compiled(tokens)[position]
-        if got == wanted:
-            got = f"{got}, but not clearly"
-        return WrongAnswer(tokens, int(position), wanted, got)
+    def _answer(self, logits: Numbers) -> int:
+        questions = self.questions
+        answers, _ = check.judge(logits, 0 * logits, questions.numbers, questions.tolerance)
+        return int(answers)
+
+
+class _Kept:
+    """The file that keeps a tally."""
+
+    def __init__(self, file: Path | None, questions: Questions) -> None:
+        self.folder = None
+        if file is not None:
+            self.folder = StateFolder(file.parent, file.name, "attnlab proof 1", "proof")
+        self.written = time.monotonic()
+        told = (questions.words, questions.longest, questions.proved_to, questions.searched)
+        hashed = hashlib.sha256(repr(told).encode())
+        for name, value in questions.model.state_dict().items():
+            hashed.update(name.encode() + value.numpy().tobytes())
+        self.asked = hashed.hexdigest()
+
+    def read(self) -> _Tally:
+        """Return the tally as it was kept, or a new one.
+
+        Raises:
+            CouldNotRun: the file is damaged, or of another proof.
+        """
+        if self.folder is None or not self.folder.is_there:
+            return _Tally()
+        told = self.folder.read()
+        path = self.folder.path / self.folder.file
+        with refusing_damage(str(path)):
+            if told["asked"] != self.asked:
+                raise CouldNotRun(f"{path} is of another proof; remove it to begin anew.")
+            numbers = {name: float(told[name]) for name in ("margin", "sure")}
+            number, place, got = told["tally"]["first"]
+            return _Tally(**{**told["tally"], **numbers, "first": (number, place, got)})
+
+    def write(self, tally: _Tally) -> None:
+        """Keep a tally, every other second at most."""
+        if self.folder is None or time.monotonic() < self.written + _KEPT_EVERY:
+            return
+        told = vars(tally) | {"margin": 0, "sure": 0}  # JSON holds no infinity
+        exact = {name: repr(getattr(tally, name)) for name in ("margin", "sure")}
+        self.folder.write({"asked": self.asked, "tally": told, **exact})
+        self.written = time.monotonic()
+
+    def remove(self) -> None:
+        """Remove the file: the proof is done."""
+        if self.folder is not None:
+            (self.folder.path / self.folder.file).unlink(missing_ok=True)

@@ -132,6 +132,7 @@ def _to_json(pattern: Pattern) -> dict[str, Any]:
         "weights": _packed(np.stack(heads)),
         "blocked": blocked,
         "caution": pattern.caution,
+        "labels": pattern.labels,
     }
 
 
@@ -141,7 +142,8 @@ def _pattern(told: Mapping[str, Any]) -> Pattern:
     blocked = told["blocked"]
     if blocked not in (None, CAUSAL):
         blocked = _unpacked(blocked, np.bool_).reshape(len(queries), len(keys))
-    return Pattern(told["site"], weights, queries, keys, blocked, told["caution"])
+    labels = tuple(map(str, told.get("labels", ())))
+    return Pattern(told["site"], weights, queries, keys, blocked, told["caution"], labels)
 
 
 def _packed(values: Any) -> str:

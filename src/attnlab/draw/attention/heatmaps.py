@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_CELLS = 1_000  # on a side; a figure has hardly more dots
 _THUMB_CELLS = 28  # on a side of a head in the figure of all heads
+_LABEL = 50  # letters of what a head does
 _SIDE_INCHES = 5.6  # of the longer side of a map
 
 
@@ -57,8 +58,8 @@ def draw_head(
     """
     pattern, number = _pick(to_patterns(recording, row, tokens), site, head)
     values, side = _pooled_if_large(pattern, number)
-    title = f"Head {head_at(pattern.site, number)}"
-    figure = _map_figure(pattern, title, values, side, scale=scale, high=high)
+    title, label = f"Head {head_at(pattern.site, number)}", pattern.label(number)
+    figure = _map_figure(pattern, title, values, side, scale=scale, high=high, label=label)
     line = f"attnlab.plot.head(figure.patterns, {number}, scale={scale!r}, high={high})"
     return remember(figure, line, [recording], [[pattern]])
 
@@ -212,6 +213,7 @@ def _map_figure(
     high: float | None = None,
     is_signed: bool = False,
     tokens_of: Pattern | None = None,
+    label: str = "",
 ) -> "Figure":
     """Draw one map with the names of its axes and its color bar."""
     largest = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 0.0
@@ -238,7 +240,8 @@ def _map_figure(
         words.append(f"each dot the {difference}largest of {side} × {side}")
     if pattern.caution:
         words.append("rows do not sum to 1")
-    axes.set_title(shown("; ".join(words), 90), fontsize=10, loc="left", color=INK)
+    lines = [shown("; ".join(words), 90), *filter(None, [shown(label, _LABEL)])]
+    axes.set_title("\n".join(lines), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "difference of weights" if tokens_of else "weight")
     return figure
 

@@ -42,6 +42,7 @@ class Pattern:
     site: its name, such as "layers.3.attention.weights". weights: (head, query, key). query_tokens
     and key_tokens: the names on the two axes. blocked: (query, key), True where masked; "causal" if
     every key after its query is masked; None if nothing is. caution: a warning for the reader.
+    labels: what each head does, where it is known.
     """
 
     site: str
@@ -50,6 +51,7 @@ class Pattern:
     key_tokens: tuple[str, ...]
     blocked: Any = None
     caution: str = ""
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the shapes: tokens of another length would put names at wrong places."""
@@ -100,6 +102,10 @@ class Pattern:
     def num_keys(self) -> int:
         """How many keys, the columns of the picture."""
         return int(self.weights.shape[2])
+
+    def label(self, head: int) -> str:
+        """Return what a head does; empty where that is not known."""
+        return "".join(self.labels[head : head + 1])
 
     def bands(self) -> Iterator[tuple[int, int]]:
         """Yield bands of queries (first, last + 1) of about a million weights each."""

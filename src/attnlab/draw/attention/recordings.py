@@ -9,6 +9,7 @@ from attnlab.draw.attention.bare_weights import patterns_from_weights, with_toke
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
 from attnlab.draw.attention.summary_maps import SummaryMaps, maps_of_recorded
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
+from attnlab.look.heads import head_at
 from attnlab.shapes import shape_text
 
 
@@ -121,9 +122,10 @@ def _recorded(recording: Any, site: str, row: int) -> Pattern | SummaryMaps:
         blocked = to_array(blocked, np.bool_)
         if np.array_equal(blocked, np.arange(shape[3]) > np.arange(shape[2])[:, None]):
             blocked = CAUSAL  # saves a long map for every layer
-    return Pattern(
-        site, _OnDemand(recording, site, row), tuple(sides.query), tuple(sides.key), blocked
-    )
+    known = recording.model.get("heads", {})
+    labels = tuple(known.get(head_at(site, head), "") for head in range(shape[1]))
+    queries, keys = tuple(sides.query), tuple(sides.key)
+    return Pattern(site, _OnDemand(recording, site, row), queries, keys, blocked, labels=labels)
 
 
 def _has_shape(recording: Any, site: str) -> bool:

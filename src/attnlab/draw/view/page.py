@@ -21,6 +21,7 @@ from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.numbers import plural
 from attnlab.draw.view.wire import Drawable, Packed, pack
 from attnlab.errors import WrongUsage
+from attnlab.look.heads import head_at
 from attnlab.progress import is_marimo, is_notebook
 
 _MAX_BYTES = 30_000_000
@@ -80,6 +81,7 @@ def view_page(
     facts = [
         *_facts(recordings[-1], patterns),
         *_remarks(recordings, patterns, packed),
+        *_labels(patterns),
         *_cautions([*patterns, *others]),
         *own_facts,
     ]
@@ -187,6 +189,15 @@ def _checked(notes: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
                 f"notes are pairs of texts, such as [('Answer', 'yes')]; got {note!r}."
             )
     return notes
+
+
+def _labels(patterns: Sequence[Drawable]) -> list[tuple[str, str, str]]:
+    found = []
+    for each in patterns:
+        if isinstance(each, Pattern):
+            for head, label in enumerate(filter(None, each.labels)):
+                found.append((f"Head {head_at(each.site, head)}", label, "told"))
+    return found
 
 
 def _cautions(patterns: Sequence[Drawable]) -> list[tuple[str, str, str]]:

@@ -14,6 +14,7 @@ from attnlab.experiments.claims import Claim
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.comparison import Comparison, gauge_effect, largest_difference
 from attnlab.experiments.handmade.config import WORDS, HandmadeConfig
+from attnlab.experiments.handmade.programs import CompiledTask
 from attnlab.experiments.words import Numbers
 from attnlab.models.parameters import count_from_config, count_from_model
 
@@ -60,7 +61,8 @@ def wrong_design(design: Design) -> Design:
 class HandmadeResult:
     """All that a run has designed, proved, learned and compared.
 
-    wrong: the proof of the wrong design. record: the submission record.
+    wrong: the proof of the wrong design. record: the submission record. compiled: the tasks as
+    programs.
     """
 
     config: HandmadeConfig
@@ -70,6 +72,7 @@ class HandmadeResult:
     cohorts: Sequence[Cohort]
     comparisons: Sequence[Comparison]
     record: Mapping[str, Any]
+    compiled: Sequence[CompiledTask]
 
 
 def evaluate_claims(result: HandmadeResult) -> list[Claim]:

@@ -15,11 +15,12 @@ from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask
 
-_INPUTS = {
+INPUTS = {
     "identity": ("CAB", "AABBCC", "ABCABC"),
     "copy_first": ("CAB", "ABBB", "BCAC"),
     "unique": ("CAC", "ABCA", "AB"),
 }
+"""What is shown of each task."""
 _LEAST_SCALE = 1e-9  # of a map around 0, which may be 0 throughout
 
 
@@ -28,7 +29,7 @@ def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
     choices = [
         _panels_choice(design, cohort, text)
         for design, cohort in pairs
-        for text in _INPUTS[design.task.rule]
+        for text in INPUTS[design.task.rule]
     ]
     return Maps(choices=choices, **WORDS.texts("panels"))
 
@@ -41,7 +42,7 @@ def _panels_choice(design: Design, cohort: Cohort, text: str) -> MapChoice:
     if cohort.finite:
         heads["learned"] = NumpyTransformer(*cohort.finite[0].matrices())
     names = {
-        "tokens": _numbered(task.tokens(ids), task),
+        "tokens": numbered(task.tokens(ids), task),
         "features": _features(task, len(design.Km)),
         "outputs": ["sign"] if task.rule == "unique" else list(task.names),
     }
@@ -131,7 +132,8 @@ def _features(task: VectorTask, width: int) -> list[str]:
     return [*task.names, *(f"p{channel + 1}" for channel in range(width - task.input_dim))]
 
 
-def _numbered(tokens: Sequence[str], task: VectorTask) -> list[str]:
+def numbered(tokens: Sequence[str], task: VectorTask) -> list[str]:
+    """Name each token of an input with its place."""
     start = 0 if task.has_cls else 1
     return [
         token if token == "CLS" else f"{token}{place}" for place, token in enumerate(tokens, start)

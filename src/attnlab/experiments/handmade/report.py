@@ -14,7 +14,7 @@ from attnlab.experiments.handmade.comparison import Comparison, counting_way, us
 from attnlab.experiments.handmade.config import NAME, WORDS, HandmadeConfig
 from attnlab.experiments.handmade.handmade_claims import HandmadeResult, Proved, wrong_design
 from attnlab.experiments.handmade.panels import comparison_section, head_section, panels_section
-from attnlab.experiments.handmade.programs import programs_section
+from attnlab.experiments.handmade.programs import program_maps, programs_section
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.experiments.words import Numbers
 
@@ -49,7 +49,10 @@ def make_content(result: HandmadeResult) -> ReportContent:
             panels_section([(design, shown[rule]) for rule, design in designs.items()]),
             head_section(designs["copy_first"]),
             _proofs_section(proved),
-            programs_section([design.task for design in designs.values()], config.tolerance),
+            programs_section(result.compiled),
+            program_maps(
+                result.compiled, [(design, shown[rule]) for rule, design in designs.items()]
+            ),
             Text(**WORDS.texts("derivation", {**designs, "tolerance": config.tolerance})),
             _gain_section(designs.values()),
             _refuted_section(designs["identity"], result.wrong),

@@ -29,6 +29,7 @@ from attnlab.experiments.handmade.handmade_claims import (
     prove_design,
     wrong_design,
 )
+from attnlab.experiments.handmade.programs import certificate_files, compile_task
 from attnlab.experiments.handmade.report import make_content, make_learned_content
 from attnlab.look.questions import Vectors
 from attnlab.models.single_head import SingleHead
@@ -61,12 +62,15 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
             comparisons.append(compare(designs[cohort.task.rule], cohort))
             context.step(len(comparisons), len(cohorts))
         record = submission_record(SingleHead, list(designs.values()))
-        result = HandmadeResult(config, context.seed, proved, wrong, cohorts, comparisons, record)
+        compiled = [compile_task(each.task, config.tolerance) for each in designs.values()]
+        result = HandmadeResult(
+            config, context.seed, proved, wrong, cohorts, comparisons, record, compiled
+        )
         claims, content = evaluate_claims(result), make_content(result)
     models = {rule: designs[rule].model() for rule in ("identity", "unique")}
     models |= {cohort.name: cohort.finite[0] for cohort in cohorts if cohort.finite}
     submission = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    files = {"submission.json": submission.encode()}
+    files = {"submission.json": submission.encode(), **certificate_files(compiled)}
     return Findings(model, claims, content, models=models, files=files)
 
 

@@ -27,6 +27,7 @@ from attnlab.lab.server.guard import MISTAKE
 from attnlab.lab.server.jobs import Busy, Jobs, Missing, Request
 from attnlab.lab.server.models import SECONDS, add_models
 from attnlab.lab.server.populations import add_populations
+from attnlab.lab.server.programs import PROOF_SECONDS, add_programs
 from attnlab.lab.server.sweeps import add_sweeps
 
 REPORT_POLICY = (
@@ -81,6 +82,7 @@ class Lab:
     def __init__(self, runs: Path) -> None:
         self.runs, self.jobs, self.answers = runs, Jobs(runs), Answers()
         self.models = Answers(SECONDS)  # a process of its own, as opening a model takes long
+        self.proofs = Answers(PROOF_SECONDS)
         self.is_closing = False
 
     def run(self, name: str) -> Path:
@@ -111,6 +113,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
         yield
         lab.answers.close()
         lab.models.close()
+        lab.proofs.close()
         await lab.jobs.close()
 
     app = FastAPI(title="attnlab lab", lifespan=living, openapi_url=None, redirect_slashes=False)
@@ -123,6 +126,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
     add_populations(app, lab.runs, lab.model, lab.answers)
     add_sweeps(app, lab.runs, lab.run, lab.answers)
     add_models(app, lab.runs, lab.run, lab.models)
+    add_programs(app, lab.answers, lab.proofs)
     return app
 
 

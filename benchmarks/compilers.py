@@ -1,0 +1,261 @@
+"""Programs compiled by attnlab and by Tracr, side by side in one run.
+
+    pip install tracr-pypi==1.0.0     # brings JAX; torch stays pinned
+    taskset -c 0 python benchmarks/compilers.py [--rounds 5]     # five minutes
+
+Both compile with their default settings. Times are processor times, on one core. Compile: the first
+time in the process, then the median of interleaved rounds. Answers: 10,000 inputs of full length,
+from tokens to values; Tracr's `apply` takes one input at a time and is not jitted, so 50 a round
+are timed and scaled, and beside it stands Tracr's forward pass batched and jitted by hand. Wrong:
+of all inputs up to the length, those whose answer differs from plain Python's somewhere (a number:
+by more than 0.001); where Python says None, it does not ask. Warned: those of Tracr's wrong ones on
+which its own validator says anything.
+"""
+
+import argparse
+import importlib
+import itertools
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from attnlab.programs import Compiled, Program, compile_program, library
+from timing import interleaved
+
+try:
+    jax, rasp, lib, compiling, validating = map(
+        importlib.import_module,
+        ("jax", "tracr.rasp.rasp", "tracr.compiler.lib", "tracr.compiler.compiling",
+         "tracr.compiler.validating"),
+    )  # fmt: skip
+except ImportError as error:
+    print(f"{error}; Tracr is installed with: pip install tracr-pypi==1.0.0", file=sys.stderr)
+    sys.exit(3)
+
+MANY, ONE_BY_ONE, CLOSE = 10_000, 50, 1e-3
+LINE = "| --- " * 8 + "|"
+TIMES = f"""\
+| processor seconds | attnlab, first | again | Tracr, first | again \
+| 10,000: attnlab | Tracr, `apply` | batched by hand |
+{LINE}"""
+ERRORS = f"""\
+| layers x heads, stream, hidden | attnlab | Tracr | inputs \
+| attnlab wrong | Tracr wrong | warned | the first |
+{LINE}"""
+Tokens = tuple[Any, ...]
+Answers = list[list[Any]]
+
+
+class Case(NamedTuple):
+    """A program of both, and what it says in plain Python."""
+
+    name: str
+    tracr: Any
+    ours: Program
+    longest: int
+    says: Callable[[Tokens], Items[Any]]
+
+
+def share(tokens: Tokens, token: str) -> list[Fraction]:
+    """Give the share of a token among the tokens so far."""
+    return [Fraction(tokens[:end].count(token), end) for end in range(1, len(tokens) + 1)]
+
+
+def balance(tokens: Tokens) -> list[Fraction]:
+    """Give the share of "(" less that of ")" so far."""
+    return [one - two for one, two in zip(share(tokens, "("), share(tokens, ")"), strict=True)]
+
+
+def is_balanced(tokens: Tokens, pair: str) -> bool:
+    """Say whether one kind of bracket is balanced on its own."""
+    depths = list(itertools.accumulate((token == pair[0]) - (token == pair[1]) for token in tokens))
+    return bool(depths[-1] == 0 <= min(depths))
+
+
+def everywhere(value: Callable[[Tokens], Any]) -> Callable[[Tokens], Items[Any]]:
+    """Give one value of an input at every position."""
+    return lambda tokens: [value(tokens)] * len(tokens)
+
+
+def cases() -> list[Case]:
+    """List the programs that both libraries have; `reverse` is that of Tracr's README."""
+    tokens, three = rasp.tokens, (1, 2, 3)
+    reverse = rasp.Aggregate(
+        rasp.Select(rasp.indices, lib.make_length() - rasp.indices - 1, rasp.Comparison.EQ), tokens
+    )
+    sort = lib.make_sort(tokens, tokens, max_seq_len=6, min_key=1)
+    is_a = tokens == "a"
+    abc = ("a", "b", "c")
+    return [
+        Case("length", lib.make_length(), library.length_of("ab"), 10, everywhere(len)),
+        Case("reverse", reverse, library.reverse(three), 5, lambda x: x[::-1]),
+        Case("reverse", reverse, library.reverse(three), 10, lambda x: x[::-1]),
+        Case("hist", lib.make_hist(), library.hist(abc), 8, lambda x: [x.count(t) for t in x]),
+        Case("sort", sort, library.sort(three), 6, sorted),
+        Case("sort by frequency", lib.make_sort_freq(6), library.sort_by_frequency(abc), 6,
+             lambda x: sorted(x, key=lambda t: -x.count(t))),
+        Case("fraction so far", lib.make_frac_prevs(is_a), library.fraction_so_far("ab", "a"), 8,
+             lambda x: share(x, "a")),
+        Case("majority so far", lib.make_frac_prevs(is_a) > 0.5,
+             library.majority_so_far("ab", "a"), 5, lambda x: [s > 0.5 for s in share(x, "a")]),
+        Case("pair balance", lib.make_pair_balance(tokens, "(", ")"), library.pair_balance(), 6,
+             balance),
+        Case("shuffle dyck 2", lib.make_shuffle_dyck2(), library.shuffle_dyck_2(), 6,
+             everywhere(lambda x: is_balanced(x, "()") and is_balanced(x, "{}"))),
+        Case("count", lib.make_count(tokens, "a"), library.count("ab", "a"), 10,
+             everywhere(lambda x: x.count("a"))),
+        Case("detect abc", lib.detect_pattern(tokens, "abc"), library.detect(abc, "abc"), 6,
+             lambda x: [None, None, *(x[i:i + 3] == abc for i in range(len(x) - 2))][:len(x)]),
+    ]  # fmt: skip
+
+
+def compile_ours(case: Case) -> Compiled:
+    """Compile with attnlab's default settings."""
+    return compile_program(case.ours, case.longest)
+
+
+def our_answers(model: Compiled, inputs: Items[Tokens]) -> Answers:
+    """Compute answers in one batch; numbers as the model gives them."""
+    logits = model.logits(model.ids(inputs))
+    if model.numbers is not None:
+        return [row.tolist() for row in logits[..., 0]]
+    return [[model.values[code] for code in row] for row in logits.argmax(-1).tolist()]
+
+
+def our_size(model: Compiled) -> str:
+    """Say layers x heads, stream and hidden width."""
+    config = model.model.config
+    return f"{config.num_layers} x {config.num_heads}, {config.d_model}, {config.inner_width}"
+
+
+class Theirs:
+    """A model of Tracr's, and its forward pass batched and jitted."""
+
+    def __init__(self, case: Case) -> None:
+        self.model = compiling.compile_rasp_to_model(
+            case.tracr, set(case.ours.alphabet), case.longest
+        )
+        self._forward = jax.jit(self.model.forward)
+
+    def batch(self, inputs: Items[Tokens]) -> Answers:
+        """Compute answers of inputs of one length."""
+        encode, decode = self.model.input_encoder.encode, self.model.output_encoder.decode
+        ids = jax.numpy.array([encode([compiling.COMPILER_BOS, *tokens]) for tokens in inputs])
+        rows = self._forward(self.model.params, ids).unembedded_output.tolist()
+        return [decode(row)[1:] for row in rows]
+
+    def one_by_one(self, inputs: Items[Tokens]) -> Answers:
+        """Compute answers as Tracr does."""
+        return [self.model.apply([compiling.COMPILER_BOS, *each]).decoded[1:] for each in inputs]
+
+    def size(self) -> str:
+        """Say layers x heads, stream and hidden width."""
+        config, width = self.model.model_config, len(self.model.residual_labels)
+        return f"{config.num_layers} x {config.num_heads}, {width}, {config.mlp_hidden_size}"
+
+
+def is_right(expected: Any, got: Any) -> bool:
+    """Compare one answer; a number may be a little off, a truth value or a symbol may not."""
+    if expected is None:
+        return True
+    if isinstance(got, float) and not isinstance(expected, str):
+        return abs(got - float(expected)) <= CLOSE
+    return bool(got == expected)
+
+
+def agrees(case: Case, tokens: Tokens, answers: Items[Any]) -> bool:
+    """Compare all answers of one input with plain Python."""
+    pairs = zip(case.says(tokens), answers, strict=True)
+    return all(is_right(expected, got) for expected, got in pairs)
+
+
+def every_input(case: Case) -> list[list[Tokens]]:
+    """List all inputs, shortest first, those of one length together."""
+    lengths = range(1, case.longest + 1)
+    return [list(itertools.product(case.ours.alphabet, repeat=length)) for length in lengths]
+
+
+def wrong_ones(case: Case, answer: Callable[[Items[Tokens]], Answers]) -> list[Tokens]:
+    """List the inputs on which a model differs from plain Python."""
+    found = []
+    for inputs in every_input(case):
+        for tokens, answers in zip(inputs, answer(inputs), strict=True):
+            if not agrees(case, tokens, answers):
+                found.append(tokens)
+    return found
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Time some work once, in processor time."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def times(case: Case, rounds: int) -> str:
+    """Return the row of the table of times."""
+    ours, theirs = partial(compile_ours, case), partial(Theirs, case)
+    first = seconds(ours), seconds(theirs)
+    again = interleaved({"ours": ours, "theirs": theirs}, rounds=rounds)
+    draw, our_model, their_model = random.Random(0), ours(), theirs()
+    inputs = [tuple(draw.choices(case.ours.alphabet, k=case.longest)) for _ in range(MANY)]
+    answers = interleaved(
+        {
+            "ours": partial(our_answers, our_model, inputs),
+            "batch": partial(their_model.batch, inputs),
+            "apply": partial(their_model.one_by_one, inputs[:ONE_BY_ONE]),
+        },
+        rounds=rounds,
+    )
+    compiled = {name: statistics.median(each.processor) for name, each in again.items()}
+    took = {name: statistics.median(each.processor) for name, each in answers.items()}
+    return (
+        f"| {case.name}, {case.longest} | {first[0]:.3f} | {compiled['ours']:.3f} "
+        f"| {first[1]:.2f} | {compiled['theirs']:.3f} | {took['ours']:.2f} "
+        f"| {took['apply'] * MANY / ONE_BY_ONE:.0f} | {took['batch']:.2f} |"
+    )
+
+
+def errors(case: Case) -> str:
+    """Return the row of the table of sizes and wrong answers."""
+    ours, theirs = compile_ours(case), Theirs(case)
+    inputs = every_input(case)
+    assert theirs.one_by_one(inputs[-1][:3]) == theirs.batch(inputs[-1])[:3]
+    our_wrong = wrong_ones(case, partial(our_answers, ours))
+    wrong = wrong_ones(case, theirs.batch)
+    for tokens in wrong:  # It is the compiler that is wrong: the program says what Python says.
+        assert agrees(case, tokens, case.tracr(tokens)), tokens
+    warned = sum(bool(validating.validate(case.tracr, tokens)) for tokens in wrong)
+    shortest = " ".join(map(str, wrong[0])) if wrong else ""
+    return (
+        f"| {case.name}, {case.longest} | {our_size(ours)} | {theirs.size()} "
+        f"| {sum(map(len, inputs)):,} | {len(our_wrong):,} | {len(wrong):,} | {warned:,} "
+        f"| {shortest} |"
+    )
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    cores = len(os.sched_getaffinity(0))
+    print(f"torch {torch.__version__}, jax {jax.__version__}, cores: {cores}\n\n{TIMES}")
+    for case in cases():
+        print(times(case, rounds), flush=True)
+    print(f"\n{ERRORS}")
+    for case in cases():
+        print(errors(case), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""attnlab prove: a trained model, or each of a population, is put to every input of its task."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnlab.cli.options import AsJson, Switch
+from attnlab.cli.progress import counting
+from attnlab.cli.resolve_run import find_run
+from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.errors import CouldNotRun, WrongUsage
+
+if TYPE_CHECKING:
+    import torch
+
+    from attnlab.experiments.proofs import PopulationProof
+    from attnlab.experiments.report import Report
+
+
+def prove(
+    run: str, /, *, float64: Switch = False, out: Path | None = None, as_json: AsJson = False
+) -> int:
+    """Prove a trained sorter on every input, or show the first that fails.
+
+    An answer counts only if it is right by more than rounding can change, in any order of
+    summation.
+
+    Parameters
+    ----------
+    run
+        A run folder, or the name of one in runs/: of one model, or of many seeds.
+    float64
+        Compute in 64 bits, with the same weights.
+    out
+        A folder to create: the model (of many seeds, a folder for each), its certificate, and
+        check.py, which checks it again with NumPy alone.
+    as_json
+        Print the proof as JSON.
+    """
+    import torch
+
+    from attnlab.experiments.folder import kind_of, read_config
+    from attnlab.experiments.population import open_population, open_run
+    from attnlab.experiments.proofs import prove_population
+
+    folder = find_run(run)
+    if (folder / "check.py").is_file():
+        raise WrongUsage(f"{run} has its certificate; check it with: python {folder / 'check.py'}")
+    if out is not None and out.exists():
+        raise CouldNotRun(f"{out} is there already; choose another folder.")
+    dtype = torch.float64 if float64 else None
+    config = read_config(folder)
+    if config is None or kind_of(config) != "population":
+        return _prove_one(open_run(folder), dtype, out, as_json=as_json)
+    found = prove_population(open_population(folder), dtype=dtype, out=out)
+    if as_json:
+        print_json(found.to_mapping())
+    else:
+        _show(found, out)
+    return int(not found.holds)
+
+
+def _prove_one(
+    report: "Report", dtype: "torch.dtype | None", out: Path | None, *, as_json: bool
+) -> int:
+    from attnlab.experiments.proofs import certify_run, prove_run
+
+    with counting("proof", is_quiet=as_json) as tell:
+        proof = prove_run(report, dtype=dtype, progress=tell)
+    if out is not None and proof.is_sure:
+        certify_run(report, proof, out)
+    if as_json:
+        print_json(proof.to_mapping())
+        return int(not proof.holds)
+    for line in str(proof).split("\n"):
+        say(line)
+    if proof.holds and not proof.is_sure and proof.dtype == "float32":
+        say("try --float64, in which rounding is less", is_quiet=True)
+    if out is not None:
+        say(_where(out) if proof.is_sure else "no certificate was written")
+    return int(not proof.holds)
+
+
+def _show(found: "PopulationProof", out: Path | None) -> None:
+    """Print what failed, then what is not sure, and the sum."""
+    rows = []
+    for name, proof in found.proofs.items():
+        if not proof.is_sure:
+            words = str(proof.counterexample or "right, but rounding may exceed the margin")
+            rows.append([name, f"{proof.failures}", f"{proof.margin:.3g}", words])
+    if rows:
+        show_table(["seed", "failures", "margin", ""], rows)
+    say(str(found))
+    if out is not None:
+        say(_where(out / found.proved[0]) if found.proved else "no certificate was written")
+
+
+def _where(folder: Path) -> str:
+    return f"check    python {folder / 'check.py'}"

@@ -1,0 +1,245 @@
+"""attnlab truth: circuits of which it is known what each head is for, and methods held to them."""
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from attnlab.cli.options import AsJson
+from attnlab.cli.output_folder import check_new_folder
+from attnlab.cli.progress import progress
+from attnlab.cli.terminal import note, output, print_json, say, show_table
+from attnlab.errors import CouldNotRun
+
+if TYPE_CHECKING:
+    from attnlab.core.stats import Interval
+    from attnlab.train.observer import Observer
+    from attnlab.truth import Suite
+    from attnlab.truth.score import Row
+
+truth = App(name="truth", help="Circuits of known ground truth, and methods scored against them.")
+
+_YES = {True: "yes", False: "no"}
+_WIDE = 150  # columns of a terminal that shows every interval
+
+
+@truth.command(name="list")
+def list_circuits(*, ladder: str | None = None, as_json: AsJson = False) -> int:
+    """List the circuits: their ladder, inputs, heads and decoys.
+
+    Parameters
+    ----------
+    ladder
+        One ladder alone: content, position, counting, composition or encoder-decoder.
+    """
+    from attnlab.truth import build_circuit, circuit_names
+
+    rows = []
+    for circuit in map(build_circuit, circuit_names(ladder)):
+        decoys = [circuit.kinds[head] for head in circuit.heads]
+        named = ", ".join(kind for kind in decoys if kind != "program")
+        facts = (circuit.name, circuit.ladder, circuit.num_inputs, len(circuit.heads), named)
+        rows.append(facts)
+    columns = ("circuit", "ladder", "inputs", "heads", "decoys")
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return 0
+    show_table(columns, [[str(cell) for cell in row] for row in rows])
+    return 0
+
+
+@truth.command
+def show(circuit: str, /, *, dial: str | None = None, as_json: AsJson = False) -> int:
+    """Show the labels of a circuit, as ablation over its whole domain proves them.
+
+    Parameters
+    ----------
+    circuit
+        Its name; attnlab truth list has them.
+    dial
+        A change before the proof: rotate, compress, noise or norm.
+    """
+    from attnlab.truth import build_circuit, label, turned
+
+    found = build_circuit(circuit)
+    labels = label(found)
+    if dial is not None:
+        found, labels = turned(found, dial, labels)
+    shares = labels.by_input.sum(0).tolist()
+    rows = []
+    for unit, used, needed, inputs in zip(
+        labels.units, labels.used, labels.needed, shares, strict=True
+    ):
+        kind = found.kinds.get(unit, "feed-forward")
+        rows.append([unit, kind, _YES[used], _YES[needed], f"{inputs:,}"])
+    edges = labels.needed_edges
+    columns = ("unit", "kind", "used", "needed", "inputs it changes alone")
+    if as_json:
+        units = [dict(zip(columns, row, strict=True)) for row in rows]
+        print_json({"circuit": circuit, "dial": dial, "units": units, "edges": edges})
+        return 0
+    words = f"{found.num_inputs} inputs, {labels.sets:,} sets of cuts"
+    say(f"{circuit} ({found.ladder}): {words}")
+    show_table(columns, rows)
+    say(f"{len(edges)} of {len(labels.edges)} edges are needed")
+    for sender, receiver in edges:
+        say(f"  {sender} → {receiver}", is_quiet=True)
+    return 0
+
+
+@truth.command
+def write(
+    folder: Path, /, *, ladder: str | None = None, dial: str | None = None, as_json: AsJson = False
+) -> int:
+    """Write the circuits and their labels: safetensors, JSON, and two scripts for NumPy alone.
+
+    Parameters
+    ----------
+    folder
+        The folder to create.
+    ladder
+        One ladder alone.
+    dial
+        A change before the proof: rotate, compress, noise or norm.
+    """
+    from attnlab.truth import write_suite
+
+    check_new_folder(folder)
+    suite = _suite(ladder, dial, is_quiet=as_json)
+    size = write_suite(folder, suite.circuits)
+    if as_json:
+        print_json({"circuits": len(suite.circuits), "bytes": size, "refused": suite.refused})
+        return 0
+    say(f"{len(suite.circuits)} circuits, {size:,} bytes   {folder}")
+    say(f"check   python {folder / 'relabel.py'}", is_quiet=True)
+    return 0
+
+
+@truth.command
+def score(
+    method: str,
+    /,
+    *,
+    ladder: str | None = None,
+    dial: str | None = None,
+    out: Path | None = None,
+    as_json: AsJson = False,
+) -> int:
+    """Score a method: how well it tells the heads that are used from those that are not.
+
+    Parameters
+    ----------
+    method
+        A shipped method; all of them (all); or your own function (model, inputs, answers) ->
+        {head: number}, as file.py:function or package.module:function.
+    ladder
+        One ladder alone: content, position, counting, composition or encoder-decoder.
+    dial
+        A change of every circuit before the proof: rotate, compress, noise or norm.
+    out
+        A folder to create, for the table as JSON and the figure.
+    as_json
+        Print the table as JSON.
+    """
+    from attnlab.truth.methods import METHODS, find_method
+    from attnlab.truth.score import score as score_heads
+    from attnlab.truth.score import summarize
+
+    if out is not None:
+        check_new_folder(out)
+    names = list(METHODS) if method == "all" else [method]
+    methods = {name: find_method(name) for name in names}
+    suite = _suite(ladder, dial, is_quiet=as_json)
+    rows = []
+    with progress("methods", is_quiet=as_json) as observer:
+        for done, (name, function) in enumerate(methods.items(), 1):
+            found = score_heads(name, function, suite.circuits)
+            rows.append(summarize(name, found, ladder or "all"))
+            if observer is not None:
+                observer.step(done, len(methods), {})
+    if out is not None:
+        _write(rows, suite, out)
+    if as_json:
+        table = [row.to_mapping() for row in rows]
+        print_json({"dial": dial, "refused": suite.refused, "methods": table})
+        return 0
+    _show(rows)
+    if out is not None:
+        say(f"table and figure   {out}")
+    return 0
+
+
+def _suite(ladder: str | None, dial: str | None, *, is_quiet: bool) -> "Suite":
+    """Make the suite with its progress, and name the circuits that a dial leaves out."""
+    from attnlab.truth import make_suite
+
+    with progress("circuits", is_quiet=is_quiet) as observer:
+        if observer is None:
+            suite = make_suite(ladder, dial)
+        else:
+            suite = make_suite(ladder, dial, partial(_tell, observer))
+    for reason in suite.refused:
+        note(f"left out: {reason}")
+    if not suite.circuits:
+        raise CouldNotRun(f"no circuit bears {dial}.")
+    return suite
+
+
+def _tell(observer: "Observer", done: int, total: int) -> None:
+    observer.step(done, total, {})
+
+
+def _show(rows: "list[Row]") -> None:
+    """Print the table; in a narrow terminal in two parts."""
+    from attnlab.truth.score import DECOYS
+
+    is_wide = output().width >= _WIDE
+    whole = [["method", "AUROC", "precision", "unused 0", "used 0", "seconds"]]
+    decoys = [["method", *DECOYS]]
+    for row in rows:
+        figures = [_interval(row.auroc), _interval(row.precision, has_ends=is_wide)]
+        figures += [_share(row.unused_at_zero), _share(row.used_at_zero), f"{row.seconds:.1f}"]
+        whole.append([row.method, *figures])
+        against = [_interval(row.decoys.get(kind), has_ends=False) for kind in DECOYS]
+        decoys.append([row.method, *against])
+    if is_wide:
+        joined = [one + two[1:] for one, two in zip(whole, decoys, strict=True)]
+        show_table(joined[0], joined[1:])
+    else:
+        show_table(whole[0], whole[1:])
+        show_table(decoys[0], decoys[1:])
+    say(
+        f"{rows[0].circuits} of {rows[0].all} circuits have used and unused heads: AUROC and "
+        "average precision are means over these. Sharp, random, suppressor: AUROC against these "
+        "decoys alone; twin, backup: AUROC of these heads alone, which are used. 0: the share of "
+        "heads whose score is below a thousandth of the circuit's largest.",
+        is_quiet=True,
+    )
+
+
+def _interval(found: "Interval | None", *, has_ends: bool = True) -> str:
+    if found is None or math.isnan(found.value):
+        return "-"
+    if not has_ends:
+        return f"{found.value:.2f}"
+    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def _share(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:.0%}"
+
+
+def _write(rows: "list[Row]", suite: "Suite", out: Path) -> None:
+    """Write the table as JSON and the figure as PNG and SVG."""
+    from attnlab.core.store import make_folder, write_bytes, write_json
+    from attnlab.truth.score import figure_files
+
+    make_folder(out)
+    table = [row.to_mapping() for row in rows]
+    write_json(out / "scores.json", {"refused": suite.refused, "methods": table})
+    for name, content in figure_files(rows).items():
+        write_bytes(out / name, content)

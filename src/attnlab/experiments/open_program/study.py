@@ -1,0 +1,34 @@
+"""`open_program` from start to finish: compile the parts, train around them, compare, claim."""
+
+from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.open_program.cohorts import ARMS, train_cohort
+from attnlab.experiments.open_program.config import OpenProgramConfig as OpenProgramConfig
+from attnlab.experiments.open_program.report import TargetResult, make_claims, make_content
+from attnlab.experiments.open_program.targets import SOURCES, Target, target_of
+from attnlab.programs.open_model import model_around
+from attnlab.programs.side_by_side import compare
+
+
+def run(config: OpenProgramConfig, context: Run) -> Findings:
+    """Train models of all kinds for each program, and compare them."""
+    names = list(SOURCES) if config.only == "all" else [config.only]
+    targets = [target_of(name, config.length) for name in names]
+    context.start(model_around(targets[0].part, targets[0].config, seed=context.seed).model)
+    results = [study(target, config, context) for target in targets]
+    models = {}
+    for result in results:
+        for arm, cohort in result.cohorts.items():
+            models[f"{result.target.name}_{arm}"] = cohort.models[0]
+    content = make_content(config, context.seed, results)
+    return Findings(next(iter(models.values())), make_claims(results), content, models)
+
+
+def study(target: Target, config: OpenProgramConfig, context: Run) -> TargetResult:
+    """Train the models of one program, and put the first of two kinds beside the compiled one."""
+    cohorts = {}
+    for arm in ARMS:
+        context.stage(f"{target.name}, {arm}, {config.seeds} seeds")
+        cohorts[arm] = train_cohort(target, arm, config, context)
+    context.stage(f"{target.name}, comparison")
+    beside = {arm: compare(target.whole, cohorts[arm].models[0]) for arm in ("scratch", "frozen")}
+    return TargetResult(target, cohorts, beside)

@@ -1,0 +1,46 @@
+"""The routes of the room Programs: the value of each line on an example, and a proof."""
+
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from attnlab.lab.server.answers import Answers, Crashed
+
+PROOF_SECONDS = 60.0
+"""How long a model may be made and proved, the start of the process included."""
+
+
+class StepsRequest(BaseModel):
+    """A program as text, which is never run as Python, its alphabet, and an input."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    text: str = Field(max_length=20_000)
+    alphabet: str = Field(max_length=100)
+    example: str = Field(max_length=100)
+    page: str | None = Field(None, max_length=64)  # whose newer questions take this one's place
+
+
+class ProofRequest(StepsRequest):
+    """The same, to be proved on all inputs up to a length."""
+
+    longest: int
+
+
+def add_programs(app: FastAPI, answers: Answers, proofs: Answers) -> None:
+    """Add the routes; `proofs` is a process for proofs alone, started when first asked."""
+
+    @app.post("/api/programs/steps")
+    async def steps(asked: StepsRequest) -> Response:
+        facts = asked.model_dump(exclude={"page"})
+        return (await answers.ask("program_steps", facts, page=asked.page)).sent()
+
+    @app.post("/api/programs/prove")
+    async def prove(asked: ProofRequest) -> Response:
+        facts = asked.model_dump(exclude={"page"})
+        try:
+            return (await proofs.ask("prove_program", facts, page=asked.page)).sent()
+        except Crashed:
+            raise Crashed(
+                f"this took more than {PROOF_SECONDS:g} seconds or the memory there is: take fewer "
+                "letters or shorter inputs, or attnlab compile in a terminal, which may take long."
+            ) from None

@@ -1,0 +1,240 @@
+"""Questions: the inputs that a proof puts to a model, in parts, with the right answers.
+
+Those of a program are all inputs up to a length, with an answer at every token; those of a sequence
+task are all prompts, with the answer after each.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnlab import seeds
+from attnlab.display import displayed
+from attnlab.errors import WrongUsage
+from attnlab.models import Decoder, Encoder
+from attnlab.models.storage import describe_model
+from attnlab.programs import check
+from attnlab.programs.compiled import Compiled
+from attnlab.programs.interpreter import Codes, Meaning
+from attnlab.programs.language import Program, Value
+from attnlab.tasks.sequences import SEPARATOR, SequenceTask
+
+Numbers = NDArray[np.float64]
+
+_SAMPLED = 500  # inputs of each length of which not all are tried
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some inputs of one length.
+
+    Attributes:
+        rows: what the model reads, ids (input, place).
+        right: the number of the right answer's logit (input, answer); -1 where none is right.
+    """
+
+    rows: Tensor
+    right: Codes
+
+
+@displayed
+@dataclass(frozen=True)
+class WrongAnswer:
+    """The first input that fails, none shorter: position 0 is the first token (or the first of the
+    answer to a prompt)."""
+
+    tokens: tuple[Value, ...]
+    position: int
+    expected: Value
+    got: Value
+
+    def __str__(self) -> str:
+        words = " ".join(map(str, self.tokens))
+        got = self.got
+        if got == self.expected:
+            got = f"{got}, but not clearly"
+        return f"{words}, position {self.position}: expected {self.expected}; got {got}"
+
+
+class Questions(ABC):
+    """What a proof asks of a model.
+
+    Attributes:
+        model: what is asked.
+        name: of the program or the task.
+        shortest, longest: tokens of an input.
+        proved_to: up to which length every input is tried.
+        inputs, searched: how many these are, and how many others are tried.
+        numbers: what an answer that is one number may be; None for a logit for each answer.
+        tolerance: how far a number may be off.
+    """
+
+    model: Encoder | Decoder
+    name: str
+    shortest: int
+    longest: int
+    proved_to: int
+    inputs: int
+    searched: int
+    numbers: Numbers | None
+    tolerance: float
+
+    @abstractmethod
+    def inputs_in_parts(self) -> Iterator[tuple[Codes, bool]]:
+        """Yield all inputs as ids (input, position), the shortest first, then those of a search;
+        with each part, whether it is of the search."""
+
+    @abstractmethod
+    def part(self, ids: Codes) -> Part:
+        """Return what the model reads of some inputs, with the right answers."""
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What is asked, to tell it from other questions of this name."""
+
+    @abstractmethod
+    def of_answers(self, logits: Numbers) -> Numbers:
+        """Return of all logits (input, place, logit) those of the answers."""
+
+    @abstractmethod
+    def wrong(self, part: Part, number: int, place: int, got: int) -> WrongAnswer:
+        """Describe one wrong answer: the input's number in the part, and the answer given."""
+
+
+class ProgramQuestions(Questions):
+    """All inputs of a program of 1 to `longest` tokens."""
+
+    def __init__(self, compiled: Compiled, program: Program, longest: int, most: int) -> None:
+        self.compiled, self.program = compiled, program
+        self.model, self.name = compiled.model, program.name
+        self.numbers, self.tolerance = compiled.numbers, compiled.tolerance
+        self.shortest, self.longest = 1, longest
+        size = len(program.alphabet)
+        counts = np.cumsum([float(size) ** length for length in range(1, longest + 1)])
+        self.proved_to = int((counts <= most).sum())
+        self.inputs = sum(size**length for length in range(1, self.proved_to + 1))
+        self.searched = _SAMPLED * (longest - self.proved_to)
+        self._places = {value: place for place, value in enumerate(compiled.values)}
+
+    def inputs_in_parts(self) -> Iterator[tuple[Codes, bool]]:
+        """Yield every input up to `proved_to`, then some of each length, drawn at random."""
+        size, width = len(self.program.alphabet), check.width_of(describe_model(self.model))
+        for length in range(1, self.proved_to + 1):
+            for ids in check.inputs_of(size, length, width):
+                yield ids, False
+        random = np.random.default_rng(0)
+        for length in range(self.proved_to + 1, self.longest + 1):
+            yield random.integers(0, size, (_SAMPLED, length)), True
+
+    @property
+    def words(self) -> str:
+        """What the program says."""
+        return self.program.output.words
+
+    def part(self, ids: Codes) -> Part:
+        """Evaluate the program, and put BOS before the inputs."""
+        expected = Meaning(self.program, ids).of(self.program.output)
+        # A value that the model cannot give does not occur, or the model is wrong there.
+        places = [self._places.get(value, -1) for value in expected.values]
+        rows = self.compiled.with_bos(torch.from_numpy(ids))
+        return Part(rows, np.array(places)[expected.codes])
+
+    def of_answers(self, logits: Numbers) -> Numbers:
+        """Leave out BOS."""
+        return logits[:, int(self.compiled.has_bos) :]
+
+    def wrong(self, part: Part, number: int, place: int, got: int) -> WrongAnswer:
+        """Say what the program says, and what the model."""
+        ids = part.rows[number, int(self.compiled.has_bos) :].numpy()
+        expected = Meaning(self.program, ids[None]).of(self.program.output).row(0)[place]
+        tokens = tuple(self.program.alphabet[code] for code in ids)
+        return WrongAnswer(tokens, place, expected, self.compiled.values[got])
+
+
+class TaskQuestions(Questions):
+    """All prompts of a sequence task, each with its answer but for the last letter.
+
+    A greedy answer is right when each of its letters is the likeliest after the right ones before
+    it, so one pass over whole rows decides. The separator is no letter, and is not counted.
+    """
+
+    def __init__(self, model: Decoder, task: SequenceTask, most: int) -> None:
+        self.model, self.task = model, task
+        self.name = f"{task.rule}, {task.letters} letters"
+        self.numbers, self.tolerance = None, 0.0
+        self.shortest = self.longest = task.prompt_length
+        is_whole = task.num_prompts <= most and task.is_listable
+        self.proved_to = task.prompt_length if is_whole else 0
+        self.inputs = task.num_prompts if is_whole else 0
+        self.searched = 0 if is_whole else _SAMPLED
+
+    def inputs_in_parts(self) -> Iterator[tuple[Codes, bool]]:
+        """Yield every prompt, or some that are drawn at random."""
+        if not self.inputs:
+            yield self.task.sample(_SAMPLED, seeds.generator(0, "proof")).numpy(), True
+            return
+        for prompts in check.prompts_of(task_mapping(self.task), describe_model(self.model)):
+            yield prompts, False
+
+    @property
+    def words(self) -> str:
+        """The task and its size."""
+        return repr(self.task)
+
+    def part(self, ids: Codes) -> Part:
+        """Write whole rows, and cut the last letter off."""
+        rows = self.task.rows(torch.from_numpy(ids))
+        right = rows[:, self.task.prompt_length + 1 :].numpy() - SEPARATOR - 1
+        return Part(rows[:, :-1], right)
+
+    def of_answers(self, logits: Numbers) -> Numbers:
+        """Take the letters' logits, from the separator on."""
+        return logits[:, self.task.prompt_length :, SEPARATOR + 1 :]
+
+    def wrong(self, part: Part, number: int, place: int, got: int) -> WrongAnswer:
+        """Say what the task's rule says, and what the model; place 0 is the answer's first."""
+        letters = self.task.vocabulary[SEPARATOR + 1 :]
+        prompt = tuple(self.task.tokens(part.rows[number, : self.task.prompt_length]))
+        return WrongAnswer(prompt, place, letters[part.right[number, place]], letters[got])
+
+
+def task_mapping(task: SequenceTask) -> dict[str, str | int]:
+    """Return what `task.json` says of a task."""
+    return {
+        "rule": task.rule,
+        "letters": task.letters,
+        "length": task.length,
+        "prompt_length": task.prompt_length,
+        "answer_length": task.answer_length,
+    }
+
+
+def program_questions(
+    compiled: Compiled, program: Program, longest: int | None, most: int
+) -> ProgramQuestions:
+    """Return the questions of a program, or say why they are not those of a model."""
+    longest = compiled.longest if longest is None else longest
+    if tuple(program.alphabet) != compiled.alphabet or not 1 <= longest <= compiled.longest:
+        raise WrongUsage(
+            f"the model takes 1 to {compiled.longest} of the tokens {compiled.alphabet}; got "
+            f"{longest} of {tuple(program.alphabet)}."
+        )
+    return ProgramQuestions(compiled, program, longest, most)
+
+
+def task_questions(model: Decoder, task: SequenceTask, most: int) -> TaskQuestions:
+    """Return the questions of a sequence task, or say why they are not those of a model."""
+    vocabulary, longest = model.config.vocab_size, model.config.max_length
+    needed = task.row_length - 1
+    if vocabulary != len(task.vocabulary) or longest < needed:
+        raise WrongUsage(
+            f"{task.rule} has {len(task.vocabulary)} tokens and rows of {needed}; the model takes "
+            f"{vocabulary} tokens in rows of up to {longest}."
+        )
+    return TaskQuestions(model, task, most)

@@ -1,0 +1,102 @@
+"""A circuit: a model, every input of its domain, the right answers, and what each head is for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnlab.edits.effects.metrics import IGNORED
+from attnlab.look.inputs import Call
+from attnlab.programs import Compiled, Program
+from attnlab.programs.interpreter import Meaning, every_input
+from attnlab.truth.decoys import Spot
+from attnlab.truth.network import Kind, Network, put_together, take_apart
+
+USED: tuple[Kind, ...] = ("program", "twin", "backup")
+"""Heads of these kinds can make the difference between right and wrong answers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """A model of which it is known what each head is for.
+
+    Attributes:
+        name, ladder: which circuit it is.
+        network: the matrices that the model is made of.
+        model: an encoder, or an encoder–decoder.
+        inputs: every input of the domain, by the name of the model's argument: tokens and real,
+            or source and target.
+        answers: (input, position) right classes, -100 where nothing is asked.
+        kinds: by name, such as layers.0.attention.1: "program", a decoy, or "idle" (no weights).
+        dial: how the model was changed after it was made; empty for not at all.
+    """
+
+    name: str
+    ladder: str
+    network: Network
+    model: nn.Module
+    inputs: Mapping[str, Tensor]
+    answers: Tensor
+    kinds: dict[str, Kind]
+    dial: str = ""
+
+    @property
+    def heads(self) -> list[str]:
+        """The heads that have weights."""
+        return [name for name, kind in self.kinds.items() if kind != "idle"]
+
+    @property
+    def decoys(self) -> tuple[Kind, ...]:
+        """The kinds of decoys in it."""
+        found = dict.fromkeys(self.kinds.values())
+        return tuple(kind for kind in found if kind not in ("program", "idle"))
+
+    @property
+    def num_inputs(self) -> int:
+        """How many inputs there are."""
+        return len(self.answers)
+
+    def logits(self) -> Tensor:
+        """Run the model on every input: (input, position, class)."""
+        with torch.no_grad():
+            return Call.of(self.inputs, self.model)(self.model)
+
+    def rebuilt(self, dial: str, network: Network) -> "Circuit":
+        """Return the same circuit with a changed network."""
+        model, kinds = put_together(network)
+        same = (self.inputs, self.answers)
+        return Circuit(self.name, self.ladder, network, model, *same, kinds, dial)
+
+
+def domain_of(program: Program, compiled: Compiled) -> tuple[dict[str, Tensor], Tensor]:
+    """Return all inputs of a program and the right answers.
+
+    Returns: {"tokens": (input, position), "real": likewise}, shorter inputs padded; and for each
+    position the place of the right output among those of the compiled program.
+    """
+    rows, real, answers = [], [], []
+    for length in range(1, compiled.longest + 1):
+        for ids in every_input(program, length):
+            meaning = Meaning(program, ids).of(program.output)
+            places = np.array([compiled.values.index(value) for value in meaning.values])
+            extra = ((0, 0), (0, compiled.longest - length))
+            rows.append(np.pad(ids, extra))
+            real.append(np.pad(np.ones_like(ids), extra))
+            answers.append(np.pad(places[meaning.codes], extra, constant_values=IGNORED))
+    tokens, is_real, right = (np.concatenate(each) for each in (rows, real, answers))
+    if compiled.has_bos:
+        front = ((0, 0), (1, 0))
+        tokens = np.pad(tokens, front, constant_values=len(program.alphabet))
+        is_real = np.pad(is_real, front, constant_values=1)
+        right = np.pad(right, front, constant_values=IGNORED)
+    inputs = {"tokens": torch.from_numpy(tokens), "real": torch.from_numpy(is_real).bool()}
+    return inputs, torch.from_numpy(right)
+
+
+def network_of(compiled: Compiled) -> tuple[Network, Spot]:
+    """Take a compiled program apart, and say where its last head is."""
+    places = {name: first for name, first, _ in compiled.stream}
+    layer, _, number = list(compiled.heads)[-1].partition(".")
+    return take_apart(compiled.model, places.get("bos")), Spot(0, int(layer), int(number))

@@ -1,0 +1,108 @@
+"""Derive all labels of a suite again, with NumPy alone: python relabel.py [FOLDER] [CIRCUIT ...]
+
+Nothing of attnlab is imported: `read.py`, which lies beside this file, runs the models, and what is
+found is compared with suite.json. An answer is right if its logit leads all others by 0.05.
+"""
+
+import hashlib
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LEAD = 0.05
+
+
+def is_wrong(circuit: Any, cut: Any = (), edge: tuple[str, str] = ("", "")) -> Any:
+    """Say of each input whether some answer is wrong under cuts."""
+    logits, answers = circuit.logits(cut, edge), circuit.tensors["answers"]
+    places = np.maximum(answers, 0)[..., None]
+    right = np.take_along_axis(logits, places, -1)[..., 0]
+    others = logits.copy()
+    np.put_along_axis(others, places, -np.inf, -1)
+    return (~(right - others.max(-1) >= LEAD) & (answers >= 0)).any(-1)
+
+
+def used_units(circuit: Any, units: list[str]) -> set[str]:
+    """Find the units that some safe set of cuts cannot spare, by all sets that are safe."""
+    known: dict[frozenset[str], bool] = {frozenset(): not is_wrong(circuit).any()}
+    waiting, used = [frozenset[str]()], set()
+    while waiting:
+        one = waiting.pop()
+        for unit in units:
+            more = one | {unit}
+            if more not in known:
+                known[more] = not is_wrong(circuit, more).any()
+                waiting += [more] * known[more]
+            if unit not in one and not known[more]:
+                used.add(unit)
+    return used
+
+
+def units_of(circuit: Any) -> list[str]:
+    """List the heads and the feed-forward parts that can write anything but zeros."""
+    found, size = [], circuit.told["head_width"]
+    for name, weight in circuit.tensors.items():
+        part = name.removesuffix(".output.weight")
+        for head in range(circuit.told["heads"] * (part != name)):
+            rows = slice(head * size, (head + 1) * size)
+            value = (circuit.tensors[f"{part}.value.{each}"][rows] for each in ("weight", "bias"))
+            if weight[:, rows].any() and any(each.any() for each in value):
+                found.append(f"{part}.{head}")
+        if name.endswith("feed_forward.outer.weight") and weight.any():
+            found.append(name.removesuffix(".outer.weight"))
+    return found
+
+
+def differences(circuit: Any) -> tuple[list[str], int]:
+    """Return what differs from the labels that are told of a circuit, and how many there are."""
+    told, wrong = circuit.told, is_wrong(circuit)
+    found = ["some answers are wrong"] * bool(wrong.any())
+    units = told["units"]
+    found += [f"{unit} left out" for unit in set(units_of(circuit)) ^ set(units)]
+    there = {edge for edge in circuit.edges if _is_edge(edge, units)}
+    found += [f"{edge} left out" for edge in there ^ {tuple(each[:2]) for each in told["edges"]}]
+    used = used_units(circuit, units)
+    alone = np.array([is_wrong(circuit, {unit}) for unit in units]).T
+    for number, unit in enumerate(units):
+        if (unit in used) != told["used"][number]:
+            found.append(f"{unit} used")
+        if bool(alone[:, number].any()) != told["needed"][number]:
+            found.append(f"{unit} needed")
+    found += ["an input's units"] * int((alone != circuit.tensors["by_input"]).sum())
+    for sender, receiver, needed in told["edges"]:
+        if bool(is_wrong(circuit, edge=(sender, receiver)).any()) != needed:
+            found.append(f"{sender} to {receiver}")
+    return found, 2 * len(units) + alone.size + len(told["edges"])
+
+
+def _is_edge(edge: tuple[str, str], units: list[str]) -> bool:
+    sender, receiver = edge
+    is_sender = sender in units or sender.endswith("embedding")
+    return is_sender and receiver.rpartition(".")[0] in units
+
+
+def main() -> None:
+    """Check a folder, or some circuits of it, and exit with 1 where something differs."""
+    folder = Path(__file__).parent
+    if len(sys.argv) > 1:
+        folder = Path(sys.argv[1])
+    reader = runpy.run_path(str(Path(__file__).with_name("read.py")))
+    told = json.loads((folder / "suite.json").read_text())["circuits"]
+    number, bad = 0, 0
+    for name in sys.argv[2:] or told:
+        found, labels = differences(reader["Circuit"](folder, name))
+        content = (folder / f"{name}.safetensors").read_bytes()
+        if hashlib.sha256(content).hexdigest() != told[name]["sha256"]:
+            found.append("the file is not the one that was written")
+        number, bad = number + labels, bad + len(found)
+        sys.stdout.write(f"{name}: {labels:,} labels, {', '.join(found[:5]) or 'all agree'}\n")
+    sys.stdout.write(f"{number - bad:,} of {number:,} labels agree\n")
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()

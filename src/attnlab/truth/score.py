@@ -1,0 +1,243 @@
+"""Scores of methods against the truth: does a used head get a larger number than an unused one?
+
+Every circuit with heads of both sorts counts alike: the area under its ROC curve (AUROC, ties count
+half) and its average precision; intervals are from a bootstrap over circuits. Heads without weights
+are left out.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnlab.core.stats import Interval
+from attnlab.draw.figures import to_files
+from attnlab.draw.pictures.charts import bars_figure
+from attnlab.draw.sections import Bars, BarSeries, Level
+from attnlab.errors import CouldNotRun
+from attnlab.truth.circuits import Circuit
+from attnlab.truth.labels import Labels
+from attnlab.truth.methods import Method, Scores
+from attnlab.truth.network import Kind
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DECOYS: tuple[Kind, ...] = ("sharp", "random", "suppressor", "twin", "backup")
+
+_REASON = 300  # letters of the end of an error
+_ZERO = 1e-3  # of the largest score of a circuit: less is practically zero
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a method says of one circuit's heads, and what is true."""
+
+    circuit: str
+    ladder: str
+    values: tuple[float, ...]
+    used: tuple[bool, ...]
+    kinds: tuple[Kind, ...]
+    seconds: float
+
+    def of(self, kind: Kind | None = None) -> tuple[list[float], list[float]]:
+        """Return the scores of used and of unused heads, of one kind alone where it is named.
+
+        They are parts of the largest, to a millionth, so that rounding decides no tie.
+        """
+        largest = max(map(abs, self.values)) or 1.0
+        used, unused = [], []
+        for value, is_used, own in zip(self.values, self.used, self.kinds, strict=True):
+            value = round(value / largest, 6)
+            if is_used and (kind not in ("twin", "backup") or own == kind):
+                used.append(value)
+            elif not is_used and (kind in (None, "twin", "backup") or own == kind):
+                unused.append(value)
+        return used, unused
+
+
+@dataclass(frozen=True)
+class Row:
+    """How well a method does over many circuits.
+
+    auroc, precision: of the circuits that have used and unused heads, which are `circuits` of `all`
+    · decoys: the AUROC against sharp, random and suppressor heads alone, and of twins and backups
+    alone against all unused heads; absent where there are none · unused_at_zero, used_at_zero: the
+    share of these heads whose score is practically zero · seconds: for all circuits.
+    """
+
+    method: str
+    ladder: str
+    circuits: int
+    all: int
+    auroc: Interval
+    precision: Interval
+    decoys: Mapping[str, Interval]
+    unused_at_zero: float
+    used_at_zero: float
+    seconds: float
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the row as plain values for JSON."""
+        told = asdict(self)
+        for name in ("auroc", "precision"):
+            told[name] = list(told[name])
+        told["decoys"] = {kind: list(each) for kind, each in self.decoys.items()}
+        return told
+
+
+def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]]) -> list[Scored]:
+    """Ask a method about every head of every circuit.
+
+    Raises:
+        CouldNotRun: the method fails, leaves a head out, or gives what is no finite number.
+    """
+    found = []
+    for circuit, labels in circuits:
+        begin = time.perf_counter()
+        try:
+            scores = method(circuit.model, circuit.inputs, circuit.answers)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error)[-_REASON:]}"
+            raise CouldNotRun(f"{name} fails on {circuit.name}: {reason}") from error
+        seconds = time.perf_counter() - begin
+        used = labels.used_heads(circuit)
+        _check_names(name, scores, circuit)
+        values = tuple(_value(name, scores, circuit, head) for head in used)
+        kinds = tuple(circuit.kinds[head] for head in used)
+        truth = tuple(used.values())
+        found.append(Scored(circuit.name, circuit.ladder, values, truth, kinds, seconds))
+    return found
+
+
+def _check_names(name: str, scores: Scores, circuit: Circuit) -> None:
+    strange = [each for each in scores if each not in circuit.kinds]
+    if strange:
+        known = ", ".join(circuit.heads)
+        raise CouldNotRun(
+            f"{name} scores {strange[0]!r}, which {circuit.name} has not; its heads are {known}."
+        )
+
+
+def _value(name: str, scores: Scores, circuit: Circuit, head: str) -> float:
+    """Return the score of a head, checked."""
+    place = f"{head} of {circuit.name}"
+    if not isinstance(scores, Mapping) or head not in scores:
+        raise CouldNotRun(f"{name} gives no score for {place}; give one for every head, by name.")
+    try:
+        value = float(scores[head])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise CouldNotRun(f"{name} gives {scores[head]!r} for {place}; give a finite number.")
+    return value
+
+
+def summarize(name: str, found: Sequence[Scored], ladder: str = "all") -> Row:
+    """Sum up what a method said."""
+    split = [each.of() for each in found]
+    both = [(used, unused) for used, unused in split if used and unused]
+    decoys: dict[str, Interval] = {}
+    for kind in DECOYS:
+        alone = [each.of(kind) for each in found]
+        values = [auroc(used, unused) for used, unused in alone if used and unused]
+        if values:
+            decoys[kind] = bootstrapped(values)
+    return Row(
+        method=name,
+        ladder=ladder,
+        circuits=len(both),
+        all=len(found),
+        auroc=bootstrapped([auroc(*each) for each in both]),
+        precision=bootstrapped([average_precision(*each) for each in both]),
+        decoys=decoys,
+        unused_at_zero=_at_zero(found, is_used=False),
+        used_at_zero=_at_zero(found, is_used=True),
+        seconds=sum(each.seconds for each in found),
+    )
+
+
+def _at_zero(found: Sequence[Scored], *, is_used: bool) -> float:
+    """Return the share of used, or of unused, heads whose score is practically zero."""
+    small = []
+    for each in found:
+        least = _ZERO * max(map(abs, each.values))
+        own = zip(each.values, each.used, strict=True)
+        small += [abs(value) <= least for value, used in own if used == is_used]
+    return sum(small) / len(small) if small else math.nan
+
+
+def auroc(used: Sequence[float], unused: Sequence[float]) -> float:
+    """Return the share of pairs in which the used head has the larger score; ties count half.
+
+    >>> auroc([3.0, 1.0], [1.0, 0.0])
+    0.875
+    """
+    difference = np.subtract.outer(used, unused)
+    return float(((difference > 0) + 0.5 * (difference == 0)).mean())
+
+
+def average_precision(used: Sequence[float], unused: Sequence[float]) -> float:
+    """Return the mean over thresholds of precision, weighted by the recall each adds.
+
+    Heads of the same score enter together, so that their order does not matter.
+
+    >>> average_precision([3.0, 1.0], [2.0, 0.0])  # (1/1 + 2/3) / 2
+    0.8333333333333333
+    """
+    values = np.array([*used, *unused])
+    is_used = np.arange(len(values)) < len(used)
+    found = 0.0
+    for threshold in np.unique(values):
+        above = values >= threshold
+        added = (is_used & (values == threshold)).sum() / len(used)
+        found += added * (is_used & above).sum() / above.sum()
+    return float(found)
+
+
+def bootstrapped(values: Sequence[float], seed: int = 0) -> Interval:
+    """Return the mean of circuits and its 95 % interval, the circuits drawn again and again."""
+    if not values:
+        return Interval(math.nan, math.nan, math.nan)
+    drawn = np.random.default_rng(seed).choice(values, (_DRAWS, len(values))).mean(1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Interval(float(np.mean(values)), float(low), float(high))
+
+
+def figure_files(rows: Sequence[Row]) -> dict[str, bytes]:
+    """Draw the AUROC of each method over all heads and against the decoys: PNG and SVG."""
+
+    def of_decoy(kind: str) -> BarSeries:
+        nothing = Interval(math.nan, math.nan, math.nan)
+        return BarSeries.of_intervals(
+            name=_SHOWN[kind], intervals=[row.decoys.get(kind, nothing) for row in rows]
+        )
+
+    series = [BarSeries.of_intervals(name="all heads", intervals=[row.auroc for row in rows])]
+    series += [of_decoy(kind) for kind in _SHOWN]
+    section = Bars(
+        title=f"Which heads are used? {rows[0].circuits} circuits, mean and 95 % interval",
+        caption="Twins and backups: these heads alone, against all that are not used.",
+        y_label="AUROC",
+        groups=[row.method for row in rows],
+        series=series,
+        levels=[Level(name="chance", y=0.5)],
+    )
+
+    def draw() -> "Figure":
+        return bars_figure(section)
+
+    return to_files("truth", draw)
+
+
+_SHOWN = {
+    "sharp": "against sharp decoys",
+    "random": "against random heads",
+    "suppressor": "against suppressors",
+    "twin": "twins",
+    "backup": "backups",
+}

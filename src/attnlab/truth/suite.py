@@ -1,0 +1,96 @@
+"""The suite: every circuit with its labels, in memory and as files.
+
+As files: a safetensors file for each circuit, one JSON for all, and two scripts that need NumPy
+alone: one reads and runs the circuits, one derives every label again.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from attnlab.core.store import digest_of, make_folder, write_json, write_tensors, write_text
+from attnlab.errors import CouldNotRun
+from attnlab.truth.circuits import Circuit
+from attnlab.truth.dials import turned
+from attnlab.truth.labels import Labels, label
+from attnlab.truth.ladders import build_circuit, circuit_names
+
+Proved = tuple[Circuit, Labels]
+SCRIPTS = ("read.py", "relabel.py")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Circuits with their labels, and the reasons why others are left out under a dial."""
+
+    circuits: tuple[Proved, ...]
+    refused: tuple[str, ...]
+
+
+def make_suite(
+    ladder: str | None = None,
+    dial: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Suite:
+    """Make the circuits of one ladder or all, under a dial or none, and prove their labels.
+
+    Raises:
+        WrongUsage: there is no such ladder or dial.
+    """
+    circuits, refused = [], []
+    names = circuit_names(ladder)
+    for done, name in enumerate(names, 1):
+        circuit = build_circuit(name)
+        labels = label(circuit)
+        try:
+            if dial is not None:
+                circuit, labels = turned(circuit, dial, labels)
+            circuits.append((circuit, labels))
+        except CouldNotRun as error:
+            refused.append(str(error))
+        progress(done, len(names))
+    return Suite(tuple(circuits), tuple(refused))
+
+
+def write_suite(folder: Path, circuits: Iterable[Proved]) -> int:
+    """Write circuits with their labels, and the scripts that read and check them; return bytes."""
+    make_folder(folder)
+    told = {}
+    for circuit, labels in circuits:
+        path = folder / f"{circuit.name}.safetensors"
+        write_tensors(path, _tensors(circuit, labels))
+        told[circuit.name] = {"sha256": digest_of(path), **_facts(circuit, labels)}
+    write_json(folder / "suite.json", {"format": "attnlab truth 1", "circuits": told}, indent=None)
+    for script in SCRIPTS:
+        write_text(folder / script, Path(__file__).with_name(script).read_text())
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _tensors(circuit: Circuit, labels: Labels) -> dict[str, Tensor]:
+    own = {"answers": circuit.answers, "by_input": labels.by_input}
+    weights = {name: value.float() for name, value in circuit.model.state_dict().items()}
+    return {**weights, **circuit.inputs, **own}
+
+
+def _facts(circuit: Circuit, labels: Labels) -> dict[str, Any]:
+    config: Any = circuit.model.config
+    prefixes = [""]
+    if len(circuit.network.stacks) == 2:
+        prefixes = ["encoder.", "decoder."]
+    layers = [len(stack.layers) for stack in circuit.network.stacks]
+    edges = zip(labels.edges, labels.edge_needed, strict=True)
+    return {
+        "ladder": circuit.ladder,
+        "dial": circuit.dial,
+        "heads": config.num_heads,
+        "head_width": config.head_width,
+        "layers": dict(zip(prefixes, layers, strict=True)),
+        "kinds": circuit.kinds,
+        "units": labels.units,
+        "used": labels.used,
+        "needed": labels.needed,
+        "edges": [[sender, receiver, needed] for (sender, receiver), needed in edges],
+    }

@@ -1,0 +1,246 @@
+"""An open model computes its part, whatever the rest does; a comparison leaves no input out."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from torch.func import functional_call
+
+from attnlab.core.stats import median_interval
+from attnlab.errors import WrongUsage
+from attnlab.programs import (
+    Program,
+    aggregate,
+    compile_program,
+    indices,
+    library,
+    select,
+    selector_width,
+    side_by_side,
+    tokens,
+)
+from attnlab.programs.open_model import config_around, drawn_model, model_around
+from attnlab.programs.side_by_side import compare
+from attnlab.sites import Hook, installed
+
+LONGEST = 4
+SAME = select(tokens, tokens, "==")
+PARTS = {
+    "place": selector_width(
+        select(tokens, tokens, "<") | (SAME & select(indices, indices, "<"))
+    ).map(str),
+    "mirrored": (library.length - 1 - indices).map(str),
+    "before": aggregate(select(indices, indices - 1, "=="), tokens, "."),
+}
+
+
+class Stream(Hook):
+    """Keeps the stream after the last layer."""
+
+    def wants(self, site):
+        return site.endswith("residual_after")
+
+    def visit(self, site, value):
+        self.last = value
+        return value
+
+
+def part_of(name):
+    return compile_program(Program(PARTS[name], "abc", name), LONGEST, dtype=torch.float32)
+
+
+def inputs(compiled, length):
+    return compiled.ids(["".join(each) for each in product("abc", repeat=length)])
+
+
+def stream(model, ids):
+    hook = Stream()
+    with torch.no_grad(), installed(model, hook):
+        model(ids)
+    return hook.last
+
+
+def apart(part, model):
+    """The largest difference between a part's block in a model, and the part alone."""
+    found, width = 0.0, 1 + part.stream[-1][2]
+    for length in range(1, LONGEST + 1):
+        ids = inputs(part, length)
+        alone, inside = stream(part.model, ids), stream(model, ids)
+        difference = inside[..., :width] - alone[..., :width]
+        found = max(found, float(difference.abs().max()))
+    return found
+
+
+def scrambled(opened):
+    """The model with every free entry drawn anew, ten times as large."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in opened.model.named_parameters():
+            noise = 10 * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(torch.where(opened.held[name], parameter, noise))
+    return opened
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("width", [0, 6])
+def test_a_part_computes_in_a_larger_model_what_it_computes_alone(name, width):
+    part = part_of(name)
+    config = config_around([part], "abc", layers=2)
+    config = replace(config, d_model=config.d_model + width * config.num_heads)
+    opened = scrambled(model_around(part, config, seed=0))
+    assert apart(part, opened.model) < 1e-5
+    assert opened.moved() == {}
+
+
+def test_a_head_wired_to_the_wrong_block_is_noticed():
+    part = part_of("place")
+    opened = model_around(part, config_around([part], "abc"), seed=0)
+    with torch.no_grad():
+        weight = opened.model.get_parameter("layers.0.attention.output.weight")
+        weight.copy_(weight.roll(1, 0))
+    assert apart(part, opened.model) > 0.1
+    assert "layers.0.attention.output.weight" in opened.moved()
+
+
+def test_a_free_head_that_writes_into_the_block_is_noticed():
+    part = part_of("before")
+    opened = model_around(part, config_around([part], "abc"), seed=0)
+    with torch.no_grad():
+        opened.model.get_parameter("layers.1.attention.output.weight")[0, -1] = 0.5
+    assert apart(part, opened.model) > 1e-3
+    assert opened.moved() == {"layers.1.attention.output.weight": 1}
+
+
+def test_the_free_entries_are_those_of_the_model_that_is_drawn_alone():
+    part = part_of("mirrored")
+    config = config_around([part], "abc")
+    opened, drawn = (
+        model_around(part, config, seed=3),
+        dict(drawn_model(config, 3).named_parameters()),
+    )
+    for name, parameter in opened.model.named_parameters():
+        free = ~opened.held[name]
+        assert torch.equal(parameter[free], drawn[name][free])
+
+
+def trained(opened, *, weight_decay=0.0, is_frozen=True):
+    """Take five steps towards the input itself."""
+    model, ids = opened.model, inputs(opened.part, LONGEST)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=weight_decay)
+    for _ in range(5):
+        parameters = opened.frozen(model) if is_frozen else dict(model.named_parameters())
+        logits = functional_call(model, parameters, (ids,))[:, 1:]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return opened
+
+
+def test_training_leaves_what_is_frozen_and_moves_the_rest():
+    part = part_of("place")
+    opened = model_around(part, config_around([part], "abc"), seed=0)
+    before = {name: each.detach().clone() for name, each in opened.model.named_parameters()}
+    assert trained(opened).moved() == {}
+    moved = [name for name, each in opened.model.named_parameters() if (each != before[name]).any()]
+    assert "layers.0.attention.query.weight" in moved
+    assert "head.weight" in moved
+
+
+@pytest.mark.parametrize("how", [{"weight_decay": 0.1}, {"is_frozen": False}])
+def test_a_frozen_entry_that_moves_is_counted(how):
+    part = part_of("place")
+    opened = trained(model_around(part, config_around([part], "abc"), seed=0), **how)
+    assert sum(opened.moved().values()) > 10
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"norm_place": "pre"}, "the part is for norm_place none; got pre."),
+        ({"max_length": 9}, "the part is for max_length 5; got 9."),
+        ({"num_layers": 1}, "the part needs num_layers 2; got 1."),
+        ({"d_ff": 3}, "the part needs inner_width 16; got 3."),
+        ({"d_model": 16}, "the part needs d_model 17; got 16."),
+    ],
+)
+def test_a_config_that_the_part_does_not_fit_is_refused(change, words):
+    part = part_of("place")
+    with pytest.raises(WrongUsage) as error:
+        model_around(part, replace(config_around([part], "abc"), **change), seed=0)
+    assert str(error.value) == words
+
+
+@pytest.fixture(scope="module")
+def sorter():
+    return compile_program(library.sort("abc"), LONGEST)
+
+
+def wrong_sorter(sorter):
+    """The sorter with one entry of its head changed."""
+    model = compile_program(library.sort("abc"), LONGEST).model
+    with torch.no_grad():
+        model.head.bias[0] += 1.0 + 5e-4  # more than any lead of another letter
+    return model
+
+
+def test_a_comparison_counts_exactly_the_inputs_that_differ(sorter):
+    model = wrong_sorter(sorter)
+    expected = []
+    for length in range(1, LONGEST + 1):
+        for letters in map("".join, product("abc", repeat=length)):
+            with torch.no_grad():
+                places = model(sorter.ids([letters]))[0, 1:].argmax(-1).tolist()
+            if [sorter.values[place] for place in places] != sorted(letters):
+                expected.append(letters)
+    found = compare(sorter, model, examples=3, draws=0)
+    assert (found.inputs, found.differing) == (3 + 9 + 27 + 81, len(expected))
+    assert ["".join(each.tokens) for each in found.examples] == expected[:3]
+    first = found.examples[0]
+    assert (first.position, first.compiled, first.learned) == (0, "b", "a")
+
+
+def test_a_comparison_that_leaves_an_input_out_does_not_count_all(sorter, monkeypatch):
+    whole = side_by_side.inputs_of
+    monkeypatch.setattr(
+        side_by_side, "inputs_of", lambda *size: [each[:-1] for each in whole(*size)]
+    )
+    assert compare(sorter, sorter.model, draws=0).inputs < 3 + 9 + 27 + 81
+
+
+def test_heads_that_changed_places_are_found_again(sorter):
+    model = compile_program(library.sort("abc"), LONGEST).model
+    width = model.config.head_width
+    attention = model.layers[0].attention
+    with torch.no_grad():
+        for linear in (attention.query, attention.key, attention.value):
+            linear.weight.copy_(linear.weight.roll(width, 0))
+            linear.bias.copy_(linear.bias.roll(width, 0))
+        attention.output.weight.copy_(attention.output.weight.roll(width, 1))
+    found = compare(sorter, model)
+    assert found.differing == 0
+    assert [(each.head, each.learned) for each in found.matches] == [
+        ("0.0", "0.1"), ("0.1", "0.0"), ("2.0", "2.0"),
+    ]  # fmt: skip
+    assert max(each.distance for each in found.matches) < 1e-9
+    assert min(each.chance for each in found.matches) > 0.2
+
+
+def test_a_comparison_says_what_it_found(sorter):
+    words = str(compare(sorter, wrong_sorter(sorter), examples=1))
+    assert "the answers differ on" in words
+    assert "b, position 0: compiled b, learned a" in words
+
+
+def test_a_model_that_reads_other_ids_is_refused(sorter):
+    part = compile_program(Program(PARTS["before"], "abcd"), LONGEST)
+    with pytest.raises(WrongUsage, match="reads 4 ids"):
+        compare(sorter, drawn_model(config_around([part], sorter.values), 0))
+    part = part_of("before")
+    with pytest.raises(WrongUsage, match="chooses among 3 values"):
+        compare(sorter, drawn_model(config_around([part], "abcd"), 0))
+
+
+def test_the_interval_of_a_median_lies_between_the_6th_and_the_15th_of_20():
+    assert median_interval(list(range(1, 21)))[1:] == (6, 15)  # 95.9 %; the 7th and 14th: 88.5 %

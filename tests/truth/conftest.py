@@ -1,0 +1,19 @@
+"""A few circuits of every ladder, with every decoy, proved once."""
+
+import pytest
+
+from attnlab.truth import build_circuit, label
+
+SAMPLE = (
+    *("largest-of-four", "where-c", "has-b", "shift", "number-so-far"),
+    *("two-a", "reverse", "induction-two", "swap", "what-precedes", "half"),
+)
+
+
+@pytest.fixture(scope="session")
+def proved():
+    found = {}
+    for name in SAMPLE:
+        circuit = build_circuit(name)
+        found[name] = (circuit, label(circuit))
+    return found

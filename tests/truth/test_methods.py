@@ -1,0 +1,73 @@
+"""Methods: each gives every head a number, and the ones that ablate find what is needed."""
+
+import math
+
+import pytest
+import torch
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.truth import METHODS, find_method
+from attnlab.truth.methods import corrupted
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_gives_every_head_a_finite_number_and_the_same_again(proved, name):
+    for circuit in (proved["reverse"][0], proved["what-precedes"][0]):
+        found = METHODS[name](circuit.model, circuit.inputs, circuit.answers)
+        assert set(found) == set(circuit.kinds)
+        assert all(math.isfinite(value) for value in found.values())
+        assert METHODS[name](circuit.model, circuit.inputs, circuit.answers) == found
+
+
+@pytest.mark.parametrize("name", ["ablation", "patching", "pattern-effects"])
+def test_methods_that_intervene_put_a_needed_head_above_a_sharp_one(proved, name):
+    circuit, _ = proved["shift"]
+    found = METHODS[name](circuit.model, circuit.inputs, circuit.answers)
+    program = [found[head] for head in circuit.heads if circuit.kinds[head] == "program"]
+    sharp = [found[head] for head in circuit.heads if circuit.kinds[head] == "sharp"]
+    assert min(program) > 0.1
+    assert max(sharp) == 0.0
+
+
+def test_a_sharp_decoy_looks_important_to_raw_attention(proved):
+    circuit, _ = proved["shift"]
+    found = METHODS["raw-attention"](circuit.model, circuit.inputs, circuit.answers)
+    assert max(found[head] for head in circuit.heads if circuit.kinds[head] == "sharp") > 0.8
+
+
+def test_gradients_leave_nothing_behind_that_changes_the_next_method(proved):
+    circuit, _ = proved["shift"]
+    before = METHODS["value-norm"](circuit.model, circuit.inputs, circuit.answers)
+    for name in ("gradient-attention", "attribution-patching"):
+        METHODS[name](circuit.model, circuit.inputs, circuit.answers)
+    assert METHODS["value-norm"](circuit.model, circuit.inputs, circuit.answers) == before
+
+
+def test_corrupted_inputs_are_others_of_the_same_length(proved):
+    inputs = proved["shift"][0].inputs
+    found = corrupted(inputs)
+    assert torch.equal(found["real"], inputs["real"])
+    assert not torch.equal(found["tokens"], inputs["tokens"])
+    rows = {tuple(row) for row in inputs["tokens"].tolist()}
+    assert {tuple(row) for row in found["tokens"].tolist()} == rows
+
+
+def test_a_method_of_a_file_and_one_of_a_module_are_found(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def ones(model, inputs, answers):\n    return {}\n")
+    assert find_method(f"{file}:ones")(None, None, None) == {}
+    assert find_method("attnlab.truth.methods:rollout").__name__ == "rollout"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("ablatoin", WrongUsage, "there is no method 'ablatoin'; .*ablation"),
+        ("nowhere.py:f", CouldNotRun, "nowhere.py could not be run: FileNotFoundError"),
+        ("no.module:f", CouldNotRun, "no.module could not be run"),
+        ("attnlab.truth.methods:rolout", WrongUsage, "has no function 'rolout'; .*rollout"),
+    ],
+)
+def test_a_method_that_is_not_there_is_told_with_what_is(name, kind, words):
+    with pytest.raises(kind, match=words):
+        find_method(name)

@@ -1,0 +1,118 @@
+"""Scores: figures that can be redone by hand, and methods that cheat or fail."""
+
+import math
+
+import pytest
+
+from attnlab.errors import CouldNotRun
+from attnlab.truth import METHODS, score, summarize
+from attnlab.truth.score import Scored, auroc, average_precision, bootstrapped, figure_files
+
+
+def scored(values, used, kinds=None):
+    kinds = kinds or tuple("program" if each else "sharp" for each in used)
+    return Scored("one", "content", tuple(values), tuple(used), tuple(kinds), 0.25)
+
+
+def test_auroc_is_the_share_of_pairs_in_order_and_ties_count_half():
+    assert auroc([2.0], [1.0]) == 1.0
+    assert auroc([1.0], [2.0]) == 0.0
+    assert auroc([1.0, 1.0], [1.0]) == 0.5
+    assert auroc([3.0, 1.0], [2.0, 1.0]) == (1 + 1 + 0 + 0.5) / 4
+
+
+def test_average_precision_does_not_depend_on_the_order_of_equal_scores():
+    assert average_precision([3.0, 1.0], [2.0, 0.0]) == pytest.approx((1 / 1 + 2 / 3) / 2)
+    assert average_precision([1.0], [1.0, 1.0]) == pytest.approx(1 / 3)
+    assert average_precision([5.0, 4.0], [1.0]) == 1.0
+
+
+def test_circuits_whose_heads_are_all_used_do_not_enter():
+    row = summarize("m", [scored([1, 0], [True, False]), scored([1, 2], [True, True])])
+    assert (row.circuits, row.all) == (1, 2)
+    assert row.auroc.value == 1.0
+    assert row.seconds == 0.5
+
+
+def test_scores_that_differ_by_rounding_alone_are_ties():
+    row = summarize("m", [scored([3.0, 1.0, 1.0 + 1e-12], [True, True, False])])
+    assert row.auroc.value == 0.75
+
+
+def test_zeros_are_counted_apart_for_used_and_unused_heads():
+    values = [1.0, 0.0, 0.0009, 0.0011, 0.5]
+    row = summarize("m", [scored(values, [True, True, False, False, False])])
+    assert row.used_at_zero == 1 / 2
+    assert row.unused_at_zero == 1 / 3
+
+
+def test_decoys_are_scored_alone():
+    kinds = ("program", "twin", "sharp", "suppressor")
+    row = summarize("m", [scored([3.0, 1.0, 2.0, 4.0], [True, True, False, False], kinds)])
+    found = {kind: interval.value for kind, interval in row.decoys.items()}
+    assert found == {"sharp": 0.5, "suppressor": 0.0, "twin": 0.0}
+    assert row.auroc.value == 0.25
+
+
+def test_an_interval_holds_the_mean_and_is_the_same_each_time():
+    values = [0.0, 0.5, 1.0, 1.0]
+    found = bootstrapped(values)
+    assert found.low < found.value == 0.625 < found.high
+    assert found == bootstrapped(values)
+    assert bootstrapped([0.75, 0.75]) == (0.75, 0.75, 0.75)
+    assert math.isnan(bootstrapped([]).value)
+
+
+def test_who_knows_the_truth_scores_one_and_who_says_the_contrary_nothing(proved):
+    truth = {id(circuit.model): labels.used_heads(circuit) for circuit, labels in proved.values()}
+
+    def knows(model, inputs, answers):
+        return truth[id(model)]
+
+    def contrary(model, inputs, answers):
+        return {head: -value for head, value in truth[id(model)].items()}
+
+    def same(model, inputs, answers):
+        return dict.fromkeys(truth[id(model)], 1.0)
+
+    found = []
+    for method in (knows, contrary, same):
+        found.append(summarize("m", score("m", method, proved.values())).auroc.value)
+    assert found == [1.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (math.nan, "gives nan for .* give a finite number"),
+        (math.inf, "gives inf for"),
+        ("large", "gives 'large' for"),
+        (None, "gives None for"),
+    ],
+)
+def test_a_method_that_gives_no_number_is_refused(proved, value, words):
+    def method(model, inputs, answers):
+        return dict.fromkeys(circuit.kinds, value)
+
+    circuit, labels = proved["shift"]
+    with pytest.raises(CouldNotRun, match=words):
+        score("mine", method, [(circuit, labels)])
+
+
+def test_a_method_that_leaves_a_head_out_or_fails_is_refused(proved):
+    def failing(model, inputs, answers):
+        raise KeyError("head")
+
+    with pytest.raises(CouldNotRun, match=r"gives no score for layers\.0\.attention\.0 of shift"):
+        score("mine", lambda model, inputs, answers: {}, [proved["shift"]])
+    with pytest.raises(CouldNotRun, match="mine fails on shift: KeyError: 'head'"):
+        score("mine", failing, [proved["shift"]])
+
+
+def test_the_figure_is_drawn_for_every_method(proved):
+    rows = []
+    for name in ("raw-attention", "random"):
+        rows.append(summarize(name, score(name, METHODS[name], proved.values())))
+    files = figure_files(rows)
+    assert set(files) == {"truth.png", "truth.svg"}
+    assert b"raw-attention" in files["truth.svg"]

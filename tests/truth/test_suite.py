@@ -1,0 +1,150 @@
+"""The suite as files: read without attnlab, labels derived again, faults found."""
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from attnlab.truth import DIALS, make_suite, suite, write_suite
+
+NAMES = ("where-c", "shift", "reverse", "what-precedes")
+SCRIPTS = Path(suite.__file__).parent
+
+
+@pytest.fixture
+def folder(tmp_path, proved):
+    write_suite(tmp_path, [proved[name] for name in NAMES])
+    return tmp_path
+
+
+def relabelled(folder, *names):
+    """Run the script alone: -I hides attnlab's folder and the current one."""
+    command = [sys.executable, "-I", str(folder / "relabel.py"), str(folder), *names]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def change(folder, name, what, number, value):
+    told = json.loads((folder / "suite.json").read_text())
+    told["circuits"][name][what][number] = value
+    (folder / "suite.json").write_text(json.dumps(told))
+
+
+def test_the_reader_has_a_hundred_lines_and_needs_numpy_alone(folder):
+    words = (SCRIPTS / "read.py").read_text()
+    assert len(words.splitlines()) <= 100
+    assert {path.suffix for path in folder.iterdir()} == {".safetensors", ".json", ".py"}
+    for script in ("read.py", "relabel.py"):
+        imports = [line for line in (folder / script).read_text().splitlines() if "import" in line]
+        assert not [line for line in imports if "torch" in line or "pickle" in line]
+
+
+def test_the_reader_gives_what_the_model_gives(folder, proved):
+    reader = runpy.run_path(str(SCRIPTS / "read.py"))
+    for name in NAMES:
+        circuit, _ = proved[name]
+        asked = circuit.answers >= 0
+        found = torch.from_numpy(reader["Circuit"](folder, name).logits())
+        torch.testing.assert_close(found[asked], circuit.logits()[asked], atol=1e-9, rtol=0)
+
+
+def test_all_labels_are_derived_again_without_attnlab(folder):
+    found = relabelled(folder)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "DIFFERS" not in found.stdout
+    last = found.stdout.splitlines()[-1]
+    number = last.split()[0]
+    assert last == f"{number} of {number} labels agree"
+
+
+@pytest.mark.parametrize("what", ["used", "needed"])
+def test_a_flipped_label_is_found(folder, proved, what):
+    _, labels = proved["shift"]
+    was = getattr(labels, what)[0]
+    change(folder, "shift", what, 0, not was)
+    found = relabelled(folder, "shift")
+    assert found.returncode == 1
+    assert f"{labels.units[0]} {what}" in found.stdout
+
+
+def test_a_flipped_edge_and_a_missing_one_are_found(folder, proved):
+    _, labels = proved["shift"]
+    sender, receiver = labels.edges[0]
+    change(folder, "shift", "edges", 0, [sender, receiver, not labels.edge_needed[0]])
+    assert f"{sender} to {receiver}" in relabelled(folder, "shift").stdout
+    told = json.loads((folder / "suite.json").read_text())
+    del told["circuits"]["shift"]["edges"][0]
+    (folder / "suite.json").write_text(json.dumps(told))
+    found = relabelled(folder, "shift")
+    assert found.returncode == 1
+    assert "left out" in found.stdout
+
+
+def test_a_changed_weight_is_found(folder):
+    path = folder / "reverse.safetensors"
+    tensors = load_file(path)
+    tensors["layers.1.attention.output.weight"] *= 0.9  # all answers stay right
+    save_file(tensors, path)
+    found = relabelled(folder, "reverse")
+    assert found.returncode == 1
+    assert "the file is not the one that was written" in found.stdout
+
+
+def test_a_head_that_is_not_told_is_found(folder):
+    told = json.loads((folder / "suite.json").read_text())
+    for what in ("units", "used", "needed"):
+        del told["circuits"]["shift"][what][1]
+    (folder / "suite.json").write_text(json.dumps(told))
+    path = folder / "shift.safetensors"
+    tensors = load_file(path)
+    tensors["by_input"] = tensors["by_input"][:, [0, 2]].contiguous()
+    save_file(tensors, path)
+    assert "left out" in relabelled(folder, "shift").stdout
+
+
+def test_an_input_that_is_labelled_wrong_is_found(folder):
+    path = folder / "shift.safetensors"
+    tensors = load_file(path)
+    tensors["by_input"][7, 0] ^= True
+    save_file(tensors, path)
+    assert "an input's units" in relabelled(folder, "shift").stdout
+
+
+def test_circuits_that_do_not_bear_a_dial_are_named(monkeypatch):
+    def broken(circuit, labels, random):
+        found = circuit.rebuilt("broken", circuit.network)
+        with torch.no_grad():
+            found.model.head.bias += torch.arange(len(found.model.head.bias)) * 9.0
+        return found
+
+    monkeypatch.setitem(DIALS, "broken", broken)
+    monkeypatch.setattr(suite, "circuit_names", lambda ladder: ["shift", "half"])
+    found = make_suite(None, "broken")
+    assert found.circuits == ()
+    assert [reason.partition(":")[0] for reason in found.refused] == ["shift", "half"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dial", [None, *DIALS])
+def test_the_whole_suite_is_small_and_every_label_is_derived_again(tmp_path, dial):
+    found = make_suite(None, dial)
+    assert write_suite(tmp_path, found.circuits) <= 5_000_000
+    if dial in (None, "rotate", "norm"):
+        assert not found.refused
+    assert len(found.circuits) >= 45
+    checked = relabelled(tmp_path)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_by_input_labels_are_those_of_the_reader(folder, proved):
+    reader = runpy.run_path(str(SCRIPTS / "read.py"))
+    relabel = runpy.run_path(str(SCRIPTS / "relabel.py"))
+    _, labels = proved["shift"]
+    circuit = reader["Circuit"](folder, "shift")
+    alone = [relabel["is_wrong"](circuit, {unit}) for unit in labels.units]
+    assert np.array_equal(np.array(alone).T, labels.by_input.numpy())
