@@ -41,7 +41,7 @@ FLOORS = {
     "plot": 5,
     "draw": 4,
     "experiments": 5,
-    "teach": 5,
+    "course": 5,
     "truth": 5,
     "lab": 6,
     "cli": 7,

@@ -1,5 +1,6 @@
 """Every public name, once: where it lives, and so its signature. `__init__.py` reads this file."""
 
+from attnlab import course as course
 from attnlab import edits as edits
 from attnlab import plot as plot
 from attnlab.edits import CutEdge as CutEdge

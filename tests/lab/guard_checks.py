@@ -34,6 +34,10 @@ ROUTES = [
     ("POST", "/api/models/ask"),
     ("POST", "/api/programs/steps"),
     ("POST", "/api/programs/prove"),
+    ("GET", "/api/course"),
+    ("POST", "/api/course/open"),
+    ("POST", "/api/course/check"),
+    ("POST", "/api/course/hint"),
 ]
 
 HOSTS: list[list[str]] = [

@@ -15,9 +15,11 @@ from attnlab import __version__
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_trace
 from attnlab.cli.compile import compile_
+from attnlab.cli.course import course
 from attnlab.cli.doctor import doctor
 from attnlab.cli.edit import edit, edits_
 from attnlab.cli.failures import Interrupts, explain
+from attnlab.cli.grade import grade
 from attnlab.cli.lab import lab
 from attnlab.cli.look import look
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions, Strings
@@ -246,7 +248,8 @@ def _trace_each_line(show_one: Callable[[str], None], expected: str) -> int:
 
 for _command in (
     *(run, resume_, list_, show, open_, settings, sweep, tune),
-    *(trace, look, edit, edits_, search, compile_, prove, lab, doctor),
+    *(trace, look, edit, edits_, search, compile_, prove, grade, lab, doctor),
 ):
     app.command(_command, name=_command.__name__.rstrip("_"))
 app.command(truth)
+app.command(course)

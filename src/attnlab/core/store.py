@@ -303,8 +303,12 @@ def remove_remains(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
     """Be the only one who writes into a folder, which must be there.
+
+    Args:
+        folder: which.
+        patience: seconds to wait for another writer.
 
     The system frees a lock when its process ends, however it ends: none is ever stale. Where the
     file system knows no locks, there are none.
@@ -315,7 +319,7 @@ def locked(folder: Path) -> Iterator[None]:
     """
     from filelock import Timeout
 
-    file, lock = folder / LOCK, _lock(folder)
+    file, lock = folder / LOCK, _lock(folder, patience)
     with explained(file):
         os.stat(folder)  # which the lock would make
         try:
@@ -354,12 +358,12 @@ def writer_of(folder: Path) -> str | None:
     return None
 
 
-def _lock(folder: Path) -> "BaseFileLock":
+def _lock(folder: Path, patience: float = _PATIENCE) -> "BaseFileLock":
     from filelock import FileLock
 
     return FileLock(
         folder / LOCK,
-        timeout=_PATIENCE,
+        timeout=patience,
         poll_interval=_PATIENCE / 10,
         thread_local=False,
         fallback_to_soft=False,

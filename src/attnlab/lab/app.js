@@ -23,7 +23,7 @@ import { makePlay } from "./rooms/play.js";
 import { WORDS } from "./words.js";
 
 const ROOM_MAKERS = { play: makePlay, bench: makeBench, design: makeDesign, anatomy: makeAnatomy };
-const WITHOUT_MODEL = ["design", "anatomy", "runs", "populations", "sweeps", "models", "programs"];
+const WITHOUT_MODEL = ["design", "anatomy", "runs", "populations", "sweeps", "models", "programs", "course"];
 const byId = (id) => document.getElementById(id);
 
 // more: rooms of a served page; join: adds to the page's engine those that its server has.

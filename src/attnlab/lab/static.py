@@ -19,9 +19,8 @@ _STYLES = (
     "lab/rooms/anatomy.css",
     "lab/rooms/design.css",
 )
-_SERVED_STYLES = tuple(
-    f"lab/rooms/{room}.css" for room in ("runs", "populations", "sweeps", "models", "programs")
-)
+_SERVED_ROOMS = ("runs", "populations", "sweeps", "models", "programs", "course")
+_SERVED_STYLES = tuple(f"lab/rooms/{room}.css" for room in _SERVED_ROOMS)
 _SERVED = (
     ("default-src 'none'; ", "default-src 'none'; connect-src 'self'; "),
     ("<title>", '<meta name="attnlab-runs" content="{runs}">\n<title>'),

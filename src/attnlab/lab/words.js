@@ -57,7 +57,7 @@ export const WORDS = {
   notOpened: (message) => `The model is not opened. ${message[0].toUpperCase()}${message.slice(1)}`,
   fileIsGone: "The model of this link was opened from files, which a link cannot hold: open them again. A new one trains here.",
 
-  rooms: { play: "Play", bench: "Bench", design: "Design", anatomy: "Anatomy", runs: "Runs", populations: "Populations", sweeps: "Sweeps", models: "Models", programs: "Programs" },
+  rooms: { play: "Play", bench: "Bench", design: "Design", anatomy: "Anatomy", runs: "Runs", populations: "Populations", sweeps: "Sweeps", models: "Models", programs: "Programs", course: "Course" },
   copyLink: "Copy link",
   linkCopied: "The link is copied. It opens the page as it is now.",
   linkShown: "Copy the address of this page: it opens the page as it is now.",

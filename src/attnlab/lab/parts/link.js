@@ -4,7 +4,7 @@ import { WORDS } from "../words.js";
 import { readEdits, writeEdits } from "./edits.js";
 import { RUNS_FOLDER } from "./runs_folder.js";
 
-const SERVED = ["runs", "populations", "sweeps", "models", "programs"]; // rooms that need the server
+const SERVED = ["runs", "populations", "sweeps", "models", "programs", "course"]; // rooms that need the server
 export const ROOMS = ["play", "bench", "design", "anatomy", ...(RUNS_FOLDER === null ? [] : SERVED)];
 const HIDEABLE = [
   "input", "maps", "model", "loss", "dots", "margin", "edits", "heads", "steps", "puzzles", "doors", "code", "keys",
@@ -24,6 +24,7 @@ const OWN = {
   sweeps: ["sweep", "figure", "cell"],
   models: ["model", "text", "look", "part", "by", "changes"],
   programs: ["program", "alphabet", "example", "longest"],
+  course: ["exercise"],
 };
 const KEYS = ["v", "room", "task", ...Object.keys(NUMBERS), "run", "file", "in", "edits", "at", "hide", ...FLAGS];
 

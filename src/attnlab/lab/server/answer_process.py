@@ -26,7 +26,7 @@ from attnlab.experiments.report import open_run
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.line_process import serve_lines
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.lab.server import model_answers, program_answers
+from attnlab.lab.server import course_answers, model_answers, program_answers
 from attnlab.lab.server.arrays import packed, packed_head
 from attnlab.lab.server.domain import answer_all
 from attnlab.lab.server.members import describe_member, describe_members, open_member
@@ -275,6 +275,7 @@ _WORK: dict[str, Callable[..., Any]] = {
     "sweep": describe_sweep,
     **model_answers.WORK,
     **program_answers.WORK,
+    **course_answers.WORK,
 }
 
 

@@ -22,6 +22,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from attnlab.errors import AttnlabError, WrongUsage
 from attnlab.experiments.folder import is_finished, list_runs, read_config, read_run
 from attnlab.lab.server.answers import Answer, Answers, Crashed, Superseded
+from attnlab.lab.server.course import CHECK_SECONDS, add_course
 from attnlab.lab.server.events import follow, is_read
 from attnlab.lab.server.guard import MISTAKE
 from attnlab.lab.server.jobs import Busy, Jobs, Missing, Request
@@ -83,6 +84,7 @@ class Lab:
         self.runs, self.jobs, self.answers = runs, Jobs(runs), Answers()
         self.models = Answers(SECONDS)  # a process of its own, as opening a model takes long
         self.proofs = Answers(PROOF_SECONDS)
+        self.checks = Answers(CHECK_SECONDS)
         self.is_closing = False
 
     def run(self, name: str) -> Path:
@@ -114,6 +116,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
         lab.answers.close()
         lab.models.close()
         lab.proofs.close()
+        lab.checks.close()
         await lab.jobs.close()
 
     app = FastAPI(title="attnlab lab", lifespan=living, openapi_url=None, redirect_slashes=False)
@@ -127,6 +130,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
     add_sweeps(app, lab.runs, lab.run, lab.answers)
     add_models(app, lab.runs, lab.run, lab.models)
     add_programs(app, lab.answers, lab.proofs)
+    add_course(app, Path("course"), lab.checks)
     return app
 
 

@@ -1,0 +1,496 @@
+"""attnlab course: exercises on attention, from the first start to the file to hand in."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+from rich.text import Text
+
+from attnlab.cli.options import AsJson, Switch, WholeNumber
+from attnlab.cli.progress import progress
+from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.errors import CouldNotRun, WrongUsage
+
+if TYPE_CHECKING:
+    from attnlab.course.check import Answerer, Outcome
+    from attnlab.course.exercise import CourseExercise
+    from attnlab.course.workspace import State, Workspace
+
+course = App(name="course", help="Exercises on attention, with checks that name the mistake.")
+
+Folder = Annotated[Path | None, Parameter(name="--folder")]
+Own = Annotated[Path | None, Parameter(name="--exercises")]
+
+_TICK = 0.3  # seconds between two looks at the files
+
+
+@course.command(name="list")
+def list_(*, exercises: Own = None, as_json: AsJson = False) -> int:
+    """List the exercises by chapter: what each is about, its level and its time.
+
+    Parameters
+    ----------
+    exercises
+        A folder with exercises of your own, listed too.
+    as_json
+        Print the list as JSON.
+    """
+    found = [
+        (chapter, each.name, each.parts.title, each.parts.level, each.parts.minutes, each.points)
+        for chapter, each in _chapters(exercises)
+    ]
+    columns = ("chapter", "exercise", "title", "level", "minutes", "points")
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in found])
+        return 0
+    rows: list[list[str | Text]] = []
+    before = ""
+    for chapter, name, title, *facts in found:
+        if chapter != before:
+            rows.append([Text(chapter, "bold"), *[""] * (len(columns) - 2)])
+        before = chapter
+        rows.append([f"  {name}", str(title), *map(str, facts)])
+    show_table(columns[1:], rows, unbroken=(0,))
+    say("begin one: attnlab course start attention", is_quiet=True)
+    return 0
+
+
+@course.command
+def start(
+    name: str, /, *, folder: Folder = None, exercises: Own = None, again: Switch = False
+) -> int:
+    """Begin an exercise: its program and its notebook, with what is asked in both.
+
+    Parameters
+    ----------
+    name
+        The exercise; attnlab course list has them.
+    folder
+        Your folder; by default course, or this one if it is one.
+    exercises
+        A folder with exercises of your own.
+    again
+        Replace the answer that is there.
+    """
+    workspace, exercise = _find(name, folder, exercises)
+    written = workspace.start(exercise, again=again)
+    say(f"{exercise.parts.title}, about {exercise.parts.minutes} minutes")
+    for path in written:
+        say(f"  {path}")
+    say(f"write your answer in one of the first two, then: attnlab course check {name}")
+    return 0
+
+
+@course.command
+def check(
+    *names: str,
+    folder: Folder = None,
+    exercises: Own = None,
+    adapters: Path | None = None,
+    seed: WholeNumber = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Check your answers: what passes, the smallest case that fails, and which mistake it is.
+
+    Parameters
+    ----------
+    names
+        Exercises; by default all that you began.
+    folder
+        Your folder; by default course, or this one if it is one.
+    exercises
+        A folder with exercises of your own.
+    adapters
+        A Python file that connects a transformer of your own to these checks;
+        attnlab course adapters writes a template.
+    seed
+        Draw other cases.
+    as_json
+        Print what came of it as JSON.
+    """
+    if adapters is not None:
+        return _check_adapters(adapters, list(names), seed, as_json=as_json)
+    workspace = _workspace(folder)
+    wanted = list(names) or _begun(workspace, exercises)
+    outcomes = []
+    with _answerers() as answerer:
+        for name in wanted:
+            exercise = _exercise(name, exercises)
+            outcomes.append(_check_one(workspace, exercise, answerer, seed))
+            if not as_json:
+                _tell(exercise, outcomes[-1], workspace)
+    if as_json:
+        print_json([_mapping(outcome) for outcome in outcomes])
+    return int(not all(outcome.passed for outcome in outcomes))
+
+
+@course.command
+def watch(name: str = "", /, *, folder: Folder = None, exercises: Own = None) -> int:
+    """Check an answer each time its file is saved, until Ctrl-C.
+
+    Parameters
+    ----------
+    name
+        The exercise; by default all that you began.
+    folder
+        Your folder.
+    exercises
+        A folder with exercises of your own.
+    """
+    workspace = _workspace(folder)
+    wanted = [name] if name else _begun(workspace, exercises)
+    found = [_exercise(each, exercises) for each in wanted]
+    for exercise in found:
+        workspace.answer(exercise)
+    say(f"watching {', '.join(wanted)} in {workspace.folder}; Ctrl-C ends it", is_quiet=True)
+    seen: dict[str, list[int]] = {}
+    with _answerers() as answerer:
+        while True:
+            for exercise in found:
+                files = workspace.files(exercise.name)
+                stamps = [path.stat().st_mtime_ns for path in files]
+                if files and seen.get(exercise.name) != stamps:
+                    seen[exercise.name] = stamps
+                    _tell(exercise, _check_one(workspace, exercise, answerer, 0), workspace)
+            time.sleep(_TICK)
+
+
+@course.command
+def hint(name: str, /, *, folder: Folder = None, exercises: Own = None) -> int:
+    """Show the next hint of an exercise, and those before it.
+
+    Parameters
+    ----------
+    name
+        The exercise.
+    folder
+        Your folder.
+    exercises
+        A folder with exercises of your own.
+    """
+    workspace, exercise = _find(name, folder, exercises)
+    hints = exercise.parts.hints
+    seen = _state(workspace, name).hints
+    number = min(seen + 1, len(hints))
+    for each, words in enumerate(hints[:number], 1):
+        say(f"{each} of {len(hints)}  {words}", is_quiet=each < number)
+    if number > seen:
+        workspace.record("hint", exercise=name, number=number)
+    if number == len(hints):
+        say(f"that was the last; the solution: attnlab course solution {name}", is_quiet=True)
+    return 0
+
+
+@course.command
+def solution(
+    name: str, /, *, folder: Folder = None, exercises: Own = None, give_up: Switch = False
+) -> int:
+    """Show the solution of an exercise that you solved, or give up.
+
+    Parameters
+    ----------
+    name
+        The exercise.
+    folder
+        Your folder.
+    exercises
+        A folder with exercises of your own.
+    give_up
+        Show it although your answer does not pass yet.
+    """
+    from attnlab.course.cells import shown_solution
+
+    workspace, exercise = _find(name, folder, exercises)
+    if not _state(workspace, name).passed and not give_up:
+        raise WrongUsage(
+            f"your answer of {name} does not pass yet: a hint is less (attnlab course hint "
+            f"{name}); to see the solution all the same, add --give-up."
+        )
+    workspace.record("solution", exercise=name)
+    for line in shown_solution(exercise.source).splitlines():
+        say(line)
+    return 0
+
+
+@course.command(name="progress")
+def show_progress(*, folder: Folder = None, exercises: Own = None, as_json: AsJson = False) -> int:
+    """Show how far you are: each exercise, tries, hints, what to do next.
+
+    Parameters
+    ----------
+    folder
+        Your folder.
+    exercises
+        A folder with exercises of your own.
+    as_json
+        Print it as JSON.
+    """
+    workspace = _workspace(folder)
+    states = workspace.states()
+    rows, following = [], ""
+    for chapter, exercise in _chapters(exercises):
+        state = states.get(exercise.name)
+        words = _state_words(state)
+        if not following and words != "solved":
+            following = exercise.name
+        tries, hints = (state.tries, state.hints) if state else (0, 0)
+        rows.append((chapter, exercise.name, words, tries, hints))
+    columns = ("chapter", "exercise", "state", "tries", "hints")
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return 0
+    shown = [
+        [name, words, f"{tries or ''}", f"{hints or ''}"] for _, name, words, tries, hints in rows
+    ]
+    show_table(columns[1:], shown, unbroken=(0,))
+    solved = sum(row[2] == "solved" for row in rows)
+    say(f"{solved} of {len(rows)} solved")
+    if following:
+        verb = "check" if following in states else "start"
+        say(f"next: attnlab course {verb} {following}", is_quiet=True)
+    return 0
+
+
+@course.command
+def submit(
+    student: str, /, *, folder: Folder = None, exercises: Own = None, out: Path | None = None
+) -> int:
+    """Write one file to hand in: all answers that you began, and the log.
+
+    Parameters
+    ----------
+    student
+        Your name or number, as your course wants it.
+    folder
+        Your folder.
+    exercises
+        A folder with exercises of your own.
+    out
+        The file to write; by default STUDENT.zip in this folder.
+    """
+    from attnlab.course.submit import hand_in
+
+    workspace = _workspace(folder)
+    safe = "".join(letter if letter.isalnum() else "-" for letter in student).strip("-")
+    path = out or Path(f"{safe or 'answers'}.zip")
+    known = {exercise.name: exercise for _, exercise in _chapters(exercises)}
+    with _answerers() as answerer:
+        handed = hand_in(workspace, known, student, path, answerer)
+    say(f"{path}: {', '.join(handed.exercises)}")
+    for name, reason in handed.left_out.items():
+        say(f"left out: {name}, {reason}")
+    return 0
+
+
+@course.command
+def adapters(file: Path, /) -> int:
+    """Write a template that connects a transformer of your own to the checks.
+
+    Parameters
+    ----------
+    file
+        The Python file to create.
+    """
+    from attnlab.core.store import write_text
+    from attnlab.course.adapters import adapter_template
+
+    if file.exists():
+        raise CouldNotRun(f"{file} is there already; choose another file.")
+    write_text(file, adapter_template())
+    say(f"fill in what you have, then: attnlab course check --adapters {file}")
+    return 0
+
+
+@course.command
+def verify(
+    *names: str, exercises: Own = None, seeds: WholeNumber = 5, as_json: AsJson = False
+) -> int:
+    """Check the exercises themselves: solution, starter, and every named mistake.
+
+    Parameters
+    ----------
+    names
+        Exercises; by default all.
+    exercises
+        A folder with exercises of your own.
+    seeds
+        How many times the cases are drawn.
+    as_json
+        Print what was found as JSON.
+    """
+    from dataclasses import asdict
+
+    from attnlab.course.verify import verify_exercise
+
+    if names:
+        found = [_exercise(name, exercises) for name in names]
+    else:
+        found = [each for _, each in _chapters(exercises)]
+    results = []
+    with progress("exercises", is_quiet=as_json) as observer:
+        for done, exercise in enumerate(found, 1):
+            results.append(verify_exercise(exercise, range(seeds)))
+            if observer is not None:
+                observer.step(done, len(found), {})
+    if as_json:
+        print_json([asdict(result) for result in results])
+        return int(any(result.problems for result in results))
+    rows = []
+    for result in results:
+        problems = "; ".join(result.problems[:3]) or "sound"
+        rows.append([result.exercise, f"{result.mistakes}", f"{result.snapshots}", problems])
+    show_table(["exercise", "mistakes", "pass a snapshot", ""], rows, unbroken=(0,))
+    mistakes = sum(result.mistakes for result in results)
+    snapshots = sum(result.snapshots for result in results)
+    sound = sum(not result.problems for result in results)
+    say(
+        f"{sound} of {len(results)} exercises are sound; {mistakes} mistakes, each told by its "
+        f"name; {snapshots} of them pass a comparison of one input at 1e-2"
+    )
+    return int(sound < len(results))
+
+
+def _check_adapters(file: Path, names: list[str], seed: int, *, as_json: bool) -> int:
+    from attnlab.course.adapters import SHIM, adapted_exercises, with_given
+    from attnlab.course.check import check_answer
+    from attnlab.course.questions import draw_questions
+    from attnlab.course.workspace import read_source
+
+    source = read_source(file)
+    known = adapted_exercises(source)
+    wanted = names or known
+    if not wanted:
+        raise WrongUsage(
+            f"{file} defines nothing that the checks know; attnlab course adapters FILE writes a "
+            "template."
+        )
+    outcomes = []
+    with _answerers(SHIM) as answerer:
+        for name in wanted:
+            exercise = _exercise(name, None)
+            questions = draw_questions(exercise, seed, graded=True)
+            connected = answerer(with_given(source, exercise), str(file))
+            outcome = check_answer(questions, connected, skip_missing=True)
+            outcomes.append(outcome)
+            if not as_json:
+                _show_lines(exercise, outcome)
+    if as_json:
+        print_json([_mapping(outcome) for outcome in outcomes])
+    return int(not all(outcome.passed for outcome in outcomes))
+
+
+def _check_one(
+    workspace: "Workspace",
+    exercise: "CourseExercise",
+    answerer: "Callable[[str, str], Answerer]",
+    seed: int,
+) -> "Outcome":
+    from attnlab.course.check import check_answer
+    from attnlab.course.questions import draw_questions
+    from attnlab.course.submit import check_text
+
+    path, source = workspace.answer(exercise)
+    if exercise.parts.kind == "text":
+        outcome = check_text(exercise, source)
+    else:
+        outcome = check_answer(draw_questions(exercise, seed), answerer(source, str(path)))
+    workspace.record_check(exercise, source, outcome)
+    return outcome
+
+
+def _tell(exercise: "CourseExercise", outcome: "Outcome", workspace: "Workspace") -> None:
+    """Print what came of a check, and what to do next."""
+    _show_lines(exercise, outcome)
+    name = exercise.name
+    if outcome.passed:
+        say(f"  compare: attnlab course solution {name}", is_quiet=True)
+    elif not outcome.is_blank and _state(workspace, name).hints < len(exercise.parts.hints):
+        say(f"  a hint: attnlab course hint {name}", is_quiet=True)
+
+
+def _show_lines(exercise: "CourseExercise", outcome: "Outcome") -> None:
+    from attnlab.course.feedback import feedback_lines
+
+    for line in feedback_lines(exercise, outcome):
+        say(line)
+
+
+def _mapping(outcome: "Outcome") -> dict[str, object]:
+    failed = [each for each in outcome.checks if each.failure is not None]
+    return {
+        "exercise": outcome.exercise,
+        "passed": outcome.passed,
+        "broken": outcome.broken,
+        "checks": {each.check.name: each.passed for each in outcome.checks},
+        "failures": {each.check.name: each.failure.words for each in failed if each.failure},
+        "mistakes": {each.name: each.says for each in outcome.mistakes},
+        "graded_checks": outcome.waiting,
+    }
+
+
+@contextmanager
+def _answerers(shim: str = "") -> "Iterator[Callable[[str, str], Answerer]]":
+    """Yield what makes an answerer of a program and its path, in a process of its own."""
+    from attnlab.course.sandbox.worker import Worker
+
+    with Worker() as worker:
+        yield lambda source, path: worker.answerer(source, path, shim)
+
+
+def _chapters(folder: Path | None) -> "Iterator[tuple[str, CourseExercise]]":
+    """Yield every exercise with its chapter, an instructor's own first."""
+    from attnlab.course.catalog import CHAPTERS, find_exercise, own_names
+
+    for name in own_names(folder):
+        yield str(folder), find_exercise(name, folder)
+    for chapter, names in CHAPTERS.items():
+        for name in names:
+            yield chapter, find_exercise(name)
+
+
+def _exercise(name: str, folder: Path | None) -> "CourseExercise":
+    from attnlab.course.catalog import find_exercise
+
+    return find_exercise(name, folder)
+
+
+def _workspace(folder: Path | None) -> "Workspace":
+    from attnlab.course.workspace import find_workspace
+
+    return find_workspace(folder)
+
+
+def _find(
+    name: str, folder: Path | None, exercises: Path | None
+) -> "tuple[Workspace, CourseExercise]":
+    return _workspace(folder), _exercise(name, exercises)
+
+
+def _begun(workspace: "Workspace", exercises: Path | None) -> list[str]:
+    """Return the exercises that have a file in the folder."""
+    names = []
+    for _, exercise in _chapters(exercises):
+        if workspace.files(exercise.name):
+            names.append(exercise.name)
+    if not names:
+        raise WrongUsage(
+            f"there is no answer in {workspace.folder}; begin with: attnlab course start attention"
+        )
+    return names
+
+
+def _state(workspace: "Workspace", name: str) -> "State":
+    from attnlab.course.workspace import State
+
+    return workspace.states().get(name, State())
+
+
+def _state_words(state: "State | None") -> str:
+    if state is None:
+        return "not begun"
+    if state.passed:
+        return "solved"
+    return "begun"

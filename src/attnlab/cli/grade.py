@@ -1,0 +1,162 @@
+"""attnlab grade: grade the submissions of a class, in a sandbox."""
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from attnlab.cli.failures import writing_to
+from attnlab.cli.options import AsJson, OptionalWholeNumber, Quiet, Strings, Switch
+from attnlab.cli.progress import counting
+from attnlab.cli.terminal import note, print_json, say, show_table
+from attnlab.errors import WrongUsage, did_you_mean
+
+if TYPE_CHECKING:
+    from attnlab.course.grading.gradebook import Gradebook, Row
+    from attnlab.course.grading.similarity import Alike
+
+Out = Annotated[Path, Parameter(name=["--out", "-o"])]
+
+
+def grade(
+    submissions: Path,
+    /,
+    *,
+    out: Out,
+    course: Path | None = None,
+    exercise: Strings = None,
+    again: Switch = False,
+    workers: OptionalWholeNumber = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Grade the submissions of a class: points, named mistakes, a report for each student.
+
+    Student code runs in a sandbox, without network or files; where none can be made, nothing is
+    graded. The same command again goes on after an interruption, and grades only what is new.
+
+    Parameters
+    ----------
+    submissions
+        A folder with a zip, a folder, a program or a notebook for each student.
+    out
+        The folder of the grades, created if needed. Its folder students/ can be handed out; the
+        rest is yours.
+    course
+        A course.toml: exercises that count, points, deadline, list of students.
+    exercise
+        With --again: the exercises to grade again; by default all.
+    again
+        Grade again what is graded already, with the same questions.
+    workers
+        How many submissions are graded at the same time; by default one for each processor.
+    as_json
+        Print the grades as JSON.
+    quiet
+        Hide the progress.
+    """
+    from attnlab.course.grading.classroom import grade_class
+    from attnlab.course.grading.exports import write_exports
+    from attnlab.course.grading.gradebook import make_gradebook, read_course
+    from attnlab.course.grading.pages import write_pages
+    from attnlab.course.grading.similarity import find_alike
+    from attnlab.course.grading.submissions import read_class
+    from attnlab.course.sandbox.jail import probe
+    from attnlab.course.sandbox.worker import Worker
+
+    if workers is not None and workers < 1:
+        raise WrongUsage(f"--workers must be at least 1; got {workers}.")
+    found = read_course(course)
+    names = _names_to_repeat(exercise, list(found.exercises), again=again)
+    jail = probe()
+    handed_in = read_class(submissions, found.exercises)
+    command = f"attnlab grade {submissions} -o {out}" + (f" --course {course}" if course else "")
+    with (
+        writing_to(out, "grading.json", command),
+        counting("grading", is_quiet=as_json or quiet) as tell,
+    ):
+        graded = grade_class(
+            handed_in,
+            found.exercises,
+            out,
+            partial(Worker, jail=jail),
+            workers=workers or os.cpu_count() or 1,
+            again=names,
+            progress=tell,
+        )
+        book = make_gradebook(found, handed_in, graded, out)
+        alike = find_alike(handed_in, found.exercises)
+        write_exports(book, out)
+        write_pages(book, alike, out)
+    if as_json:
+        print_json(_to_mapping(book, alike))
+    else:
+        _show(book, alike, out)
+    return 0
+
+
+def _names_to_repeat(exercise: list[str] | None, known: list[str], *, again: bool) -> list[str]:
+    """Return the exercises that are graded again."""
+    for name in exercise or ():
+        if name not in known:
+            raise WrongUsage(f"there is no exercise named {name!r}; {did_you_mean(name, known)}")
+    if exercise and not again:
+        raise WrongUsage("--exercise says what --again grades again; give both.")
+    return (exercise or known) if again else []
+
+
+@dataclass(frozen=True)
+class _Open:
+    """How much waits for the instructor."""
+
+    reviews: int
+    texts: int
+    problems: int
+
+
+def _count_open(rows: "tuple[Row, ...]") -> _Open:
+    states = [grade.state for row in rows for grade in row.grades]
+    problems = sum(bool(row.submission.problems or row.private) for row in rows)
+    return _Open(states.count("needs review"), states.count("waits"), problems)
+
+
+def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
+    rows = []
+    for row in book.rows:
+        notes = [*row.private, *row.submission.problems]
+        states = [grade.state for grade in row.grades]
+        notes += [f"{state}: {states.count(state)}" for state in ("needs review", "waits")]
+        shown = [words for words in notes if not words.endswith(": 0")]
+        rows.append([row.student, f"{row.points:g}", "; ".join(shown)[:100]])
+    show_table(["student", f"points of {book.of:g}", ""], rows)
+    waiting = _count_open(book.rows)
+    if waiting.reviews:
+        say(f"{waiting.reviews} answers use what is banned   {out / 'reviews.csv'}")
+    if waiting.texts:
+        say(f"{waiting.texts} texts wait for points   {out / 'texts.csv'}")
+    if waiting.reviews or waiting.texts:
+        note("fill the sheets, then give the same command again.")
+    if alike:
+        say(f"{len(alike)} pairs of programs are alike")
+    say(f"class    {out / 'class.html'}")
+    say(f"tables   {out / 'grades.csv'}, canvas.csv, moodle.csv, checks.csv", is_quiet=True)
+    say(f"reports  {out / 'students'}", is_quiet=True)
+
+
+def _to_mapping(book: "Gradebook", alike: "list[Alike]") -> dict[str, object]:
+    students = []
+    for row in book.rows:
+        grades = []
+        for each in row.grades:
+            facts = {"exercise": each.exercise, "points": each.points, "of": each.of}
+            mistakes = each.graded.mistakes if each.graded is not None else ()
+            grades.append(
+                {**facts, "held": each.held, "state": each.state, "mistakes": list(mistakes)}
+            )
+        facts = {"student": row.student, "points": row.points, "days_late": row.days_late}
+        problems = [*row.private, *row.submission.problems]
+        students.append({**facts, "problems": problems, "exercises": grades})
+    return {"of": book.of, "students": students, "alike": [vars(each) for each in alike]}

@@ -1,0 +1,191 @@
+"""Files that connect a transformer written elsewhere to the checks of the course.
+
+Such a file defines names that exercises ask for, or the adapter functions of another course, from
+which `SHIM` makes them. Nothing here runs it: its names are read off its syntax tree.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from attnlab.course import shim
+from attnlab.course.catalog import exercise_names, find_exercise
+from attnlab.course.cells import split_cells, starter_cells
+from attnlab.course.exercise import CourseExercise
+from attnlab.errors import WrongUsage
+
+SHIM = Path(shim.__file__).read_text(encoding="utf-8")
+"""The text of a module whose `adapt` makes the names that are missing in a file of adapters."""
+
+_SHAPE_ROW = re.compile(r"^# \| (?!---)(.+) \|$", re.MULTILINE)
+_HEADER = '''"""Adapters: connect a transformer of your own to the checks of attnlab's course.
+
+Fill in what you have and leave the rest as it is; arguments may have other names, in this order.
+What is checked is in the statement: attnlab course start EXERCISE. In place of these names, a file
+may have the adapter functions of Stanford CS336's assignment 1, run_softmax and so on.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+'''
+
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A function or class that an exercise asks for.
+
+    Args:
+        exercise: its name.
+        name: of the function or class.
+        node: its stub.
+    """
+
+    exercise: str
+    name: str
+    node: Definition
+
+
+def adapted_exercises(source: str) -> list[str]:
+    """Return the exercises that a file can be checked for, in the course's order.
+
+    Args:
+        source: the file's text. It is only read.
+
+    Raises:
+        WrongUsage: it is no Python.
+    """
+    try:
+        defined = dict(_defined(ast.parse(source).body))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise WrongUsage(f"expected a file of Python; {str(error)[:100]}.") from None
+    found: list[str] = []
+    taken: set[str] = set()
+    for asked in _all_asked():
+        is_there = asked.name in shim.MAKERS and shim.MAKERS[asked.name][0] in defined
+        if asked.name in defined and not is_there:
+            is_there = _fits(defined[asked.name], asked, taken)
+            taken.add(asked.name)
+        if is_there and asked.exercise not in found:
+            found.append(asked.exercise)
+    return found
+
+
+def with_given(source: str, exercise: CourseExercise) -> str:
+    """Append to a file of adapters what an exercise gives its students, such as a small model."""
+    given: list[ast.stmt] = []
+    for node in _starter_nodes(exercise):
+        if not _is_open(node):
+            given.append(node)
+    if not any(isinstance(node, Definition) for node in given):
+        return source
+    text = "\n\n".join(map(ast.unparse, given))
+    return f"{source.rstrip()}\n\n\n{text}\n"
+
+
+def adapter_template() -> str:
+    """Return a file with a stub for each function and class that an exercise asks for."""
+    stubs: dict[str, list[Asked]] = {}
+    for asked in _all_asked():
+        stubs.setdefault(asked.name, []).append(asked)
+    parts = [_HEADER]
+    for group in stubs.values():
+        widest = max(group, key=lambda each: _num_parameters(each.node) or 0)
+        titles = [
+            f"# {each.exercise}: {find_exercise(each.exercise).parts.title}" for each in group
+        ]
+        rows = _shape_rows(find_exercise(widest.exercise).source)
+        parts.append("\n".join([*titles, *rows, ast.unparse(widest.node)]) + "\n")
+    return "\n\n".join(parts)
+
+
+@cache
+def _all_asked() -> tuple[Asked, ...]:
+    """Return what the exercises with code ask for, in the course's order."""
+    found = []
+    for name in exercise_names():
+        exercise = find_exercise(name)
+        if exercise.parts.kind != "code":
+            continue
+        for node in _starter_nodes(exercise):
+            if isinstance(node, Definition) and _is_open(node):
+                found.append(Asked(name, node.name, node))
+    return tuple(found)
+
+
+def _starter_nodes(exercise: CourseExercise) -> Iterator[ast.stmt]:
+    """Yield the top-level statements of the student's cells, before anything is written there."""
+    for cell in starter_cells(exercise.source, exercise.name):
+        if cell.kind == "code":
+            yield from ast.parse(cell.text).body
+
+
+def _is_open(node: ast.AST) -> bool:
+    """Whether a part of it is left to be written."""
+    return any(
+        isinstance(each, ast.Name) and each.id == "NotImplementedError" for each in ast.walk(node)
+    )
+
+
+def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition | None]]:
+    """Yield the names that statements define, each with its definition where it can be seen."""
+    for node in body:
+        if isinstance(node, Definition):
+            yield node.name, node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name.partition(".")[0], None
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for each in _assigned(targets):
+                yield each, None
+        for inner in ("body", "orelse", "handlers", "finalbody"):
+            if not isinstance(node, Definition):
+                yield from _defined(getattr(node, inner, []))
+
+
+def _assigned(targets: Sequence[ast.expr]) -> Iterator[str]:
+    """Yield the names that are assigned to."""
+    for target in targets:
+        for node in ast.walk(target):
+            if isinstance(node, ast.Name):
+                yield node.id
+
+
+def _fits(node: Definition | None, asked: Asked, taken: set[str]) -> bool:
+    """Whether what a file defines can be meant: of one name, exercises ask more or less.
+
+    Of what cannot be seen, such as an imported function, only the first exercise is meant.
+    """
+    if node is None:
+        return asked.name not in taken
+    own, wanted = _num_parameters(node), _num_parameters(asked.node)
+    return own is None or wanted is None or own >= wanted
+
+
+def _num_parameters(node: Definition) -> int | None:
+    """Return how many arguments it takes; None for any number, or where that cannot be seen."""
+    if isinstance(node, ast.ClassDef):
+        makers = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+        made = [each for each in makers if each.name == "__init__"]
+        return _num_parameters(made[0]) if made else None
+    given = node.args
+    if given.vararg or given.kwarg:
+        return None
+    return len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
+
+
+def _shape_rows(source: str) -> list[str]:
+    """Return the rows of the first table of an exercise's statement, as comments."""
+    for cell in split_cells(source):
+        if cell.kind == "markdown":
+            rows = [match[1].replace("`", "") for match in _SHAPE_ROW.finditer(cell.text)]
+            return ["#   " + row.replace(" | ", ": ") for row in rows if not row.startswith("|")]
+    return []

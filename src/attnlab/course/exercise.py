@@ -1,0 +1,183 @@
+"""What an exercise is: a statement, a solution, checks, named mistakes and hints, in one file.
+
+The file is in percent format: cells begin with `# %%`. Cells marked `# %% [course]` stay with the
+course; the others become the student's file and notebook, where each region between
+`# >>> solution` and `# <<< solution` is left for the student to write.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy.random import Generator
+
+from attnlab.errors import WrongUsage
+
+Kind = Literal["code", "weights", "predict", "text"]
+Answer = Literal["result", "inputs", "gradients", "parameters", "state", "value"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an answer is wrong, in words, and the name of the mistake where the judge knows it."""
+
+    words: str
+    mistake: str | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """An object of a class of the student's file, as an argument: built and filled by the worker.
+
+    Floating-point parameters are float64; `state` is written into them by name.
+    """
+
+    call: str
+    args: tuple[Any, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of what the student wrote, and what it should answer.
+
+    Args:
+        call: the name of a function, class or variable of the student's file.
+        args: its arguments. Arrays arrive as the tensors or NumPy arrays they are.
+        settings: its keyword arguments.
+        expected: the right answer; tuples and lists are the same, None in it is not compared.
+        judge: says what is wrong with an answer, in place of a comparison with `expected`.
+        build: for a class: the arguments of its constructor; `args` then go to the object.
+        state: parameters that are written into the object, by name; all of them are needed.
+        methods: methods called on the object in turn, each (name, args, settings); the answer is
+            the last one's. Without any, the object itself is called.
+        answer: what is compared: the result; the inputs as they are after the call; the gradients
+            of the inputs; the object's parameters by shape; its state; or the value of the name.
+        training: whether the object is in training mode.
+        seed: of torch's generator before the call.
+        words: what is special about this case, for the student.
+        tolerance: how far an answer may be off, absolutely and relatively.
+        raises: names of exceptions, one of which must be raised; then there is no answer.
+    """
+
+    call: str
+    args: tuple[Any, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    expected: Any = None
+    judge: Callable[[Any], Failure | None] | None = None
+    build: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
+    state: Mapping[str, Any] | None = None
+    methods: tuple[tuple[str, tuple[Any, ...], Mapping[str, Any]], ...] = ()
+    answer: Answer = "result"
+    training: bool = False
+    seed: int = 0
+    words: str = ""
+    tolerance: float = 1e-6
+    raises: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Check:
+    """One criterion: some cases, drawn anew with each seed, all of which must be right.
+
+    Args:
+        name: one or two words, unique in its exercise.
+        words: what is asked, ready to follow "it".
+        cases: draws the cases, the smallest first.
+        points: its share of the exercise's points.
+        graded: whether it is run only when an exercise is graded.
+        side: whether an answer of no worth could pass it, so that it counts only where the first
+            check passes too. Checks of untouched inputs and of errors that must be raised are.
+    """
+
+    name: str
+    words: str
+    cases: Callable[[Generator], Iterable[Case]]
+    points: int = 1
+    graded: bool = False
+    side: bool = False
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A named wrong answer: the solution with one piece of its text replaced, and what to say.
+
+    Args:
+        name: unique in its exercise.
+        old: a piece of the solution that stands there once.
+        new: what stands in its place.
+        says: what a student is told whose answers are those of the mistake.
+    """
+
+    name: str
+    old: str
+    new: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """Everything of an exercise but its text, as the file's `EXERCISE` declares it.
+
+    Args:
+        title: a few words.
+        checks: the criteria.
+        mistakes: the named wrong answers; none for texts.
+        hints: a ladder that begins with a question and does not begin with the answer.
+        level: 1 (first steps) to 5.
+        minutes: how long a student may need.
+        needs: names of exercises that come before.
+        kind: code; weights (matrices, handed in as data); predict (said before it is run); text.
+        banned: names that must not be used, since they are what is to be written.
+        picture: draws the statement's picture, from the solution's names; None without one.
+        rubric: for texts, what each of the points is for.
+    """
+
+    title: str
+    checks: tuple[Check, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+    hints: tuple[str, ...] = ()
+    level: int = 2
+    minutes: int = 20
+    needs: tuple[str, ...] = ()
+    kind: Kind = "code"
+    banned: tuple[str, ...] = ()
+    picture: Callable[[Mapping[str, Any]], Any] | None = None
+    rubric: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CourseExercise:
+    """An exercise with its name and its file.
+
+    Args:
+        name: the file's name without its ending.
+        source: the file's text.
+        path: the file.
+        parts: what the file's `EXERCISE` declares.
+    """
+
+    name: str
+    source: str
+    path: Path
+    parts: Exercise
+
+    @property
+    def points(self) -> int:
+        """How many points it gives."""
+        if self.parts.kind == "text":
+            return len(self.parts.rubric)
+        return sum(check.points for check in self.parts.checks)
+
+    def mistake(self, name: str) -> Mistake:
+        """Return a named mistake.
+
+        Raises:
+            WrongUsage: there is none of this name.
+        """
+        for each in self.parts.mistakes:
+            if each.name == name:
+                return each
+        raise WrongUsage(f"{self.name} has no mistake named {name!r}.")

@@ -1,0 +1,392 @@
+"""A heatmap of attention weights that can be read."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab.course.compare import show
+from attnlab.course.compare import Figure
+from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+
+# %% [markdown]
+# # A heatmap of attention
+#
+# Weights are a matrix, and a matrix is best looked at. But a picture misleads easily: rows and
+# columns swapped, words beside the wrong cell, or shades that mean something else in each picture.
+# The picture shows what yours may look like; colors and sizes are up to you.
+#
+# ![a heatmap](attention_heatmap.svg)
+#
+# **Write** `attention_heatmap(weights, queries, keys, title)`. It returns a matplotlib figure.
+#
+# | | |
+# | --- | --- |
+# | `weights` | a tensor (queries, keys) of numbers from 0 to 1 |
+# | `queries`, `keys` | the words of the rows and of the columns, two lists; words may occur twice |
+# | `title` | the heading |
+#
+# * One cell for each weight, drawn with `imshow` (or `matshow`, `pcolormesh`). Rows are queries,
+#   the first on top; columns are keys, the first on the left. The weights are drawn as they are.
+# * Each word stands at the middle of its row or column, in full and in order.
+# * The axis below is named `key` (or `keys`), the one on the left `query` (or `queries`); any
+#   letter case.
+# * The shades run from 0 to 1, whatever the weights are, so that two pictures can be compared; a
+#   color bar says what they mean.
+# * The heading is the title of the axes or of the figure.
+# * `weights` may come straight from a model, with gradients attached.
+#
+# Return the figure; do not show it.
+
+# %%
+import matplotlib.pyplot as plt
+
+
+def attention_heatmap(weights, queries, keys, title):
+    """Return a figure of attention weights."""
+    # >>> solution
+    shown = weights.detach().numpy()
+    figure, axes = plt.subplots()
+    image = axes.imshow(shown, vmin=0.0, vmax=1.0, cmap="Blues")
+    axes.set_xticks(range(len(keys)), keys, rotation=45)
+    axes.set_yticks(range(len(queries)), queries)
+    axes.set_xlabel("key")
+    axes.set_ylabel("query")
+    axes.set_title(title)
+    figure.colorbar(image, label="attention weight")
+    return figure
+    # <<< solution
+
+
+# %% [course]
+WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "more", "old", "red", "roof")
+
+
+def main_axes(answer):
+    """Return the facts of a figure's first axes that show an image, or what is wrong in words."""
+    if not isinstance(answer, Figure):
+        return "expected a figure of matplotlib"
+    for axes in answer.axes:
+        if axes["images"] and not axes["is_color_bar"]:
+            return dict(axes)
+    return "the figure shows no map: draw one with imshow, matshow or pcolormesh"
+
+
+def judged(look):
+    """Let a judge look at the axes with the map; what else comes is told in words."""
+
+    def judge(answer):
+        try:
+            axes = main_axes(answer)
+            return Failure(axes) if isinstance(axes, str) else look(axes, answer)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return Failure("the figure cannot be read")
+
+    return judge
+
+
+def case(random, queries, keys, look, *, tracked=False, words="", repeat=False, most=1.0):
+    """Draw weights and words; the look takes weights, the two lists and the title."""
+    weights = random.dirichlet(np.ones(keys), size=queries) * most
+    rows, columns = (
+        [str(each) for each in random.choice(WORDS, size, replace=False)]
+        for size in (queries, keys)
+    )
+    if repeat:
+        columns[-1] = columns[0]
+        rows[-1] = rows[1]
+    title = f"Head {random.integers(0, 9)}.{random.integers(0, 9)}"
+    given = T.from_numpy(weights).requires_grad_(tracked)
+    judge = judged(lambda axes, figure: look(axes, figure, weights, rows, columns, title))
+    args = (given, rows, columns, title)
+    return Case("attention_heatmap", args, judge=judge, words=words)
+
+
+def cells_right(axes, figure, weights, *_):
+    """The image is the weights, the right way up."""
+    image = np.asarray(axes["images"][0], float)
+    if image.shape == (weights.size,):
+        image = image.reshape(weights.shape)
+    wrong = {
+        "rows and columns swapped": weights.T,
+        "rows in reverse": weights[::-1],
+        "rescaled": weights / weights.max(),
+        "rescaled row by row": weights / weights.max(axis=1, keepdims=True),
+    }
+    if not is_map(image, weights):
+        found = next((name for name, each in wrong.items() if is_map(image, each)), None)
+        return Failure(f"expected a map of {show(weights)}; got {show(image)}", found)
+    left, right, first, last = axes["corners"][0]
+    if (axes["xlim"][1] - axes["xlim"][0]) * (right - left) < 0:
+        return Failure("the first key is on the right; it belongs on the left")
+    if (axes["ylim"][0] - axes["ylim"][1]) * (last - first) < 0:
+        return Failure("the first query is at the bottom; it belongs on top", "upside down")
+    return None
+
+
+def is_map(image, weights):
+    """Whether an image shows these weights."""
+    return image.shape == weights.shape and np.allclose(image, weights, 1e-5, 1e-6)
+
+
+def words_at(axes, which, names):
+    """Return the words of an axis by the number of the cell in whose middle they stand."""
+    start, end = axes["corners"][0][:2] if which == "x" else axes["corners"][0][2:]
+    found = {}
+    places = np.asarray(axes[f"{which}places"], float)
+    for place, text in zip(places, axes[f"{which}ticks"], strict=False):
+        if text:
+            found[round((place - start) / (end - start) * len(names) - 0.5, 2)] = text
+    return found
+
+
+def words_right(axes, figure, weights, rows, columns, title):
+    """Each word stands at its cell."""
+    for which, names, others in (("x", columns, rows), ("y", rows, columns)):
+        found = words_at(axes, which, names)
+        wanted = dict(enumerate(names))
+        side = "columns" if which == "x" else "rows"
+        if found == wanted:
+            continue
+        texts = list(found.values())
+        if texts == others:
+            return Failure(f"the {side} bear the words of the other side", "words swapped")
+        if texts == names and all(abs(at - n) == 0.5 for n, at in enumerate(found)):
+            return Failure(f"the words of the {side} stand between cells", "half a cell off")
+        if texts == names:
+            return Failure(f"the words of the {side} are not at their cells", "one cell off")
+        if not set(texts) & set(names):
+            return Failure(f"the {side} bear no words", "no words")
+        if set(texts) == set(names):
+            return Failure(f"words of the {side} that occur twice are lost", "twice is lost")
+        return Failure(f"expected the words {names} at the {side}; got {texts}")
+    return None
+
+
+def names_right(axes, figure, weights, rows, columns, title):
+    """The two axes and the whole are named."""
+    below, beside = (axes[name].strip().lower() for name in ("xlabel", "ylabel"))
+    if below in ("query", "queries") and beside in ("key", "keys"):
+        return Failure("the names of the axes are swapped", "axis names swapped")
+    if below not in ("key", "keys") or beside not in ("query", "queries"):
+        missing = None if below or beside else "axes without names"
+        return Failure(
+            f"expected the axes 'key' and 'query'; got {axes['xlabel']!r} and {axes['ylabel']!r}",
+            missing,
+        )
+    return None
+
+
+def heading_right(axes, figure, weights, rows, columns, title):
+    """The title is there."""
+    if title in (axes["title"], figure.title):
+        return None
+    said = axes["title"] or figure.title
+    return Failure(f"expected the heading {title!r}; got {said!r}", None if said else "no heading")
+
+
+def shades_right(axes, figure, weights, *_):
+    """The shades run from 0 to 1, and a bar says so."""
+    low, high = (float(each) for each in axes["colors"][0])
+    if not any(each["is_color_bar"] for each in figure.axes):
+        return Failure("there is no color bar", "no color bar")
+    if (low, high) == (0.0, 1.0):
+        return None
+    mistake = None
+    if np.allclose([low, high], [weights.min(), weights.max()]):
+        mistake = "shades of this picture alone"
+    elif low == 0.0 and np.isclose(high, weights.max()):
+        mistake = "strongest shade of this picture"
+    elif (low, high) == (-1.0, 1.0):
+        mistake = "shades from −1"
+    return Failure(f"expected shades from 0 to 1; they run from {low:.3g} to {high:.3g}", mistake)
+
+
+def cells(random):
+    """More rows than columns."""
+    yield case(random, 3, 2, cells_right, most=0.7)
+
+
+def words(random):
+    """As many rows as columns, so that swapped words raise no error."""
+    yield case(random, 3, 3, words_right)
+
+
+def axis_names(random):
+    """What the axes are called."""
+    yield case(random, 2, 3, names_right)
+
+
+def headings(random):
+    """The heading."""
+    yield case(random, 2, 3, heading_right)
+
+
+def shades(random):
+    """What the shades mean."""
+    yield case(random, 3, 4, shades_right, most=0.6)
+
+
+def repeated(random):
+    """Words that occur twice."""
+    yield case(random, 3, 4, words_right, repeat=True, words="with words that occur twice")
+
+
+def tracked(random):
+    """Weights with gradients attached."""
+    yield case(random, 2, 3, cells_right, tracked=True, words="with gradients attached")
+
+
+def draw_picture(names):
+    """Draw weights of four queries on five keys."""
+    random = np.random.default_rng(1)
+    weights = T.from_numpy(random.dirichlet(np.full(5, 0.5), size=4))
+    keys = ["the", "cat", "sat", "on", "it"]
+    return names["attention_heatmap"](weights, ["it", "was", "a", "cat"], keys, "Head 0.1")
+
+
+_BLUE = 'cmap="Blues")'
+_ARRAY = "weights.detach().numpy()"
+_KEYS = "axes.set_xticks(range(len(keys)), keys, rotation=45)"
+_QUERIES = "axes.set_yticks(range(len(queries)), queries)"
+
+EXERCISE = Exercise(
+    "A heatmap of attention",
+    level=1,
+    minutes=15,
+    needs=("attention",),
+    checks=(
+        Check("cells", "shows the weights, queries as rows from the top", cells, points=2),
+        Check("words", "puts each word at its cell", words, points=2),
+        Check("axis names", "names the axes", axis_names),
+        Check("shades", "has shades from 0 to 1 and a color bar", shades, graded=True),
+        Check("heading", "has the title as its heading", headings, graded=True),
+        Check("twice", "takes words that occur twice", repeated, graded=True),
+        Check("gradients", "takes weights with gradients attached", tracked, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "rows and columns swapped",
+            _ARRAY,
+            f"{_ARRAY}.T",
+            "Rows and columns are swapped: a row should be a query, a column a key.",
+        ),
+        Mistake(
+            "upside down",
+            _BLUE,
+            'cmap="Blues", origin="lower")',
+            "The first query is at the bottom. Row 0 of a matrix belongs on top.",
+        ),
+        Mistake(
+            "rows in reverse",
+            _ARRAY,
+            f"{_ARRAY}[::-1]",
+            "The rows are in reverse, while their words are not.",
+        ),
+        Mistake(
+            "rescaled",
+            _ARRAY,
+            f"{_ARRAY} / {_ARRAY}.max()",
+            "The weights are divided by the largest of them, so a weak map looks like a strong "
+            "one.",
+        ),
+        Mistake(
+            "rescaled row by row",
+            _ARRAY,
+            f"{_ARRAY} / {_ARRAY}.max(axis=1, keepdims=True)",
+            "Each row is divided by its largest weight, so rows that spread look like rows that "
+            "do not.",
+        ),
+        Mistake(
+            "words swapped",
+            f"{_KEYS}\n    {_QUERIES}",
+            "axes.set_xticks(range(len(queries)), queries)\n"
+            "    axes.set_yticks(range(len(keys)), keys)",
+            "The rows bear the words of the keys and the columns those of the queries.",
+        ),
+        Mistake(
+            "one cell off",
+            _KEYS,
+            "axes.set_xticks(range(1, len(keys) + 1), keys, rotation=45)",
+            "The words stand one cell too far: cells are counted from 0.",
+        ),
+        Mistake(
+            "half a cell off",
+            _QUERIES,
+            "axes.set_yticks([n + 0.5 for n in range(len(queries))], queries)",
+            "The words stand between the cells, not at their middles.",
+        ),
+        Mistake(
+            "no words",
+            f"{_KEYS}\n    {_QUERIES}",
+            "",
+            "The cells are numbered; the words of queries and keys are missing.",
+        ),
+        Mistake(
+            "twice is lost",
+            _KEYS,
+            "axes.set_xticks([keys.index(each) for each in dict.fromkeys(keys)], "
+            "dict.fromkeys(keys), rotation=45)",
+            "A word that occurs twice is shown once: each cell needs its own.",
+        ),
+        Mistake(
+            "axis names swapped",
+            'axes.set_xlabel("key")\n    axes.set_ylabel("query")',
+            'axes.set_xlabel("query")\n    axes.set_ylabel("key")',
+            "The names of the axes are swapped: keys are the columns, so theirs stands below.",
+        ),
+        Mistake(
+            "axes without names",
+            'axes.set_xlabel("key")\n    axes.set_ylabel("query")',
+            "",
+            "The axes have no names, so one cannot tell queries from keys.",
+        ),
+        Mistake(
+            "no heading",
+            "axes.set_title(title)",
+            "",
+            "The heading is missing.",
+        ),
+        Mistake(
+            "no color bar",
+            'figure.colorbar(image, label="attention weight")',
+            "",
+            "There is no color bar, so nothing says what a shade means.",
+        ),
+        Mistake(
+            "shades of this picture alone",
+            "vmin=0.0, vmax=1.0, ",
+            "",
+            "The shades run from the least weight of this picture to its largest. In the next "
+            "picture the same shade means something else.",
+        ),
+        Mistake(
+            "strongest shade of this picture",
+            "vmax=1.0, ",
+            "",
+            "The strongest shade is the largest weight of this picture; it should be 1 in every "
+            "picture.",
+        ),
+        Mistake(
+            "shades from −1",
+            "vmin=0.0",
+            "vmin=-1.0",
+            "The shades begin at −1, so half of them are never used: weights begin at 0.",
+        ),
+        Mistake(
+            "gradients attached",
+            _ARRAY,
+            "weights.numpy()",
+            "Weights straight from a model carry gradients and cannot become an array as they are.",
+        ),
+    ),
+    hints=(
+        "Whose weights sum to 1, those of a row or those of a column? Which of the two is a query?",
+        "imshow draws row 0 on top and puts the middle of cell n at n. What must be said besides: "
+        "where the words stand, and which numbers are the palest and the darkest shade.",
+        "imshow (vmin, vmax) · set_xticks and set_yticks (places, words) · set_xlabel, "
+        "set_ylabel, set_title · colorbar of the image. A tensor becomes an array after detach.",
+        "Make figure and axes, draw the image, put words at range(len(…)) on both axes, name "
+        "both, add heading and color bar, and return the figure.",
+    ),
+    picture=draw_picture,
+)

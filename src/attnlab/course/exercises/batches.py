@@ -1,0 +1,407 @@
+"""Split texts without a leak, and fill batches up to their longest text."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+
+# %% [markdown]
+# # Batches
+#
+# A model is trained on one part of the texts and validated on another. That is only fair if no
+# text is in both. A small data set in which every text stands ten times is a trap: split at
+# random, nearly every validation text has been trained on, and the accuracy means nothing. So split
+# the distinct texts, and let their copies follow. The picture shows how many validation texts a
+# random split of the copies has already shown to the model.
+#
+# ![leak](batches.svg)
+#
+# **Write** two functions.
+#
+# `split_texts(texts, labels, share, seed)` returns two lists of positions, training and validation.
+#
+# * `texts` are strings, some of them equal; equal texts have equal labels. `labels` are integers.
+# * Every position from 0 to the last is in one of the two lists, once: copies are kept.
+# * Equal texts are in the same list.
+# * Stratified: for each label, validation gets `share` of its distinct texts. In the checks this is
+#   a whole number.
+# * Which texts they are is drawn at random from `seed` alone (`random.Random(seed)`, say): the same
+#   seed gives the same split, other seeds give others.
+#
+# `make_batches(rows, labels, size)` returns a list of batches `(ids, mask, labels)`.
+#
+# | | |
+# | --- | --- |
+# | `rows` | a list of lists of token ids, of different lengths, none empty, without PAD |
+# | `ids` | (batch, longest), int64: the rows, filled up with PAD (id 0) at their end |
+# | `mask` | (batch, longest), boolean; **True = a real token** |
+# | `labels` | (batch,), int64 |
+#
+# * `longest` is the longest row of this batch, not of all.
+# * The rows stay in their order, `size` in a batch; the last batch has what is left.
+# * `rows` stays as it is.
+
+# %%
+import random
+
+import torch
+
+PAD = 0
+
+
+def split_texts(texts, labels, share, seed):
+    """Return the positions of the training and of the validation texts."""
+    # >>> solution
+    draw = random.Random(seed)
+    held_out = set()
+    for label in sorted(set(labels)):
+        distinct = sorted({text for text, own in zip(texts, labels, strict=True) if own == label})
+        draw.shuffle(distinct)
+        held_out.update(distinct[: round(share * len(distinct))])
+    training = [n for n, text in enumerate(texts) if text not in held_out]
+    validation = [n for n, text in enumerate(texts) if text in held_out]
+    return training, validation
+    # <<< solution
+
+
+def make_batches(rows, labels, size):
+    """Return a list of batches (ids, mask, labels)."""
+    # >>> solution
+    batches = []
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        longest = max(len(row) for row in part)
+        ids = torch.full((len(part), longest), PAD)
+        mask = torch.zeros(len(part), longest, dtype=torch.bool)
+        for n, row in enumerate(part):
+            ids[n, : len(row)] = torch.tensor(row)
+            mask[n, : len(row)] = True
+        batches.append((ids, mask, torch.tensor(labels[start : start + size])))
+    return batches
+    # <<< solution
+
+
+# %% [course]
+WORDS = ["fine", "dull", "warm", "slow", "bright", "thin", "brave", "flat"]
+
+
+def draw_data(random, counts, copies):
+    """Draw distinct texts for each label, each with its copies, mixed."""
+    distinct = []
+    for label, count in enumerate(counts):
+        for number in range(count):
+            distinct.append((f"{WORDS[random.integers(8)]} film {label} {number}", label))
+    data = [distinct[place] for place in random.permutation(len(distinct) * copies) % len(distinct)]
+    return [text for text, _ in data], [label for _, label in data]
+
+
+def positions_words(answer, count):
+    """Say what keeps an answer from being two lists of positions; None where it is."""
+    if not isinstance(answer, list) or len(answer) != 2:
+        return "expected two lists, training and validation"
+    if not all(isinstance(each, list) for each in answer):
+        return "expected two lists of positions"
+    if not all(type(each) is int and 0 <= each < count for part in answer for each in part):
+        return f"expected positions from 0 to {count - 1}"
+    return None
+
+
+def split_judge(texts, labels, share, ask):
+    """Hold a split to one of the things asked."""
+    questions = {"whole": whole, "leak": leak, "strata": strata}
+
+    def judge(answer):
+        words = positions_words(answer, len(texts))
+        if words is not None:
+            return Failure(words)
+        return questions[ask](*answer, texts, labels, share)
+
+    return judge
+
+
+def whole(training, validation, texts, labels, share):
+    """Every position once, and parts of the sizes asked."""
+    if len(set(training) | set(validation)) < len(training) + len(validation):
+        return Failure("a position stands in the lists twice")
+    missing = len(texts) - len(training) - len(validation)
+    if missing:
+        words = f"{missing} of {len(texts)} positions are in neither list"
+        return Failure(words, "copies dropped" if len(set(texts)) < len(texts) else None)
+    if len(validation) > len(training):
+        words = f"{len(validation)} of {len(texts)} positions are for validation"
+        return Failure(words, "the parts are swapped")
+    return None
+
+
+def leak(training, validation, texts, labels, share):
+    """No text on both sides."""
+    both = {texts[n] for n in training} & {texts[n] for n in validation}
+    if both:
+        words = f"{len(both)} of {len(set(texts))} texts are in both parts, such as {min(both)!r}"
+        return Failure(words, "copies on both sides")
+    return None
+
+
+def strata(training, validation, texts, labels, share):
+    """The share of each label's distinct texts."""
+    for label in sorted(set(labels)):
+        count = len({text for text, own in zip(texts, labels, strict=True) if own == label})
+        own = len({texts[n] for n in validation if labels[n] == label})
+        if own != round(share * count):
+            words = f"validation has {own} of the {count} texts of label {label}"
+            return Failure(f"{words}; {share:.0%} were asked", "not stratified")
+    return None
+
+
+def split_case(random, counts, copies, share, ask, **more):
+    """Ask for a split and judge one property."""
+    texts, labels = draw_data(random, counts, copies)
+    given = (texts, labels, share, int(random.integers(1000)))
+    return Case("split_texts", given, judge=split_judge(texts, labels, share, ask), **more)
+
+
+def every_position(random):
+    """Texts that are all distinct, then copies."""
+    yield split_case(random, (5, 5), 1, 0.2, "whole", words="where all texts are distinct")
+    yield split_case(random, (5, 5), 3, 0.2, "whole", words="where every text stands three times")
+
+
+def no_leak(random):
+    """Texts that stand ten times."""
+    words = "where every text stands ten times"
+    yield split_case(random, (10, 10), 10, 0.2, "leak", words=words)
+
+
+def stratified(random):
+    """Labels of different frequency, all texts distinct: no leak is possible."""
+    for _ in range(4):  # a split that is not stratified may be right by chance
+        words = "with 10, 20, 10 and 10 distinct texts of four labels"
+        yield split_case(random, (10, 20, 10, 10), 1, 0.3, "strata", words=words)
+
+
+def seeds(random):
+    """One split three times: twice with one seed, then with another."""
+    texts, labels = draw_data(random, (20, 20), 1)
+    seed, known = int(random.integers(1000)), []
+
+    def begin(answer):
+        words = positions_words(answer, len(texts))
+        known.append(answer)
+        return Failure(words) if words is not None else None
+
+    def repeat(answer):
+        if answer in known:
+            return None
+        return Failure("the same seed gave two splits", "seed not used")
+
+    def another(answer):
+        if answer not in known:
+            return None
+        return Failure("another seed gave the same split", "not drawn at random")
+
+    yield Case("split_texts", (texts, labels, 0.3, seed), judge=begin)
+    words = "for the second time with the same seed"
+    yield Case("split_texts", (texts, labels, 0.3, seed), judge=repeat, words=words)
+    words = "with another seed"
+    yield Case("split_texts", (texts, labels, 0.3, seed + 1), judge=another, words=words)
+
+
+def expected_batches(rows, labels, size):
+    """Make the batches number by number."""
+    batches = []
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        longest = max(map(len, part))
+        ids = [[row[n] if n < len(row) else 0 for n in range(longest)] for row in part]
+        mask = [[n < len(row) for n in range(longest)] for row in part]
+        batches.append([T.tensor(ids), T.tensor(mask), T.tensor(labels[start : start + size])])
+    return batches
+
+
+def batch_case(random, lengths, size, **more):
+    """Ask for batches of rows of these lengths."""
+    rows = [random.integers(1, 30, size=length).tolist() for length in lengths]
+    labels = random.integers(2, size=len(rows)).tolist()
+    labels[:2] = [1, 0][: len(rows)]
+    expected = more.pop("expected", expected_batches)(rows, labels, size)
+    return Case("make_batches", (rows, labels, size), expected=expected, **more)
+
+
+def one_batch(random):
+    """All rows in one batch."""
+    yield batch_case(random, (2, 1), 2)
+    yield batch_case(random, (2, 5, 3), 3)
+
+
+def several(random):
+    """Batches whose longest rows differ."""
+    yield batch_case(random, (2, 4, 1, 2), 2, words="with two batches")
+
+
+def rest(random):
+    """A last batch that is not full, all rows of one length."""
+    yield batch_case(random, (3, 3, 3, 3, 3), 2, words="with five rows, two in a batch")
+
+
+def draw_picture(names):
+    """Draw the share of validation texts that were trained on, against the number of copies."""
+    from attnlab.draw.pictures.charts import lines_figure
+    from attnlab.draw.sections import Lines, Series
+
+    copies, seen = list(range(1, 11)), []
+    for count in copies:
+        draw = np.random.default_rng(4)
+        found = []
+        for _ in range(40):
+            order = draw.permutation(20 * count) % 20
+            cut = len(order) // 5
+            found.append(np.isin(order[:cut], order[cut:]).mean() * 100)
+        seen.append(float(np.mean(found)))
+    line = Series(name="copies split at random", x=[float(each) for each in copies], y=seen)
+    return lines_figure(
+        Lines(
+            title="20 texts, 20 % for validation",
+            caption="The mean of 40 random splits of the copies.",
+            x_label="copies of each text",
+            y_label="validation texts trained on, %",
+            series=[line],
+            from_zero=True,
+        )
+    )
+
+
+_HELD = "held_out.update(distinct[: round(share * len(distinct))])"
+_TRAINING = "training = [n for n, text in enumerate(texts) if text not in held_out]"
+_VALIDATION = "validation = [n for n, text in enumerate(texts) if text in held_out]"
+_BOTH = f"{_TRAINING}\n    {_VALIDATION}\n    return training, validation"
+_LOOP = """for label in sorted(set(labels)):
+        distinct = sorted({text for text, own in zip(texts, labels, strict=True) if own == label})
+        draw.shuffle(distinct)
+        """
+
+EXERCISE = Exercise(
+    "Batches without a leak",
+    level=2,
+    minutes=30,
+    needs=("tokenizer", "padding_mask"),
+    checks=(
+        Check("batch", "fills a batch up and says what is real", one_batch, points=2),
+        Check("no leak", "keeps copies of a text on one side", no_leak, points=2),
+        Check("all positions", "gives every position to one side", every_position),
+        Check("several batches", "fills up to the longest row of each batch", several),
+        Check("stratified", "takes the share of each label", stratified, graded=True),
+        Check("seed", "draws from the seed alone", seeds, graded=True),
+        Check("last batch", "keeps what is left for the last batch", rest, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "copies on both sides",
+            _BOTH,
+            "order = list(range(len(texts)))\n    draw.shuffle(order)\n"
+            "    cut = round(share * len(texts))\n    return order[cut:], order[:cut]",
+            "The positions are split and not the texts, so copies of one text are in training and "
+            "in validation: the validation accuracy measures memory.",
+        ),
+        Mistake(
+            "not stratified",
+            _LOOP + _HELD,
+            "everything = sorted(set(texts))\n    draw.shuffle(everything)\n"
+            "    held_out.update(everything[: round(share * len(everything))])",
+            "The texts are drawn without looking at their labels, so that a label can be rarer in "
+            "validation than in training.",
+        ),
+        Mistake(
+            "the parts are swapped",
+            "return training, validation",
+            "return validation, training",
+            "The small part is returned first; training comes first.",
+        ),
+        Mistake(
+            "copies dropped",
+            _BOTH,
+            "first = {text: n for n, text in enumerate(texts)}\n"
+            "    training = [n for text, n in first.items() if text not in held_out]\n"
+            "    return training, [n for text, n in first.items() if text in held_out]",
+            "Only one copy of each text is left. Copies stay, all on the side of their text.",
+        ),
+        Mistake(
+            "not drawn at random",
+            "draw.shuffle(distinct)",
+            "distinct.reverse()",
+            "The split does not depend on the seed: it is always the same texts that are held out.",
+        ),
+        Mistake(
+            "seed not used",
+            "random.Random(seed)",
+            "random.Random()",
+            "The seed is not used, so that no split can be made a second time.",
+        ),
+        Mistake(
+            "longest of all",
+            "max(len(row) for row in part)",
+            "max(len(row) for row in rows)",
+            "Every batch is as long as the longest of all rows; that of the batch is enough.",
+        ),
+        Mistake(
+            "cut to the shortest",
+            "max(len(row) for row in part)",
+            "min(len(row) for row in part)\n        part = [row[:longest] for row in part]",
+            "Rows are cut to the shortest of the batch, which loses words.",
+        ),
+        Mistake(
+            "mask inverted",
+            "mask[n, : len(row)] = True",
+            "mask[n, len(row) :] = True",
+            "The mask is True at PAD. True stands for a real token.",
+        ),
+        Mistake(
+            "mask of numbers",
+            "dtype=torch.bool",
+            "dtype=torch.int64",
+            "The mask is made of numbers. It must be boolean: ~ of a number is another thing.",
+        ),
+        Mistake(
+            "filled up in front",
+            "ids[n, : len(row)] = torch.tensor(row)\n            mask[n, : len(row)] = True",
+            "ids[n, longest - len(row) :] = torch.tensor(row)\n"
+            "            mask[n, longest - len(row) :] = True",
+            "PAD stands in front of the rows. It goes to their end.",
+        ),
+        Mistake(
+            "filled up with -1",
+            "torch.full((len(part), longest), PAD)",
+            "torch.full((len(part), longest), -1)",
+            "The rows are filled up with -1, which is no token. PAD has the id 0.",
+        ),
+        Mistake(
+            "last batch dropped",
+            "range(0, len(rows), size)",
+            "range(0, len(rows) - size + 1, size)",
+            "What is left over at the end is dropped; the last batch may be smaller.",
+        ),
+        Mistake(
+            "ids as floats",
+            "ids = torch.full((len(part), longest), PAD)",
+            "ids = torch.zeros(len(part), longest)",
+            "The ids are floating-point numbers. An embedding looks up whole numbers, int64.",
+        ),
+        Mistake(
+            "labels of the first batch",
+            "torch.tensor(labels[start : start + size])",
+            "torch.tensor(labels[: len(part)])",
+            "Every batch has the labels of the first one.",
+        ),
+    ),
+    hints=(
+        "If a text stands ten times and the copies are split at random, how likely is it that all "
+        "ten are on one side?",
+        "Decide for each distinct text, once, and label by label. Then give each position to the "
+        "side of its text.",
+        "`set` finds distinct texts, but its order changes from run to run: sort them before the "
+        "seed's generator shuffles.",
+        "For a batch: take `size` rows, find the longest, begin with ids full of PAD and a mask "
+        "full of False, and write each row and its True values at the left.",
+    ),
+    picture=draw_picture,
+)

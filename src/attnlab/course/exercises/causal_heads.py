@@ -1,0 +1,318 @@
+"""Causal attention of several heads, from plain matrices, as newer decoders have it."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.numpy_parts import numeric_gradients
+
+# %% [markdown]
+# # Causal heads
+#
+# A decoder's attention in one function: no biases, no mask to be passed, four matrices. Each head
+# attends with its own columns, and no position sees what comes after it. The picture shows how the
+# last of six outputs depends on the inputs, and how the third does.
+#
+# ![who depends on whom](causal_heads.svg)
+#
+# **Write** `causal_heads(x, query, key, value, output, heads)`. It returns the output.
+#
+# | | shape |
+# | --- | --- |
+# | `x` | (…, length, width); there may be no axis in front, or several |
+# | `query`, `key`, `value`, `output` | (width, width), each laid out as `nn.Linear` keeps it |
+# | `heads` | how many; it divides width |
+# | answer | (…, length, width) |
+#
+# * A matrix laid out that way is (outputs, inputs): a row of it makes one column of the queries.
+# * Head 0 has the first width / heads columns of queries, keys and values, head 1 the next, and so
+#   on. The heads' results stand in the same order before `output` mixes them.
+# * Scores are divided by the root of a head's width.
+# * Each position attends to itself and to those before it. What comes later has no influence at
+#   all, however large the scores are.
+# * Gradients flow back to everything that comes in.
+# * The answer has the dtype of the inputs, and the inputs stay as they are.
+#
+# Do not call PyTorch's own attention.
+
+# %%
+import math
+
+import torch
+
+
+def causal_heads(x, query, key, value, output, heads):
+    """Return the output of several heads, each of which looks back."""
+    # >>> solution
+    *front, length, width = x.shape
+    size = width // heads
+
+    def split(matrix):
+        return (x @ matrix.T).view(*front, length, heads, size).transpose(-3, -2)
+
+    scores = split(query) @ split(key).transpose(-2, -1) / math.sqrt(size)
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    weights = torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)
+    mixed = (weights @ split(value)).transpose(-3, -2).reshape(*front, length, width)
+    return mixed @ output.T
+    # <<< solution
+
+
+# %% [course]
+def oracle(x, query, key, value, output, heads):
+    """Compute it head by head and position by position in NumPy."""
+    width = x.shape[-1]
+    size = width // heads
+    result = np.zeros(x.shape)
+    for front in np.ndindex(*x.shape[:-2]):
+        rows = x[front]
+        for place in range(len(rows)):
+            mixed = np.zeros(width)
+            for head in range(heads):
+                own = slice(head * size, (head + 1) * size)
+                asks = query[own] @ rows[place]
+                scores = np.array([asks @ (key[own] @ row) for row in rows[: place + 1]])
+                grown = np.exp((scores - scores.max()) / size**0.5)
+                seen = [value[own] @ row for row in rows[: place + 1]]
+                mixed[own] = grown / grown.sum() @ np.array(seen)
+            result[(*front, place)] = output @ mixed
+    return result
+
+
+def case(random, front, length, width, heads, scale=1.0, dtype=np.float64, **more):
+    """Draw an input and four matrices."""
+    x = random.normal(size=(*front, length, width))
+    matrices = random.normal(size=(4, width, width)) / width**0.5
+    matrices[:2] *= scale
+    given = [each.astype(dtype) for each in (x, *matrices)]
+    expected = T.from_numpy(oracle(*(each.astype(np.float64) for each in given), heads))
+    expected = expected.to(T.float32 if dtype == np.float32 else T.float64)
+    args = (*map(T.from_numpy, given), heads)
+    return Case("causal_heads", args, expected=more.pop("expected", expected), **more)
+
+
+def values(random):
+    """Several heads on batches."""
+    yield case(random, (1,), 2, 4, 2)
+    yield case(random, (2,), 3, 10, 5, 1.5)
+    yield case(random, (3,), 5, 6, 2, 1.5)
+
+
+def fronts(random):
+    """No axis in front, and two."""
+    yield case(random, (), 3, 4, 2, words="without an axis in front")
+    yield case(random, (2, 3), 5, 6, 3, words="with two axes in front")
+
+
+def edges(random):
+    """One head, heads of width 1, one position."""
+    yield case(random, (2,), 3, 4, 1, words="with one head")
+    yield case(random, (2,), 3, 5, 5, words="with as many heads as columns")
+    yield case(random, (2,), 1, 6, 3, words="with one position")
+
+
+def large(random):
+    """Scores of many thousands."""
+    for scale in (100.0, 3000.0):
+        words = "with scores in the thousands"
+        yield case(random, (2,), 5, 6, 2, scale, words=words, tolerance=1e-5)
+
+
+def single(random):
+    """Single precision."""
+    words = "in float32"
+    yield case(random, (2,), 3, 6, 2, dtype=np.float32, words=words, tolerance=1e-4)
+
+
+def gradients(random):
+    """What flows back to the input and the four matrices."""
+    made = case(random, (1,), 3, 4, 2)
+    *given, heads = made.args
+    expected = numeric_gradients(
+        lambda *arrays: oracle(*arrays, heads), [each.numpy() for each in given]
+    )
+    expected = [T.from_numpy(each) for each in expected]
+    yield Case(
+        "causal_heads",
+        made.args,
+        expected=expected,
+        answer="gradients",
+        words="(its gradients)",
+        tolerance=1e-4,
+    )
+
+
+def inputs_kept(random):
+    """The inputs after the call."""
+    made = case(random, (2,), 3, 4, 2)
+    yield Case("causal_heads", made.args, expected=list(made.args[:-1]), answer="inputs")
+
+
+def draw_picture(names):
+    """Draw how much two outputs of an untrained layer change with each input."""
+    from attnlab.draw.attention import draw_head
+
+    random = np.random.default_rng(4)
+    made = case(random, (), 6, 8, 2, 2.0)
+    x = made.args[0].requires_grad_()
+    answer = names["causal_heads"](*made.args)
+    rows = []
+    for place in (5, 2):
+        (slope,) = T.autograd.grad(answer[place].sum(), x, retain_graph=True)
+        size = slope.norm(dim=-1)
+        rows.append(size / size.sum())
+    places = [f"x{n}" for n in range(6)]
+    return draw_head(T.stack(rows), tokens=(["output 5", "output 2"], places))
+
+
+_SPLIT = ".view(*front, length, heads, size).transpose(-3, -2)"
+_MERGE = "(weights @ split(value)).transpose(-3, -2).reshape(*front, length, width)"
+_LATER = "later = torch.ones(length, length, dtype=torch.bool).triu(1)"
+_WEIGHTS = "torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)"
+_SCORES = "split(query) @ split(key).transpose(-2, -1)"
+
+EXERCISE = Exercise(
+    "Causal heads",
+    level=3,
+    minutes=30,
+    needs=("multi_head", "causal_mask"),
+    checks=(
+        Check("values", "gives the right output", values, points=3),
+        Check("axes", "takes any axes in front", fronts),
+        Check("single", "keeps single precision", single),
+        Check("edges", "works with one head, narrow heads, one position", edges, graded=True),
+        Check("large", "lets nothing leak through large scores", large, graded=True),
+        Check("gradients", "lets gradients through", gradients, graded=True),
+        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "not causal",
+            _WEIGHTS,
+            "torch.softmax(scores, dim=-1)",
+            "Every position sees the whole row, what comes after it too.",
+        ),
+        Mistake(
+            "looks ahead",
+            _LATER,
+            _LATER.replace("triu(1)", "tril(-1)"),
+            "Each position sees itself and what comes after it. The mask is the wrong way round.",
+        ),
+        Mistake(
+            "one key too many",
+            _LATER,
+            _LATER.replace("triu(1)", "triu(2)"),
+            "Each position also sees the next one.",
+        ),
+        Mistake(
+            "not itself",
+            _LATER,
+            "later = torch.ones(length, length, dtype=torch.bool).triu(0)\n    later[0, 0] = False",
+            "A position does not see itself. It may look at itself and at those before it.",
+        ),
+        Mistake(
+            "zeroed after the softmax",
+            _WEIGHTS,
+            "torch.softmax(scores, dim=-1).masked_fill(later, 0.0)",
+            "The weights of the future are set to 0 after the softmax, so the others no longer sum "
+            "to 1.",
+        ),
+        Mistake(
+            "scores of zero",
+            "masked_fill(later, -math.inf)",
+            "masked_fill(later, 0.0)",
+            "Later positions get a score of 0. That is an ordinary score: its weight is not 0.",
+        ),
+        Mistake(
+            "not low enough",
+            "masked_fill(later, -math.inf)",
+            "masked_fill(later, -1e3)",
+            "Later positions get a large negative score, but the others can lie below it.",
+        ),
+        Mistake(
+            "no scaling",
+            " / math.sqrt(size)",
+            "",
+            "The scores are not divided by the root of a head's width.",
+        ),
+        Mistake(
+            "scaled by the whole width",
+            "math.sqrt(size)",
+            "math.sqrt(width)",
+            "The scores are divided by the root of the whole width. A head's scores sum over its "
+            "own columns.",
+        ),
+        Mistake(
+            "scaled by the length",
+            "math.sqrt(size)",
+            "math.sqrt(length)",
+            "The scores are divided by the root of the length. The head's width belongs there.",
+        ),
+        Mistake(
+            "split without turning",
+            _SPLIT,
+            ".view(*front, heads, length, size)",
+            "The heads are cut out by a reshape alone, which mixes positions.",
+        ),
+        Mistake(
+            "every other column",
+            _SPLIT,
+            ".view(*front, length, size, heads).movedim(-1, -3)",
+            "Head h takes the columns h, h + heads, … . Its columns should lie side by side.",
+        ),
+        Mistake(
+            "merged without turning",
+            _MERGE,
+            "(weights @ split(value)).reshape(*front, length, width)",
+            "The heads' results are put together by a reshape alone, which mixes positions.",
+        ),
+        Mistake(
+            "matrices turned",
+            "(x @ matrix.T)",
+            "(x @ matrix)",
+            "The matrices are applied the wrong way round: they are (outputs, inputs).",
+        ),
+        Mistake(
+            "output turned",
+            "mixed @ output.T",
+            "mixed @ output",
+            "The last matrix is applied the wrong way round: it is (outputs, inputs).",
+        ),
+        Mistake(
+            "no output matrix",
+            "return mixed @ output.T",
+            "return mixed",
+            "The heads' results are put side by side but not mixed by the last matrix.",
+        ),
+        Mistake(
+            "keys ask",
+            _SCORES,
+            "split(key) @ split(query).transpose(-2, -1)",
+            "Keys and queries have changed places: a position is weighed by how well it asks.",
+        ),
+        Mistake(
+            "softmax over queries",
+            "-math.inf), dim=-1)",
+            "-math.inf), dim=-2)",
+            "The softmax runs over the queries. Each query's weights should sum to 1.",
+        ),
+        Mistake(
+            "unguarded exponential",
+            f"weights = {_WEIGHTS}",
+            "grown = scores.masked_fill(later, -math.inf).exp()\n"
+            "    weights = grown / grown.sum(-1, keepdim=True)",
+            "The exponential overflows where scores are large. Take the row's maximum away first.",
+        ),
+    ),
+    hints=(
+        "Which axis of (…, length, width) is cut into heads, and where must the new axis stand?",
+        "Project, cut into heads, score, mask the future, softmax, mix, put together, project.",
+        "Each head needs (…, heads, length, size): cut the last axis in two, then exchange it with "
+        "the length.",
+        "The mask is true above the diagonal; fill the scores there with minus infinity. On the "
+        "way back, exchange the axes again before the heads are joined.",
+    ),
+    banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
+    picture=draw_picture,
+)

@@ -1,0 +1,285 @@
+"""A mask that keeps the future out, and weights under it."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab.course.exercise import Case, Check, Exercise, Mistake
+
+# %% [markdown]
+# # The causal mask
+#
+# A model that continues a text must not see what comes after a position while it learns to predict
+# it. So each position attends to itself and to what came before. The picture shows weights under
+# such a mask: everything above the diagonal is exactly 0.
+#
+# ![causal weights](causal_mask.svg)
+#
+# **Write** two functions.
+#
+# `causal_mask(queries, keys=None)` takes two lengths and returns a boolean mask of shape
+# (queries, keys); **True = may attend**.
+#
+# * Row q, column k: may query q attend to key k?
+# * Without `keys` there are as many keys as queries, and query q may attend to the keys 0 … q.
+# * With more keys than queries, the queries are the **last** positions of the keys. (That is so
+#   when a model writes on and has kept the keys of what it wrote before.) The last query may
+#   always attend to every key. There are never fewer keys than queries.
+#
+# `causal_weights(scores)` takes scores of shape (…, queries, keys) and returns attention weights
+# of the same shape and dtype, under that mask.
+#
+# * Each row sums to 1. A weight of the future is 0, exactly, however large its score is.
+# * The scores are taken as they are, without scaling, and stay as they are.
+
+# %%
+import math
+
+import torch
+
+
+def causal_mask(queries, keys=None):
+    """Return which keys each query may attend to: none that lie in its future."""
+    # >>> solution
+    keys = queries if keys is None else keys
+    mask = torch.ones(queries, keys, dtype=torch.bool)
+    return mask.tril(diagonal=keys - queries)
+    # <<< solution
+
+
+def causal_weights(scores):
+    """Return attention weights that look at no key of the future."""
+    # >>> solution
+    mask = causal_mask(*scores.shape[-2:])
+    return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
+    # <<< solution
+
+
+# %% [course]
+def may(queries, keys):
+    """Say of each query and key, one by one, whether the key is no later than the query."""
+    rows = [[k <= q + keys - queries for k in range(keys)] for q in range(queries)]
+    return np.array(rows, bool)
+
+
+def mask_case(queries, keys=None, **more):
+    """Ask for a mask."""
+    args = (queries,) if keys is None else (queries, keys)
+    expected = T.from_numpy(may(queries, keys or queries))
+    return Case("causal_mask", args, expected=expected, **more)
+
+
+def square(random):
+    """As many keys as queries."""
+    for length in (1, 2, int(random.integers(3, 6)), 7):
+        yield mask_case(length)
+
+
+def oracle(scores):
+    """Share out the scores of the past, one query at a time."""
+    weights = np.zeros_like(scores)
+    allowed = may(*scores.shape[-2:])
+    for place in np.ndindex(scores.shape[:-1]):
+        past = allowed[place[-1]]
+        grown = np.exp(scores[place][past] - scores[place][past].max())
+        weights[place][past] = grown / grown.sum()
+    return weights
+
+
+def weights_case(scores, dtype="float32", **more):
+    """Ask for weights; the scores are rounded to the dtype first."""
+    scores = scores.astype(dtype)
+    expected = T.from_numpy(oracle(scores.astype(float)).astype(dtype))
+    more = {"tolerance": 1e-5, **more}
+    return Case("causal_weights", (T.from_numpy(scores),), expected=expected, **more)
+
+
+def weights(random):
+    """Square scores of one, two and three axes."""
+    yield weights_case(random.normal(size=(1, 1)))
+    yield weights_case(random.normal(size=(3, 3)))
+    yield weights_case(random.normal(size=(2, 3, 5, 5)))
+
+
+def large_future(random):
+    """The future has by far the largest scores, or the past very low ones."""
+    scores = np.tril(random.normal(size=(3, 3)))
+    future = np.triu(np.full((3, 3), 5000.0), 1)
+    yield weights_case(scores + future, words="where the future has scores of 5000")
+    low = np.where(future > 0, 0.0, -(2.0**40) * random.integers(1, 9, size=(3, 3)))
+    yield weights_case(low, words="where the past has scores of about −10¹²")
+
+
+def more_keys(random):
+    """More keys than queries, in the mask and in the weights."""
+    yield mask_case(1, 3)
+    yield weights_case(random.normal(size=(2, 5)))
+    yield mask_case(2, int(random.integers(4, 7)))
+    yield weights_case(random.normal(size=(3, 2, 4)))
+    yield mask_case(3, 3)
+
+
+def dtypes(random):
+    """Scores of float64."""
+    yield weights_case(random.normal(size=(3, 3)), dtype="float64", words="with float64")
+
+
+def inputs_kept(random):
+    """The scores after the call."""
+    made = weights_case(random.normal(size=(3, 3)))
+    words = "(its scores, after the call)"
+    yield Case(made.call, made.args, expected=list(made.args), answer="inputs", words=words)
+
+
+def draw_picture(names):
+    """Draw the causal weights of six positions."""
+    from attnlab.draw.attention import draw_head
+
+    scores = T.from_numpy(np.random.default_rng(5).normal(size=(6, 6)))
+    return draw_head(names["causal_weights"](scores), tokens=[f"{n}" for n in range(6)])
+
+
+_TRIL = "mask.tril(diagonal=keys - queries)"
+_SHARES = "torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)"
+_ORDER = "*scores.shape[-2:]"
+
+EXERCISE = Exercise(
+    "The causal mask",
+    level=1,
+    minutes=15,
+    needs=("attention",),
+    checks=(
+        Check("mask", "lets each query see itself and the past", square, points=2),
+        Check("weights", "gives weights under the mask", weights, points=2),
+        Check("more keys", "takes the queries as the last of the keys", more_keys),
+        Check(
+            "large scores", "keeps the future out whatever its scores", large_future, graded=True
+        ),
+        Check("dtype", "keeps the dtype of the scores", dtypes, graded=True),
+        Check("scores", "leaves the scores as they are", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "sees the future",
+            _TRIL,
+            "mask.triu(diagonal=keys - queries)",
+            "The triangle is the wrong one: each position sees itself and the future.",
+        ),
+        Mistake(
+            "not itself",
+            _TRIL,
+            "mask.tril(diagonal=keys - queries - 1)",
+            "A position may not attend to itself here; it should. The first one is left with "
+            "nothing.",
+        ),
+        Mistake(
+            "one too many",
+            _TRIL,
+            "mask.tril(diagonal=keys - queries + 1)",
+            "Each position also sees the next one, which is what it should predict.",
+        ),
+        Mistake(
+            "True hides",
+            f"return {_TRIL}",
+            f"return ~{_TRIL}",
+            "True stands where attending is forbidden; here True means may attend.",
+        ),
+        Mistake(
+            "numbers in place of truths",
+            f"return {_TRIL}",
+            f"return {_TRIL}.float()",
+            "The mask holds the numbers 0 and 1; asked for are the booleans True and False.",
+        ),
+        Mistake(
+            "mask to be added",
+            f"return {_TRIL}",
+            f"return torch.zeros(queries, keys).masked_fill(~{_TRIL}, -math.inf)",
+            "The mask holds 0 and −∞, to be added to scores; asked for are True and False.",
+        ),
+        Mistake(
+            "queries first",
+            _TRIL,
+            "mask.tril()",
+            "With more keys than queries the queries are taken as the first positions. They are "
+            "the last ones.",
+        ),
+        Mistake(
+            "axes swapped",
+            f"return {_TRIL}",
+            f"return {_TRIL}.T",
+            "Rows and columns are swapped: a row belongs to a query, a column to a key.",
+        ),
+        Mistake(
+            "keys ignored",
+            "keys = queries if keys is None else keys",
+            "keys = queries",
+            "The number of keys has no effect: the mask is always square.",
+        ),
+        Mistake(
+            "everything allowed",
+            f"return {_TRIL}",
+            "return mask",
+            "Every query may attend to every key.",
+        ),
+        Mistake(
+            "future cut after the softmax",
+            _SHARES,
+            "torch.softmax(scores, dim=-1) * mask",
+            "The future is cut off after the softmax, so the rows sum to less than 1.",
+        ),
+        Mistake(
+            "rescaled after the softmax",
+            _SHARES,
+            "(found := torch.softmax(scores, dim=-1) * mask) / found.sum(dim=-1, keepdim=True)",
+            "The future is cut off after the softmax and the rest rescaled. Where the future has "
+            "far larger scores there is no rest.",
+        ),
+        Mistake(
+            "scores times mask",
+            _SHARES,
+            "torch.softmax(scores * mask, dim=-1)",
+            "Scores of the future become 0, and the exponential of 0 is 1. They must become −∞.",
+        ),
+        Mistake(
+            "filled with −10⁴",
+            _SHARES,
+            "torch.softmax(scores.masked_fill(~mask, -1e4), dim=-1)",
+            "Scores of the future become a large negative number. Where those of the past are "
+            "lower still, the future gets the weight.",
+        ),
+        Mistake(
+            "softmax over queries",
+            _SHARES,
+            "torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-2)",
+            "The softmax runs over the queries: columns sum to 1 where rows should.",
+        ),
+        Mistake(
+            "scores changed",
+            _SHARES,
+            "torch.softmax(scores.masked_fill_(~mask, -math.inf), dim=-1)",
+            "The scores are changed in place: the caller's tensor holds −∞ after the call.",
+        ),
+        Mistake(
+            "always float32",
+            _SHARES,
+            _SHARES + ".float()",
+            "The weights are float32 whatever comes in; they should keep the dtype of the scores.",
+        ),
+        Mistake(
+            "square in the weights",
+            _ORDER,
+            "scores.shape[-2]",
+            "The weights use a square mask, whatever the number of keys.",
+        ),
+    ),
+    hints=(
+        "Which keys may the very first query see? And the last one?",
+        "Write the rule for one query and one key as an inequality between two positions. Where "
+        "in the text does query q stand when there are more keys than queries?",
+        "Positions of queries as a column (queries, 1), of keys as a row (1, keys): comparing "
+        "them gives (queries, keys). Or take the lower triangle of a matrix of True.",
+        "Query q stands at position q + keys − queries. For the weights: fill what the mask "
+        "forbids with −∞, then the softmax over the last axis.",
+    ),
+    picture=draw_picture,
+)

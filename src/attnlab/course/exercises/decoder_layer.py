@@ -1,0 +1,382 @@
+"""A decoder layer: causal self-attention, cross-attention, feed-forward, add & norm after each."""
+
+# %% [course]
+from dataclasses import replace
+
+import numpy as np
+import torch as T
+
+from attnlab.course.compare import difference
+from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab.course.material.numpy_parts import layer_norm_rows, packed_attention
+
+# %% [markdown]
+# # A decoder layer
+#
+# A decoder writes a text token by token while it looks at another one. Its layer has three parts:
+# the target looks back at itself, then it looks into the source, then each position thinks by
+# itself. What each part finds is added to what was there, and the sum is normalized. While it is
+# trained, all positions are computed at once, so a token must be kept from seeing those behind it.
+# The picture shows the weights of the self-attention of one head: nothing right of the diagonal.
+#
+# ![weights](decoder_layer.svg)
+#
+# **Write** the class `DecoderLayer`. The parts `Attention` and `FeedForward` are given. These names
+# are needed, so that weights can be loaded:
+#
+# | name | what it is |
+# | --- | --- |
+# | `self_attention`, `cross_attention` | an `Attention` each |
+# | `feed_forward` | a `FeedForward` |
+# | `norm1`, `norm2`, `norm3` | an `nn.LayerNorm` each, in the order of the three parts |
+#
+# Called as `layer(target, source, source_mask=None)` it returns three things:
+#
+# | | shape |
+# | --- | --- |
+# | `target` | (batch, queries, width) |
+# | `source` | (batch, keys, width) |
+# | `source_mask` | (batch, keys), boolean; **True = may attend**; None: all |
+# | output | (batch, queries, width) |
+# | weights of the self-attention | (batch, head, queries, queries) |
+# | weights of the cross-attention | (batch, head, queries, keys) |
+#
+# * Position n of the target sees the positions 0 to n of the target, itself included, and every
+#   source token that the mask allows.
+# * The order is self-attention, cross-attention, feed-forward. After each: dropout, add to what
+#   went in, norm (add & norm, after the part and not before it).
+# * `dropout` is the chance of an `nn.Dropout` on what each part found, before it is added; in
+#   evaluation mode nothing is dropped.
+
+# %%
+import torch
+from torch import nn
+
+
+# %%
+# Given: leave these two classes as they are.
+class Attention(nn.Module):
+    """Let tokens attend to tokens, with PyTorch's multi-head attention."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.inner = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, asking, read, mask=None):
+        """Return the output (batch, queries, width) and the weights (batch, head, queries, keys).
+
+        `mask` is (queries, keys) or (batch, queries, keys), True = may attend. It may have size 1
+        in place of batch or queries.
+        """
+        hidden = None
+        if mask is not None:
+            full = mask.expand(len(asking), asking.shape[1], read.shape[1])
+            hidden = ~full.repeat_interleave(self.heads, dim=0)
+        return self.inner(asking, read, read, attn_mask=hidden, average_attn_weights=False)
+
+
+class FeedForward(nn.Module):
+    """Let each position think by itself."""
+
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.wide = nn.Linear(width, hidden)
+        self.narrow = nn.Linear(hidden, width)
+
+    def forward(self, x):
+        """Return (batch, length, width) for (batch, length, width)."""
+        return self.narrow(torch.relu(self.wide(x)))
+
+
+# %%
+class DecoderLayer(nn.Module):
+    """Look back, look into the source, think."""
+
+    def __init__(self, width, heads, hidden, dropout=0.1):
+        super().__init__()
+        # >>> solution
+        self.self_attention = Attention(width, heads)
+        self.cross_attention = Attention(width, heads)
+        self.feed_forward = FeedForward(width, hidden)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.norm3 = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+        # <<< solution
+
+    def forward(self, target, source, source_mask=None):
+        """Return the output, the weights of the self-attention and of the cross-attention."""
+        # >>> solution
+        length = target.shape[1]
+        causal = torch.ones(length, length, dtype=torch.bool).tril()
+        found, own_weights = self.self_attention(target, target, causal)
+        x = self.norm1(target + self.dropout(found))
+        may = None if source_mask is None else source_mask[:, None, :]
+        found, cross_weights = self.cross_attention(x, source, may)
+        x = self.norm2(x + self.dropout(found))
+        x = self.norm3(x + self.dropout(self.feed_forward(x)))
+        return x, own_weights, cross_weights
+        # <<< solution
+
+
+# %% [course]
+def oracle(state, target, source, heads, may):
+    """Compute the layer text by text."""
+    results = []
+    for x, read, mask in zip(target, source, may, strict=True):
+        length = len(x)
+        causal = np.array([[key <= query for key in range(length)] for query in range(length)])
+        allowed = np.broadcast_to(mask, (length, len(read)))
+        found, own = packed_attention(state, "self_attention.inner.", x, x, heads, causal)
+        x = layer_norm_rows(x + found, state["norm1.weight"], state["norm1.bias"])
+        found, cross = packed_attention(state, "cross_attention.inner.", x, read, heads, allowed)
+        x = layer_norm_rows(x + found, state["norm2.weight"], state["norm2.bias"])
+        inner = x @ state["feed_forward.wide.weight"].T + state["feed_forward.wide.bias"]
+        outer = np.maximum(inner, 0) @ state["feed_forward.narrow.weight"].T
+        x = x + outer + state["feed_forward.narrow.bias"]
+        x = layer_norm_rows(x, state["norm3.weight"], state["norm3.bias"])
+        results.append((x, own, cross))
+    return [T.from_numpy(np.array(each)) for each in zip(*results, strict=True)]
+
+
+def draw_state(random, width, hidden):
+    """Draw all parameters."""
+    shapes = {
+        "feed_forward.wide.weight": (hidden, width),
+        "feed_forward.wide.bias": (hidden,),
+        "feed_forward.narrow.weight": (width, hidden),
+        "feed_forward.narrow.bias": (width,),
+    }
+    for kind in ("self", "cross"):
+        inner = f"{kind}_attention.inner."
+        shapes |= {
+            inner + "in_proj_weight": (3 * width, width),
+            inner + "in_proj_bias": (3 * width,),
+        }
+        shapes |= {inner + "out_proj.weight": (width, width), inner + "out_proj.bias": (width,)}
+    for number in (1, 2, 3):
+        shapes |= {f"norm{number}.weight": (width,), f"norm{number}.bias": (width,)}
+    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+
+
+def case(random, batch, queries, keys, mask=None, wanted=(0, 1, 2), dropout=0.1, **more):
+    """Draw a layer, a target and a source."""
+    width, heads, hidden = 6, 2, 5
+    state = draw_state(random, width, hidden)
+    target, source = (random.normal(size=(batch, n, width)) for n in (queries, keys))
+    may = np.ones((batch, keys), bool) if mask is None else np.array(mask)
+    given = [target, source] if mask is None else [target, source, may]
+    results = oracle(state, target, source, heads, may)
+    return Case(
+        "DecoderLayer",
+        tuple(map(T.from_numpy, given)),
+        build=((width, heads, hidden), {"dropout": dropout}),
+        state={name: T.from_numpy(each) for name, each in state.items()},
+        expected=[each if n in wanted else None for n, each in enumerate(results)],
+        **more,
+    )
+
+
+def output(random):
+    """A target of one token, where nothing can be seen too early."""
+    yield case(random, 1, 1, 2, wanted=(0,), words="with a target of one token")
+    yield case(random, 3, 1, 4, wanted=(0,), words="with targets of one token")
+
+
+def causal(random):
+    """Longer targets: the weights of the self-attention."""
+    yield case(random, 2, 4, 3, wanted=(1,), words="looking at the weights of the self-attention")
+
+
+def source_mask(random):
+    """Padding in the source: the weights of the cross-attention of the first token."""
+    mask = [[True, True, False], [True, False, False]]
+    words = "looking at the weights of the cross-attention"
+    yield case(random, 2, 1, 3, mask, wanted=(2,), words=words)
+
+
+def last_token(random):
+    """The last of several tokens, which sees all others with or without a causal mask."""
+    made = case(random, 2, 3, 5)
+    right = made.expected[0][:, -1]
+
+    def judge(answer):
+        if not isinstance(answer, list) or len(answer) != 3:
+            return Failure("expected three results: the output and the weights of two attentions")
+        if not isinstance(answer[0], T.Tensor) or answer[0].ndim != 3:
+            return Failure("expected the output (batch, queries, width)")
+        words = difference(right, answer[0][:, -1], 1e-6, "the last token's output")
+        return None if words is None else Failure(words)
+
+    words = "looking at the last of three tokens"
+    yield replace(made, expected=None, judge=judge, words=words)
+
+
+def weights(random):
+    """The weights, in their order."""
+    yield case(random, 1, 1, 2, wanted=(1, 2), words="looking at the weights of both attentions")
+
+
+def no_dropout(random):
+    """Training mode with a dropout of 0."""
+    words = "in training mode with dropout=0.0"
+    yield case(random, 1, 1, 2, wanted=(0,), dropout=0.0, training=True, words=words)
+
+
+def draw_picture(names):
+    """Draw the weights of the self-attention of one head."""
+    from attnlab.draw.attention import draw_head
+
+    T.manual_seed(1)
+    layer = names["DecoderLayer"](8, 2, 8).eval()
+    _, weights, _ = layer(T.randn(1, 6, 8) * 3, T.randn(1, 4, 8))
+    return draw_head(weights[0].detach(), tokens=[f"token {n + 1}" for n in range(6)])
+
+
+_FIRST = "x = self.norm1(target + self.dropout(found))"
+_SECOND = "x = self.norm2(x + self.dropout(found))"
+_THIRD = "x = self.norm3(x + self.dropout(self.feed_forward(x)))"
+
+EXERCISE = Exercise(
+    "A decoder layer",
+    level=4,
+    minutes=30,
+    needs=("cross_attention", "encoder_block", "causal_mask"),
+    checks=(
+        Check("output", "puts the three parts one after the other", output, points=3),
+        Check("causal", "lets no token see those behind it", causal, points=2),
+        Check("source mask", "keeps the padding of the source out", source_mask, points=2),
+        Check("last token", "is right for the last of several tokens", last_token, graded=True),
+        Check("weights", "returns the weights of both attentions in order", weights, graded=True),
+        Check("dropout", "passes `dropout` on", no_dropout, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "no causal mask",
+            "self.self_attention(target, target, causal)",
+            "self.self_attention(target, target)",
+            "The self-attention has no mask, so each token sees those behind it: while it is "
+            "trained, the model can copy its answer.",
+        ),
+        Mistake(
+            "sees the future only",
+            ".tril()",
+            ".triu()",
+            "The mask is the wrong half: each token sees those behind it and not those before it.",
+        ),
+        Mistake(
+            "does not see itself",
+            ".tril()",
+            ".tril(-1)",
+            "A token does not see itself, and the first one sees nothing at all. The diagonal "
+            "belongs to what may be seen.",
+        ),
+        Mistake(
+            "source mask ignored",
+            "self.cross_attention(x, source, may)",
+            "self.cross_attention(x, source)",
+            "The cross-attention does not get the mask, so PAD of the source is read.",
+        ),
+        Mistake(
+            "source mask inverted",
+            "source_mask[:, None, :]",
+            "~source_mask[:, None, :]",
+            "The mask of the source is inverted: True means that a token may be attended to.",
+        ),
+        Mistake(
+            "self-attention twice",
+            "self.cross_attention(x, source, may)",
+            "self.cross_attention(x, x)",
+            "The second attention looks at the target again, so the source is never read.",
+        ),
+        Mistake(
+            "cross-attention asks with the target",
+            "self.cross_attention(x, source, may)",
+            "self.cross_attention(target, source, may)",
+            "The cross-attention asks with the layer's input, not with what the self-attention "
+            "has made of it.",
+        ),
+        Mistake(
+            "first sum missing",
+            _FIRST,
+            "x = self.norm1(self.dropout(found))",
+            "What the self-attention found is not added to its input.",
+        ),
+        Mistake(
+            "second sum missing",
+            _SECOND,
+            "x = self.norm2(self.dropout(found))",
+            "What the cross-attention found is not added to its input.",
+        ),
+        Mistake(
+            "second sum with the target",
+            _SECOND,
+            "x = self.norm2(target + self.dropout(found))",
+            "What the cross-attention found is added to the layer's input; it belongs to what went "
+            "into the cross-attention.",
+        ),
+        Mistake(
+            "third sum missing",
+            _THIRD,
+            "x = self.norm3(self.dropout(self.feed_forward(x)))",
+            "What the feed-forward network found is not added to its input.",
+        ),
+        Mistake(
+            "norm before the sum",
+            _FIRST,
+            "x = target + self.norm1(self.dropout(found))",
+            "The first norm is applied to what was found, before the sum. Add first, then "
+            "normalize.",
+        ),
+        Mistake(
+            "norm before the part",
+            _THIRD,
+            "x = x + self.dropout(self.feed_forward(self.norm3(x)))",
+            "The last norm comes before the feed-forward network (pre-norm). Here it comes after "
+            "the sum.",
+        ),
+        Mistake(
+            "one norm for all",
+            f"{_SECOND}\n        {_THIRD}",
+            f"{_SECOND}\n        {_THIRD}".replace("norm2", "norm1").replace("norm3", "norm1"),
+            "One norm serves all three parts. Each part has its own.",
+        ),
+        Mistake(
+            "weights in the wrong order",
+            "return x, own_weights, cross_weights",
+            "return x, cross_weights, own_weights",
+            "The weights come back in the wrong order: first the self-attention's.",
+        ),
+        Mistake(
+            "dropout not passed on",
+            "nn.Dropout(dropout)",
+            "nn.Dropout(0.1)",
+            "The dropout has a chance of its own choice and not the one that is passed.",
+        ),
+        Mistake(
+            "dropout in evaluation mode",
+            _FIRST,
+            _FIRST.replace("self.dropout(found)", "nn.functional.dropout(found, 0.1)"),
+            "Something is dropped in evaluation mode too: the function drops unless it is told the "
+            "mode, the module knows it.",
+        ),
+        Mistake(
+            "feed-forward before cross-attention",
+            f"        {_SECOND}\n        {_THIRD}",
+            f"        {_THIRD}\n        {_SECOND}",
+            "The feed-forward network comes before the result of the cross-attention is added.",
+        ),
+    ),
+    hints=(
+        "Three times the same pattern: which part, which input, which norm?",
+        "A causal mask is a square of the target's length, with True where the key is not behind "
+        "the query. `Attention` takes it as it is.",
+        "The source's mask (batch, keys) holds for every query: give it an axis of size 1 in the "
+        "middle.",
+        "Self-attention of the target with the causal mask, add, norm1; cross-attention of that "
+        "result with the source and its mask, add, norm2; feed-forward of that, add, norm3.",
+    ),
+    banned=("TransformerDecoderLayer",),
+    picture=draw_picture,
+)

@@ -1,0 +1,340 @@
+"""The feed-forward part of a block."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+
+# %% [markdown]
+# # Feed-forward
+#
+# After attention has mixed the positions, each position thinks by itself: a wide layer, ReLU, and
+# a layer back. All positions go through the same two layers, and none sees another. The picture
+# shows how the one number of a width-1 module comes out, over what goes in: straight pieces, with
+# a bend for each hidden unit.
+#
+# ![bends](feed_forward.svg)
+#
+# **Write** the class `FeedForward(d_model, d_ff, dropout=0.1)` with two `nn.Linear`, named `inner`
+# and `outer`.
+#
+# | | shape |
+# | --- | --- |
+# | `inner.weight`, `inner.bias` | (d_ff, d_model), (d_ff,) |
+# | `outer.weight`, `outer.bias` | (d_model, d_ff), (d_model,) |
+# | `x` | (…, d_model) |
+# | answer | (…, d_model) |
+#
+# * `inner`, then ReLU, then dropout, then `outer`. Dropout comes once, between the layers: with a
+#   chance of 1 the answer in training is `outer.bias`.
+# * In evaluation nothing is dropped. `x` stays as it is; it is not added to the answer.
+
+# %%
+import torch
+from torch import nn
+
+
+class FeedForward(nn.Module):
+    """Two layers with ReLU between them, for each position by itself."""
+
+    def __init__(self, d_model, d_ff, dropout=0.1):
+        super().__init__()
+        # >>> solution
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        self.dropout = nn.Dropout(dropout)
+        # <<< solution
+
+    def forward(self, x):
+        """(…, d_model) -> the same."""
+        # >>> solution
+        hidden = torch.relu(self.inner(x))
+        return self.outer(self.dropout(hidden))
+        # <<< solution
+
+
+# %% [course]
+def draw_state(random, width, hidden):
+    """Draw the four parameters."""
+    return {
+        "inner.weight": random.normal(size=(hidden, width)),
+        "inner.bias": random.normal(size=hidden),
+        "outer.weight": random.normal(size=(width, hidden)),
+        "outer.bias": random.normal(size=width),
+    }
+
+
+def oracle(x, state):
+    """Compute position by position and unit by unit."""
+    result = np.zeros_like(x)
+    for place in np.ndindex(*x.shape[:-1]):
+        answer = state["outer.bias"].copy()
+        for unit, weights in enumerate(state["inner.weight"]):
+            height = weights @ x[place] + state["inner.bias"][unit]
+            if height > 0:
+                answer += state["outer.weight"][:, unit] * height
+        result[place] = answer
+    return result
+
+
+def case(x, hidden, state, dropout=0.0, **more):
+    """One call with given parameters."""
+    given = {"expected": T.from_numpy(oracle(x, state)), **more}
+    build = ((x.shape[-1], hidden), {} if dropout is None else {"dropout": dropout})
+    written = {name: T.from_numpy(each) for name, each in state.items()}
+    return Case("FeedForward", (T.from_numpy(x),), build=build, state=written, **given)
+
+
+def drawn(random, shape, hidden, dropout=0.0, **more):
+    """One call with random parameters."""
+    state = draw_state(random, shape[-1], hidden)
+    return case(random.normal(size=shape), hidden, state, dropout, **more)
+
+
+def values(random):
+    """Sizes that all differ."""
+    yield drawn(random, (1, 1, 2), 3)
+    yield drawn(random, (2, 3, 5), 11)
+
+
+def parameters(random):
+    """The names and shapes, with a hidden width that is not four times the other."""
+    expected = {
+        "inner.weight": [5, 3], "inner.bias": [5], "outer.weight": [3, 5], "outer.bias": [3],
+    }  # fmt: skip
+    yield Case("FeedForward", build=((3, 5), {}), expected=expected, answer="parameters")
+
+
+def probe(random):
+    """Layers that hand each number on, so that the answer is the activation itself."""
+    x = np.array([[-30.0, -3.0, -1.0, -0.2, 0.0], [0.3, 1.0, 2.0, 7.0, 50.0]])
+    x = (x + random.uniform(0, 0.1, x.shape))[None]
+    state = {
+        "inner.weight": np.eye(5), "inner.bias": np.zeros(5),
+        "outer.weight": np.eye(5), "outer.bias": np.zeros(5),
+    }  # fmt: skip
+    yield case(x, 5, state, words="with layers that hand each number on")
+
+
+def axes(random):
+    """One row alone, and four axes."""
+    yield drawn(random, (3,), 7, words="with one row alone")
+    yield drawn(random, (2, 1, 3, 5), 7, words="with four axes")
+
+
+def evaluation(random):
+    """Evaluation with a high chance of dropping."""
+    yield drawn(random, (2, 3, 5), 7, 0.9, words="in evaluation")
+
+
+def extremes(random):
+    """Chances for which training has one answer."""
+    state = draw_state(random, 3, 5)
+    x = random.normal(size=(2, 4, 3))
+    bias = T.from_numpy(np.broadcast_to(state["outer.bias"], x.shape).copy())
+    words = "in training, with a chance of 1"
+    yield case(x, 5, state, 1.0, training=True, expected=bias, words=words)
+    yield case(x, 5, state, 0.0, training=True, words="in training, with a chance of 0")
+
+
+def judge_share(whole, chance, answer):
+    """Judge which of the hidden numbers were dropped."""
+    if not isinstance(answer, T.Tensor) or answer.shape != whole.shape:
+        return Failure(f"expected a tensor of shape {whole.shape}")
+    own = answer.numpy()
+    gone = own == 0
+    if np.allclose(own, whole):
+        return Failure("in training no hidden number was dropped", "no dropout")
+    if abs(gone.mean() - chance) > 0.06:
+        return Failure(f"expected about {chance:.0%} dropped, got {gone.mean():.1%}")
+    if np.allclose(own, np.where(gone, 0, whole)):
+        return Failure("the hidden numbers that stay are not made larger", "not made larger")
+    if not np.allclose(own, np.where(gone, 0, whole / (1 - chance))):
+        return Failure("the hidden numbers that stay are not those of evaluation / (1 − chance)")
+    return None
+
+
+def shares(random):
+    """How many hidden numbers are dropped; the outer layer hands them on."""
+    width = 13
+    state = draw_state(random, width, width)
+    state |= {"outer.weight": np.eye(width), "outer.bias": np.zeros(width)}
+    state["inner.weight"] = np.abs(state["inner.weight"])
+    state["inner.bias"] = np.abs(state["inner.bias"])
+    x = np.abs(random.normal(size=(7, 17, width)))
+    whole = oracle(x, state)
+    for chance, settings in ((0.25, 0.25), (0.1, None)):
+        words = "in training, " + ("without saying a chance" if settings is None else "with 1 in 4")
+        judge = lambda answer, chance=chance: judge_share(whole, chance, answer)  # noqa: E731
+        yield case(x, width, state, settings, judge=judge, training=True, words=words)
+
+
+def inputs_kept(random):
+    """The input after the call."""
+    made = drawn(random, (2, 3, 5), 7)
+    yield Case(
+        made.call, made.args, build=made.build, state=made.state, expected=list(made.args),
+        answer="inputs",
+    )  # fmt: skip
+
+
+def draw_picture(names):
+    """Draw what a module of width 1 with four hidden units answers."""
+    from attnlab.draw.pictures.charts import lines_figure
+    from attnlab.draw.sections import Lines, Series
+
+    T.manual_seed(3)
+    module = names["FeedForward"](1, 4).eval()
+    x = T.linspace(-2, 2, 81)
+    y = module(x[:, None])[:, 0]
+    series = [Series(name="answer", x=x.tolist(), y=y.tolist())]
+    title = "four hidden units, one number in, one out"
+    drawn_lines = Lines(title=title, caption="", x_label="x", y_label="answer", series=series)
+    return lines_figure(drawn_lines)
+
+
+_HIDDEN = "torch.relu(self.inner(x))"
+_RETURN = "return self.outer(self.dropout(hidden))"
+_DROPOUT = "nn.Dropout(dropout)"
+
+EXERCISE = Exercise(
+    "Feed-forward",
+    level=1,
+    minutes=10,
+    checks=(
+        Check("values", "gives the right answer for each position", values, points=2),
+        Check("parameters", "has two layers with a bias, inner and outer", parameters),
+        Check("evaluation", "drops nothing in evaluation", evaluation),
+        Check("extremes", "drops between the layers", extremes),
+        Check("activation", "bends as ReLU does", probe, graded=True),
+        Check("axes", "takes any number of axes", axes, graded=True),
+        Check("shares", "drops the right share and enlarges the rest", shares, graded=True),
+        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "gelu",
+            "torch.relu",
+            "nn.functional.gelu",
+            "The activation is GELU. ReLU is asked: it gives exactly 0 below 0.",
+        ),
+        Mistake(
+            "leaky",
+            "torch.relu",
+            "nn.functional.leaky_relu",
+            "The activation lets a little through below 0. ReLU gives exactly 0 there.",
+        ),
+        Mistake(
+            "sigmoid",
+            "torch.relu",
+            "torch.sigmoid",
+            "The activation is a sigmoid, which flattens large numbers. ReLU keeps them.",
+        ),
+        Mistake(
+            "no activation",
+            _HIDDEN,
+            "self.inner(x)",
+            "There is no ReLU, so both layers together are one linear map.",
+        ),
+        Mistake(
+            "activation first",
+            _HIDDEN,
+            "self.inner(torch.relu(x))",
+            "ReLU comes before the first layer. It comes between the two.",
+        ),
+        Mistake(
+            "activation last",
+            _RETURN,
+            "return torch.relu(self.outer(self.dropout(hidden)))",
+            "A second ReLU stands at the end, so the answer has no negative numbers.",
+        ),
+        Mistake(
+            "residual",
+            _RETURN,
+            "return x + self.outer(self.dropout(hidden))",
+            "x is added to the answer. The block does that, not this part of it.",
+        ),
+        Mistake(
+            "no inner bias",
+            "nn.Linear(d_model, d_ff)",
+            "nn.Linear(d_model, d_ff, bias=False)",
+            "`inner` has no bias.",
+        ),
+        Mistake(
+            "no outer bias",
+            "nn.Linear(d_ff, d_model)",
+            "nn.Linear(d_ff, d_model, bias=False)",
+            "`outer` has no bias.",
+        ),
+        Mistake(
+            "four times",
+            "self.inner = nn",
+            "d_ff = 4 * d_model\n        self.inner = nn",
+            "The hidden width is always four times the outer one. It is `d_ff`.",
+        ),
+        Mistake(
+            "no dropout",
+            _RETURN,
+            "return self.outer(hidden)",
+            "Nothing is ever dropped.",
+        ),
+        Mistake(
+            "dropped last",
+            _RETURN,
+            "return self.dropout(self.outer(hidden))",
+            "Dropout comes after the second layer. It comes before it, on the hidden numbers.",
+        ),
+        Mistake(
+            "dropped first",
+            f"{_HIDDEN}\n        {_RETURN}",
+            "torch.relu(self.inner(self.dropout(x)))\n        return self.outer(hidden)",
+            "Dropout comes before the first layer. It comes after it, on the hidden numbers.",
+        ),
+        Mistake(
+            "dropped twice",
+            _RETURN,
+            "return self.dropout(self.outer(self.dropout(hidden)))",
+            "Dropout comes twice. Here it comes once, on the hidden numbers.",
+        ),
+        Mistake(
+            "always dropped",
+            "self.dropout(hidden)",
+            "nn.functional.dropout(hidden, self.dropout.p)",
+            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
+            "it is told.",
+        ),
+        Mistake(
+            "chance kept",
+            _DROPOUT,
+            "nn.Dropout(1 - dropout)",
+            "`dropout` is the chance to be dropped, not the chance to stay.",
+        ),
+        Mistake(
+            "default half",
+            _DROPOUT,
+            "nn.Dropout(0.5 if dropout == 0.1 else dropout)",
+            "Without a chance said, half of the numbers are dropped: that is PyTorch's default, "
+            "not ours.",
+        ),
+        Mistake(
+            "not made larger",
+            "self.dropout(hidden)",
+            "hidden * (torch.rand_like(hidden) >= self.dropout.p) if self.training else hidden",
+            "The hidden numbers that stay are not divided by 1 − chance.",
+        ),
+        Mistake(
+            "positions mixed",
+            _RETURN,
+            "hidden = hidden - hidden.mean(dim=0, keepdim=True)\n        " + _RETURN,
+            "The answer of one position depends on the others. Each goes its own way.",
+        ),
+    ),
+    hints=(
+        "What would two linear layers in a row be worth without something between them?",
+        "`nn.Linear` works on the last axis and leaves all others alone.",
+        "(…, d_model) → inner → (…, d_ff) → ReLU → dropout → outer → (…, d_model).",
+        "Three attributes in `__init__`; in `forward` four calls, from the inside to the outside.",
+    ),
+    picture=draw_picture,
+)

@@ -1,0 +1,337 @@
+"""Tokens, positions and dropout: what a transformer's first block reads."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+
+# %% [markdown]
+# # The input of a transformer
+#
+# What the first block reads is the scaled row of each token plus the pattern of its position. In
+# training, dropout sets a share of these numbers to 0 and makes the others larger, so that the
+# model does not lean on any one of them. The picture shows the same text in evaluation and in
+# training.
+#
+# ![inputs](input_embedding.svg)
+#
+# **Write** the class `InputEmbedding(vocab_size, d_model, max_length, dropout=0.1)` from the two
+# parts that are given and `nn.Dropout`.
+#
+# | | shape |
+# | --- | --- |
+# | `ids` | (batch, length), whole numbers |
+# | answer | (batch, length, d_model) |
+#
+# * Dropout comes last, once, over the sum. Each number is dropped by itself with the chance
+#   `dropout`; the others are divided by 1 − `dropout`.
+# * In evaluation nothing is dropped. With a chance of 0 training gives the same as evaluation, and
+#   with a chance of 1 it gives zeros.
+# * The tokens are an attribute named `tokens`, so that the only parameter is called
+#   `tokens.weight`.
+
+# %%
+import torch
+from torch import nn
+
+
+class Tokens(nn.Module):
+    """A scaled row for each id. It is given; leave it as it is."""
+
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, d_model) / d_model)
+
+    def forward(self, ids):
+        """(batch, length) -> (batch, length, d_model)."""
+        return self.weight[ids] * self.weight.shape[1] ** 0.5
+
+
+class Positions(nn.Module):
+    """A fixed pattern for each position, added to x. It is given; leave it as it is."""
+
+    def __init__(self, max_length, d_model):
+        super().__init__()
+        column = torch.arange(d_model)
+        slow = 10000.0 ** (-(column - column % 2) / d_model)
+        angle = torch.arange(max_length)[:, None] * slow + column % 2 * torch.pi / 2
+        self.register_buffer("table", angle.sin(), persistent=False)
+
+    def forward(self, x):
+        """(batch, length, d_model) -> the same."""
+        return x + self.table[: x.shape[1]]
+
+
+class InputEmbedding(nn.Module):
+    """Turn ids into what the first block reads."""
+
+    def __init__(self, vocab_size, d_model, max_length, dropout=0.1):
+        super().__init__()
+        # >>> solution
+        self.tokens = Tokens(vocab_size, d_model)
+        self.positions = Positions(max_length, d_model)
+        self.dropout = nn.Dropout(dropout)
+        # <<< solution
+
+    def forward(self, ids):
+        """(batch, length) -> (batch, length, d_model)."""
+        # >>> solution
+        x = self.positions(self.tokens(ids))
+        return self.dropout(x)
+        # <<< solution
+
+
+# %% [course]
+NEAR = 1e-4  # what single precision leaves of an angle
+
+
+def oracle(ids, table):
+    """Compute tokens plus positions, number by number."""
+    width = table.shape[1]
+    result = np.zeros((*ids.shape, width))
+    for place in np.ndindex(*result.shape):
+        _, position, column = place
+        angle = position / 10000 ** ((column - column % 2) / width)
+        wave = np.cos(angle) if column % 2 else np.sin(angle)
+        result[place] = table[ids[place[:2]], column] * width**0.5 + wave
+    return result
+
+
+def case(random, shape, vocabulary, width, dropout, judge=None, **more):
+    """Draw ids and a table; `judge` gets what evaluation gives, before the answer."""
+    table = random.normal(size=(vocabulary, width))
+    ids = random.integers(0, vocabulary, shape)
+    whole = oracle(ids, table)
+    build = ((vocabulary, width, shape[1] + 2), {} if dropout is None else {"dropout": dropout})
+    given = {"expected": T.from_numpy(whole), "tolerance": NEAR, **more}
+    if judge is not None:
+        given["judge"] = lambda answer: judge(whole, answer)
+    if given["expected"] == "zeros":
+        given["expected"] = T.zeros(whole.shape, dtype=T.float64)
+    state = {"tokens.weight": T.from_numpy(table)}
+    return Case("InputEmbedding", (T.from_numpy(ids),), build=build, state=state, **given)
+
+
+def values(random):
+    """Sizes that all differ, nothing dropped."""
+    yield case(random, (1, 1), 3, 2, 0.0)
+    yield case(random, (2, 5), 7, 3, 0.0)
+    yield case(random, (3, 4), 11, 6, 0.0)
+
+
+def evaluation(random):
+    """Evaluation with a high chance of dropping."""
+    yield case(random, (2, 3), 5, 7, 0.9, words="in evaluation")
+
+
+def extremes(random):
+    """Chances for which training has one answer."""
+    words = "in training, with a chance of 1"
+    yield case(random, (2, 3), 5, 4, 1.0, training=True, expected="zeros", words=words)
+    words = "in training, with a chance of 0"
+    yield case(random, (2, 3), 5, 4, 0.0, training=True, words=words)
+
+
+def share_judge(chance):
+    """Judge which numbers were dropped, and what became of the others."""
+
+    def judge(whole, answer):
+        if not isinstance(answer, T.Tensor) or answer.shape != whole.shape:
+            return Failure(f"expected a tensor of shape {whole.shape}")
+        own = answer.numpy()
+        gone = own == 0
+        share = gone.mean()
+        if np.allclose(own, whole, NEAR, NEAR):
+            return Failure("in training no number was dropped", "no dropout")
+        if abs(share - chance) > 0.06:
+            return Failure(f"expected about {chance:.0%} of the numbers dropped, got {share:.1%}")
+        rows = gone.mean(axis=-1)
+        if ((rows == 0) | (rows == 1)).all():
+            words = "whole positions were dropped; each number is dropped by itself"
+            return Failure(words, "whole positions")
+        if np.allclose(own, np.where(gone, 0, whole), NEAR, NEAR):
+            return Failure("the numbers that stay are not made larger", "not made larger")
+        if not np.allclose(own, np.where(gone, 0, whole / (1 - chance)), NEAR, NEAR):
+            return Failure("the numbers that stay are not those of evaluation / (1 − chance)")
+        return None
+
+    return judge
+
+
+def shares(random):
+    """How many numbers are dropped, and what is left."""
+    words = "in training, with a chance of 1 in 4"
+    shape = (7, 11)
+    yield case(random, shape, 13, 16, 0.25, share_judge(0.25), training=True, words=words)
+
+
+def judge_default(whole, answer):
+    """Judge only how many numbers were dropped."""
+    if not isinstance(answer, T.Tensor) or answer.shape != whole.shape:
+        return Failure(f"expected a tensor of shape {whole.shape}")
+    share = (answer.numpy() == 0).mean()
+    if 0.04 < share < 0.16:
+        return None
+    return Failure(f"expected about 10% of the numbers dropped, got {share:.1%}")
+
+
+def default_share(random):
+    """The chance where none is given."""
+    words = "in training, without saying a chance"
+    shape = (7, 11)
+    yield case(random, shape, 13, 16, None, judge_default, training=True, words=words)
+
+
+def parameters(random):
+    """The one parameter."""
+    expected = {"tokens.weight": [5, 3]}
+    yield Case("InputEmbedding", build=((5, 3, 7), {}), expected=expected, answer="parameters")
+
+
+def draw_picture(names):
+    """Draw one text in evaluation and in training."""
+    from attnlab.draw.pictures.look import new_figure
+    from attnlab.draw.pictures.maps import draw_map
+    from attnlab.draw.sections import Heatmap
+
+    T.manual_seed(1)
+    module = names["InputEmbedding"](10, 14, 8, dropout=0.3)
+    ids = T.tensor([[2, 7, 4, 7, 1, 0]])
+    figure = new_figure(8.4, 2.9)
+    for number, mode in enumerate(("evaluation", "training")):
+        rows = module.train(mode == "training")(ids)[0].tolist()
+        columns = [str(column) for column in range(14)]
+        labels = [str(place) for place in range(6)]
+        shades = Heatmap(
+            title=mode, rows=rows, row_labels=labels, column_labels=columns, low=-3.0, high=3.0,
+            row_title="position", column_title="column",
+        )  # fmt: skip
+        picture = draw_map(figure.add_subplot(1, 2, number + 1), shades)
+    figure.colorbar(picture, ax=figure.axes[1], fraction=0.04)
+    return figure
+
+
+_SUM = "self.positions(self.tokens(ids))"
+_LAST = "return self.dropout(x)"
+_MADE = "nn.Dropout(dropout)"
+
+EXERCISE = Exercise(
+    "The input of a transformer",
+    level=2,
+    minutes=15,
+    needs=("token_embedding", "sinusoidal_positions"),
+    checks=(
+        Check("values", "adds up tokens and positions", values, points=2),
+        Check("evaluation", "drops nothing in evaluation", evaluation),
+        Check("parameters", "has one parameter, tokens.weight", parameters),
+        Check("extremes", "drops all or nothing where it is told so", extremes, points=2),
+        Check("shares", "drops the right share and enlarges the rest", shares, graded=True),
+        Check("default", "drops one in ten unless told otherwise", default_share, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "no positions",
+            _SUM,
+            "self.tokens(ids)",
+            "The positions are missing, so the order of the words is lost.",
+        ),
+        Mistake(
+            "no tokens",
+            _SUM,
+            "self.positions(self.tokens(ids) * 0)",
+            "Only the positions are there: every text looks the same.",
+        ),
+        Mistake(
+            "no dropout",
+            _LAST,
+            "return x",
+            "Nothing is ever dropped.",
+        ),
+        Mistake(
+            "dropped before",
+            f"x = {_SUM}\n        {_LAST}",
+            "return self.positions(self.dropout(self.tokens(ids)))",
+            "Only the tokens are dropped: the positions are added after the dropout.",
+        ),
+        Mistake(
+            "dropped twice",
+            _SUM,
+            "self.positions(self.dropout(self.tokens(ids)))",
+            "Dropout comes twice, so the tokens are thinned out more than told.",
+        ),
+        Mistake(
+            "dropped apart",
+            f"x = {_SUM}\n        {_LAST}",
+            "x = self.dropout(self.tokens(ids))\n"
+            "        return x + self.dropout(self.positions(x * 0))",
+            "Tokens and positions are dropped apart, before the sum. Dropout comes once, after it.",
+        ),
+        Mistake(
+            "always dropped",
+            _LAST,
+            "return nn.functional.dropout(x, self.dropout.p)",
+            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
+            "it is told.",
+        ),
+        Mistake(
+            "chance kept",
+            _MADE,
+            "nn.Dropout(1 - dropout)",
+            "`dropout` is the chance to be dropped, not the chance to stay.",
+        ),
+        Mistake(
+            "fixed chance",
+            _MADE,
+            "nn.Dropout(0.1)",
+            "The chance is always 1 in 10, whatever is asked.",
+        ),
+        Mistake(
+            "default half",
+            _MADE,
+            "nn.Dropout(0.5 if dropout == 0.1 else dropout)",
+            "Without a chance said, half of the numbers are dropped: that is PyTorch's default, "
+            "not ours.",
+        ),
+        Mistake(
+            "whole positions",
+            _MADE,
+            "nn.Dropout1d(dropout)",
+            "Whole positions are dropped. Each number is dropped by itself.",
+        ),
+        Mistake(
+            "not made larger",
+            _LAST,
+            "return x * (torch.rand_like(x) >= self.dropout.p) if self.training else x",
+            "The numbers that stay are not divided by 1 − chance, so training sees smaller sums "
+            "than evaluation.",
+        ),
+        Mistake(
+            "scaled sum",
+            _SUM,
+            "self.positions(self.tokens(ids)) * self.tokens.weight.shape[1] ** 0.5",
+            "The sum is scaled by √d_model. The tokens are scaled already; the positions never.",
+        ),
+        Mistake(
+            "positions twice",
+            _SUM,
+            "self.positions(self.positions(self.tokens(ids)))",
+            "The positions are added twice: the given part returns x with them in it.",
+        ),
+        Mistake(
+            "learned positions",
+            "Positions(max_length, d_model)\n",
+            "Positions(max_length, d_model)\n"
+            "        self.positions.table = nn.Parameter(self.positions._buffers.pop('table'))\n",
+            "The positions are learned: there is a second parameter.",
+        ),
+    ),
+    hints=(
+        "In which order do ids, rows, positions and dropped numbers come?",
+        "A module that is an attribute of a module is trained, saved, and told the mode with it.",
+        "(batch, length) → tokens → (batch, length, d_model) → positions → the same → dropout.",
+        "Three attributes in `__init__`, the first named `tokens`; three calls in `forward`, each "
+        "taking what the one before returned.",
+    ),
+    picture=draw_picture,
+)

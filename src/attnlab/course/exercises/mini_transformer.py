@@ -1,0 +1,417 @@
+"""A classifier of texts, put together from an embedding and blocks that are given."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab.course.compare import difference
+from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab.course.material.numpy_parts import layer_norm_rows, packed_attention
+
+# %% [markdown]
+# # A mini transformer
+#
+# Now the parts become a model that gives a verdict on a text: embed the tokens, let blocks mix
+# them, normalize, take the mean over the text and turn it into one number for each class. The
+# embedding and the block are given below, so only the model is left to write. Watch the padding:
+# texts of a batch are filled up with PAD (id 0) to the same length, and PAD is no part of a text.
+# The picture shows one head on a text of four tokens and three PAD: no token looks at PAD.
+#
+# ![weights](mini_transformer.svg)
+#
+# **Write** the class `MiniTransformer`. Its parts have these names, so that weights can be loaded:
+#
+# | name | what it is |
+# | --- | --- |
+# | `embedding` | an `Embedding` |
+# | `blocks` | an `nn.ModuleList` of different `Block` objects, one a layer; there may be none |
+# | `norm` | an `nn.LayerNorm` over the width, after the last block |
+# | `output` | an `nn.Linear` from the width to the classes |
+#
+# and no other part has parameters. Called with token ids, it returns the logits and the weights:
+#
+# | | shape |
+# | --- | --- |
+# | `ids` | (batch, length), integers; each text begins with real tokens, then PAD |
+# | logits | (batch, classes), as `output` gives them |
+# | weights | a list, for each layer (batch, head, query, key), as its block returns them |
+#
+# * The mask comes from the ids: every token that is not PAD is real, the unknown word (id 1) too.
+#   **True = may attend.** Each block gets it.
+# * The order is embedding, blocks one after the other, `norm`, mean, `output`.
+# * The mean is over the real tokens of each text, the first one included. PAD is not averaged in:
+#   more PAD behind a text changes nothing.
+# * `dropout` goes to the embedding and to each block. There is no other dropout.
+
+# %%
+import torch
+from torch import nn
+
+PAD, UNK = 0, 1
+
+
+# %%
+# Given: leave these two classes as they are.
+class Embedding(nn.Module):
+    """Add what a token is to where it stands."""
+
+    def __init__(self, vocab_size, width, longest, dropout):
+        super().__init__()
+        self.token = nn.Embedding(vocab_size, width)
+        self.position = nn.Embedding(longest, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids):
+        """Return (batch, length, width) for ids (batch, length)."""
+        positions = self.position(torch.arange(ids.shape[1]))
+        return self.dropout(self.token(ids) + positions)
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward network, with add & norm after each."""
+
+    def __init__(self, width, heads, hidden, dropout):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.norm1 = nn.LayerNorm(width)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width)
+        )
+        self.norm2 = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, mask=None):
+        """Return (batch, length, width) and the weights (batch, head, query, key).
+
+        `mask` is (batch, length), True = may attend; None where all may.
+        """
+        hidden_keys = None if mask is None else ~mask
+        mixed, weights = self.attention(
+            x, x, x, key_padding_mask=hidden_keys, average_attn_weights=False
+        )
+        x = self.norm1(x + self.dropout(mixed))
+        return self.norm2(x + self.dropout(self.feed_forward(x))), weights
+
+
+# %%
+class MiniTransformer(nn.Module):
+    """Classify texts of token ids."""
+
+    def __init__(self, vocab_size, width, heads, layers, hidden, classes, longest=32, dropout=0.1):
+        super().__init__()
+        # >>> solution
+        self.embedding = Embedding(vocab_size, width, longest, dropout)
+        self.blocks = nn.ModuleList(Block(width, heads, hidden, dropout) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.output = nn.Linear(width, classes)
+        # <<< solution
+
+    def forward(self, ids):
+        """Return the logits (batch, classes) and the list of the weights of all layers."""
+        # >>> solution
+        mask = ids != PAD
+        x = self.embedding(ids)
+        all_weights = []
+        for block in self.blocks:
+            x, weights = block(x, mask)
+            all_weights.append(weights)
+        x = self.norm(x)
+        real = mask.unsqueeze(-1)
+        mean = (x * real).sum(dim=1) / real.sum(dim=1)
+        return self.output(mean), all_weights
+        # <<< solution
+
+
+# %% [course]
+def oracle(state, text, heads, layers):
+    """Classify one text without PAD, in NumPy."""
+    x = state["embedding.token.weight"][text] + state["embedding.position.weight"][: len(text)]
+    may = np.ones((len(text), len(text)), bool)
+    weights = []
+    for layer in range(layers):
+        own = f"blocks.{layer}."
+        mixed, each = packed_attention(state, own + "attention.", x, x, heads, may)
+        x = layer_norm_rows(x + mixed, state[own + "norm1.weight"], state[own + "norm1.bias"])
+        inner = x @ state[own + "feed_forward.0.weight"].T + state[own + "feed_forward.0.bias"]
+        outer = np.maximum(inner, 0) @ state[own + "feed_forward.2.weight"].T
+        x = x + outer + state[own + "feed_forward.2.bias"]
+        x = layer_norm_rows(x, state[own + "norm2.weight"], state[own + "norm2.bias"])
+        weights.append(each)
+    x = layer_norm_rows(x, state["norm.weight"], state["norm.bias"])
+    return state["output.weight"] @ x.mean(axis=0) + state["output.bias"], weights
+
+
+def draw_state(random, vocab, width, layers, hidden, classes, longest=13):
+    """Draw all parameters."""
+    tokens, positions = (vocab, width), (longest, width)
+    shapes = {"embedding.token.weight": tokens, "embedding.position.weight": positions}
+    for layer in range(layers):
+        parts = {
+            "attention.in_proj_weight": (3 * width, width),
+            "attention.in_proj_bias": (3 * width,),
+            "attention.out_proj.weight": (width, width),
+            "attention.out_proj.bias": (width,),
+            "feed_forward.0.weight": (hidden, width),
+            "feed_forward.0.bias": (hidden,),
+            "feed_forward.2.weight": (width, hidden),
+            "feed_forward.2.bias": (width,),
+        }
+        parts |= {f"norm{n}.{kind}": (width,) for n in (1, 2) for kind in ("weight", "bias")}
+        shapes |= {f"blocks.{layer}.{name}": shape for name, shape in parts.items()}
+    shapes |= {"norm.weight": (width,), "norm.bias": (width,)}
+    shapes |= {"output.weight": (classes, width), "output.bias": (classes,)}
+    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+
+
+def case(random, texts, heads=2, size=3, layers=1, wanted="logits", pad=0, **more):
+    """Ask for texts, each a list of ids; PAD fills the shorter ones and follows the longest."""
+    width, classes, dropout = heads * size, 3, more.pop("dropout", 0.1)
+    state = draw_state(random, 11, width, layers, 5, classes)
+    ids = np.zeros((len(texts), max(map(len, texts)) + pad), np.int64)
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text)] = text
+    results = [oracle(state, text, heads, layers) for text in texts]
+    logits = T.from_numpy(np.array([each for each, _ in results]))
+    weights = [[T.from_numpy(each) for each in own] for _, own in results]
+    if wanted == "logits":
+        more["expected"] = [logits, None]
+    elif wanted == "weights":
+        more["expected"] = [None, [T.stack(layer) for layer in zip(*weights, strict=True)]]
+    else:
+        more["judge"] = padded_judge(weights)
+    return Case(
+        "MiniTransformer",
+        (T.from_numpy(ids),),
+        build=((11, width, heads, layers, 5, classes), {"longest": 13, "dropout": dropout}),
+        state={name: T.from_numpy(each) for name, each in state.items()},
+        **more,
+    )
+
+
+def padded_judge(expected):
+    """Compare the weights between real tokens, and hold those on PAD to 0."""
+
+    def judge(answer):
+        if not isinstance(answer, list) or len(answer) != 2:
+            return Failure("expected two results, the logits and the list of weights")
+        for text, layers in enumerate(expected):
+            if not isinstance(answer[1], list) or len(answer[1]) != len(layers):
+                return Failure(f"expected the weights of {len(layers)} layers, in a list")
+            for layer, (right, got) in enumerate(zip(layers, answer[1], strict=True)):
+                if not isinstance(got, T.Tensor) or got.ndim != 4 or len(got) != len(expected):
+                    return Failure(f"layer {layer}: expected weights (batch, head, query, key)")
+                length = right.shape[-1]
+                where = f"text {text}, layer {layer}: the weights of its {length} real tokens"
+                rows = got[text, :, :length]
+                full = T.zeros(*right.shape[:2], rows.shape[-1], dtype=right.dtype)
+                full[..., :length] = right
+                words = difference(full, rows, 1e-6, where)
+                if words is not None:
+                    return Failure(words)
+        return None
+
+    return judge
+
+
+def draw_texts(random, *lengths):
+    """Draw texts of known words."""
+    return [random.integers(2, 11, size=length).tolist() for length in lengths]
+
+
+def one_layer(random):
+    """Texts of one length."""
+    yield case(random, draw_texts(random, 2), heads=1, size=2)
+    yield case(random, draw_texts(random, 4, 4))
+
+
+def padded_mean(random):
+    """No block at all, so that only the mean can be wrong."""
+    texts = draw_texts(random, 2, 3)
+    yield case(random, texts, layers=0, words="with texts of 2 and 3 tokens and no block")
+    yield case(random, texts, layers=0, pad=4, words="with 4 more PAD behind each text")
+
+
+def padded_attention(random):
+    """Texts of several lengths through two layers."""
+    yield case(random, draw_texts(random, 4, 2), layers=2, wanted="padded", pad=1)
+
+
+def many_layers(random):
+    """Blocks that all differ."""
+    yield case(random, draw_texts(random, 3), layers=2, words="with two layers")
+
+
+def weights(random):
+    """The weights of two layers."""
+    yield case(random, draw_texts(random, 3, 3), layers=2, wanted="weights")
+
+
+def unknown_words(random):
+    """A text with words that the vocabulary lacks."""
+    yield case(random, [[2, 1, 5, 1]], words="with unknown words (id 1) in the text")
+
+
+def no_dropout(random):
+    """A model in training mode whose dropout is 0."""
+    made = case(random, draw_texts(random, 3), dropout=0.0, training=True, words="with dropout=0.0")
+    yield made
+
+
+def one_token(random):
+    """A text of the first token alone."""
+    yield case(random, draw_texts(random, 1), words="with a single token")
+
+
+def draw_picture(names):
+    """Draw one head on a text with padding."""
+    from attnlab.draw.attention import draw_head
+
+    T.manual_seed(5)
+    model = names["MiniTransformer"](11, 8, 2, 1, 5, 2).eval()
+    T.nn.init.normal_(model.embedding.token.weight, std=2.0)
+    _, weights = model(T.tensor([[2, 7, 4, 9, 0, 0, 0]]))
+    return draw_head(weights[0][0].detach(), tokens=["CLS", "what", "a", "film", *["PAD"] * 3])
+
+
+_BLOCKS = "Block(width, heads, hidden, dropout) for _ in range(layers)"
+_MEAN = "mean = (x * real).sum(dim=1) / real.sum(dim=1)"
+
+EXERCISE = Exercise(
+    "A mini transformer",
+    level=4,
+    minutes=40,
+    needs=("input_embedding", "encoder_block"),
+    checks=(
+        Check("logits", "gives the right logits with one layer", one_layer, points=3),
+        Check("padding in the mean", "averages over real tokens only", padded_mean, points=2),
+        Check(
+            "padding in attention", "keeps tokens from looking at PAD", padded_attention, points=2
+        ),
+        Check("layers", "puts different blocks one after the other", many_layers),
+        Check("weights", "returns the weights of every layer", weights, graded=True),
+        Check("unknown words", "takes unknown words for words", unknown_words, graded=True),
+        Check("dropout", "passes `dropout` on", no_dropout, graded=True),
+        Check("one token", "works for a single token", one_token, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "PAD averaged in",
+            _MEAN,
+            "mean = x.mean(dim=1)",
+            "The mean is over all positions, so PAD is averaged in and the verdict depends on how "
+            "long the batch happens to be.",
+        ),
+        Mistake(
+            "divided by the length",
+            _MEAN,
+            "mean = (x * real).sum(dim=1) / x.shape[1]",
+            "The sum leaves PAD out, but it is divided by the whole length and not by the number "
+            "of real tokens.",
+        ),
+        Mistake(
+            "sum in place of the mean",
+            _MEAN,
+            "mean = (x * real).sum(dim=1)",
+            "The real tokens are added up and never divided by how many there are.",
+        ),
+        Mistake(
+            "first token only",
+            _MEAN,
+            "mean = x[:, 0]",
+            "Only the first token reaches the verdict; the mean over the real tokens is asked.",
+        ),
+        Mistake(
+            "first token left out",
+            _MEAN,
+            "mean = (x * real)[:, 1:].sum(dim=1) / real[:, 1:].sum(dim=1)",
+            "The first token is missing in the mean. It is a real token like the others.",
+        ),
+        Mistake(
+            "maximum",
+            _MEAN,
+            "mean = x.masked_fill(~real, -torch.inf).amax(dim=1)",
+            "The largest value of each column is taken, where the mean is asked.",
+        ),
+        Mistake(
+            "mask ignored",
+            "block(x, mask)",
+            "block(x)",
+            "The blocks do not get the mask, so real tokens look at PAD.",
+        ),
+        Mistake(
+            "mask inverted",
+            "block(x, mask)",
+            "block(x, ~mask)",
+            "The mask is inverted on its way to the blocks: True means that a token may be "
+            "attended to.",
+        ),
+        Mistake(
+            "unknown taken for PAD",
+            "ids != PAD",
+            "ids > UNK",
+            "The unknown word is treated as padding. It is a real token whose word is not known.",
+        ),
+        Mistake(
+            "one block shared",
+            f"nn.ModuleList({_BLOCKS})",
+            "nn.ModuleList([Block(width, heads, hidden, dropout)] * layers)",
+            "All layers are one and the same block: a list times a number repeats the object and "
+            "makes no new ones.",
+        ),
+        Mistake(
+            "last weights only",
+            "all_weights.append(weights)",
+            "all_weights = [weights]",
+            "Only the weights of the last layer come back, not those of every layer.",
+        ),
+        Mistake(
+            "heads averaged",
+            "all_weights.append(weights)",
+            "all_weights.append(weights.mean(dim=1))",
+            "The weights are averaged over the heads; each head is wanted by itself.",
+        ),
+        Mistake(
+            "blocks side by side",
+            "x, weights = block(x, mask)",
+            "x, weights = block(self.embedding(ids), mask)",
+            "Every block gets the embedding, so that only the last one counts. Each must get what "
+            "the one before it made.",
+        ),
+        Mistake(
+            "no final norm",
+            "x = self.norm(x)",
+            "x = x + 0",
+            "The norm after the last block is missing.",
+        ),
+        Mistake(
+            "norm after the mean",
+            "x = self.norm(x)\n        real = mask.unsqueeze(-1)\n        " + _MEAN,
+            "real = mask.unsqueeze(-1)\n        " + _MEAN + "\n        mean = self.norm(mean)",
+            "The mean is normalized. The norm comes before it, at each position.",
+        ),
+        Mistake(
+            "softmax at the end",
+            "self.output(mean), all_weights",
+            "torch.softmax(self.output(mean), dim=-1), all_weights",
+            "These are probabilities. Logits are what `output` gives, without a softmax; the loss "
+            "takes the softmax itself.",
+        ),
+        Mistake(
+            "dropout not passed on",
+            _BLOCKS,
+            "Block(width, heads, hidden, 0.1) for _ in range(layers)",
+            "The blocks have a dropout of their own choice; that of the constructor must reach "
+            "them.",
+        ),
+    ),
+    hints=(
+        "Which positions of a batch are real text, and how do you see it in the ids alone?",
+        "One mask serves twice: each block needs it, and the mean needs it again.",
+        "For the mean, bring the mask to the shape (batch, length, 1): then it can blank out rows "
+        "of (batch, length, width), and its sum over the length counts the real tokens.",
+        "Embed; for each block replace x by what the block makes of x and the mask, and keep the "
+        "weights in a list; normalize; sum of the real rows divided by their number; the linear "
+        "layer.",
+    ),
+    picture=draw_picture,
+)

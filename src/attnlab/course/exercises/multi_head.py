@@ -1,0 +1,378 @@
+"""Multi-head attention as a module."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab.course.exercise import Case, Check, Exercise, Mistake
+
+# %% [markdown]
+# # Several heads
+#
+# One softmax has one mean to give. With several heads a layer attends to several things at once:
+# queries, keys and values are cut into as many parts as there are heads, each part attends by
+# itself, and the results are put side by side and mixed. The picture shows what two heads of an
+# untrained layer do with the same five vectors.
+#
+# ![two heads](multi_head.svg)
+#
+# **Write** `MultiHead(width, heads)`, a `torch.nn.Module` that is called with `(x, mask=None)` and
+# returns the output and the weights.
+#
+# | | shape |
+# | --- | --- |
+# | `x` | (batch, length, width) |
+# | `mask` | (length, length), or (batch, length, length), boolean; **True = may attend** |
+# | output | (batch, length, width) |
+# | weights | (batch, heads, length, length): batch, head, query, key |
+#
+# * It has four linear layers from width to width, all with bias: `query`, `key`, `value` and
+#   `output`, by these names (so `query.weight`, `query.bias` and so on), and no other parameters.
+# * Each head is `size` = width / heads wide. Head 0 has the first `size` columns of queries, keys
+#   and values, head 1 the next ones, and so on. The heads' results stand in the same order before
+#   `output` mixes them.
+# * Scores are divided by √size.
+# * The mask is the same for all heads; one with three axes has one matrix for each of the batch.
+# * A masked key gets the weight 0. A query that may attend to no key gets weights of 0, so the
+#   mean of its values is 0, never NaN.
+# * Where `heads` does not divide `width`, `MultiHead(width, heads)` raises a `ValueError`.
+#
+# Do not call PyTorch's own attention.
+
+# %%
+import math
+
+import torch
+from torch import nn
+
+
+class MultiHead(nn.Module):
+    """Attention of several heads side by side."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        # >>> solution
+        if width % heads:
+            raise ValueError(f"{heads} heads do not divide a width of {width}")
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+        # <<< solution
+
+    def forward(self, x, mask=None):
+        """Return the output and the weights of every head."""
+        # >>> solution
+        batch, length, width = x.shape
+        size = width // self.heads
+
+        def split(vectors):
+            return vectors.view(batch, length, self.heads, size).transpose(1, 2)
+
+        query, key, value = split(self.query(x)), split(self.key(x)), split(self.value(x))
+        scores = query @ key.transpose(-2, -1) / math.sqrt(size)
+        if mask is not None:
+            mask = mask if mask.ndim == 2 else mask[:, None]
+            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        weights = torch.softmax(scores, dim=-1)
+        if mask is not None:
+            weights = weights.masked_fill(~mask, 0.0)
+        mixed = (weights @ value).transpose(1, 2).reshape(batch, length, width)
+        return self.output(mixed), weights
+        # <<< solution
+
+
+# %% [course]
+NAMES = ("query", "key", "value", "output")
+
+
+def linear(state, name, x):
+    """Apply one of the layers."""
+    return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+
+def oracle(state, heads, x, mask):
+    """Compute it head by head and query by query in NumPy."""
+    batch, length, width = x.shape
+    size = width // heads
+    query, key, value = (linear(state, name, x) for name in NAMES[:3])
+    weights = np.zeros((batch, heads, length, length))
+    mixed = np.zeros(x.shape)
+    for b, head, q in np.ndindex(batch, heads, length):
+        own = slice(head * size, (head + 1) * size)
+        may = np.ones(length, bool)
+        if mask is not None:
+            may = mask[q] if mask.ndim == 2 else mask[b, q]
+        if may.any():
+            scores = np.array([query[b, q, own] @ each for each in key[b, may, own]]) / size**0.5
+            grown = np.exp(scores - scores.max())
+            weights[b, head, q, may] = grown / grown.sum()
+            mixed[b, q, own] = weights[b, head, q] @ value[b, :, own]
+    return linear(state, "output", mixed), weights
+
+
+def case(random, batch, length, width, heads, mask=None, **more):
+    """Draw parameters and inputs; the weights differ clearly between heads."""
+    state = {}
+    for name in NAMES:
+        state[f"{name}.weight"] = random.normal(size=(width, width))
+        state[f"{name}.bias"] = random.normal(size=width)
+    x = random.normal(size=(batch, length, width))
+    expected = [T.from_numpy(each) for each in oracle(state, heads, x, mask)]
+    args = [T.from_numpy(each) for each in (x, mask) if each is not None]
+    given = {name: T.from_numpy(each) for name, each in state.items()}
+    build = ((width, heads), {})
+    return Case("MultiHead", tuple(args), build=build, state=given, expected=expected, **more)
+
+
+def parameters(random):
+    """Names and shapes of the parameters."""
+    for width, heads in ((4, 2), (6, 3)):
+        layer = {"weight": [width, width], "bias": [width]}
+        expected = {f"{name}.{part}": layer[part] for name in NAMES for part in layer}
+        build = ((width, heads), {})
+        yield Case("MultiHead", build=build, expected=expected, answer="parameters")
+
+
+def values(random):
+    """Several heads without a mask."""
+    yield case(random, 1, 2, 4, 2)
+    yield case(random, 2, 3, 10, 5)
+    yield case(random, 3, 5, 8, 2)
+
+
+def one_each(random):
+    """One head, and heads of width 1."""
+    yield case(random, 1, 3, 4, 1, words="with one head")
+    yield case(random, 2, 3, 4, 4, words="with as many heads as columns")
+    yield case(random, 1, 1, 6, 3, words="with one position")
+
+
+def some_mask(random, *shape):
+    """Draw a mask that leaves every query one key and takes one from the first."""
+    mask = random.random(shape) < 0.5
+    mask[..., 1] = True
+    mask[..., 0, 0] = False
+    return mask
+
+
+def masked(random):
+    """A mask for the whole batch."""
+    yield case(random, 1, 2, 4, 2, some_mask(random, 2, 2))
+    yield case(random, 2, 4, 6, 3, some_mask(random, 4, 4))
+
+
+def mask_each(random):
+    """A mask for each of the batch, also where there are as many heads as texts."""
+    for batch, heads in ((2, 2), (3, 2), (3, 3)):
+        mask = some_mask(random, batch, 4, 4)
+        mask[1, 0] = ~mask[0, 0]
+        mask[1, 0, 2] = True
+        words = f"with a mask for each of the batch of {batch}"
+        yield case(random, batch, 4, 6, heads, mask, words=words)
+
+
+def dead_rows(random):
+    """A query that may attend to no key."""
+    mask = np.ones((3, 3), bool)
+    mask[1] = False
+    yield case(random, 2, 3, 4, 2, mask, words="where the second query may attend to no key")
+
+
+def not_divisible(random):
+    """Heads that do not divide the width."""
+    for width, heads in ((4, 3), (7, 2)):
+        build = ((width, heads), {})
+        yield Case("MultiHead", build=build, answer="parameters", raises=("ValueError",))
+
+
+def draw_picture(names):
+    """Draw the weights of two heads of an untrained layer."""
+    from attnlab.draw.attention import draw_heads
+
+    with T.random.fork_rng(devices=[]):
+        T.manual_seed(4)
+        layer = names["MultiHead"](8, 2)
+        x = T.randn(1, 5, 8) * 3
+    with T.no_grad():
+        weights = layer(x)[1]
+    return draw_heads({"layers.0.attention.weights": weights})
+
+
+_SPLIT = "vectors.view(batch, length, self.heads, size).transpose(1, 2)"
+_MERGE = "(weights @ value).transpose(1, 2).reshape(batch, length, width)"
+_ROOT = "/ math.sqrt(size)"
+_RETURN = "return self.output(mixed), weights"
+_EACH = "mask if mask.ndim == 2 else mask[:, None]"
+_FILL = "masked_fill(~mask, torch.finfo(scores.dtype).min)"
+_ZEROED = "weights.masked_fill(~mask, 0.0)"
+_CHECKED = """        if width % heads:
+            raise ValueError(f"{heads} heads do not divide a width of {width}")
+"""
+
+EXERCISE = Exercise(
+    "Several heads",
+    level=3,
+    minutes=40,
+    needs=("attention", "causal_mask"),
+    checks=(
+        Check("values", "gives the right output and weights", values, points=3),
+        Check("parameters", "has the four layers by their names", parameters),
+        Check("mask", "keeps masked keys out of every head", masked, points=2),
+        Check("mask per batch", "takes a mask for each of the batch", mask_each, graded=True),
+        Check("dead rows", "gives 0 where a query may attend to no key", dead_rows, graded=True),
+        Check("edges", "works with one head, narrow heads, one position", one_each, graded=True),
+        Check("division", "refuses heads that do not divide the width", not_divisible, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "split without turning",
+            _SPLIT,
+            "vectors.view(batch, self.heads, length, size)",
+            "The heads are cut out by a reshape alone, which mixes positions: a head gets pieces "
+            "of one position where it should get one piece of each.",
+        ),
+        Mistake(
+            "every other column",
+            _SPLIT,
+            "vectors.view(batch, length, size, self.heads).permute(0, 3, 1, 2)",
+            "Head h takes the columns h, h + heads, … . Its columns should lie side by side.",
+        ),
+        Mistake(
+            "merged without turning",
+            _MERGE,
+            "(weights @ value).reshape(batch, length, width)",
+            "The heads' results are put together by a reshape alone, which mixes positions. Turn "
+            "the axes back first.",
+        ),
+        Mistake(
+            "merged column by column",
+            _MERGE,
+            "(weights @ value).permute(0, 2, 3, 1).reshape(batch, length, width)",
+            "The heads' results are interleaved column by column; each head's should stay "
+            "together.",
+        ),
+        Mistake(
+            "scaled by the model width",
+            _ROOT,
+            "/ math.sqrt(width)",
+            "The scores are divided by the root of the whole width. A head's scores sum over its "
+            "own columns only.",
+        ),
+        Mistake(
+            "scaled without the root",
+            _ROOT,
+            "/ size",
+            "The scores are divided by the width of a head, not by its root.",
+        ),
+        Mistake("no scaling", _ROOT, "", "The scores are not divided by √size."),
+        Mistake(
+            "softmax over queries",
+            "torch.softmax(scores, dim=-1)",
+            "torch.softmax(scores, dim=-2)",
+            "The softmax runs over the queries: columns sum to 1 where rows should.",
+        ),
+        Mistake(
+            "softmax over heads",
+            "torch.softmax(scores, dim=-1)",
+            "torch.softmax(scores, dim=1)",
+            "The softmax runs over the heads, so they compete. The keys must.",
+        ),
+        Mistake(
+            "weights averaged",
+            _RETURN,
+            "return self.output(mixed), weights.mean(dim=1)",
+            "The weights are averaged over the heads; each head's own are asked for.",
+        ),
+        Mistake(
+            "heads in the batch",
+            _RETURN,
+            "return self.output(mixed), weights.flatten(0, 1)",
+            "Batch and heads are one axis in the weights; they should be two.",
+        ),
+        Mistake(
+            "not mixed",
+            _RETURN,
+            "return mixed, weights",
+            "The layer `output` is not applied: the heads' results stand side by side, unmixed.",
+        ),
+        Mistake(
+            "values made like keys",
+            "split(self.value(x))",
+            "split(self.key(x))",
+            "The values are made by the layer `key`; they have a layer of their own.",
+        ),
+        Mistake(
+            "queries and keys swapped",
+            "split(self.query(x)), split(self.key(x))",
+            "split(self.key(x)), split(self.query(x))",
+            "Queries and keys are swapped: the layer `query` makes the keys and the other way "
+            "round.",
+        ),
+        Mistake(
+            "values not projected",
+            "split(self.value(x))",
+            "split(x)",
+            "The values are the inputs themselves; the layer `value` is not applied.",
+        ),
+        Mistake(
+            "mask lined up with heads",
+            _EACH,
+            "mask",
+            "A mask with three axes meets the heads where it should meet the batch. It lacks an "
+            "axis; with as many heads as texts no error tells you.",
+        ),
+        Mistake(
+            "mask of the first head only",
+            _FILL + "\n",
+            "masked_fill(~mask & (torch.arange(self.heads) == 0)[:, None, None], "
+            "torch.finfo(scores.dtype).min)\n"
+            "            mask = mask | (torch.arange(self.heads) > 0)[:, None, None]\n",
+            "Only the first head obeys the mask.",
+        ),
+        Mistake(
+            "inverted mask",
+            _EACH,
+            "~(mask if mask.ndim == 2 else mask[:, None])",
+            "The mask is read the wrong way round: here True means that a query may attend.",
+        ),
+        Mistake(
+            "NaN in dead rows",
+            _FILL + "\n",
+            "masked_fill(~mask, -math.inf)\n            mask = mask | ~mask\n",
+            "A query that may attend to no key gives NaN: the softmax of −∞ alone is 0/0.",
+        ),
+        Mistake(
+            "even dead rows",
+            _ZEROED,
+            "weights",
+            "A query that may attend to no key spreads its weight evenly; it should be 0.",
+        ),
+        Mistake(
+            "no bias",
+            "self.output = nn.Linear(width, width)",
+            "self.output = nn.Linear(width, width, bias=False)",
+            "The layer `output` has no bias; all four should have one.",
+        ),
+        Mistake(
+            "division unchecked",
+            _CHECKED,
+            "",
+            "Heads that do not divide the width are taken without a word; a ValueError should say "
+            "so when the layer is made.",
+        ),
+    ),
+    hints=(
+        "Two heads, width 6: which columns of a query belong to the second head, for every "
+        "position?",
+        "All heads can be computed at once if the head is an axis of its own, in front of the "
+        "length. Which order of axes do you have after a view, and which do you need?",
+        "(batch, length, width) → (batch, length, heads, size) → (batch, heads, length, size); "
+        "scores (batch, heads, length, length); and the same way back, transpose first.",
+        "A mask (batch, length, length) needs an axis for the heads: (batch, 1, length, length). "
+        "Then attention as you have written it, and the layer `output` over the merged heads.",
+    ),
+    banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
+    picture=draw_picture,
+)

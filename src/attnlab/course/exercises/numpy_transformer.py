@@ -1,0 +1,319 @@
+"""One attention head made of matrices, in NumPy: the readable reference of the hand designs."""
+
+# %% [course]
+from attnlab.course.exercise import Case, Check, Exercise, Mistake
+
+# %% [markdown]
+# # One head in NumPy
+#
+# A whole transformer, small enough to write its weights by hand: one head, no mask, no residual
+# stream, no norm. With it you will design heads in the next exercises, so let it be plain and
+# exact.
+#
+#     K = [x ; pos] Km     Q = [x ; pos] Qm     V = [x ; pos] Vm
+#     output = softmax(Q Kᵀ / √qk_dim) V
+#
+# The position is not added to the token, it stands **behind** it: `[x ; pos]` is row by row the
+# token's vector followed by the position's. The picture shows the output of a head with random
+# matrices for the same token four times: only the positions tell them apart.
+#
+# ![output](numpy_transformer.svg)
+#
+# **Write** the class `NumpyTransformer(Km, Qm, Vm, pos=None)`; an object of it is called on `x` and
+# returns the output.
+#
+# | | shape |
+# | --- | --- |
+# | `Km`, `Qm` | (width, qk_dim) |
+# | `Vm` | (width, v_dim) |
+# | `pos` | (longest, pos_dim), row 0 for the first place; or None: no positions |
+# | `x` | (length, input_dim), one sequence without a batch; input_dim + pos_dim = width |
+# | output | (length, v_dim) |
+#
+# * `x` may be shorter than the table of positions; the rows that are left over are not used.
+# * `x` longer than the table raises a `ValueError`.
+# * Everything is computed in float64, also where `x` and the matrices come in float32 or as whole
+#   numbers.
+# * Scores of many thousands give finite numbers and no warning.
+# * A call changes neither `x` nor the object: the next call gives what it would have given.
+
+# %%
+import numpy as np
+
+
+class NumpyTransformer:
+    """One head made of three matrices, and a table of positions or none."""
+
+    def __init__(self, Km, Qm, Vm, pos=None):
+        # >>> solution
+        self.Km, self.Qm, self.Vm = Km, Qm, Vm
+        self.pos = pos
+        # <<< solution
+
+    def __call__(self, x):
+        """(length, input_dim) -> (length, v_dim)."""
+        # >>> solution
+        x = np.asarray(x, dtype=np.float64)
+        if self.pos is not None:
+            if len(x) > len(self.pos):
+                raise ValueError(f"there are {len(self.pos)} positions; got {len(x)} tokens")
+            x = np.concatenate([x, self.pos[: len(x)]], axis=1)
+        keys, queries, values = x @ self.Km, x @ self.Qm, x @ self.Vm
+        scores = queries @ keys.T / np.sqrt(keys.shape[1])
+        axis = 1
+        grown = np.exp(scores - scores.max(axis=axis, keepdims=True))
+        weights = grown / grown.sum(axis=axis, keepdims=True)
+        return weights @ values
+        # <<< solution
+
+
+# %% [course]
+def oracle(Km, Qm, Vm, pos, x):
+    """Compute the output in plain loops, one query at a time."""
+    rows = [list(map(float, token)) for token in x]
+    if pos is not None:
+        rows = [row + list(pos[place]) for place, row in enumerate(rows)]
+    rows = np.array(rows)
+    width = Km.shape[1] ** 0.5
+    output = np.zeros((len(rows), Vm.shape[1]))
+    for place, row in enumerate(rows):
+        scores = [float((row @ Qm) @ (other @ Km)) / width for other in rows]
+        grown = [np.exp(score - max(scores)) for score in scores]
+        for weight, other in zip(grown, rows, strict=True):
+            output[place] += weight / sum(grown) * (other @ Vm)
+    return output
+
+
+def head(random, input_dim, qk_dim, v_dim, pos_dim=0, longest=0):
+    """Draw the matrices of a head; without positions where pos_dim is 0."""
+    width = input_dim + pos_dim
+    Km, Qm = (random.normal(size=(width, qk_dim)) for _ in range(2))
+    pos = random.normal(size=(longest, pos_dim)) if pos_dim else None
+    return Km, Qm, random.normal(size=(width, v_dim)), pos
+
+
+def case(matrices, x, **more):
+    """Return what the head with these matrices gives for x."""
+    expected = oracle(*matrices, x)
+    return Case("NumpyTransformer", (x,), build=(matrices, {}), expected=expected, **more)
+
+
+def without(random):
+    """No positions, all sizes different."""
+    for length, sizes in ((2, (2, 1, 1)), (3, (2, 5, 4)), (7, (3, 2, 5))):
+        yield case(head(random, *sizes), random.normal(size=(length, sizes[0])))
+
+
+def whole_table(random):
+    """As many tokens as positions."""
+    for length, sizes in ((2, (1, 2, 1, 2)), (5, (3, 4, 2, 7))):
+        yield case(head(random, *sizes, length), random.normal(size=(length, sizes[0])))
+
+
+def shorter(random):
+    """Fewer tokens than positions."""
+    words = "with fewer tokens than positions"
+    for length, sizes in ((2, (2, 3, 1, 2)), (4, (2, 5, 3, 4))):
+        yield case(head(random, *sizes, 7), random.normal(size=(length, sizes[0])), words=words)
+
+
+def one_token(random):
+    """A single token, without and with positions."""
+    yield case(head(random, 3, 2, 5), random.normal(size=(1, 3)), words="with one token")
+    yield case(head(random, 3, 2, 5, 4, 1), random.normal(size=(1, 3)), words="with one token")
+
+
+def too_long(random):
+    """One token more than there are positions."""
+    x = random.normal(size=(4, 2))
+    words = "with 4 tokens and 3 positions"
+    build = (head(random, 2, 3, 1, 2, 3), {})
+    yield Case("NumpyTransformer", (x,), build=build, raises=("ValueError",), words=words)
+
+
+def large(random):
+    """Scores of some thousands, near each other; then far apart from row to row."""
+    Km, Qm = (np.vstack([random.normal(size=(2, 2)) / 100, [100, 0]]) for _ in range(2))
+    near = np.column_stack([random.normal(size=(4, 2)), np.ones(4)])
+    Vm = random.normal(size=(3, 5))
+    yield case((Km, Qm, Vm, None), near, words="with scores of some thousands")
+    Km, Qm, Vm, pos = head(random, 3, 2, 4)
+    x = random.normal(size=(5, 3)) * np.array([[1], [1], [30], [300], [3000]])
+    yield case((Km * 20, Qm, Vm, pos), x, words="with scores of many thousands")
+
+
+def other_numbers(random):
+    """Tokens and matrices as whole numbers and as float32."""
+    whole = np.eye(3, dtype=np.int64)[random.permutation([0, 1, 2, 1])]
+    Km, Qm, Vm = (random.integers(-3, 4, size=(3, width)) for width in (2, 2, 5))
+    yield case((Km, Qm, Vm, None), whole, words="with whole numbers")
+    Km, Qm, Vm, _ = (None if each is None else np.float32(each) for each in head(random, 3, 2, 4))
+    x = np.float32(random.normal(size=(3, 3)))
+    yield case((Km, Qm, Vm, None), x, words="in float32", tolerance=1e-10)
+
+
+def called_again(random):
+    """A short sequence first, then a longer one."""
+    matrices = head(random, 2, 3, 1, 3, 5)
+    first, second = random.normal(size=(2, 2)), random.normal(size=(5, 2))
+    calls = tuple(("__call__", (x,), {}) for x in (first, second))
+    expected, words = oracle(*matrices, second), "at the second call, with a longer sequence"
+    build = (matrices, {})
+    yield Case("NumpyTransformer", build=build, methods=calls, expected=expected, words=words)
+
+
+def inputs_kept(random):
+    """The tokens after the call."""
+    x = random.normal(size=(3, 2))
+    build = (head(random, 2, 3, 1), {})
+    yield Case("NumpyTransformer", (x,), build=build, expected=[x], answer="inputs")
+
+
+def draw_picture(names):
+    """Draw the output for four equal tokens at four places."""
+    from matplotlib.figure import Figure
+
+    random = np.random.default_rng(5)
+    output = names["NumpyTransformer"](*head(random, 2, 3, 5, 4, 4))(np.ones((4, 2)))
+    figure = Figure(figsize=(4.2, 2.8), layout="constrained")
+    axes = figure.add_subplot(title="The same token at four places", xlabel="component of output")
+    axes.set_ylabel("place")
+    axes.set_yticks(range(4))
+    figure.colorbar(axes.imshow(output, cmap="RdBu", vmin=-2, vmax=2))
+    return figure
+
+
+_SCORES = "queries @ keys.T / np.sqrt(keys.shape[1])"
+_JOINED = "np.concatenate([x, self.pos[: len(x)]], axis=1)"
+
+EXERCISE = Exercise(
+    "One head in NumPy",
+    level=2,
+    minutes=25,
+    needs=("softmax", "attention"),
+    checks=(
+        Check("no positions", "gives the right output without positions", without, points=2),
+        Check("whole table", "puts the positions behind the tokens", whole_table, points=2),
+        Check("short input", "takes fewer tokens than there are positions", shorter, points=2),
+        Check("one token", "works with a single token", one_token),
+        Check("too long", "refuses more tokens than positions", too_long, graded=True),
+        Check("large scores", "stays finite with large scores", large, graded=True),
+        Check("float64", "computes in float64 whatever it is given", other_numbers, graded=True),
+        Check("second call", "gives the same at the next call", called_again, graded=True),
+        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "no scaling",
+            _SCORES,
+            "queries @ keys.T",
+            "The scores are not divided by √qk_dim.",
+        ),
+        Mistake(
+            "scaled by d",
+            _SCORES,
+            "queries @ keys.T / keys.shape[1]",
+            "The scores are divided by qk_dim itself; it is its root that keeps them in bounds.",
+        ),
+        Mistake(
+            "scaled by width",
+            _SCORES,
+            "queries @ keys.T / np.sqrt(x.shape[1])",
+            "The scores are divided by the root of the token's width; what counts is how wide "
+            "queries and keys are, after the product.",
+        ),
+        Mistake(
+            "scaled by value width",
+            _SCORES,
+            "queries @ keys.T / np.sqrt(values.shape[1])",
+            "The scores are divided by the root of v_dim; the values take no part in the scores.",
+        ),
+        Mistake(
+            "roles exchanged",
+            _SCORES,
+            "keys @ queries.T / np.sqrt(keys.shape[1])",
+            "Queries and keys are exchanged: row i should be what token i asks of all others.",
+        ),
+        Mistake(
+            "over queries",
+            "axis = 1",
+            "axis = 0",
+            "The softmax runs over the queries: each column sums to 1 where each row should.",
+        ),
+        Mistake(
+            "positions first",
+            _JOINED,
+            "np.concatenate([self.pos[: len(x)], x], axis=1)",
+            "The positions stand in front of the tokens, so that the rows of the matrices meet "
+            "the wrong features.",
+        ),
+        Mistake(
+            "last positions",
+            "self.pos[: len(x)]",
+            "self.pos[len(self.pos) - len(x) :]",
+            "A short input gets the last rows of the table: its first token must stand at row 0.",
+        ),
+        Mistake(
+            "whole table always",
+            "self.pos[: len(x)]",
+            "self.pos",
+            "The whole table is joined to the tokens, also where there are fewer tokens than rows.",
+        ),
+        Mistake(
+            "table cut for good",
+            "            x = np.concatenate(",
+            "            self.pos = self.pos[: len(x)]\n            x = np.concatenate(",
+            "A call cuts the object's own table of positions; the next, longer input finds too "
+            "few rows.",
+        ),
+        Mistake(
+            "too long accepted",
+            "                raise ValueError(f",
+            "                x = x[: len(self.pos)]\n                str(f",
+            "An input with more tokens than positions is cut in silence instead of refused.",
+        ),
+        Mistake(
+            "unguarded softmax",
+            "np.exp(scores - scores.max(axis=axis, keepdims=True))",
+            "np.exp(scores)",
+            "The exponential of large scores overflows: what can be taken off a row without "
+            "changing its softmax?",
+        ),
+        Mistake(
+            "one maximum for all",
+            "scores.max(axis=axis, keepdims=True)",
+            "scores.max()",
+            "The largest score of the whole matrix is taken off every row; a row far below it "
+            "becomes 0 / 0.",
+        ),
+        Mistake(
+            "own precision",
+            "np.asarray(x, dtype=np.float64)",
+            "np.asarray(x)",
+            "What comes in float32 is computed in float32: half of the digits are lost.",
+        ),
+        Mistake(
+            "values are the tokens",
+            "weights @ values",
+            "weights @ x",
+            "The mean is taken of the tokens themselves: Vm is never used.",
+        ),
+        Mistake(
+            "weights transposed",
+            "weights @ values",
+            "weights.T @ values",
+            "The weights are transposed: each output must be a mean with the weights of its own "
+            "row.",
+        ),
+    ),
+    hints=(
+        "Which of the three products need the positions, and when do they come in?",
+        "Make `[x ; pos]` once, first; from there on nothing knows about positions any more. How "
+        "many rows of the table does an input of 3 tokens need?",
+        "Shapes: `[x ; pos]` (length, width), keys and queries (length, qk_dim), scores (length, "
+        "length) with a row for each query, values (length, v_dim).",
+        "A softmax does not change if you take the same number off all scores of a row. Which "
+        "number makes every exponential at most 1? Keep the axis, so that it is one number a row.",
+    ),
+    picture=draw_picture,
+)

@@ -1,0 +1,334 @@
+"""A puzzle: what does this head compute? Write it down as a program."""
+
+# %% [course]
+import itertools
+
+from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+
+# %% [markdown]
+# # Puzzle: the program in the head
+#
+# One head, finished and given as numbers. It reads a text of one to five letters A, B and C, with
+# a start token in front, and gives one number for each letter: nearly +1 or nearly −1. It follows a
+# rule, and the rule is a short one. The picture shows its outputs for a few texts.
+#
+# ![outputs](puzzle_program.svg)
+#
+# **Write** `program(text)`: it returns the list of the numbers, `1` or `-1`, one for each letter of
+# the text. It must follow the head's rule, not its arithmetic:
+#
+# * It is right on **all 363 texts** of one to five letters A, B and C.
+# * It follows the same rule on longer texts, and with any other capital letters, which the head
+#   itself cannot read. An empty text gives an empty list.
+#
+# Run `model(text)` as often as you like. Guess, then look for a text that could prove you wrong: a
+# rule that fits all texts of three letters can still be another one.
+
+# %%
+import numpy as np
+
+
+def matrix(text):
+    """Read a matrix of whole numbers, its rows ended by `/`."""
+    return np.array([row.split() for row in text.split("/")], dtype=np.float64)
+
+
+Km = matrix(
+    "1 -1 0 0 0 0 0 1 0 / 0 1 0 0 0 0 0 0 0 / 1 -1 1 0 0 0 -1 1 0 / "
+    "0 -1 0 1 1 1 -1 0 1 / 0 0 0 0 0 0 0 0 0 / 0 0 0 0 1 1 -2 0 1 / "
+    "0 0 -1 0 0 1 -1 0 0 / 0 0 0 0 0 0 1 0 0 / 0 -1 -1 0 0 1 -1 1 0 / "
+    "0 0 0 0 0 1 -1 0 1"
+)
+Qm = matrix(
+    "36 0 -36 18 0 -36 0 0 36 / 0 36 0 54 0 0 0 36 0 / "
+    "0 0 36 18 0 36 0 0 -36 / 0 0 0 0 0 0 0 0 0 / "
+    "0 0 0 0 0 0 0 0 0 / 0 0 -108 216 -108 -324 -108 0 108 / "
+    "0 0 -108 216 -108 -324 -108 0 108 / 0 0 -108 108 0 -324 -108 0 108 / "
+    "108 0 -108 108 0 -216 -108 -108 0 / 108 0 0 0 108 0 0 -108 -108"
+)
+Vm = matrix("-1 / -1 / -1 / 1 / 0 / 0 / 0 / 0 / 0 / 0")
+
+
+def model(text):
+    """Return the head's output at each letter, rounded."""
+    tokens = np.eye(4)[[3, *("ABC".index(letter) for letter in text)]]
+    x = np.hstack([tokens, np.eye(6)[: len(tokens)]])
+    scores = (x @ Qm) @ (x @ Km).T / np.sqrt(Km.shape[1])
+    grown = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return (grown / grown.sum(axis=1, keepdims=True) @ x @ Vm)[1:, 0].round(3)
+
+
+# %%
+def program(text):
+    """Return 1 or -1 for each letter, by the rule that the head follows."""
+    # >>> solution
+    found = []
+    for place, letter in enumerate(text):
+        earlier = text[: max(place - 1, 0)]
+        found.append(-1 if letter in earlier else 1)
+    return found
+    # <<< solution
+
+
+# %%
+def every(texts):
+    """Write down the program's answers to many texts; leave it as it is."""
+    answers = [" ".join(f"{number:+g}" for number in program(text)) for text in texts]
+    return "\n".join(answers)
+
+
+# %% [course]
+GAIN = 36  # divided by the root of nine channels: a gap of 12 in the scores
+
+
+def mixed(size, random):
+    """Return a matrix of whole numbers whose inverse is one of whole numbers, too."""
+    change = np.eye(size, dtype=int)
+    for _ in range(12):
+        one, other = random.choice(size, 2, replace=False)
+        change[:, other] += random.choice([-1, 1]) * change[:, one]
+    return change
+
+
+def make_head():
+    """Make the head: equal letters attract, the start token half as much; where a key is not to be
+    counted, its place repels: one's own, those behind it, and the one directly before.
+
+    The matrices are mixed so that the scores stay and the numbers do not.
+    """
+    random = np.random.default_rng(7)
+    Km, Qm, Vm = np.zeros((10, 9), int), np.zeros((10, 9), int), np.zeros((10, 1), int)
+    Km[:3, :3], Qm[:3, :3] = np.eye(3), GAIN * np.eye(3)
+    Km[3, 3], Qm[:3, 3] = 1, GAIN // 2
+    Km[5:, 4:] = np.eye(5)
+    for query, key in itertools.product(range(5), repeat=2):
+        if key >= query - 1:
+            Qm[5 + query, 4 + key] = -3 * GAIN
+    Vm[:3], Vm[3] = -1, 1
+    change = mixed(9, random)
+    back = np.linalg.inv(change).round().astype(int).T
+    return Km @ change, Qm @ back, Vm
+
+
+def answers_of_head(text):
+    """Run the head as it was made, and round what it says."""
+    Km, Qm, Vm = make_head()
+    x = np.zeros((len(text) + 1, 10))
+    x[0, 3] = x[0, 4] = 1
+    for place, letter in enumerate(text, start=1):
+        x[place, "ABC".index(letter)] = x[place, 4 + place] = 1
+    powers = np.exp(x @ Qm @ Km.T @ x.T / 3)
+    output = (powers @ x @ Vm)[:, 0] / powers.sum(axis=1)
+    assert np.abs(np.abs(output[1:]) - 1).max() < 0.05
+    return " ".join(f"{value:+.0f}" for value in output[1:])
+
+
+def answers_of_rule(text):
+    """Follow the rule, letter by letter."""
+    numbers = []
+    for place, letter in enumerate(text):
+        is_there = any(text[other] == letter for other in range(place - 1))
+        numbers.append("-1" if is_there else "+1")
+    return " ".join(numbers)
+
+
+RULED = {
+    text: answers_of_head(text)
+    for length in range(1, 6)
+    for text in map("".join, itertools.product("ABC", repeat=length))
+}
+assert all(answers == answers_of_rule(text) for text, answers in RULED.items())
+
+
+def case(texts):
+    """Ask for the answers to some texts, and name the first that is wrong."""
+
+    def judge(answer):
+        lines = answer.split("\n") if isinstance(answer, str) else []
+        if len(lines) != len(texts):
+            return Failure("every(texts) must stay as it is")
+        for text, own in zip(texts, lines, strict=True):
+            right = RULED.get(text) or answers_of_rule(text)
+            if own != right and text in RULED:
+                return Failure(f"on {text}: the head says {right}, the program {own}")
+            if own != right:
+                return Failure(f"on {text or 'the empty text'}: the rule is not {own}")
+        return None
+
+    return Case("every", (texts,), judge=judge)
+
+
+def of_length(*lengths):
+    """Return the case of all texts of these lengths."""
+    texts = [text for text in RULED if len(text) in lengths]
+    return lambda random: [case(texts)]
+
+
+def drawn(random, letters, lengths):
+    """Draw texts."""
+    sizes = random.choice(lengths, size=40)
+    return ["".join(random.choice(list(letters), size)) for size in sizes]
+
+
+def longer(random):
+    """Texts that are longer than the head can read."""
+    yield case(drawn(random, "ABC", (6, 7, 9, 12)))
+
+
+def other_letters(random):
+    """Texts of other letters."""
+    yield case(drawn(random, "DXZQ", (3, 4, 5)))
+
+
+def nothing(random):
+    """The empty text."""
+    yield case([""])
+
+
+def draw_picture(names):
+    """Draw the outputs for a few short texts."""
+    from matplotlib.figure import Figure
+
+    texts = ["ABC", "AAB", "ABA", "ABAB", "CCBA"]
+    figure = Figure(figsize=(4.4, 2.9), layout="constrained")
+    axes = figure.add_subplot(title="Output at each letter", xlim=(-0.5, 3.5), ylim=(4.5, -0.5))
+    axes.set(xlabel="place", xticks=range(4), ylabel="text")
+    axes.set_yticks(range(5), texts)
+    for row, text in enumerate(texts):
+        for place, value in enumerate(names["model"](text)):
+            color = "tab:blue" if value > 0 else "tab:red"
+            axes.text(place, row, f"{text[place]} {value:+.0f}", color=color, ha="center")
+    return figure
+
+
+_EARLIER = "earlier = text[: max(place - 1, 0)]"
+_FOUND = "found.append(-1 if letter in earlier else 1)"
+
+EXERCISE = Exercise(
+    "Puzzle: the program in the head",
+    level=4,
+    minutes=40,
+    needs=("unique", "puzzle_which_head"),
+    checks=(
+        Check("short", "is right on all texts of up to 3 letters", of_length(1, 2, 3), points=2),
+        Check("four", "is right on all texts of 4 letters", of_length(4), points=2),
+        Check("five", "is right on all texts of 5 letters", of_length(5), points=2, graded=True),
+        Check("longer", "follows the rule on longer texts", longer, graded=True),
+        Check("other letters", "takes any capital letter", other_letters, graded=True),
+        Check("nothing", "gives an empty list for an empty text", nothing, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "always 1",
+            _FOUND,
+            "found.append(1)",
+            "Not every letter gets 1: look for a text where the head says −1.",
+        ),
+        Mistake(
+            "opposite signs",
+            _FOUND,
+            "found.append(1 if letter in earlier else -1)",
+            "The signs are exchanged.",
+        ),
+        Mistake(
+            "any earlier one",
+            _EARLIER,
+            "earlier = text[:place]",
+            "You say −1 where an equal letter stands anywhere before it. Try AA.",
+        ),
+        Mistake(
+            "anywhere else",
+            _EARLIER,
+            "earlier = text[:place] + text[place + 1 :]",
+            "You say −1 where the letter occurs anywhere else, as `unique` does. Try AA, and see "
+            "which of the two A in ABA the head minds.",
+        ),
+        Mistake(
+            "not beside it",
+            _EARLIER,
+            "earlier = text[: max(place - 1, 0)] + text[place + 2 :]",
+            "You say −1 where an equal letter stands before or behind it, but not beside it. Look "
+            "at the first A of ABA.",
+        ),
+        Mistake(
+            "later ones",
+            _EARLIER,
+            "earlier = text[place + 2 :]",
+            "You look behind the letter where the head looks before it.",
+        ),
+        Mistake(
+            "directly before",
+            _EARLIER,
+            "earlier = text[max(place - 1, 0) : place]",
+            "You say −1 where the same letter stands directly before it. Try AA.",
+        ),
+        Mistake(
+            "two before",
+            _EARLIER,
+            "earlier = text[max(place - 2, 0) : max(place - 1, 0)]",
+            "You compare a letter with the one two places before it, and that fits all texts of "
+            "three letters. Try ABCA.",
+        ),
+        Mistake(
+            "two or three before",
+            _EARLIER,
+            "earlier = text[max(place - 3, 0) : max(place - 1, 0)]",
+            "You look two and three places back, and no further. Try ABCCA.",
+        ),
+        Mistake(
+            "the first letter",
+            _EARLIER,
+            "earlier = text[:1] if place > 1 else ''",
+            "You compare each letter with the first one only. Try BABA.",
+        ),
+        Mistake(
+            "directly before excuses",
+            _FOUND,
+            "beside = place > 0 and text[place - 1] == letter\n"
+            "        found.append(-1 if letter in earlier and not beside else 1)",
+            "You say 1 where an equal letter stands directly before, whatever else stands there. "
+            "Try AAA.",
+        ),
+        Mistake(
+            "exactly one",
+            _FOUND,
+            "found.append(-1 if earlier.count(letter) == 1 else 1)",
+            "You say −1 where exactly one earlier letter is equal. Try AABA.",
+        ),
+        Mistake(
+            "last of its kind",
+            _EARLIER,
+            "earlier = text[: max(place - 1, 0)] if letter not in text[place + 1 :] else ''",
+            "You say −1 at the last one of a letter only. Try a text with three equal letters "
+            "apart from each other.",
+        ),
+        Mistake(
+            "only A, B and C",
+            _FOUND,
+            "found.append(-1 if letter in earlier and letter in 'ABC' else 1)",
+            "On A, B and C it is right; the rule has nothing to do with which letters they are.",
+        ),
+        Mistake(
+            "five places",
+            "for place, letter in enumerate(text):",
+            "for place, letter in enumerate(text[:5]):",
+            "On up to five letters it is right; the rule goes on behind the fifth.",
+        ),
+        Mistake(
+            "window of five",
+            _EARLIER,
+            "earlier = text[max(place - 4, 0) : max(place - 1, 0)]",
+            "On up to five letters it is right; in a longer text you do not look back to its "
+            "beginning.",
+        ),
+    ),
+    hints=(
+        "Which of two texts that differ in one letter get different outputs, and at which place?",
+        "Does a letter's number depend on what stands behind it? Does it depend on the name of the "
+        "letter, or only on which letters are equal? Answer these two before you guess.",
+        "Collect the texts of four letters whose last number is −1. What do the last letter and an "
+        "equal one have in common, and which distance never counts?",
+        "Print Qm Kmᵀ and look at the block of places: which keys does a place refuse to see?",
+    ),
+    picture=draw_picture,
+)

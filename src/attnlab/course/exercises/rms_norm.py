@@ -1,0 +1,288 @@
+"""Root-mean-square normalization, as in LLaMA."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab.course.exercise import Case, Check, Exercise, Mistake
+
+# %% [markdown]
+# # RMS norm
+#
+# Newer models leave half of layer normalization away: no mean is subtracted, no bias is added. Each
+# row is divided by its root mean square, and each column has a learned scale. It works as well and
+# costs less. The picture shows a row before and after.
+#
+# ![row](rms_norm.svg)
+#
+# **Write** `normalize_rms(x, weight, eps=1e-6)`, which returns
+#
+# weight · x / √(mean of x² over the last axis + eps)
+#
+# | | shape |
+# | --- | --- |
+# | `x` | (…, width) |
+# | `weight` | (width,) |
+# | answer | (…, width) |
+#
+# * The answer has the dtype of `x`; `weight` has the same.
+# * In float16 the square of 300 is infinite. So x is squared in float32 at least, and only the
+#   answer is brought back. Float64 stays float64 throughout, or is at least right to 5 digits.
+# * eps stands inside the root. A row of zeros gives zeros.
+# * The inputs stay as they are.
+#
+# Do not call PyTorch's own normalizations.
+
+# %%
+import torch
+
+
+def normalize_rms(x, weight, eps=1e-6):
+    """Divide each row by its root mean square, and scale its columns."""
+    # >>> solution
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    square = (wide * wide).mean(dim=-1, keepdim=True)
+    normal = wide / torch.sqrt(square + eps)
+    return (weight * normal).to(x.dtype)
+    # <<< solution
+
+
+# %% [course]
+def oracle(x, weight, eps):
+    """Normalize one row after the other, number by number."""
+    result = np.zeros(x.shape)
+    for place in np.ndindex(*x.shape[:-1]):
+        total = sum(float(number) ** 2 for number in x[place])
+        root = (total / x.shape[-1] + eps) ** 0.5
+        result[place] = [w * number / root for w, number in zip(weight, x[place], strict=True)]
+    return result
+
+
+def case(random, shape, spread=1.0, center=5.0, eps=None, dtype=np.float64, **more):
+    """Draw x and weight."""
+    x = (center + random.normal(size=shape) * spread).astype(dtype)
+    weight = (random.normal(size=shape[-1]) + 0.5).astype(dtype)
+    expected = oracle(x.astype(np.float64), weight.astype(np.float64), eps or 1e-6).astype(dtype)
+    settings = {} if eps is None else {"eps": eps}
+    given = {"expected": T.from_numpy(expected), "tolerance": 1e-5, **more}
+    return Case("normalize_rms", (T.from_numpy(x), T.from_numpy(weight)), settings, **given)
+
+
+def values(random):
+    """Rows of ordinary size."""
+    yield case(random, (1, 1, 2))
+    yield case(random, (2, 3, 5), 2.0)
+
+
+def axes(random):
+    """One row alone, a width of 1, four axes."""
+    yield case(random, (5,), words="with one row alone")
+    yield case(random, (3, 1), words="with width 1")
+    yield case(random, (2, 3, 4, 7), words="with four axes")
+
+
+def epsilon(random):
+    """Rows whose mean square is small beside eps, and another eps."""
+    yield case(random, (2, 5), 0.001, 0.0, words="with numbers of about 0.001")
+    yield case(random, (2, 5), eps=0.5, words="with eps 0.5")
+
+
+def zeros(random):
+    """Rows of zeros."""
+    yield case(random, (2, 5), 0.0, 0.0, words="with rows of zeros")
+
+
+def single(random):
+    """Single precision."""
+    yield case(random, (2, 3, 5), dtype=np.float32, tolerance=1e-4, words="in float32")
+
+
+def half(random):
+    """Half precision, with numbers whose squares overflow."""
+    more = {
+        "dtype": np.float16,
+        "tolerance": 5e-3,
+        "words": "in float16, with numbers of about 900",
+    }
+    yield case(random, (2, 3, 5), 100.0, 900.0, **more)
+
+
+def inputs_kept(random):
+    """The inputs after the call."""
+    made = case(random, (2, 3, 5))
+    yield Case("normalize_rms", made.args, expected=list(made.args), answer="inputs")
+
+
+def draw_picture(names):
+    """Draw a row before and after."""
+    from attnlab.draw.pictures.charts import lines_figure
+    from attnlab.draw.sections import Lines, Series
+
+    random = np.random.default_rng(2)
+    x = T.from_numpy(3 + 2 * random.normal(size=12))
+    after = names["normalize_rms"](x, T.ones(12).double())
+    places = list(range(12))
+    series = [
+        Series(name=name, x=places, y=rows.tolist())
+        for name, rows in (("before", x), ("after", after))
+    ]
+    drawn = Lines(
+        title="one row before and after, weight 1", caption="", x_label="column",
+        y_label="number", series=series,
+    )  # fmt: skip
+    return lines_figure(drawn)
+
+
+_SQUARE = "(wide * wide).mean(dim=-1, keepdim=True)"
+_ROOT = "torch.sqrt(square + eps)"
+_WIDE = "x.float() if x.dtype in (torch.float16, torch.bfloat16) else x"
+_LAST = "(weight * normal).to(x.dtype)"
+
+EXERCISE = Exercise(
+    "RMS norm",
+    level=2,
+    minutes=15,
+    needs=("layer_norm",),
+    checks=(
+        Check("values", "normalizes and scales each row", values, points=3),
+        Check("axes", "takes any number of axes", axes),
+        Check("single", "keeps single precision", single),
+        Check("eps", "has eps inside the root, and takes another", epsilon, graded=True),
+        Check("zeros", "gives zeros for rows of zeros", zeros, graded=True),
+        Check("half", "does not overflow in half precision", half, points=2, graded=True),
+        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "mean taken away",
+            "else x\n",
+            "else x\n    wide = wide - wide.mean(dim=-1, keepdim=True)\n",
+            "The mean is subtracted first. That is layer normalization.",
+        ),
+        Mistake(
+            "variance",
+            _SQUARE,
+            "wide.var(dim=-1, keepdim=True, correction=0)",
+            "x is divided by its standard deviation, which is measured from the mean. The root "
+            "mean square is measured from 0.",
+        ),
+        Mistake(
+            "sum of squares",
+            ".mean(dim=-1",
+            ".sum(dim=-1",
+            "The squares are summed, so x is divided by its length: the mean is missing.",
+        ),
+        Mistake(
+            "one less",
+            _SQUARE,
+            "(wide * wide).sum(dim=-1, keepdim=True) / max(x.shape[-1] - 1, 1)",
+            "The sum of squares is divided by width − 1. It is a plain mean: divide by width.",
+        ),
+        Mistake(
+            "mean size",
+            f"{_SQUARE}\n    normal = wide / {_ROOT}",
+            "wide.abs().mean(dim=-1, keepdim=True)\n    normal = wide / (square + eps)",
+            "x is divided by its mean size. It is the root of the mean square.",
+        ),
+        Mistake(
+            "no root",
+            _ROOT,
+            "(square + eps)",
+            "x is divided by the mean square. Its root is missing.",
+        ),
+        Mistake(
+            "first axis",
+            "(wide * wide).mean(dim=-1",
+            "(wide * wide).mean(dim=0",
+            "The mean runs over the first axis. It runs over the last, the columns.",
+        ),
+        Mistake(
+            "positions",
+            "(wide * wide).mean(dim=-1",
+            "(wide * wide).mean(dim=max(x.dim() - 2, 0)",
+            "The mean runs over the positions. It runs over the columns, the last axis.",
+        ),
+        Mistake(
+            "whole text",
+            _SQUARE,
+            "(wide * wide).mean()",
+            "All rows share one root mean square. Each has its own.",
+        ),
+        Mistake(
+            "eps outside",
+            _ROOT,
+            "(torch.sqrt(square) + eps)",
+            "eps is added to the root. It belongs inside it.",
+        ),
+        Mistake(
+            "no eps",
+            _ROOT,
+            "torch.sqrt(square)",
+            "eps is missing: a row of zeros is divided by 0.",
+        ),
+        Mistake(
+            "larger eps",
+            "square + eps",
+            "square + (1e-5 if eps == 1e-6 else eps)",
+            "eps is 1e-5 unless another is given. It is 1e-6 here.",
+        ),
+        Mistake(
+            "fixed eps",
+            "square + eps",
+            "square + 1e-6",
+            "eps is always 1e-6, whatever is asked.",
+        ),
+        Mistake(
+            "least size",
+            "square + eps",
+            "square.clamp(min=eps)",
+            "The mean square is kept from falling below eps. eps is added to it.",
+        ),
+        Mistake(
+            "no weight",
+            _LAST,
+            "normal.to(x.dtype)",
+            "`weight` is not used.",
+        ),
+        Mistake(
+            "weight plus one",
+            "weight * normal",
+            "(1 + weight) * normal",
+            "1 is added to the weight, as Gemma does. Here the weight is the scale itself.",
+        ),
+        Mistake(
+            "weighted before",
+            "else x\n",
+            "else x\n    wide = wide * weight\n    weight = 1\n",
+            "The weight is applied before the mean square is taken, so it changes that as well.",
+        ),
+        Mistake(
+            "overflow",
+            _WIDE,
+            "x",
+            "In half precision the squares overflow, and large rows become 0. Square in float32.",
+        ),
+        Mistake(
+            "stays wide",
+            _LAST,
+            "weight * normal",
+            "The answer stays in float32 for narrower inputs. Bring it back to the dtype of x.",
+        ),
+        Mistake(
+            "in place",
+            f"normal = wide / {_ROOT}",
+            f"normal = x.copy_(wide / {_ROOT})",
+            "The answer is written into x, which belongs to who called.",
+        ),
+    ),
+    hints=(
+        "What is the root mean square of the row 3, 4, 0, 0? And what is left when each number is "
+        "divided by it?",
+        "A mean over the last axis with `keepdim=True` meets every column again.",
+        "x → float32 if it is narrower → mean of squares (…, 1) → add eps → root → divide → scale.",
+        "Keep the dtype of x aside, compute in a wide one, and bring the scaled rows back at the "
+        "end.",
+    ),
+    banned=("RMSNorm", "rms_norm", "LayerNorm", "layer_norm"),
+    picture=draw_picture,
+)

@@ -1,0 +1,359 @@
+"""A tokenizer of words: texts to ids and back."""
+
+# %% [course]
+from attnlab.course.exercise import Case, Check, Exercise, Mistake
+
+# %% [markdown]
+# # A tokenizer
+#
+# A model reads numbers, so each word gets one, its id. Frequent words get the small ids; what the
+# vocabulary has no room for becomes `<UNK>`. All texts of a batch must be equally long, so short
+# ones are filled up with `<PAD>`. In the picture, three texts are cut or filled to eight ids.
+#
+# ![ids](tokenizer.svg)
+#
+# **Write** the class `WordTokenizer(texts, vocab_size)` with four methods.
+#
+# | method | returns |
+# | --- | --- |
+# | `clean(text)` | the text in lower case, with one blank between words and none at the ends |
+# | `vocabulary()` | the list of words; a word's place in it is its id |
+# | `encode(text, max_length)` | a list of exactly `max_length` ids |
+# | `decode(ids)` | a text |
+#
+# * The ids 0, 1 and 2 are `<PAD>`, `<UNK>` and `<CLS>`. Then come the words of the texts, the most
+#   frequent first; of two words that are equally frequent, the one that appeared first.
+# * A word is what stands between white space (blanks, tabs, ends of lines) in a clean text.
+# * The vocabulary has at most `vocab_size` words, the three special ones included. These are there
+#   even if `vocab_size` is smaller than 3, or if there are no texts.
+# * A word of a text that reads `<pad>` is a word like any other.
+# * `encode` puts the id of `<CLS>` in front, cuts at the end, and fills up at the end.
+# * `decode` leaves out `<PAD>` and `<CLS>` wherever they stand, keeps `<UNK>`, and puts a blank
+#   between words.
+
+# %%
+from collections import Counter
+
+SPECIAL = ["<PAD>", "<UNK>", "<CLS>"]
+
+
+class WordTokenizer:
+    """Turn texts into ids and back; the words are those of the texts it is made with."""
+
+    def __init__(self, texts, vocab_size):
+        # >>> solution
+        counts = Counter()
+        for text in texts:
+            counts.update(self.clean(text).split())
+        ordered = sorted(counts, key=lambda word: -counts[word])
+        self.words = SPECIAL + ordered[: max(vocab_size - len(SPECIAL), 0)]
+        self.ids = {word: number for number, word in enumerate(self.words)}
+        # <<< solution
+
+    def clean(self, text):
+        """Return a text in lower case, with its white space folded."""
+        # >>> solution
+        return " ".join(text.lower().split())
+        # <<< solution
+
+    def vocabulary(self):
+        """Return the words in the order of their ids."""
+        # >>> solution
+        return self.words
+        # <<< solution
+
+    def encode(self, text, max_length):
+        """Return exactly `max_length` ids, the first of them that of <CLS>."""
+        # >>> solution
+        found = [self.ids.get(word, 1) for word in self.clean(text).split()]
+        found = [2, *found][:max_length]
+        return found + [0] * (max_length - len(found))
+        # <<< solution
+
+    def decode(self, ids):
+        """Return the words of the ids as a text, without <PAD> and <CLS>."""
+        # >>> solution
+        return " ".join(self.words[number] for number in ids if number not in (0, 2))
+        # <<< solution
+
+
+# %% [course]
+TEXT = "a dull film but the best cast of any year and no plot at all"
+
+
+def corpus(random, kinds):
+    """Draw texts in which the words have the frequencies 1, 2, 3 …; return both."""
+    words = [str(word) for word in random.permutation(TEXT.split())[:kinds]]
+    bag = [word for number, word in enumerate(words) for _ in range(number + 1)]
+    bag = [str(word) for word in random.permutation(bag)]
+    cut = len(bag) // 3
+    return [" ".join(bag[:cut]), " ".join(bag[cut:])], words[::-1]
+
+
+def ask(texts, size, method, *args, **more):
+    """One call of a method of a tokenizer made from texts."""
+    return Case("WordTokenizer", build=((texts, size), {}), methods=((method, args, {}),), **more)
+
+
+def cleaned(random):
+    """White space of all kinds, and capitals."""
+    yield ask(["a"], 9, "clean", "Good", expected="good")
+    yield ask(["a"], 9, "clean", " A  GOOD\tFilm\n\nÉclair ", expected="a good film éclair")
+    yield ask(["a"], 9, "clean", " \t ", expected="", words="with white space alone")
+
+
+def ordered(random):
+    """Words that all differ in frequency; the most frequent one is not the first of its text."""
+    for kinds in (2, 5, 7):
+        texts, words = corpus(random, kinds)
+        expected = ["<PAD>", "<UNK>", "<CLS>", *words]
+        yield ask(texts, 50, "vocabulary", expected=expected)
+        yield ask(texts, 3 + kinds - 1, "vocabulary", expected=expected[:-1])
+
+
+def one_text(random):
+    """A word that is frequent in one text, against words that stand in two."""
+    texts = ["so so so so bad", "not bad", "bad not"]
+    expected = ["<PAD>", "<UNK>", "<CLS>", "so", "bad", "not"]
+    yield ask(texts, 9, "vocabulary", expected=expected)
+    texts = ["The\tplot", "the PLOT THE  end", "THE\nPLOT end the"]
+    expected = ["<PAD>", "<UNK>", "<CLS>", "the", "plot", "end"]
+    yield ask(texts, 9, "vocabulary", expected=expected, words="with capitals and tabs")
+
+
+def ties(random):
+    """Words that are equally frequent."""
+    words = [str(word) for word in random.permutation(TEXT.split())[:6]]
+    while words == sorted(words) or words == sorted(words, reverse=True):
+        words = [str(word) for word in random.permutation(TEXT.split())[:6]]
+    expected = ["<PAD>", "<UNK>", "<CLS>", *words]
+    yield ask([" ".join(words)], 9, "vocabulary", expected=expected)
+    expected = ["<PAD>", "<UNK>", "<CLS>", "z", *words]
+    yield ask([" ".join([*words, "z"]), "z"], 99, "vocabulary", expected=expected)
+
+
+def encoded(random):
+    """Texts shorter and longer than asked, and words that are not known."""
+    texts, words = corpus(random, 5)
+    ids = [int(each) for each in random.integers(3, 8, 4)]
+    text = " ".join(words[number - 3] for number in ids)
+    yield ask(texts, 8, "encode", text, 7, expected=[2, *ids, 0, 0])
+    yield ask(texts, 8, "encode", text, 3, expected=[2, *ids[:2]])
+    given = f"{words[1]} unseen {words[0]}"
+    yield ask(texts, 8, "encode", given, 5, expected=[2, 4, 1, 3, 0], words="with a new word")
+
+
+def lengths(random):
+    """Lengths at the edge."""
+    yield ask(["so bad"], 9, "encode", "so bad", 1, expected=[2])
+    yield ask(["so so bad"], 9, "encode", "so bad", 3, expected=[2, 3, 4])
+    yield ask(["so bad"], 9, "encode", "", 4, expected=[2, 0, 0, 0], words="with an empty text")
+
+
+def decoded(random):
+    """Ids of a text and its padding, and special ids in the middle."""
+    texts, words = corpus(random, 5)
+    yield ask(texts, 8, "decode", [2, 3, 5, 0, 0], expected=f"{words[0]} {words[2]}")
+    yield ask(texts, 8, "decode", [2, 4, 1, 7, 1], expected=f"{words[1]} <UNK> {words[4]} <UNK>")
+    expected = f"{words[1]} {words[3]} {words[0]}"
+    yield ask(texts, 8, "decode", [4, 0, 6, 2, 3], expected=expected)
+
+
+def small(random):
+    """No room, or no texts."""
+    for size in (3, 2, 0):
+        yield ask(["so bad"], size, "vocabulary", expected=["<PAD>", "<UNK>", "<CLS>"])
+    yield ask([], 9, "vocabulary", expected=["<PAD>", "<UNK>", "<CLS>"], words="with no texts")
+
+
+def literal(random):
+    """Words that look like special ones."""
+    texts = ["<pad> <PAD> <Unk> <pad> <unk> film"]
+    expected = ["<PAD>", "<UNK>", "<CLS>", "<pad>", "<unk>", "film"]
+    yield ask(texts, 9, "vocabulary", expected=expected)
+    yield ask(texts, 9, "encode", "<pad> <unk> film", 5, expected=[2, 3, 4, 5, 0])
+    yield ask(texts, 9, "decode", [2, 5, 3, 0], expected="film <pad>")
+
+
+def draw_picture(names):
+    """Draw the ids of three texts."""
+    from attnlab.draw.pictures.look import new_figure
+    from attnlab.draw.pictures.maps import draw_map
+    from attnlab.draw.sections import Heatmap
+
+    texts = [
+        "a dull plot",
+        "the best film of the year",
+        "the plot of the film is a dull mess indeed",
+    ]
+    tokenizer = names["WordTokenizer"](texts, 12)
+    rows = [tokenizer.encode(text, 8) for text in texts]
+    figure = new_figure(6.0, 2.4)
+    named = {"row_title": "text", "column_title": "place"}
+    places = [str(place) for place in range(8)]
+    shades = Heatmap(
+        title="ids", rows=rows, row_labels=("1", "2", "3"), column_labels=places, low=0, high=11,
+        **named,
+    )  # fmt: skip
+    picture = draw_map(figure.add_subplot(), shades)
+    figure.colorbar(picture, ax=figure.axes[0], fraction=0.02)
+    return figure
+
+
+_FOUND = "for word in self.clean(text).split()]"
+_DECODED = "for number in ids if number not in (0, 2))"
+
+EXERCISE = Exercise(
+    "Texts to ids",
+    level=1,
+    minutes=30,
+    checks=(
+        Check("clean", "cleans a text", cleaned, points=2),
+        Check("vocabulary", "orders the words by frequency", ordered, points=2),
+        Check("encode", "turns a text into ids", encoded, points=2),
+        Check("decode", "turns ids into a text", decoded),
+        Check("counts", "counts every word of every text, once cleaned", one_text, graded=True),
+        Check("ties", "orders equally frequent words by appearance", ties, graded=True),
+        Check("lengths", "always gives as many ids as asked", lengths, graded=True),
+        Check("small", "always has the three special words", small, graded=True),
+        Check("special", "takes words that look special as words", literal, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "case kept",
+            "text.lower()",
+            "text",
+            "Capitals stay: “Good” and “good” become two words.",
+        ),
+        Mistake(
+            "only blanks",
+            '" ".join(text.lower().split())',
+            '" ".join(word for word in text.lower().split(" ") if word)',
+            "Only blanks are folded. Tabs and ends of lines are white space too.",
+        ),
+        Mistake(
+            "alphabetical ties",
+            "key=lambda word: -counts[word]",
+            "key=lambda word: (-counts[word], word)",
+            "Equally frequent words come in alphabetical order; the first to appear comes first.",
+        ),
+        Mistake(
+            "late ties",
+            "sorted(counts, key=lambda word: -counts[word])",
+            "sorted(counts, key=counts.get)[::-1]",
+            "Turning a list around turns equally frequent words around as well: the last to appear "
+            "comes first.",
+        ),
+        Mistake(
+            "rare first",
+            "-counts[word]",
+            "counts[word]",
+            "The rarest words come first, so the frequent ones are cut off.",
+        ),
+        Mistake(
+            "by text",
+            "counts.update(self.clean(text).split())",
+            "counts.update(dict.fromkeys(self.clean(text).split()))",
+            "A word counts once for each text. Every time that it appears must count.",
+        ),
+        Mistake(
+            "special extra",
+            "max(vocab_size - len(SPECIAL), 0)",
+            "max(vocab_size, 0)",
+            "The vocabulary is three words too large: the special words count as well.",
+        ),
+        Mistake(
+            "negative room",
+            "max(vocab_size - len(SPECIAL), 0)",
+            "vocab_size - len(SPECIAL)",
+            "With a `vocab_size` below 3 a slice gets a negative end, which counts from the back.",
+        ),
+        Mistake(
+            "counted uncleaned",
+            "counts.update(self.clean(text).split())",
+            "counts.update(text.split())",
+            "The texts of the vocabulary are not cleaned, so words with capitals are never found.",
+        ),
+        Mistake(
+            "special by looks",
+            "sorted(counts, key",
+            "sorted((word for word in counts if word.upper() not in SPECIAL), key",
+            "Words of the texts that look like special ones are thrown away.",
+        ),
+        Mistake(
+            "unknown dropped",
+            f"self.ids.get(word, 1) {_FOUND}",
+            f"self.ids[word] {_FOUND[:-1]} if word in self.ids]",
+            "Unknown words are left out. Each must become <UNK>.",
+        ),
+        Mistake(
+            "unknown padded",
+            "self.ids.get(word, 1)",
+            "self.ids.get(word, 0)",
+            "Unknown words become <PAD>, as if there were nothing.",
+        ),
+        Mistake(
+            "no start",
+            "[2, *found][:max_length]",
+            "found[:max_length]",
+            "<CLS> is missing in front.",
+        ),
+        Mistake(
+            "one too long",
+            "[2, *found][:max_length]",
+            "[2, *found[:max_length]]",
+            "The text is cut before <CLS> is put in front, so long texts get one id too many.",
+        ),
+        Mistake(
+            "cut in front",
+            "[2, *found][:max_length]",
+            "[2, *found[max(len(found) - max_length + 1, 0):]]",
+            "Long texts lose their beginning. They must lose their end.",
+        ),
+        Mistake(
+            "filled in front",
+            "found + [0] * (max_length - len(found))",
+            "[0] * (max_length - len(found)) + found",
+            "Short texts are filled up in front. The filling belongs at the end.",
+        ),
+        Mistake(
+            "not filled",
+            "found + [0] * (max_length - len(found))",
+            "found",
+            "Short texts stay short. All must have the same length.",
+        ),
+        Mistake(
+            "padding decoded",
+            "number not in (0, 2)",
+            "number != 2",
+            "`decode` writes out <PAD>.",
+        ),
+        Mistake(
+            "start decoded",
+            "number not in (0, 2)",
+            "number != 0",
+            "`decode` writes out <CLS>.",
+        ),
+        Mistake(
+            "unknown hidden",
+            "number not in (0, 2)",
+            "number > 2",
+            "`decode` hides <UNK>: the reader should see that there was a word.",
+        ),
+        Mistake(
+            "stops at padding",
+            _DECODED,
+            "for number in (ids[: ids.index(0)] if 0 in ids else ids) if number != 2)",
+            "`decode` stops at the first <PAD>. What comes after it counts too.",
+        ),
+    ),
+    hints=(
+        "Which of the four methods do the other three need? Write it first.",
+        "Python's `str.split` without an argument takes any white space, and a `Counter` remembers "
+        "which word it met first.",
+        "Python's sort is stable: words with equal keys stay in the order in which they were.",
+        "To encode: look up each word of the clean text, with <UNK> for those that are missing; "
+        "put <CLS> in front; cut; then fill up what is missing to the length.",
+    ),
+    picture=draw_picture,
+)

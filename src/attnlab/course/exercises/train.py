@@ -1,0 +1,425 @@
+"""Train for some epochs, validate after each, and keep the best weights."""
+
+# %% [course]
+import itertools
+
+import numpy as np
+import torch as T
+
+from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
+
+# %% [markdown]
+# # Training with validation
+#
+# An epoch is one pass over the training batches. After each epoch the model is asked about texts
+# that it never learns from: when their loss goes up again, it begins to learn its training texts by
+# heart. So the weights of the best epoch are kept, not the last ones. The picture shows both losses
+# of a tiny model; the level marks the epoch whose weights are kept.
+#
+# ![losses](train.svg)
+#
+# **Write** `train(model, optimizer, training, validation, epochs)`. It returns the history.
+#
+# | | |
+# | --- | --- |
+# | `training`, `validation` | lists of batches `(ids, labels)`; batches may differ in size |
+# | `ids`, `labels` | (batch, length) and (batch,) |
+# | logits | (batch, classes), what `model(ids)` returns |
+# | history | a list, for each epoch a dictionary of three numbers, with the keys below |
+#
+# * An epoch asks the model about each training batch once, in order and in training mode, and takes
+#   a step of the optimizer after each: clear the gradients, cross-entropy, backward, step.
+# * Then it asks about each validation batch once, in order, in **evaluation mode and without
+#   gradients**. The model learns nothing from them.
+# * `"training_loss"` is the mean of the losses of all training texts, each as it was when its
+#   batch's turn came; `"validation_loss"` and `"validation_accuracy"` (0 to 1) are means over all
+#   validation texts. A text of a small batch counts as much as one of a large batch.
+# * In the end the model has the weights of the epoch with the lowest validation loss, the first of
+#   them if there are several. `epochs` is 1 or more.
+#
+# The model and `run_training` are given; the checks call `run_training`.
+
+# %%
+import copy
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+# %%
+# Given: leave this cell as it is. The model notes how it was asked.
+class TextModel(nn.Module):
+    """Classify texts by the mean of their embeddings."""
+
+    def __init__(self, vocab_size, width, classes):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.output = nn.Linear(width, classes)
+        self.asked = []
+
+    def forward(self, ids):
+        """Return logits (batch, classes) for ids (batch, length)."""
+        self.asked.append([self.training, torch.is_grad_enabled()])
+        return self.output(self.embedding(ids).mean(dim=1))
+
+    def load_state_dict(self, *args, **settings):
+        """Load parameters, and note that some were loaded."""
+        self.is_loaded = True
+        return super().load_state_dict(*args, **settings)
+
+
+def run_training(model, training, validation, epochs, rate):
+    """Call your function; return its history, the parameters and how the model was used."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    model.is_loaded = False
+    history = train(model, optimizer, training, validation, epochs)
+    return history, dict(model.named_parameters()), model.asked, model.is_loaded
+
+
+# %%
+def train(model, optimizer, training, validation, epochs):
+    """Train, keep the best weights in the model, and return the history."""
+    # >>> solution
+    history, best_loss, best = [], math.inf, None
+    for _ in range(epochs):
+        model.train()
+        total = texts = 0
+        for ids, labels in training:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(ids), labels)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(labels)
+            texts += len(labels)
+        training_loss = total / texts
+        model.eval()
+        total = right = texts = 0
+        with torch.no_grad():
+            for ids, labels in validation:
+                logits = model(ids)
+                total += F.cross_entropy(logits, labels).item() * len(labels)
+                right += (logits.argmax(dim=-1) == labels).sum().item()
+                texts += len(labels)
+        validation_loss, accuracy = total / texts, right / texts
+        history.append(
+            {
+                "training_loss": training_loss,
+                "validation_loss": validation_loss,
+                "validation_accuracy": accuracy,
+            }
+        )
+        if validation_loss < best_loss:
+            best_loss = validation_loss
+            best = copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return history
+    # <<< solution
+
+
+# %% [course]
+VOCAB, WIDTH, CLASSES = 9, 3, 2
+E, W, B = "embedding.weight", "output.weight", "output.bias"
+
+
+def ask(state, batch):
+    """Return the mean loss of a batch, how many are right, and the gradients."""
+    slopes = {name: np.zeros_like(each) for name, each in state.items()}
+    loss, right = 0.0, 0
+    for text, label in zip(*batch, strict=True):
+        hidden = state[E][text].mean(axis=0)
+        logits = state[W] @ hidden + state[B]
+        logits -= logits.max()
+        shares = np.exp(logits) / np.exp(logits).sum()
+        loss += (np.log(np.exp(logits).sum()) - logits[label]) / len(batch[1])
+        right += int(logits.argmax() == label)
+        error = (shares - np.eye(CLASSES)[label]) / len(batch[1])
+        slopes[W] += np.outer(error, hidden)
+        slopes[B] += error
+        for token in text:
+            slopes[E][token] += state[W].T @ error / len(text)
+    return loss, right, slopes
+
+
+def oracle(state, training, validation, epochs, rate):
+    """Train by hand; return the history and the weights after each epoch."""
+    history, states = [], []
+    for _ in range(epochs):
+        losses = []
+        for batch in training:
+            loss, _, slopes = ask(state, batch)
+            losses += [loss] * len(batch[1])
+            state = {name: each - rate * slopes[name] for name, each in state.items()}
+        asked = [(ask(state, batch), len(batch[1])) for batch in validation]
+        count = sum(size for _, size in asked)
+        entry = {
+            "training_loss": float(np.mean(losses)),
+            "validation_loss": sum(each[0] * size for each, size in asked) / count,
+            "validation_accuracy": sum(each[1] for each, _ in asked) / count,
+        }
+        history.append(entry)
+        states.append(state)
+    return history, states
+
+
+def draw_batches(random, sizes):
+    """Draw batches of these sizes, each with texts of one length."""
+    batches = []
+    for number, size in enumerate(sizes):
+        ids = random.integers(VOCAB, size=(size, 2 + number % 2))
+        batches.append((ids, random.integers(CLASSES, size=size)))
+    return batches
+
+
+def case(random, sizes, epochs, wanted, is_special=None, rate=1.0, **more):
+    """Draw a model and its data; draw again until the history is of the kind that is wanted."""
+    while True:
+        shapes = {E: (VOCAB, WIDTH), W: (CLASSES, WIDTH), B: (CLASSES,)}
+        state = {name: random.normal(size=shape) for name, shape in shapes.items()}
+        training, validation = (draw_batches(random, each) for each in sizes)
+        if is_special is is_contrary:
+            training.append((training[0][0], 1 - training[0][1]))
+        history, states = oracle(state, training, validation, epochs, rate)
+        if is_special is None or is_special(history, states):
+            break
+    losses = [entry["validation_loss"] for entry in history]
+    best = {name: T.from_numpy(each) for name, each in states[int(np.argmin(losses))].items()}
+    asked = ([[True, True]] * len(training) + [[False, False]] * len(validation)) * epochs
+    weights = {name: T.from_numpy(each) for name, each in state.items()}
+    model = Given("TextModel", (VOCAB, WIDTH, CLASSES), state=weights)
+    data = [[tuple(map(T.from_numpy, batch)) for batch in part] for part in (training, validation)]
+    answers = {"history": history, "best": best, "asked": asked}
+    expected = [each if name == wanted else None for name, each in answers.items()]
+    expected.append(None)  # whether weights were loaded only tells mistakes apart
+    given = (model, *data, epochs, rate)
+    return Case("run_training", given, expected=expected, tolerance=1e-5, **more)
+
+
+def one_epoch(random):
+    """One epoch over batches of one size."""
+    yield case(random, ((2,), (3,)), 1, "history")
+    yield case(random, ((2, 2), (3, 3)), 1, "history")
+
+
+def epochs(random):
+    """Several epochs."""
+    yield case(random, ((3, 3), (5,)), 3, "history", words="over three epochs")
+
+
+def are_apart(history, states, *rules):
+    """Whether the weights of the last epoch and of those that the rules choose all differ."""
+    chosen = [states[-1], *(states[rule(history)] for rule in rules)]
+    pairs = itertools.combinations(chosen, 2)
+    return all(np.abs(one[E] - other[E]).max() > 1e-2 for one, other in pairs)
+
+
+def lowest(key):
+    """Return the rule of the lowest number."""
+    return lambda history: int(np.argmin([entry[key] for entry in history]))
+
+
+def highest(key):
+    """Return the rule of the highest number."""
+    return lambda history: int(np.argmax([entry[key] for entry in history]))
+
+
+def is_inside(history, states):
+    """Whether the lowest and highest validation loss and the highest accuracy are told apart."""
+    others = highest("validation_loss"), highest("validation_accuracy")
+    trained = states[lowest("training_loss")(history)]
+    if any(np.abs(states[rule(history)][E] - trained[E]).max() < 1e-2 for rule in others):
+        return False
+    return are_apart(history, states, lowest("validation_loss"), *others)
+
+
+def is_contrary(history, states):
+    """Whether the lowest training loss and the lowest validation loss are told apart."""
+    return are_apart(history, states, lowest("validation_loss"), lowest("training_loss"))
+
+
+def best_weights(random):
+    """A validation loss that goes up in the end."""
+    words = "where the validation loss is lowest before the last epoch"
+    yield case(random, ((1,), (3,)), 4, "best", is_contrary, rate=2.0, words=words)
+    yield case(random, ((2, 2), (5,)), 6, "best", is_inside, rate=8.0, words=words)
+
+
+def modes(random):
+    """How the model is asked."""
+    words = "noting for each call of the model whether it was in training mode, with gradients"
+    yield case(random, ((2, 2), (3, 3)), 2, "asked", words=words)
+
+
+def is_uneven(history, states):
+    """Whether the accuracy is neither 0 nor 1, so that its mean can be told."""
+    return 0 < history[0]["validation_accuracy"] < 1
+
+
+def uneven(random):
+    """Batches of different sizes."""
+    words = "with batches of 4 and 1 texts"
+    yield case(random, ((4, 1), (4, 1)), 1, "history", is_uneven, words=words)
+
+
+def is_overfit(history, states):
+    """Whether the validation loss falls, and then rises well above its lowest."""
+    losses = [entry["validation_loss"] for entry in history]
+    return 3 <= int(np.argmin(losses)) <= 7 and losses[-1] > min(losses) + 0.1
+
+
+def draw_picture(names):
+    """Draw the losses of a tiny model that begins to learn by heart."""
+    from attnlab.draw.pictures.charts import lines_figure
+    from attnlab.draw.sections import Level, Lines, Series
+
+    found = case(np.random.default_rng(8), ((7, 7), (9,)), 14, "history", is_overfit, 0.3)
+    names_of = {"training_loss": "training", "validation_loss": "validation"}
+    series = []
+    for key, name in names_of.items():
+        y = [entry[key] for entry in found.expected[0]]
+        series.append(Series(name=name, x=list(range(1, len(y) + 1)), y=y))
+    chart = Lines(
+        title="Fourteen epochs",
+        caption="The weights of the epoch with the lowest validation loss are kept.",
+        x_label="epoch",
+        y_label="loss (nats per text)",
+        series=series,
+        levels=[Level(name="lowest validation loss", y=min(series[1].y))],
+    )
+    return lines_figure(chart)
+
+
+_KEEP = "best = copy.deepcopy(model.state_dict())"
+_BETTER = "if validation_loss < best_loss:\n            best_loss = validation_loss"
+
+EXERCISE = Exercise(
+    "Training with validation",
+    level=3,
+    minutes=40,
+    needs=("training_step", "batches"),
+    checks=(
+        Check("one epoch", "tells the losses and the accuracy of an epoch", one_epoch, points=2),
+        Check("epochs", "goes on learning from epoch to epoch", epochs, points=2),
+        Check("best weights", "ends with the weights of the best epoch", best_weights, points=2),
+        Check("modes", "trains and validates in the right mode", modes, graded=True),
+        Check("uneven batches", "counts every text alike", uneven, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "best weights by reference",
+            _KEEP,
+            "best = model.state_dict()",
+            "What was kept as the best weights changed with every later step: `state_dict` returns "
+            "references to the parameters, not a copy.",
+        ),
+        Mistake(
+            "last weights",
+            "model.load_state_dict(best)",
+            "pass",
+            "The model ends with the weights of the last epoch; those of the best are asked.",
+        ),
+        Mistake(
+            "best by training loss",
+            _BETTER,
+            "if training_loss < best_loss:\n            best_loss = training_loss",
+            "The best epoch is chosen by the training loss, which also falls while the model "
+            "learns by heart.",
+        ),
+        Mistake(
+            "best by accuracy",
+            _BETTER,
+            "if -accuracy < best_loss:\n            best_loss = -accuracy",
+            "The best epoch is chosen by the accuracy; the lowest validation loss is asked.",
+        ),
+        Mistake(
+            "worst kept",
+            _BETTER,
+            _BETTER.replace("if validation_loss <", "if best is None or validation_loss >"),
+            "The weights of the highest validation loss are kept.",
+        ),
+        Mistake(
+            "validated in training mode",
+            "model.eval()",
+            "pass",
+            "The validation is made in training mode, so a dropout would falsify it.",
+        ),
+        Mistake(
+            "validated with gradients",
+            "torch.no_grad()",
+            "torch.enable_grad()",
+            "Gradients are recorded during the validation, which costs memory in vain.",
+        ),
+        Mistake(
+            "not back in training mode",
+            "for _ in range(epochs):\n        model.train()",
+            "model.train()\n    for _ in range(epochs):",
+            "After the first validation the model stays in evaluation mode, so from the second "
+            "epoch on no dropout works.",
+        ),
+        Mistake(
+            "learns from the validation",
+            "torch.no_grad():\n            for ids, labels in validation:\n",
+            "torch.enable_grad():\n            for ids, labels in validation:\n"
+            "                optimizer.zero_grad()\n"
+            "                F.cross_entropy(model(ids), labels).backward()\n"
+            "                optimizer.step()\n",
+            "The model takes steps on the validation batches, so that they tell nothing more.",
+        ),
+        Mistake(
+            "gradients accumulate",
+            "optimizer.zero_grad()",
+            "pass",
+            "The gradients are never cleared: each step also takes those of all steps before.",
+        ),
+        Mistake(
+            "training batches counted alike",
+            "total += loss.item() * len(labels)\n            texts += len(labels)",
+            "total += loss.item()\n            texts += 1",
+            "The training loss is a mean over batches, so one of a small batch counts more.",
+        ),
+        Mistake(
+            "validation batches counted alike",
+            ".item() * len(labels)\n                right += "
+            "(logits.argmax(dim=-1) == labels).sum().item()\n                texts += len(labels)",
+            ".item()\n                right += (logits.argmax(dim=-1) == labels).double().mean()"
+            ".item()\n                texts += 1",
+            "The validation figures are means over batches, so that of a small batch counts more.",
+        ),
+        Mistake(
+            "last batch only",
+            "total += loss.item() * len(labels)\n            texts += len(labels)",
+            "total, texts = loss.item(), 1",
+            "The training loss is that of the last batch; the mean over the epoch is asked.",
+        ),
+        Mistake(
+            "one epoch too few",
+            "in range(epochs)",
+            "in range(1, epochs)",
+            "There is one epoch too few.",
+        ),
+        Mistake(
+            "last epoch only",
+            "history.append(\n",
+            "history.clear()\n        history.append(\n",
+            "The history holds the last epoch only.",
+        ),
+        Mistake(
+            "accuracy in per cent",
+            "right / texts",
+            "100 * right / texts",
+            "The accuracy is in per cent; a number from 0 to 1 is asked.",
+        ),
+    ),
+    hints=(
+        "What may differ between training and validating, beside the texts? There are two things.",
+        "A model's mode stays as it is until it is changed. `state_dict` shows the parameters "
+        "themselves, which go on changing.",
+        "To get means over texts from means over batches: multiply each by the batch's size, add "
+        "up, divide by the number of texts.",
+        "For each epoch: training mode; a step for each batch; evaluation mode; under no_grad the "
+        "validation; an entry for the history; a copy of the weights if the loss is the lowest so "
+        "far. After the last epoch load the copy.",
+    ),
+    picture=draw_picture,
+)

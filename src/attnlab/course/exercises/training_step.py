@@ -1,0 +1,330 @@
+"""One step of training: clear, loss, backward, clip, step."""
+
+# %% [course]
+import math
+
+import numpy as np
+import torch as T
+
+from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
+
+# %% [markdown]
+# # A training step
+#
+# Training is one small step, many times: ask the model, measure how wrong it is, find out which way
+# each parameter should move, and move it a little. Each of the five parts is a line, and a wrong
+# order still runs and still prints numbers that look like a loss. The picture shows the loss of a
+# tiny model over thirty right steps.
+#
+# ![loss](training_step.svg)
+#
+# **Write** `training_step(model, optimizer, ids, targets, max_norm)`. It takes one step and returns
+# the loss before the step, as a number.
+#
+# | | shape |
+# | --- | --- |
+# | `ids` | (batch, length), what the model gets |
+# | logits | (batch, length, vocabulary), what `model(ids)` returns |
+# | `targets` | (batch, length), the right token at each position; PAD (id 0) fills the rest |
+#
+# * The model may come in evaluation mode; the step is made in training mode. Ask the model once.
+# * Gradients that are left from before do not count.
+# * The loss is the cross-entropy, the mean over all targets of the batch that are not PAD. A target
+#   that is PAD does not count at all. There is at least one other.
+# * If the norm of all gradients taken together is larger than `max_norm`, they are scaled down to
+#   it; otherwise they stay.
+# * Then the optimizer makes one step.
+#
+# The model and `take_steps` are given; the checks call `take_steps`.
+
+# %%
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+PAD = 0
+
+
+# %%
+# Given: leave this cell as it is. The checks start from known parameters.
+class TinyModel(nn.Module):
+    """Give each token logits by itself. In training mode `drop` blanks every second column."""
+
+    def __init__(self, vocab_size, width, drop=False):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.output = nn.Linear(width, vocab_size)
+        self.drop = drop
+
+    def forward(self, ids):
+        """Return logits (batch, length, vocabulary) for ids (batch, length)."""
+        hidden = self.embedding(ids)
+        if self.training and self.drop:
+            hidden = hidden * (torch.arange(hidden.shape[-1]) % 2)
+        return self.output(hidden)
+
+
+def take_steps(model, ids, targets, max_norm, rate, steps, left_over=False):
+    """Take some steps with your function; return the losses and the parameters afterwards."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    if left_over:
+        model(ids).square().sum().backward()
+    losses = [training_step(model, optimizer, ids, targets, max_norm) for _ in range(steps)]
+    return [float(torch.as_tensor(loss).detach()) for loss in losses], dict(
+        model.named_parameters()
+    )
+
+
+# %%
+def training_step(model, optimizer, ids, targets, max_norm):
+    """Take one step and return the loss before it."""
+    # >>> solution
+    model.train()
+    optimizer.zero_grad()
+    logits = model(ids)
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=PAD)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    optimizer.step()
+    return loss.item()
+    # <<< solution
+
+
+# %% [course]
+E, W, B = "embedding.weight", "output.weight", "output.bias"
+
+
+def loss_and_gradients(state, ids, targets, kept):
+    """Compute the loss and its gradients by hand, token by token."""
+    slopes = {name: np.zeros_like(each) for name, each in state.items()}
+    pairs = [each for each in zip(ids.flat, targets.flat, strict=True) if each[1] != 0]
+    loss = 0.0
+    for token, target in pairs:
+        hidden = state[E][token] * kept
+        logits = state[W] @ hidden + state[B]
+        shares = np.exp(logits - logits.max())
+        shares /= shares.sum()
+        loss -= math.log(shares[target]) / len(pairs)
+        error = shares / len(pairs)
+        error[target] -= 1 / len(pairs)
+        slopes[W] += np.outer(error, hidden)
+        slopes[B] += error
+        slopes[E][token] += state[W].T @ error * kept
+    return loss, slopes
+
+
+def oracle(state, ids, targets, max_norm, rate, steps, kept):
+    """Take steps of gradient descent; return the losses and the last parameters."""
+    losses = []
+    for _ in range(steps):
+        loss, slopes = loss_and_gradients(state, ids, targets, kept)
+        norm = math.sqrt(sum((each**2).sum() for each in slopes.values()))
+        scale = min(1.0, max_norm / norm)
+        state = {name: each - rate * scale * slopes[name] for name, each in state.items()}
+        losses.append(loss)
+    return losses, state
+
+
+def case(random, batch, length, pads=0, max_norm=1e3, steps=1, drop=False, **more):
+    """Draw a model and a batch, with PAD at the end of the rows but the first."""
+    vocab, width = 7, 4
+    shapes = {E: (vocab, width), W: (vocab, width), B: (vocab,)}
+    state = {name: random.normal(size=shape) * 1.5 for name, shape in shapes.items()}
+    ids, targets = random.integers(1, vocab, size=(2, batch, length))
+    for row in range(1, batch):
+        ids[row, length - pads - row + 1 :] = targets[row, length - pads - row + 1 :] = 0
+    if not pads:
+        ids, targets = np.maximum(ids, 1), np.maximum(targets, 1)
+    kept = np.arange(width) % 2 if drop else np.ones(width)
+    losses, after = oracle(state, ids, targets, max_norm, 0.3, steps, kept)
+    given = [T.from_numpy(each) for each in (ids, targets)]
+    weights = {name: T.from_numpy(each) for name, each in state.items()}
+    model = Given("TinyModel", (vocab, width, drop), state=weights)
+    return Case(
+        "take_steps",
+        (model, *given, max_norm, 0.3, steps),
+        expected=[losses, {name: T.from_numpy(each) for name, each in after.items()}],
+        tolerance=1e-5,
+        **more,
+    )
+
+
+def one_step(random):
+    """Targets everywhere, gradients that are small enough."""
+    yield case(random, 1, 2)
+    yield case(random, 3, 4)
+
+
+def fresh_gradients(random):
+    """Several steps, and gradients that are there before the first."""
+    yield case(random, 1, 3, steps=2, words="over two steps")
+    words = "where gradients are left from before"
+    yield case(random, 1, 3, settings={"left_over": True}, words=words)
+
+
+def padding(random):
+    """Rows of different lengths."""
+    yield case(random, 3, 5, pads=1, words="with PAD among the targets")
+
+
+def clipping(random):
+    """Gradients of a norm above the largest."""
+    yield case(random, 2, 3, max_norm=0.05, words="with gradients that are too large")
+
+
+def training_mode(random):
+    """A model that blanks columns in training mode only."""
+    yield case(random, 2, 3, drop=True, words="with a model that came in evaluation mode")
+
+
+def one_target(random):
+    """A single token."""
+    yield case(random, 1, 1, words="with a single token")
+
+
+def draw_picture(names):
+    """Draw the loss over thirty steps."""
+    from attnlab.draw.pictures.charts import lines_figure
+    from attnlab.draw.sections import Lines, Series
+
+    T.manual_seed(0)
+    ids = T.randint(1, 7, (4, 5))
+    losses, _ = names["take_steps"](names["TinyModel"](7, 4), ids, 7 - ids, 1.0, 0.5, 30)
+    line = Series(name="loss", x=list(range(1, 31)), y=losses)
+    chart = Lines(
+        title="Thirty steps of a tiny model",
+        caption="Each step is taken on the same batch.",
+        x_label="step",
+        y_label="loss (nats per token)",
+        series=[line],
+        from_zero=True,
+    )
+    return lines_figure(chart)
+
+
+_LOSS = "F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=PAD)"
+_CLIP = "nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
+
+EXERCISE = Exercise(
+    "A training step",
+    level=2,
+    minutes=20,
+    needs=("next_token_loss",),
+    checks=(
+        Check("step", "returns the loss and moves the parameters", one_step, points=3),
+        Check("fresh gradients", "begins without old gradients", fresh_gradients, points=2),
+        Check("padding", "leaves targets that are PAD out of the loss", padding, points=2),
+        Check("clipping", "scales gradients that are too large down", clipping, graded=True),
+        Check("training mode", "puts the model in training mode", training_mode, graded=True),
+        Check("one token", "works for a single token", one_target, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "gradients accumulate",
+            "optimizer.zero_grad()",
+            "pass",
+            "Gradients of earlier steps are still there: PyTorch adds new ones to the old.",
+        ),
+        Mistake(
+            "cleared at the end",
+            "optimizer.zero_grad()\n    logits = model(ids)\n    loss = " + _LOSS + "\n"
+            "    loss.backward()\n    " + _CLIP + "\n    optimizer.step()",
+            "logits = model(ids)\n    loss = " + _LOSS + "\n"
+            "    loss.backward()\n    "
+            + _CLIP
+            + "\n    optimizer.step()\n    optimizer.zero_grad()",
+            "The gradients are cleared after the step, so that the first step still takes what was "
+            "left from before.",
+        ),
+        Mistake(
+            "step before backward",
+            "loss.backward()\n    " + _CLIP + "\n    optimizer.step()",
+            "optimizer.step()\n    loss.backward()\n    " + _CLIP,
+            "The optimizer finds no gradients, so nothing moves: it steps before backward has made "
+            "them, or they are cleared in between.",
+        ),
+        Mistake(
+            "left in evaluation mode",
+            "model.train()",
+            "model.eval()",
+            "The model is in evaluation mode, so its dropout does nothing while it learns.",
+        ),
+        Mistake(
+            "padding in the loss",
+            ", ignore_index=PAD",
+            "",
+            "The loss is taken over the whole padded sequence: the model is taught to say PAD.",
+        ),
+        Mistake(
+            "divided by all positions",
+            _LOSS,
+            _LOSS.replace("ignore_index=PAD", 'ignore_index=PAD, reduction="sum"')
+            + " / targets.numel()",
+            "The losses of PAD are left out, but the sum is divided by all positions.",
+        ),
+        Mistake(
+            "mean of the rows' means",
+            _LOSS,
+            "sum(F.cross_entropy(a, b, ignore_index=PAD) for a, b in zip(logits, targets))"
+            " / len(ids)",
+            "The mean is taken row by row and then over the rows, so that a token of a short row "
+            "counts more than one of a long row.",
+        ),
+        Mistake(
+            "sum of the losses",
+            "ignore_index=PAD",
+            'ignore_index=PAD, reduction="sum"',
+            "The losses are added up; their mean is asked.",
+        ),
+        Mistake(
+            "softmax before the loss",
+            "logits.flatten(0, 1)",
+            "torch.softmax(logits, dim=-1).flatten(0, 1)",
+            "The loss gets probabilities. It takes the softmax itself and wants the logits.",
+        ),
+        Mistake(
+            "no clipping",
+            _CLIP,
+            "pass",
+            "Gradients that are too large are not scaled down: they are not clipped, or clipped "
+            "before backward has made them.",
+        ),
+        Mistake(
+            "values clipped",
+            "clip_grad_norm_",
+            "clip_grad_value_",
+            "Each number of the gradients is clipped by itself, which changes their direction. The "
+            "norm of all of them together is asked.",
+        ),
+        Mistake(
+            "clipped one by one",
+            _CLIP,
+            "[nn.utils.clip_grad_norm_(own, max_norm) for own in model.parameters()]",
+            "Each parameter is clipped by its own norm. The norm of all of them together is asked.",
+        ),
+        Mistake(
+            "always scaled",
+            _CLIP,
+            "nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, torch.tensor(1.0))\n"
+            "    total = nn.utils.get_total_norm([own.grad for own in model.parameters()])\n"
+            "    for own in model.parameters():\n        own.grad *= max_norm / total",
+            "The gradients are scaled to the largest norm even where theirs is smaller.",
+        ),
+        Mistake(
+            "loss after the step",
+            "return loss.item()",
+            "return " + _LOSS.replace("logits", "model(ids)") + ".item()",
+            "The loss is measured again after the step; the one before the step is asked.",
+        ),
+    ),
+    hints=(
+        "Which of the five parts needs what another one leaves behind? That fixes the order.",
+        "PyTorch adds gradients up until they are cleared, and a model stays in the mode it was "
+        "put in last.",
+        "`F.cross_entropy` wants (tokens, vocabulary) and (tokens,), and can be told which target "
+        "to leave out.",
+        "Training mode; clear; logits and loss; backward; clip the norm; step; return the loss as "
+        "a plain number.",
+    ),
+    picture=draw_picture,
+)

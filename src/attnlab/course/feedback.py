@@ -1,0 +1,102 @@
+"""What a student is told of an answer: what passes, the smallest case that fails, the mistake."""
+
+import ast
+
+from attnlab.course.cells import solution_text
+from attnlab.course.check import CaseFailure, Outcome
+from attnlab.course.compare import show
+from attnlab.course.exercise import Case, CourseExercise, Given
+from attnlab.draw.numbers import plural
+
+_INDENT = " " * 4
+
+
+def feedback_lines(exercise: CourseExercise, outcome: Outcome, *, title: str = "") -> list[str]:
+    """Return the lines that tell a student what came of a check.
+
+    Args:
+        exercise: which was checked.
+        outcome: what came of it.
+        title: what to call it; None for the exercise's name.
+    """
+    name = title or exercise.name
+    if outcome.broken is not None:
+        return [f"{name}: {outcome.broken}"]
+    if outcome.is_blank:
+        return [f"{name}: nothing is written yet", *_waiting(outcome)]
+    passed = sum(result.passed for result in outcome.checks)
+    total = len(outcome.checks)
+    verb = "passes" if total == 1 else "pass"
+    lines = [f"{name}: {passed} of {total} {plural(total, 'visible check')} {verb}"]
+    width = max((len(result.check.name) for result in outcome.checks), default=0)
+    is_shown = False
+    for result in outcome.checks:
+        mark = "✓" if result.passed else "✗"
+        lines.append(f"  {mark} {result.check.name:{width}}  {result.check.words}")
+        if result.failure is not None and not is_shown:
+            lines += [_INDENT + line for line in _failure_lines(exercise, result.failure)]
+            is_shown = True
+    lines += [f"  → {words}" for words in mistake_words(outcome)]
+    return lines + _waiting(outcome)
+
+
+def mistake_words(outcome: Outcome) -> list[str]:
+    """Return what to say of the mistakes that an answer equals."""
+    words = [mistake.says for mistake in outcome.mistakes]
+    if len(words) > 1:
+        return ["Two mistakes at once:", *words]
+    return words
+
+
+def call_lines(exercise: CourseExercise, case: Case) -> list[str]:
+    """Show a call with its arguments by name, one a line."""
+    names = _parameters(exercise, case)
+    shown = []
+    for number, value in enumerate(case.args):
+        name = names[number] if number < len(names) else f"argument {number + 1}"
+        shown.append(f"{name} = {_shown(value)}")
+    shown += [f"{name} = {_shown(value)}" for name, value in case.settings.items()]
+    return shown
+
+
+def _failure_lines(exercise: CourseExercise, failure: CaseFailure) -> list[str]:
+    case = failure.case
+    what = f"{case.call} {case.words}".rstrip()
+    if case.build is not None:
+        args = ", ".join(map(_shown, case.build[0]))
+        settings = ", ".join(f"{key}={_shown(value)}" for key, value in case.build[1].items())
+        what = f"{case.call}({', '.join(filter(None, (args, settings)))}) {case.words}".rstrip()
+    calls = [f".{name}({', '.join(map(_shown, args))})" for name, args, _ in case.methods]
+    return [
+        what,
+        *(_INDENT + line for line in [*call_lines(exercise, case), *calls]),
+        failure.words,
+    ]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Given):
+        return f"a {value.call}"
+    return show(value)
+
+
+def _waiting(outcome: Outcome) -> list[str]:
+    if not outcome.waiting:
+        return []
+    verb = "is" if outcome.waiting == 1 else "are"
+    noun = plural(outcome.waiting, "more check")
+    return [f"  {outcome.waiting} {noun} {verb} run when it is graded"]
+
+
+def _parameters(exercise: CourseExercise, case: Case) -> list[str]:
+    """Return the names of the parameters of what a case calls, by the solution's text."""
+    wanted = "forward" if case.build is not None else case.call
+    place: ast.AST = ast.parse(solution_text(exercise.source))
+    for node in ast.walk(place):  # of several classes only the one that is called
+        if isinstance(node, ast.ClassDef) and node.name == case.call:
+            place = node
+            break
+    for node in ast.walk(place):
+        if isinstance(node, ast.FunctionDef) and node.name == wanted:
+            return [each.arg for each in node.args.args if each.arg != "self"]
+    return []

@@ -1,0 +1,97 @@
+"""What a program uses that an exercise bans, read off its syntax tree.
+
+Behavior cannot tell whether attention was written or called, so names are looked for: plain, as
+attributes, imported under another name, or in the texts that `getattr` takes. Code can always hide
+a name better than this finds it; a find is therefore reviewed by a person and never punished alone.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from attnlab.course.grading.submissions import parse
+
+_DYNAMIC = {"exec", "eval", "compile", "vars", "__import__", "importlib", "methodcaller"}
+"""Names that can reach any other name."""
+_GETTERS = {"getattr", "attrgetter", "__getattribute__", "getattr_static"}
+_INNER = {"_C", "_VF", "ops", "__dict__"}
+"""Attributes that lead to the banned functions by other names."""
+
+
+def banned_names(source: str, banned: Sequence[str]) -> list[str]:
+    """Return what a program uses that is banned or could reach it, sorted; nothing if no Python."""
+    tree = parse(source)
+    if tree is None or not banned:
+        return []
+    unmarked = {*banned, *_DYNAMIC} - _own_names(tree)
+    found: set[str] = set()
+    try:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and node.id in unmarked:
+                found.add(node.id)
+            found |= set(_reached(node, banned))
+    except RecursionError:
+        found.add("expressions nested too deep to read")
+    return sorted(found)
+
+
+def _own_names(tree: ast.Module) -> set[str]:
+    """Return the functions and classes that the program defines at its top.
+
+    After `from … import *` a name may be another's.
+    """
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            return set()
+    return {node.name for node in tree.body if isinstance(node, kinds)}
+
+
+def _reached(node: ast.AST, banned: Sequence[str]) -> Iterator[str]:
+    """Yield the banned names that a node reaches in another module."""
+    if isinstance(node, ast.Attribute):
+        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+        if not is_own and node.attr in {*banned, *_INNER}:
+            yield node.attr
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from _imported(node, banned)
+    elif isinstance(node, ast.Subscript):
+        yield from _named(node.slice, banned)
+    elif isinstance(node, ast.Call):
+        getter = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if getter in _GETTERS and node.args:
+            name = node.args[min(1, len(node.args) - 1)]
+            yield from _named(name, banned)
+            if _text(name) is None:
+                yield f"{getter} of a computed name"
+
+
+def _named(node: ast.AST, banned: Sequence[str]) -> set[str]:
+    """Return the banned names in a text that looks a name up."""
+    return {*banned} & {*(_text(node) or "").split(".")}
+
+
+def _imported(node: ast.Import | ast.ImportFrom, banned: Sequence[str]) -> Iterator[str]:
+    """Yield the banned names of an import, attnlab and ways to import by name."""
+    modules = [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        modules.append(node.module or "")
+    for module in modules:
+        parts = module.split(".")
+        yield from {*banned, *_INNER, *_DYNAMIC, *_GETTERS, "attnlab"} & {*parts}
+
+
+def _text(node: ast.AST) -> str | None:
+    """Return the text that an expression of constants makes; None for any other."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    parts: list[ast.AST] = []
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.JoinedStr):
+        parts = list(node.values)
+    elif isinstance(node, ast.FormattedValue):
+        parts = [node.value]
+    texts = [_text(part) for part in parts]
+    if not texts or None in texts:
+        return None
+    return "".join(text for text in texts if text is not None)

@@ -1,0 +1,304 @@
+"""Grade a class: every answer is put to the same questions, and what comes of it is stored.
+
+    GRADES/grading.json              the secret seed of the questions
+    GRADES/outcomes/STUDENT/NAME.json  one file for each answer, whole or not there
+
+An outcome names what it was made of: the answer and the exercise, by their hashes. Grading again
+makes those that are missing or of something else, so a run that was killed goes on, and an answer
+that was handed in anew is graded anew. Each submission has a worker of its own, some at the same
+time; this process asks and judges, and no code of a student ever runs in it.
+"""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any, Protocol
+
+from attnlab import __version__
+from attnlab.core.store import (
+    explained,
+    locked,
+    make_folder,
+    read_json,
+    refusing_damage,
+    remove_remains,
+    write_json,
+)
+from attnlab.course.check import Answerer, Answers, Outcome, check_answer
+from attnlab.course.exercise import CourseExercise
+from attnlab.course.grading.banned import banned_names
+from attnlab.course.grading.submissions import Answer, Submission, inert
+from attnlab.course.questions import Questions, draw_questions
+from attnlab.errors import CouldNotRun
+
+FORM = "attnlab grades 1"
+_MOST_WORDS = 600
+
+
+class AnswersPrograms(Protocol):
+    """A worker: it runs the programs of a submission, one at a time."""
+
+    def answerer(self, source: str, path: str, *, is_graded: bool) -> Answerer:
+        """Return what puts cases to a program."""
+
+
+OpenWorker = Callable[[], AbstractContextManager[AnswersPrograms]]
+"""Opens a worker for a submission."""
+
+
+@dataclass(frozen=True)
+class CheckLine:
+    """What came of a check: its name, points, and why it failed, for the instructor."""
+
+    name: str
+    points: int
+    passed: bool
+    failure: str | None
+
+
+@dataclass(frozen=True)
+class GradedAnswer:
+    """What came of an answer.
+
+    Args:
+        student: who handed it in.
+        exercise: which.
+        answer: the hash of what was handed in.
+        exercise_digest: the hash of the exercise and its questions.
+        checks: a line for each check; none for a text, or where nothing could be asked.
+        mistakes: the names of the mistakes that give the same answers.
+        broken: why nothing could be asked; None where it could.
+        is_blank: whether nothing is written in it.
+        banned: what it uses that is banned.
+        unjudged: an error of the course's own while it judged the answer; None without one.
+    """
+
+    student: str
+    exercise: str
+    answer: str
+    exercise_digest: str
+    checks: tuple[CheckLine, ...] = ()
+    mistakes: tuple[str, ...] = ()
+    broken: str | None = None
+    is_blank: bool = False
+    banned: tuple[str, ...] = ()
+    unjudged: str | None = None
+
+    @property
+    def points(self) -> int:
+        """The points of the checks that passed, whether or not they are held."""
+        return sum(line.points for line in self.checks if line.passed)
+
+    @property
+    def passes_visible(self) -> bool:
+        """Whether the answer could be asked and passes every check."""
+        return bool(self.checks) and all(line.passed for line in self.checks)
+
+
+@dataclass(frozen=True)
+class GradeFolder:
+    """The folder of a class's grades, for the instructor; `students/` alone is handed out."""
+
+    path: Path
+
+    def outcome_file(self, student: str, exercise: str) -> Path:
+        """Return the file of an outcome."""
+        return self.path / "outcomes" / file_name(student) / f"{exercise}.json"
+
+    def outcome(self, student: str, exercise: str) -> GradedAnswer | None:
+        """Read an outcome; None where it is missing or damaged."""
+        file = self.outcome_file(student, exercise)
+        try:
+            with refusing_damage(str(file)):
+                stored = dict(read_json(file))
+                stored["checks"] = tuple(CheckLine(**line) for line in stored["checks"])
+                for name in ("mistakes", "banned"):
+                    stored[name] = tuple(stored[name])
+                return GradedAnswer(**stored)
+        except CouldNotRun:
+            return None
+
+    def store(self, graded: GradedAnswer) -> None:
+        """Write an outcome."""
+        file = self.outcome_file(graded.student, graded.exercise)
+        make_folder(file.parent)
+        write_json(file, asdict(graded))
+
+    def seed(self) -> str:
+        """Return the secret seed of the questions, drawn at the first call."""
+        file = self.path / "grading.json"
+        if not file.exists():
+            write_json(file, {"format": FORM, "seed": secrets.token_hex(16)})
+        with refusing_damage(str(file)):
+            return str(read_json(file)["seed"])
+
+
+@dataclass(frozen=True)
+class _Job:
+    answer: Answer
+    student: str
+    questions: Questions
+    exercise_digest: str
+
+
+def file_name(student: str) -> str:
+    """Return a name for a student's files: the own one if it is plain, else one with a hash.
+
+    >>> file_name("alice"), file_name("../x")
+    ('alice', '___x-d6b96a97')
+    """
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", student):
+        return student
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", student)[:40]
+    return f"{plain}-{hashlib.sha256(student.encode()).hexdigest()[:8]}"
+
+
+def grade_class(
+    submissions: Sequence[Submission],
+    exercises: Mapping[str, CourseExercise],
+    folder: Path,
+    open_worker: OpenWorker,
+    *,
+    workers: int = 2,
+    again: Iterable[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> list[GradedAnswer]:
+    """Grade the answers that are not graded yet, and return what came of all of them.
+
+    Args:
+        submissions: those of the class.
+        exercises: by name.
+        folder: of the grades; a run that was killed goes on there.
+        open_worker: opens a worker for a submission, jailed where it runs others' code.
+        workers: how many submissions are graded at the same time.
+        again: exercises whose answers are graded again.
+        progress: told how many are graded, of how many.
+
+    Raises:
+        CouldNotRun: the folder is being written or cannot be; a worker cannot be opened.
+    """
+    make_folder(folder)
+    with explained(folder):
+        folder.chmod(0o700)  # the seed and the outcomes are the instructor's
+    grades = GradeFolder(folder)
+    with locked(folder):
+        remove_remains(folder)
+        jobs = list(_jobs(submissions, exercises, grades.seed()))
+        open_jobs = [
+            job for job in jobs if job.answer.exercise in again or not _is_done(job, grades)
+        ]
+        _Round(grades, open_worker, len(open_jobs), progress).work_off(open_jobs, workers)
+    found = [grades.outcome(job.student, job.answer.exercise) for job in jobs]
+    return [each for each in found if each is not None]
+
+
+def _jobs(
+    submissions: Sequence[Submission], exercises: Mapping[str, CourseExercise], seed: str
+) -> Iterator[_Job]:
+    """Yield what is to be graded; texts are read by a person."""
+    drawn: dict[str, tuple[Questions, str]] = {}
+    for submission in submissions:
+        for name, answer in sorted(submission.answers.items()):
+            exercise = exercises[name]
+            if exercise.parts.kind == "text":
+                continue
+            if name not in drawn:
+                words = f"{__version__}\n{seed}\n{exercise.source}"
+                digest = hashlib.sha256(words.encode()).hexdigest()
+                drawn[name] = (draw_questions(exercise, seed, graded=True), digest)
+            yield _Job(answer, submission.student, *drawn[name])
+
+
+def _is_done(job: _Job, grades: GradeFolder) -> bool:
+    found = grades.outcome(job.student, job.answer.exercise)
+    wanted = (job.answer.digest, job.exercise_digest)
+    return found is not None and (found.answer, found.exercise_digest) == wanted
+
+
+@dataclass
+class _Round:
+    """The grading of the open answers: submissions side by side, judged one at a time."""
+
+    grades: GradeFolder
+    open_worker: OpenWorker
+    total: int
+    progress: Callable[[int, int], None] | None
+    done: int = 0
+    stopped: Event = field(default_factory=Event)
+    judging: Lock = field(default_factory=Lock)  # judges draw from torch's one generator
+
+    def work_off(self, jobs: Sequence[_Job], workers: int) -> None:
+        """Grade all jobs."""
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                each = groupby(jobs, lambda job: job.student)
+                running = [pool.submit(self._grade, list(own)) for _, own in each]
+                for future in as_completed(running):
+                    future.result()
+            finally:  # on an error or Ctrl-C the others end after their answer
+                self.stopped.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _grade(self, jobs: Sequence[_Job]) -> None:
+        """Grade a submission with a worker of its own; data needs none."""
+        with self.open_worker() as worker:
+            for job in jobs:
+                if self.stopped.is_set():
+                    return
+                reply = _ask(job, worker)
+                with self.judging:
+                    self.grades.store(_judge(job, reply))
+                    self.done += 1
+                    if self.progress is not None:
+                        self.progress(self.done, self.total)
+
+
+def _ask(job: _Job, worker: AnswersPrograms) -> Answers:
+    """Put the questions to an answer: data answers itself, a program is run."""
+    cases = job.questions.encoded
+    if job.answer.data is not None:
+        return {"answers": [_answer_of_data(job.answer.data, case) for case in cases]}
+    file = f"{job.answer.exercise}.py"
+    return worker.answerer(job.answer.source, file, is_graded=True)(cases)
+
+
+def _answer_of_data(data: Any, case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Answer a case with what was handed in as data: the weights, whatever is asked of them."""
+    if case["call"] == "weights" and not case["methods"]:
+        return {"value": data}
+    return {"error": "Missing", "message": case["call"], "line": None}
+
+
+def _judge(job: _Job, reply: Answers) -> GradedAnswer:
+    """Judge a reply; an error of ours over what a student sent is told to the instructor."""
+    exercise, unjudged = job.questions.exercise, None
+    try:
+        outcome = check_answer(job.questions, lambda cases: reply)
+    except Exception as error:
+        unjudged = inert(f"{type(error).__name__}: {error}", _MOST_WORDS)
+        outcome = Outcome(exercise.name, (), (), "it could not be judged", 0, is_blank=False)
+    lines = []
+    for result in outcome.checks:
+        failure = None
+        if result.failure is not None:
+            failure = inert(result.failure.words, _MOST_WORDS)
+        lines.append(CheckLine(result.check.name, result.check.points, result.passed, failure))
+    return GradedAnswer(
+        job.student,
+        exercise.name,
+        job.answer.digest,
+        job.exercise_digest,
+        tuple(lines),
+        tuple(mistake.name for mistake in outcome.mistakes),
+        outcome.broken and inert(outcome.broken, _MOST_WORDS),
+        outcome.is_blank,
+        tuple(banned_names(job.answer.source, exercise.parts.banned)),
+        unjudged,
+    )

@@ -1,0 +1,104 @@
+"""The grades as files of other systems: a plain table, Canvas, Moodle, Gradescope, the checks.
+
+Formats: Canvas' gradebook import (a second row with the points possible), Moodle's grading
+worksheet of an assignment, Gradescope's results.json of an autograder.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attnlab.core.store import make_folder, write_json
+from attnlab.course.grading.classroom import file_name
+from attnlab.course.grading.gradebook import Gradebook, Row
+from attnlab.course.grading.sheets import write_table
+from attnlab.course.grading.told import check_words, grade_words, row_words
+
+
+def write_exports(book: Gradebook, folder: Path) -> None:
+    """Write the tables, and results.json into each student's folder."""
+    write_grades(book, folder / "grades.csv")
+    write_canvas(book, folder / "canvas.csv")
+    write_moodle(book, folder / "moodle.csv")
+    write_table(
+        folder / "checks.csv",
+        ("exercise", "what", "name", "students", "of", "share"),
+        check_shares(book),
+    )
+    for row in book.rows:
+        place = folder / "students" / file_name(row.student)
+        make_folder(place)
+        write_json(place / "results.json", gradescope_results(book, row))
+
+
+def write_grades(book: Gradebook, path: Path) -> None:
+    """Write one row for each student."""
+    columns = ("student", *book.exercises, "points", "of", "held", "days late", "problems")
+    rows = []
+    for row in book.rows:
+        points = [grade.points for grade in row.grades]
+        held = sum(grade.held for grade in row.grades)
+        problems = len(row.submission.problems) + len(row.private)
+        rows.append((row.student, *points, row.points, book.of, held, row.days_late, problems))
+    write_table(path, columns, rows)
+
+
+def write_canvas(book: Gradebook, path: Path) -> None:
+    """Write what Canvas imports: one assignment with the sum of the points."""
+    known = ("id", "sis_user_id", "sis_login_id", "section")
+    columns = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", book.course.title)
+    rows: list[tuple[object, ...]] = [("    Points Possible", "", "", "", "", book.of)]
+    for row in book.rows:
+        facts = [row.facts.get(name, "") for name in known]
+        rows.append((row.facts.get("name") or row.student, *facts, row.points))
+    write_table(path, columns, rows)
+
+
+def write_moodle(book: Gradebook, path: Path) -> None:
+    """Write what Moodle imports into an assignment."""
+    columns = ("Identifier", "Full name", "Email address", "Grade", "Maximum Grade")
+    rows = []
+    for row in book.rows:
+        name = row.facts.get("name") or row.student
+        facts = (row.facts.get("identifier", ""), name, row.facts.get("email", ""))
+        rows.append((*facts, row.points, book.of, row_words(book, row)))
+    write_table(path, (*columns, "Feedback comments"), rows)
+
+
+def gradescope_results(book: Gradebook, row: Row) -> dict[str, Any]:
+    """Return what Gradescope shows a student: a test for each check, without what is hidden."""
+    tests = []
+    for grade in row.grades:
+        exercise = book.course.exercises[grade.exercise]
+        lines = grade.graded.checks if grade.graded is not None else ()
+        is_held = grade.state in ("needs review", "rejected")
+        total = sum(line.points for line in lines)
+        for line in lines:
+            share = grade.of * line.points / total
+            points = share if line.passed and not is_held else 0.0
+            test = {"name": f"{grade.exercise}: {line.name}", "output": check_words(exercise, line)}
+            tests.append({**test, "score": round(points, 4), "max_score": round(share, 4)})
+        if not lines:
+            test = {"name": grade.exercise, "output": grade_words(exercise, grade)}
+            tests.append({**test, "score": grade.points, "max_score": grade.of})
+    return {"score": row.points, "output": row_words(book, row), "tests": tests}
+
+
+def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, float]]:
+    """Yield for each check the students who pass it, and for each mistake those who made it."""
+    for name in book.exercises:
+        found = [
+            grade.graded for row in book.rows for grade in row.grades if grade.exercise == name
+        ]
+        graded = [each for each in found if each is not None]
+        passed: Counter[str] = Counter()
+        for each in graded:
+            passed.update(line.name for line in each.checks if line.passed)
+        made = Counter(mistake for each in graded for mistake in each.mistakes)
+        of = len(graded)
+        for check in book.course.exercises[name].parts.checks if graded else ():
+            count = passed[check.name]
+            yield name, "check passed", check.name, count, of, count / of
+        for mistake, count in sorted(made.items(), key=lambda each: (-each[1], each[0])):
+            yield name, "mistake named", mistake, count, of, count / of

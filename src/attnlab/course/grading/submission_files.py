@@ -1,0 +1,163 @@
+"""The files of a submission, from a zip or a folder, in memory and within limits.
+
+Links, absolute names, names that climb out of their folder, encrypted and oversized entries are
+left out and told. Nothing is written, so no name in a zip is ever a path here.
+"""
+
+import os
+import re
+import stat
+import zipfile
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+MOST_FILES = 500
+MOST_BYTES = 16_000_000
+"""Of a zip, and of all files of a submission together."""
+MOST_OF_FILE = 1_000_000
+MOST_RATIO = 200
+
+_ENDINGS = {".py", ".ipynb", ".json", ".jsonl", ".txt", ".zip"}
+_PASSED_OVER = re.compile(r"(^|/)(__MACOSX|__pycache__|\.[^/]*)/|(^|/)\._")
+_MOST_DEPTH = 8
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+    OverflowError,
+    MemoryError,
+)
+
+
+@dataclass
+class _Read:
+    """What was read so far, and what was left out."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, name: str, content: bytes) -> None:
+        """Keep a file, unless it is too large or there already."""
+        if name in self.files:
+            self.problems.append(f"{name} is there twice; the first is read")
+        elif len(content) > MOST_OF_FILE:
+            self.problems.append(f"{name} was left out: it has over {MOST_OF_FILE:,} bytes")
+        else:
+            self.files[name] = content
+            self.size += len(content)
+
+    def is_full(self) -> bool:
+        """Whether no more is read; it is then told once."""
+        if len(self.files) < MOST_FILES and self.size < MOST_BYTES:
+            return False
+        words = f"only its first {MOST_FILES} files, {MOST_BYTES:,} bytes, were read"
+        if words not in self.problems:
+            self.problems.append(words)
+        return True
+
+
+def read_files(path: Path) -> tuple[dict[str, bytes], list[str]]:
+    """Return the files of a submission by their names in it, and what was left out and why."""
+    read = _Read()
+    if path.is_symlink():
+        read.problems.append("it is a link, which is not followed")
+    elif path.is_dir():
+        _read_folder(path, read)
+    else:
+        _read_one(path, path.name, read)
+    return read.files, read.problems
+
+
+def _read_folder(folder: Path, read: _Read) -> None:
+    for place, folders, names in os.walk(folder, followlinks=False):
+        here = Path(place)
+        folders.sort()
+        for name in list(folders):
+            if (here / name).is_symlink():
+                read.problems.append(f"{name} was left out: it is a link")
+        if len(here.relative_to(folder).parts) >= _MOST_DEPTH:
+            folders.clear()
+        for name in sorted(names):
+            if read.is_full():
+                return
+            _read_one(here / name, str((here / name).relative_to(folder)), read)
+
+
+def _read_one(path: Path, name: str, read: _Read) -> None:
+    """Read a file, or the files of a zip; no link is followed and no pipe is waited for."""
+    if not _is_wanted(name):
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                read.problems.append(f"{name} was left out: it is no file")
+                return
+            if path.suffix != ".zip":
+                read.add(name, file.read(MOST_OF_FILE + 1))
+            elif os.fstat(handle).st_size > MOST_BYTES:
+                read.problems.append(f"{name} was left out: it has over {MOST_BYTES:,} bytes")
+            else:
+                with zipfile.ZipFile(file) as archive:
+                    _read_zip(archive, read)
+    except _DAMAGE as error:
+        read.problems.append(f"{name} could not be read: {_reason(error)}")
+
+
+def _read_zip(archive: zipfile.ZipFile, read: _Read) -> None:
+    entries = archive.infolist()
+    for entry in entries:
+        if read.is_full():
+            return
+        name = entry.filename.replace("\\", "/")
+        if entry.is_dir():
+            continue
+        why = _refusal(entry, name)
+        if why is not None:
+            read.problems.append(f"{name[:100]} was left out: {why}")
+        elif _is_wanted(name) and not name.endswith(".zip"):
+            try:
+                with archive.open(entry) as file:
+                    read.add(str(PurePosixPath(name)), file.read(MOST_OF_FILE + 1))
+            except _DAMAGE as error:
+                read.problems.append(f"{name[:100]} could not be read: {_reason(error)}")
+
+
+def _refusal(entry: zipfile.ZipInfo, name: str) -> str | None:
+    """Say why an entry of a zip is not read; None where it is."""
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG):
+        return "it is a link or a device"
+    if entry.flag_bits & 1:
+        return "it is encrypted"
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return "it is compressed in an unusual way"
+    if _is_odd(name) or entry.orig_filename != entry.filename:
+        return "its name is no plain name below the submission's folder"
+    if entry.file_size > MOST_OF_FILE:
+        return f"it has over {MOST_OF_FILE:,} bytes"
+    if entry.file_size > 10_000 and entry.file_size > MOST_RATIO * entry.compress_size:
+        return f"it would grow more than {MOST_RATIO} times"
+    return None
+
+
+def _is_odd(name: str) -> bool:
+    parts = name.split("/")
+    if name.startswith("/") or ":" in parts[0] or ".." in parts or len(name) > 200:
+        return True
+    return any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in name)
+
+
+def _is_wanted(name: str) -> bool:
+    return PurePosixPath(name).suffix in _ENDINGS and not _PASSED_OVER.search(name)
+
+
+def _reason(error: BaseException) -> str:
+    words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(words)[:100].rstrip(".")

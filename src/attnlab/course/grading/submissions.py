@@ -1,0 +1,387 @@
+"""Submissions: their files, read within limits, and the answers that are in them.
+
+A submission is a zip that `attnlab course submit` wrote, a student's folder, a program or notebook
+named after an exercise, a notebook with several exercises, or a record in JSON. Nothing of it is
+run or written to the disk here. What is wrong with one is told, and the others are read.
+"""
+
+import ast
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from attnlab.course.cells import program_of_notebook, starter_cells, starter_program
+from attnlab.course.exercise import CourseExercise
+from attnlab.course.grading.record import answers_of_record
+from attnlab.course.grading.submission_files import read_files
+from attnlab.course.questions import draw_questions
+from attnlab.course.sandbox.runner import encode
+from attnlab.course.submit import text_answer
+from attnlab.course.workspace import FORM, LOG, broken_links
+from attnlab.display import harmless
+from attnlab.errors import CouldNotRun, WrongUsage
+
+_ENDINGS = (".py", ".ipynb", ".json", ".txt")  # the first that answers an exercise is taken
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # of odd JSON
+_MOST_TOLD = 20
+_MOST_NAME = 80
+_NUMBERED = r"(?:[ _-]*\(?\d+\)?)?"  # as browsers and course systems number equal names
+_OF_COURSE_SYSTEMS = (
+    re.compile(r"(?P<student>.+)_assignsubmission_\w+?_?$"),  # Moodle
+    re.compile(r"(?P<student>[^_]+(?:_LATE)?_\d+)_\d+_.*"),  # Canvas
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was handed in for an exercise.
+
+    Args:
+        exercise: its name.
+        file: the file's name in the submission.
+        source: the program or the text; empty for data.
+        data: the JSON of what was handed in as data, graded without running anything.
+    """
+
+    exercise: str
+    file: str
+    source: str = ""
+    data: Any = None
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what was handed in."""
+        text = self.source if self.data is None else json.dumps(self.data, sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass
+class Submission:
+    """What a student handed in.
+
+    Args:
+        student: the name that the file or folder has among the submissions.
+        answers: by exercise.
+        problems: what is wrong with it, in sentences; none of them costs points.
+        label: how the student signed it.
+        created: when, by the student's clock; empty where it is not said.
+        claims: for each exercise, the digests of the answers that passed by the student's log.
+    """
+
+    student: str
+    answers: dict[str, Answer] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    label: str = ""
+    created: str = ""
+    claims: dict[str, set[str]] = field(default_factory=dict)
+
+    def tell(self, words: str) -> None:
+        """Add a problem, unless there are too many."""
+        if len(self.problems) < _MOST_TOLD:
+            self.problems.append(inert(words, 300))
+
+
+def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Submission]:
+    """Read all submissions of a folder, or the one that is named, in the order of their names.
+
+    Raises:
+        CouldNotRun: there is none.
+    """
+    if not folder.exists():
+        raise CouldNotRun(f"there is no {folder}; expected a folder of submissions.")
+    folder = folder.resolve()  # so that it has a name
+    found: dict[str, Submission] = {}
+    for path in _entries(folder, exercises):
+        student = student_of(path, exercises)
+        _read_into(found.setdefault(student, Submission(student)), path, exercises)
+    if not found:
+        raise CouldNotRun(
+            f"{folder} holds no submission; expected zips, folders, programs or notebooks, one "
+            "for each student."
+        )
+    return [found[name] for name in sorted(found)]
+
+
+def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
+    """Return a student's name as the course system wrote it into the name of a submission."""
+    name = path.stem if path.suffix in (".zip", *_ENDINGS) else path.name
+    for pattern in _OF_COURSE_SYSTEMS:
+        match = pattern.fullmatch(name)
+        if match:
+            return inert(match["student"], _MOST_NAME)
+    exercise = exercise_of(name, exercises)
+    if exercise is not None:
+        before = re.sub(rf"[ _.-]*{exercise}{_NUMBERED}$", "", name)
+        name = before or path.parent.name
+    return inert(name, _MOST_NAME)
+
+
+def exercise_of(stem: str, exercises: Mapping[str, CourseExercise]) -> str | None:
+    """Return the exercise whose name a file's name ends with, the longest."""
+    fitting = []
+    for name in exercises:
+        if re.fullmatch(rf"(?:.*[ _.-])?{re.escape(name)}{_NUMBERED}", stem, re.DOTALL):
+            fitting.append(name)
+    return max(fitting, key=len, default=None)
+
+
+def inert(text: str, most: int = 200) -> str:
+    """Return a student's text as one line that commands no terminal and is not too long.
+
+    >>> inert("a\\x1b[31m\\nb")
+    'a␛[31m b'
+    """
+    line = harmless(" ".join(text.split())).replace("\n", " ").replace("\t", " ")
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def parse(source: str) -> ast.Module | None:
+    """Return the syntax tree of a student's program; None where it is no Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def _entries(folder: Path, exercises: Mapping[str, CourseExercise]) -> Iterator[Path]:
+    """Yield the paths of the submissions; a folder of answers is one submission itself."""
+    if not folder.is_dir():
+        yield folder
+        return
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
+    names = {path.name for path in inside}
+    if "manifest.json" in names or LOG in names:
+        yield folder
+        return
+    for path in inside:
+        if path.suffix in (".zip", *_ENDINGS) or path.is_dir() or path.is_symlink():
+            yield path
+
+
+def _read_into(submission: Submission, path: Path, exercises: Mapping[str, CourseExercise]) -> None:
+    """Add the answers of a file or folder to a student's submission."""
+    try:
+        files, problems = read_files(path)
+        for words in problems:
+            submission.tell(words)
+        _Reader(submission, files, exercises).read()
+    except Exception as error:  # whatever a student found: the others are still read
+        submission.tell(f"it could not be read further: {type(error).__name__}: {error}")
+    if not submission.answers:
+        submission.tell("it holds no answer to an exercise of the course")
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Finds the answers in the files of a submission."""
+
+    submission: Submission
+    files: Mapping[str, bytes]
+    exercises: Mapping[str, CourseExercise]
+
+    def read(self) -> None:
+        """Take what the manifest lists; without one, what the files' names and contents say."""
+        manifests = [name for name in self.files if PurePosixPath(name).name == "manifest.json"]
+        for name in sorted(manifests, key=len)[:1]:
+            self._read_log(name.removesuffix("manifest.json"))
+            if self._read_manifest(name):
+                return
+        ranks = {ending: rank for rank, ending in enumerate(_ENDINGS)}
+        known = [name for name in self.files if PurePosixPath(name).suffix in ranks]
+        for file in sorted(known, key=lambda name: (ranks[PurePosixPath(name).suffix], name)):
+            try:
+                self._read_loose(file)
+            except _DAMAGE as error:
+                self.submission.tell(f"{file} could not be read: {error}")
+
+    def _read_manifest(self, name: str) -> bool:
+        """Read what a manifest lists; say whether it is one."""
+        try:
+            manifest = json.loads(self.files[name])
+            is_ours = manifest["format"] == FORM and isinstance(manifest["exercises"], dict)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            is_ours = False
+        if not is_ours:
+            self.submission.tell(f"manifest.json is not of the form {FORM!r}; its files were read")
+            return False
+        self.submission.label = inert(str(manifest.get("student", "")), _MOST_NAME)
+        self.submission.created = inert(str(manifest.get("created", "")), 40)
+        for exercise, entry in manifest["exercises"].items():
+            self._read_entry(name.removesuffix("manifest.json"), exercise, entry)
+        return True
+
+    def _read_entry(self, root: str, exercise: str, entry: Any) -> None:
+        if exercise not in self.exercises:
+            self.submission.tell(f"the manifest lists {exercise}, which is no exercise here")
+            return
+        file = str(entry.get("file")) if isinstance(entry, dict) else ""
+        content = self.files.get(root + file)
+        if content is None:
+            self.submission.tell(f"{exercise}: the manifest's file {file} is missing")
+            return
+        if hashlib.sha256(content).hexdigest() != entry.get("sha256"):
+            self.submission.tell(f"{exercise}: {file} is not the file that was handed in (hash)")
+        self._take(exercise, root + file)
+
+    def _read_log(self, root: str) -> None:
+        """Check that the log's lines follow from one another, and note what it says passed."""
+        text = self.files.get(root + LOG, b"").decode(errors="replace")
+        lines = text.splitlines()
+        broken = broken_links(lines)
+        if broken:
+            numbers = ", ".join(map(str, broken[:5]))
+            self.submission.tell(f"the log was changed: line {numbers} does not follow")
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict) and event.get("done") is True:
+                digests = self.submission.claims.setdefault(str(event.get("exercise")), set())
+                digests.add(str(event.get("sha256")))
+
+    def _read_loose(self, file: str) -> None:
+        """Read a file that no manifest lists."""
+        path = PurePosixPath(file)
+        exercise = exercise_of(path.stem, self.exercises)
+        if exercise is not None:
+            self._take(exercise, file)
+        elif path.suffix == ".ipynb":
+            self._read_notebook(file)
+        elif path.suffix == ".json" and path.name != "manifest.json":
+            self._read_record(file)
+
+    def _read_notebook(self, file: str) -> None:
+        """Take the exercises that a notebook names, or else those whose names it defines."""
+        text = self._text(file)
+        source = _notebook_program(text)
+        named = [name for name in _named_in(text) if name in self.exercises]
+        tree = parse(source)
+        if tree is None and not named:
+            self.submission.tell(f"{file} is no Python, so its exercises could not be found")
+            return
+        defined = _defined(tree)
+        wanted = {name: entry_names(each) for name, each in self.exercises.items()}
+        found = [name for name, calls in wanted.items() if calls and calls <= defined]
+        for exercise in named or found:
+            self._take(exercise, file)
+        if not named and not found:
+            self.submission.tell(f"{file} answers no exercise: it defines none of their names")
+
+    def _read_record(self, file: str) -> None:
+        for exercise, answer in answers_of_record(json.loads(self._text(file))).items():
+            if exercise not in self.exercises:
+                continue
+            data = encode(answer["weights"]) if "weights" in answer else None
+            self._add(Answer(exercise, file, answer.get("source", ""), data))
+
+    def _take(self, exercise: str, file: str) -> None:
+        """Add the answer that a file gives to an exercise, if something is written in it."""
+        kind = self.exercises[exercise].parts.kind
+        ending = PurePosixPath(file).suffix
+        try:
+            text = self._text(file)
+            if ending == ".json":
+                answer = Answer(exercise, file, data=json.loads(text)["weights"])
+                if answer.digest and kind == "weights":  # whose numbers can be written again
+                    self._add(answer)
+                return
+            source = _notebook_program(text) if ending == ".ipynb" else text
+        except _DAMAGE as error:
+            self.submission.tell(f"{exercise}: {file} could not be read: {error}")
+            return
+        if ending != ".txt" and self._is_untouched(exercise, source):
+            return
+        if kind == "text" and ending != ".txt":
+            source = text_answer(source) or ""
+        if source.strip():
+            self._add(Answer(exercise, file, source))
+
+    def _is_untouched(self, exercise: str, source: str) -> bool:
+        try:
+            tree = parse(source)
+            return tree is not None and ast.dump(tree) == _starter(self.exercises[exercise])
+        except RecursionError:
+            return False
+
+    def _add(self, answer: Answer) -> None:
+        before = self.submission.answers.get(answer.exercise)
+        if before is None:
+            self.submission.answers[answer.exercise] = answer
+        elif before.digest != answer.digest:
+            self.submission.tell(
+                f"{answer.exercise} is answered twice: {before.file} is graded, {answer.file} not"
+            )
+
+    def _text(self, file: str) -> str:
+        try:
+            return self.files[file].decode("utf-8-sig")
+        except UnicodeError:
+            raise WrongUsage("it is no text in UTF-8") from None
+
+
+@cache
+def entry_names(exercise: CourseExercise) -> frozenset[str]:
+    """Return the names that an exercise asks a student to define."""
+    if exercise.parts.kind != "code":
+        return frozenset()
+    return frozenset(str(case["call"]) for case in draw_questions(exercise, 0).encoded)
+
+
+@cache
+def _starter(exercise: CourseExercise) -> str:
+    """Return the syntax tree of an exercise's starter, without blanks and comments."""
+    return ast.dump(ast.parse(starter_program(starter_cells(exercise.source, exercise.name))))
+
+
+def _defined(tree: ast.Module | None) -> set[str]:
+    """Return the names that a program defines at its top."""
+    found: set[str] = set()
+    for node in tree.body if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+    return found
+
+
+def _cells(text: str) -> list[Any]:
+    try:
+        cells = json.loads(text)["cells"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WrongUsage(f"expected a notebook, JSON with cells; {error}") from None
+    return [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+
+
+def _nbgrader(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what nbgrader notes of a cell."""
+    metadata = cell.get("metadata")
+    found = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _notebook_program(text: str) -> str:
+    """Return a notebook's program without the cells of tests, which would end it at a failure."""
+    kept = []
+    for cell in _cells(text):
+        marks = _nbgrader(cell)
+        if not marks.get("grade") or marks.get("solution"):
+            kept.append(cell)
+    return program_of_notebook(json.dumps({"cells": kept}))
+
+
+def _named_in(text: str) -> Sequence[str]:
+    """Return the exercises that a notebook's metadata names, its own or nbgrader's of a cell."""
+    metadata = json.loads(text).get("metadata")
+    ours = metadata.get("attnlab") if isinstance(metadata, dict) else None
+    names = [ours.get("exercise")] if isinstance(ours, dict) else []
+    names += [_nbgrader(cell).get("grade_id") for cell in _cells(text)]
+    return [name for name in names if isinstance(name, str)]

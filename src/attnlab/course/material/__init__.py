@@ -1,0 +1,1 @@
+"""What several exercises share: parts in NumPy, designed heads, predictions."""

@@ -1,0 +1,59 @@
+"""Check an answer where it was written: `attnlab.course.check("attention")` in a notebook."""
+
+import html
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from attnlab.course.catalog import find_exercise
+from attnlab.course.check import Outcome, answer_from, check_answer
+from attnlab.course.exercise import CourseExercise
+from attnlab.course.feedback import feedback_lines
+from attnlab.course.questions import draw_questions
+from attnlab.course.workspace import find_workspace
+
+
+class Feedback:
+    """What came of a check, as text at the prompt and as lines in a notebook."""
+
+    def __init__(self, exercise: CourseExercise, outcome: Outcome) -> None:
+        self.exercise = exercise
+        self.outcome = outcome
+
+    @property
+    def passed(self) -> bool:
+        """Whether every visible check is passed."""
+        return self.outcome.passed
+
+    def __repr__(self) -> str:
+        return "\n".join(feedback_lines(self.exercise, self.outcome))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def check(exercise: str, names: Mapping[str, Any] | None = None, *, seed: int = 0) -> Feedback:
+    """Check an answer that is defined here, in this notebook or program.
+
+    Args:
+        exercise: its name; `attnlab course list` has them.
+        names: where the answer's functions and classes are looked up; by default, where this is
+            called.
+        seed: draws other cases.
+
+    Raises:
+        WrongUsage: there is no such exercise.
+
+    The answer runs in this very process: nothing of it is graded here.
+    """
+    if names is None:
+        frame = inspect.currentframe()
+        assert frame is not None
+        assert frame.f_back is not None
+        names = frame.f_back.f_globals
+    found = find_exercise(exercise)
+    outcome = check_answer(draw_questions(found, seed), answer_from(names))
+    workspace = find_workspace(None)
+    if workspace.log.is_file():
+        workspace.record_check(found, "", outcome)
+    return Feedback(found, outcome)

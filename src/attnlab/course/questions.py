@@ -1,0 +1,89 @@
+"""The questions put to an answer: the cases of an exercise's checks, drawn with a seed."""
+
+import hashlib
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attnlab.course.exercise import Case, Check, CourseExercise, Given
+from attnlab.course.sandbox.runner import encode
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The cases of some checks of an exercise, drawn with a seed.
+
+    Args:
+        exercise: which.
+        checks: the checks that are run.
+        cases: the cases of each.
+        encoded: all of them in order, as JSON for a worker.
+        known: how solutions of the course answer them, kept by source and number.
+    """
+
+    exercise: CourseExercise
+    checks: tuple[Check, ...]
+    cases: tuple[tuple[Case, ...], ...]
+    encoded: tuple[Mapping[str, Any], ...]
+    known: dict[tuple[str, int], Mapping[str, Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @cached_property
+    def flat(self) -> list[Case]:
+        """All cases in order."""
+        return list(itertools.chain.from_iterable(self.cases))
+
+
+def draw_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = False) -> Questions:
+    """Draw the cases of an exercise.
+
+    Args:
+        exercise: which.
+        seed: the same seed draws the same cases on every machine.
+        graded: with the checks that run only when it is graded.
+    """
+    checks = tuple(check for check in exercise.parts.checks if graded or not check.graded)
+    drawn = tuple(tuple(check.cases(_random(exercise, check, seed))) for check in checks)
+    encoded = tuple(encode_case(case) for case in itertools.chain.from_iterable(drawn))
+    return Questions(exercise, checks, drawn, encoded)
+
+
+def encode_case(case: Case) -> Mapping[str, Any]:
+    """Write a case as JSON, without what it expects."""
+    build = case.build and {"args": _value(list(case.build[0])), "settings": _value(case.build[1])}
+    methods = [
+        [name, _value(list(args)), _value(settings)] for name, args, settings in case.methods
+    ]
+    return {
+        "call": case.call,
+        "args": _value(list(case.args)),
+        "settings": _value(case.settings),
+        "build": build,
+        "state": _value(case.state),
+        "methods": methods,
+        "answer": case.answer,
+        "training": case.training,
+        "seed": case.seed,
+    }
+
+
+def _random(exercise: CourseExercise, check: Check, seed: int | str) -> np.random.Generator:
+    words = f"{exercise.name}/{check.name}/{seed}".encode()
+    return np.random.default_rng(list(hashlib.sha256(words).digest()))
+
+
+def _value(value: Any) -> Any:
+    """Write an argument as JSON; given objects are made by the worker."""
+    if isinstance(value, Given):
+        fields = {name: _value(getattr(value, name)) for name in ("settings", "state")}
+        return {"kind": "given", "call": value.call, "args": _value(list(value.args)), **fields}
+    if isinstance(value, Mapping):
+        return {"kind": "dict", "items": [[key, _value(each)] for key, each in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"kind": "list", "items": [_value(each) for each in value]}
+    return encode(value)

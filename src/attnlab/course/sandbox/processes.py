@@ -1,0 +1,46 @@
+"""The processes below one, and the memory they take together; Linux only."""
+
+from collections import defaultdict
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def memory_of(process: int, enough: int) -> int:
+    """Return the bytes of memory of all processes below one.
+
+    Memory that processes share counts once, unless the sum is below `enough` even without that.
+    """
+    below = processes_below(process)
+    most = sum(_kilobytes(each, "status", ("RssAnon:", "RssShmem:")) for each in below) * 1024
+    if most <= enough:
+        return most
+    return (
+        sum(_kilobytes(each, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) for each in below) * 1024
+    )
+
+
+def processes_below(process: int) -> list[int]:
+    """Return the processes that one has started, and theirs in turn."""
+    children = defaultdict(list)
+    for folder in _PROC.glob("[0-9]*"):
+        try:
+            words = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        children[int(words[1])].append(int(folder.name))
+    found: list[int] = []
+    ahead = [process]
+    while ahead:
+        below = children[ahead.pop()]
+        found += below
+        ahead += below
+    return found
+
+
+def _kilobytes(process: int, name: str, fields: tuple[str, ...]) -> int:
+    try:
+        lines = (_PROC / str(process) / name).read_text(errors="replace").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(fields))

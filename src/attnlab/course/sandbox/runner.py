@@ -1,0 +1,507 @@
+"""The side of a check that runs a student's code. It knows the inputs and never the answers.
+
+A request names a file of Python and a list of cases; the reply has an answer for each. Between the
+two processes stand plain values as JSON, so nothing that a student's code makes is ever run or
+unpickled by the other side. This file imports nothing of attnlab: it is all that stands beside the
+student's file in the sandbox. Started as a program, it answers requests from standard input until
+that ends, each in a child process of its own.
+"""
+
+import base64
+import contextlib
+import importlib.abc
+import importlib.util
+import json
+import math
+import os
+import random
+import select
+import shutil
+import signal
+import struct
+import sys
+import time
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+REPLY_HEAD = struct.Struct(">Q??")
+"""What a reply begins with: its size, whether it took too long, whether it is the last."""
+
+WARM = ("optim", "matplotlib")
+"""Words of a file that say what it will import; that takes long and is done once for all."""
+
+_MOST_DEPTH = 20
+_MOST_WORDS = 300
+_MOST_ITEMS = 1_000_000
+_MOST_STREAMS = 1024
+_MOST_FILES = 500  # that a student's code may leave behind before the sandbox is made anew
+_WRITABLE = ("/box", "/dev/shm")
+_MOST_CLEANING = 2  # seconds
+_END_WITH_PARENT = 1  # of prctl
+_IS_READABLE = 4  # by processes of the same user: memory and streams
+_PAUSE = 0.05  # seconds between two looks at whether a child has ended
+_LENGTH = struct.Struct(">Q")
+
+
+class _Text(importlib.abc.ExecutionLoader):
+    """A loader of a module whose source is at hand."""
+
+    def __init__(self, source: str, path: str) -> None:
+        self.source = source
+        self.path = path
+
+    def get_source(self, fullname: str) -> str:
+        return self.source
+
+    def get_filename(self, fullname: str) -> str:
+        return self.path
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__dict__["__file__"] = self.path
+        super().exec_module(module)
+
+
+def load_names(source: str, path: str = "answer.py") -> dict[str, Any]:
+    """Run the source of a module and return its names; whatever it raises is raised."""
+    name = "attnlab_course_" + path.rpartition("/")[2].partition(".")[0]
+    spec = importlib.util.spec_from_loader(name, _Text(source, path), origin=path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # which dataclasses and pickles look up
+    spec.loader.exec_module(module)
+    return vars(module)
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """Turn a value into JSON: numbers, texts, lists, mappings, arrays, figures.
+
+    Of anything else the name of its type is kept. Subclasses become what they are made of, so that
+    no method of a student's class takes part in a comparison.
+    """
+    if depth > _MOST_DEPTH:
+        return {"kind": "other", "type": "nested too deep"}
+    if value is None or type(value) in (bool, str):
+        return value
+    if type(value) in (int, float):
+        return (
+            value
+            if type(value) is float or abs(value) < 2**53
+            else {"kind": "int", "text": str(value)[:100]}
+        )
+    if isinstance(value, Tensor):
+        array = _array(_bare(value), "torch")
+        return {**array, "grad": True} if value.requires_grad else array
+    if isinstance(value, np.ndarray | np.generic):
+        return _array(np.array(value, subok=False), "numpy")
+    if isinstance(value, Mapping):
+        pairs = [[encode(key, depth + 1), encode(each, depth + 1)] for key, each in value.items()]
+        return {"kind": "dict", "items": pairs}
+    if isinstance(value, list | tuple):
+        return {"kind": "list", "items": [encode(each, depth + 1) for each in value[:_MOST_ITEMS]]}
+    if type(value).__module__.startswith("matplotlib."):
+        return _figure(value)
+    return {"kind": "other", "type": type(value).__name__}
+
+
+def decode(value: Any, names: Mapping[str, Any] | None = None) -> Any:
+    """Turn JSON back into values.
+
+    Args:
+        value: what `encode` made.
+        names: a student's names, in which given objects are looked up.
+    """
+    if not isinstance(value, dict):
+        return value
+    kind = value["kind"]
+    if kind == "list":
+        return [decode(each, names) for each in value["items"]]
+    if kind == "dict":
+        return {decode(key, names): decode(each, names) for key, each in value["items"]}
+    if kind == "array":
+        data = base64.b64decode(value["data"])
+        array = np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+        if value["of"] != "torch":
+            return array
+        return torch.from_numpy(array).requires_grad_(bool(value.get("grad")))
+    if kind == "given" and names is not None:
+        return _build(names[value["call"]], value, names)
+    return value
+
+
+def answer_case(names: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+    """Put one case to a student's names: {"value": …}, or {"error": …} with where it stands."""
+    if case["call"] not in names:
+        return {"error": "Missing", "message": case["call"], "line": None}
+    try:
+        torch.default_generator.manual_seed(case["seed"])
+        return {"value": encode(_answer(names, case))}
+    except NotImplementedError as error:
+        return {"error": "NotImplementedError", "message": _words(error), "line": None}
+    except (Exception, SystemExit) as error:
+        return describe_error(error)
+
+
+def answer_all(
+    names: Mapping[str, Any], cases: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Put all cases to a student's names."""
+    return [answer_case(names, case) for case in cases]
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """Say what was raised, in which line of the student's file."""
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    step = error.__traceback__
+    while step is not None:
+        if "attnlab_course_" in str(step.tb_frame.f_globals.get("__name__")):
+            line = step.tb_lineno
+        step = step.tb_next
+    return {"error": type(error).__name__[:80], "message": _words(error), "line": line}
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)[:_MOST_WORDS]
+    except Exception:
+        return ""
+
+
+def _answer(names: Mapping[str, Any], case: Mapping[str, Any]) -> Any:
+    target = names[case["call"]]
+    if case["build"] is not None:
+        target = _build(target, {**case["build"], "state": case["state"]}, names)
+        if isinstance(target, nn.Module):
+            target.train(case["training"])
+    wanted = case["answer"]
+    if wanted == "parameters":
+        return {name: list(each.shape) for name, each in target.named_parameters()}
+    if wanted == "state":
+        return dict(target.state_dict())
+    if wanted == "value":
+        return target
+    args = decode(case["args"], names)
+    leaves = [each for each in args if isinstance(each, Tensor) and each.is_floating_point()]
+    if wanted == "gradients":
+        for leaf in leaves:
+            leaf.requires_grad_()
+    result = _call(target, args, case, names)
+    if wanted == "inputs":
+        return [each for each in args if isinstance(each, Tensor | np.ndarray)]
+    return _gradients(result, leaves) if wanted == "gradients" else result
+
+
+def _call(target: Any, args: list[Any], case: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+    """Call the methods of a case in turn and return the last one's result; or the target."""
+    if not case["methods"]:
+        return target(*args, **decode(case["settings"], names))
+    result = None
+    for method, method_args, settings in case["methods"]:
+        call = getattr(target, method)
+        result = call(*decode(method_args, names), **decode(settings, names))
+    return result
+
+
+def _build(target: Any, given: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+    """Make an object of a student's class, and write the given parameters into it."""
+    made = target(*decode(given["args"], names), **decode(given["settings"], names))
+    state = decode(given["state"])
+    if isinstance(made, nn.Module):
+        made.double()
+        if state:
+            made.load_state_dict(state, strict=given.get("strict", True))
+        made.eval()
+    return made
+
+
+def _gradients(result: Any, leaves: list[Tensor]) -> list[Tensor]:
+    """Return the gradients of a fixed weighted sum of the first tensor of a result."""
+    first = result
+    while isinstance(first, list | tuple):
+        first = first[0]
+    weights = torch.cos(torch.arange(first.numel(), dtype=first.dtype)).reshape(first.shape)
+    found = torch.autograd.grad((first * weights).sum(), leaves, allow_unused=True)
+    return [
+        torch.zeros_like(leaf) if each is None else each
+        for leaf, each in zip(leaves, found, strict=True)
+    ]
+
+
+def _bare(value: Tensor) -> Any:
+    found = value.detach().cpu()
+    return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+
+
+def _array(array: Any, of: str) -> Any:
+    if array.dtype.kind not in "biufc" or array.size > _MOST_ITEMS:
+        return {"kind": "other", "type": f"array of {array.dtype}, {array.size} numbers"}
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {
+        "kind": "array",
+        "of": of,
+        "dtype": str(array.dtype),
+        "shape": list(array.shape),
+        "data": data,
+    }
+
+
+def _figure(value: Any) -> Any:
+    """Say what a figure of matplotlib shows: titles, labels, ticks, images, lines."""
+    figure = getattr(value, "figure", value)
+    shown = []
+    for axes in figure.axes:
+        images = [*axes.get_images(), *axes.collections]
+        images = [each for each in images if each.get_array() is not None]
+        facts = {
+            "title": axes.get_title(),
+            "xlabel": axes.get_xlabel(),
+            "ylabel": axes.get_ylabel(),
+            "xticks": [each.get_text() for each in axes.get_xticklabels()],
+            "yticks": [each.get_text() for each in axes.get_yticklabels()],
+            "xplaces": np.asarray(axes.get_xticks(), float),
+            "yplaces": np.asarray(axes.get_yticks(), float),
+            "xlim": list(map(float, axes.get_xlim())),
+            "ylim": list(map(float, axes.get_ylim())),
+            "xscale": axes.get_xscale(),
+            "images": [np.asarray(each.get_array(), float) for each in images],
+            "corners": [_corners(each) for each in images],
+            "colors": [each.get_clim() for each in images],
+            "lines": [np.asarray(each.get_xydata(), float) for each in axes.get_lines()],
+            "is_color_bar": axes.get_label() == "<colorbar>",
+        }
+        shown.append(facts)
+    told = {"kind": "figure", "axes": encode(shown), "title": figure.get_suptitle()}
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close(figure)
+    return told
+
+
+def _corners(image: Any) -> list[float] | None:
+    """Return the outer edges of an image: of its first and last column, first and last row."""
+    if hasattr(image, "get_extent"):
+        left, right, bottom, top = image.get_extent()
+        is_upward = getattr(image, "origin", "upper") == "lower"
+        first, last = (bottom, top) if is_upward else (top, bottom)
+        return [float(each) for each in (left, right, first, last)]
+    if hasattr(image, "get_coordinates"):
+        places = np.asarray(image.get_coordinates(), float)
+        (left, first), (right, last) = places[0, 0], places[-1, -1]
+        return [float(each) for each in (left, right, first, last)]
+    return None
+
+
+def pack_message(value: Any) -> bytes:
+    """Return a value as its length and its JSON."""
+    text = json.dumps(value).encode()
+    return _LENGTH.pack(len(text)) + text
+
+
+def read_message(stream: int) -> Any:
+    """Read one length and its JSON, and no byte more; None at the end of the stream."""
+    head = _read_exactly(stream, _LENGTH.size)
+    if head is None:
+        return None
+    body = _read_exactly(stream, _LENGTH.unpack(head)[0])
+    return None if body is None else json.loads(body)
+
+
+def _read_exactly(stream: int, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        piece = os.read(stream, min(size - len(data), 1 << 20))
+        if not piece:
+            return None
+        data += piece
+    return bytes(data)
+
+
+def serve(requests: int, replies: int) -> None:
+    """Answer requests until they end; each runs in a child process that is ended after it.
+
+    A request is two messages: its limits, which this process reads, and the rest, which only the
+    child reads. So no trace of a request is in the memory that the next child is a copy of.
+    """
+    buffer = bytearray()
+    is_fit = True
+    while is_fit and (limits := read_message(requests)) is not None:
+        if len(buffer) < limits["reply_bytes"]:
+            buffer = bytearray(limits["reply_bytes"])
+        _warm(limits["warm"])
+        size, is_late = _in_child(requests, limits, buffer)
+        is_fit = _is_clean()
+        _write_whole(replies, REPLY_HEAD.pack(size, is_late, not is_fit))
+        _write_whole(replies, memoryview(buffer)[:size])
+        buffer[:size] = bytes(size)
+
+
+def _warm(names: Iterable[str]) -> None:
+    """Import what a file will import, so that every later child has it already."""
+    with contextlib.suppress(ImportError):
+        if "optim" in names:
+            import torch._dynamo  # noqa: F401 - which an optimizer begins with
+        if "matplotlib" in names:
+            import matplotlib.pyplot  # noqa: F401
+
+
+def _in_child(requests: int, limits: Mapping[str, Any], buffer: bytearray) -> tuple[int, bool]:
+    """Fork, let the child answer, and read its answers; return their size, and if it was late."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setsid()
+            request = read_message(requests)
+            os.closerange(3, writing)
+            os.closerange(writing + 1, _MOST_STREAMS)
+            _limit(limits)
+            for reply in _replies(request):
+                _write_whole(writing, pack_message(reply))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    try:
+        return _read_within(reading, child, limits, buffer)
+    finally:
+        os.close(reading)
+        _end(child)
+
+
+def _replies(request: Mapping[str, Any]) -> Iterator[Any]:
+    """Run the student's file, say so, and answer each case in turn."""
+    try:
+        names = load_names(request["source"], request["path"])
+        if request["shim"]:
+            names = {**names, **load_names(request["shim"], "shim.py")["adapt"](names)}
+    except BaseException as error:
+        yield {"broken": describe_error(error)}
+        return
+    yield {"loaded": True}
+    for case in request["cases"]:
+        random.seed(case["seed"])
+        np.random.seed(case["seed"])  # noqa: NPY002 - the one that students use
+        yield answer_case(names, case)
+
+
+def _limit(limits: Mapping[str, Any]) -> None:
+    """Keep a student's child small, quiet and without a way to its parent's streams."""
+    import resource
+
+    _set_own(_END_WITH_PARENT, signal.SIGKILL)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    os.close(nothing)
+    seconds = math.ceil(limits["seconds"]) + 1
+    wanted = {
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_FSIZE: limits["file_bytes"],
+        resource.RLIMIT_CORE: 0,
+    }
+    if limits["memory_bytes"] and sys.platform == "linux":
+        wanted[resource.RLIMIT_AS] = _mapped_bytes() + limits["memory_bytes"]
+    for what, most in wanted.items():
+        resource.setrlimit(what, (most, most))
+
+
+def _mapped_bytes() -> int:
+    """Return the address space that is in use; libraries alone take gigabytes of it."""
+    with open("/proc/self/statm", encoding="ascii") as stream:
+        return int(stream.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _write_whole(stream: int, data: bytes | memoryview) -> None:
+    while data:
+        data = data[os.write(stream, data) :]
+
+
+def _read_within(
+    stream: int, child: int, limits: Mapping[str, Any], buffer: bytearray
+) -> tuple[int, bool]:
+    """Read what the child writes until it ends, is late, or has filled the buffer."""
+    deadline, size = time.monotonic() + limits["seconds"], 0
+    space = memoryview(buffer)[: limits["reply_bytes"]]
+    while size < len(space):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return size, True
+        has_ended = _has_ended(child)
+        if select.select([stream], [], [], 0 if has_ended else min(left, _PAUSE))[0]:
+            read = os.readv(stream, [space[size:]])
+            size += read
+            has_ended = not read
+        if has_ended:  # its own children may still hold the stream
+            break
+    return size, False
+
+
+def _has_ended(child: int) -> bool:
+    if not hasattr(os, "waitid"):
+        return False
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _end(child: int) -> None:
+    """Kill the child and all it has started."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def _is_clean() -> bool:
+    """In the sandbox, end every other process and remove every file; False where some stay."""
+    if os.environ.get("ATTNLAB_ALONE") != "yes":
+        return True
+    deadline = time.monotonic() + _MOST_CLEANING
+    while time.monotonic() < deadline:
+        try:
+            os.kill(-1, signal.SIGKILL)
+            os.waitpid(-1, os.WNOHANG)  # orphans become children of the first process
+        except ProcessLookupError:
+            return all(map(_is_emptied, _WRITABLE))
+        except ChildProcessError:
+            time.sleep(0.001)
+    return False
+
+
+def _is_emptied(folder: str) -> bool:
+    entries = 0
+    for _, folders, files in os.walk(folder):
+        entries += len(folders) + len(files)
+        if entries > _MOST_FILES:
+            return False
+    try:
+        with os.scandir(folder) as found:
+            for each in found:
+                if each.is_dir(follow_symlinks=False):
+                    shutil.rmtree(each.path)
+                else:
+                    os.unlink(each.path)
+    except OSError:
+        return False
+    return True
+
+
+def _set_own(option: int, value: int) -> None:
+    """Set an attribute of this process, where it is one of Linux."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    _set_own(_IS_READABLE, False)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    answers = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _write_whole(answers, REPLY_HEAD.pack(0, False, False))  # ready
+    serve(0, answers)

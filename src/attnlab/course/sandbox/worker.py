@@ -1,0 +1,327 @@
+"""The side of a check that trusts nothing: it starts the process that runs a student's code.
+
+A plain worker serves a student's own checks: the code is the student's, and so is the machine. A
+worker in a sandbox (`jail.py`) serves grading. Both have limits of time and size of their own, so
+a process that hangs, floods or talks nonsense costs its own student an answer and no more.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from attnlab.course.check import Answerer, Answers
+from attnlab.course.sandbox.jail import PYTHON_OPTIONS, RUNNER, Jail
+from attnlab.course.sandbox.processes import memory_of
+from attnlab.course.sandbox.replies import (
+    clean_answer,
+    clean_error,
+    failed_answer,
+    is_countable,
+    split_reply,
+)
+from attnlab.course.sandbox.runner import REPLY_HEAD, WARM, pack_message
+from attnlab.course.sandbox.visible import extra_folders
+from attnlab.errors import CouldNotRun
+
+_START_SECONDS = 120.0
+_GRACE = 10.0  # seconds beyond a request's own, after which the worker itself is late
+_PAUSE = 0.1  # seconds between two looks at the memory of a sandbox
+_MOST_FAILURES = 2  # in an exercise, before it is given up
+_PIECE = 1 << 16
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a student's code may use for one exercise.
+
+    Args:
+        seconds: from its start to its last answer.
+        memory_bytes: beyond what Python and torch take; None without a limit.
+        file_bytes: of a file that it writes.
+        reply_bytes: of all its answers.
+    """
+
+    seconds: float = 20.0
+    memory_bytes: int | None = 2 * 2**30
+    file_bytes: int = 16 * 2**20
+    reply_bytes: int = 12_000_000
+
+
+@dataclass(frozen=True)
+class _Reply:
+    """What came back: the messages that are whole, and why there are no more if there are not."""
+
+    messages: Sequence[Any]
+    failure: str
+
+
+class Worker:
+    """A process that runs students' code, started again whenever it fails.
+
+    It is used in the thread that made it: the sandbox ends with that thread.
+
+    Args:
+        jail: the sandbox to run in; None runs the code as the user who asks.
+    """
+
+    def __init__(self, jail: Jail | None = None) -> None:
+        self._jail = jail
+        self._process: subprocess.Popen[bytes] | None = None
+        self._own_memory = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process and all that it has started."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(process.pid, signal.SIGKILL)
+        process.wait()
+        _drain(process)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def answerer(
+        self,
+        source: str,
+        path: str,
+        shim: str = "",
+        limits: Limits | None = None,
+        *,
+        is_graded: bool = False,
+    ) -> Answerer:
+        """Return what puts cases to a student's file.
+
+        Args:
+            source: the file's text.
+            path: its name, for messages.
+            shim: a module whose `adapt(names)` gives the names that the cases call.
+            limits: what it may use; by default `Limits()`.
+            is_graded: say of an error no more than its type, so that no input is told.
+        """
+        request = {"source": source, "path": path, "shim": shim}
+        return partial(self._answer, request, limits or Limits(), is_graded)
+
+    def _answer(
+        self,
+        request: Mapping[str, Any],
+        limits: Limits,
+        is_graded: bool,
+        cases: Sequence[Mapping[str, Any]],
+    ) -> Answers:
+        """Put cases to a file; after a failure go on with the next case, but not twice."""
+        answers: list[dict[str, Any]] = []
+        failures: list[str] = []
+        is_answered = False
+        while True:
+            reply = self._ask({**request, "cases": cases[len(answers) :]}, limits)
+            loaded, *given = reply.messages or [None]
+            if isinstance(loaded, dict) and "broken" in loaded:
+                return self._broken(loaded, request, limits, is_graded)
+            is_answered = is_answered or bool(given)
+            for answer in given[: len(cases) - len(answers)]:
+                answers.append(
+                    clean_answer(answer, cases[len(answers)]["call"], is_graded=is_graded)
+                )
+            if len(answers) == len(cases) and loaded is not None:
+                break
+            failures.append(reply.failure or "ended")
+            if loaded is None or len(failures) == _MOST_FAILURES:
+                break
+            answers.append(failed_answer(failures[-1]))
+            if len(answers) == len(cases):
+                break
+        if failures and not is_answered:
+            return {"refused": failures[0]}
+        while len(answers) < len(cases):
+            answers.append(failed_answer(failures[-1]))
+        return {"answers": answers}
+
+    def _broken(
+        self, loaded: Mapping[str, Any], request: Mapping[str, Any], limits: Limits, is_graded: bool
+    ) -> Answers:
+        """Say why a file cannot be run; when graded, as it says itself without any case."""
+        if is_graded:
+            reply = self._ask({**request, "cases": []}, limits)
+            loaded = reply.messages[0] if reply.messages else {}
+            if not isinstance(loaded, dict) or "broken" not in loaded:
+                return {"refused": "ended"}
+        return {"broken": clean_error(loaded["broken"])}
+
+    def _ask(self, request: Mapping[str, Any], limits: Limits) -> _Reply:
+        """Send a request and read its reply; end the process after a failure."""
+        warm = [name for name in WARM if name in request["source"]]
+        data = pack_message({**asdict(limits), "warm": warm}) + pack_message(request)
+        self._start()
+        try:
+            reply, is_last = self._exchange(data, limits)
+        except _Failed as failed:
+            reply, is_last = _Reply((), failed.why), True
+        except BaseException:
+            self.close()
+            raise
+        if is_last:
+            self.close()
+        return reply
+
+    def _start(self) -> None:
+        """Start the process if there is none, and wait until it is ready.
+
+        Raises:
+            CouldNotRun: it does not become ready.
+        """
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        self._process = self._jail.start() if self._jail else _start_plain()
+        deadline = time.monotonic() + _START_SECONDS
+        try:
+            self._read(REPLY_HEAD.size, deadline, None)
+        except _Failed:
+            words = _last_words(self._process)
+            self.close()
+            said = words.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            raise CouldNotRun(f"the process for answers did not start: {said[-1][:300]}") from None
+        if self._jail is not None:
+            self._own_memory = memory_of(self._process.pid, 0)
+
+    def _exchange(self, data: bytes, limits: Limits) -> tuple[_Reply, bool]:
+        deadline = time.monotonic() + limits.seconds + _GRACE
+        self._write(data, deadline)
+        head = self._read(REPLY_HEAD.size, deadline, limits)
+        size, is_late, is_last = REPLY_HEAD.unpack(head)
+        if size > limits.reply_bytes:
+            raise _Failed("size")
+        body = self._read(size, deadline, limits)
+        if not is_countable(body):
+            raise _Failed("size")
+        failure = ""
+        if is_late:
+            failure = "time"
+        elif size == limits.reply_bytes:
+            failure = "size"
+        return _Reply(split_reply(body), failure), is_last
+
+    def _write(self, data: bytes, deadline: float) -> None:
+        stream, rest = self._stream("stdin"), memoryview(data)
+        os.set_blocking(stream, False)
+        while rest:
+            _wait(stream, selectors.EVENT_WRITE, deadline - time.monotonic())
+            try:
+                rest = rest[os.write(stream, rest[:_PIECE]) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                raise _Failed("ended") from None
+
+    def _read(self, size: int, deadline: float, limits: Limits | None) -> bytes:
+        """Read so many bytes, and watch the memory of the sandbox meanwhile."""
+        stream, data = self._stream("stdout"), bytearray()
+        while len(data) < size:
+            left = deadline - time.monotonic()
+            if not _wait(stream, selectors.EVENT_READ, min(left, _PAUSE)):
+                self._watch(limits)
+                continue
+            piece = os.read(stream, min(size - len(data), _PIECE))
+            if not piece:
+                raise _Failed("ended")
+            data += piece
+        return bytes(data)
+
+    def _stream(self, name: str) -> int:
+        number: int = getattr(self._process, name).fileno()
+        return number
+
+    def _watch(self, limits: Limits | None) -> None:
+        """Fail where the sandbox takes more memory than a process of it may."""
+        if self._jail is None or limits is None or limits.memory_bytes is None:
+            return
+        assert self._process is not None
+        most = self._own_memory + limits.memory_bytes
+        if memory_of(self._process.pid, most) > most:
+            raise _Failed("ended")
+
+
+class _Failed(Exception):
+    """The process did not answer as it should: time, size or ended."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> bytes:
+    """Return what a process that has ended wrote to standard error."""
+    assert process.stderr is not None
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        return b""
+    return process.stderr.read(_PIECE) or b""
+
+
+def _drain(process: subprocess.Popen[bytes]) -> None:
+    """Read until the last process that could write has ended."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + _GRACE
+    with contextlib.suppress(_Failed):
+        while True:
+            is_ready = _wait(
+                process.stdout.fileno(), selectors.EVENT_READ, deadline - time.monotonic()
+            )
+            if is_ready and not os.read(process.stdout.fileno(), _PIECE):
+                return
+
+
+def _start_plain() -> subprocess.Popen[bytes]:
+    """Start the runner as the user who asks, with little of the environment."""
+    if not hasattr(os, "fork"):
+        raise CouldNotRun("checks in a process of their own need Linux or macOS.")
+    variables = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    variables |= {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(extra_folders())}
+    return subprocess.Popen(
+        [sys.executable, *PYTHON_OPTIONS, str(RUNNER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=variables,
+        start_new_session=True,
+        bufsize=0,
+    )
+
+
+def _wait(stream: int, event: int, seconds: float) -> bool:
+    """Wait until a stream is ready; False where it is not in time.
+
+    Raises:
+        _Failed: there is no time left.
+    """
+    if seconds <= 0:
+        raise _Failed("time")
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, event)
+        return bool(selector.select(seconds))

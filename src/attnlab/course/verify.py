@@ -1,0 +1,125 @@
+"""Check the exercises: the solution passes, the starter fails, every mistake is named."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attnlab.course.cells import (
+    leaked_lines,
+    solution_text,
+    starter_cells,
+    starter_program,
+    with_line,
+)
+from attnlab.course.check import (
+    Answers,
+    Outcome,
+    answer_here,
+    check_answer,
+)
+from attnlab.course.exercise import CourseExercise, Mistake
+from attnlab.course.mistakes import answer_own, passes_snapshot, with_mistakes
+from attnlab.course.questions import Questions, draw_questions
+from attnlab.course.workspace import draw_picture
+
+_WORTHLESS = ("pass", "raise ValueError", "return None", "return args")
+"""Lines in place of the solution; none may be worth a point."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What came of checking an exercise itself.
+
+    Args:
+        exercise: which.
+        mistakes: how many named mistakes it has.
+        snapshots: how many of them pass a comparison of one input at 1e-2.
+        problems: what is wrong with it; nothing where it is sound.
+    """
+
+    exercise: str
+    mistakes: int
+    snapshots: int
+    problems: tuple[str, ...]
+
+
+def verify_exercise(exercise: CourseExercise, seeds: Iterable[int]) -> Verification:
+    """Hold an exercise's checks to its solution, its starter and its mistakes, seed by seed."""
+    problems = [f"the starter shows: {line}" for line in _leaks(exercise)]
+    if len(exercise.parts.hints) < 2:
+        problems.append("there are fewer than two hints")
+    problems += _picture_problems(exercise)
+    snapshots = 0
+    for number, seed in enumerate(seeds):
+        questions = draw_questions(exercise, seed, graded=True)
+        problems += [f"seed {seed}: {words}" for words in _problems(questions)]
+        if number == 0:
+            every = exercise.parts.mistakes
+            snapshots = sum(passes_snapshot(questions, each) for each in every)
+    return Verification(exercise.name, len(exercise.parts.mistakes), snapshots, tuple(problems))
+
+
+def _picture_problems(exercise: CourseExercise) -> list[str]:
+    try:
+        draw_picture(exercise)
+    except Exception as error:
+        return [f"its picture cannot be drawn: {type(error).__name__}: {error}"]
+    return []
+
+
+def _leaks(exercise: CourseExercise) -> list[str]:
+    return leaked_lines(_starter(exercise), exercise.source)
+
+
+def _starter(exercise: CourseExercise) -> str:
+    return starter_program(starter_cells(exercise.source, exercise.name))
+
+
+def _problems(questions: Questions) -> list[str]:
+    """Return what is wrong with the checks as they were drawn."""
+    exercise, found = questions.exercise, list[str]()
+    if exercise.parts.kind == "text":  # nothing is asked of it
+        return found
+    solved = _outcome(questions, solution_text(exercise.source))
+    if not solved.passed:
+        found.append(f"the solution fails: {_why(solved)}")
+    begun = _outcome(questions, _starter(exercise))
+    if begun.points:
+        found.append(f"the starter gets {begun.points} points")
+    for line in _WORTHLESS:
+        worthless = answer_here(with_line(exercise.source, line))
+        points = check_answer(questions, worthless).points
+        if points:
+            found.append(f"an answer that is only {line!r} gets {points} points")
+    for mistake in exercise.parts.mistakes:
+        words = _unnamed(questions, mistake)
+        if words is not None:
+            found.append(f"the mistake {mistake.name!r} {words}")
+    return found
+
+
+def _unnamed(questions: Questions, mistake: Mistake) -> str | None:
+    """Say how a mistake is not told as itself; None where it is."""
+    source = with_mistakes(questions.exercise, [mistake])
+    assert source is not None
+    outcome = _outcome(questions, source)
+    if outcome.passed:
+        return "passes"
+    if outcome.mistakes != (mistake,):
+        told = " and ".join(repr(each.name) for each in outcome.mistakes) or "nothing"
+        return f"is told as {told} ({_why(outcome)})"
+    return None
+
+
+def _outcome(questions: Questions, source: str) -> Outcome:
+    def answerer(cases: Sequence[Mapping[str, Any]]) -> Answers:
+        return {"answers": [answer_own(questions, source, each) for each in range(len(cases))]}
+
+    return check_answer(questions, answerer)
+
+
+def _why(outcome: Outcome) -> str:
+    if outcome.broken is not None:
+        return outcome.broken
+    failed = [each for each in outcome.checks if each.failure is not None]
+    return "; ".join(f"{each.check.name}: {each.failure.words}" for each in failed if each.failure)

@@ -1,0 +1,256 @@
+"""A student's folder: the files of the exercises, and a log of what was done.
+
+The log has one JSON object a line, each with the hash of the line before. It is evidence of how
+somebody worked and where they got stuck, and never a score: whoever owns the folder can write it.
+"""
+
+import ast
+import datetime
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnlab.core.store import explained, locked, make_folder, write_bytes, write_text
+from attnlab.course.cells import (
+    program_of_notebook,
+    starter_cells,
+    starter_notebook,
+    starter_program,
+)
+from attnlab.course.check import Outcome
+from attnlab.course.exercise import CourseExercise
+from attnlab.course.sandbox.runner import load_names
+from attnlab.errors import CouldNotRun, WrongUsage
+
+LOG = "log.jsonl"
+FORM = "attnlab course 1"
+_PATIENCE = 10.0  # seconds; a check beside `watch` writes a line, and is done
+
+
+@dataclass(frozen=True)
+class State:
+    """How far an exercise is: checks made, hints seen, whether the last check passed."""
+
+    tries: int = 0
+    hints: int = 0
+    passed: bool = False
+    seen_solution: bool = False
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A student's folder.
+
+    Args:
+        folder: holds NAME.py, NAME.ipynb and NAME.svg of each exercise begun, and the log.
+    """
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """The log's file."""
+        return self.folder / LOG
+
+    def files(self, name: str) -> list[Path]:
+        """Return the files of an exercise that are there: the program, the notebook."""
+        both = [self.folder / f"{name}{ending}" for ending in (".py", ".ipynb")]
+        return [path for path in both if path.is_file()]
+
+    def answer(self, exercise: CourseExercise) -> tuple[Path, str]:
+        """Return the file an exercise is answered in, and its program.
+
+        It is the file that was written in; of two, the later one.
+
+        Raises:
+            WrongUsage: the exercise was not begun here, or the file cannot be read.
+        """
+        files = self.files(exercise.name)
+        if not files:
+            raise WrongUsage(
+                f"there is no {exercise.name}.py in {self.folder}; begin it with: "
+                f"attnlab course start {exercise.name}"
+            )
+        sources = {path: read_source(path) for path in files}
+        written = [path for path in files if not is_untouched(exercise, sources[path])]
+        if not written:
+            return files[0], sources[files[0]]
+        latest = max(written, key=lambda path: path.stat().st_mtime_ns)
+        return latest, sources[latest]
+
+    def start(self, exercise: CourseExercise, *, again: bool = False) -> list[Path]:
+        """Write the files of an exercise and return them.
+
+        Args:
+            exercise: which.
+            again: replace the answer that is there.
+
+        Raises:
+            CouldNotRun: it was begun already.
+        """
+        make_folder(self.folder)
+        name, cells = exercise.name, starter_cells(exercise.source, exercise.name)
+        program = self.folder / f"{name}.py"
+        notebook = self.folder / f"{name}.ipynb"
+        for path in (program, notebook):
+            if path.exists() and not again:
+                raise CouldNotRun(
+                    f"{path} is there already and was left as it is; to begin anew: "
+                    f"attnlab course start {name} --again"
+                )
+        picture = draw_picture(exercise)
+        written = [program, notebook]
+        write_text(program, starter_program(cells))
+        write_text(notebook, starter_notebook(cells, name))
+        if picture is not None:
+            written.append(self.folder / f"{name}.svg")
+            write_bytes(written[-1], picture)
+        self.record("start", exercise=name)
+        return written
+
+    def save(self, exercise: CourseExercise, source: str) -> None:
+        """Write an answer as the exercise's program, which then is the one that counts."""
+        write_text(self.folder / f"{exercise.name}.py", source)
+
+    def record(self, event: str, **facts: Any) -> None:
+        """Append an event to the log.
+
+        Raises:
+            CouldNotRun: the log cannot be written.
+        """
+        make_folder(self.folder)
+        with locked(self.folder, _PATIENCE), explained(self.log):
+            lines = self._lines()
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            if not lines:
+                lines.append(_line({"event": "begin", "time": now, "format": FORM}, ""))
+                self._append(lines[-1])
+            self._append(_line({"event": event, "time": now, **facts}, lines[-1]))
+
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the events of the log; damaged lines are passed over."""
+        for line in self._lines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                yield event
+
+    def record_check(self, exercise: CourseExercise, source: str, outcome: Outcome) -> None:
+        """Append what came of a check."""
+        self.record(
+            "check",
+            exercise=exercise.name,
+            sha256=hashlib.sha256(source.encode()).hexdigest(),
+            passed=[each.check.name for each in outcome.checks if each.passed],
+            failed=[each.check.name for each in outcome.checks if not each.passed],
+            mistakes=[each.name for each in outcome.mistakes],
+            done=outcome.passed,
+        )
+
+    def states(self) -> dict[str, State]:
+        """Return how far each exercise is, as the log tells."""
+        found: dict[str, State] = {}
+        for event in self.events():
+            name, kind = str(event.get("exercise")), event.get("event")
+            before = found.get(name, State())
+            tries, hints = before.tries, before.hints
+            passed, seen = before.passed, before.seen_solution
+            if kind == "check":
+                tries += 1
+                passed = event.get("done") is True
+            elif kind == "hint":
+                hints = max(hints, int(event.get("number", 0)))
+            elif kind == "solution":
+                seen = True
+            elif kind != "start":
+                continue
+            found[name] = State(tries, hints, passed, seen)
+        return found
+
+    def _lines(self) -> list[str]:
+        if not self.log.is_file():
+            return []
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        return text.splitlines()
+
+    def _append(self, line: str) -> None:
+        """Append a whole line; a line that a crash cut off before it stays, alone."""
+        with self.log.open("ab+") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size:
+                file.seek(size - 1)
+                if file.read(1) != b"\n":
+                    line = "\n" + line
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_source(path: Path) -> str:
+    """Return the program of an answer's file, a program or a notebook.
+
+    Raises:
+        WrongUsage: it is no text, or no notebook.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise WrongUsage(f"could not read {path}: {error}.") from None
+    return program_of_notebook(text) if path.suffix == ".ipynb" else text
+
+
+def is_untouched(exercise: CourseExercise, source: str) -> bool:
+    """Whether a program is the exercise's starter, but for blanks and comments."""
+    starter = starter_program(starter_cells(exercise.source, exercise.name))
+    try:
+        return ast.dump(ast.parse(source)) == ast.dump(ast.parse(starter))
+    except (SyntaxError, ValueError):
+        return False
+
+
+def broken_links(lines: list[str]) -> list[int]:
+    """Return the numbers of the lines of a log, from 1, that do not follow from the one before."""
+    broken, before = [], ""
+    for number, line in enumerate(lines, 1):
+        expected = hashlib.sha256(before.encode()).hexdigest() if before else ""
+        try:
+            is_whole = json.loads(line)["previous"] == expected
+        except (ValueError, KeyError, TypeError):
+            is_whole = False
+        if not is_whole:
+            broken.append(number)
+        before = line
+    return broken
+
+
+def find_workspace(folder: Path | None) -> Workspace:
+    """Return the folder that is named; else the current one if a course is in it; else course/."""
+    if folder is not None:
+        return Workspace(folder)
+    here = Path()
+    return Workspace(here if (here / LOG).is_file() else here / "course")
+
+
+def draw_picture(exercise: CourseExercise) -> bytes | None:
+    """Draw the picture of an exercise's statement as SVG; None where it has none."""
+    if exercise.parts.picture is None:
+        return None
+    import io
+
+    names = load_names(exercise.source, str(exercise.path))
+    written = io.BytesIO()
+    figure = exercise.parts.picture(names)
+    figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None})
+    return re.sub(rb"<metadata>.*?</metadata>", b"", written.getvalue(), flags=re.DOTALL)
+
+
+def _line(event: Mapping[str, Any], before: str) -> str:
+    previous = hashlib.sha256(before.encode()).hexdigest() if before else ""
+    return json.dumps({**event, "previous": previous}, ensure_ascii=False)

@@ -1,0 +1,209 @@
+// Course: a statement, a student's program, and what a check of it says.
+
+import { make, makeButton, setVariable, wordNumber } from "../../draw/report/elements.js";
+import { COURSE_WORDS } from "../words_course.js";
+import { askServer } from "../parts/server.js";
+
+const FIRST_EXERCISE = "attention";
+const CODE_INDENT = "    ";
+const COURSE_PAGE = `course ${Math.random()}`; // the server drops what this page asked before
+const TEXT_TAGS = new Set(["p", "h2", "h3", "h4", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "strong", "em", "code", "pre", "hr", "a", "blockquote"]);
+
+export function makeCourse(_session, page) {
+  const state = { exercise: page.link.own.exercise ?? FIRST_EXERCISE, course: null, shown: null, saved: "", drafts: {} };
+  const asked = { open: 0, check: 0 };
+
+  const choose = make("select", { id: "exercise" });
+  const solved = make("p", { class: "note" });
+  const facts = make("p", { class: "note" });
+  const statement = make("div", { class: "statement" });
+  const code = make("textarea", { id: "answer-code", rows: 22, spellcheck: "false", autocomplete: "off", autocapitalize: "off", wrap: "off", "aria-describedby": "answer-hint" });
+  const check = makeButton(COURSE_WORDS.check, ask, { class: "primary", "aria-keyshortcuts": "Control+Enter" });
+  const hint = makeButton("", nextHint);
+  const hints = make("ol", { class: "hints" });
+  const notice = make("p", { class: "notice", role: "alert", hidden: true });
+  const file = make("p", { class: "note" });
+  const feedback = make("section", { class: "feedback", "aria-live": "polite" });
+  const root = make("div", { class: "room course-room" }, make("div", { class: "told-line" }, page.status, notice),
+    make("div", { class: "fields" }, labeledField(COURSE_WORDS.exercise, choose), solved),
+    make("div", { class: "course-columns" },
+      make("section", {}, facts, statement),
+      make("section", { class: "answer-part" }, labeledField(COURSE_WORDS.code, code),
+        make("p", { class: "note", id: "answer-hint" }, COURSE_WORDS.codeHint),
+        make("div", { class: "bar" }, check, hint), hints, feedback, file)));
+
+  choose.addEventListener("change", () => take(choose.value));
+  code.addEventListener("input", () => {
+    state.drafts[state.exercise] = code.value;
+    feedback.classList.toggle("old", code.value !== state.saved);
+  });
+  code.addEventListener("keydown", listenToCodeKeys(code, ask));
+
+  function take(exercise) {
+    Object.assign(state, { exercise });
+    page.keepLink();
+    open();
+  }
+
+  async function answer(what, path, body) {
+    const mine = (asked[what] += 1);
+    document.body.dataset.busy = true;
+    const told = await askServer(path, body).catch(({ message }) => ({ refusal: message }));
+    if (mine !== asked[what]) return null;
+    document.body.dataset.busy = false;
+    notice.textContent = told.refusal ?? "";
+    notice.hidden = !told.refusal;
+    return told.refusal ? null : told;
+  }
+
+  async function open() {
+    state.course ??= await answer("open", "/api/course");
+    if (!state.course) return;
+    fillChoices();
+    const shown = await answer("open", "/api/course/open", { exercise: state.exercise, page: COURSE_PAGE });
+    if (!shown) return;
+    Object.assign(state, { shown, saved: shown.code });
+    code.value = state.drafts[state.exercise] ?? shown.code;
+    facts.textContent = COURSE_WORDS.facts(shown);
+    statement.replaceChildren(...shown.statement.map(buildText), ...pictureOfExercise(shown));
+    file.textContent = COURSE_WORDS.file(shown.file);
+    feedback.replaceChildren();
+    showHints(shown);
+  }
+
+  function fillChoices() {
+    const { chapters } = state.course;
+    const all = chapters.flatMap(({ exercises }) => exercises);
+    choose.replaceChildren(...chapters.map(({ title, exercises }) => make("optgroup", { label: title },
+      ...exercises.map((each) => make("option", { value: each.name, selected: each.name === state.exercise }, COURSE_WORDS.option(each))))));
+    choose.value = state.exercise;
+    solved.textContent = COURSE_WORDS.solved(all.filter((each) => each.state === "solved").length, all.length);
+  }
+
+  async function ask() {
+    const { exercise } = state;
+    page.say(COURSE_WORDS.checking);
+    check.disabled = true;
+    const told = await answer("check", "/api/course/check", { exercise, code: code.value, page: COURSE_PAGE });
+    check.disabled = false;
+    page.say("");
+    if (!told || exercise !== state.exercise) return;
+    state.saved = code.value;
+    feedback.classList.remove("old");
+    feedback.replaceChildren(...verdictOfAnswer(told, state.shown));
+    const known = state.course.chapters.flatMap(({ exercises }) => exercises).find(({ name }) => name === exercise);
+    known.state = told.state;
+    fillChoices();
+  }
+
+  async function nextHint() {
+    const told = await answer("open", "/api/course/hint", { exercise: state.exercise, page: COURSE_PAGE });
+    if (told) showHints(told);
+  }
+
+  function showHints({ hint: seen, all_hints: all }) {
+    hints.replaceChildren(...seen.map((words) => make("li", {}, words)));
+    hint.textContent = COURSE_WORDS.hint(seen.length, all);
+    hint.disabled = seen.length === all;
+  }
+
+  open();
+  return {
+    root, heading: { title: COURSE_WORDS.title, subtitle: COURSE_WORDS.subtitle },
+    show() {},
+    follow(own) {
+      const exercise = own.exercise ?? FIRST_EXERCISE;
+      if (exercise !== state.exercise) take(exercise);
+    },
+    link: () => ({ exercise: state.exercise === FIRST_EXERCISE ? null : state.exercise }),
+  };
+}
+
+// What a check said: the criteria, the smallest case that fails, the mistake.
+function verdictOfAnswer(told, { rubric }) {
+  if (told.is_blank) return [make("p", { class: "verdict" }, COURSE_WORDS.unwritten)];
+  if (told.broken) return [make("p", { class: "verdict refused", role: "alert" }, COURSE_WORDS.broken(told.broken))];
+  if (rubric.length) return [make("p", { class: "verdict" }, COURSE_WORDS.text), make("ul", {}, ...rubric.map((each) => make("li", {}, each)))];
+  const passed = told.checks.filter((each) => each.passed).length;
+  const known = told.mistakes.map((words) => make("p", {}, words));
+  return [
+    make("p", { class: told.passed ? "verdict held" : "verdict" }, COURSE_WORDS.passes(passed, told.checks.length, told.waiting)),
+    ...(known.length ? [make("div", { class: "known-mistake" }, make("h3", {}, COURSE_WORDS.mistake), ...known)] : []),
+    make("ul", { class: "criteria" }, ...told.checks.map(criterionOf)),
+    ...(told.failure ? [failedCase(told.failure)] : []),
+  ];
+}
+
+function criterionOf({ name, words, passed }) {
+  const mark = make("span", { class: passed ? "mark held" : "mark refused" }, passed ? "✓" : "✗");
+  const spoken = make("span", { class: "unseen" }, passed ? COURSE_WORDS.passed : COURSE_WORDS.failed);
+  return make("li", {}, mark, spoken, " ", make("strong", {}, name), ` ${words}`);
+}
+
+function failedCase({ call, arguments: given, words, maps }) {
+  return make("div", { class: "failed-case" }, make("h3", {}, COURSE_WORDS.smallest),
+    make("pre", { tabindex: 0, "aria-label": COURSE_WORDS.smallest }, make("code", {}, [call, ...given.map((line) => CODE_INDENT + line), words].join("\n"))),
+    ...(maps ? [make("div", { class: "beside" }, ...besides(maps))] : []));
+}
+
+// Expected, yours and the difference, as tables whose shades are of one scale.
+function besides({ expected, yours }) {
+  const difference = expected.map((row, i) => row.map((value, j) => yours[i][j] - value));
+  const most = Math.max(1e-12, ...[expected, yours, difference].flat(2).map(Math.abs));
+  const all = [[COURSE_WORDS.expected, expected], [COURSE_WORDS.yours, yours], [COURSE_WORDS.difference, difference]];
+  return all.map(([title, rows]) => shadedTable(title, rows, most));
+}
+
+function shadedTable(title, rows, most) {
+  const cell = (value, i, j) => {
+    const words = wordNumber(Number(value.toPrecision(3)));
+    const made = make("td", { class: value < 0 ? "below" : "above", title: COURSE_WORDS.cell(title, i, j, words) }, words);
+    return setVariable(made, "--share", Math.abs(value) / most);
+  };
+  return make("table", { class: "shaded" }, make("caption", {}, title),
+    make("tbody", {}, ...rows.map((row, i) => make("tr", {}, ...row.map((value, j) => cell(value, i, j))))));
+}
+
+function pictureOfExercise({ picture: svg, title }) {
+  if (!svg) return [];
+  return [make("img", { class: "course-picture", src: `data:image/svg+xml,${encodeURIComponent(svg)}`, alt: COURSE_WORDS.picture(title) })];
+}
+
+// A text as nested lists: a tag, then what it holds. Tags that are not known are left out, their texts kept.
+function buildText(node) {
+  if (typeof node === "string") return node;
+  const [tag, ...inner] = node;
+  const children = inner.map(buildText);
+  if (!TEXT_TAGS.has(tag)) return make("span", {}, ...children);
+  const made = make(tag === "th" && children.length === 0 ? "td" : tag, {}, ...children);
+  return tag === "table" ? make("div", { class: "scroll", tabindex: 0 }, made) : made;
+}
+
+function labeledField(label, field) {
+  return make("div", { class: "setting" }, make("label", { for: field.id }, label), field);
+}
+
+// Tab indents, until Escape gives it back to the page.
+function listenToCodeKeys(field, check) {
+  let isTabOurs = true;
+  field.addEventListener("focus", () => (isTabOurs = true));
+  return (event) => {
+    event.stopPropagation(); // no key of the room
+    if (event.key === "Escape") isTabOurs = false;
+    else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) check();
+    else if (event.key === "Enter") insert(event, `\n${indentAt(field)}`);
+    else if (event.key === "Tab" && !event.shiftKey && isTabOurs) insert(event, CODE_INDENT);
+  };
+
+  function insert(event, text) {
+    event.preventDefault();
+    field.setRangeText(text, field.selectionStart, field.selectionEnd, "end");
+    field.dispatchEvent(new Event("input"));
+  }
+}
+
+// The indentation of the line of the cursor, one step more after a colon.
+function indentAt({ value, selectionStart }) {
+  const line = value.slice(value.lastIndexOf("\n", selectionStart - 1) + 1, selectionStart);
+  return /^ */.exec(line)[0] + (line.trimEnd().endsWith(":") ? CODE_INDENT : "");
+}

@@ -1,0 +1,229 @@
+"""What the room Course asks: statements, checks of what was typed, hints.
+
+A part of the process with torch; a student's program runs in a process of its own, on the student's
+own machine.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnlab.course.catalog import CHAPTERS, find_exercise
+from attnlab.course.cells import Cell, split_cells, starter_cells, starter_program
+from attnlab.course.check import CaseFailure, Outcome, check_answer
+from attnlab.course.exercise import CourseExercise
+from attnlab.course.feedback import call_lines, mistake_words
+from attnlab.course.questions import draw_questions
+from attnlab.course.sandbox.worker import Worker
+from attnlab.course.submit import check_text
+from attnlab.course.workspace import State, Workspace, draw_picture
+from attnlab.errors import WrongUsage
+
+_MOST_CELLS = 16  # rows and columns of a map
+_TAGS = {"h1": "h2", "h2": "h3", "h3": "h4"}  # the page has its own heading
+_Node = str | list[Any]
+
+
+def _course(folder: str) -> dict[str, Any]:
+    """List the chapters, and how far each exercise is."""
+    states = Workspace(Path(folder)).states()
+    chapters = []
+    for title, names in CHAPTERS.items():
+        exercises = [_summary(find_exercise(name), states.get(name)) for name in names]
+        chapters.append({"title": title, "exercises": exercises})
+    return {"folder": folder, "chapters": chapters}
+
+
+def _open(folder: str, name: str) -> dict[str, Any]:
+    """Return the statement of an exercise and the answer so far."""
+    exercise, workspace = find_exercise(name), Workspace(Path(folder))
+    cells = starter_cells(exercise.source, name)
+    source = starter_program(cells)
+    if workspace.files(name):
+        source = workspace.answer(exercise)[1]
+    state = workspace.states().get(name, State())
+    picture = _picture(name)
+    return {
+        **_summary(exercise, state),
+        "statement": [node for cell in cells if cell.kind == "markdown" for node in _nodes(cell)],
+        "picture": picture,
+        "code": _code(source),
+        "hint": list(exercise.parts.hints[: state.hints]),
+        "all_hints": len(exercise.parts.hints),
+        "rubric": list(exercise.parts.rubric),
+        "file": str(workspace.folder / f"{name}.py"),
+    }
+
+
+def _check(folder: str, name: str, code: str) -> dict[str, Any]:
+    """Save an answer and check it."""
+    exercise, workspace = find_exercise(name), Workspace(Path(folder))
+    source = _with_statement(exercise, code)
+    if not workspace.files(name):
+        workspace.start(exercise)
+    workspace.save(exercise, source)
+    if exercise.parts.kind == "text":
+        outcome = check_text(exercise, source)
+    else:
+        answerer = _worker().answerer(source, f"{name}.py")
+        outcome = check_answer(draw_questions(exercise, 0), answerer)
+    workspace.record_check(exercise, source, outcome)
+    return {**_told(exercise, outcome), "state": _state(workspace.states().get(name))}
+
+
+def _hint(folder: str, name: str) -> dict[str, Any]:
+    """Return the next hint, and those before it."""
+    exercise, workspace = find_exercise(name), Workspace(Path(folder))
+    hints = exercise.parts.hints
+    number = min(workspace.states().get(name, State()).hints + 1, len(hints))
+    workspace.record("hint", exercise=name, number=number)
+    return {"hint": list(hints[:number]), "all_hints": len(hints)}
+
+
+def _summary(exercise: CourseExercise, state: State | None) -> dict[str, Any]:
+    parts = exercise.parts
+    return {
+        "name": exercise.name,
+        "title": parts.title,
+        "kind": parts.kind,
+        "level": parts.level,
+        "minutes": parts.minutes,
+        "points": exercise.points,
+        "state": _state(state),
+    }
+
+
+def _state(state: State | None) -> str:
+    if state is None:
+        return "new"
+    return "solved" if state.passed else "begun"
+
+
+def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, Any]:
+    """Say what came of a check: each criterion, the first case that failed, the mistake."""
+    failure = next((each.failure for each in outcome.checks if each.failure is not None), None)
+    checks = [
+        {"name": each.check.name, "words": each.check.words, "passed": each.passed}
+        for each in outcome.checks
+    ]
+    return {
+        "passed": outcome.passed,
+        "is_blank": outcome.is_blank,
+        "broken": outcome.broken,
+        "checks": checks,
+        "failure": None if failure is None else _failed(exercise, failure),
+        "mistakes": mistake_words(outcome),
+        "waiting": outcome.waiting,
+    }
+
+
+def _failed(exercise: CourseExercise, failure: CaseFailure) -> dict[str, Any]:
+    case = failure.case
+    told: dict[str, Any] = {
+        "call": f"{case.call} {case.words}".rstrip(),
+        "arguments": call_lines(exercise, case),
+        "words": failure.words,
+        "maps": None,
+    }
+    pair = _differing(case.expected, failure.got, case.tolerance)
+    if pair is not None:
+        told["maps"] = {"expected": pair[0].tolist(), "yours": pair[1].tolist()}
+    return told
+
+
+def _differing(
+    expected: Any, got: Any, tolerance: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return the first two tables of numbers in which two answers of equal form differ."""
+    if isinstance(expected, Mapping) and isinstance(got, Mapping):
+        expected, got = list(expected.values()), [got.get(key) for key in expected]
+    if isinstance(expected, Sequence) and isinstance(got, list) and not isinstance(expected, str):
+        pairs = zip(expected, got, strict=False)
+        found = (_differing(one, other, tolerance) for one, other in pairs)
+        return next((each for each in found if each is not None), None)
+    if not isinstance(expected, Tensor | np.ndarray) or not isinstance(got, Tensor | np.ndarray):
+        return None
+    right, own = _table(expected), _table(got)
+    if right is None or own is None or np.shape(expected) != np.shape(got):
+        return None
+    for one, other in zip(right, own, strict=True):
+        if not np.allclose(one, other, tolerance, tolerance) and np.isfinite([one, other]).all():
+            return one, other
+    return None
+
+
+def _table(value: Any) -> NDArray[np.float64] | None:
+    """Return numbers as tables of rows and columns; None where they are too large or none."""
+    array = np.asarray(value)
+    if array.ndim == 0 or array.dtype.kind not in "biuf" or array.size == 0:
+        return None
+    tables = np.atleast_2d(array).astype(float)
+    tables = tables.reshape(-1, *tables.shape[-2:])
+    return tables if max(tables.shape[1:]) <= _MOST_CELLS else None
+
+
+def _code(source: str) -> str:
+    """Return the code of a program in percent format, without its texts."""
+    try:
+        cells = [cell.text for cell in split_cells(source) if cell.kind == "code"]
+    except WrongUsage:
+        return source
+    return "\n\n".join(cells) if cells else source
+
+
+def _with_statement(exercise: CourseExercise, code: str) -> str:
+    """Put an exercise's texts before what was typed, as one program in percent format."""
+    texts = [
+        cell for cell in starter_cells(exercise.source, exercise.name) if cell.kind == "markdown"
+    ]
+    return starter_program([*texts, Cell("code", code)])
+
+
+@cache
+def _picture(name: str) -> str | None:
+    picture = draw_picture(find_exercise(name))
+    return None if picture is None else picture.decode()
+
+
+@cache
+def _worker() -> Worker:
+    """Return the process that runs programs; it ends when this one does."""
+    return Worker().__enter__()
+
+
+def _nodes(cell: Cell) -> list[_Node]:
+    """Return a text in Markdown as nested lists: a tag, then what it holds."""
+    lines = [line.removeprefix("#").removeprefix(" ") for line in cell.text.splitlines()]
+    tree = SyntaxTreeNode(MarkdownIt("commonmark").enable("table").parse("\n".join(lines)))
+    return [node for child in tree.children for node in _node(child)]
+
+
+def _node(node: SyntaxTreeNode) -> list[_Node]:
+    inner = [each for child in node.children for each in _node(child)]
+    if node.type in ("text", "code_inline", "fence", "code_block"):
+        if node.type == "text":
+            return [node.content]
+        code: _Node = ["code", node.content]
+        return [code] if node.type == "code_inline" else [["pre", code]]
+    if node.type in ("softbreak", "hardbreak"):
+        return [" "]
+    if node.type == "image":
+        return []  # the page shows the picture itself
+    if node.tag and node.type != "inline":
+        return [[_TAGS.get(node.tag, node.tag), *inner]]
+    return inner
+
+
+WORK: Mapping[str, Callable[..., Any]] = {
+    "course": _course,
+    "open_exercise": _open,
+    "check_exercise": _check,
+    "next_hint": _hint,
+}

@@ -1,0 +1,32 @@
+import random
+
+import torch
+
+PAD = 0
+
+
+def split_texts(texts, labels, share, seed):
+    """Return the positions of the training and of the validation texts."""
+    rng = random.Random(seed)
+    held = []
+    for label in sorted(set(labels)):
+        own = [n for n, l in enumerate(labels) if l == label]
+        rng.shuffle(own)
+        held += own[: round(share * len(own))]
+    inside = set(held)
+    return [n for n in range(len(texts)) if n not in inside], held
+
+
+def make_batches(rows, labels, size):
+    """Return a list of batches (ids, mask, labels)."""
+    result = []
+    i = 0
+    while i < len(rows):
+        part = rows[i : i + size]
+        n = max(map(len, part))
+        lengths = torch.tensor([len(r) for r in part])
+        ids = torch.tensor([r + [PAD] * (n - len(r)) for r in part])
+        mask = torch.arange(n)[None] < lengths[:, None]
+        result.append([ids, mask, torch.LongTensor(labels[i : i + size])])
+        i += size
+    return result

@@ -1,0 +1,13 @@
+score_variance = 256.0
+largest_unscaled = 0.9
+largest_scaled = 0.3
+unscaled_gradient = "Smaller"
+largest_entropy = 2.079
+first_weight = 1
+leak = "nearly all"
+dead_finite = "even"
+dead_infinite = "NaN"
+largest_rank = 3
+num_parameters = 4 * (12 * 12 + 12)
+shuffled = "same"
+cost = 2

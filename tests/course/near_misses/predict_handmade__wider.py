@@ -1,0 +1,10 @@
+own_weight = 0.83
+two_alike = 0.476
+longer = "a little larger"
+new_numbers = "nothing"
+blind = "only inputs of one letter repeated"
+no_queries = "the mean of the values"
+overflow = "nan"
+double = "only the output doubles"
+order = "are put into the same order"
+wider = "sharper"

@@ -1,0 +1,20 @@
+import torch
+from torch import nn
+
+
+def swish(z):
+    return z / (1 + torch.exp(-z))
+
+
+class SwiGLU(nn.Module):
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        make = lambda i, o: nn.Linear(i, o, bias=False)
+        self.gate, self.up, self.down = (
+            make(d_model, d_ff),
+            make(d_model, d_ff),
+            make(d_ff, d_model),
+        )
+
+    def forward(self, x):
+        return self.down(swish(self.gate(x)).mul(self.up(x)))

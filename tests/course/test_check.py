@@ -1,0 +1,190 @@
+"""Answers beside what was expected, and mistakes told by their names."""
+
+import math
+
+import pytest
+import torch
+
+from attnlab.course.catalog import find_exercise
+from attnlab.course.check import answer_from, answer_here, check_answer
+from attnlab.course.compare import Other, difference, is_same, read_answer
+from attnlab.course.feedback import feedback_lines
+from attnlab.course.mistakes import with_mistakes
+from attnlab.course.questions import draw_questions
+from attnlab.course.sandbox.runner import decode, encode
+
+RIGHT = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
+
+
+def plain_attention(query, key, value, mask=None):
+    """As a student may write it."""
+    scores = torch.einsum("bqd,bkd->bqk", query, key) / query.size(-1) ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask.logical_not(), float("-inf"))
+    highest = scores.amax(-1, keepdim=True)
+    grown = (scores - highest.clamp(min=-1e30)).exp()
+    weights = grown / grown.sum(-1, keepdim=True).clamp(min=1e-30)
+    return torch.bmm(weights, value), weights
+
+
+def outcome_of(function, *, graded=True, seed=0):
+    questions = draw_questions(find_exercise("attention"), seed, graded=graded)
+    return check_answer(questions, answer_from({"attention": function}))
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        (RIGHT.tolist(), "answer: expected a tensor, got [[1, 2], [3, 4]]"),
+        (RIGHT.numpy(), "answer: expected a tensor, got a NumPy array"),
+        (RIGHT[0], "answer: expected shape (2, 2), got (2,)"),
+        (RIGHT.float(), "answer: expected float64, got float32"),
+        (RIGHT * math.nan, "answer: expected finite numbers, got [[nan, nan], [nan, nan]] (2×2)"),
+        (RIGHT + 1, "expected  [[1., 2.], [3., 4.]] (2×2)\n  got       [[2., 3.], [4., 5.]]"),
+        (None, "answer: expected a tensor, got None"),
+        (object(), "answer: expected a tensor, got a object"),
+        (RIGHT + 1e-9, None),
+    ],
+)
+def test_a_difference_is_told_in_the_order_type_shape_dtype_values(got, words):
+    found = difference(RIGHT, read_answer(encode(got)), 1e-6)
+    assert found == words or words in found
+
+
+def test_lists_texts_and_mappings_are_compared_by_place():
+    assert difference(["a", 1], ["a", 1], 0) is None
+    assert difference(["a", 1], ["a", 2], 0).startswith("answer[1]")
+    assert difference({"x": True}, {"x": 1}, 0) == "answer['x']: expected True, got 1"
+    assert difference({"x": 1}, {"y": 1}, 0) == "answer: expected the keys x; got y"
+    assert difference((1, 2), [1], 0).startswith("answer: expected [1, 2] (2 values), got [1]")
+    assert difference([None, 2], [7, 2], 0) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 2**70, 1.5, math.inf, "é", [1, [2.0]], {"a": [1], 2: "b"}, RIGHT,
+     RIGHT.float(), RIGHT.bool(), RIGHT.long(), RIGHT.numpy(), torch.tensor(1.0)],
+)  # fmt: skip
+def test_values_come_back_as_they_were_sent(value):
+    assert is_same(read_answer(encode(value)), value, 0)
+    if not isinstance(value, int):
+        assert is_same(decode(encode(value)), value, 0)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {},
+        {"kind": "array"},
+        {"kind": "array", "of": "torch", "dtype": "object", "shape": [1], "data": ""},
+        {"kind": "array", "of": "torch", "dtype": "float64", "shape": [9], "data": "AAAA"},
+        {"kind": "array", "of": "torch", "dtype": "float64", "shape": [-1, -1], "data": ""},
+        {"kind": "dict", "items": [[{"kind": "list", "items": []}, 1]]},
+        {"kind": "list", "items": 5},
+        {"kind": "int", "text": "9" * 9999},
+        [1],
+    ],
+)
+def test_an_answer_of_no_known_form_is_a_wrong_answer_and_no_error(damaged):
+    assert isinstance(read_answer(damaged), Other)
+    assert difference(RIGHT, read_answer(damaged), 1e-6) is not None
+
+
+class Spoof(torch.Tensor):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+def test_a_class_that_claims_to_equal_everything_is_seen_through():
+    spoof = torch.zeros(2, 2, dtype=torch.float64).as_subclass(Spoof)
+    assert difference(RIGHT, read_answer(encode(spoof)), 1e-6) is not None
+
+
+def test_a_right_answer_of_another_style_passes_every_check():
+    outcome = outcome_of(plain_attention)
+    assert outcome.passed
+    assert outcome.points == sum(each.check.points for each in outcome.checks)
+
+
+def test_a_mistake_in_another_style_is_told_by_its_name():
+    outcome = outcome_of(
+        lambda q, k, v, mask=None: plain_attention(q * q.size(-1) ** 0.5, k, v, mask)
+    )
+    assert [each.name for each in outcome.mistakes] == ["no scaling"]
+
+
+def test_a_wrong_answer_that_is_no_known_mistake_is_told_none():
+    outcome = outcome_of(lambda q, k, v, mask=None: plain_attention(q + 1.2345, k, v, mask))
+    assert not outcome.passed
+    assert outcome.mistakes == ()
+
+
+def test_two_mistakes_at_once_are_both_told():
+    attention = find_exercise("attention")
+    pairs = [(attention.mistake("no scaling"), each) for each in attention.parts.mistakes[1:]]
+    both = next(pair for pair in pairs if with_mistakes(attention, pair) is not None)
+    questions = draw_questions(attention, 0, graded=True)
+    outcome = check_answer(questions, answer_here(with_mistakes(attention, both)))
+    assert set(outcome.mistakes) == set(both) or len(outcome.mistakes) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda q, k, v, mask=None: 1 / 0, "ZeroDivisionError: division by zero"),
+        (lambda q: q, "TypeError"),
+        (lambda q, k, v, mask=None: (q,), "answer: expected"),
+    ],
+)
+def test_what_a_student_raises_is_told_and_ends_nothing(function, words):
+    outcome = outcome_of(function)
+    assert words in outcome.checks[0].failure.words
+    assert outcome.points == 0
+
+
+def test_the_same_seed_asks_the_same_and_another_asks_something_else():
+    attention = find_exercise("attention")
+    same, again, other = (draw_questions(attention, seed).encoded for seed in (1, 1, 2))
+    assert same == again
+    assert same != other
+
+
+def test_what_is_graded_later_is_counted_and_not_shown():
+    attention = find_exercise("attention")
+    outcome = outcome_of(plain_attention, graded=False)
+    hidden = sum(check.graded for check in attention.parts.checks)
+    assert outcome.waiting == hidden > 0
+    lines = feedback_lines(attention, outcome)
+    assert lines[-1] == f"  {hidden} more checks are run when it is graded"
+
+
+def test_feedback_shows_the_smallest_case_with_its_inputs_and_the_mistake():
+    attention = find_exercise("attention")
+    source = with_mistakes(attention, [attention.mistake("no scaling")])
+    outcome = check_answer(draw_questions(attention, 0), answer_here(source))
+    text = "\n".join(feedback_lines(attention, outcome))
+    assert "query = [" in text
+    assert "expected  [" in text
+    assert "got       [" in text
+    assert attention.mistake("no scaling").says in text
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ({"refused": "time"}, "took too long"),
+        ({"refused": "ended"}, "ended before"),
+        ({"answers": []}, "ended before"),
+        ({"answers": [{"worth": 1}] * 3}, "ended before"),
+        ({"answers": "all right"}, "ended before"),
+        ({"broken": {"error": "SyntaxError", "message": "bad", "line": 3}}, "bad (line 3)"),
+    ],
+)
+def test_a_reply_of_no_answers_gives_no_points(reply, words):
+    questions = draw_questions(find_exercise("attention"), 0)
+    outcome = check_answer(questions, lambda cases: reply)
+    assert words in outcome.broken
+    assert outcome.points == 0
+    assert not outcome.passed

@@ -1,0 +1,84 @@
+"""The exercises themselves: solutions pass, starters fail, mistakes are told by their names."""
+
+import ast
+
+import pytest
+
+from attnlab.course.catalog import HOME, exercise_names, find_exercise
+from attnlab.course.cells import leaked_lines, starter_cells, starter_notebook, starter_program
+from attnlab.course.check import answer_here, check_answer
+from attnlab.course.exercise import Mistake
+from attnlab.course.mistakes import with_mistakes
+from attnlab.course.questions import draw_questions
+from attnlab.course.verify import verify_exercise
+
+SEEDS = 50
+FEWER = {"attention_heatmap": 4}  # which draws more than a hundred figures a seed
+NAMES = exercise_names()
+
+
+def test_the_chapters_name_every_file_once():
+    files = sorted(path.stem for path in HOME.glob("*.py") if path.stem != "__init__")
+    assert sorted(NAMES) == files
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_solution_passes_the_starter_fails_and_each_mistake_is_named(name):
+    seeds = range(FEWER.get(name, SEEDS))
+    assert verify_exercise(find_exercise(name), seeds).problems == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FEWER)
+def test_exercises_that_take_long_are_sound_on_as_many_seeds(name):
+    assert verify_exercise(find_exercise(name), range(SEEDS)).problems == ()
+
+
+def test_there_are_as_many_exercises_and_mistakes_as_promised():
+    exercises = [find_exercise(name) for name in NAMES]
+    checked = [each for each in exercises if each.parts.kind != "text"]
+    mistakes = [len(each.parts.mistakes) for each in checked]
+    assert len(checked) >= 30
+    assert sum(mistakes) >= 240
+    assert sum(mistakes) / len(checked) >= 8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exercise_says_what_a_student_needs(name):
+    exercise = find_exercise(name)
+    parts = exercise.parts
+    cells = starter_cells(exercise.source, name)
+    ast.parse(starter_program(cells))
+    assert "**Write" in cells[0].text or parts.kind in ("predict", "text")
+    assert len(parts.hints) >= 2
+    assert len({each.name for each in parts.checks}) == len(parts.checks)
+    assert len({each.says for each in parts.mistakes}) == len(parts.mistakes)
+    assert bool(parts.rubric) == (parts.kind == "text")
+    assert set(parts.needs) <= set(NAMES)
+    shown = starter_program(cells) + starter_notebook(cells, name)
+    assert "EXERCISE" not in shown
+    assert ("attention.svg" in shown) == (name == "attention") or parts.picture is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hints_do_not_begin_with_the_answer(name):
+    exercise = find_exercise(name)
+    starter = starter_program(starter_cells(exercise.source, name))
+    for hint in exercise.parts.hints:
+        shown = "\n".join([starter, *(line.strip() for line in hint.splitlines())])
+        assert leaked_lines(shown, exercise.source) == []
+
+
+def test_a_check_that_a_mistake_passes_is_found():
+    attention = find_exercise("attention")
+    harmless = Mistake("harmless", "weights @ value, weights", "(weights @ value), weights", "?")
+    questions = draw_questions(attention, 0, graded=True)
+    assert check_answer(questions, answer_here(with_mistakes(attention, [harmless]))).passed
+
+
+def test_a_starter_that_shows_its_solution_is_found():
+    attention = find_exercise("attention")
+    starter = starter_program(starter_cells(attention.source, "attention"))
+    line = "scores = scores.masked_fill(~mask, -math.inf)"
+    assert leaked_lines(starter, attention.source) == []
+    assert leaked_lines(f"{starter}\n# {line}\n    {line}\n", attention.source) == [line]
