@@ -188,3 +188,46 @@ def test_a_reply_of_no_answers_gives_no_points(reply, words):
     assert words in outcome.broken
     assert outcome.points == 0
     assert not outcome.passed
+
+
+def test_parameters_of_other_names_are_told_in_plain_words():
+    source = """
+from torch import nn
+
+class FeedForward(nn.Module):
+    def __init__(self, *args, **settings):
+        super().__init__()
+        self.linear1 = nn.Linear(args[0], 3)
+    def forward(self, x):
+        return x
+"""
+    exercise = find_exercise("feed_forward")
+    outcome = check_answer(draw_questions(exercise, 0), answer_here(source))
+    text = "\n".join(feedback_lines(exercise, outcome))
+    words = text if "asked for" in text else outcome.checks[0].failure.words
+    assert "there and not asked for: linear1.weight" in words
+    assert "asked for and not there: " in words
+
+
+def test_what_a_failing_answer_prints_is_shown_below_its_case():
+    from attnlab.course.sandbox.worker import Worker
+
+    source = "def softmax(x, dim=-1):\n    print('seen', tuple(x.shape))\n    return x\n"
+    exercise = find_exercise("softmax")
+    with Worker() as worker:
+        outcome = check_answer(draw_questions(exercise, 0), worker.answerer(source, "softmax.py"))
+    lines = feedback_lines(exercise, outcome)
+    assert any("seen (" in line for line in lines)
+    assert any("it printed:" in line for line in lines)
+
+
+def test_a_name_that_is_nearly_right_is_told():
+    questions = draw_questions(find_exercise("attention"), 0)
+    outcome = check_answer(questions, answer_from({"atttention": plain_attention}))
+    assert outcome.checks[0].failure.words == "there is no attention; did you mean atttention?"
+    assert not outcome.is_blank
+
+
+def test_the_largest_difference_is_told_with_its_place():
+    found = difference(RIGHT, RIGHT + torch.tensor([[0.0, 0.0], [1e-5, 0.0]]), 1e-9)
+    assert "they differ by 1e-05 at most, at [1, 0]" in found

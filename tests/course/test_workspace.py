@@ -122,14 +122,14 @@ def test_beginning_writes_program_notebook_and_picture_and_never_replaces_an_ans
         begun.start(attention)
     assert (begun.folder / "attention.py").read_text() == "mine = 1\n"
     begun.start(attention, again=True)
-    assert is_untouched(attention, begun.answer(attention)[1])
+    assert is_untouched(attention, begun.answer(attention).source)
 
 
 def test_the_answer_is_the_file_that_was_written_in(begun, attention):
-    assert begun.answer(attention)[0].suffix == ".py"
+    assert begun.answer(attention).path.suffix == ".py"
     notebook = begun.folder / "attention.ipynb"
     notebook.write_text(notebook.read_text().replace("import math", "import math  # mine\\nx = 1"))
-    assert begun.answer(attention)[0] == notebook
+    assert begun.answer(attention).path == notebook
     with pytest.raises(WrongUsage, match="attnlab course start softmax"):
         begun.answer(find_exercise("softmax"))
 

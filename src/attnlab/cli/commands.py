@@ -70,6 +70,11 @@ def _what_to_type(error: MissingArgumentError) -> Exception:
     """Say which names there are, where the name of a run or an experiment is missing."""
     missing = error.argument and error.argument.name
     example = f"as in: attnlab {' '.join(error.command_chain or ())} sorting"
+    if (error.command_chain or ())[:1] == ("course",) and missing == "NAME":
+        return WrongUsage(
+            f"name an exercise, {example.replace('sorting', 'attention')}; attnlab course list has "
+            "them"
+        )
     if missing == "RUN":
         return WrongUsage(f"name a run, {example}; {runs_there()}")
     if missing == "NAME":

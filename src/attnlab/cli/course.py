@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from attnlab.cli.options import AsJson, Switch, WholeNumber
 from attnlab.cli.progress import progress
-from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.cli.terminal import note, print_json, say, show_table
 from attnlab.errors import CouldNotRun, WrongUsage
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ course = App(name="course", help="Exercises on attention, with checks that name 
 Folder = Annotated[Path | None, Parameter(name="--folder")]
 Own = Annotated[Path | None, Parameter(name="--exercises")]
 
+_SECONDS = 10.0  # for all answers of an exercise
 _TICK = 0.3  # seconds between two looks at the files
 
 
@@ -234,8 +236,8 @@ def show_progress(*, folder: Folder = None, exercises: Own = None, as_json: AsJs
     for chapter, exercise in _chapters(exercises):
         state = states.get(exercise.name)
         words = _state_words(state)
-        if not following and words != "solved":
-            following = exercise.name
+        if words == "begun" or (words == "not begun" and not following):
+            following = following if following in states else exercise.name
         tries, hints = (state.tries, state.hints) if state else (0, 0)
         rows.append((chapter, exercise.name, words, tries, hints))
     columns = ("chapter", "exercise", "state", "tries", "hints")
@@ -272,6 +274,7 @@ def submit(
         The file to write; by default STUDENT.zip in this folder.
     """
     from attnlab.course.submit import hand_in
+    from attnlab.course.workspace import NEW
 
     workspace = _workspace(folder)
     safe = "".join(letter if letter.isalnum() else "-" for letter in student).strip("-")
@@ -280,6 +283,10 @@ def submit(
     with _answerers() as answerer:
         handed = hand_in(workspace, known, student, path, answerer)
     say(f"{path}: {', '.join(handed.exercises)}")
+    states = workspace.states()
+    unsolved = [name for name in handed.exercises if not states.get(name, NEW).passed]
+    if unsolved:
+        say(f"handed in, though the last check did not pass: {', '.join(unsolved)}")
     for name, reason in handed.left_out.items():
         say(f"left out: {name}, {reason}")
     return 0
@@ -392,7 +399,9 @@ def _check_one(
     from attnlab.course.questions import draw_questions
     from attnlab.course.submit import check_text
 
-    path, source = workspace.answer(exercise)
+    path, source, older = astuple(workspace.answer(exercise))
+    if older is not None:
+        note(f"{path.name} is checked, which is newer than {older.name}")
     if exercise.parts.kind == "text":
         outcome = check_text(exercise, source)
     else:
@@ -434,10 +443,10 @@ def _mapping(outcome: "Outcome") -> dict[str, object]:
 @contextmanager
 def _answerers(shim: str = "") -> "Iterator[Callable[[str, str], Answerer]]":
     """Yield what makes an answerer of a program and its path, in a process of its own."""
-    from attnlab.course.sandbox.worker import Worker
+    from attnlab.course.sandbox.worker import Limits, Worker
 
     with Worker() as worker:
-        yield lambda source, path: worker.answerer(source, path, shim)
+        yield lambda source, path: worker.answerer(source, path, shim, Limits(seconds=_SECONDS))
 
 
 def _chapters(folder: Path | None) -> "Iterator[tuple[str, CourseExercise]]":
@@ -454,7 +463,8 @@ def _chapters(folder: Path | None) -> "Iterator[tuple[str, CourseExercise]]":
 def _exercise(name: str, folder: Path | None) -> "CourseExercise":
     from attnlab.course.catalog import find_exercise
 
-    return find_exercise(name, folder)
+    is_path = name.endswith((".py", ".ipynb"))
+    return find_exercise(Path(name).stem if is_path else name, folder)
 
 
 def _workspace(folder: Path | None) -> "Workspace":
@@ -483,9 +493,9 @@ def _begun(workspace: "Workspace", exercises: Path | None) -> list[str]:
 
 
 def _state(workspace: "Workspace", name: str) -> "State":
-    from attnlab.course.workspace import State
+    from attnlab.course.workspace import NEW
 
-    return workspace.states().get(name, State())
+    return workspace.states().get(name, NEW)
 
 
 def _state_words(state: "State | None") -> str:

@@ -22,6 +22,7 @@ _REFUSED = {
     "size": "its answers are too large",
     "ended": "its process ended before it had answered",
 }
+_UNWRITTEN = {"NotImplementedError", "Missing"}
 _CANNOT_TELL = ("Missing", "CannotTell")
 """Errors of what a file of adapters does not have, and of what an adapter does not reach."""
 
@@ -30,13 +31,14 @@ _CANNOT_TELL = ("Missing", "CannotTell")
 class CaseFailure:
     """A case that was answered wrongly: what is wrong, and the mistake if the judge names one.
 
-    `got` is the answer; None where there was none.
+    `got` is the answer; None where there was none. `printed` is what the student's code printed.
     """
 
     case: Case
     words: str
     mistake: str | None = None
     got: Any = None
+    printed: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def check_answer(
             words = "nothing that its checks ask can be told through this adapter"
             return Outcome(exercise.name, (), (), words, waiting, is_blank=False)
     errors = [each.get("error") for each in answers]
-    is_blank = bool(errors) and all(each in ("NotImplementedError", "Missing") for each in errors)
+    is_blank = "NotImplementedError" in errors and set(errors) <= _UNWRITTEN
     results: list[CheckResult] = []
     rest = iter(answers)
     for check, cases in zip(questions.checks, questions.cases, strict=True):
@@ -218,20 +220,26 @@ def _first_failure(
     cases: Sequence[Case], answers: Sequence[Mapping[str, Any]]
 ) -> CaseFailure | None:
     for case, answer in zip(cases, answers, strict=True):
-        if "error" in answer:
-            if str(answer["error"]) in case.raises:
-                continue
-            return CaseFailure(case, error_words(answer))
-        value = read_answer(answer["value"])
-        if case.raises:
-            words = f"expected {' or '.join(case.raises)} to be raised, got {show(value)}"
-            return CaseFailure(case, words)
-        if case.judge is not None:
-            failure = judge_value(case, value)
-            if failure is not None:
-                return CaseFailure(case, failure.words, failure.mistake, value)
-            continue
-        wrong = difference(case.expected, value, case.tolerance)
-        if wrong is not None:
-            return CaseFailure(case, wrong, got=value)
+        failure = _failure(case, answer)
+        if failure is not None:
+            return replace(failure, printed=str(answer.get("printed", "")))
     return None
+
+
+def _failure(case: Case, answer: Mapping[str, Any]) -> CaseFailure | None:
+    """Say what is wrong with an answer; None where it is right."""
+    if "error" in answer:
+        if str(answer["error"]) in case.raises:
+            return None
+        return CaseFailure(case, error_words(answer))
+    value = read_answer(answer["value"])
+    if case.raises:
+        words = f"expected {' or '.join(case.raises)} to be raised, got {show(value)}"
+        return CaseFailure(case, words)
+    if case.judge is not None:
+        failure = judge_value(case, value)
+        if failure is None:
+            return None
+        return CaseFailure(case, failure.words, failure.mistake, value)
+    wrong = difference(case.expected, value, case.tolerance)
+    return None if wrong is None else CaseFailure(case, wrong, got=value)

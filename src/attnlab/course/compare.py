@@ -124,7 +124,7 @@ def show(value: Any) -> str:
         text = np.array2string(cut, precision=4, suppress_small=True, separator=", ")
         text = " ".join(text.split())
         shape = "×".join(map(str, array.shape)) or "single number"
-        return f"{text[:_MOST_WORDS]} ({shape})"
+        return f"{_cut(text)} ({shape})"
     if isinstance(value, Other):
         return f"a {value.type}"
     if isinstance(value, Figure):
@@ -133,8 +133,16 @@ def show(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(show, value[:12])) + (", …]" if len(value) > 12 else "]")
-    text = repr(value)
-    return text if len(text) <= _MOST_WORDS else text[:_MOST_WORDS] + " …"
+    if isinstance(value, Mapping):
+        return _cut("{" + ", ".join(f"{key!r}: {show(each)}" for key, each in value.items()) + "}")
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
+    """Cut a long text between two of its parts."""
+    if len(text) <= _MOST_WORDS:
+        return text
+    return text[:_MOST_WORDS].rpartition(",")[0] + ", …"
 
 
 def _mapping_difference(
@@ -154,7 +162,8 @@ def _mapping_difference(
 
 def _list_difference(expected: Sequence[Any], got: Any, tolerance: float, where: str) -> str | None:
     if not isinstance(got, list):
-        return f"{where}: expected {len(expected)} values, got {show(got)}"
+        noun = "value" if len(expected) == 1 else "values"
+        return f"{where}: expected {len(expected)} {noun}, got {show(got)}"
     if len(got) != len(expected):
         wanted = f"{show(expected)} ({len(expected)} values)"
         return f"{where}: expected {wanted}, got {show(got)} ({len(got)})"
@@ -183,7 +192,13 @@ def _number_difference(expected: Any, got: Any, tolerance: float, where: str) ->
         is_right = np.allclose(own, right, tolerance, tolerance, equal_nan=True)
     if is_right:
         return None
-    return f"{where}:\n  expected  {show(expected)}\n  got       {show(got)}"
+    lines = [f"{where}:", f"  expected  {show(expected)}", f"  got       {show(got)}"]
+    if own.size > 1 and own.dtype.kind in "iuf" and np.isfinite(right).all():
+        distances = np.abs(own.astype(float) - right)
+        place = np.unravel_index(int(distances.argmax()), distances.shape)
+        at = ", ".join(map(str, place))
+        lines.append(f"  they differ by {distances.max():.3g} at most, at [{at}]")
+    return "\n".join(lines)
 
 
 def _is_number(value: Any) -> bool:

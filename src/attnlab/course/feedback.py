@@ -9,6 +9,7 @@ from attnlab.course.exercise import Case, CourseExercise, Given
 from attnlab.draw.numbers import plural
 
 _INDENT = " " * 4
+_MOST_PRINTED = 8  # lines
 
 
 def feedback_lines(exercise: CourseExercise, outcome: Outcome, *, title: str = "") -> list[str]:
@@ -23,21 +24,29 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome, *, title: str = "
     if outcome.broken is not None:
         return [f"{name}: {outcome.broken}"]
     if outcome.is_blank:
-        return [f"{name}: nothing is written yet", *_waiting(outcome)]
+        visible = len(outcome.checks)
+        words = f"{visible} visible {plural(visible, 'check')} will look at it"
+        return [f"{name}: nothing is written yet; {words}", *_waiting(outcome)]
     passed = sum(result.passed for result in outcome.checks)
     total = len(outcome.checks)
     verb = "passes" if total == 1 else "pass"
     lines = [f"{name}: {passed} of {total} {plural(total, 'visible check')} {verb}"]
     width = max((len(result.check.name) for result in outcome.checks), default=0)
-    is_shown = False
+    shown = shown_failure(outcome)
     for result in outcome.checks:
         mark = "✓" if result.passed else "✗"
         lines.append(f"  {mark} {result.check.name:{width}}  {result.check.words}")
-        if result.failure is not None and not is_shown:
-            lines += [_INDENT + line for line in _failure_lines(exercise, result.failure)]
-            is_shown = True
+        if result.failure is not None and result.failure is shown:
+            lines += [_INDENT + line for line in _failure_lines(exercise, shown)]
     lines += [f"  → {words}" for words in mistake_words(outcome)]
     return lines + _waiting(outcome)
+
+
+def shown_failure(outcome: Outcome) -> CaseFailure | None:
+    """Return the failure that is shown with its case: of wrong parameters, else the first."""
+    failures = [each.failure for each in outcome.checks if each.failure is not None]
+    of_parameters = [each for each in failures if each.case.answer == "parameters"]
+    return next(iter([*of_parameters, *failures]), None)
 
 
 def mistake_words(outcome: Outcome) -> list[str]:
@@ -67,11 +76,12 @@ def _failure_lines(exercise: CourseExercise, failure: CaseFailure) -> list[str]:
         settings = ", ".join(f"{key}={_shown(value)}" for key, value in case.build[1].items())
         what = f"{case.call}({', '.join(filter(None, (args, settings)))}) {case.words}".rstrip()
     calls = [f".{name}({', '.join(map(_shown, args))})" for name, args, _ in case.methods]
-    return [
-        what,
-        *(_INDENT + line for line in [*call_lines(exercise, case), *calls]),
-        failure.words,
-    ]
+    lines = [what, *(_INDENT + line for line in [*call_lines(exercise, case), *calls])]
+    lines += failure.words.splitlines()
+    if failure.printed:
+        lines.append("it printed:")
+        lines += [_INDENT + line for line in failure.printed.splitlines()[:_MOST_PRINTED]]
+    return lines
 
 
 def _shown(value: object) -> str:

@@ -11,6 +11,7 @@ from attnlab.course.exercise import CourseExercise
 from attnlab.course.feedback import feedback_lines
 from attnlab.course.questions import draw_questions
 from attnlab.course.workspace import find_workspace
+from attnlab.errors import WrongUsage, type_words
 
 
 class Feedback:
@@ -46,6 +47,11 @@ def check(exercise: str, names: Mapping[str, Any] | None = None, *, seed: int = 
 
     The answer runs in this very process: nothing of it is graded here.
     """
+    if not isinstance(exercise, str):
+        raise WrongUsage(
+            f'expected the name of an exercise, as in check("attention"); '
+            f"got {type_words(exercise)}."
+        )
     if names is None:
         frame = inspect.currentframe()
         assert frame is not None

@@ -73,12 +73,14 @@ def hand_in(
     Raises:
         WrongUsage: there is no answer to hand in.
     """
+    if not student.strip():
+        raise WrongUsage('name yourself, as your course wants it: attnlab course submit "Ada"')
     files: dict[str, bytes] = {}
     entries: dict[str, Any] = {}
     left_out: dict[str, str] = {}
     for name, exercise in exercises.items():
         try:
-            source = workspace.answer(exercise)[1]
+            source = workspace.answer(exercise).source
         except WrongUsage:
             continue
         if is_untouched(exercise, source):

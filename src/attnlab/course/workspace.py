@@ -42,6 +42,19 @@ class State:
     seen_solution: bool = False
 
 
+NEW = State()
+"""How far an exercise is that was not begun."""
+
+
+@dataclass(frozen=True)
+class WrittenAnswer:
+    """An answer's file and program, and a file of the same exercise that was written in before."""
+
+    path: Path
+    source: str
+    older: Path | None
+
+
 @dataclass(frozen=True)
 class Workspace:
     """A student's folder.
@@ -62,26 +75,25 @@ class Workspace:
         both = [self.folder / f"{name}{ending}" for ending in (".py", ".ipynb")]
         return [path for path in both if path.is_file()]
 
-    def answer(self, exercise: CourseExercise) -> tuple[Path, str]:
-        """Return the file an exercise is answered in, and its program.
-
-        It is the file that was written in; of two, the later one.
+    def answer(self, exercise: CourseExercise) -> WrittenAnswer:
+        """Return what answers an exercise: the file that was written in, of two the later one.
 
         Raises:
             WrongUsage: the exercise was not begun here, or the file cannot be read.
         """
         files = self.files(exercise.name)
         if not files:
+            elsewhere = "" if self.folder == Path("course") else f" --folder {self.folder}"
             raise WrongUsage(
                 f"there is no {exercise.name}.py in {self.folder}; begin it with: "
-                f"attnlab course start {exercise.name}"
+                f"attnlab course start {exercise.name}{elsewhere}"
             )
         sources = {path: read_source(path) for path in files}
         written = [path for path in files if not is_untouched(exercise, sources[path])]
-        if not written:
-            return files[0], sources[files[0]]
-        latest = max(written, key=lambda path: path.stat().st_mtime_ns)
-        return latest, sources[latest]
+        written.sort(key=lambda path: path.stat().st_mtime_ns)
+        path = written[-1] if written else files[0]
+        older = written[0] if len(written) > 1 else None
+        return WrittenAnswer(path, sources[path], older)
 
     def start(self, exercise: CourseExercise, *, again: bool = False) -> list[Path]:
         """Write the files of an exercise and return them.

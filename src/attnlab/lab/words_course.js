@@ -25,6 +25,7 @@ export const COURSE_WORDS = {
   passed: "passed",
   failed: "failed",
   smallest: "The smallest case that fails",
+  printed: "it printed:",
   expected: "Expected",
   yours: "Yours",
   difference: "Difference",

@@ -13,6 +13,7 @@ _MOST_PARTS = 200_000  # of all answers of a reply; arrays count as one
 _MOST_DEPTH = 24
 _MOST_AXES = 32
 _MOST_WORDS = 300
+_MOST_PRINTED = 600
 _DAMAGED = {"kind": "other", "type": "damaged answer"}
 _FAILURES = {
     "time": ("TimeoutError", "it took too long; is there a loop that does not end?"),
@@ -57,16 +58,18 @@ def clean_answer(answer: Any, call: str, *, is_graded: bool) -> dict[str, Any]:
         call: the name that was called.
         is_graded: keep of an error no more than its type, so that no input is told.
     """
+    printed = answer.get("printed") if isinstance(answer, dict) and not is_graded else None
+    said = {"printed": printed[:_MOST_PRINTED]} if isinstance(printed, str) and printed else {}
     if isinstance(answer, dict) and "value" in answer:
         value = answer["value"]
-        return {"value": value if _is_value(value) else _DAMAGED}
+        return {"value": value if _is_value(value) else _DAMAGED, **said}
     error = clean_error(answer)
     if is_graded:
         kind = error["error"] if error["error"] in _KNOWN_ERRORS else "Exception"
         error = {"error": kind, "message": "", "line": None}
-    if error["error"] == "Missing":
+    if error["error"] == "Missing" and not error["message"].startswith(call):
         error["message"] = call
-    return error
+    return {**error, **said}
 
 
 def clean_error(error: Any) -> dict[str, Any]:

@@ -9,8 +9,10 @@ that ends, each in a child process of its own.
 
 import base64
 import contextlib
+import difflib
 import importlib.abc
 import importlib.util
+import io
 import json
 import math
 import os
@@ -37,6 +39,7 @@ WARM = ("optim", "matplotlib")
 
 _MOST_DEPTH = 20
 _MOST_WORDS = 300
+_MOST_PRINTED = 600
 _MOST_ITEMS = 1_000_000
 _MOST_STREAMS = 1024
 _MOST_FILES = 500  # that a student's code may leave behind before the sandbox is made anew
@@ -137,7 +140,7 @@ def decode(value: Any, names: Mapping[str, Any] | None = None) -> Any:
 def answer_case(names: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
     """Put one case to a student's names: {"value": …}, or {"error": …} with where it stands."""
     if case["call"] not in names:
-        return {"error": "Missing", "message": case["call"], "line": None}
+        return {"error": "Missing", "message": _near(case["call"], names), "line": None}
     try:
         torch.default_generator.manual_seed(case["seed"])
         return {"value": encode(_answer(names, case))}
@@ -145,6 +148,13 @@ def answer_case(names: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, 
         return {"error": "NotImplementedError", "message": _words(error), "line": None}
     except (Exception, SystemExit) as error:
         return describe_error(error)
+
+
+def _near(name: str, names: Mapping[str, Any]) -> str:
+    """Return a name that is missing, with one that is there and much like it."""
+    own = [each for each in names if isinstance(each, str) and not each.startswith("_")]
+    like = difflib.get_close_matches(name, own, 1)
+    return f"{name}; did you mean {like[0]}?" if like else name
 
 
 def answer_all(
@@ -167,7 +177,8 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 def _words(error: BaseException) -> str:
     try:
-        return str(error)[:_MOST_WORDS]
+        words = error.msg if isinstance(error, SyntaxError) else error
+        return str(words)[:_MOST_WORDS]
     except Exception:
         return ""
 
@@ -214,9 +225,35 @@ def _build(target: Any, given: Mapping[str, Any], names: Mapping[str, Any]) -> A
     if isinstance(made, nn.Module):
         made.double()
         if state:
-            made.load_state_dict(state, strict=given.get("strict", True))
+            _check_parameters(made, state)
+            made.load_state_dict(state)
         made.eval()
     return made
+
+
+def _check_parameters(made: nn.Module, state: Mapping[str, Any]) -> None:
+    """Say in plain words how a module's parameters differ from those that are given to it.
+
+    Raises:
+        RuntimeError: as PyTorch raises it.
+    """
+    own = {name: tuple(each.shape) for name, each in made.state_dict().items()}
+    asked = {name: tuple(each.shape) for name, each in state.items()}
+    if own == asked:
+        return
+    words = []
+    missing, more = (
+        [each for each in asked if each not in own],
+        [each for each in own if each not in asked],
+    )
+    if missing:
+        words.append(f"asked for and not there: {', '.join(missing)}")
+    if more:
+        words.append(f"there and not asked for: {', '.join(more)}")
+    for name in asked.keys() & own.keys():
+        if asked[name] != own[name]:
+            words.append(f"{name} has the shape {own[name]}, asked for {asked[name]}")
+    raise RuntimeError(f"its parameters are not those of the text; {'; '.join(words)}")
 
 
 def _gradients(result: Any, leaves: list[Tensor]) -> list[Tensor]:
@@ -386,7 +423,21 @@ def _replies(request: Mapping[str, Any]) -> Iterator[Any]:
     for case in request["cases"]:
         random.seed(case["seed"])
         np.random.seed(case["seed"])  # noqa: NPY002 - the one that students use
-        yield answer_case(names, case)
+        with contextlib.redirect_stdout(FirstWords()) as heard:
+            answer = answer_case(names, case)
+        yield {**answer, "printed": heard.text}
+
+
+class FirstWords(io.TextIOBase):
+    """What is printed, as far as it is kept."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        """Keep the beginning."""
+        self.text += text[: _MOST_PRINTED - len(self.text)]
+        return len(text)
 
 
 def _limit(limits: Mapping[str, Any]) -> None:

@@ -140,9 +140,9 @@ function criterionOf({ name, words, passed }) {
   return make("li", {}, mark, spoken, " ", make("strong", {}, name), ` ${words}`);
 }
 
-function failedCase({ call, arguments: given, words, maps }) {
+function failedCase({ call, arguments: given, words, printed, maps }) {
   return make("div", { class: "failed-case" }, make("h3", {}, COURSE_WORDS.smallest),
-    make("pre", { tabindex: 0, "aria-label": COURSE_WORDS.smallest }, make("code", {}, [call, ...given.map((line) => CODE_INDENT + line), words].join("\n"))),
+    make("pre", { tabindex: 0, "aria-label": COURSE_WORDS.smallest }, make("code", {}, [call, ...given.map((line) => CODE_INDENT + line), words, ...(printed ? [COURSE_WORDS.printed, printed] : [])].join("\n"))),
     ...(maps ? [make("div", { class: "beside" }, ...besides(maps))] : []));
 }
 

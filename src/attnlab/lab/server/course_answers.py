@@ -19,7 +19,7 @@ from attnlab.course.catalog import CHAPTERS, find_exercise
 from attnlab.course.cells import Cell, split_cells, starter_cells, starter_program
 from attnlab.course.check import CaseFailure, Outcome, check_answer
 from attnlab.course.exercise import CourseExercise
-from attnlab.course.feedback import call_lines, mistake_words
+from attnlab.course.feedback import call_lines, mistake_words, shown_failure
 from attnlab.course.questions import draw_questions
 from attnlab.course.sandbox.worker import Worker
 from attnlab.course.submit import check_text
@@ -47,7 +47,7 @@ def _open(folder: str, name: str) -> dict[str, Any]:
     cells = starter_cells(exercise.source, name)
     source = starter_program(cells)
     if workspace.files(name):
-        source = workspace.answer(exercise)[1]
+        source = workspace.answer(exercise).source
     state = workspace.states().get(name, State())
     picture = _picture(name)
     return {
@@ -108,7 +108,7 @@ def _state(state: State | None) -> str:
 
 def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, Any]:
     """Say what came of a check: each criterion, the first case that failed, the mistake."""
-    failure = next((each.failure for each in outcome.checks if each.failure is not None), None)
+    failure = shown_failure(outcome)
     checks = [
         {"name": each.check.name, "words": each.check.words, "passed": each.passed}
         for each in outcome.checks
@@ -130,6 +130,7 @@ def _failed(exercise: CourseExercise, failure: CaseFailure) -> dict[str, Any]:
         "call": f"{case.call} {case.words}".rstrip(),
         "arguments": call_lines(exercise, case),
         "words": failure.words,
+        "printed": failure.printed,
         "maps": None,
     }
     pair = _differing(case.expected, failure.got, case.tolerance)
