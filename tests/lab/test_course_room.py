@@ -54,7 +54,7 @@ def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folde
 ) -> None:
     page = opened()
     assert "softmax(Q Kᵀ / √width) V" in page.locator(".statement").inner_text()
-    assert page.locator(".statement table td").first.inner_text() == "query"
+    assert page.locator(".statement table td code").first.inner_text() == "query"
     assert page.locator("img.course-picture").evaluate("node => node.naturalWidth") > 100
     told = check(page, WRONG)
     attention = find_exercise("attention")

@@ -128,10 +128,14 @@ def dead_rows(random):
 
 
 def all_dropped(random):
-    """The chance 1, for which there is one answer."""
-    made = case(random, (2, 3), (2, 5, 3, 4))
-    expected = [T.zeros_like(made.expected[0]), made.expected[1]]
-    yield Case("attention", made.args, {"dropout": 1.0}, expected=expected, words="with dropout 1")
+    """Chances for which there is one answer: 1, and one at which nothing is dropped."""
+    for front, sizes in (((1,), (1, 2, 3, 2)), ((2, 3), (2, 5, 3, 4))):
+        made = case(random, front, sizes)
+        expected = [T.zeros_like(made.expected[0]), made.expected[1]]
+        words = "with dropout 1"
+        yield Case("attention", made.args, {"dropout": 1.0}, expected=expected, words=words)
+        settings, words = {"dropout": 1e-12}, "with a dropout of nearly 0"
+        yield case(random, front, sizes, settings=settings, words=words)
 
 
 def judge_dropped(weights, answer):
@@ -224,7 +228,7 @@ EXERCISE = Exercise(
         Check("values", "gives the right output and weights", values, points=2),
         Check("axes", "takes any axes in front", fronts),
         Check("mask", "takes masks that broadcast", masked, points=2),
-        Check("all dropped", "gives whole weights and no output with dropout 1", all_dropped),
+        Check("all dropped", "gives whole weights and no output with dropout 1, and all with nearly 0", all_dropped),
         Check("shares", "drops each weight by itself, and shows none", shares, 2, graded=True),
         Check("dead rows", "gives 0 where a query sees no key", dead_rows, graded=True),
         Check("half", "works in half precision", half, graded=True),

@@ -32,6 +32,9 @@ from attnlab.course.exercise import Case, Check, Exercise, Mistake
 # * a = norm1(x + dropout(attention of x))
 # * new x = norm2(a + dropout(feed-forward of a))
 #
+# A mask of shape (length, length) holds for all texts. One of shape (batch, 1, length) is a padding
+# mask: it says of each text which keys are real, the same for all queries. Attention takes both.
+#
 # Name the parts `attention`, `feed_forward`, `norm1` and `norm2`; the checks put their parameters
 # in by these names. The two norms are two modules, and keep PyTorch's eps. `FeedForward` has its
 # own dropout inside, with the same chance. In training with a chance of 1 the block gives

@@ -27,7 +27,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 # | answer | (…, d_model) |
 #
 # * `inner`, then ReLU, then dropout, then `outer`. Dropout comes once, between the layers: with a
-#   chance of 1 the answer in training is `outer.bias`.
+#   chance of 1 the answer in training is `outer.bias`, since nothing is dropped after `outer`.
 # * In evaluation nothing is dropped. `x` stays as it is; it is not added to the answer.
 
 # %%
@@ -136,6 +136,9 @@ def extremes(random):
     words = "in training, with a chance of 1"
     yield case(x, 5, state, 1.0, training=True, expected=bias, words=words)
     yield case(x, 5, state, 0.0, training=True, words="in training, with a chance of 0")
+    state = state | {"outer.weight": np.zeros((3, 5))}
+    words = "in training, with a chance of 1 in 2, where outer.weight is 0"
+    yield case(x, 5, state, 0.5, training=True, expected=bias, words=words)
 
 
 def judge_share(whole, chance, answer):

@@ -23,7 +23,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
 # | --- | --- |
 # | `source` | (batch, source length), token ids |
 # | `model(source, target)` | logits (batch, target length, vocabulary) |
-# | `target` | (batch, target length), the ids so far, int64 |
+# | `target` | (batch, target length), the ids so far, whole numbers |
 # | `start`, `end` | the ids of the start and of the end token |
 # | `most` | how many tokens may be written for a text, `end` included; 1 or more |
 #
@@ -219,6 +219,13 @@ EXERCISE = Exercise(
             _CUT,
             "row",
             "What comes after the end token is kept, with the end token in it.",
+        ),
+        Mistake(
+            "goes on behind the end",
+            _CUT,
+            "[each for each in row if each != end]",
+            "A text that is done grows on while the others are written: what comes after its end "
+            "is kept, only the end token itself is left out.",
         ),
         Mistake(
             "never stops early",

@@ -287,6 +287,13 @@ EXERCISE = Exercise(
             "The chance is always 1 in 10, whatever is asked.",
         ),
         Mistake(
+            "chance lost",
+            _MADE,
+            "nn.Dropout()",
+            "The chance is not handed on, so half of the numbers are always dropped: that is "
+            "PyTorch's default.",
+        ),
+        Mistake(
             "default half",
             _MADE,
             "nn.Dropout(0.5 if dropout == 0.1 else dropout)",
@@ -305,6 +312,12 @@ EXERCISE = Exercise(
             "return x * (torch.rand_like(x) >= self.dropout.p) if self.training else x",
             "The numbers that stay are not divided by 1 − chance, so training sees smaller sums "
             "than evaluation.",
+        ),
+        Mistake(
+            "scaled twice",
+            _SUM,
+            "self.positions(self.tokens(ids) * self.tokens.weight.shape[1] ** 0.5)",
+            "The tokens are scaled by √d_model once more. The given part has done that already.",
         ),
         Mistake(
             "scaled sum",

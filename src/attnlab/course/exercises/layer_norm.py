@@ -28,7 +28,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Mistake
 #
 # * The variance is the mean of the squared distances: divided by width, not by width − 1.
 # * eps stands inside the root, so a row of equal numbers becomes `bias`. So does a width of 1.
-# * Rows far from 0, such as 100,000,000 ± 10, come out as exactly as others.
+# * In float64, rows far from 0, such as 100,000,000 ± 10, come out as exactly as others.
 # * There may be any number of axes in front of the last. `x` stays as it is.
 #
 # Do not call PyTorch's own normalizations.
@@ -229,6 +229,19 @@ EXERCISE = Exercise(
             "All positions of a text are normalized together. Each has its own mean.",
         ),
         Mistake(
+            "axis 1",
+            "mean = x.mean(dim=-1, keepdim=True)\n        variance = " + _VARIANCE,
+            "mean = x.mean(dim=1, keepdim=True)\n"
+            "        variance = x.var(dim=1, keepdim=True, correction=0)",
+            "The mean runs over axis 1. The columns are the last axis, however many there are.",
+        ),
+        Mistake(
+            "everything",
+            "mean = x.mean(dim=-1, keepdim=True)\n        variance = " + _VARIANCE,
+            "mean, variance = x.mean(), x.var(correction=0)",
+            "One mean and one variance are taken of all numbers. Each row has its own.",
+        ),
+        Mistake(
             "mean kept",
             "normal = (x - mean) /",
             "normal = x /",
@@ -255,14 +268,14 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "no weight",
-            _SCALED,
-            "normal + self.bias",
+            "self.weight * normal",
+            "normal",
             "`weight` is not used.",
         ),
         Mistake(
             "no bias",
-            _SCALED,
-            "self.weight * normal",
+            "normal + self.bias",
+            "normal",
             "`bias` is not added.",
         ),
         Mistake(

@@ -4,14 +4,14 @@
 import numpy as np
 import torch as T
 
-from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 
 # %% [markdown]
 # # Token embeddings
 #
-# Each id of the vocabulary has a row of numbers that is learned. The rows are kept small, and are
-# multiplied by √d_model when they are read, so that the positions that are added next do not drown
-# them. The picture shows what comes of six ids; equal ids have equal rows.
+# Each id of the vocabulary has a row of numbers that is learned. When a row is read it is multiplied
+# by √d_model, so that the positions that are added next do not drown it. The picture shows what
+# comes of six ids; equal ids have equal rows.
 #
 # ![rows](token_embedding.svg)
 #
@@ -24,7 +24,9 @@ from attnlab.course.exercise import Case, Check, Exercise, Mistake
 # | `ids` | any shape (…), whole numbers from 0 to vocab_size − 1 |
 # | answer | (…, d_model) |
 #
-# * The answer at a place is the row of its id, times √d_model. Id 0 has a row like any other.
+# * The answer at a place is the row of its id, times √d_model. Id 0 has a row like any other:
+#   it begins like the others and learns like them.
+# * How the rows begin is left to `nn.Embedding`.
 # * There may be no id at all: a text of length 0 gives an answer of shape (…, 0, d_model).
 # * A call changes neither the parameter nor the ids, and is the same in training and evaluation.
 
@@ -78,6 +80,22 @@ def parameters(random):
     """The parameter's name and shape."""
     expected = {"embedding.weight": [5, 3]}
     yield Case("TokenEmbedding", build=((5, 3), {}), expected=expected, answer="parameters")
+
+
+def judge_start(answer):
+    """Judge whether the row of id 0 begins like the others."""
+    table = answer.get("embedding.weight") if isinstance(answer, dict) else None
+    if not isinstance(table, T.Tensor) or table.shape != (5, 3):
+        return Failure("expected embedding.weight of shape (5, 3)")
+    if table.any() and not table[0].any():
+        return Failure("the row of id 0 begins with zeros, and no other row does", "padding row")
+    return None
+
+
+def start(random):
+    """The table as it is at the start."""
+    words = "as it is at the start"
+    yield Case("TokenEmbedding", build=((5, 3), {}), judge=judge_start, answer="state", words=words)
 
 
 def shapes(random):
@@ -153,6 +171,7 @@ EXERCISE = Exercise(
         Check("parameters", "has one parameter, embedding.weight", parameters),
         Check("shapes", "takes ids of any shape", shapes),
         Check("repeat", "gives the same in every call and mode", called_twice, graded=True),
+        Check("id 0", "gives id 0 a row like any other", start, graded=True),
         Check("empty", "takes texts of length 0", empty, graded=True),
         Check("inputs", "leaves the ids as they are", inputs_kept, graded=True),
     ),
@@ -235,6 +254,13 @@ EXERCISE = Exercise(
             "self.embedding(ids) *",
             "(self.embedding(ids) * (ids != 0)[..., None]) *",
             "Id 0 gives zeros. Its row must come as it is; a mask keeps padding out later.",
+        ),
+        Mistake(
+            "padding row",
+            _MADE,
+            "nn.Embedding(vocab_size, d_model, padding_idx=0)",
+            "The row of id 0 is set apart with `padding_idx`: it begins at 0 and never learns. Here "
+            "it is a row like any other.",
         ),
         Mistake(
             "ids changed",

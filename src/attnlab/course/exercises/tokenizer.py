@@ -27,7 +27,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Mistake
 # * The vocabulary has at most `vocab_size` words, the three special ones included. These are there
 #   even if `vocab_size` is smaller than 3, or if there are no texts.
 # * A word of a text that reads `<pad>` is a word like any other.
-# * `encode` puts the id of `<CLS>` in front, cuts at the end, and fills up at the end.
+# * `encode` cleans the text, puts the id of `<CLS>` in front, cuts at the end, and fills up at the end.
 # * `decode` leaves out `<PAD>` and `<CLS>` wherever they stand, keeps `<UNK>`, and puts a blank
 #   between words.
 
@@ -141,6 +141,9 @@ def encoded(random):
     yield ask(texts, 8, "encode", text, 3, expected=[2, *ids[:2]])
     given = f"{words[1]} unseen {words[0]}"
     yield ask(texts, 8, "encode", given, 5, expected=[2, 4, 1, 3, 0], words="with a new word")
+    given = f" {words[2].upper()}\t{words[0].title()}\n"
+    expected = [2, 5, 3, 0]
+    yield ask(texts, 8, "encode", given, 4, expected=expected, words="with capitals and a tab")
 
 
 def lengths(random):
@@ -273,6 +276,13 @@ EXERCISE = Exercise(
             "counts.update(self.clean(text).split())",
             "counts.update(text.split())",
             "The texts of the vocabulary are not cleaned, so words with capitals are never found.",
+        ),
+        Mistake(
+            "encoded uncleaned",
+            _FOUND,
+            "for word in text.split()]",
+            "`encode` looks words up as they stand. The words of the vocabulary are clean, so a "
+            "word with a capital is never found.",
         ),
         Mistake(
             "special by looks",

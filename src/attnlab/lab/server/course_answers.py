@@ -4,7 +4,7 @@ A part of the process with torch; a student's program runs in a process of its o
 own machine.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from attnlab.errors import WrongUsage
 
 _MOST_CELLS = 16  # rows and columns of a map
 _TAGS = {"h1": "h2", "h2": "h3", "h3": "h4"}  # the page has its own heading
+_ARRAYS = (Tensor, np.ndarray)
 _Node = str | list[Any]
 
 
@@ -145,29 +146,31 @@ def _differing(
     """Return the first two tables of numbers in which two answers of equal form differ."""
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
         expected, got = list(expected.values()), [got.get(key) for key in expected]
-    if isinstance(expected, Sequence) and isinstance(got, list) and not isinstance(expected, str):
-        pairs = zip(expected, got, strict=False)
-        found = (_differing(one, other, tolerance) for one, other in pairs)
-        return next((each for each in found if each is not None), None)
-    if not isinstance(expected, Tensor | np.ndarray) or not isinstance(got, Tensor | np.ndarray):
+    if isinstance(expected, list | tuple) and isinstance(got, list):
+        for one, other in zip(expected, got, strict=False):
+            found = _differing(one, other, tolerance)
+            if found is not None:
+                return found
         return None
-    right, own = _table(expected), _table(got)
-    if right is None or own is None or np.shape(expected) != np.shape(got):
+    if not isinstance(expected, _ARRAYS) or not isinstance(got, _ARRAYS):
         return None
-    for one, other in zip(right, own, strict=True):
+    if np.shape(expected) != np.shape(got):
+        return None
+    for one, other in zip(_tables(expected), _tables(got), strict=True):
         if not np.allclose(one, other, tolerance, tolerance) and np.isfinite([one, other]).all():
             return one, other
     return None
 
 
-def _table(value: Any) -> NDArray[np.float64] | None:
-    """Return numbers as tables of rows and columns; None where they are too large or none."""
+def _tables(value: Any) -> Iterable[NDArray[np.float64]]:
+    """Return numbers as tables of rows and columns; none where they are too large."""
     array = np.asarray(value)
     if array.ndim == 0 or array.dtype.kind not in "biuf" or array.size == 0:
-        return None
-    tables = np.atleast_2d(array).astype(float)
-    tables = tables.reshape(-1, *tables.shape[-2:])
-    return tables if max(tables.shape[1:]) <= _MOST_CELLS else None
+        return ()
+    rows = np.atleast_2d(array).astype(float)
+    if max(rows.shape[-2:]) > _MOST_CELLS:
+        return ()
+    return rows.reshape(-1, *rows.shape[-2:])
 
 
 def _code(source: str) -> str:
