@@ -213,21 +213,35 @@ def test_an_edited_model_is_not_sure():
     assert (proof.holds, proof.is_sure) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"longest": 5', '"longest": 50'),
-        ('"tolerance": 0.001', '"tolerance": 5'),
-        ('"alphabet": ["a", ', '"alphabet": ["z", "a", '),
-        ('"values": ["a", ', '"values": ['),
-    ],
-)
-def test_a_program_of_another_model_is_not_opened(folder, old, new):
-    text = json.dumps(json.loads((folder / "program.json").read_text()))
-    assert old in text
-    (folder / "program.json").write_text(text.replace(old, new))
-    with pytest.raises(CouldNotRun, match="damaged"):
+ODD = {
+    "name": (7, None),
+    "alphabet": (["z", "a", "b", "c"], ["a", "a", "b"], ["a", ["b"], "c"], None),
+    "values": (["a", "b"], ["a", "b", "b"], ["a", "b", {"fraction": [1, 0]}], [0, 1, 2], None),
+    "numbers": ([0.0, 1.0, 2.0],),
+    "longest": (50, 0, "5", True, 4.5, None),
+    "tolerance": (5, 0.5, 0.0, -0.001, "0.001", float("nan"), None),
+    "has_bos": (False, 1, "yes", None),
+    "heads": ({"0.7": "x"}, {"9.0": "x"}, {"0.0": 3}, ["0.0"], None),
+    "stream": ([["bos", 0, 99]], [["bos", 2, 1]], [["bos", 0.0, 1]], [[0, 0, 1]], [["bos"]], None),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, odd) for name in ODD for odd in ODD[name]])
+def test_a_program_that_does_not_fit_its_model_is_not_opened(folder, name, value):
+    told = json.loads((folder / "program.json").read_text())
+    (folder / "program.json").write_text(json.dumps({**told, name: value}))
+    with pytest.raises(CouldNotRun, match=r"program\.json is (damaged|not clean JSON)"):
         open_compiled(folder)
+
+
+def test_every_field_of_a_program_is_needed(folder):
+    told = json.loads((folder / "program.json").read_text())
+    assert {"format", *ODD} == set(told)
+    for name in ODD:
+        less = {key: value for key, value in told.items() if key != name}
+        (folder / "program.json").write_text(json.dumps(less))
+        with pytest.raises(CouldNotRun, match=f"{name}.* is missing"):
+            open_compiled(folder)
 
 
 def test_a_wide_tolerance_proves_no_other_value():

@@ -207,7 +207,8 @@ class Wiring:
         """Return the first feed-forward slot that may empty each block: that of its last reader, or
         the one after."""
         last = {block: block.slot + 1 for block in self.blocks}
-        for work in (*self.heads, *self.units):
+        works: list[Head | Units] = [*self.heads, *self.units]
+        for work in works:
             for block in work.reads:
                 last[block] = max(last[block], work.block.slot)
         for block, _ in output.parts:
