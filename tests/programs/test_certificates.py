@@ -222,6 +222,8 @@ ODD = {
     "tolerance": (5, 0.5, 0.0, -0.001, "0.001", float("nan"), None),
     "has_bos": (False, 1, "yes", None),
     "heads": ({"0.7": "x"}, {"9.0": "x"}, {"0.0": 3}, ["0.0"], None),
+    "ways": ({"0.7": "x"}, {"0.0": 3}, ["0.0"], None),
+    "error": (float("nan"), -1.0, "small", None),
     "stream": ([["bos", 0, 99]], [["bos", 2, 1]], [["bos", 0.0, 1]], [[0, 0, 1]], [["bos"]], None),
 }
 
@@ -237,7 +239,7 @@ def test_a_program_that_does_not_fit_its_model_is_not_opened(folder, name, value
 def test_every_field_of_a_program_is_needed(folder):
     told = json.loads((folder / "program.json").read_text())
     assert {"format", *ODD} == set(told)
-    for name in ODD:
+    for name in set(ODD) - {"ways", "error"}:  # which older folders have not
         less = {key: value for key, value in told.items() if key != name}
         (folder / "program.json").write_text(json.dumps(less))
         with pytest.raises(CouldNotRun, match=f"{name}.* is missing"):

@@ -14,6 +14,9 @@ from attnlab.programs import (
     apply,
     compile_program,
     indices,
+    library,
+    open_compiled,
+    prove_program,
     select,
     steps_of,
     tokens,
@@ -65,3 +68,44 @@ def test_every_step_has_its_values_on_an_example(compiled):
     assert [(str(each), values) for each, values in steps] == [(before.words, [0, 1])]
     assert steps.tokens == ("a", "b")
     assert "<td" in steps._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("output", "alphabet", "head", "words"),
+    [
+        (
+            library.has_earlier,
+            "ab",
+            "0.0",
+            "2 comparisons added up, for `&`; counted by the weight of",
+        ),
+        (library.sort("ab").output, "ab", "0.1", "case 2 of 2: one comparison; counted"),
+        (
+            aggregate(library.same | library.before, indices),
+            "ab",
+            "1.0",
+            "of pairs of values, since",
+        ),
+        (library.induction("ab").output, "ab", "0.0", "the rank of the score added; BOS holds the"),
+        (library.reverse("ab").output, "ab", "1.0", "the nearest number, -(key - query)²"),
+        (library.average((0, 1)).output, (0, 1), "0.0", "all keys alike; gain"),
+        (first, "ab", "0.0", "one comparison; gain 7.6; wrong keys weigh 0.001 at most"),
+    ],
+    ids=["and", "or, counted", "or, gathered", "best", "nearest", "all", "one"],
+)
+def test_explain_says_how_each_head_does_its_line(output, alphabet, head, words, tmp_path):
+    compiled = compile_program(Program(output, alphabet), 3)
+    assert words in compiled.ways[head]
+    told = compiled.explain()
+    assert f"head {head}  {compiled.heads[head]}\n            {compiled.ways[head]}\n" in told
+    assert f"off by {compiled.error:.2g} at most, beside rounding" in told
+    again = open_compiled(compiled.save(tmp_path / "model"))
+    assert again.explain() == told
+
+
+def test_what_explain_says_of_the_error_is_so():
+    """The worst of all outputs is off by just that much: the bound is not padded."""
+    program = library.fraction_so_far("ab", "a")
+    compiled = compile_program(program, 5)
+    worst = compiled.tolerance - prove_program(compiled, program).margin
+    assert worst == pytest.approx(compiled.error)

@@ -35,8 +35,10 @@ class Compiled:
         tolerance: how far an output may be from what the program says.
         has_bos: whether BOS stands before every input.
         heads: the program's line of each head, by name (`0.1` is head 1 of layer 0).
+        ways: how each head does that, by name.
         stream: what the dimensions of the residual stream hold: name, first and last dimension. A
             later block may take the place of one that nothing reads any longer.
+        error: how far an output may be from what the program says, rounding not counted.
     """
 
     model: Encoder
@@ -47,7 +49,9 @@ class Compiled:
     tolerance: float
     has_bos: bool
     heads: Mapping[str, str]
+    ways: Mapping[str, str]
     stream: tuple[tuple[str, int, int], ...]
+    error: float
 
     def __post_init__(self) -> None:
         """Tell the model which line each head is of, for pictures of it."""
@@ -104,8 +108,10 @@ class Compiled:
             f"{config.head_width}, stream {config.d_model}, hidden {config.inner_width}, inputs of "
             f"up to {self.longest} tokens{', BOS first' if self.has_bos else ''}"
         ]
-        lines += [f"  head {name}  {line}" for name, line in self.heads.items()]
+        for name, line in self.heads.items():
+            lines += [f"  head {name}  {line}", f"            {self.ways.get(name, '')}".rstrip()]
         lines += [f"  stream {first}-{last}  {name}" for name, first, last in self.stream]
+        lines.append(f"  an output is off by {self.error:.2g} at most, beside rounding")
         return "\n".join(lines)
 
     def save(self, folder: Path | str) -> Path:
@@ -122,6 +128,8 @@ class Compiled:
             "tolerance": self.tolerance,
             "has_bos": self.has_bos,
             "heads": dict(self.heads),
+            "ways": dict(self.ways),
+            "error": self.error,
             "stream": [list(each) for each in self.stream],
         }
         path = save_model(self.model, folder)
@@ -152,6 +160,8 @@ def open_compiled(folder: Path | str) -> Compiled:
             tolerance=told["tolerance"],
             has_bos=told["has_bos"],
             heads=told["heads"],
+            ways=told.get("ways", {}),  # which older folders have not
+            error=told.get("error", told["tolerance"]),
             stream=tuple((name, first, last) for name, first, last in told["stream"]),
         )
         _check(compiled, told)
@@ -175,7 +185,9 @@ def _check(compiled: Compiled, told: Mapping[str, Any]) -> None:
         "numbers": told["numbers"] == shown,
         "longest": type(compiled.longest) is int and 1 <= compiled.longest <= most,
         "tolerance": type(compiled.tolerance) is float and 0 < compiled.tolerance <= 0.2,
-        "heads": set(compiled.heads) <= set(of_model),
+        "heads": _are_lines(compiled.heads, of_model),
+        "ways": _are_lines(compiled.ways, of_model),
+        "error": type(compiled.error) is float and 0 <= compiled.error <= 0.2,
         "stream": all(_is_part(part, config.d_model) for part in compiled.stream),
     }
     for name, fine in is_right.items():
@@ -186,6 +198,10 @@ def _check(compiled: Compiled, told: Mapping[str, Any]) -> None:
 def _are_values(values: Items[Value]) -> bool:
     faults = list(filter(None, map(fault_of, values)))
     return not faults and 0 < len(values) == len(set(values))
+
+
+def _are_lines(lines: Mapping[str, str], heads: Items[str]) -> bool:
+    return set(lines) <= set(heads) and all(isinstance(line, str) for line in lines.values())
 
 
 def _is_part(part: tuple[Any, ...], width: int) -> bool:

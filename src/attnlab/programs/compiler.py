@@ -84,17 +84,19 @@ def compile_program(
         except TooCoarse:
             continue
         if output.error <= tolerance:
-            model, heads, stream = assemble(views, output, causal=causal, reuse=reuse)
+            found = assemble(views, output, causal=causal, reuse=reuse)
             compiled = Compiled(
-                model=model.to(dtype),
+                model=found.model.to(dtype),
                 name=program.name,
                 alphabet=tuple(program.alphabet),
                 values=values,
                 longest=longest,
                 tolerance=tolerance,
                 has_bos=views.has_bos,
-                heads=heads,
-                stream=stream,
+                heads=found.heads,
+                ways=found.ways,
+                stream=found.stream,
+                error=output.error,
             )
             _check_numbers(compiled, program)
             return compiled

@@ -1,7 +1,7 @@
 """The matrices of a model, written from the wiring of a program."""
 
 from collections.abc import Sequence as Items
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +13,19 @@ from attnlab.programs.wiring import Block, Head, Matrix, Units, View, Wiring
 
 _CERTAIN = 40.0  # BOS sees nothing but itself: e^-40 of the rest
 
-Stream = tuple[tuple[str, int, int], ...]
+
+class Assembled(NamedTuple):
+    """A model in float64; by head, the program's line and how the head does it; what the stream
+    holds: name, first and last dimension."""
+
+    model: Encoder
+    heads: dict[str, str]
+    ways: dict[str, str]
+    stream: tuple[tuple[str, int, int], ...]
 
 
-def assemble(
-    views: Views, output: View, *, causal: bool, reuse: bool
-) -> tuple[Encoder, dict[str, str], Stream]:
-    """Return the model in float64, the program's line of each head, and what the stream holds."""
+def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assembled:
+    """Write the model of what the views need."""
     wiring = views.wiring
     layers, parts = [], []
     for slot in range(0, 2 * wiring.num_layers, 2):
@@ -57,12 +63,12 @@ def assemble(
             _write_units(layer.feed_forward, units, config, bos)
             _write_erasers(layer.feed_forward, wiring.erased.get(2 * number + 1, []))
         _write(model.head, slice(None), output, config, None)
-    names = {}
+    lines, ways = {}, {}
     for index, heads in enumerate(layers):
         for number, head in enumerate(heads):
-            names[f"{index}.{number}"] = head.label
+            lines[f"{index}.{number}"], ways[f"{index}.{number}"] = head.label, head.way
     stream = [(block.name, block.offset, _end(block) - 1) for block in wiring.blocks]
-    return model, names, tuple(stream)
+    return Assembled(model, lines, ways, tuple(stream))
 
 
 def _width_of(head: Head) -> int:

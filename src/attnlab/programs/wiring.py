@@ -114,7 +114,7 @@ class Head:
     """One head: scores are queries · keys, and it writes what it gathers into `block`.
 
     bos_score: of BOS as a key, for every query; None for a program without BOS. What BOS gives as a
-    value is what the block holds at BOS. label: the program's line.
+    value is what the block holds at BOS. label: the program's line. way: how it does that.
     """
 
     queries: View
@@ -123,6 +123,7 @@ class Head:
     block: Block
     bos_score: float | None
     label: str
+    way: str
 
     @property
     def reads(self) -> list[Block]:
