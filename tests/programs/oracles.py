@@ -71,11 +71,19 @@ def dyck_1(w):
 
 
 def dyck_2(w):
+    return dyck(w, ("()", "{}"))
+
+
+def dyck_3(w):
+    return dyck(w, ("()", "{}", "[]"))
+
+
+def dyck(w, pairs):
     verdicts, stack, broken = [], [], False
     for c in w:
-        if c in "({":
+        if c in [pair[0] for pair in pairs]:
             stack.append(c)
-        elif not stack or stack.pop() + c not in ("()", "{}"):
+        elif not stack or stack.pop() + c not in pairs:
             broken = True
         verdicts.append("F" if broken else "PT"[not stack])
     return verdicts

@@ -1,11 +1,13 @@
 """What heads do is told by every picture of them; steps and answers of a program are shown."""
 
 import html
+import linecache
 import re
 
 import pytest
 
 import attnlab
+from attnlab import programs
 from attnlab.draw.attention.recordings import to_patterns
 from attnlab.errors import WrongUsage
 from attnlab.programs import (
@@ -67,7 +69,23 @@ def test_every_step_has_its_values_on_an_example(compiled):
     steps = steps_of(Program(before, "ab"), "ab")
     assert [(str(each), values) for each, values in steps] == [(before.words, [0, 1])]
     assert steps.tokens == ("a", "b")
-    assert "<td" in steps._repr_html_()
+
+
+def test_a_notebook_shows_the_values_of_each_line_of_a_cell():
+    """A selector has no row, and what it compares is not its value."""
+    cell = """two = select(indices, indices - 2, "==")
+found = aggregate(two, tokens, ".")
+changed = found == "a"
+"""
+    linecache.cache["<cell 1>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell 1>")
+    made = {name: getattr(programs, name) for name in programs.__all__}
+    exec(compile(cell, "<cell 1>", "exec"), made)
+    steps = steps_of(Program(made["changed"], "ab"), "aab")
+    shown = [(line.number, values) for line, values in steps.lines().items()]
+    assert shown == [(2, [".", ".", "a"]), (3, [False, False, True])]
+    words = html.unescape(steps._repr_html_())
+    assert 'found = aggregate(two, tokens, ".")' in words
+    assert "indices - 2" not in words
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,8 @@ def test_addition_of_binary_numbers():
 def test_every_program_of_the_library_is_held_against_an_oracle():
     made = set()
     for name, each in vars(library).items():
-        if getattr(each, "__annotations__", {}).get("return") is Program:
+        is_made = getattr(each, "__annotations__", {}).get("return") is Program
+        if is_made and not name.startswith("_"):
             made.add(name)
     assert made - {"addition"} == {"length_of" if name == "length" else name for name in CASES}
 

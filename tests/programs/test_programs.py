@@ -27,6 +27,7 @@ CASES = {
     "pair_balance": (library.pair_balance(), oracles.pair_balance, 6),
     "dyck_1": (library.dyck_1(), oracles.dyck_1, 10),
     "dyck_2": (library.dyck_2(), oracles.dyck_2, 5),
+    "dyck_3": (library.dyck_3(), oracles.dyck_3, 4),
     "shuffle_dyck_2": (library.shuffle_dyck_2(), oracles.shuffle_dyck_2, 5),
     "count": (library.count("abc", "a"), oracles.count, 6),
     "contains": (library.contains("abc", "a"), oracles.contains, 6),

@@ -173,22 +173,9 @@ def _show_steps(program: "Program", tokens: list[Any], file: str) -> None:
     """Show the value of each line of the file at every position of an example."""
     from attnlab.programs import steps_of
 
-    rows: dict[int, list[str]] = {}
-    hidden = _inside_selectors(program)
-    for each, values in steps_of(program, tokens):
-        if each.line.file == file and each not in hidden:
-            rows[each.line.number] = [each.line.source, *map(str, values)]
-    if rows:
-        cells = [[str(line), *row] for line, row in rows.items()]
+    cells = []
+    for line, values in steps_of(program, tokens).lines().items():
+        if line.file == file:
+            cells.append([str(line.number), line.source, *map(str, values)])
+    if cells:
         show_table(["line", "", *map(str, tokens)], cells)
-
-
-def _inside_selectors(program: "Program") -> set[Any]:
-    """Return what a selector compares on its own line, which is not that line's value."""
-    from attnlab.programs.interpreter import operands_of, selectors_in, sequences_of
-
-    hidden = set()
-    for each in sequences_of(program.output):
-        for selector in selectors_in(each):
-            hidden |= {part for part in operands_of(selector) if part.line == selector.line}
-    return hidden

@@ -139,16 +139,29 @@ def dyck_1(alphabet: Alphabet = "()") -> Program:
 
 def dyck_2(alphabet: Alphabet = "(){}") -> Program:
     """Say of each prefix of two kinds of brackets: True if balanced, Possible, or False forever."""
-    is_open = tokens.map(lambda token: token in "({")
+    return _dyck(alphabet, "dyck_2")
+
+
+def dyck_3(alphabet: Alphabet = "(){}[]") -> Program:
+    """Say of each prefix of three kinds of brackets: True if balanced, Possible, or False
+    forever."""
+    return _dyck(alphabet, "dyck_3")
+
+
+def _dyck(brackets: Alphabet, name: str) -> Program:
+    """Say it of pairs of brackets, such as "(){}"."""
+    closing = dict(zip(brackets[::2], brackets[1::2], strict=True))
+    is_open = tokens.map(lambda token: token in closing)
     balance = total(so_far, where(is_open, 1, -1))
     depth = balance + where(is_open, 0, 1)
     partner = select(depth, depth, "==") & select(is_open, True, "==") & before
     opened = aggregate(best(partner, indices), tokens, default=FILLER)
     is_wrong = apply(
-        lambda mine, other: mine in ")}" and other + mine not in ("()", "{}"), tokens, opened
+        lambda mine, other: mine not in closing and closing.get(other) != mine, tokens, opened
     )
     is_broken = aggregate(so_far, is_wrong) > 0
-    return Program(where(is_broken, "F", where(balance == 0, "T", "P")), alphabet, "dyck_2")
+    verdict = where(is_broken, "F", where(balance == 0, "T", "P"))
+    return Program(verdict, brackets, name)
 
 
 def shuffle_dyck_2(alphabet: Alphabet = "(){}") -> Program:
