@@ -153,6 +153,50 @@ def test_rounding_itself_is_bounded_where_nothing_comes_in():
     assert formulas.add(exact, exact).error.min() >= 2 * unit
 
 
+def in_torch(name, x, other):
+    """Compute what a formula computes, in float32."""
+    nn, width = torch.nn.functional, x.shape[-1:]
+    x, other = (torch.tensor(each, dtype=torch.float32) for each in (x, other))
+    return {
+        "linear": lambda: nn.linear(x, other, other[:, 0]),
+        "softmax": lambda: nn.softmax(x, -1),
+        "layer": lambda: nn.layer_norm(x, width, other[0], other[1], 1e-5),
+        "rms": lambda: nn.rms_norm(x, width, other[0], 1e-6),
+        "gelu": lambda: nn.gelu(x),
+    }[name]()
+
+
+def in_formulas(name, x, other):
+    weights = {"x.weight": other, "x.bias": other[:, 0]}
+    if name in ("layer", "rms"):
+        weights = {"x.weight": other[0], "x.bias": other[1] * (name == "layer")}
+    eye = np.eye(x.shape[-1])
+    weights |= {"x.inner.weight": eye, "x.outer.weight": eye}
+    formulas = Rounding(weights, {"norm": name, "activation": "gelu"}, 2.0**-24 + 2.0**-53)
+    x = Bounded(x, np.zeros_like(x))
+    return {
+        "linear": lambda: formulas.linear("x", x),
+        "softmax": lambda: formulas.softmax(x),
+        "layer": lambda: formulas.norm("x", x),
+        "rms": lambda: formulas.norm("x", x),
+        "gelu": lambda: formulas.feed_forward("x", x),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ["linear", "softmax", "layer", "rms", "gelu"])
+def test_what_torch_computes_lies_within_the_bound(name):
+    """On numbers of all sizes: a tiny share, too, whose key is far below the highest score."""
+    random = np.random.default_rng(0)
+    for _ in range(500):
+        size = 10 ** random.uniform(-3, 1.5, 3)
+        width = random.integers(2, 12)
+        x = random.normal(random.normal(0, size[0]), size[1], (1, 3, width)).astype(np.float32)
+        other = random.normal(0, size[2], (4, width)).astype(np.float32)
+        value, bound = in_formulas(name, x.astype(np.float64), other.astype(np.float64))
+        found = in_torch(name, x, other).double().numpy().reshape(value.shape)
+        assert (np.abs(found - value) <= bound).all()
+
+
 @pytest.fixture(scope="module")
 def sorters(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sorters") / "run"

@@ -110,14 +110,17 @@ class Rounding:
     def softmax(self, scores: Bounded) -> Bounded:
         """Return exp(scores), as shares of their sum over the last axis.
 
-        Scores that move by d move a share p by at most p (1 - p) (e^2d - 1); the rest is rounding.
+        Scores that move by d move a share p by at most p (1 - p) (e^2d - 1); the rest is rounding:
+        that of a large distance from the highest score is a large part of a small share.
         """
         length = scores.value.shape[-1]
-        power = np.exp(scores.value - scores.value.max(-1, keepdims=True))
+        below = scores.value.max(-1, keepdims=True) - scores.value
+        power = np.exp(-below)
         shares = power / power.sum(-1, keepdims=True)
         others = 1 - shares + self.of_sum(length + 2)  # which rounds too
         factor = others * np.expm1(2 * scores.error.max(-1, keepdims=True))
-        return Bounded(shares, shares * (factor + self.of_sum(3 * length + 8)) + self.least)
+        rounding = self.of_sum(3 * length + 8) + np.expm1(self.unit * np.minimum(below, 1e3))
+        return Bounded(shares, shares * (factor + rounding) + self.least)
 
     def heads_of(self, name: str, x: Bounded) -> Bounded:
         """Return a projection, split into heads: (input, head, position, width)."""
