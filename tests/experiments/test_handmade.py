@@ -23,7 +23,7 @@ from attnlab.experiments.handmade import (
 from attnlab.experiments.handmade.programs import PROGRAMS
 from attnlab.models import SingleHead
 from attnlab.parts import numpy_transformer as reference
-from attnlab.programs import Program, check, interpret
+from attnlab.programs import Program, interpret, reader
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
 from attnlab.train.observer import Silent
@@ -306,7 +306,7 @@ def test_the_compiled_weights_stand_beside_the_others_with_a_certificate(learned
         assert np.argmax(each.rows, -1).tolist() == [0, 0, 0]
     for rule in PROGRAMS:
         folder = run.folder / "programs" / rule
-        found, sure = check.check(folder)
+        found, sure = reader.check(folder)
         told = json.loads((folder / "certificate.json").read_text())
         assert sure > 0
         assert found["outputs"] == told["outputs"]

@@ -2,11 +2,13 @@
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from attnlab.programs import (
     library,
     open_compiled,
     prove_program,
+    reader,
 )
 from attnlab.programs.check import Bounded, Rounding, bounded_logits, hashes_of
 from attnlab.programs.proof import write_certificate
@@ -50,7 +53,7 @@ def folder(tmp_path):
     return path
 
 
-def checked(folder):
+def checked(folder, threads=1):
     """Run check.py where torch and attnlab cannot be imported."""
     lines = [
         sys.executable,
@@ -59,15 +62,63 @@ def checked(folder):
         "import runpy; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
     ]
     found = subprocess.run(
-        [*lines, folder / "check.py"], capture_output=True, text=True, check=False
+        [*lines, folder / "check.py"],
+        env={**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert not found.stderr, found.stderr
     return found.returncode, found.stdout
 
 
-def test_a_certificate_is_checked_again_with_numpy_alone(folder):
-    status, words = checked(folder)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_certificate_is_checked_again_with_numpy_alone(folder, threads):
+    status, words = checked(folder, threads)
     assert (status, "363 inputs of up to 5 tokens: holds" in words) == (0, True), words
+
+
+def test_the_reader_is_short_and_shares_nothing_with_the_proof():
+    lines = Path(reader.__file__).read_text().splitlines()
+    assert len(lines) <= 155
+    found = [line.split()[1] for line in lines if line.startswith(("import ", "from "))]
+    assert found == ["hashlib", "json", "sys", "collections.abc", "pathlib", "typing", "numpy"]
+
+
+def sure_of(words):
+    return float(words.rpartition("sure by ")[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["sort", "induction", "reverse", "fraction"])
+def test_the_reader_is_as_sure_as_the_proof(name, dtype, tmp_path):
+    """Two who bound the same rounding, each in its own way, agree on what is left."""
+    program, _ = SMALL[name]
+    compiled = compile_program(program, 6, dtype=dtype)
+    proof, folder = prove_program(compiled, program, longest=4), compiled.save(tmp_path / name)
+    write_certificate(proof, folder)
+    status, words = checked(folder)
+    assert (status, ": holds" in words) == (0, True), words
+    rounding = proof.margin - proof.sure
+    assert sure_of(words) == pytest.approx(proof.sure, rel=0.006, abs=1.5 * rounding)
+
+
+def test_a_proof_that_forgets_rounding_does_not_pass_the_reader(tmp_path, monkeypatch):
+    """Planted: the proof takes float32 for exact, and certifies what may be wrong elsewhere."""
+    share = library.fraction_so_far("ab", "a").output
+    program = Program(share == Fraction(1, 3), "ab", "a third")
+    compiled = compile_program(program, 9, dtype=torch.float32)
+    assert not prove_program(compiled, program, longest=5).is_sure
+    monkeypatch.setattr("attnlab.programs.proof.check.bounded_logits", of_one_size)
+    proof, folder = prove_program(compiled, program, longest=5), compiled.save(tmp_path / "third")
+    write_certificate(proof, folder)
+    status, words = checked(folder)
+    assert (status, "DIFFERS: margin: rounding may exceed it" in words) == (1, True), words
+
+
+def of_one_size(weights, model, ids):
+    value, _ = bounded_logits(weights, model, ids)
+    return value, np.full_like(value, 1e-4)
 
 
 def test_a_model_is_read_back(folder):

@@ -1,10 +1,9 @@
-"""Check a certificate again, without torch and without attnlab: python check.py [FOLDER]
+"""Check a decoder's certificate again, without torch and without attnlab: python check.py [FOLDER]
 
-FOLDER holds config.json, model.safetensors, certificate.json, and program.json (of a compiled
-program) or task.json (of a decoder that answers prompts). Every input is put through the model's
-formulas in float64. Beside each number runs a bound on what rounding can change in it: in the
-model's own arithmetic and in this one, in any order of summation (Higham 2002, section 3.1). An
-output counts only if it is right by more.
+FOLDER holds config.json, model.safetensors, certificate.json and task.json. Every prompt is put
+through the model's formulas in float64. Beside each number runs a bound on what rounding can change
+in it: in the model's own arithmetic and in this one, in any order of summation (Higham 2002,
+section 3.1). An output counts only if it is right by more.
 """
 
 import hashlib
@@ -143,7 +142,8 @@ class Rounding:
         """Return query · key / root of the width: (input, head, query, key)."""
         width = query.value.shape[-1]
         value, error = self.product(query, Bounded(*(each.swapaxes(2, 3) for each in key)))
-        error = error + self.of_sum(2) * (np.abs(value) + error)  # of the division
+        # Of the division, or of both factors by the fourth root of the width.
+        error = error + self.of_sum(6) * (np.abs(value) + error)
         return Bounded(value / math.sqrt(width), error / math.sqrt(width))
 
     def attention(self, name: str, x: Bounded) -> Bounded:
@@ -293,21 +293,6 @@ def judge(logits: Any, bound: Any, values: Any, tolerance: float) -> tuple[Any, 
     return answers, lead - 2 * bound.max(-1)
 
 
-def answered_program(
-    told: dict[str, Any], weights: dict[str, Array], model: Described, longest: int
-) -> Iterator[tuple[Array, Array]]:
-    """Yield the answers to all inputs of up to `longest` tokens, and how sure each is."""
-    numbers, first = None, int(told["has_bos"])
-    if told["numbers"]:
-        numbers = np.array(told["numbers"])
-    size = len(told["alphabet"])
-    for length in range(1, longest + 1):
-        for ids in inputs_of(size, length, width_of(model)):
-            rows = np.pad(ids, ((0, 0), (first, 0)), constant_values=size)
-            logits, bound = bounded_logits(weights, model, rows)
-            yield judge(logits[:, first:], bound[:, first:], numbers, told["tolerance"])
-
-
 def answered_task(
     told: dict[str, Any], weights: dict[str, Array], model: Described, longest: int
 ) -> Iterator[tuple[Array, Array]]:
@@ -324,16 +309,13 @@ def answered_task(
 
 
 def check(folder: Path) -> tuple[dict[str, Any], float]:
-    """Put every input through the model: what the certificate should say, and how sure it is."""
+    """Put every prompt through the model: what the certificate should say, and how sure it is."""
     certificate = json.loads((folder / "certificate.json").read_text())
     model = json.loads((folder / "config.json").read_text())["model"]
     weights = read_weights(folder / "model.safetensors", model["dtype"])
-    meaning, answered = "program.json", answered_program
-    if (folder / "task.json").exists():
-        meaning, answered = "task.json", answered_task
-    told = json.loads((folder / meaning).read_text())
+    told = json.loads((folder / "task.json").read_text())
     digest, sure, inputs = "", math.inf, 0
-    for answers, own in answered(told, weights, model, certificate["proved_to"]):
+    for answers, own in answered_task(told, weights, model, certificate["proved_to"]):
         digest = chained(digest, answers)
         sure = float(np.minimum(sure, own.min()))  # which keeps NaN
         inputs += len(answers)
@@ -367,8 +349,7 @@ def main() -> None:
     verdict = "holds"
     if wrong:
         verdict = f"DIFFERS: {', '.join(wrong)}"
-    bound = "of" if certificate["shortest"] == certificate["proved_to"] else "of up to"
-    words = f"{found['inputs']:,} inputs {bound} {certificate['proved_to']} tokens"
+    words = f"{found['inputs']:,} inputs of {certificate['proved_to']} tokens"
     sys.stdout.write(f"{words}: {verdict}; sure by {sure:.3g}\n")
     sys.exit(bool(wrong))
 
