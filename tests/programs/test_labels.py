@@ -5,6 +5,7 @@ import linecache
 import re
 
 import pytest
+import torch
 
 import attnlab
 from attnlab import programs
@@ -127,3 +128,32 @@ def test_what_explain_says_of_the_error_is_so():
     compiled = compile_program(program, 5)
     worst = compiled.tolerance - prove_program(compiled, program).margin
     assert worst == pytest.approx(compiled.error)
+
+
+def test_every_edit_finds_the_head_that_answers():
+    """In abcab the last b is answered by what came after the first, which head 1.0 writes; without
+    head 0.0, which says where that was, 1.0 looks elsewhere."""
+    compiled = compile_program(library.induction("abc"), 6)
+    model, ids, others = compiled.model, compiled.ids(["abcab"]), compiled.ids(["cbaca"])
+    assert compiled("abcab")[-1] == "c"
+    assert (attnlab.ablate(model, ids).effects < -0.9).all()
+    found = attnlab.patch_paths(model, ids, others)
+    assert found.shares.tolist() == pytest.approx([0, 1])  # head 0.0 alone, and head 1.0
+    cut = attnlab.effect(model, ids, attnlab.ZeroHead(layer=1, head=0))
+    assert cut.certificate
+    assert int(cut.logits.after[0, -1].argmax()) != int(cut.logits.before[0, -1].argmax())
+
+
+@pytest.mark.parametrize("position", [-1, 2])
+def test_lenses_read_each_token_of_a_compiled_model(position):
+    compiled = compile_program(library.induction("abc"), 6)
+    model, ids = compiled.model, compiled.ids(["abcab"])
+    logits = model(ids)[0, position]
+    lens = attnlab.logit_lens(model, ids, position=position)
+    torch.testing.assert_close(lens.logits[-1, 0], logits)
+    shares = attnlab.direct_logits(model, ids, position=position)
+    assert shares.error < 1e-9
+    torch.testing.assert_close(shares.logits[0], logits.max())
+    heads = attnlab.head_lens(model, ids, position=position)
+    assert [str(head) for head in heads.heads] == ["head 0.0", "head 1.0"]
+    assert int(heads.logits[1, 0].argmax()) == int(logits.argmax())
