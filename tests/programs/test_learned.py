@@ -10,6 +10,7 @@ import torch
 import attnlab
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.proofs import certify_run
 from attnlab.models import Decoder, DecoderConfig, generate
 from attnlab.models.storage import describe_model
 from attnlab.programs import compile_program, library, prove_program, prove_task
@@ -261,6 +262,18 @@ def test_a_run_knows_its_task(sorters, capsys):
     assert main(["prove", str(sorters.folder / "1")]) == 0
     assert "sort, 3 letters: " in capsys.readouterr().out
     assert attnlab.prove(sorters.folder / "1", dtype=torch.float64).is_sure
+
+
+@pytest.mark.slow
+def test_a_larger_sorter_is_proved_on_all_its_inputs(tmp_path):
+    """Five of eight letters: 32,768 inputs, with a certificate that NumPy checks again."""
+    size = {"letters": 8, "length": 5, "d_model": 32, "num_heads": 4, "num_layers": 2, "d_ff": 64}
+    training = {"recipe": "fast", "steps": 3_000, "learning_rate": 3e-3, "weight_decay": 0.01}
+    report = attnlab.run("sorting", projections="dense", **size, **training, out=tmp_path / "run")
+    proof = attnlab.prove(report, dtype=torch.float64)
+    assert (proof.inputs, proof.is_sure) == (32_768, True)
+    certify_run(report, proof, tmp_path / "proof")
+    assert "32,768 inputs of 5 tokens: holds" in checked(tmp_path / "proof")[1]
 
 
 @pytest.mark.parametrize("number", [60, pytest.param(1_500, marks=pytest.mark.slow)])
