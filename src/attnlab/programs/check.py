@@ -267,8 +267,11 @@ def prompts_of(task: dict[str, Any], model: Described) -> Iterator[Array]:
 
 
 def chained(digest: str, answers: Array) -> str:
-    """Return the SHA-256 of a digest so far and of more answers."""
-    return hashlib.sha256(digest.encode() + answers.astype("<i4").tobytes()).hexdigest()
+    """Return the SHA-256 of a digest so far and of more answers, input by input."""
+    found = bytes.fromhex(digest)
+    for row in answers.astype("<i4"):
+        found = hashlib.sha256(found + row.tobytes()).digest()
+    return found.hex()
 
 
 def allowed(values: Array, tolerance: float) -> float:

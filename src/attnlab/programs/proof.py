@@ -298,7 +298,7 @@ class _Kept:
     def __init__(self, file: Path | None, questions: Questions) -> None:
         self.folder = None
         if file is not None:
-            self.folder = StateFolder(file.parent, file.name, "attnlab proof 1", "proof")
+            self.folder = StateFolder(file.parent, file.name, "attnlab proof 2", "proof")
         self.written = time.monotonic()
         told = (questions.words, questions.longest, questions.proved_to, questions.searched)
         hashed = hashlib.sha256(repr(told).encode())
