@@ -250,6 +250,21 @@ def test_each_formula_bounds_its_own_rounding():
     assert formulas.softmax(exact).error.min() > unit
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "left"), [(0.5, 0.25, 0.0), (0.5, 0.75, 0.25), (1.25, 0.5, 0.5), (3, 1, 1)]
+)
+def test_a_hidden_unit_below_zero_passes_no_error_on(value, error, left):
+    """It reads x - 1: of that it passes on what may lie above 0, in the proof."""
+    weights = {
+        "x.inner.weight": np.ones((1, 1)), "x.inner.bias": np.array([-1.0]),
+        "x.outer.weight": np.ones((1, 1)), "x.outer.bias": np.zeros(1),
+    }  # fmt: skip
+    x = Bounded(np.full((1, 1, 1), value), np.full((1, 1, 1), error))
+    found = Rounding(weights, {"activation": "relu"}, 2.0**-53).feed_forward("x", x)
+    assert found.value.item() == max(value - 1, 0)
+    assert found.error.item() == pytest.approx(left, abs=1e-14)
+
+
 def test_a_certificate_of_nan_beside_one_value_is_refuted(tmp_path):
     """No answer but one is possible, and NaN is still not it."""
     program = Program(language.tokens, "a", "same")

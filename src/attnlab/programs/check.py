@@ -162,6 +162,7 @@ class Rounding:
         """Return what the feed-forward part of a layer adds to the stream."""
         value, error = self.linear(f"{name}.inner", x)
         if self.config["activation"] == "relu":
+            error = np.minimum(error, np.maximum(value + error, 0))  # none where it stays below 0
             return self.linear(f"{name}.outer", Bounded(np.maximum(value, 0), error))
         erf = np.vectorize(math.erf)(value / math.sqrt(2))
         # The slope of GELU is at most 1.13; where 1 + erf cancels, its rounding is absolute.

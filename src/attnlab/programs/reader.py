@@ -80,7 +80,8 @@ class Model:
         for layer in (f"layers.{number}" for number in range(self.config["num_layers"])):
             x = self.attention(f"{layer}.attention", x)
             value, bound = self.linear(f"{layer}.feed_forward.inner", x)
-            x = self.linear(f"{layer}.feed_forward.outer", (np.maximum(value, 0), bound), x)
+            inner = np.maximum(value, 0), np.minimum(bound, np.maximum(value + bound, 0))
+            x = self.linear(f"{layer}.feed_forward.outer", inner, x)
         return self.linear("head", x)
 
 
@@ -94,12 +95,12 @@ def judge(told: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any]:
     return value.argmax(-1), lead - 2 * bound.max(-1)
 
 
-def check(folder: Path) -> tuple[dict[str, Any], float]:
-    """Try every input: return what the certificate should say, and how sure it is."""
+def check(folder: Path) -> tuple[dict[str, Any], dict[str, Any], float]:
+    """Try every input: return what the certificate should say, what it says, and how sure it is."""
     model, digest, sure = Model(folder), b"", np.inf
     told = json.loads((folder / "program.json").read_text())
-    longest = json.loads((folder / "certificate.json").read_text())["proved_to"]
-    size, first = len(told["alphabet"]), int(told["has_bos"])
+    stated = json.loads((folder / "certificate.json").read_text())
+    size, first, longest = len(told["alphabet"]), int(told["has_bos"]), stated["proved_to"]
     for length in range(1, longest + 1):
         for numbers in np.split(np.arange(size**length), range(256, size**length, 256)):
             ids = numbers[:, None] // size ** np.arange(length - 1, -1, -1) % size
@@ -113,14 +114,13 @@ def check(folder: Path) -> tuple[dict[str, Any], float]:
     found |= {"outputs": digest.hex(), "inputs": inputs, "proved_to": longest}
     for name, file in FILES.items():
         found[name] = hashlib.sha256((folder / file).read_bytes()).hexdigest()
-    return found, float(sure)
+    return found, stated, float(sure)
 
 
 def main(folder: Path) -> None:
     """Say whether the certificate is true of its folder."""
     np.seterr(over="ignore", invalid="ignore")  # what is infinite or NaN is not sure
-    found, sure = check(folder)
-    stated = json.loads((folder / "certificate.json").read_text())
+    found, stated, sure = check(folder)
     wrong = [name for name in found if stated.get(name) != found[name]]
     wrong += ["margin: rounding may exceed it"] * (not sure > 0)
     verdict = f"DIFFERS: {', '.join(wrong)}" if wrong else "holds"
