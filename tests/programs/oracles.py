@@ -108,6 +108,22 @@ def contains(w, token="a"):
     return [token in w] * len(w)
 
 
+def has_focus(w):
+    return [c in w[i + 1 :] for i, c in enumerate(w)]
+
+
+def indicator(w, token="a"):
+    return [int(c == token) for c in w]
+
+
+def minimum(w):
+    return [min(c, w[i - 1] if i else 0) for i, c in enumerate(w)]
+
+
+def maximum(w):
+    return [max(c, w[i - 1] if i else 0) for i, c in enumerate(w)]
+
+
 def average(w):
     return [Fraction(sum(w), len(w))] * len(w)
 
@@ -169,3 +185,22 @@ def addition(w):
     one, _, two = "".join(w).partition("+")
     total = bin(int(one, 2) + int(two, 2))[2:].zfill(len(one) + 1)
     return [*"." * len(one), *(int(digit) for digit in total)]
+
+
+def rover(w):
+    """Facts and rules by set algebra, such as "a<A,x<A:x#B,a<B?": two rounds of all rules."""
+    *clauses, question = "".join(w).rstrip("?").split(",")
+    no = {"<": "#", "#": "<"}
+    known = {(clause[2], clause[1]) for clause in clauses if ":" not in clause}
+    rules = [
+        ((one[2], one[1]), (two[2], two[1]))
+        for one, two in (clause.split(":") for clause in clauses if ":" in clause)
+    ]
+    rules += [((b, no[is_b]), (a, no[is_a])) for (a, is_a), (b, is_b) in rules]
+    for _ in range(2):
+        known |= {conclusion for premise, conclusion in rules if premise in known}
+    asked, opposite = (question[2], question[1]), (question[2], no[question[1]])
+    verdict = "T" if asked in known else "?"
+    if verdict == "?" and opposite in known:
+        verdict = "F"
+    return [verdict] * len(w)
