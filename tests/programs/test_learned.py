@@ -388,5 +388,25 @@ def test_the_command_goes_on_with_a_proof(tmp_path, monkeypatch, capsys):
     assert main([*command[:-2], "--resume"]) == 2
 
 
+@pytest.mark.parametrize("bits", [["--float64"], []], ids=["sure", "not_sure"])
+def test_the_proof_of_a_learned_model_goes_on_too(sorters, bits, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("attnlab.programs.proof._KEPT_EVERY", 0.0)
+    if not bits:
+        monkeypatch.setattr("attnlab.programs.proof.ModelProof.is_sure", False)
+    out = tmp_path / "proof"
+    command = ["prove", str(sorters.folder / "1"), "--out", str(out), *bits]
+    with monkeypatch.context() as patch:
+        patch.setattr("attnlab.programs.proof._Kept.remove", stopped)
+        assert main(command) == 130
+    assert "--resume goes on" in capsys.readouterr().err
+    assert [each.name for each in out.iterdir()] == ["proof.json"]
+    assert main(command) == 3
+    assert main([*command, "--resume"]) == 0
+    assert "proved on all 27 inputs" in capsys.readouterr().out or not bits
+    assert out.exists() == bool(bits)
+    assert main([*command, "--resume"]) == 3
+    assert main([*command[:2], "--resume"]) == 2
+
+
 def stopped(kept):
     raise KeyboardInterrupt

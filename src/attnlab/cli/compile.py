@@ -62,7 +62,7 @@ def compile_(
     from attnlab.programs.proof import write_certificate
 
     program = _program(file, name)
-    state = _state(out, resume=resume)
+    state = proof_state(out, resume=resume)
     if length < 1:
         raise WrongUsage(f"--length is a number of tokens, at least 1; got {length}.")
     dtype = torch.float32 if float32 else torch.float64
@@ -71,7 +71,7 @@ def compile_(
     compiled = compile_program(program, length, tolerance=tolerance, dtype=dtype, causal=causal)
     if out is not None and not resume:
         compiled.save(out)
-    with _told_to_resume(state), counting(program.name, is_quiet=as_json) as tell:
+    with told_to_resume(state), counting(program.name, is_quiet=as_json) as tell:
         proof = prove_program(compiled, program, progress=tell, state=state)
     if out is not None and proof.is_sure:
         write_certificate(proof, out)
@@ -87,7 +87,7 @@ def compile_(
     return int(not proof.holds)
 
 
-def _state(out: Path | None, *, resume: bool) -> Path | None:
+def proof_state(out: Path | None, *, resume: bool) -> Path | None:
     """Return the file that keeps how far the proof is, or refuse a folder."""
     if out is None:
         if resume:
@@ -104,7 +104,8 @@ def _state(out: Path | None, *, resume: bool) -> Path | None:
 
 
 @contextmanager
-def _told_to_resume(state: Path | None) -> Iterator[None]:
+def told_to_resume(state: Path | None) -> Iterator[None]:
+    """Say how an interrupted proof goes on, if its state was kept."""
     try:
         yield
     except KeyboardInterrupt:
