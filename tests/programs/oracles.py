@@ -188,7 +188,7 @@ def addition(w):
 
 
 def rover(w):
-    """Facts and rules by set algebra, such as "a<A,x<A:x#B,a<B?": two rounds of all rules."""
+    """Facts and rules by set algebra, such as "a<A,x<A:x#B,a<B?": three rounds of all rules."""
     *clauses, question = "".join(w).rstrip("?").split(",")
     no = {"<": "#", "#": "<"}
     known = {(clause[2], clause[1]) for clause in clauses if ":" not in clause}
@@ -197,7 +197,7 @@ def rover(w):
         for one, two in (clause.split(":") for clause in clauses if ":" in clause)
     ]
     rules += [((b, no[is_b]), (a, no[is_a])) for (a, is_a), (b, is_b) in rules]
-    for _ in range(2):
+    for _ in range(3):
         known |= {conclusion for premise, conclusion in rules if premise in known}
     asked, opposite = (question[2], question[1]), (question[2], no[question[1]])
     verdict = "T" if asked in known else "?"

@@ -236,7 +236,13 @@ def test_facts_and_rules_answer_a_question(most):
             verdicts[expected[0]] += 1
     assert set(verdicts) == {"T", "F", "?"}
     assert sum(verdicts.values()) == 4 * sum(20**number for number in range(most + 1))
-    assert prove_program(compiled, program, longest=most + 1).holds
+    assert prove_program(compiled, program, longest=most + 1).is_sure
+
+
+def test_three_rules_are_applied_after_each_other():
+    """What contradicts itself in two steps is taken as true in three."""
+    sentence = "a<A,x<A:x#B,x#B:x#A,x#A:x<B,a<B?"
+    assert interpret(library.rover(), sentence) == oracles.rover(sentence) == ["T"] * 32
 
 
 def test_every_program_of_the_library_is_held_against_an_oracle():

@@ -299,8 +299,8 @@ def rover() -> Program:
     """Answer what follows of facts and rules: T, F, or ? if neither does.
 
     "a<A" says that the thing a is in the set A, and "a#A" that it is not; "x<A:x#B", that nothing
-    in A is in B. The last clause is the question, as in "a<A,x<A:x#B,a<B?", which is F. Two rules
-    may be needed after each other, read from the right too.
+    in A is in B. The last clause is the question, as in "a<A,x<A:x#B,a<B?", which is F. Up
+    to three rules are applied after each other, from the left and from the right.
     """
     literal, who = apply(_literal, shifted(1), tokens), shifted(2)
     of_thing = apply(lambda who, text: text if who == "a" else "", who, literal)
@@ -309,7 +309,7 @@ def rover() -> Program:
     is_asked = shifted(-1) == "?"
     asked = apply(_collected, *_are_said(where(is_asked, of_thing, "")))
     known = apply(_collected, *_are_said(where(is_asked, "", of_thing)))
-    for _ in range(2):
+    for _ in range(3):
         found = _are_said(apply(_conclusions, rule, known))
         known = apply(_added, known, *found)
     return Program(apply(_answer, asked, known), "axAB<#:,?", "rover")
@@ -337,7 +337,7 @@ def _are_said(said: Sequence) -> list[Sequence]:
     found: list[Sequence] = []
     for literal in _LITERALS:
         is_said = said.map(partial(_holds, literal))
-        found.append(selector_width(select(is_said, True, "==")) > 0)
+        found.append(aggregate(select(is_said, True, "=="), "yes", default="no"))
     return found
 
 
@@ -345,11 +345,11 @@ def _holds(literal: str, words: Items[str]) -> bool:
     return literal in words
 
 
-def _collected(*are_said: bool) -> tuple[str, ...]:
-    return tuple(each for each, is_said in zip(_LITERALS, are_said, strict=True) if is_said)
+def _collected(*are_said: str) -> tuple[str, ...]:
+    return tuple(each for each, word in zip(_LITERALS, are_said, strict=True) if word == "yes")
 
 
-def _added(known: Items[str], *are_said: bool) -> tuple[str, ...]:
+def _added(known: Items[str], *are_said: str) -> tuple[str, ...]:
     return tuple(sorted({*known, *_collected(*are_said)}))
 
 
