@@ -23,13 +23,14 @@ from attnlab.experiments.handmade import (
 from attnlab.experiments.handmade.programs import PROGRAMS
 from attnlab.models import SingleHead
 from attnlab.parts import numpy_transformer as reference
-from attnlab.programs import Program, check, interpret
+from attnlab.programs import Program, interpret, open_compiled, reader
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
 from attnlab.train.observer import Silent
 
 SMALL = {**HandmadeConfig.QUICK, "seeds": 3, "steps": 3_500, "learning_rate": 0.1}
 TINY = {"steps": 3, "seeds": 2, "draws": 5}
+WHO = ("by hand", "learned", "compiled")
 CLAIMS = [
     "same_function", "proved_identity", "proved_copy_first", "proved_unique", "no_smaller_gain",
     "wrong_design_refuted", "learned_identity", "learned_copy_first", "learned_unique",
@@ -299,17 +300,45 @@ def test_the_programs_of_the_tasks_say_what_the_tasks_ask(learned):
 
 def test_the_compiled_weights_stand_beside_the_others_with_a_certificate(learned):
     run, _ = learned
-    choice = run.content.section("By hand, learned, compiled").choices[3]
+    choice = run.content.section("By hand, learned, compiled: where they look").choices[3]
     assert choice.label == "copy_first: CAB"
     assert [each.title for each in choice.maps] == ["by hand", "learned", "compiled, head 0.0"]
     for each in choice.maps:
         assert np.argmax(each.rows, -1).tolist() == [0, 0, 0]
     for rule in PROGRAMS:
         folder = run.folder / "programs" / rule
-        found, sure = check.check(folder)
-        told = json.loads((folder / "certificate.json").read_text())
+        found, told, sure = reader.check(folder)
         assert sure > 0
         assert found["outputs"] == told["outputs"]
+
+
+def test_the_compiled_matrices_stand_beside_the_others_with_program_and_certificate(learned):
+    run, cohorts = learned
+    section = run.content.section("By hand, learned, compiled: the matrices")
+    assert [choice.label for choice in section.choices] == list(PROGRAMS)
+    for choice in section.choices:
+        folder = run.folder / "programs" / choice.label
+        told = json.loads((folder / "certificate.json").read_text())
+        assert choice.note.startswith(f"Program: {PROGRAMS[choice.label]!r}. Certificate: all")
+        assert f"all {told['inputs']:,} inputs" in choice.note
+        assert f"sha256 {told['outputs'][:12]}…" in choice.note
+        drawn = {each.title.partition(":")[0]: each for each in choice.maps}
+        names = [f"{name}, {who}" for name in ("Km", "Qm", "Vm") for who in WHO]
+        assert list(drawn)[:9] == names
+        model = open_compiled(folder).model
+        for name, part in (("Km", "key"), ("Qm", "query"), ("Vm", "value")):
+            linear = getattr(model.layers[0].attention, part)
+            expected = linear.weight.T.tolist()
+            if linear.bias.any():
+                expected.append(linear.bias.tolist())
+            for row, cells in zip(drawn[f"{name}, compiled"].rows, expected, strict=True):
+                assert row == pytest.approx(cells, rel=5e-3)
+            own = getattr(cohorts[choice.label].finite[0].matrices(), name).tolist()
+            for row, cells in zip(drawn[f"{name}, learned"].rows, own, strict=True):
+                assert row == pytest.approx(cells, rel=5e-3)
+    labels = {each.title.partition(":")[0]: each.row_labels for each in choice.maps}
+    assert labels["Km, compiled"] == ["BOS", "A", "B", "C", "r1"]
+    assert labels["hidden units write, compiled"] == ["u1", "u2", "u3", "u4", "bias"]
 
 
 def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_their_range(learned):

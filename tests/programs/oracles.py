@@ -71,11 +71,19 @@ def dyck_1(w):
 
 
 def dyck_2(w):
+    return dyck(w, ("()", "{}"))
+
+
+def dyck_3(w):
+    return dyck(w, ("()", "{}", "[]"))
+
+
+def dyck(w, pairs):
     verdicts, stack, broken = [], [], False
     for c in w:
-        if c in "({":
+        if c in [pair[0] for pair in pairs]:
             stack.append(c)
-        elif not stack or stack.pop() + c not in ("()", "{}"):
+        elif not stack or stack.pop() + c not in pairs:
             broken = True
         verdicts.append("F" if broken else "PT"[not stack])
     return verdicts
@@ -98,6 +106,22 @@ def count(w, token="a"):
 
 def contains(w, token="a"):
     return [token in w] * len(w)
+
+
+def has_focus(w):
+    return [c in w[i + 1 :] for i, c in enumerate(w)]
+
+
+def indicator(w, token="a"):
+    return [int(c == token) for c in w]
+
+
+def minimum(w):
+    return [min(c, w[i - 1] if i else 0) for i, c in enumerate(w)]
+
+
+def maximum(w):
+    return [max(c, w[i - 1] if i else 0) for i, c in enumerate(w)]
 
 
 def average(w):
@@ -161,3 +185,22 @@ def addition(w):
     one, _, two = "".join(w).partition("+")
     total = bin(int(one, 2) + int(two, 2))[2:].zfill(len(one) + 1)
     return [*"." * len(one), *(int(digit) for digit in total)]
+
+
+def rover(w):
+    """Facts and rules by set algebra, such as "a<A,x<A:x#B,a<B?": three rounds of all rules."""
+    *clauses, question = "".join(w).rstrip("?").split(",")
+    no = {"<": "#", "#": "<"}
+    known = {(clause[2], clause[1]) for clause in clauses if ":" not in clause}
+    rules = [
+        ((one[2], one[1]), (two[2], two[1]))
+        for one, two in (clause.split(":") for clause in clauses if ":" in clause)
+    ]
+    rules += [((b, no[is_b]), (a, no[is_a])) for (a, is_a), (b, is_b) in rules]
+    for _ in range(3):
+        known |= {conclusion for premise, conclusion in rules if premise in known}
+    asked, opposite = (question[2], question[1]), (question[2], no[question[1]])
+    verdict = "T" if asked in known else "?"
+    if verdict == "?" and opposite in known:
+        verdict = "F"
+    return [verdict] * len(w)

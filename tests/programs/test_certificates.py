@@ -1,12 +1,17 @@
 """Certificates: what they promise is checked again without torch, and mutated models get none."""
 
+import ast
 import copy
+import io
 import json
+import os
 import subprocess
 import sys
+import tokenize
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +29,7 @@ from attnlab.programs import (
     library,
     open_compiled,
     prove_program,
+    reader,
 )
 from attnlab.programs.check import Bounded, Rounding, bounded_logits, hashes_of
 from attnlab.programs.proof import write_certificate
@@ -50,7 +56,7 @@ def folder(tmp_path):
     return path
 
 
-def checked(folder):
+def checked(folder, threads=1):
     """Run check.py where torch and attnlab cannot be imported."""
     lines = [
         sys.executable,
@@ -59,15 +65,84 @@ def checked(folder):
         "import runpy; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
     ]
     found = subprocess.run(
-        [*lines, folder / "check.py"], capture_output=True, text=True, check=False
+        [*lines, folder / "check.py"],
+        env={**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert not found.stderr, found.stderr
     return found.returncode, found.stdout
 
 
-def test_a_certificate_is_checked_again_with_numpy_alone(folder):
-    status, words = checked(folder)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_certificate_is_checked_again_with_numpy_alone(folder, threads):
+    status, words = checked(folder, threads)
     assert (status, "363 inputs of up to 5 tokens: holds" in words) == (0, True), words
+
+
+def test_the_reader_is_short_and_shares_nothing_with_the_proof():
+    words = Path(reader.__file__).read_text()
+    assert len(lines_of_code(words)) <= 100
+    lines = words.splitlines()
+    assert max(map(len, lines)) <= 100
+    found = [line.split()[1] for line in lines if line.startswith(("import ", "from "))]
+    assert found == ["hashlib", "json", "sys", "pathlib", "typing", "numpy"]
+
+
+def lines_of_code(words):
+    """The numbers of all lines but docstrings, comments and blanks."""
+    code, docs = set(), set()
+    for each in ast.walk(ast.parse(words)):
+        if isinstance(each, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            each
+        ):
+            docs |= set(range(each.body[0].lineno, each.body[0].end_lineno + 1))
+    for token in tokenize.generate_tokens(io.StringIO(words).readline):
+        if token.string.strip() and token.type != tokenize.COMMENT:
+            code |= set(range(token.start[0], token.end[0] + 1))
+    return code - docs
+
+
+def test_lines_of_code_are_counted_without_docstrings_comments_and_blanks():
+    words = '''"""Two lines\n\nof a docstring."""\n\n# a comment\nx = [\n    1,\n]  # 3 lines\n'''
+    assert lines_of_code(words) == {6, 7, 8}
+
+
+def sure_of(words):
+    return float(words.rpartition("sure by ")[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["sort", "induction", "reverse", "fraction"])
+def test_the_reader_is_as_sure_as_the_proof(name, dtype, tmp_path):
+    """Two who bound the same rounding, each in its own way, agree on what is left."""
+    program, _ = SMALL[name]
+    compiled = compile_program(program, 6, dtype=dtype)
+    proof, folder = prove_program(compiled, program, longest=4), compiled.save(tmp_path / name)
+    write_certificate(proof, folder)
+    status, words = checked(folder)
+    assert (status, ": holds" in words) == (0, True), words
+    rounding = proof.margin - proof.sure
+    assert sure_of(words) == pytest.approx(proof.sure, rel=0.006, abs=1.5 * rounding)
+
+
+def test_a_proof_that_forgets_rounding_does_not_pass_the_reader(tmp_path, monkeypatch):
+    """Planted: the proof takes float32 for exact, and certifies what may be wrong elsewhere."""
+    share = library.fraction_so_far("ab", "a").output
+    program = Program(share == Fraction(1, 3), "ab", "a third")
+    compiled = compile_program(program, 9, dtype=torch.float32)
+    assert not prove_program(compiled, program, longest=5).is_sure
+    monkeypatch.setattr("attnlab.programs.proof.check.bounded_logits", of_one_size)
+    proof, folder = prove_program(compiled, program, longest=5), compiled.save(tmp_path / "third")
+    write_certificate(proof, folder)
+    status, words = checked(folder)
+    assert (status, "DIFFERS: margin: rounding may exceed it" in words) == (1, True), words
+
+
+def of_one_size(weights, model, ids):
+    value, _ = bounded_logits(weights, model, ids)
+    return value, np.full_like(value, 1e-4)
 
 
 def test_a_model_is_read_back(folder):
@@ -175,6 +250,21 @@ def test_each_formula_bounds_its_own_rounding():
     assert formulas.softmax(exact).error.min() > unit
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "left"), [(0.5, 0.25, 0.0), (0.5, 0.75, 0.25), (1.25, 0.5, 0.5), (3, 1, 1)]
+)
+def test_a_hidden_unit_below_zero_passes_no_error_on(value, error, left):
+    """It reads x - 1: of that it passes on what may lie above 0, in the proof."""
+    weights = {
+        "x.inner.weight": np.ones((1, 1)), "x.inner.bias": np.array([-1.0]),
+        "x.outer.weight": np.ones((1, 1)), "x.outer.bias": np.zeros(1),
+    }  # fmt: skip
+    x = Bounded(np.full((1, 1, 1), value), np.full((1, 1, 1), error))
+    found = Rounding(weights, {"activation": "relu"}, 2.0**-53).feed_forward("x", x)
+    assert found.value.item() == max(value - 1, 0)
+    assert found.error.item() == pytest.approx(left, abs=1e-14)
+
+
 def test_a_certificate_of_nan_beside_one_value_is_refuted(tmp_path):
     """No answer but one is possible, and NaN is still not it."""
     program = Program(language.tokens, "a", "same")
@@ -213,21 +303,37 @@ def test_an_edited_model_is_not_sure():
     assert (proof.holds, proof.is_sure) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"longest": 5', '"longest": 50'),
-        ('"tolerance": 0.001', '"tolerance": 5'),
-        ('"alphabet": ["a", ', '"alphabet": ["z", "a", '),
-        ('"values": ["a", ', '"values": ['),
-    ],
-)
-def test_a_program_of_another_model_is_not_opened(folder, old, new):
-    text = json.dumps(json.loads((folder / "program.json").read_text()))
-    assert old in text
-    (folder / "program.json").write_text(text.replace(old, new))
-    with pytest.raises(CouldNotRun, match="damaged"):
+ODD = {
+    "name": (7, None),
+    "alphabet": (["z", "a", "b", "c"], ["a", "a", "b"], ["a", ["b"], "c"], None),
+    "values": (["a", "b"], ["a", "b", "b"], ["a", "b", {"fraction": [1, 0]}], [0, 1, 2], None),
+    "numbers": ([0.0, 1.0, 2.0],),
+    "longest": (50, 0, "5", True, 4.5, None),
+    "tolerance": (5, 0.5, 0.0, -0.001, "0.001", float("nan"), None),
+    "has_bos": (False, 1, "yes", None),
+    "heads": ({"0.7": "x"}, {"9.0": "x"}, {"0.0": 3}, ["0.0"], None),
+    "ways": ({"0.7": "x"}, {"0.0": 3}, ["0.0"], None),
+    "error": (float("nan"), -1.0, "small", None),
+    "stream": ([["bos", 0, 99]], [["bos", 2, 1]], [["bos", 0.0, 1]], [[0, 0, 1]], [["bos"]], None),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, odd) for name in ODD for odd in ODD[name]])
+def test_a_program_that_does_not_fit_its_model_is_not_opened(folder, name, value):
+    told = json.loads((folder / "program.json").read_text())
+    (folder / "program.json").write_text(json.dumps({**told, name: value}))
+    with pytest.raises(CouldNotRun, match=r"program\.json is (damaged|not clean JSON)"):
         open_compiled(folder)
+
+
+def test_every_field_of_a_program_is_needed(folder):
+    told = json.loads((folder / "program.json").read_text())
+    assert {"format", *ODD} == set(told)
+    for name in set(ODD) - {"ways", "error"}:  # which older folders have not
+        less = {key: value for key, value in told.items() if key != name}
+        (folder / "program.json").write_text(json.dumps(less))
+        with pytest.raises(CouldNotRun, match=f"{name}.* is missing"):
+            open_compiled(folder)
 
 
 def test_a_wide_tolerance_proves_no_other_value():
@@ -309,7 +415,8 @@ def shuffled(compiled, seed):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_bound_on_rounding_covers_other_orders_of_summation(name):
+def test_the_bound_on_rounding_covers_other_orders_of_summation(name, tmp_path):
+    """That of the proof, and that of the reader."""
     program, _ = SMALL[name]
     compiled = compile_program(program, 5, dtype=torch.float32)
     weights = {key: value.double().numpy() for key, value in compiled.model.state_dict().items()}
@@ -319,15 +426,21 @@ def test_the_bound_on_rounding_covers_other_orders_of_summation(name):
     described = describe_model(compiled.model)
     exact, bound = bounded_logits(weights, described, ids.numpy())
     exact, bound, apart = exact[:, first:], bound[:, first:], 0.0
+    model = reader.Model(compiled.save(tmp_path / name))
+    again, other_bound = model.logits(ids.numpy())[:, :, first:]
+    assert np.abs(again - exact).max() < 1e-9
     for seed in range(5):
         found = shuffled(compiled, seed).logits(ids).double().numpy()
         assert (np.abs(found - exact) <= bound).all()
+        assert (np.abs(found - exact) <= other_bound).all()
         apart = max(apart, np.abs(found - exact).max())
     in_64 = compiled.model.double()(ids)[:, first:].detach().numpy()
     assert np.abs(in_64 - exact).max() < 1e-9
     if name in ("fraction", "hist"):  # planted: float64's roundoff does not cover float32
         _, less = bounded_logits(weights, {**described, "dtype": "float64"}, ids.numpy())
         assert less.max() < apart
+        model.unit = 2.0**-53
+        assert model.logits(ids.numpy())[1].max() < apart
 
 
 def mutated(compiled, random):

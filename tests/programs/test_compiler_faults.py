@@ -52,7 +52,7 @@ FAULTS = [
     ("wiring", "last + 1 if last % 2 else last + 2", "last + 1"),
     ("wiring", "view.slot + 1 if view.slot % 2 == 0 else view.slot + 2", "view.slot"),
     ("wiring", "found += matrix @ block.at_bos", "pass"),
-    ("wiring", "offset += block.width", "offset += max(1, block.width - 1)"),
+    ("wiring", "first + block.width), len(there)", "first + block.width - 1), len(there)"),
     ("matrices", "units.inner, config, bos, -1.0)", "units.inner, config, None)"),
     ("matrices", "head.queries.through(np.eye(channels) * width**0.5)", "head.queries"),
     ("matrices", "(_CERTAIN - head.bos_score)", "0.0 * (_CERTAIN - head.bos_score)"),
@@ -61,6 +61,11 @@ FAULTS = [
     ("matrices", "rows = range(views.has_bos, views.longest + views.has_bos)",
      "rows = range(views.longest)"),
     ("matrices", "first += number", "first += 0"),
+    ("matrices", "feed_forward.outer.weight[place, number] = -sign", "pass"),
+    ("matrices", "weight) - 2 * len(places)", "weight) * 0"),
+    ("wiring", "last[block] = max(last[block], work.block.slot)", "pass"),
+    ("wiring", "for block, _ in output.parts:", "for block, _ in ():"),
+    ("wiring", "setdefault(ends[dead], [])", "setdefault(ends[dead] - 2, [])"),
     ("conjunctions", "if len(rows) > 1:", "if False:"),
     ("conjunctions", "if len(conjunctions(selector, domains)) <= 1:", "if True:"),
     ("domains", "return bool((self.relation(selector).sum(1) <= 1).all())", "return True"),
@@ -69,7 +74,8 @@ FAULTS = [
 ]  # fmt: skip
 
 before, same = library.before, library.same
-digit = tokens.map({"a": 0, "b": 2, "c": 5}.get)
+value = {"a": 0, "b": 2, "c": 5}.get
+digit = tokens.map(value)
 PROGRAMS = [
     *(library.hist("abc"), library.sort("abc"), library.reverse("abc"), library.induction("ab")),
     *(library.majority_so_far("ab", "a"), library.dyck_2(), library.running_sum((0, 1, 3))),
@@ -84,6 +90,7 @@ PROGRAMS = [
     Program(aggregate(select(indices, indices - 1, "=="), aggregate(everything, digit), -1), "abc"),
     Program(selector_width(select(aggregate(same & before, digit, -2) > 1, False, "==")), "abc"),
     Program(aggregate(select(digit, 2, ">"), indices * 3, default=-1) > 3, "abc"),
+    Program(library.sort_by_frequency("abc").output.map(value) + library.how_often, "abc"),
 ]  # fmt: skip
 
 

@@ -1,11 +1,14 @@
 """What heads do is told by every picture of them; steps and answers of a program are shown."""
 
 import html
+import linecache
 import re
 
 import pytest
+import torch
 
 import attnlab
+from attnlab import programs
 from attnlab.draw.attention.recordings import to_patterns
 from attnlab.errors import WrongUsage
 from attnlab.programs import (
@@ -14,6 +17,9 @@ from attnlab.programs import (
     apply,
     compile_program,
     indices,
+    library,
+    open_compiled,
+    prove_program,
     select,
     steps_of,
     tokens,
@@ -64,4 +70,90 @@ def test_every_step_has_its_values_on_an_example(compiled):
     steps = steps_of(Program(before, "ab"), "ab")
     assert [(str(each), values) for each, values in steps] == [(before.words, [0, 1])]
     assert steps.tokens == ("a", "b")
-    assert "<td" in steps._repr_html_()
+
+
+def test_a_notebook_shows_the_values_of_each_line_of_a_cell():
+    """A selector has no row, and what it compares is not its value."""
+    cell = """two = select(indices, indices - 2, "==")
+found = aggregate(two, tokens, ".")
+changed = found == "a"
+"""
+    linecache.cache["<cell 1>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell 1>")
+    made = {name: getattr(programs, name) for name in programs.__all__}
+    exec(compile(cell, "<cell 1>", "exec"), made)
+    steps = steps_of(Program(made["changed"], "ab"), "aab")
+    shown = [(line.number, values) for line, values in steps.lines().items()]
+    assert shown == [(2, [".", ".", "a"]), (3, [False, False, True])]
+    words = html.unescape(steps._repr_html_())
+    assert 'found = aggregate(two, tokens, ".")' in words
+    assert "indices - 2" not in words
+
+
+@pytest.mark.parametrize(
+    ("output", "alphabet", "head", "words"),
+    [
+        (
+            library.has_earlier,
+            "ab",
+            "0.0",
+            "2 comparisons added up, for `&`; counted by the weight of",
+        ),
+        (library.sort("ab").output, "ab", "0.1", "case 2 of 2: one comparison; counted"),
+        (
+            aggregate(library.same | library.before, indices),
+            "ab",
+            "1.0",
+            "of pairs of values, since",
+        ),
+        (library.induction("ab").output, "ab", "0.0", "the rank of the score added; BOS holds the"),
+        (library.reverse("ab").output, "ab", "1.0", "the nearest number, -(key - query)²"),
+        (library.average((0, 1)).output, (0, 1), "0.0", "all keys alike; gain"),
+        (first, "ab", "0.0", "one comparison; gain 7.6; wrong keys weigh 0.001 at most"),
+    ],
+    ids=["and", "or, counted", "or, gathered", "best", "nearest", "all", "one"],
+)
+def test_explain_says_how_each_head_does_its_line(output, alphabet, head, words, tmp_path):
+    compiled = compile_program(Program(output, alphabet), 3)
+    assert words in compiled.ways[head]
+    told = compiled.explain()
+    assert f"head {head}  {compiled.heads[head]}\n            {compiled.ways[head]}\n" in told
+    assert f"off by {compiled.error:.2g} at most, beside rounding" in told
+    again = open_compiled(compiled.save(tmp_path / "model"))
+    assert again.explain() == told
+
+
+def test_what_explain_says_of_the_error_is_so():
+    """The worst of all outputs is off by just that much: the bound is not padded."""
+    program = library.fraction_so_far("ab", "a")
+    compiled = compile_program(program, 5)
+    worst = compiled.tolerance - prove_program(compiled, program).margin
+    assert worst == pytest.approx(compiled.error)
+
+
+def test_every_edit_finds_the_head_that_answers():
+    """In abcab the last b is answered by what came after the first, which head 1.0 writes; without
+    head 0.0, which says where that was, 1.0 looks elsewhere."""
+    compiled = compile_program(library.induction("abc"), 6)
+    model, ids, others = compiled.model, compiled.ids(["abcab"]), compiled.ids(["cbaca"])
+    assert compiled("abcab")[-1] == "c"
+    assert (attnlab.ablate(model, ids).effects < -0.9).all()
+    found = attnlab.patch_paths(model, ids, others)
+    assert found.shares.tolist() == pytest.approx([0, 1])  # head 0.0 alone, and head 1.0
+    cut = attnlab.effect(model, ids, attnlab.ZeroHead(layer=1, head=0))
+    assert cut.certificate
+    assert int(cut.logits.after[0, -1].argmax()) != int(cut.logits.before[0, -1].argmax())
+
+
+@pytest.mark.parametrize("position", [-1, 2])
+def test_lenses_read_each_token_of_a_compiled_model(position):
+    compiled = compile_program(library.induction("abc"), 6)
+    model, ids = compiled.model, compiled.ids(["abcab"])
+    logits = model(ids)[0, position]
+    lens = attnlab.logit_lens(model, ids, position=position)
+    torch.testing.assert_close(lens.logits[-1, 0], logits)
+    shares = attnlab.direct_logits(model, ids, position=position)
+    assert shares.error < 1e-9
+    torch.testing.assert_close(shares.logits[0], logits.max())
+    heads = attnlab.head_lens(model, ids, position=position)
+    assert [str(head) for head in heads.heads] == ["head 0.0", "head 1.0"]
+    assert int(heads.logits[1, 0].argmax()) == int(logits.argmax())

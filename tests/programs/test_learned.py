@@ -10,6 +10,7 @@ import torch
 import attnlab
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.proofs import certify_run
 from attnlab.models import Decoder, DecoderConfig, generate
 from attnlab.models.storage import describe_model
 from attnlab.programs import compile_program, library, prove_program, prove_task
@@ -153,6 +154,50 @@ def test_rounding_itself_is_bounded_where_nothing_comes_in():
     assert formulas.add(exact, exact).error.min() >= 2 * unit
 
 
+def in_torch(name, x, other):
+    """Compute what a formula computes, in float32."""
+    nn, width = torch.nn.functional, x.shape[-1:]
+    x, other = (torch.tensor(each, dtype=torch.float32) for each in (x, other))
+    return {
+        "linear": lambda: nn.linear(x, other, other[:, 0]),
+        "softmax": lambda: nn.softmax(x, -1),
+        "layer": lambda: nn.layer_norm(x, width, other[0], other[1], 1e-5),
+        "rms": lambda: nn.rms_norm(x, width, other[0], 1e-6),
+        "gelu": lambda: nn.gelu(x),
+    }[name]()
+
+
+def in_formulas(name, x, other):
+    weights = {"x.weight": other, "x.bias": other[:, 0]}
+    if name in ("layer", "rms"):
+        weights = {"x.weight": other[0], "x.bias": other[1] * (name == "layer")}
+    eye = np.eye(x.shape[-1])
+    weights |= {"x.inner.weight": eye, "x.outer.weight": eye}
+    formulas = Rounding(weights, {"norm": name, "activation": "gelu"}, 2.0**-24 + 2.0**-53)
+    x = Bounded(x, np.zeros_like(x))
+    return {
+        "linear": lambda: formulas.linear("x", x),
+        "softmax": lambda: formulas.softmax(x),
+        "layer": lambda: formulas.norm("x", x),
+        "rms": lambda: formulas.norm("x", x),
+        "gelu": lambda: formulas.feed_forward("x", x),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ["linear", "softmax", "layer", "rms", "gelu"])
+def test_what_torch_computes_lies_within_the_bound(name):
+    """On numbers of all sizes: a tiny share, too, whose key is far below the highest score."""
+    random = np.random.default_rng(0)
+    for _ in range(500):
+        size = 10 ** random.uniform(-3, 1.5, 3)
+        width = random.integers(2, 12)
+        x = random.normal(random.normal(0, size[0]), size[1], (1, 3, width)).astype(np.float32)
+        other = random.normal(0, size[2], (4, width)).astype(np.float32)
+        value, bound = in_formulas(name, x.astype(np.float64), other.astype(np.float64))
+        found = in_torch(name, x, other).double().numpy().reshape(value.shape)
+        assert (np.abs(found - value) <= bound).all()
+
+
 @pytest.fixture(scope="module")
 def sorters(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sorters") / "run"
@@ -217,6 +262,18 @@ def test_a_run_knows_its_task(sorters, capsys):
     assert main(["prove", str(sorters.folder / "1")]) == 0
     assert "sort, 3 letters: " in capsys.readouterr().out
     assert attnlab.prove(sorters.folder / "1", dtype=torch.float64).is_sure
+
+
+@pytest.mark.slow
+def test_a_larger_sorter_is_proved_on_all_its_inputs(tmp_path):
+    """Five of eight letters: 32,768 inputs, with a certificate that NumPy checks again."""
+    size = {"letters": 8, "length": 5, "d_model": 32, "num_heads": 4, "num_layers": 2, "d_ff": 64}
+    training = {"recipe": "fast", "steps": 3_000, "learning_rate": 3e-3, "weight_decay": 0.01}
+    report = attnlab.run("sorting", projections="dense", **size, **training, out=tmp_path / "run")
+    proof = attnlab.prove(report, dtype=torch.float64)
+    assert (proof.inputs, proof.is_sure) == (32_768, True)
+    certify_run(report, proof, tmp_path / "proof")
+    assert "32,768 inputs of 5 tokens: holds" in checked(tmp_path / "proof")[1]
 
 
 @pytest.mark.parametrize("number", [60, pytest.param(1_500, marks=pytest.mark.slow)])
@@ -329,6 +386,26 @@ def test_the_command_goes_on_with_a_proof(tmp_path, monkeypatch, capsys):
     assert (out / "certificate.json").exists()
     assert main([*command, "--resume"]) == 3
     assert main([*command[:-2], "--resume"]) == 2
+
+
+@pytest.mark.parametrize("bits", [["--float64"], []], ids=["sure", "not_sure"])
+def test_the_proof_of_a_learned_model_goes_on_too(sorters, bits, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("attnlab.programs.proof._KEPT_EVERY", 0.0)
+    if not bits:
+        monkeypatch.setattr("attnlab.programs.proof.ModelProof.is_sure", False)
+    out = tmp_path / "proof"
+    command = ["prove", str(sorters.folder / "1"), "--out", str(out), *bits]
+    with monkeypatch.context() as patch:
+        patch.setattr("attnlab.programs.proof._Kept.remove", stopped)
+        assert main(command) == 130
+    assert "--resume goes on" in capsys.readouterr().err
+    assert [each.name for each in out.iterdir()] == ["proof.json"]
+    assert main(command) == 3
+    assert main([*command, "--resume"]) == 0
+    assert "proved on all 27 inputs" in capsys.readouterr().out or not bits
+    assert out.exists() == bool(bits)
+    assert main([*command, "--resume"]) == 3
+    assert main([*command[:2], "--resume"]) == 2
 
 
 def stopped(kept):

@@ -1,6 +1,6 @@
 """Programs compiled and proved on every input, against oracles written without the language."""
 
-from itertools import product
+from itertools import chain, product
 
 import pytest
 
@@ -27,9 +27,14 @@ CASES = {
     "pair_balance": (library.pair_balance(), oracles.pair_balance, 6),
     "dyck_1": (library.dyck_1(), oracles.dyck_1, 10),
     "dyck_2": (library.dyck_2(), oracles.dyck_2, 5),
+    "dyck_3": (library.dyck_3(), oracles.dyck_3, 4),
     "shuffle_dyck_2": (library.shuffle_dyck_2(), oracles.shuffle_dyck_2, 5),
     "count": (library.count("abc", "a"), oracles.count, 6),
     "contains": (library.contains("abc", "a"), oracles.contains, 6),
+    "has_focus": (library.has_focus("abc"), oracles.has_focus, 6),
+    "indicator": (library.indicator("abc", "a"), oracles.indicator, 6),
+    "minimum": (library.minimum(), oracles.minimum, 6),
+    "maximum": (library.maximum(), oracles.maximum, 6),
     "average": (library.average(), oracles.average, 6),
     "running_sum": (library.running_sum(), oracles.running_sum, 6),
     "shift": (library.shift("abc"), oracles.shift, 6),
@@ -65,3 +70,19 @@ def test_a_compiled_program_is_right_on_every_input(name):
     proof = prove_program(compile_program(program, longest), program)
     assert proof.holds, str(proof)
     assert proof.inputs == sum(len(program.alphabet) ** n for n in range(1, longest + 1))
+
+
+@pytest.mark.parametrize(
+    ("program", "dimensions"),
+    [(library.addition(), (53, 29)), (library.dyck_1(), (18, 11)), (library.sort("abc"), (26, 24))],
+    ids=["addition", "dyck_1", "sort"],
+)
+def test_dimensions_that_nothing_reads_any_longer_are_used_again(program, dimensions):
+    """With fewer weights in all, though hidden units empty them; proved, as all others are."""
+    wide, narrow = (compile_program(program, 7, reuse=reuse) for reuse in (False, True))
+    assert (wide.model.config.d_model, narrow.model.config.d_model) == dimensions
+    weights = [sum(each.numel() for each in one.model.parameters()) for one in (wide, narrow)]
+    assert weights[1] < weights[0]
+    assert prove_program(narrow, program, longest=5).is_sure
+    held = chain(*(range(first, last + 1) for _, first, last in wide.stream))
+    assert list(held) == list(range(dimensions[0]))  # each has one meaning

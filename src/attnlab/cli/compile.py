@@ -62,7 +62,7 @@ def compile_(
     from attnlab.programs.proof import write_certificate
 
     program = _program(file, name)
-    state = _state(out, resume=resume)
+    state = proof_state(out, resume=resume)
     if length < 1:
         raise WrongUsage(f"--length is a number of tokens, at least 1; got {length}.")
     dtype = torch.float32 if float32 else torch.float64
@@ -71,7 +71,7 @@ def compile_(
     compiled = compile_program(program, length, tolerance=tolerance, dtype=dtype, causal=causal)
     if out is not None and not resume:
         compiled.save(out)
-    with _told_to_resume(state), counting(program.name, is_quiet=as_json) as tell:
+    with told_to_resume(state), counting(program.name, is_quiet=as_json) as tell:
         proof = prove_program(compiled, program, progress=tell, state=state)
     if out is not None and proof.is_sure:
         write_certificate(proof, out)
@@ -87,7 +87,7 @@ def compile_(
     return int(not proof.holds)
 
 
-def _state(out: Path | None, *, resume: bool) -> Path | None:
+def proof_state(out: Path | None, *, resume: bool) -> Path | None:
     """Return the file that keeps how far the proof is, or refuse a folder."""
     if out is None:
         if resume:
@@ -104,7 +104,8 @@ def _state(out: Path | None, *, resume: bool) -> Path | None:
 
 
 @contextmanager
-def _told_to_resume(state: Path | None) -> Iterator[None]:
+def told_to_resume(state: Path | None) -> Iterator[None]:
+    """Say how an interrupted proof goes on, if its state was kept."""
     try:
         yield
     except KeyboardInterrupt:
@@ -173,22 +174,9 @@ def _show_steps(program: "Program", tokens: list[Any], file: str) -> None:
     """Show the value of each line of the file at every position of an example."""
     from attnlab.programs import steps_of
 
-    rows: dict[int, list[str]] = {}
-    hidden = _inside_selectors(program)
-    for each, values in steps_of(program, tokens):
-        if each.line.file == file and each not in hidden:
-            rows[each.line.number] = [each.line.source, *map(str, values)]
-    if rows:
-        cells = [[str(line), *row] for line, row in rows.items()]
+    cells = []
+    for line, values in steps_of(program, tokens).lines().items():
+        if line.file == file:
+            cells.append([str(line.number), line.source, *map(str, values)])
+    if cells:
         show_table(["line", "", *map(str, tokens)], cells)
-
-
-def _inside_selectors(program: "Program") -> set[Any]:
-    """Return what a selector compares on its own line, which is not that line's value."""
-    from attnlab.programs.interpreter import operands_of, selectors_in, sequences_of
-
-    hidden = set()
-    for each in sequences_of(program.output):
-        for selector in selectors_in(each):
-            hidden |= {part for part in operands_of(selector) if part.line == selector.line}
-    return hidden

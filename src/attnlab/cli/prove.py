@@ -1,13 +1,17 @@
 """attnlab prove: a trained model, or each of a population, is put to every input of its task."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnlab.cli.compile import proof_state, told_to_resume
 from attnlab.cli.options import AsJson, Switch
 from attnlab.cli.progress import counting
 from attnlab.cli.resolve_run import find_run
 from attnlab.cli.terminal import print_json, say, show_table
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.core.store import make_folder
+from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +21,13 @@ if TYPE_CHECKING:
 
 
 def prove(
-    run: str, /, *, float64: Switch = False, out: Path | None = None, as_json: AsJson = False
+    run: str,
+    /,
+    *,
+    float64: Switch = False,
+    out: Path | None = None,
+    resume: Switch = False,
+    as_json: AsJson = False,
 ) -> int:
     """Prove a trained sorter on every input, or show the first that fails.
 
@@ -33,6 +43,8 @@ def prove(
     out
         A folder to create: the model (of many seeds, a folder for each), its certificate, and
         check.py, which checks it again with NumPy alone.
+    resume
+        Go on with the proof of one model that was interrupted in --out.
     as_json
         Print the proof as JSON.
     """
@@ -45,12 +57,13 @@ def prove(
     folder = find_run(run)
     if (folder / "check.py").is_file():
         raise WrongUsage(f"{run} has its certificate; check it with: python {folder / 'check.py'}")
-    if out is not None and out.exists():
-        raise CouldNotRun(f"{out} is there already; choose another folder.")
+    state = proof_state(out, resume=resume)
     dtype = torch.float64 if float64 else None
     config = read_config(folder)
     if config is None or kind_of(config) != "population":
-        return _prove_one(open_run(folder), dtype, out, as_json=as_json)
+        return _prove_one(open_run(folder), dtype, state, as_json=as_json)
+    if resume:
+        raise WrongUsage("--resume is for the proof of one model; this run has many.")
     found = prove_population(open_population(folder), dtype=dtype, out=out)
     if as_json:
         print_json(found.to_mapping())
@@ -60,12 +73,14 @@ def prove(
 
 
 def _prove_one(
-    report: "Report", dtype: "torch.dtype | None", out: Path | None, *, as_json: bool
+    report: "Report", dtype: "torch.dtype | None", state: Path | None, *, as_json: bool
 ) -> int:
+    """Prove the model of a run. state: the file of an unfinished proof, in the folder to create."""
     from attnlab.experiments.proofs import certify_run, prove_run
 
-    with counting("proof", is_quiet=as_json) as tell:
-        proof = prove_run(report, dtype=dtype, progress=tell)
+    out = state.parent if state is not None else None
+    with _folder_for(out), told_to_resume(state), counting("proof", is_quiet=as_json) as tell:
+        proof = prove_run(report, dtype=dtype, progress=tell, state=state)
     if out is not None and proof.is_sure:
         certify_run(report, proof, out)
     if as_json:
@@ -78,6 +93,20 @@ def _prove_one(
     if out is not None:
         say(_where(out) if proof.is_sure else "no certificate was written")
     return int(not proof.holds)
+
+
+@contextmanager
+def _folder_for(out: Path | None) -> Iterator[None]:
+    """Create the folder of an unfinished proof, and leave none that is empty."""
+    if out is None:
+        yield
+        return
+    make_folder(out)
+    try:
+        yield
+    finally:
+        if not any(out.iterdir()):
+            out.rmdir()
 
 
 def _show(found: "PopulationProof", out: Path | None) -> None:

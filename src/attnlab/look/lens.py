@@ -151,11 +151,12 @@ def logit_lens(
     """Read out the stream before the first block and after each, at one position of each row.
 
     Args:
-        model: a decoder, an encoder–decoder (its decoder's stream is read), or an encoder with
-            classes (the mean over its positions is read, as it does itself).
+        model: a decoder, an encoder–decoder (its decoder's stream is read), an encoder that reads
+            classes out of each token, or one with classes (the mean over its positions is read, as
+            it does itself).
         inputs: a tensor of ids, a tuple (source, target), or a mapping of the model's named inputs.
         position: an integer, or (row,) of them, negative ones from the last token that is not
-            padding; not for an encoder.
+            padding; not for an encoder that reads the mean.
         vocabulary: the name of each id, for printing: a sequence, a mapping or a function.
     """
     vocabulary = vocabulary_of(model, vocabulary)

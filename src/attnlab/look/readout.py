@@ -261,13 +261,18 @@ def _check(model: nn.Module, position: int | Tensor) -> None:
     """Raise where a lens would answer at random, or ignore a position."""
     if drops_out(model):
         raise WrongUsage("the model drops out at random; call model.eval() first.")
-    if isinstance(model, Encoder) and not (isinstance(position, int) and position == -1):
+    if _reads_mean(model) and not (isinstance(position, int) and position == -1):
         raise WrongUsage(f"an encoder reads out the mean over its positions: no {position=!r}.")
+
+
+def _reads_mean(model: nn.Module) -> bool:
+    """Is the mean over the positions read out, rather than each position?"""
+    return isinstance(model, Encoder) and not model.config.per_token
 
 
 def _places(model: nn.Module, call: Call, position: int | Tensor, logits: Tensor) -> Tensor | None:
     """Return the place in each row where the stream is read, (row,); None for the mean of all."""
-    if isinstance(model, Encoder):
+    if _reads_mean(model):
         return None
     return places_of(position, logits.shape[0], logits.shape[1], call.real).to(logits.device)
 

@@ -42,16 +42,23 @@ from attnlab.programs.wiring import (
 _LEAK = 0.1  # weight of all keys that are not selected, relative to a selected one, in a width
 _MOST_SPREAD = 0.1  # of the scores of selected keys, in an aggregate
 _MOST_TERMS = 64  # heads for a total
+_WAYS = (
+    "of pairs of values, since one head does no `|`",
+    "the rank of the score added",
+    "BOS holds the default",
+)
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """Queries and keys; BOS's score; the share of the weight that may fall on wrong keys."""
+    """Queries and keys; BOS's score; the share of the weight that may fall on wrong keys; how the
+    scores come about."""
 
     queries: View
     keys: View
     bos_score: float | None
     leak: float
+    way: str
 
 
 @dataclass(frozen=True)
@@ -84,8 +91,9 @@ def gather(views: Views, each: Aggregate, form: Form) -> View:
     scores = _scores(views, each, min(views.allowed / max(diameter, 1e-300), 0.2))
     slot = attention_slot(scores.queries, scores.keys, values)
     block = views.wiring.block(f"{each.line}  ({form})", slot, default)
+    way = f"{scores.way}; wrong keys weigh {scores.leak:.1g} at most"
     views.wiring.heads.append(
-        Head(scores.queries, scores.keys, values, block, scores.bos_score, str(each.line))
+        Head(scores.queries, scores.keys, values, block, scores.bos_score, str(each.line), way)
     )
     return whole(block, values.error + scores.leak * diameter)
 
@@ -112,7 +120,8 @@ def _scores(views: Views, each: Aggregate, share: float) -> _Scores:
     if is_open:  # BOS outweighs all keys, and a selected key outweighs BOS
         bos = math.log(views.longest * odds)
         rivals = views.longest - 1 + views.longest * odds
-    cases = views.cases(as_one(inner, views.domains))
+    joined = as_one(inner, views.domains)
+    cases = views.cases(joined)
     gain = math.log(rivals * odds) + top
     channels = _Channels(constant_view([0.0]), constant_view([0.0]), 0.0, gain)  # of no key
     if cases:
@@ -128,7 +137,19 @@ def _scores(views: Views, each: Aggregate, share: float) -> _Scores:
     bos_score = None
     if views.has_bos:
         bos_score = channels.floor + top + bos
-    return _Scores(queries, keys, bos_score, leak)
+    own = (joined is not inner, ranked is not None, is_open)
+    said = [words for words, is_so in zip(_WAYS, own, strict=True) if is_so]
+    way = "; ".join([*map(_way, cases[:1]), *said, f"gain {gain:.3g}"])
+    return _Scores(queries, keys, bos_score, leak, way)
+
+
+def _way(case: Conjunction) -> str:
+    """Say what the scores of a conjunction are made of."""
+    if not case:
+        return "all keys alike"
+    if len(case) == 1:
+        return "one comparison"
+    return f"{len(case)} comparisons added up, for `&`"
 
 
 def _ranked(views: Views, selector: Best, step: float) -> tuple[View, float]:
@@ -197,7 +218,8 @@ def _nearest(views: Views, selector: Compared, gain: float, share: float) -> _Sc
     bos_score = None
     if views.has_bos:
         bos_score = -gain * gap**2
-    return _Scores(queries, keys, bos_score, share)
+    way = f"the nearest number, -(key - query)², in two channels; gain {gain:.3g}"
+    return _Scores(queries, keys, bos_score, share, way)
 
 
 def is_single(views: Views, each: Width) -> bool:
@@ -210,8 +232,10 @@ def add_up(views: Views, each: Width) -> View:
     found = constant_view([0.0])
     counts = np.arange(views.longest + 1, dtype=np.float64)
     for selector, times in _terms(views, each):
-        for case in views.cases(selector):
-            view = weight_of_bos(views, case, each)
+        cases = views.cases(selector)
+        for number, case in enumerate(cases, start=1):
+            of = f"case {number} of {len(cases)}: " if len(cases) > 1 else ""
+            view = weight_of_bos(views, case, each, of)
             numbers = (1 / (1 + counts)).tolist()
             count = read_off(views, view, numbers, counts[:, None], each, "number")
             found = found.plus(count, times)
@@ -236,14 +260,18 @@ def _terms(views: Views, each: Width) -> Iterator[tuple[Selector, float]]:
         yield joined, float(value)
 
 
-def weight_of_bos(views: Views, case: Conjunction, each: Width) -> View:
-    """Make the head that looks at BOS and at what is selected: BOS weighs 1 / (width + 1)."""
+def weight_of_bos(views: Views, case: Conjunction, each: Width, of: str = "") -> View:
+    """Make the head that looks at BOS and at what is selected: BOS weighs 1 / (width + 1).
+
+    of: which case of the selector this is, where there are several.
+    """
     channels = _channels(views, case, math.log(views.longest / _LEAK), 0.05 / views.longest)
     slot = attention_slot(channels.queries, channels.keys)
     block = views.wiring.block(f"{each.line}  (1/(1 + width))", slot, np.ones(1))
     values, score = constant_view([0.0]), channels.floor + channels.gain
+    way = f"{of}{_way(case)}; counted by the weight of BOS; gain {channels.gain:.3g}"
     views.wiring.heads.append(
-        Head(channels.queries, channels.keys, values, block, score, str(each.line))
+        Head(channels.queries, channels.keys, values, block, score, str(each.line), way)
     )
     # The leak moves a weight by less than a fifth of the way to the next one.
     return whole(block, least_gap([1 / (1 + count) for count in range(views.longest + 1)]) / 5)

@@ -1,10 +1,9 @@
-"""Check a certificate again, without torch and without attnlab: python check.py [FOLDER]
+"""Check a decoder's certificate again, without torch and without attnlab: python check.py [FOLDER]
 
-FOLDER holds config.json, model.safetensors, certificate.json, and program.json (of a compiled
-program) or task.json (of a decoder that answers prompts). Every input is put through the model's
-formulas in float64. Beside each number runs a bound on what rounding can change in it: in the
-model's own arithmetic and in this one, in any order of summation (Higham 2002, section 3.1). An
-output counts only if it is right by more.
+FOLDER holds config.json, model.safetensors, certificate.json and task.json. Every prompt is put
+through the model's formulas in float64. Beside each number runs a bound on what rounding can change
+in it: in the model's own arithmetic and in this one, in any order of summation (Higham 2002,
+section 3.1). An output counts only if it is right by more.
 """
 
 import hashlib
@@ -110,14 +109,17 @@ class Rounding:
     def softmax(self, scores: Bounded) -> Bounded:
         """Return exp(scores), as shares of their sum over the last axis.
 
-        Scores that move by d move a share p by at most p (1 - p) (e^2d - 1); the rest is rounding.
+        Scores that move by d move a share p by at most p (1 - p) (e^2d - 1); the rest is rounding:
+        that of a large distance from the highest score is a large part of a small share.
         """
         length = scores.value.shape[-1]
-        power = np.exp(scores.value - scores.value.max(-1, keepdims=True))
+        below = scores.value.max(-1, keepdims=True) - scores.value
+        power = np.exp(-below)
         shares = power / power.sum(-1, keepdims=True)
         others = 1 - shares + self.of_sum(length + 2)  # which rounds too
         factor = others * np.expm1(2 * scores.error.max(-1, keepdims=True))
-        return Bounded(shares, shares * (factor + self.of_sum(3 * length + 8)) + self.least)
+        rounding = self.of_sum(3 * length + 8) + np.expm1(self.unit * np.minimum(below, 1e3))
+        return Bounded(shares, shares * (factor + rounding) + self.least)
 
     def heads_of(self, name: str, x: Bounded) -> Bounded:
         """Return a projection, split into heads: (input, head, position, width)."""
@@ -140,7 +142,8 @@ class Rounding:
         """Return query · key / root of the width: (input, head, query, key)."""
         width = query.value.shape[-1]
         value, error = self.product(query, Bounded(*(each.swapaxes(2, 3) for each in key)))
-        error = error + self.of_sum(2) * (np.abs(value) + error)  # of the division
+        # Of the division, or of both factors by the fourth root of the width.
+        error = error + self.of_sum(6) * (np.abs(value) + error)
         return Bounded(value / math.sqrt(width), error / math.sqrt(width))
 
     def attention(self, name: str, x: Bounded) -> Bounded:
@@ -159,6 +162,7 @@ class Rounding:
         """Return what the feed-forward part of a layer adds to the stream."""
         value, error = self.linear(f"{name}.inner", x)
         if self.config["activation"] == "relu":
+            error = np.minimum(error, np.maximum(value + error, 0))  # none where it stays below 0
             return self.linear(f"{name}.outer", Bounded(np.maximum(value, 0), error))
         erf = np.vectorize(math.erf)(value / math.sqrt(2))
         # The slope of GELU is at most 1.13; where 1 + erf cancels, its rounding is absolute.
@@ -264,8 +268,11 @@ def prompts_of(task: dict[str, Any], model: Described) -> Iterator[Array]:
 
 
 def chained(digest: str, answers: Array) -> str:
-    """Return the SHA-256 of a digest so far and of more answers."""
-    return hashlib.sha256(digest.encode() + answers.astype("<i4").tobytes()).hexdigest()
+    """Return the SHA-256 of a digest so far and of more answers, input by input."""
+    found = bytes.fromhex(digest)
+    for row in answers.astype("<i4"):
+        found = hashlib.sha256(found + row.tobytes()).digest()
+    return found.hex()
 
 
 def allowed(values: Array, tolerance: float) -> float:
@@ -290,21 +297,6 @@ def judge(logits: Any, bound: Any, values: Any, tolerance: float) -> tuple[Any, 
     return answers, lead - 2 * bound.max(-1)
 
 
-def answered_program(
-    told: dict[str, Any], weights: dict[str, Array], model: Described, longest: int
-) -> Iterator[tuple[Array, Array]]:
-    """Yield the answers to all inputs of up to `longest` tokens, and how sure each is."""
-    numbers, first = None, int(told["has_bos"])
-    if told["numbers"]:
-        numbers = np.array(told["numbers"])
-    size = len(told["alphabet"])
-    for length in range(1, longest + 1):
-        for ids in inputs_of(size, length, width_of(model)):
-            rows = np.pad(ids, ((0, 0), (first, 0)), constant_values=size)
-            logits, bound = bounded_logits(weights, model, rows)
-            yield judge(logits[:, first:], bound[:, first:], numbers, told["tolerance"])
-
-
 def answered_task(
     told: dict[str, Any], weights: dict[str, Array], model: Described, longest: int
 ) -> Iterator[tuple[Array, Array]]:
@@ -321,16 +313,13 @@ def answered_task(
 
 
 def check(folder: Path) -> tuple[dict[str, Any], float]:
-    """Put every input through the model: what the certificate should say, and how sure it is."""
+    """Put every prompt through the model: what the certificate should say, and how sure it is."""
     certificate = json.loads((folder / "certificate.json").read_text())
     model = json.loads((folder / "config.json").read_text())["model"]
     weights = read_weights(folder / "model.safetensors", model["dtype"])
-    meaning, answered = "program.json", answered_program
-    if (folder / "task.json").exists():
-        meaning, answered = "task.json", answered_task
-    told = json.loads((folder / meaning).read_text())
+    told = json.loads((folder / "task.json").read_text())
     digest, sure, inputs = "", math.inf, 0
-    for answers, own in answered(told, weights, model, certificate["proved_to"]):
+    for answers, own in answered_task(told, weights, model, certificate["proved_to"]):
         digest = chained(digest, answers)
         sure = float(np.minimum(sure, own.min()))  # which keeps NaN
         inputs += len(answers)
@@ -364,8 +353,7 @@ def main() -> None:
     verdict = "holds"
     if wrong:
         verdict = f"DIFFERS: {', '.join(wrong)}"
-    bound = "of" if certificate["shortest"] == certificate["proved_to"] else "of up to"
-    words = f"{found['inputs']:,} inputs {bound} {certificate['proved_to']} tokens"
+    words = f"{found['inputs']:,} inputs of {certificate['proved_to']} tokens"
     sys.stdout.write(f"{words}: {verdict}; sure by {sure:.3g}\n")
     sys.exit(bool(wrong))
 

@@ -12,16 +12,14 @@ import torch
 from torch import Tensor
 
 from attnlab.core.store import StateFolder, refusing_damage
-from attnlab.display import Card, displayed
+from attnlab.display import Card, displayed, short
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models.encoder import Encoder
 from attnlab.models.storage import load_model, save_model
 from attnlab.programs.check import judge
 from attnlab.programs.interpreter import are_numbers
-from attnlab.programs.language import Value
+from attnlab.programs.language import Value, fault_of
 from attnlab.programs.wiring import Matrix
-
-_CERTAIN = 40.0  # BOS sees nothing but itself: e^-40 of the rest
 
 
 @displayed
@@ -37,7 +35,10 @@ class Compiled:
         tolerance: how far an output may be from what the program says.
         has_bos: whether BOS stands before every input.
         heads: the program's line of each head, by name (`0.1` is head 1 of layer 0).
-        stream: what the dimensions of the residual stream hold: name, first and last dimension.
+        ways: how each head does that, by name.
+        stream: what the dimensions of the residual stream hold: name, first and last dimension. A
+            later block may take the place of one that nothing reads any longer.
+        error: how far an output may be from what the program says, rounding not counted.
     """
 
     model: Encoder
@@ -48,7 +49,9 @@ class Compiled:
     tolerance: float
     has_bos: bool
     heads: Mapping[str, str]
+    ways: Mapping[str, str]
     stream: tuple[tuple[str, int, int], ...]
+    error: float
 
     def __post_init__(self) -> None:
         """Tell the model which line each head is of, for pictures of it."""
@@ -105,8 +108,10 @@ class Compiled:
             f"{config.head_width}, stream {config.d_model}, hidden {config.inner_width}, inputs of "
             f"up to {self.longest} tokens{', BOS first' if self.has_bos else ''}"
         ]
-        lines += [f"  head {name}  {line}" for name, line in self.heads.items()]
+        for name, line in self.heads.items():
+            lines += [f"  head {name}  {line}", f"            {self.ways.get(name, '')}".rstrip()]
         lines += [f"  stream {first}-{last}  {name}" for name, first, last in self.stream]
+        lines.append(f"  an output is off by {self.error:.2g} at most, beside rounding")
         return "\n".join(lines)
 
     def save(self, folder: Path | str) -> Path:
@@ -123,6 +128,8 @@ class Compiled:
             "tolerance": self.tolerance,
             "has_bos": self.has_bos,
             "heads": dict(self.heads),
+            "ways": dict(self.ways),
+            "error": self.error,
             "stream": [list(each) for each in self.stream],
         }
         path = save_model(self.model, folder)
@@ -153,24 +160,54 @@ def open_compiled(folder: Path | str) -> Compiled:
             tolerance=told["tolerance"],
             has_bos=told["has_bos"],
             heads=told["heads"],
+            ways=told.get("ways", {}),  # which older folders have not
+            error=told.get("error", told["tolerance"]),
             stream=tuple((name, first, last) for name, first, last in told["stream"]),
         )
-        _check(compiled)
+        _check(compiled, told)
         return compiled
 
 
-def _check(compiled: Compiled) -> None:
+def _check(compiled: Compiled, told: Mapping[str, Any]) -> None:
     """Refuse a program that does not belong to its model."""
-    config = compiled.model.config
-    if config.vocab_size != len(compiled.alphabet) + compiled.has_bos:
-        raise ValueError(f"alphabet has {len(compiled.alphabet)} tokens.")
-    logits = 1 if compiled.numbers is not None else len(compiled.values)
-    if config.num_classes != logits:
-        raise ValueError(f"values has {len(compiled.values)} of them.")
-    if not 1 <= compiled.longest <= config.max_length - compiled.has_bos:
-        raise ValueError(f"longest is {compiled.longest!r}.")
-    if not 0 < compiled.tolerance <= 0.2:
-        raise ValueError(f"tolerance is {compiled.tolerance!r}.")
+    config, numbers = compiled.model.config, compiled.numbers
+    most = config.max_length - compiled.has_bos
+    of_model = [f"{i}.{j}" for i in range(config.num_layers) for j in range(config.num_heads)]
+    logits, shown = len(compiled.values), None
+    if numbers is not None:
+        logits, shown = 1, numbers.tolist()
+    is_right = {
+        "name": isinstance(compiled.name, str),
+        "has_bos": isinstance(compiled.has_bos, bool),
+        "alphabet": _are_values(compiled.alphabet)
+        and config.vocab_size == len(compiled.alphabet) + compiled.has_bos,
+        "values": _are_values(compiled.values) and config.num_classes == logits,
+        "numbers": told["numbers"] == shown,
+        "longest": type(compiled.longest) is int and 1 <= compiled.longest <= most,
+        "tolerance": type(compiled.tolerance) is float and 0 < compiled.tolerance <= 0.2,
+        "heads": _are_lines(compiled.heads, of_model),
+        "ways": _are_lines(compiled.ways, of_model),
+        "error": type(compiled.error) is float and 0 <= compiled.error <= 0.2,
+        "stream": all(_is_part(part, config.d_model) for part in compiled.stream),
+    }
+    for name, fine in is_right.items():
+        if not fine:
+            raise ValueError(f"{name} is {short(told[name])}.")
+
+
+def _are_values(values: Items[Value]) -> bool:
+    faults = list(filter(None, map(fault_of, values)))
+    return not faults and 0 < len(values) == len(set(values))
+
+
+def _are_lines(lines: Mapping[str, str], heads: Items[str]) -> bool:
+    return set(lines) <= set(heads) and all(isinstance(line, str) for line in lines.values())
+
+
+def _is_part(part: tuple[Any, ...], width: int) -> bool:
+    name, first, last = part
+    is_typed = isinstance(name, str) and type(first) is type(last) is int
+    return is_typed and 0 <= first <= last < width
 
 
 def _state(folder: Path) -> StateFolder:
@@ -192,5 +229,7 @@ def _from_json(told: Any) -> Value:
         return told
     if "fraction" in told:
         above, below = told["fraction"]
+        if not below:
+            raise ValueError("a fraction has a denominator of 0.")
         return Fraction(above, below)
     return tuple(map(_from_json, told["tuple"]))

@@ -42,6 +42,7 @@ def compile_program(
     tolerance: float = 1e-3,
     dtype: torch.dtype = torch.float64,
     causal: bool = False,
+    reuse: bool = True,
 ) -> Compiled:
     """Turn a program into a model for all inputs of 1 to `longest` tokens.
 
@@ -52,6 +53,9 @@ def compile_program(
             program says; never more than half the distance of two numbers.
         dtype: of the model's numbers, float32 or float64.
         causal: make a model in which no position sees a later one.
+        reuse: give dimensions of the stream that nothing reads any longer to what comes later; two
+            hidden units empty each. If not, the stream is wider, and each dimension has one meaning
+            throughout.
 
     Raises:
         ProgramError: the program may select nothing without saying what then, takes too many
@@ -80,17 +84,19 @@ def compile_program(
         except TooCoarse:
             continue
         if output.error <= tolerance:
-            model, heads, stream = assemble(views, output, causal=causal)
+            found = assemble(views, output, causal=causal, reuse=reuse)
             compiled = Compiled(
-                model=model.to(dtype),
+                model=found.model.to(dtype),
                 name=program.name,
                 alphabet=tuple(program.alphabet),
                 values=values,
                 longest=longest,
                 tolerance=tolerance,
                 has_bos=views.has_bos,
-                heads=heads,
-                stream=stream,
+                heads=found.heads,
+                ways=found.ways,
+                stream=found.stream,
+                error=output.error,
             )
             _check_numbers(compiled, program)
             return compiled

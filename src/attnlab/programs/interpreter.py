@@ -25,6 +25,7 @@ from attnlab.programs.language import (
     Constant,
     Indices,
     Joined,
+    Line,
     Map,
     Program,
     ProgramError,
@@ -81,9 +82,22 @@ class Steps:
     def __iter__(self) -> Iterator[tuple[Sequence, list[Value]]]:
         return iter(self.steps)
 
+    def lines(self) -> dict[Line, list[Value]]:
+        """Return the values of each line of the program: those of the last step made there.
+
+        What a selector compares on its own line is not that line's value.
+        """
+        compared = set()
+        for each, _ in self.steps:
+            for selector in selectors_in(each):
+                compared |= {part for part in operands_of(selector) if part.line == selector.line}
+        return {each.line: values for each, values in self.steps if each not in compared}
+
     def _card(self) -> Card:
-        rows = [[each.words, *map(str, values)] for each, values in self.steps]
-        return Card("steps", columns=("", *map(str, self.tokens)), rows=rows)
+        rows = []
+        for line, values in self.lines().items():
+            rows.append([str(line.number), line.source, *map(str, values)])
+        return Card("steps", columns=("line", "", *map(str, self.tokens)), rows=rows)
 
 
 def steps_of(program: Program, tokens: Items[Value]) -> Steps:

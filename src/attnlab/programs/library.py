@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Sequence as Items
+from functools import partial
 
 from attnlab.programs.language import (
     Program,
@@ -139,16 +140,29 @@ def dyck_1(alphabet: Alphabet = "()") -> Program:
 
 def dyck_2(alphabet: Alphabet = "(){}") -> Program:
     """Say of each prefix of two kinds of brackets: True if balanced, Possible, or False forever."""
-    is_open = tokens.map(lambda token: token in "({")
+    return _dyck(alphabet, "dyck_2")
+
+
+def dyck_3(alphabet: Alphabet = "(){}[]") -> Program:
+    """Say of each prefix of three kinds of brackets: True if balanced, Possible, or False
+    forever."""
+    return _dyck(alphabet, "dyck_3")
+
+
+def _dyck(brackets: Alphabet, name: str) -> Program:
+    """Say it of pairs of brackets, such as "(){}"."""
+    closing = dict(zip(brackets[::2], brackets[1::2], strict=True))
+    is_open = tokens.map(lambda token: token in closing)
     balance = total(so_far, where(is_open, 1, -1))
     depth = balance + where(is_open, 0, 1)
     partner = select(depth, depth, "==") & select(is_open, True, "==") & before
     opened = aggregate(best(partner, indices), tokens, default=FILLER)
     is_wrong = apply(
-        lambda mine, other: mine in ")}" and other + mine not in ("()", "{}"), tokens, opened
+        lambda mine, other: mine not in closing and closing.get(other) != mine, tokens, opened
     )
     is_broken = aggregate(so_far, is_wrong) > 0
-    return Program(where(is_broken, "F", where(balance == 0, "T", "P")), alphabet, "dyck_2")
+    verdict = where(is_broken, "F", where(balance == 0, "T", "P"))
+    return Program(verdict, brackets, name)
 
 
 def shuffle_dyck_2(alphabet: Alphabet = "(){}") -> Program:
@@ -169,6 +183,26 @@ def count(alphabet: Alphabet, token: Value) -> Program:
 def contains(alphabet: Alphabet, token: Value) -> Program:
     """Say whether a token occurs."""
     return Program(selector_width(select(tokens, token, "==")) > 0, alphabet, "contains")
+
+
+def has_focus(alphabet: Alphabet) -> Program:
+    """Say whether a selector selects anything: here, whether this token comes again."""
+    return Program(aggregate(same & after, 1, default=0) > 0, alphabet, "has_focus")
+
+
+def indicator(alphabet: Alphabet, token: Value) -> Program:
+    """Give 1 where a token stands, and 0 elsewhere."""
+    return Program(where(tokens == token, 1, 0), alphabet, "indicator")
+
+
+def minimum(alphabet: Alphabet = (0, 1, 2)) -> Program:
+    """Give the smaller of each number and the one before it, which is 0 for the first."""
+    return Program(apply(min, tokens, shifted(1, tokens, 0)), alphabet, "minimum")
+
+
+def maximum(alphabet: Alphabet = (0, 1, 2)) -> Program:
+    """Give the larger of each number and the one before it, which is 0 for the first."""
+    return Program(apply(max, tokens, shifted(1, tokens, 0)), alphabet, "maximum")
 
 
 def average(alphabet: Alphabet = (0, 1, 2)) -> Program:
@@ -259,3 +293,89 @@ def addition(alphabet: Alphabet = "01+") -> Program:
     carry = where(decided == 2, 1, 0)
     found = where(is_second, (both + carry) % 2, where(tokens == "+", carry, FILLER))
     return Program(found, alphabet, "addition")
+
+
+def rover() -> Program:
+    """Answer what follows of facts and rules: T, F, or ? if neither does.
+
+    "a<A" says that the thing a is in the set A, and "a#A" that it is not; "x<A:x#B", that nothing
+    in A is in B. The last clause is the question, as in "a<A,x<A:x#B,a<B?", which is F. Up
+    to three rules are applied after each other, from the left and from the right.
+    """
+    literal, who = apply(_literal, shifted(1), tokens), shifted(2)
+    of_thing = apply(lambda who, text: text if who == "a" else "", who, literal)
+    of_rule = apply(lambda who, text: text if who == "x" else "", who, literal)
+    rule = apply(_rule, tokens, shifted(1, of_rule, ""), shifted(-3, of_rule, ""))
+    is_asked = shifted(-1) == "?"
+    asked = apply(_collected, *_are_said(where(is_asked, of_thing, "")))
+    known = apply(_collected, *_are_said(where(is_asked, "", of_thing)))
+    for _ in range(3):
+        found = _are_said(apply(_conclusions, rule, known))
+        known = apply(_added, known, *found)
+    return Program(apply(_answer, asked, known), "axAB<#:,?", "rover")
+
+
+_LITERALS = ("A<", "A#", "B<", "B#")
+
+
+def _literal(is_in: str, name: str) -> str:
+    """Return what is said of a set, at its name; nothing where it is none."""
+    if f"{name}{is_in}" in _LITERALS:
+        return f"{name}{is_in}"
+    return ""
+
+
+def _rule(token: str, one: str, other: str) -> tuple[str, ...]:
+    """Return what a rule says, at its colon: a literal, and the one that follows from it."""
+    if token == ":" and one and other:
+        return one, other
+    return ()
+
+
+def _are_said(said: Sequence) -> list[Sequence]:
+    """Say of each literal whether it is said at any position."""
+    found: list[Sequence] = []
+    for literal in _LITERALS:
+        is_said = said.map(partial(_holds, literal))
+        found.append(aggregate(select(is_said, True, "=="), "yes", default="no"))
+    return found
+
+
+def _holds(literal: str, words: Items[str]) -> bool:
+    return literal in words
+
+
+def _collected(*are_said: str) -> tuple[str, ...]:
+    return tuple(each for each, word in zip(_LITERALS, are_said, strict=True) if word == "yes")
+
+
+def _added(known: Items[str], *are_said: str) -> tuple[str, ...]:
+    return tuple(sorted({*known, *_collected(*are_said)}))
+
+
+def _conclusions(rule: Items[str], known: Items[str]) -> tuple[str, ...]:
+    """Return what a rule adds to what is known, read from the left and from the right."""
+    if not rule:
+        return ()
+    one, other = rule
+    found = []
+    if one in known:
+        found.append(other)
+    if _opposite(other) in known:
+        found.append(_opposite(one))
+    return tuple(sorted(found))
+
+
+def _opposite(literal: str) -> str:
+    return literal[0] + {"<": "#", "#": "<"}[literal[1]]
+
+
+def _answer(asked: Items[str], known: Items[str]) -> str:
+    """Return T if what is asked is known, F if its opposite is."""
+    if not asked:
+        return FILLER
+    if set(asked) <= set(known):
+        return "T"
+    if any(_opposite(each) in known for each in asked):
+        return "F"
+    return "?"

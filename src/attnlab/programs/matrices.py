@@ -1,7 +1,7 @@
 """The matrices of a model, written from the wiring of a program."""
 
 from collections.abc import Sequence as Items
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +13,19 @@ from attnlab.programs.wiring import Block, Head, Matrix, Units, View, Wiring
 
 _CERTAIN = 40.0  # BOS sees nothing but itself: e^-40 of the rest
 
-Stream = tuple[tuple[str, int, int], ...]
+
+class Assembled(NamedTuple):
+    """A model in float64; by head, the program's line and how the head does it; what the stream
+    holds: name, first and last dimension."""
+
+    model: Encoder
+    heads: dict[str, str]
+    ways: dict[str, str]
+    stream: tuple[tuple[str, int, int], ...]
 
 
-def assemble(views: Views, output: View, *, causal: bool) -> tuple[Encoder, dict[str, str], Stream]:
-    """Return the model in float64, the program's line of each head, and what the stream holds."""
+def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assembled:
+    """Write the model of what the views need."""
     wiring = views.wiring
     layers, parts = [], []
     for slot in range(0, 2 * wiring.num_layers, 2):
@@ -25,8 +33,10 @@ def assemble(views: Views, output: View, *, causal: bool) -> tuple[Encoder, dict
         parts.append([units for units in wiring.units if units.block.slot == slot + 1])
     num_heads = max([1, *map(len, layers)])
     head_width = max([1, *map(_width_of, wiring.heads)]) + views.has_bos
-    width = max(wiring.place(), num_heads * head_width)
+    width = wiring.place(output, num_heads * head_width, reuse=reuse)
     hidden = [sum(units.outer.shape[1] for units in each) for each in parts]
+    for slot, places in wiring.erased.items():
+        hidden[slot // 2] += 2 * len(places)
     config = EncoderConfig(
         vocab_size=len(views.domains.program.alphabet) + views.has_bos,
         max_length=views.longest + views.has_bos,
@@ -47,16 +57,18 @@ def assemble(views: Views, output: View, *, causal: bool) -> tuple[Encoder, dict
             parameter.zero_()
         _write_embedding(model, wiring, views)
         bos = wiring.inputs.get("bos")
-        for layer, heads, units in zip(model.layers, layers, parts, strict=True):
+        for number, (heads, units) in enumerate(zip(layers, parts, strict=True)):
+            layer = model.layers[number]
             _write_heads(layer.attention, heads, config, bos)
             _write_units(layer.feed_forward, units, config, bos)
+            _write_erasers(layer.feed_forward, wiring.erased.get(2 * number + 1, []))
         _write(model.head, slice(None), output, config, None)
-    names = {}
+    lines, ways = {}, {}
     for index, heads in enumerate(layers):
         for number, head in enumerate(heads):
-            names[f"{index}.{number}"] = head.label
+            lines[f"{index}.{number}"], ways[f"{index}.{number}"] = head.label, head.way
     stream = [(block.name, block.offset, _end(block) - 1) for block in wiring.blocks]
-    return model, names, tuple(stream)
+    return Assembled(model, lines, ways, tuple(stream))
 
 
 def _width_of(head: Head) -> int:
@@ -129,3 +141,12 @@ def _write_units(
         feed_forward.outer.weight[places, rows] = torch.from_numpy(units.outer)
         feed_forward.outer.bias[places] = torch.from_numpy(block.at_bos)
         first += number
+
+
+def _write_erasers(feed_forward: Any, places: Items[int]) -> None:
+    """Take away what dimensions hold, by the last hidden units: x - relu(x) + relu(-x) = 0."""
+    first = len(feed_forward.inner.weight) - 2 * len(places)
+    for unit, place in enumerate(places):
+        for number, sign in ((first + 2 * unit, 1.0), (first + 2 * unit + 1, -1.0)):
+            feed_forward.inner.weight[number, place] = sign
+            feed_forward.outer.weight[place, number] = -sign

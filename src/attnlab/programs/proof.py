@@ -1,8 +1,8 @@
 """Proofs: a model is put to every input of a program or a task, shortest first.
 
 An output counts as right only if it is right by more than rounding can change, in any order of
-summation; `attnlab.programs.check` computes that bound, and checks a certificate again without
-torch.
+summation; `attnlab.programs.check` computes that bound. Certificates are checked again with NumPy
+alone: those of programs by `reader`, which shares no line with this, those of decoders by `check`.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models import Decoder
 from attnlab.models.storage import describe_model, save_model
-from attnlab.programs import check
+from attnlab.programs import check, reader
 from attnlab.programs.compiled import Compiled
 from attnlab.programs.interpreter import Codes
 from attnlab.programs.language import Program
@@ -187,7 +187,10 @@ def write_certificate(proof: ModelProof, folder: Path) -> None:
         raise CouldNotRun(f"there is no certificate for what is not sure: {proof}")
     told = {**proof.to_mapping(), **check.hashes_of(folder)}
     write_json(folder / "certificate.json", told)
-    write_text(folder / "check.py", Path(check.__file__).read_text())
+    script = reader.__file__
+    if (folder / "task.json").exists():
+        script = check.__file__
+    write_text(folder / "check.py", Path(script).read_text())
 
 
 def _prove(questions: Questions, progress: Progress | None, state: Path | None) -> ModelProof:
@@ -295,7 +298,7 @@ class _Kept:
     def __init__(self, file: Path | None, questions: Questions) -> None:
         self.folder = None
         if file is not None:
-            self.folder = StateFolder(file.parent, file.name, "attnlab proof 1", "proof")
+            self.folder = StateFolder(file.parent, file.name, "attnlab proof 2", "proof")
         self.written = time.monotonic()
         told = (questions.words, questions.longest, questions.proved_to, questions.searched)
         hashed = hashlib.sha256(repr(told).encode())

@@ -5,6 +5,9 @@ A *block* is a named part of the residual stream, written once: by the embedding
 feed-forward part. A *view* is a linear function of blocks; reading one costs nothing. Work is put
 into the first *slot* in which all that it reads is there: slot 2l is the attention of layer l, slot
 2l + 1 its feed-forward part, and the embedding is slot -1.
+
+A block that no later slot reads is dead. Its dimensions may go to a later block, once hidden units
+have taken away what they hold.
 """
 
 from collections.abc import Sequence as Items
@@ -15,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
+
+_FOREVER = 2**31 - 1  # a slot that never comes
 
 
 @dataclass(eq=False)
@@ -109,7 +114,7 @@ class Head:
     """One head: scores are queries · keys, and it writes what it gathers into `block`.
 
     bos_score: of BOS as a key, for every query; None for a program without BOS. What BOS gives as a
-    value is what the block holds at BOS. label: the program's line.
+    value is what the block holds at BOS. label: the program's line. way: how it does that.
     """
 
     queries: View
@@ -118,6 +123,13 @@ class Head:
     block: Block
     bos_score: float | None
     label: str
+    way: str
+
+    @property
+    def reads(self) -> list[Block]:
+        """The blocks that it reads."""
+        views = (self.queries, self.keys, self.values)
+        return [block for view in views for block, _ in view.parts]
 
 
 @dataclass(eq=False)
@@ -128,15 +140,26 @@ class Units:
     outer: Matrix
     block: Block
 
+    @property
+    def reads(self) -> list[Block]:
+        """The blocks that it reads."""
+        return [block for block, _ in self.inner.parts]
+
 
 @dataclass(eq=False)
 class Wiring:
-    """All that a model is made of; `inputs` are the blocks that the embedding writes, by name."""
+    """All that a model is made of.
+
+    Attributes:
+        inputs: the blocks that the embedding writes, by name.
+        erased: by feed-forward slot, the dimensions that it empties.
+    """
 
     blocks: list[Block] = field(default_factory=list)
     heads: list[Head] = field(default_factory=list)
     units: list[Units] = field(default_factory=list)
     inputs: dict[str, Block] = field(default_factory=dict)
+    erased: dict[int, list[int]] = field(default_factory=dict)
 
     def block(self, name: str, slot: int, at_bos: Matrix) -> Block:
         """Take a part of the stream, as wide as what it holds at BOS."""
@@ -155,13 +178,45 @@ class Wiring:
         """How many layers are needed, at least one."""
         return max([0, *(block.slot for block in self.blocks)]) // 2 + 1
 
-    def place(self) -> int:
-        """Give every block its place in the stream, and return the width of all."""
-        offset = 0
-        for block in self.blocks:
-            block.offset = offset
-            offset += block.width
-        return offset
+    def place(self, output: View, least: int, *, reuse: bool) -> int:
+        """Give every block its place in the stream, and return the width of all.
+
+        Args:
+            output: what the model answers, which reads after all others.
+            least: dimensions that the stream has anyway; they are taken first.
+            reuse: whether later blocks take the places of dead ones.
+        """
+        ends, order = {}, self.blocks
+        if reuse:
+            ends, order = self._ends(output), sorted(self.blocks, key=lambda each: each.slot)
+        holders: list[Block | None] = [None] * least
+        for block in order:
+            places = []
+            for first in range(len(holders) + 1):
+                there = [each for each in holders[first : first + block.width] if each is not None]
+                if all(ends.get(each, _FOREVER) <= block.slot for each in there):
+                    places.append((max(len(holders), first + block.width), len(there), first))
+            width, _, block.offset = min(places)
+            holders += [None] * (width - len(holders))
+            for place in range(block.offset, block.offset + block.width):
+                dead, holders[place] = holders[place], block
+                if dead is not None:
+                    self.erased.setdefault(ends[dead], []).append(place)
+        return len(holders)
+
+    def _ends(self, output: View) -> dict[Block, int]:
+        """Return the first feed-forward slot that may empty each block: that of its last reader, or
+        the one after."""
+        last = {block: block.slot + 1 for block in self.blocks}
+        works: list[Head | Units] = [*self.heads, *self.units]
+        for work in works:
+            for block in work.reads:
+                last[block] = max(last[block], work.block.slot)
+        for block, _ in output.parts:
+            last[block] = _FOREVER
+        if "bos" in self.inputs:  # which all heads and units read
+            last[self.inputs["bos"]] = _FOREVER
+        return {block: end if end % 2 else end + 1 for block, end in last.items()}
 
 
 def attention_slot(*views: View) -> int:

@@ -43,7 +43,7 @@ def _panels_choice(design: Design, cohort: Cohort, text: str) -> MapChoice:
         heads["learned"] = NumpyTransformer(*cohort.finite[0].matrices())
     names = {
         "tokens": numbered(task.tokens(ids), task),
-        "features": _features(task, len(design.Km)),
+        "features": feature_names(task, len(design.Km)),
         "outputs": ["sign"] if task.rule == "unique" else list(task.names),
     }
     panels = [head.panels(x).maps(who, **names) for who, head in heads.items()]
@@ -102,20 +102,21 @@ def _comparison_choice(design: Design, cohort: Cohort) -> MapChoice:
     maps, tables = [], []
     for who, head in heads:
         Km = head.matrices().Km.double()
-        rows, columns = _features(task, len(Km)), [str(i) for i in range(1, Km.shape[1] + 1)]
-        maps.append(_signed(f"Km, {who}", Km, rows, columns, ("feature", "channel")))
+        rows, columns = feature_names(task, len(Km)), [str(i) for i in range(1, Km.shape[1] + 1)]
+        maps.append(signed_map(f"Km, {who}", Km, rows, columns, ("feature", "channel")))
         found = score_table(head.matrices(), task)
         scores = found.scores.double()
         tables.append(
-            _signed(f"scores, {who}", scores, found.queries, found.keys, ("query", "key"))
+            signed_map(f"scores, {who}", scores, found.queries, found.keys, ("query", "key"))
         )
     note = "" if design.pos is None else WORDS.text("notes.positions")
     return MapChoice(label=cohort.title, note=note, maps=[*maps, *tables])
 
 
-def _signed(
+def signed_map(
     title: str, values: Tensor, rows: Texts, columns: Texts, titles: tuple[str, str]
 ) -> Heatmap:
+    """Draw numbers of both signs, on a scale around 0 of their own."""
     largest = max(float(values.nan_to_num().abs().max()), _LEAST_SCALE)
     unit = 10.0 ** (math.floor(math.log10(largest)) - 1)
     largest = math.ceil(largest / unit) * unit  # two digits, so that the scale is readable
@@ -127,7 +128,7 @@ def _signed(
     return replace(drawn, low=-largest, high=largest)
 
 
-def _features(task: VectorTask, width: int) -> list[str]:
+def feature_names(task: VectorTask, width: int) -> list[str]:
     """Name the rows of Km, Qm and Vm: the tokens, then the channels of the position."""
     return [*task.names, *(f"p{channel + 1}" for channel in range(width - task.input_dim))]
 

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from attnlab.design import Design
 from attnlab.draw.json_form import Scalar
-from attnlab.draw.sections import Heatmap, MapChoice, Maps, Table
+from attnlab.draw.sections import Heatmap, MapChoice, Maps, Table, Texts
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.config import WORDS
-from attnlab.experiments.handmade.panels import INPUTS, numbered
+from attnlab.experiments.handmade.panels import INPUTS, feature_names, numbered, signed_map
 from attnlab.look import record
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.programs import (
@@ -121,3 +123,88 @@ def _choice(each: CompiledTask, design: Design, cohort: Cohort, text: str) -> Ma
         title = f"compiled, head {name}"
         maps.append(Heatmap.of_weights(title, weights, names, names))
     return MapChoice(label=f"{task.rule}: {text}", note=repr(each.program.output), maps=maps)
+
+
+def program_weights(
+    compiled: Sequence[CompiledTask], pairs: Sequence[tuple[Design, Cohort]]
+) -> Maps:
+    """Show the matrices of the hand-made, a learned and the compiled head of each task."""
+    choices = []
+    for each, (design, cohort) in zip(compiled, pairs, strict=True):
+        note = WORDS.text("certificate", {"each": each, "proof": each.proof})
+        maps = [*_side_by_side(each, design, cohort), *_beyond_the_head(each)]
+        choices.append(MapChoice(label=each.task.rule, note=note, maps=maps))
+    return Maps(choices=choices, **WORDS.texts("program_weights"))
+
+
+def _side_by_side(each: CompiledTask, design: Design, cohort: Cohort) -> list[Heatmap]:
+    """Draw Km, Qm and Vm of each head, one beside the other."""
+    heads = {"by hand": design.model().matrices()}
+    if cohort.finite:
+        heads["learned"] = cohort.finite[0].matrices()
+    attention: Any = each.compiled.model.layers[0].attention
+    maps = []
+    for name, part in (("Km", "key"), ("Qm", "query"), ("Vm", "value")):
+        for who, matrices in heads.items():
+            matrix: Tensor = getattr(matrices, name).double()
+            names = feature_names(each.task, len(matrix))
+            maps.append(_map(f"{name}, {who}", matrix, names, _numbers(matrix.shape[1])))
+        maps.append(_linear_map(f"{name}, compiled", getattr(attention, part), _stream(each)))
+    return maps
+
+
+def _beyond_the_head(each: CompiledTask) -> list[Heatmap]:
+    """Draw what a transformer has besides: what the head and the hidden units write, and what is
+    read from the stream. Parts that hold nothing but zeros are left out."""
+    model, stream = each.compiled.model, _stream(each)
+    layer: Any = model.layers[0]
+    units = [f"u{number}" for number in _numbers(len(layer.feed_forward.inner.weight))]
+    answers = ["number"]
+    if each.compiled.numbers is None:
+        answers = [str(value) for value in each.compiled.values]
+    parts: list[tuple[str, Any, Texts | None, Texts]] = [
+        ("head writes", layer.attention.output, None, stream),
+        ("hidden units read", layer.feed_forward.inner, stream, units),
+        ("hidden units write", layer.feed_forward.outer, units, stream),
+        ("answer", model.head, stream, answers),
+    ]
+    maps = []
+    for name, linear, rows, columns in parts:
+        if linear.weight.any() or linear.bias.any():
+            maps.append(_linear_map(f"{name}, compiled", linear, rows, columns))
+    return maps
+
+
+def _linear_map(
+    title: str, linear: Any, rows: Texts | None, columns: Texts | None = None
+) -> Heatmap:
+    """Draw a layer as one writes it, x W: its bias is the last row, if it has one."""
+    matrix, bias = linear.weight.detach().double().T, linear.bias.detach().double()
+    rows = list(rows or _numbers(len(matrix)))
+    if bias.any():
+        matrix, rows = torch.cat((matrix, bias[None])), [*rows, "bias"]
+    return _map(title, matrix, rows, columns or _numbers(matrix.shape[1]))
+
+
+def _map(title: str, matrix: Tensor, rows: Texts, columns: Texts) -> Heatmap:
+    return signed_map(title, matrix, rows, columns, ("from", "to"))
+
+
+def _numbers(count: int) -> list[str]:
+    return [str(number) for number in range(1, count + 1)]
+
+
+def _stream(each: CompiledTask) -> list[str]:
+    """Name the dimensions of the residual stream by what they hold first."""
+    names = [f"free {number}" for number in _numbers(each.compiled.model.config.d_model)]
+    for block, first, last in reversed(each.compiled.stream):
+        width = last - first + 1
+        own = [f"r{number}" for number in _numbers(width)]
+        if block == "tokens":
+            own = [str(token) for token in each.compiled.alphabet]
+        elif block == "indices":
+            own = [f"p{number}" for number in _numbers(width)]
+        elif block == "bos":
+            own = ["BOS"]
+        names[first : last + 1] = own
+    return names

@@ -14,7 +14,11 @@ from attnlab.experiments.handmade.comparison import Comparison, counting_way, us
 from attnlab.experiments.handmade.config import NAME, WORDS, HandmadeConfig
 from attnlab.experiments.handmade.handmade_claims import HandmadeResult, Proved, wrong_design
 from attnlab.experiments.handmade.panels import comparison_section, head_section, panels_section
-from attnlab.experiments.handmade.programs import program_maps, programs_section
+from attnlab.experiments.handmade.programs import (
+    program_maps,
+    program_weights,
+    programs_section,
+)
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.experiments.words import Numbers
 
@@ -34,6 +38,7 @@ def make_content(result: HandmadeResult) -> ReportContent:
         "num_cohorts": len(cohorts),
     }
     parameters = parameters_section(designs["copy_first"].model())
+    pairs = [(design, shown[rule]) for rule, design in designs.items()]
     return ReportContent(
         title=NAME,
         subtitle=WORDS.text("subtitle", numbers),
@@ -46,13 +51,12 @@ def make_content(result: HandmadeResult) -> ReportContent:
             ("training", WORDS.text("training", numbers)),
         ],
         sections=[
-            panels_section([(design, shown[rule]) for rule, design in designs.items()]),
+            panels_section(pairs),
             head_section(designs["copy_first"]),
             _proofs_section(proved),
             programs_section(result.compiled),
-            program_maps(
-                result.compiled, [(design, shown[rule]) for rule, design in designs.items()]
-            ),
+            program_weights(result.compiled, pairs),
+            program_maps(result.compiled, pairs),
             Text(**WORDS.texts("derivation", {**designs, "tolerance": config.tolerance})),
             _gain_section(designs.values()),
             _refuted_section(designs["identity"], result.wrong),

@@ -120,7 +120,7 @@ def target_of(name: str, length: int) -> Target:
     program = source.program(LETTERS)
     whole = compile_program(program, length)
     part, decoy = (
-        compile_program(Program(each, LETTERS, words), length, dtype=torch.float32)
+        compile_program(Program(each, LETTERS, words), length, dtype=torch.float32, reuse=False)
         for each, words in ((source.part, "part"), (source.decoy, "decoy"))
     )
     config = config_around([part, decoy], whole.values)
