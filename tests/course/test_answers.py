@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import exercise_names, find_exercise
 from attnlab.course.check import answer_here, check_answer
-from attnlab.course.questions import draw_questions
 
 HERE = Path(__file__).parent
 VARIANTS = sorted((HERE / "variants").glob("*.py"))

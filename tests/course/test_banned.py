@@ -28,8 +28,10 @@ USES = {
     "inner module": "torch._C._nn.scaled_dot_product_attention",
     "inner module, imported": "from torch._C import _nn",
     "ops": "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)",
-    "attnlab": "from attnlab import attend",
-    "attnlab's parts": "import attnlab.parts as p",
+    "a private one": "y = torch._scaled_dot_product_attention_math(q, k, v)",
+    "a module as self": "import torch.nn.functional as self\nself.scaled_dot_product_attention(q)",
+    "members": "import inspect\nd = dict(inspect.getmembers(F))",
+    "pickles": "import pickle\nf = pickle.loads(b'')",
     "star beside an own function": (
         "from torch import *\ndef scaled_dot_product_attention(): pass\n"
         "scaled_dot_product_attention(q)"

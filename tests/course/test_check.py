@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
+from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
 from attnlab.course.check import answer_from, answer_here, check_answer
 from attnlab.course.compare import Other, difference, is_same, read_answer
 from attnlab.course.feedback import feedback_lines
 from attnlab.course.mistakes import with_mistakes
-from attnlab.course.questions import draw_questions
 from attnlab.course.sandbox.runner import decode, encode
 
 RIGHT = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
@@ -79,6 +79,9 @@ def test_values_come_back_as_they_were_sent(value):
         {"kind": "array", "of": "torch", "dtype": "object", "shape": [1], "data": ""},
         {"kind": "array", "of": "torch", "dtype": "float64", "shape": [9], "data": "AAAA"},
         {"kind": "array", "of": "torch", "dtype": "float64", "shape": [-1, -1], "data": ""},
+        {"kind": "array", "of": "torch", "dtype": "float64", "shape": [0] * 99, "data": ""},
+        {"kind": "dict", "items": [[1, 2, 3]]},
+        {"kind": "figure", "axes": 3},
         {"kind": "dict", "items": [[{"kind": "list", "items": []}, 1]]},
         {"kind": "list", "items": 5},
         {"kind": "int", "text": "9" * 9999},
@@ -86,8 +89,25 @@ def test_values_come_back_as_they_were_sent(value):
     ],
 )
 def test_an_answer_of_no_known_form_is_a_wrong_answer_and_no_error(damaged):
+    nested = {"kind": "list", "items": [1, {"kind": "dict", "items": [["a", damaged]]}]}
+    for each in (damaged, nested):
+        assert difference(RIGHT, read_answer(each), 1e-6) is not None
+        assert not is_same([RIGHT], read_answer(each), 1e-6)
     assert isinstance(read_answer(damaged), Other)
-    assert difference(RIGHT, read_answer(damaged), 1e-6) is not None
+
+
+def test_values_nested_too_deep_are_no_plain_value_and_never_overflow():
+    deep = 1
+    for _ in range(2000):
+        deep = {"kind": "list", "items": [deep]}
+    assert read_answer(deep) == Other("damaged answer")
+    assert read_answer(deep["items"][0]) == Other("damaged answer")
+
+
+def test_integers_too_large_for_an_array_are_compared():
+    assert difference(2**70, 2**70, 0) is None
+    assert "they differ" not in difference(1, 2**70, 0)
+    assert not is_same(2**70, 2**70 + 1, 0)
 
 
 class Spoof(torch.Tensor):

@@ -4,12 +4,18 @@ import ast
 
 import pytest
 
+from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import HOME, exercise_names, find_exercise
-from attnlab.course.cells import leaked_lines, starter_cells, starter_notebook, starter_program
+from attnlab.course.cells import (
+    leaked_lines,
+    starter_cells,
+    starter_notebook,
+    starter_program,
+    with_line,
+)
 from attnlab.course.check import answer_here, check_answer
 from attnlab.course.exercise import Mistake
 from attnlab.course.mistakes import with_mistakes
-from attnlab.course.questions import draw_questions
 from attnlab.course.verify import verify_exercise
 
 SEEDS = 50
@@ -57,7 +63,7 @@ def test_an_exercise_says_what_a_student_needs(name):
     assert set(parts.needs) <= set(NAMES)
     shown = starter_program(cells) + starter_notebook(cells, name)
     assert "EXERCISE" not in shown
-    assert ("attention.svg" in shown) == (name == "attention") or parts.picture is not None
+    assert (f"({name}.svg)" in shown) == (parts.picture is not None)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -82,3 +88,19 @@ def test_a_starter_that_shows_its_solution_is_found():
     line = "scores = scores.masked_fill(~mask, -math.inf)"
     assert leaked_lines(starter, attention.source) == []
     assert leaked_lines(f"{starter}\n# {line}\n    {line}\n", attention.source) == [line]
+
+
+ECHO = "return next(value for name, value in locals().items() if name != 'self')"
+ZEROS = (
+    "import torch as t; return next(t.zeros_like(v) for v in locals().values() "
+    "if isinstance(v, t.Tensor))"
+)
+
+
+@pytest.mark.parametrize("line", [ECHO, ZEROS, "return 1.0"])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_that_echoes_or_is_constant_gets_no_points(name, line):
+    exercise = find_exercise(name)
+    if exercise.parts.kind == "code":
+        questions = draw_questions(exercise, 0, graded=True)
+        assert check_answer(questions, answer_here(with_line(exercise.source, line))).points == 0

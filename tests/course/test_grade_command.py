@@ -86,3 +86,24 @@ def test_wrong_options_are_refused(room):
     ):
         with pytest.raises(WrongUsage, match=words):
             grade(room / "submissions", out=room / "grades", course=course, **options)
+
+
+def test_grades_inside_the_submissions_are_refused(room):
+    for out in (room / "submissions", room / "submissions" / "grades"):
+        with pytest.raises(WrongUsage, match="must lie outside the folder of submissions"):
+            grade(room / "submissions", out=out, course=room / "course.toml")
+
+
+def test_the_terminal_tells_who_is_not_on_the_list_and_what_was_passed_over(
+    room, sandboxed, capsys
+):
+    (room / "submissions" / "alice.zip").write_bytes(handed_in({"double.py": GOOD}))
+    (room / "submissions" / "notes.pdf").write_text("x")
+    (room / "students.csv").write_text("student\nbob\n")
+    with (room / "course.toml").open("a") as file:
+        file.write('students = "students.csv"\n')
+    grade(room / "submissions", out=room / "grades", course=room / "course.toml", quiet=True)
+    told = capsys.readouterr().out
+    assert "handed in, not on the list of students: alice" in told
+    assert "on the list of students, nothing handed in: bob" in told
+    assert "no submissions: notes.pdf" in told

@@ -1,5 +1,6 @@
 """Grading: what is stored, what is graded again, what waits for a person, what a kill costs."""
 
+import csv
 import json
 import os
 import signal
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from attnlab.course.grading import classroom
-from attnlab.course.grading.classroom import GradeFolder, grade_class
+from attnlab.course.grading.classroom import GradeFolder, file_name, grade_class
 from attnlab.course.grading.gradebook import Course, make_gradebook, read_course
-from attnlab.course.grading.submissions import read_class
+from attnlab.course.grading.roster import match_students, read_students
+from attnlab.course.grading.sheets import read_table
+from attnlab.course.grading.submissions import Submission, read_class
 from attnlab.errors import CouldNotRun, WrongUsage
 
 from .classroom import GOOD, RAISES, SQUARE, Here, exercises_in, handed_in, open_here
@@ -297,6 +300,13 @@ WRONG_COURSES = {
     'exercises = ["dubble"]': "no exercise 'dubble'; did you mean 'double'",
     "deadline = 2026-12-01T18:00:00": "must be a time with its offset",
     'deadline = "soon"': "must be a time with its offset",
+    "exercises = [1]": "exercises must be a list of names",
+    'exercises = "double"': "exercises must be a list of names",
+    'exercises = ["double", "double"]': "exercises lists 'double' twice",
+    "points = 3": "points must be a table with a line for each exercise",
+    '[points]\ndouble = "3"': "points.double must be a number; got '3'",
+    "late_percent_per_day = true": "late_percent_per_day must be a number; got True",
+    "title = 3": "title must be a text between quotes; got 3",
     "late_percent_per_day = 200": "must be a number from 0 to 100",
     "[points]\ndouble = -1": "points.double must be a number from 0",
     'students = "students.csv"': "no column 'shoe size' is known",
@@ -311,6 +321,90 @@ def test_a_course_file_that_makes_no_sense_is_refused(tmp_path, text):
     file.write_text(f'folder = "own"\n{text}\n')
     with pytest.raises(WrongUsage, match=WRONG_COURSES[text]):
         read_course(file)
+
+
+def test_a_list_of_students_with_a_time_that_is_none_or_a_student_twice_is_refused(tmp_path):
+    file = tmp_path / "students.csv"
+    file.write_text("student,submitted\nalice,2026-12-01T18:00:00\n\nbob,last tuesday\n")
+    with pytest.raises(
+        WrongUsage, match=r"row of 'bob', submitted must be a time, .*'last tuesday'"
+    ):
+        read_students(file)
+    file.write_text("student\nalice\nalice\n")
+    with pytest.raises(WrongUsage, match="'alice' is there twice"):
+        read_students(file)
+
+
+def test_a_submission_finds_its_student_by_file_by_sanitized_name_by_label_and_by_accents():
+    students = {name: {} for name in ("alice", "Ada Lovelace", "René", "s123", "mia", "s9")}
+    students["s123"] = {"name": "Grace Hopper"}
+    handed = [
+        Submission("alice", label="mia"),
+        Submission("Ada-Lovelace", label="alice"),
+        Submission("Rene\u0301"),
+        Submission("Grace-Hopper"),
+        Submission("handin", label="s9"),
+        Submission("one", label="mia"),
+        Submission("two", label="mia"),
+    ]
+    assert match_students(handed, students) == {
+        "alice": "alice",
+        "Ada-Lovelace": "Ada Lovelace",
+        "Rene\u0301": "René",
+        "Grace-Hopper": "s123",
+        "handin": "s9",
+    }
+
+
+def test_two_on_the_list_with_one_file_name_are_not_guessed_between():
+    students = {"Ada B": {}, "Ada.B": {}}
+    assert match_students([Submission("Ada-B")], students) == {}
+    assert match_students([Submission("Ada-B", label="Ada.B")], students) == {"Ada-B": "Ada.B"}
+
+
+def test_who_is_found_by_label_gets_their_facts_and_who_is_missing_is_told(hand_in, grade, room):
+    hand_in("Ada-Lovelace", {"double.py": GOOD}, student="Ada Lovelace")
+    hand_in("zed", {"double.py": GOOD})
+    students = {"Ada Lovelace": {"student": "Ada Lovelace", "id": "7"}, "carl": {"student": "carl"}}
+    book = grade(Course(exercises_in(room / "exercises"), students=students))
+    assert (book.unlisted, book.absent) == (("zed",), ("carl",))
+    assert book.rows[0].facts["id"] == "7"
+    assert book.rows[1].private == ("on the list of students, nothing handed in",)
+    assert book.rows[2].private == ("handed in, not on the list of students",)
+
+
+def test_no_two_students_share_a_file_and_an_outcome_is_of_its_own_student(room, hand_in, grade):
+    assert file_name(file_name("../x")) != file_name("../x")
+    assert file_name("ada-0123abcd") != "ada-0123abcd"
+    hand_in("alice", {"double.py": GOOD})
+    hand_in("bob", {"double.py": SQUARE})
+    grade()
+    grades = GradeFolder(room / "grades")
+    other = grades.outcome_file("alice", "double").read_text()
+    hand_in("bob", {"double.py": GOOD})
+    grades.outcome_file("bob", "double").write_text(other)
+    assert grades_of(grade()) == {"alice": {"double": 4.0}, "bob": {"double": 4.0}}
+    assert grades.outcome("bob", "double").student == "bob"
+
+
+def test_a_sheet_keeps_the_instructor_s_own_columns(room, hand_in, grade):
+    hand_in("alice", {"why.txt": "because"})
+    grade()
+    sheet = room / "grades" / "texts.csv"
+    rows = list(csv.reader(sheet.read_text().splitlines()))
+    rows[0].append("Comment")
+    rows[1][-2:] = ["0.5", rows[1][-1]]
+    rows[1].append("=well, said\nand -more")
+    with sheet.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    hand_in("bob", {"why.txt": "so"})
+    book = grade()
+    kept = sheet.read_bytes()
+    (found, *_) = [row for row in read_table(sheet) if row["points"]]
+    assert found["comment"] == "=well, said\nand -more"
+    assert [points for _, points in book.rows[0].grades[0].criteria] == ["", "0.5"]
+    grade()
+    assert sheet.read_bytes() == kept
 
 
 def test_an_error_of_a_worker_ends_the_grading_and_keeps_what_is_done(hand_in, grade):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
 from attnlab.course.check import answer_from, check_answer
 from attnlab.course.material.weights import Head, add_scores, gain_mistake, missing_factor, run_head
-from attnlab.course.questions import draw_questions
 from attnlab.course.sandbox.runner import load_names
 from attnlab.design import design_for
 from attnlab.tasks.vectors import VectorTask, vector_task

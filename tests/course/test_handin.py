@@ -11,7 +11,12 @@ import pytest
 
 from attnlab.course.grading import submissions
 from attnlab.course.grading.submission_files import MOST_FILES, MOST_OF_FILE, read_files
-from attnlab.course.grading.submissions import exercise_of, read_class, student_of
+from attnlab.course.grading.submissions import (
+    entries_passed_over,
+    exercise_of,
+    read_class,
+    student_of,
+)
 from attnlab.errors import CouldNotRun
 
 from .classroom import GOOD, SQUARE, exercises_in, handed_in, log_of, zip_of
@@ -343,3 +348,42 @@ def test_a_hash_chain_is_whole_only_in_its_own_order():
     lines = log_of({"a": 1}, {"b": 2}, {"c": 3}).splitlines()
     assert broken_links(lines) == []
     assert broken_links([lines[0], lines[2], lines[1]]) == [2, 3]
+
+
+def test_stray_cells_of_a_notebook_cost_nothing_and_those_that_are_no_python_are_told(read):
+    found = read(notebook("%%bash\nls", GOOD, "double(", "1 / 0\nx = !ls"), "alice.ipynb")
+    assert list(found.answers) == ["double"]
+    assert found.problems == [
+        "alice.ipynb: code cell 3 is no Python or too long, so it was left out"
+    ]
+
+
+def test_cells_left_out_of_a_notebook_named_after_an_exercise_are_told(read):
+    found = read(notebook(GOOD, "double("), "alice_double.ipynb")
+    assert found.problems == [
+        "alice_double.ipynb: code cell 2 is no Python or too long, so it was left out"
+    ]
+
+
+def test_whatever_is_passed_over_is_told(tmp_path, exercises):
+    place = tmp_path / "submissions"
+    place.mkdir()
+    (place / "Dan.ZIP").write_bytes(handed_in({"double.py": GOOD}))
+    (place / "eve_double.PY").write_text(GOOD)
+    (place / "double_final.py").write_text(GOOD)
+    (place / "notes.docx").write_text("x")
+    (place / "carl.zip").write_bytes(
+        zip_of(
+            {"Double.py": GOOD, "double.Py": GOOD, "a.pdf": "x", "more.zip": "x", ".DS_Store": ""}
+        )
+    )
+    found = {each.student: each for each in read_class(place, exercises)}
+    assert list(found["Dan"].answers) == list(found["eve"].answers) == ["double"]
+    assert found["Dan"].problems == []
+    assert list(found["carl"].answers) == ["double"]
+    told = "\n".join(found["carl"].problems)
+    for name in ("a.pdf", "more.zip", "Double.py"):
+        assert f"{name} was passed over" in told
+    assert ".DS_Store" not in told
+    assert "double_final.py was passed over: its name" in found["double_final"].problems[0]
+    assert entries_passed_over(place) == ["notes.docx"]

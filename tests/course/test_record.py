@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
 from attnlab.course.check import answer_from, answer_here, check_answer
 from attnlab.course.grading.record import FORM, answers_of_record
-from attnlab.course.questions import draw_questions
 from attnlab.design import copy_first, identity, submission_record, unique
 from attnlab.errors import WrongUsage
+from attnlab.models.single_head import SingleHead
 
 DESIGNS = [identity(), copy_first(), unique()]
 
@@ -68,6 +69,11 @@ def test_the_source_of_a_record_is_a_right_answer():
 def test_a_record_without_source_answers_the_designs_alone():
     answers = answers_of_record(made(source={"__init__": None, "forward": None}))
     assert sorted(answers) == ["copy_first", "identity", "unique"]
+
+
+def test_the_class_of_attnlab_itself_is_no_answer():
+    record = json.loads(json.dumps(submission_record(SingleHead, DESIGNS)))
+    assert sorted(answers_of_record(record)) == ["copy_first", "identity", "unique"]
 
 
 def test_a_design_that_fails_is_an_answer_and_is_told_its_mistake():

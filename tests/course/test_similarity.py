@@ -52,7 +52,16 @@ def test_a_copy_under_new_names_is_found_and_no_other(tmp_path):
 def test_what_the_solution_or_much_of_the_class_has_is_no_sign(tmp_path):
     exercises = exercises_in(tmp_path)
     assert find_alike(class_of([GOOD] * 30), exercises) == []
-    assert find_alike(class_of([ODD] * 30 + [GOOD] * 70), exercises) == []
+    most = [ODD.replace("return total", f"return total + {'0 + ' * each}0") for each in range(30)]
+    assert find_alike(class_of(most + [GOOD] * 70), exercises) == []
+
+
+def test_equal_programs_with_much_of_their_own_are_alike_however_many_they_are(tmp_path):
+    exercises = exercises_in(tmp_path)
+    found = find_alike(class_of([ODD] * 20 + [RENAMED] + [GOOD] * 10), exercises)
+    assert {each.first for each in found} == {"student000"}
+    assert len(found) == 20
+    assert all(each.shared == each.of >= 8 for each in found)
 
 
 def test_two_who_write_what_the_course_writes_are_not_alike(tmp_path):

@@ -8,14 +8,13 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 from tests.course.hostile.cheats import CHEATS, FOOLS_A_NAIVE_GRADER
 
+from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
 from attnlab.course.cells import solution_text
 from attnlab.course.check import answer_here, check_answer
-from attnlab.course.questions import draw_questions
 from attnlab.course.sandbox.replies import clean_answer, clean_error, is_countable, split_reply
 from attnlab.course.sandbox.runner import encode
 from attnlab.course.sandbox.worker import Limits, Worker
@@ -216,47 +215,15 @@ def answer(mark):
     assert ask(worker, planted, looks, slow)["answers"][0]["value"] > 0
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"kind": "array", "of": "torch", "dtype": "float64", "shape": [-1], "data": ""},
-        {"kind": "array", "of": "torch", "dtype": "float64", "shape": [1] * 99, "data": ""},
-        {"kind": "array", "of": "list", "dtype": "float64", "shape": [], "data": ""},
-        {"kind": "figure", "axes": 3},
-        {"kind": "figure", "axes": {"kind": "list", "items": [{"kind": "dict", "items": []}]}},
-        {"kind": "list", "items": 3},
-        {"kind": "list", "items": [[]]},
-        {"kind": "dict", "items": [[{"kind": "list", "items": []}, 1]]},
-        {"kind": "dict", "items": [[1, 2, 3]]},
-        {"kind": "given", "call": "attention"},
-        {"kind": "int", "text": "9" * 999},
-        {},
-        [],
-    ],
-)
-def test_a_value_of_another_form_is_a_damaged_answer(value):
-    nested = {"kind": "list", "items": [1, {"kind": "dict", "items": [["a", value]]}]}
-    for each in (value, nested):
-        cleaned = clean_answer({"value": each, "passed": True}, "answer", is_graded=False)
-        assert cleaned == {"value": {"kind": "other", "type": "damaged answer"}}
-
-
-def test_deep_values_are_damaged_and_never_overflow():
-    deep = 1
-    for _ in range(2000):
-        deep = {"kind": "list", "items": [deep]}
-    cleaned = clean_answer({"value": deep}, "answer", is_graded=False)
-    assert cleaned["value"]["type"] == "damaged answer"
+def test_a_reply_too_deep_to_read_ends_there():
     text = b"[" * 100_000
     assert split_reply(struct.pack(">Q", len(text)) + text) == []
 
 
-def test_what_runner_encodes_has_the_form():
-    values = [None, True, 3, 2**70, 0.5, float("nan"), "a", [1, ("b",)], {"c": {1: [2]}}]
-    values += [np.zeros((2, 0, 3), np.float32), np.array(1), object()]
-    for value in values:
-        answer = json.loads(json.dumps({"value": encode(value)}))
-        assert clean_answer(answer, "answer", is_graded=True) == answer
+def test_the_values_of_an_answer_are_left_for_their_reader():
+    value = {"kind": "list", "items": 3}
+    cleaned = clean_answer({"value": value, "passed": True}, "answer", is_graded=False)
+    assert cleaned == {"value": value}
 
 
 def test_errors_of_another_form_are_damaged():

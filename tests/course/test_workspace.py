@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
 from attnlab.course.cells import (
     Cell,
@@ -19,7 +20,6 @@ from attnlab.course.cells import (
     starter_program,
 )
 from attnlab.course.check import answer_here, check_answer
-from attnlab.course.questions import draw_questions
 from attnlab.course.submit import check_text, hand_in, text_answer
 from attnlab.course.workspace import (
     State,

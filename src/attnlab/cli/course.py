@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -361,9 +360,9 @@ def verify(
 
 
 def _check_adapters(file: Path, names: list[str], seed: int, *, as_json: bool) -> int:
-    from attnlab.course.adapters import SHIM, adapted_exercises, with_given
+    from attnlab.course.adapters import SHIM, adapted_exercises
+    from attnlab.course.cases import draw_questions
     from attnlab.course.check import check_answer
-    from attnlab.course.questions import draw_questions
     from attnlab.course.workspace import read_source
 
     source = read_source(file)
@@ -379,7 +378,7 @@ def _check_adapters(file: Path, names: list[str], seed: int, *, as_json: bool) -
         for name in wanted:
             exercise = _exercise(name, None)
             questions = draw_questions(exercise, seed, graded=True)
-            connected = answerer(with_given(source, exercise), str(file))
+            connected = answerer(exercise.with_given(source), str(file))
             outcome = check_answer(questions, connected, skip_missing=True)
             outcomes.append(outcome)
             if not as_json:
@@ -395,18 +394,13 @@ def _check_one(
     answerer: "Callable[[str, str], Answerer]",
     seed: int,
 ) -> "Outcome":
-    from attnlab.course.check import check_answer
-    from attnlab.course.questions import draw_questions
-    from attnlab.course.submit import check_text
+    from attnlab.course.submit import check_program
 
-    path, source, older = astuple(workspace.answer(exercise))
-    if older is not None:
-        note(f"{path.name} is checked, which is newer than {older.name}")
-    if exercise.parts.kind == "text":
-        outcome = check_text(exercise, source)
-    else:
-        outcome = check_answer(draw_questions(exercise, seed), answerer(source, str(path)))
-    workspace.record_check(exercise, source, outcome)
+    answer = workspace.answer(exercise)
+    if answer.older is not None:
+        note(f"{answer.path.name} is checked, which is newer than {answer.older.name}")
+    outcome = check_program(exercise, answer.source, str(answer.path), answerer, seed)
+    workspace.record_check(exercise, answer.source, outcome)
     return outcome
 
 

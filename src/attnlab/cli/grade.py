@@ -63,7 +63,7 @@ def grade(
     from attnlab.course.grading.gradebook import make_gradebook, read_course
     from attnlab.course.grading.pages import write_pages
     from attnlab.course.grading.similarity import find_alike
-    from attnlab.course.grading.submissions import read_class
+    from attnlab.course.grading.submissions import entries_passed_over, read_class
     from attnlab.course.sandbox.jail import probe
     from attnlab.course.sandbox.worker import Worker
 
@@ -71,6 +71,10 @@ def grade(
         raise WrongUsage(f"--workers must be at least 1; got {workers}.")
     found = read_course(course)
     names = _names_to_repeat(exercise, list(found.exercises), again=again)
+    if out.resolve().is_relative_to(submissions.resolve()):
+        raise WrongUsage(
+            f"--out must lie outside the folder of submissions; got {out}, inside {submissions}."
+        )
     jail = probe()
     handed_in = read_class(submissions, found.exercises)
     command = f"attnlab grade {submissions} -o {out}" + (f" --course {course}" if course else "")
@@ -87,7 +91,7 @@ def grade(
             again=names,
             progress=tell,
         )
-        book = make_gradebook(found, handed_in, graded, out)
+        book = make_gradebook(found, handed_in, graded, out, entries_passed_over(submissions))
         alike = find_alike(handed_in, found.exercises)
         write_exports(book, out)
         write_pages(book, alike, out)
@@ -132,6 +136,15 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
         shown = [words for words in notes if not words.endswith(": 0")]
         rows.append([row.student, f"{row.points:g}", "; ".join(shown)[:100]])
     show_table(["student", f"points of {book.of:g}", ""], rows)
+    for words, names in (
+        ("handed in, not on the list of students", book.unlisted),
+        ("on the list of students, nothing handed in", book.absent),
+        ("passed over, as they are no submissions", book.passed_over),
+    ):
+        if names:
+            say(f"{words}: {', '.join(names)}")
+    if book.is_by_students_clock:
+        note("days late are by each student's own clock.")
     waiting = _count_open(book.rows)
     if waiting.reviews:
         say(f"{waiting.reviews} answers use what is banned   {out / 'reviews.csv'}")

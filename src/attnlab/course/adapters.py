@@ -6,15 +6,14 @@ which `SHIM` makes them. Nothing here runs it: its names are read off its syntax
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from attnlab.course import shim
 from attnlab.course.catalog import exercise_names, find_exercise
-from attnlab.course.cells import split_cells, starter_cells
-from attnlab.course.exercise import CourseExercise
+from attnlab.course.cells import is_open, split_cells
 from attnlab.errors import WrongUsage
 
 SHIM = Path(shim.__file__).read_text(encoding="utf-8")
@@ -78,18 +77,6 @@ def adapted_exercises(source: str) -> list[str]:
     return found
 
 
-def with_given(source: str, exercise: CourseExercise) -> str:
-    """Append to a file of adapters what an exercise gives its students, such as a small model."""
-    given: list[ast.stmt] = []
-    for node in _starter_nodes(exercise):
-        if not _is_open(node):
-            given.append(node)
-    if not any(isinstance(node, Definition) for node in given):
-        return source
-    text = "\n\n".join(map(ast.unparse, given))
-    return f"{source.rstrip()}\n\n\n{text}\n"
-
-
 def adapter_template() -> str:
     """Return a file with a stub for each function and class that an exercise asks for."""
     stubs: dict[str, list[Asked]] = {}
@@ -114,24 +101,10 @@ def _all_asked() -> tuple[Asked, ...]:
         exercise = find_exercise(name)
         if exercise.parts.kind != "code":
             continue
-        for node in _starter_nodes(exercise):
-            if isinstance(node, Definition) and _is_open(node):
+        for node in ast.parse(exercise.starter).body:
+            if isinstance(node, Definition) and is_open(node):
                 found.append(Asked(name, node.name, node))
     return tuple(found)
-
-
-def _starter_nodes(exercise: CourseExercise) -> Iterator[ast.stmt]:
-    """Yield the top-level statements of the student's cells, before anything is written there."""
-    for cell in starter_cells(exercise.source, exercise.name):
-        if cell.kind == "code":
-            yield from ast.parse(cell.text).body
-
-
-def _is_open(node: ast.AST) -> bool:
-    """Whether a part of it is left to be written."""
-    return any(
-        isinstance(each, ast.Name) and each.id == "NotImplementedError" for each in ast.walk(node)
-    )
 
 
 def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition | None]]:
@@ -143,26 +116,19 @@ def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition | None]]:
             for alias in node.names:
                 yield alias.asname or alias.name.partition(".")[0], None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for each in _assigned(targets):
-                yield each, None
-        for inner in ("body", "orelse", "handlers", "finalbody"):
-            if not isinstance(node, Definition):
+            for each in ast.walk(node):
+                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                    yield each.id, None
+        else:
+            for inner in ("body", "orelse", "handlers", "finalbody"):
                 yield from _defined(getattr(node, inner, []))
 
 
-def _assigned(targets: Sequence[ast.expr]) -> Iterator[str]:
-    """Yield the names that are assigned to."""
-    for target in targets:
-        for node in ast.walk(target):
-            if isinstance(node, ast.Name):
-                yield node.id
-
-
 def _fits(node: Definition | None, asked: Asked, taken: set[str]) -> bool:
-    """Whether what a file defines can be meant: of one name, exercises ask more or less.
+    """Whether a definition takes as many arguments as the exercise asks for.
 
-    Of what cannot be seen, such as an imported function, only the first exercise is meant.
+    Several exercises may ask for one name. An imported function, whose arguments cannot be seen,
+    answers the first of them.
     """
     if node is None:
         return asked.name not in taken
@@ -171,11 +137,12 @@ def _fits(node: Definition | None, asked: Asked, taken: set[str]) -> bool:
 
 
 def _num_parameters(node: Definition) -> int | None:
-    """Return how many arguments it takes; None for any number, or where that cannot be seen."""
+    """Return how many arguments a definition takes; None for any number or an unknown one."""
     if isinstance(node, ast.ClassDef):
-        makers = [each for each in node.body if isinstance(each, ast.FunctionDef)]
-        made = [each for each in makers if each.name == "__init__"]
-        return _num_parameters(made[0]) if made else None
+        for each in node.body:
+            if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+                return _num_parameters(each)
+        return None
     given = node.args
     if given.vararg or given.kwarg:
         return None

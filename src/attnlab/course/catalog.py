@@ -56,25 +56,12 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "next_token_loss",
         "learning_rate",
         "generate",
-        "trace",
+        "trace_steps",
         "predict_sorting",
     ),
-    "Modern parts": (
-        "rms_norm",
-        "swiglu",
-        "rotary_positions",
-        "causal_heads",
-    ),
-    "Puzzles": (
-        "puzzle_which_head",
-        "puzzle_decoy",
-        "puzzle_program",
-    ),
-    "In your own words": (
-        "reflect_attention",
-        "reflect_design",
-        "reflect_model",
-    ),
+    "Modern parts": ("rms_norm", "swiglu", "rotary_positions", "causal_heads"),
+    "Puzzles": ("puzzle_which_head", "puzzle_decoy", "puzzle_program"),
+    "In your own words": ("reflect_attention", "reflect_design", "reflect_model"),
 }
 """The chapters in order, each with its exercises in order."""
 

@@ -4,13 +4,16 @@ Both are made from the one file and never read back into it. Neither may hold a 
 solution; `leaked_lines` finds those that do.
 """
 
+import ast
 import json
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from attnlab.course.notebook_cells import join_cells
 from attnlab.errors import WrongUsage
 
 _CELL = re.compile(r"^# %%[ ]*(?:\[(\w+)\])?[^\n]*\n", re.MULTILINE)
@@ -31,7 +34,7 @@ class Cell:
 
 
 def split_cells(source: str) -> list[Cell]:
-    """Split a file in percent format into its cells; what stands before the first is left out.
+    """Split a file in percent format into its cells; the text before the first is left out.
 
     Raises:
         WrongUsage: there is no cell, or a kind that is not known.
@@ -79,6 +82,12 @@ def with_line(source: str, line: str) -> str:
     return _REGION.sub(lambda region: f"{region[1]}{line}\n", solution_text(source))
 
 
+def is_open(node: ast.AST) -> bool:
+    """Whether a statement of a starter has a part that the student has to write."""
+    names = (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+    return "NotImplementedError" in names
+
+
 def starter_program(cells: Sequence[Cell]) -> str:
     """Return the student's cells as a program in percent format."""
     marks = {"code": "# %%", "markdown": "# %% [markdown]"}
@@ -105,20 +114,35 @@ def starter_notebook(cells: Sequence[Cell], name: str) -> str:
 
 
 def program_of_notebook(text: str) -> str:
-    """Return the code cells of a notebook as one program, without lines of magic or shell.
+    """Return the code cells of a notebook as one program, which a stray cell does not end.
+
+    Raises:
+        WrongUsage: the text is no notebook.
+    """
+    return join_cells(code_of_notebook(text)).program
+
+
+def code_of_notebook(text: str) -> list[str]:
+    """Return the code cells of a notebook.
 
     Raises:
         WrongUsage: the text is no notebook.
     """
     try:
         cells = json.loads(text)["cells"]
-        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WrongUsage(f"expected a notebook, JSON with cells; {str(error)[:100]}.") from None
-    lines = [line for each in code for line in [*each.splitlines(), ""]]
-    kept = [line if not line.lstrip().startswith(("%", "!", "?")) else "" for line in lines]
-    checks = re.compile(r"\s*(import attnlab\.course|attnlab\.course\.)")
-    return "\n".join(line for line in kept if not checks.match(line)) + "\n"
+
+
+def parse_program(source: str) -> ast.Module | None:
+    """Return the syntax tree of a student's program; None where it is no Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
 
 
 def leaked_lines(starter: str, source: str) -> list[str]:

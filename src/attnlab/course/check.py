@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from attnlab.course.cases import Questions
 from attnlab.course.compare import difference, leave_out, read_answer, show
 from attnlab.course.exercise import Case, Check, Mistake
 from attnlab.course.mistakes import find_mistakes, judge_value
-from attnlab.course.questions import Questions
+from attnlab.course.sandbox.replies import failed_answer
 from attnlab.course.sandbox.runner import answer_all, describe_error, load_names
 
 Answers = Mapping[str, Any]
@@ -17,11 +18,6 @@ Answers = Mapping[str, Any]
 Answerer = Callable[[Sequence[Mapping[str, Any]]], Answers]
 """Puts cases, as JSON, to a student's code."""
 
-_REFUSED = {
-    "time": "it took too long; is there a loop that does not end?",
-    "size": "its answers are too large",
-    "ended": "its process ended before it had answered",
-}
 _UNWRITTEN = {"NotImplementedError", "Missing"}
 _CANNOT_TELL = ("Missing", "CannotTell")
 """Errors of what a file of adapters does not have, and of what an adapter does not reach."""
@@ -105,7 +101,7 @@ def check_answer(
     waiting = len(exercise.parts.checks) - len(questions.checks)
     reply = answerer(questions.encoded)
     if "answers" not in reply or not _is_whole(reply["answers"], questions):
-        words = _broken_words(reply)
+        words = broken_words(reply)
         return Outcome(exercise.name, (), (), words, waiting, is_blank=False)
     answers = reply["answers"]
     if skip_missing:
@@ -113,26 +109,30 @@ def check_answer(
         if not answers:
             words = "nothing that its checks ask can be told through this adapter"
             return Outcome(exercise.name, (), (), words, waiting, is_blank=False)
-    errors = [each.get("error") for each in answers]
-    is_blank = "NotImplementedError" in errors and set(errors) <= _UNWRITTEN
-    results: list[CheckResult] = []
-    rest = iter(answers)
-    for check, cases in zip(questions.checks, questions.cases, strict=True):
-        own = list(itertools.islice(rest, len(cases)))
-        failure = _first_failure(cases, own)
-        if failure is None and _is_side(check, cases) and not results[0].passed:
-            failure = CaseFailure(cases[0], f"it counts once {results[0].check.name!r} passes")
-        results.append(CheckResult(check, failure))
-    passed = all(result.passed for result in results)
-    failures = [result.failure for result in results if result.failure is not None]
-    named = next((each.mistake for each in failures if each.mistake is not None), None)
+    errors = {each.get("error") for each in answers}
+    is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
+    results = _judge_checks(questions, answers)
+    failures = [each.failure for each in results if each.failure is not None]
+    named = [each.mistake for each in failures if each.mistake is not None]
     mistakes: tuple[Mistake, ...] = ()
-    if named is not None:
-        mistakes = (exercise.mistake(named),)
-    elif not passed and not is_blank:
+    if named:
+        mistakes = (exercise.mistake(named[0]),)
+    elif failures and not is_blank:
         wrong = [each.case for each in failures]
         mistakes = find_mistakes(questions, answers, wrong, skip_missing=skip_missing)
     return Outcome(exercise.name, tuple(results), mistakes, None, waiting, is_blank)
+
+
+def _judge_checks(questions: Questions, answers: Sequence[Mapping[str, Any]]) -> list[CheckResult]:
+    """Judge each check by its own answers; a side check counts only where the first passes."""
+    results: list[CheckResult] = []
+    rest = iter(answers)
+    for check, cases in zip(questions.checks, questions.cases, strict=True):
+        failure = _first_failure(cases, list(itertools.islice(rest, len(cases))))
+        if failure is None and _is_side(check, cases) and not results[0].passed:
+            failure = CaseFailure(cases[0], f"it counts once {results[0].check.name!r} passes")
+        results.append(CheckResult(check, failure))
+    return results
 
 
 def answer_here(source: str) -> Answerer:
@@ -154,7 +154,7 @@ def answer_from(names: Mapping[str, Any]) -> Answerer:
 
 
 def _is_side(check: Check, cases: Sequence[Case]) -> bool:
-    """Whether an answer of no worth could pass a check."""
+    """Whether a check could be passed by an answer that computes nothing."""
     return check.side or all(case.answer == "inputs" or case.raises for case in cases)
 
 
@@ -165,10 +165,11 @@ def _is_whole(answers: Any, questions: Questions) -> bool:
     return all(isinstance(each, dict) and ("value" in each or "error" in each) for each in answers)
 
 
-def _broken_words(reply: Answers) -> str:
+def broken_words(reply: Answers) -> str:
+    """Say why no case could be put to an answer."""
     if "broken" in reply:
         return f"it cannot be run: {error_words(reply['broken'])}"
-    return _REFUSED.get(str(reply.get("refused")), _REFUSED["ended"])
+    return str(failed_answer(reply.get("refused", "ended"))["message"])
 
 
 def error_words(error: Mapping[str, Any]) -> str:
@@ -185,7 +186,7 @@ def error_words(error: Mapping[str, Any]) -> str:
 def _told_part(
     questions: Questions, answers: Sequence[Mapping[str, Any]]
 ) -> tuple[Questions, list[Mapping[str, Any]]]:
-    """Return the cases that an adapter could answer, expecting no more of them than it told."""
+    """Return the cases that an adapter could answer, without the parts it cannot tell."""
     checks, cases, encoded, told = [], [], [], []
     rest = zip(questions.encoded, answers, strict=True)
     for check, drawn in zip(questions.checks, questions.cases, strict=True):
@@ -210,7 +211,7 @@ def _told_part(
 
 
 def _has_none(value: Any) -> bool:
-    """Whether an answer leaves a part of itself out."""
+    """Whether a part of an answer is None."""
     if isinstance(value, Mapping):
         return any(map(_has_none, value.values()))
     return value is None or (isinstance(value, list) and any(map(_has_none, value)))

@@ -1,10 +1,11 @@
 """A student's answer beside the right one: type, shape, dtype, finite, values, in this order.
 
-Answers come from another process as JSON; what is not a plain value of the right form is a wrong
-answer, never an error of ours.
+Answers come from another process, which a student's code may have taken over, as JSON. What has not
+the form that `runner.encode` gives is read as `Other`: a wrong answer, never an error of ours.
 """
 
 import base64
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 _MOST_SHOWN = 4  # rows and columns of an array in a message
 _MOST_WORDS = 400
+_MOST_DEPTH = 24
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,25 @@ def read_answer(value: Any) -> Any:
     """Turn an answer's JSON into plain values; a form that is not known becomes `Other`."""
     try:
         return _read(value)
-    except (KeyError, ValueError, TypeError, RecursionError, OverflowError):
+    except (KeyError, ValueError, TypeError, OverflowError):
         return Other("damaged answer")
 
 
-def _read(value: Any) -> Any:
+def _read(value: Any, depth: int = 0) -> Any:
+    """Read a value; raise one of several errors where it has another form."""
+    if depth > _MOST_DEPTH:
+        raise ValueError
     if value is None or isinstance(value, bool | int | float | str):
         return value
     kind = value["kind"]
     if kind == "list":
-        return [_read(each) for each in value["items"]]
+        return [_read(each, depth + 1) for each in value["items"]]
     if kind == "dict":
-        return {_read(key): _read(each) for key, each in value["items"]}
+        return {_read(key, depth + 1): _read(each, depth + 1) for key, each in value["items"]}
     if kind == "int":
         return int(value["text"])
     if kind == "figure":
-        return Figure(_read(value["axes"]), str(value.get("title", "")))
+        return Figure(list(_read(value["axes"], depth + 1)), str(value.get("title", "")))
     if kind == "array" and value["dtype"] in _DTYPES:
         data = np.frombuffer(base64.b64decode(value["data"]), np.dtype(value["dtype"]))
         array = data.reshape([int(size) for size in value["shape"]]).copy()
@@ -82,7 +87,7 @@ def difference(expected: Any, got: Any, tolerance: float, where: str = "answer")
 def is_same(one: Any, other: Any, tolerance: float) -> bool:
     """Whether two answers agree, not-a-number and infinities included."""
     if isinstance(one, Figure) and isinstance(other, Figure):
-        return is_same(list(one.axes), list(other.axes), tolerance)
+        one, other = one.axes, other.axes
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         if set(one) != set(other):
             return False
@@ -90,7 +95,7 @@ def is_same(one: Any, other: Any, tolerance: float) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         if len(one) != len(other):
             return False
-        return all(map(is_same, one, other, [tolerance] * len(one)))
+        return all(map(is_same, one, other, itertools.repeat(tolerance)))
     if isinstance(one, int) and isinstance(other, int):
         return type(one) is type(other) and one == other
     if _is_number(one) and _is_number(other):
@@ -184,7 +189,7 @@ def _number_difference(expected: Any, got: Any, tolerance: float, where: str) ->
         return f"{where}: expected shape {right.shape}, got {own.shape}"
     if isinstance(expected, Tensor | np.ndarray) and own.dtype != right.dtype:
         return f"{where}: expected {right.dtype}, got {own.dtype}"
-    if own.dtype.kind == "b" or right.dtype.kind == "b":
+    if own.dtype.kind in "bO" or right.dtype.kind in "bO":  # O: an integer of over 64 bits
         is_right = np.array_equal(right, own)
     else:
         if np.isfinite(right).all() and not np.isfinite(own).all():

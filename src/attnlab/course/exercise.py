@@ -5,13 +5,16 @@ course; the others become the student's file and notebook, where each region bet
 `# >>> solution` and `# <<< solution` is left for the student to write.
 """
 
+import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from numpy.random import Generator
 
+from attnlab.course.cells import is_open, starter_cells, starter_program
 from attnlab.errors import WrongUsage
 
 Kind = Literal["code", "weights", "predict", "text"]
@@ -88,8 +91,8 @@ class Check:
         cases: draws the cases, the smallest first.
         points: its share of the exercise's points.
         graded: whether it is run only when an exercise is graded.
-        side: whether an answer of no worth could pass it, so that it counts only where the first
-            check passes too. Checks of untouched inputs and of errors that must be raised are.
+        side: whether an answer that computes nothing could pass it; it then counts only where the
+            first check passes too. Checks of untouched inputs and raised errors always are.
     """
 
     name: str
@@ -106,8 +109,8 @@ class Mistake:
 
     Args:
         name: unique in its exercise.
-        old: a piece of the solution that stands there once.
-        new: what stands in its place.
+        old: a piece of the solution, found in it once.
+        new: what replaces it.
         says: what a student is told whose answers are those of the mistake.
     """
 
@@ -170,6 +173,19 @@ class CourseExercise:
         if self.parts.kind == "text":
             return len(self.parts.rubric)
         return sum(check.points for check in self.parts.checks)
+
+    @cached_property
+    def starter(self) -> str:
+        """The student's program before anything is written in it."""
+        return starter_program(starter_cells(self.source, self.name))
+
+    def with_given(self, program: str) -> str:
+        """Append to a program what the exercise gives, so that its checks use that and no other."""
+        given = [node for node in ast.parse(self.starter).body if not is_open(node)]
+        if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in given):
+            return program
+        text = "\n\n".join(map(ast.unparse, given))
+        return f"{program.rstrip()}\n\n\n{text}\n"
 
     def mistake(self, name: str) -> Mistake:
         """Return a named mistake.

@@ -12,15 +12,9 @@ _INDENT = " " * 4
 _MOST_PRINTED = 8  # lines
 
 
-def feedback_lines(exercise: CourseExercise, outcome: Outcome, *, title: str = "") -> list[str]:
-    """Return the lines that tell a student what came of a check.
-
-    Args:
-        exercise: which was checked.
-        outcome: what came of it.
-        title: what to call it; None for the exercise's name.
-    """
-    name = title or exercise.name
+def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
+    """Return the lines that tell a student what came of a check."""
+    name = exercise.name
     if outcome.broken is not None:
         return [f"{name}: {outcome.broken}"]
     if outcome.is_blank:
@@ -70,13 +64,16 @@ def call_lines(exercise: CourseExercise, case: Case) -> list[str]:
 
 def _failure_lines(exercise: CourseExercise, failure: CaseFailure) -> list[str]:
     case = failure.case
-    what = f"{case.call} {case.words}".rstrip()
+    what = case.call
     if case.build is not None:
-        args = ", ".join(map(_shown, case.build[0]))
-        settings = ", ".join(f"{key}={_shown(value)}" for key, value in case.build[1].items())
-        what = f"{case.call}({', '.join(filter(None, (args, settings)))}) {case.words}".rstrip()
+        args, settings = case.build
+        given = [*map(_shown, args), *(f"{key}={_shown(each)}" for key, each in settings.items())]
+        what += f"({', '.join(given)})"
     calls = [f".{name}({', '.join(map(_shown, args))})" for name, args, _ in case.methods]
-    lines = [what, *(_INDENT + line for line in [*call_lines(exercise, case), *calls])]
+    lines = [
+        f"{what} {case.words}".rstrip(),
+        *(_INDENT + line for line in [*call_lines(exercise, case), *calls]),
+    ]
     lines += failure.words.splitlines()
     if failure.printed:
         lines.append("it printed:")
@@ -102,10 +99,9 @@ def _parameters(exercise: CourseExercise, case: Case) -> list[str]:
     """Return the names of the parameters of what a case calls, by the solution's text."""
     wanted = "forward" if case.build is not None else case.call
     place: ast.AST = ast.parse(solution_text(exercise.source))
-    for node in ast.walk(place):  # of several classes only the one that is called
+    for node in ast.walk(place):
         if isinstance(node, ast.ClassDef) and node.name == case.call:
-            place = node
-            break
+            place = node  # of several classes only the one that is called
     for node in ast.walk(place):
         if isinstance(node, ast.FunctionDef) and node.name == wanted:
             return [each.arg for each in node.args.args if each.arg != "self"]

@@ -5,20 +5,21 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from attnlab.course.cases import Questions
 from attnlab.course.cells import solution_text
 from attnlab.course.compare import difference, is_same, leave_out, read_answer
 from attnlab.course.exercise import Case, CourseExercise, Failure, Mistake
-from attnlab.course.questions import Questions
 from attnlab.course.sandbox.runner import answer_all, load_names
 
-_LOOSE = 1e-2  # the tolerance of the snapshots that circulate
+_LOOSE = 1e-2  # the tolerance of a common weak check
+_own_names = lru_cache(maxsize=1024)(load_names)
 
 
 def with_mistakes(exercise: CourseExercise, mistakes: Sequence[Mistake]) -> str | None:
-    """Return the solution with these mistakes in it; None where they cannot stand together.
+    """Return the solution with these mistakes in it; None where one removes the text of another.
 
     Raises:
-        AssertionError: a mistake's piece of text does not stand in the solution once.
+        AssertionError: a single mistake's text is not in the solution exactly once.
     """
     text = solution_text(exercise.source)
     for mistake in mistakes:
@@ -80,7 +81,7 @@ def judge_value(case: Case, value: Any) -> Failure | None:
 
 
 def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
-    """Whether a wrong answer passes the check that circulates: one input, compared at 1e-2."""
+    """Whether a mistake passes a common weak check: one input, compared at 1e-2."""
     source = with_mistakes(questions.exercise, [mistake])
     assert source is not None
     number = len(questions.cases[0]) - 1
@@ -89,12 +90,6 @@ def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
         return False
     answer = answer_own(questions, source, number)
     return "value" in answer and not difference(case.expected, read_answer(answer["value"]), _LOOSE)
-
-
-@lru_cache(maxsize=1024)
-def _own_names(source: str) -> Mapping[str, Any]:
-    """Return the names of a solution of the course, with or without mistakes in it."""
-    return load_names(source)
 
 
 def _gives(

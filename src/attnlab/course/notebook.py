@@ -5,11 +5,11 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
 from attnlab.course.check import Outcome, answer_from, check_answer
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.feedback import feedback_lines
-from attnlab.course.questions import draw_questions
 from attnlab.course.workspace import find_workspace
 from attnlab.errors import WrongUsage, type_words
 

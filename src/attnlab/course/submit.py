@@ -1,7 +1,6 @@
-"""One file to hand in: the answers, what they were made with, and the log."""
+"""The file to hand in: a zip of the answers, the log and a manifest."""
 
 import ast
-import datetime
 import hashlib
 import io
 import json
@@ -13,10 +12,11 @@ from typing import Any
 
 from attnlab import __version__
 from attnlab.core.store import write_bytes
-from attnlab.course.check import Answerer, Outcome, error_words
+from attnlab.course.cases import draw_questions, encode_case
+from attnlab.course.cells import parse_program
+from attnlab.course.check import Answerer, Outcome, broken_words, check_answer, error_words
 from attnlab.course.exercise import Case, CourseExercise
-from attnlab.course.questions import encode_case
-from attnlab.course.workspace import FORM, LOG, Workspace, is_untouched
+from attnlab.course.workspace import FORM, LOG, Workspace, is_untouched, time_now
 from attnlab.errors import WrongUsage
 
 _ENDINGS = {"weights": "json", "text": "txt"}
@@ -34,15 +34,36 @@ class HandedIn:
 
 def text_answer(source: str) -> str | None:
     """Return the text that a program gives its variable `answer`; it is read, never run."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError):
-        return None
-    for node in reversed(body):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "answer":
-            is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-            return str(node.value.value).strip() if is_text else None  # type: ignore[attr-defined]
+    tree = parse_program(source)
+    for node in reversed(tree.body) if tree is not None else ():
+        match node:
+            case ast.Assign(targets=[ast.Name("answer"), *_], value=ast.Constant(str(text))):
+                return text.strip()
+            case ast.Assign(targets=[ast.Name("answer"), *_]):
+                return None
     return None
+
+
+def check_program(
+    exercise: CourseExercise,
+    source: str,
+    path: str,
+    answerer: Callable[[str, str], Answerer],
+    seed: int = 0,
+) -> Outcome:
+    """Check a student's program, as the visible checks do.
+
+    Args:
+        exercise: which it answers.
+        source: the program.
+        path: its name, for messages.
+        answerer: makes an answerer of a program and its name.
+        seed: draws the cases.
+    """
+    if exercise.parts.kind == "text":
+        return check_text(exercise, source)
+    connected = answerer(exercise.with_given(source), path)
+    return check_answer(draw_questions(exercise, seed), connected)
 
 
 def check_text(exercise: CourseExercise, source: str) -> Outcome:
@@ -86,9 +107,10 @@ def hand_in(
         if is_untouched(exercise, source):
             left_out[name] = "nothing is written in it"
             continue
-        content, problem = _content(exercise, source, answerer)
-        if content is None:
-            left_out[name] = problem
+        try:
+            content = _content(exercise, source, answerer)
+        except WrongUsage as error:
+            left_out[name] = str(error)
             continue
         file = f"work/{name}.{_ENDINGS.get(exercise.parts.kind, 'py')}"
         digest = hashlib.sha256(content).hexdigest()
@@ -105,7 +127,7 @@ def hand_in(
         "format": FORM,
         "version": __version__,
         "student": student,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "created": time_now(),
         "exercises": entries,
     }
     files["manifest.json"] = json.dumps(manifest, indent=2, ensure_ascii=False).encode()
@@ -115,20 +137,26 @@ def hand_in(
 
 def _content(
     exercise: CourseExercise, source: str, answerer: Callable[[str, str], Answerer]
-) -> tuple[bytes | None, str]:
-    """Return what is handed in for an exercise, or None and why there is nothing."""
+) -> bytes:
+    """Return what is handed in for an exercise.
+
+    Raises:
+        WrongUsage: there is nothing; its words say why.
+    """
     if exercise.parts.kind == "text":
         text = text_answer(source)
-        return (text.encode(), "") if text else (None, "its answer is empty or no plain text")
+        if not text:
+            raise WrongUsage("its answer is empty or no plain text")
+        return text.encode()
     if exercise.parts.kind != "weights":
-        return source.encode(), ""
+        return source.encode()
     reply = answerer(source, f"{exercise.name}.py")([encode_case(Case("weights"))])
-    if "broken" in reply:
-        return None, f"it cannot be run: {error_words(reply['broken'])}"
-    (answer,) = reply.get("answers", [{"error": "it did not end", "message": "", "line": None}])
+    if "answers" not in reply:
+        raise WrongUsage(broken_words(reply))
+    (answer,) = reply["answers"]
     if "error" in answer:
-        return None, error_words(answer)
-    return json.dumps({"weights": answer["value"]}).encode(), ""
+        raise WrongUsage(error_words(answer))
+    return json.dumps({"weights": answer["value"]}).encode()
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:

@@ -4,26 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attnlab.course.cells import (
-    leaked_lines,
-    solution_text,
-    starter_cells,
-    starter_program,
-    with_line,
-)
-from attnlab.course.check import (
-    Answers,
-    Outcome,
-    answer_here,
-    check_answer,
-)
+from attnlab.course.cases import Questions, draw_questions
+from attnlab.course.cells import leaked_lines, solution_text, with_line
+from attnlab.course.check import Answers, Outcome, answer_here, check_answer
 from attnlab.course.exercise import CourseExercise, Mistake
 from attnlab.course.mistakes import answer_own, passes_snapshot, with_mistakes
-from attnlab.course.questions import Questions, draw_questions
 from attnlab.course.workspace import draw_picture
 
-_WORTHLESS = ("pass", "raise ValueError", "return None", "return args")
-"""Lines in place of the solution; none may be worth a point."""
+_WORTHLESS = ("pass", "raise ValueError", "return None", "return False", "return True", "return 0")
+"""Lines in place of the solution; none may give a point."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +33,15 @@ class Verification:
 
 
 def verify_exercise(exercise: CourseExercise, seeds: Iterable[int]) -> Verification:
-    """Hold an exercise's checks to its solution, its starter and its mistakes, seed by seed."""
-    problems = [f"the starter shows: {line}" for line in _leaks(exercise)]
+    """Check that the solution passes, the starter fails and each mistake is named, seed by seed."""
+    leaked = leaked_lines(exercise.starter, exercise.source)
+    problems = [f"the starter shows: {line}" for line in leaked]
     if len(exercise.parts.hints) < 2:
         problems.append("there are fewer than two hints")
-    problems += _picture_problems(exercise)
+    try:
+        draw_picture(exercise)
+    except Exception as error:
+        problems.append(f"its picture cannot be drawn: {type(error).__name__}: {error}")
     snapshots = 0
     for number, seed in enumerate(seeds):
         questions = draw_questions(exercise, seed, graded=True)
@@ -59,22 +52,6 @@ def verify_exercise(exercise: CourseExercise, seeds: Iterable[int]) -> Verificat
     return Verification(exercise.name, len(exercise.parts.mistakes), snapshots, tuple(problems))
 
 
-def _picture_problems(exercise: CourseExercise) -> list[str]:
-    try:
-        draw_picture(exercise)
-    except Exception as error:
-        return [f"its picture cannot be drawn: {type(error).__name__}: {error}"]
-    return []
-
-
-def _leaks(exercise: CourseExercise) -> list[str]:
-    return leaked_lines(_starter(exercise), exercise.source)
-
-
-def _starter(exercise: CourseExercise) -> str:
-    return starter_program(starter_cells(exercise.source, exercise.name))
-
-
 def _problems(questions: Questions) -> list[str]:
     """Return what is wrong with the checks as they were drawn."""
     exercise, found = questions.exercise, list[str]()
@@ -83,7 +60,7 @@ def _problems(questions: Questions) -> list[str]:
     solved = _outcome(questions, solution_text(exercise.source))
     if not solved.passed:
         found.append(f"the solution fails: {_why(solved)}")
-    begun = _outcome(questions, _starter(exercise))
+    begun = _outcome(questions, exercise.starter)
     if begun.points:
         found.append(f"the starter gets {begun.points} points")
     for line in _WORTHLESS:
@@ -99,7 +76,7 @@ def _problems(questions: Questions) -> list[str]:
 
 
 def _unnamed(questions: Questions, mistake: Mistake) -> str | None:
-    """Say how a mistake is not told as itself; None where it is."""
+    """Say what a mistake is taken for; None where it is named rightly."""
     source = with_mistakes(questions.exercise, [mistake])
     assert source is not None
     outcome = _outcome(questions, source)

@@ -1,7 +1,7 @@
 """A student's folder: the files of the exercises, and a log of what was done.
 
-The log has one JSON object a line, each with the hash of the line before. It is evidence of how
-somebody worked and where they got stuck, and never a score: whoever owns the folder can write it.
+The log has one JSON object a line, each with the hash of the line before. It shows how a student
+worked and where they got stuck. It is never a score: the student can write anything into it.
 """
 
 import ast
@@ -10,20 +10,21 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from attnlab.core.store import explained, locked, make_folder, write_bytes, write_text
 from attnlab.course.cells import (
+    parse_program,
     program_of_notebook,
     starter_cells,
     starter_notebook,
-    starter_program,
 )
 from attnlab.course.check import Outcome
 from attnlab.course.exercise import CourseExercise
+from attnlab.course.notebook_cells import join_cells
 from attnlab.course.sandbox.runner import load_names
 from attnlab.errors import CouldNotRun, WrongUsage
 
@@ -48,7 +49,7 @@ NEW = State()
 
 @dataclass(frozen=True)
 class WrittenAnswer:
-    """An answer's file and program, and a file of the same exercise that was written in before."""
+    """An answer's file and program, and the older of two files that were edited."""
 
     path: Path
     source: str
@@ -76,7 +77,7 @@ class Workspace:
         return [path for path in both if path.is_file()]
 
     def answer(self, exercise: CourseExercise) -> WrittenAnswer:
-        """Return what answers an exercise: the file that was written in, of two the later one.
+        """Return the answer to an exercise: the file that was edited last.
 
         Raises:
             WrongUsage: the exercise was not begun here, or the file cannot be read.
@@ -106,7 +107,7 @@ class Workspace:
             CouldNotRun: it was begun already.
         """
         make_folder(self.folder)
-        name, cells = exercise.name, starter_cells(exercise.source, exercise.name)
+        name = exercise.name
         program = self.folder / f"{name}.py"
         notebook = self.folder / f"{name}.ipynb"
         for path in (program, notebook):
@@ -117,8 +118,8 @@ class Workspace:
                 )
         picture = draw_picture(exercise)
         written = [program, notebook]
-        write_text(program, starter_program(cells))
-        write_text(notebook, starter_notebook(cells, name))
+        write_text(program, exercise.starter)
+        write_text(notebook, starter_notebook(starter_cells(exercise.source, name), name))
         if picture is not None:
             written.append(self.folder / f"{name}.svg")
             write_bytes(written[-1], picture)
@@ -126,7 +127,7 @@ class Workspace:
         return written
 
     def save(self, exercise: CourseExercise, source: str) -> None:
-        """Write an answer as the exercise's program, which then is the one that counts."""
+        """Write an answer into the exercise's program, which is then the newest."""
         write_text(self.folder / f"{exercise.name}.py", source)
 
     def record(self, event: str, **facts: Any) -> None:
@@ -138,21 +139,15 @@ class Workspace:
         make_folder(self.folder)
         with locked(self.folder, _PATIENCE), explained(self.log):
             lines = self._lines()
-            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            now = time_now()
             if not lines:
                 lines.append(_line({"event": "begin", "time": now, "format": FORM}, ""))
                 self._append(lines[-1])
             self._append(_line({"event": event, "time": now, **facts}, lines[-1]))
 
     def events(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the events of the log; damaged lines are passed over."""
-        for line in self._lines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                yield event
+        """Yield the events of the log."""
+        yield from read_events(self._lines())
 
     def record_check(self, exercise: CourseExercise, source: str, outcome: Outcome) -> None:
         """Append what came of a check."""
@@ -171,19 +166,18 @@ class Workspace:
         found: dict[str, State] = {}
         for event in self.events():
             name, kind = str(event.get("exercise")), event.get("event")
-            before = found.get(name, State())
-            tries, hints = before.tries, before.hints
-            passed, seen = before.passed, before.seen_solution
+            state = found.get(name, NEW)
             if kind == "check":
-                tries += 1
                 passed = event.get("done") is True
+                state = replace(state, tries=state.tries + 1, passed=passed)
             elif kind == "hint":
-                hints = max(hints, int(event.get("number", 0)))
+                number = int(event.get("number", 0))
+                state = replace(state, hints=max(state.hints, number))
             elif kind == "solution":
-                seen = True
+                state = replace(state, seen_solution=True)
             elif kind != "start":
                 continue
-            found[name] = State(tries, hints, passed, seen)
+            found[name] = state
         return found
 
     def _lines(self) -> list[str]:
@@ -193,7 +187,7 @@ class Workspace:
         return text.splitlines()
 
     def _append(self, line: str) -> None:
-        """Append a whole line; a line that a crash cut off before it stays, alone."""
+        """Append a line, on a line of its own even where a crash cut off the one before."""
         with self.log.open("ab+") as file:
             size = file.seek(0, os.SEEK_END)
             if size:
@@ -220,20 +214,31 @@ def read_source(path: Path) -> str:
 
 def is_untouched(exercise: CourseExercise, source: str) -> bool:
     """Whether a program is the exercise's starter, but for blanks and comments."""
-    starter = starter_program(starter_cells(exercise.source, exercise.name))
+    own = parse_program(source)
+    starters = (exercise.starter, join_cells([exercise.starter]).program)  # of file and notebook
     try:
-        return ast.dump(ast.parse(source)) == ast.dump(ast.parse(starter))
-    except (SyntaxError, ValueError):
+        return own is not None and ast.dump(own) in [ast.dump(ast.parse(each)) for each in starters]
+    except RecursionError:
         return False
+
+
+def read_events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the events of a log; damaged lines are passed over."""
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            yield event
 
 
 def broken_links(lines: list[str]) -> list[int]:
     """Return the numbers of the lines of a log, from 1, that do not follow from the one before."""
     broken, before = [], ""
     for number, line in enumerate(lines, 1):
-        expected = hashlib.sha256(before.encode()).hexdigest() if before else ""
         try:
-            is_whole = json.loads(line)["previous"] == expected
+            is_whole = json.loads(line)["previous"] == _link(before)
         except (ValueError, KeyError, TypeError):
             is_whole = False
         if not is_whole:
@@ -263,6 +268,15 @@ def draw_picture(exercise: CourseExercise) -> bytes | None:
     return re.sub(rb"<metadata>.*?</metadata>", b"", written.getvalue(), flags=re.DOTALL)
 
 
+def time_now() -> str:
+    """Return the time in UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 def _line(event: Mapping[str, Any], before: str) -> str:
-    previous = hashlib.sha256(before.encode()).hexdigest() if before else ""
-    return json.dumps({**event, "previous": previous}, ensure_ascii=False)
+    return json.dumps({**event, "previous": _link(before)}, ensure_ascii=False)
+
+
+def _link(before: str) -> str:
+    """Return the hash of the line before; an empty text for the first line."""
+    return hashlib.sha256(before.encode()).hexdigest() if before else ""

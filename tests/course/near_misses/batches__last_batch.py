@@ -30,3 +30,22 @@ def make_batches(rows, labels, size):
         ids = torch.tensor([r + [PAD] * (n - len(r)) for r in part])
         result.append((ids, ids != PAD, torch.tensor(labels[i * size : (i + 1) * size])))
     return result
+
+
+# Given: leave this cell as it is.
+class Renamed(str):
+    """A text that Python files elsewhere in a set, as it does with any text in another run."""
+
+    def __hash__(self):
+        return hash(("another run", str(self)))
+
+
+def split_in_another_run(texts, labels, share, seed):
+    """Split texts as if Python had been started anew."""
+    return split_texts([Renamed(text) for text in texts], labels, share, seed)
+
+
+def rows_after(rows, labels, size):
+    """Make batches, and return the rows as they are afterwards."""
+    make_batches(rows, labels, size)
+    return rows

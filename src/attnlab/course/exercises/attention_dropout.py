@@ -228,7 +228,7 @@ EXERCISE = Exercise(
         Check("values", "gives the right output and weights", values, points=2),
         Check("axes", "takes any axes in front", fronts),
         Check("mask", "takes masks that broadcast", masked, points=2),
-        Check("all dropped", "gives whole weights and no output with dropout 1, and all with nearly 0", all_dropped),
+        Check("all dropped", "drops all with dropout 1, and nothing with nearly 0", all_dropped),
         Check("shares", "drops each weight by itself, and shows none", shares, 2, graded=True),
         Check("dead rows", "gives 0 where a query sees no key", dead_rows, graded=True),
         Check("half", "works in half precision", half, graded=True),
@@ -377,7 +377,7 @@ EXERCISE = Exercise(
     ),
     hints=(
         "Which weights does the reader of a picture want, and which mix the values?",
-        "Count axes from the end, -1 and -2, and what stands in front does not matter.",
+        "Count axes from the end, -1 and -2, and what is in front does not matter.",
         "scores (…, queries, keys) → mask → softmax over the last axis → a dropped copy → times "
         "the values.",
         "`torch.nn.functional.dropout` drops and enlarges. Keep what you gave it: that is what you "

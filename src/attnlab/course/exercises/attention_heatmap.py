@@ -27,7 +27,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 #
 # * One cell for each weight, drawn with `imshow` (or `matshow`, `pcolormesh`). Rows are queries,
 #   the first on top; columns are keys, the first on the left. The weights are drawn as they are.
-# * Each word stands at the middle of its row or column, in full and in order.
+# * Each word is at the middle of its row or column, in full and in order.
 # * The axis below is named `key` (or `keys`), the one on the left `query` (or `queries`); any
 #   letter case.
 # * The shades run from 0 to 1, whatever the weights are, so that two pictures can be compared; a
@@ -140,7 +140,7 @@ def words_at(axes, which, names):
 
 
 def words_right(axes, figure, weights, rows, columns, title):
-    """Each word stands at its cell."""
+    """Each word is at its cell."""
     for which, names, others in (("x", columns, rows), ("y", rows, columns)):
         found = words_at(axes, which, names)
         wanted = dict(enumerate(names))

@@ -27,7 +27,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 # * Stratified: for each label, validation gets `share` of its distinct texts. In the checks this is
 #   a whole number.
 # * Which texts they are is drawn at random from `seed` alone (`random.Random(seed)`, say): the same
-#   seed gives the same split, other seeds give others.
+#   seed gives the same split, also in another run of Python; other seeds give others.
 #
 # `make_batches(rows, labels, size)` returns a list of batches `(ids, mask, labels)`.
 #
@@ -40,7 +40,9 @@ from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 #
 # * `longest` is the longest row of this batch, not of all.
 # * The rows stay in their order, `size` in a batch; the last batch has what is left.
-# * `rows` stays as it is.
+# * `rows` and the lists in it stay as they are.
+#
+# Two functions and a class are given, by which the checks look at other runs and at `rows`.
 
 # %%
 import random
@@ -80,6 +82,26 @@ def make_batches(rows, labels, size):
         batches.append((ids, mask, torch.tensor(labels[start : start + size])))
     return batches
     # <<< solution
+
+
+# %%
+# Given: leave this cell as it is.
+class Renamed(str):
+    """A text that Python files elsewhere in a set, as it does with any text in another run."""
+
+    def __hash__(self):
+        return hash(("another run", str(self)))
+
+
+def split_in_another_run(texts, labels, share, seed):
+    """Split texts as if Python had been started anew."""
+    return split_texts([Renamed(text) for text in texts], labels, share, seed)
+
+
+def rows_after(rows, labels, size):
+    """Make batches, and return the rows as they are afterwards."""
+    make_batches(rows, labels, size)
+    return rows
 
 
 # %% [course]
@@ -123,7 +145,7 @@ def split_judge(texts, labels, share, ask):
 def whole(training, validation, texts, labels, share):
     """Every position once, and parts of the sizes asked."""
     if len(set(training) | set(validation)) < len(training) + len(validation):
-        return Failure("a position stands in the lists twice")
+        return Failure("a position is in the lists twice")
     missing = len(texts) - len(training) - len(validation)
     if missing:
         words = f"{missing} of {len(texts)} positions are in neither list"
@@ -181,7 +203,7 @@ def stratified(random):
 
 
 def seeds(random):
-    """One split three times: twice with one seed, then with another."""
+    """One split twice, then with another seed, then as another run of Python would make it."""
     texts, labels = draw_data(random, (20, 20), 1)
     seed, known = int(random.integers(1000)), []
 
@@ -195,6 +217,12 @@ def seeds(random):
             return None
         return Failure("the same seed gave two splits", "seed not used")
 
+    def restart(answer):
+        if answer in known:
+            return None
+        words = "the same seed gave another split where the order of a set is another one"
+        return Failure(words, "order of a set")
+
     def another(answer):
         if answer not in known:
             return None
@@ -205,6 +233,8 @@ def seeds(random):
     yield Case("split_texts", (texts, labels, 0.3, seed), judge=repeat, words=words)
     words = "with another seed"
     yield Case("split_texts", (texts, labels, 0.3, seed + 1), judge=another, words=words)
+    given = (texts, labels, 0.3, seed)
+    yield Case("split_in_another_run", given, judge=restart, words="with the same seed")
 
 
 def expected_batches(rows, labels, size):
@@ -242,6 +272,12 @@ def several(random):
 def rest(random):
     """A last batch that is not full, all rows of one length."""
     yield batch_case(random, (3, 3, 3, 3, 3), 2, words="with five rows, two in a batch")
+
+
+def rows_kept(random):
+    """The rows after they were made batches of."""
+    made = batch_case(random, (2, 4, 1), 2)
+    yield Case("rows_after", made.args, expected=made.args[0])
 
 
 def draw_picture(names):
@@ -293,6 +329,7 @@ EXERCISE = Exercise(
         Check("stratified", "takes the share of each label", stratified, graded=True),
         Check("seed", "draws from the seed alone", seeds, graded=True),
         Check("last batch", "keeps what is left for the last batch", rest, graded=True),
+        Check("rows", "leaves the rows as they are", rows_kept, graded=True, side=True),
     ),
     mistakes=(
         Mistake(
@@ -338,6 +375,13 @@ EXERCISE = Exercise(
             "The seed is not used, so that no split can be made a second time.",
         ),
         Mistake(
+            "order of a set",
+            "distinct = sorted({text",
+            "distinct = list({text",
+            "The texts are drawn from a set, whose order changes from run to run of Python: the "
+            "seed alone does not fix the split.",
+        ),
+        Mistake(
             "longest of all",
             "max(len(row) for row in part)",
             "max(len(row) for row in rows)",
@@ -362,11 +406,29 @@ EXERCISE = Exercise(
             "The mask is made of numbers. It must be boolean: ~ of a number is another thing.",
         ),
         Mistake(
+            "mask of fractions",
+            "dtype=torch.bool",
+            "dtype=torch.float32",
+            "The mask is made of 1.0 and 0.0. It must be boolean: True and False.",
+        ),
+        Mistake(
             "filled up in front",
             "ids[n, : len(row)] = torch.tensor(row)\n            mask[n, : len(row)] = True",
             "ids[n, longest - len(row) :] = torch.tensor(row)\n"
             "            mask[n, longest - len(row) :] = True",
-            "PAD stands in front of the rows. It goes to their end.",
+            "PAD is in front of the rows. It goes to their end.",
+        ),
+        Mistake(
+            "ids in front",
+            "ids[n, : len(row)] = torch.tensor(row)",
+            "ids[n, longest - len(row) :] = torch.tensor(row)",
+            "PAD is in front of the rows, while the mask says that it is at their end.",
+        ),
+        Mistake(
+            "rows filled up",
+            "mask[n, : len(row)] = True",
+            "mask[n, : len(row)] = True\n            row += [PAD] * (longest - len(row))",
+            "The lists in `rows` are filled up themselves, so that they are other rows afterwards.",
         ),
         Mistake(
             "filled up with -1",

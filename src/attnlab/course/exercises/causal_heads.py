@@ -27,7 +27,7 @@ from attnlab.course.material.numpy_parts import numeric_gradients
 #
 # * A matrix laid out that way is (outputs, inputs): a row of it makes one column of the queries.
 # * Head 0 has the first width / heads columns of queries, keys and values, head 1 the next, and so
-#   on. The heads' results stand in the same order before `output` mixes them.
+#   on. The heads' results are in the same order before `output` mixes them.
 # * Scores are divided by the root of a head's width.
 # * Each position attends to itself and to those before it. What comes later has no influence at
 #   all, however large the scores are.

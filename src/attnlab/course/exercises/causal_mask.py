@@ -278,7 +278,7 @@ EXERCISE = Exercise(
         "in the text does query q stand when there are more keys than queries?",
         "Positions of queries as a column (queries, 1), of keys as a row (1, keys): comparing "
         "them gives (queries, keys). Or take the lower triangle of a matrix of True.",
-        "Query q stands at position q + keys − queries. For the weights: fill what the mask "
+        "Query q is at position q + keys − queries. For the weights: fill what the mask "
         "forbids with −∞, then the softmax over the last axis.",
     ),
     picture=draw_picture,

@@ -32,6 +32,7 @@ from attnlab.course.material.numpy_parts import attend_heads
 # * Queries are made from the target, keys and values from the source.
 # * Head number h has the h-th `width / heads` neighboring columns of queries, keys and values. The
 #   scores are divided by the root of a head's width.
+# * The mask has a row for each text and no axis of heads or queries: it holds for all of them.
 # * A masked source token gets the weight 0, exactly, also when scores are in the millions.
 # * If a text's source is masked as a whole, its weights are 0, and its output is what `output`
 #   makes of zeros; never NaN.

@@ -42,7 +42,7 @@ from attnlab.course.material.numpy_parts import layer_norm_rows, packed_attentio
 # | weights of the cross-attention | (batch, head, queries, keys) |
 #
 # * Position n of the target sees the positions 0 to n of the target, itself included, and every
-#   source token that the mask allows.
+#   source token that the mask allows. The mask's row of a text holds for all heads and queries.
 # * The order is self-attention, cross-attention, feed-forward. After each: dropout, add to what
 #   went in, norm (add & norm, after the part and not before it).
 # * `dropout` is the chance of an `nn.Dropout` on what each part found, before it is added; in

@@ -399,7 +399,7 @@ EXERCISE = Exercise(
         ),
     ),
     hints=(
-        "What stands at a position if a part of the block finds nothing and returns 0?",
+        "What is at a position if a part of the block finds nothing and returns 0?",
         "Two times the same three steps: a part, a sum with its own input, a norm.",
         "x → attention → dropout → + x → norm1 = a; a → feed-forward → dropout → + a → norm2.",
         "Call attention with x and the mask and keep both answers. Overwrite x with the first "

@@ -250,7 +250,7 @@ EXERCISE = Exercise(
             "activation last",
             _RETURN,
             "return torch.relu(self.outer(self.dropout(hidden)))",
-            "A second ReLU stands at the end, so the answer has no negative numbers.",
+            "A second ReLU is at the end, so the answer has no negative numbers.",
         ),
         Mistake(
             "residual",

@@ -11,7 +11,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
 #
 # A trained decoder continues a row: it reads all tokens so far, the likeliest next one is appended,
 # and it reads again. The sorter's rows have one separator, between the letters and the answer, so
-# once it stands in a row it may not be chosen again.
+# once it is in a row it may not be chosen again.
 #
 # ![a row that grows](generate.svg)
 #
@@ -358,7 +358,7 @@ EXERCISE = Exercise(
         "Which of the model's positions has read the whole row?",
         "A loop: read the row, take the logits of its last position, forbid, choose, append.",
         "To forbid, give the separator a logit that nothing can be below. For which rows? A "
-        "boolean for each row, (batch,), says whether the separator stands in it.",
+        "boolean for each row, (batch,), says whether the separator is in it.",
         "Index the logits (batch, vocabulary) with that boolean and the separator's id. The choice "
         "needs the shape (batch, 1) before it can be joined to the rows along axis 1.",
     ),

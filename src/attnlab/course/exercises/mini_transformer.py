@@ -37,11 +37,12 @@ from attnlab.course.material.numpy_parts import layer_norm_rows, packed_attentio
 # | weights | a list, for each layer (batch, head, query, key), as its block returns them |
 #
 # * The mask comes from the ids: every token that is not PAD is real, the unknown word (id 1) too.
-#   **True = may attend.** Each block gets it.
+#   **True = may attend.** Each block gets it as it is, of shape (batch, length).
 # * The order is embedding, blocks one after the other, `norm`, mean, `output`.
 # * The mean is over the real tokens of each text, the first one included. PAD is not averaged in:
 #   more PAD behind a text changes nothing.
-# * `dropout` goes to the embedding and to each block. There is no other dropout.
+# * `dropout` goes to the embedding and to each block. There is no other dropout. In training with a
+#   chance of 0 nothing is dropped; with a chance of 1 all that the parts found is.
 
 # %%
 import torch
@@ -141,6 +142,15 @@ def oracle(state, text, heads, layers):
     return state["output.weight"] @ x.mean(axis=0) + state["output.bias"], weights
 
 
+def all_dropped(state):
+    """Return the parameters with which nothing is left of all that a dropout stands behind."""
+    before = ("embedding.", "attention.out_proj.", "feed_forward.2.")
+    return {
+        name: 0 * each if any(part in name for part in before) else each
+        for name, each in state.items()
+    }
+
+
 def draw_state(random, vocab, width, layers, hidden, classes, longest=13):
     """Draw all parameters."""
     tokens, positions = (vocab, width), (longest, width)
@@ -167,10 +177,11 @@ def case(random, texts, heads=2, size=3, layers=1, wanted="logits", pad=0, **mor
     """Ask for texts, each a list of ids; PAD fills the shorter ones and follows the longest."""
     width, classes, dropout = heads * size, 3, more.pop("dropout", 0.1)
     state = draw_state(random, 11, width, layers, 5, classes)
+    known = all_dropped(state) if more.get("training") and dropout == 1 else state
     ids = np.zeros((len(texts), max(map(len, texts)) + pad), np.int64)
     for row, text in zip(ids, texts, strict=True):
         row[: len(text)] = text
-    results = [oracle(state, text, heads, layers) for text in texts]
+    results = [oracle(known, text, heads, layers) for text in texts]
     logits = T.from_numpy(np.array([each for each, _ in results]))
     weights = [[T.from_numpy(each) for each in own] for _, own in results]
     if wanted == "logits":
@@ -251,10 +262,20 @@ def unknown_words(random):
     yield case(random, [[2, 1, 5, 1]], words="with unknown words (id 1) in the text")
 
 
-def no_dropout(random):
-    """A model in training mode whose dropout is 0."""
-    made = case(random, draw_texts(random, 3), dropout=0.0, training=True, words="with dropout=0.0")
-    yield made
+def extremes(random):
+    """A model in training mode that drops nothing, and one that drops all."""
+    words = "in training, with a dropout of 0"
+    yield case(random, draw_texts(random, 3), dropout=0.0, training=True, words=words)
+    words = "in training, with a dropout of 1"
+    yield case(random, draw_texts(random, 3), dropout=1.0, training=True, words=words)
+
+
+def parameters(random):
+    """The names and shapes of all parameters of two layers."""
+    state = draw_state(random, 11, 6, 2, 5, 3)
+    expected = {name: list(each.shape) for name, each in state.items()}
+    build = ((11, 6, 2, 2, 5, 3), {"longest": 13})
+    yield Case("MiniTransformer", build=build, expected=expected, answer="parameters")
 
 
 def one_token(random):
@@ -288,9 +309,10 @@ EXERCISE = Exercise(
             "padding in attention", "keeps tokens from looking at PAD", padded_attention, points=2
         ),
         Check("layers", "puts different blocks one after the other", many_layers),
+        Check("parameters", "has its parts under the names that are asked", parameters),
         Check("weights", "returns the weights of every layer", weights, graded=True),
         Check("unknown words", "takes unknown words for words", unknown_words, graded=True),
-        Check("dropout", "passes `dropout` on", no_dropout, graded=True),
+        Check("dropout", "passes `dropout` on, and drops nothing else", extremes, graded=True),
         Check("one token", "works for a single token", one_token, graded=True),
     ),
     mistakes=(
@@ -359,6 +381,25 @@ EXERCISE = Exercise(
             "makes no new ones.",
         ),
         Mistake(
+            "plain list",
+            f"nn.ModuleList({_BLOCKS})",
+            f"[{_BLOCKS}]",
+            "The blocks are in a plain list, where the model does not find their parameters: they "
+            "are neither loaded nor learned.",
+        ),
+        Mistake(
+            "logits alone",
+            "return self.output(mean), all_weights",
+            "return self.output(mean)",
+            "The logits come back alone. The list of the weights is asked as well.",
+        ),
+        Mistake(
+            "weights without a list",
+            "self.output(mean), all_weights",
+            "self.output(mean), weights",
+            "In place of the list stand the weights of the last block alone.",
+        ),
+        Mistake(
             "last weights only",
             "all_weights.append(weights)",
             "all_weights = [weights]",
@@ -402,6 +443,20 @@ EXERCISE = Exercise(
             "Block(width, heads, hidden, 0.1) for _ in range(layers)",
             "The blocks have a dropout of their own choice; that of the constructor must reach "
             "them.",
+        ),
+        Mistake(
+            "embedding undropped",
+            "= Embedding(vocab_size, width, longest, dropout)",
+            "= Embedding(vocab_size, width, longest, 0.1)",
+            "The embedding has a dropout of its own choice; that of the constructor must reach it.",
+        ),
+        Mistake(
+            "dropped before the output",
+            "self.output(mean), all_weights",
+            "self.output(nn.functional.dropout(mean, self.embedding.dropout.p, self.training)), "
+            "all_weights",
+            "The mean is dropped before `output`. There is no dropout outside of the embedding and "
+            "the blocks.",
         ),
     ),
     hints=(

@@ -29,7 +29,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Mistake
 # * It has four linear layers from width to width, all with bias: `query`, `key`, `value` and
 #   `output`, by these names (so `query.weight`, `query.bias` and so on), and no other parameters.
 # * Each head is `size` = width / heads wide. Head 0 has the first `size` columns of queries, keys
-#   and values, head 1 the next ones, and so on. The heads' results stand in the same order before
+#   and values, head 1 the next ones, and so on. The heads' results are in the same order before
 #   `output` mixes them.
 # * Scores are divided by √size.
 # * The mask is the same for all heads; one with three axes has one matrix for each of the batch.

@@ -199,11 +199,13 @@ EXERCISE = Exercise(
         Check("padding", "leaves padding out", padded, points=2),
         Check("floor", "knows the lowest loss", floors, points=2),
         Check("padding 0", "takes 0 for an id like any other", padded_with_zero, graded=True),
-        Check("only padding", "gives 0 where no token counts", only_padding, graded=True),
+        Check(
+            "only padding", "gives 0 where no token counts", only_padding, graded=True, side=True
+        ),
         Check("large", "stays exact with large logits", large, graded=True),
         Check("gradients", "has the right gradient", gradients, graded=True),
         Check("dtype", "keeps the dtype of the logits", dtypes, graded=True),
-        Check("no chance", "knows when the floor is 0", floor_at_zero, graded=True),
+        Check("no chance", "knows when the floor is 0", floor_at_zero, graded=True, side=True),
     ),
     mistakes=(
         Mistake(

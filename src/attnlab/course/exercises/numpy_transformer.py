@@ -244,14 +244,21 @@ EXERCISE = Exercise(
             "positions first",
             _JOINED,
             "np.concatenate([self.pos[: len(x)], x], axis=1)",
-            "The positions stand in front of the tokens, so that the rows of the matrices meet "
+            "The positions are in front of the tokens, so that the rows of the matrices meet "
             "the wrong features.",
+        ),
+        Mistake(
+            "positions not beside",
+            _JOINED,
+            "x + self.pos[: len(x)]",
+            "With positions it fails: `[x ; pos]` sets each position beside its token, so that "
+            "rows become wider. Positions that are added to the tokens, or put below them, do not.",
         ),
         Mistake(
             "last positions",
             "self.pos[: len(x)]",
             "self.pos[len(self.pos) - len(x) :]",
-            "A short input gets the last rows of the table: its first token must stand at row 0.",
+            "A short input gets the last rows of the table: its first token must be at row 0.",
         ),
         Mistake(
             "whole table always",

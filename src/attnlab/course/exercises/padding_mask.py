@@ -172,13 +172,13 @@ EXERCISE = Exercise(
             "True hides",
             _REAL,
             "torch.arange(longest) >= lengths[:, None]",
-            "True stands at the padding; here True means may attend.",
+            "True is at the padding; here True means may attend.",
         ),
         Mistake(
             "padding in front",
             _REAL,
             "torch.arange(longest) >= longest - lengths[:, None]",
-            "The texts are taken to stand at the end of their rows, with the padding in front.",
+            "The texts are taken to be at the end of their rows, with the padding in front.",
         ),
         Mistake(
             "axes swapped",
@@ -255,8 +255,7 @@ EXERCISE = Exercise(
         ),
     ),
     hints=(
-        "A text has three tokens and stands in a row of five columns. Which column numbers are "
-        "tokens?",
+        "A text has three tokens and is in a row of five columns. Which column numbers are tokens?",
         "A column is a token where its number is smaller than the text's length. How do shapes "
         "(columns,) and (batch, 1) meet in a comparison?",
         "padding (batch, keys) → (batch, 1, keys); causal (queries, keys); joined (batch, "

@@ -215,7 +215,7 @@ EXERCISE = Exercise(
         Check("five", "is right on all texts of 5 letters", of_length(5), points=2, graded=True),
         Check("longer", "follows the rule on longer texts", longer, graded=True),
         Check("other letters", "takes any capital letter", other_letters, graded=True),
-        Check("nothing", "gives an empty list for an empty text", nothing, graded=True),
+        Check("nothing", "gives an empty list for an empty text", nothing, graded=True, side=True),
     ),
     mistakes=(
         Mistake(

@@ -27,7 +27,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Mistake
 #
 # * **Halves**, as Hugging Face's LLaMA has it: column i of the first half is paired with column
 #   i + width / 2.
-# * Row p (counted from 0) stands at position p + `offset`. Pair i is turned by the angle
+# * Row p (counted from 0) is at position p + `offset`. Pair i is turned by the angle
 #   (p + offset) · base^(−2i / width), i counted from 0.
 # * Turning the pair (a, b) by an angle gives (a cos − b sin, a sin + b cos).
 # * The answer has the dtype of `x`. Angles are computed in float32 at least: float16 cannot even
@@ -157,7 +157,7 @@ EXERCISE = Exercise(
     needs=("sinusoidal_positions",),
     checks=(
         Check("values", "turns each pair by the right angle", values, points=3),
-        Check("first", "leaves position 0 as it is", first),
+        Check("first", "leaves position 0 as it is", first, side=True),
         Check("axes", "takes any axes in front", fronts),
         Check("offset", "begins at another position", offsets),
         Check("base", "takes another base", bases, graded=True),
@@ -238,13 +238,13 @@ EXERCISE = Exercise(
             "positions from one",
             _POSITION,
             "torch.arange(offset + 1, offset + length + 1, dtype=torch.float64)",
-            "Positions are counted from 1. The first row stands at `offset`.",
+            "Positions are counted from 1. The first row is at `offset`.",
         ),
         Mistake(
             "offset ignored",
             _POSITION,
             "torch.arange(length, dtype=torch.float64)",
-            "`offset` is not used, so what is generated next always stands at position 0.",
+            "`offset` is not used, so what is generated next always is at position 0.",
         ),
         Mistake(
             "offset subtracted",

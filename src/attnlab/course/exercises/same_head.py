@@ -214,12 +214,14 @@ EXERCISE = Exercise(
     checks=(
         Check("table", "gives the table of scores", tables, points=2),
         Check("change", "finds the queries that go with the changed keys", changes, points=2),
-        Check("equal heads", "knows a head again in other numbers", equals),
-        Check("other heads", "tells different heads apart", others),
-        Check("values", "compares the values too", other_values, graded=True),
-        Check("unseen", "overlooks what softmax does not see", unseen, graded=True),
+        Check("equal heads", "knows a head again in other numbers", equals, side=True),
+        Check("other heads", "tells different heads apart", others, side=True),
+        Check("values", "compares the values too", other_values, graded=True, side=True),
+        Check("unseen", "overlooks what softmax does not see", unseen, graded=True, side=True),
         Check("widths", "compares heads of different qk_dim", widths, graded=True),
-        Check("small differences", "sees small differences", small_differences, graded=True),
+        Check(
+            "small differences", "sees small differences", small_differences, graded=True, side=True
+        ),
         Check("inputs", "leaves what it is given as it is", inputs_kept, graded=True),
     ),
     mistakes=(

@@ -211,7 +211,7 @@ EXERCISE = Exercise(
             "steeper",
             _SILU,
             "z * torch.sigmoid(1.702 * z)",
-            "The gate is the steeper one that stands in for GELU. swish has no factor.",
+            "The gate is the steeper one that replaces GELU. swish has no factor.",
         ),
         Mistake(
             "relu",

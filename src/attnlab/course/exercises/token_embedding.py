@@ -9,9 +9,9 @@ from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 # %% [markdown]
 # # Token embeddings
 #
-# Each id of the vocabulary has a row of numbers that is learned. When a row is read it is multiplied
-# by √d_model, so that the positions that are added next do not drown it. The picture shows what
-# comes of six ids; equal ids have equal rows.
+# Each id of the vocabulary has a row of numbers that is learned. When a row is read, it is
+# multiplied by √d_model, so that the positions that are added next do not drown it. The picture
+# shows what comes of six ids; equal ids have equal rows.
 #
 # ![rows](token_embedding.svg)
 #
@@ -259,8 +259,8 @@ EXERCISE = Exercise(
             "padding row",
             _MADE,
             "nn.Embedding(vocab_size, d_model, padding_idx=0)",
-            "The row of id 0 is set apart with `padding_idx`: it begins at 0 and never learns. Here "
-            "it is a row like any other.",
+            "The row of id 0 is set apart with `padding_idx`: it begins at 0 and never learns. "
+            "Here it is a row like any other.",
         ),
         Mistake(
             "ids changed",

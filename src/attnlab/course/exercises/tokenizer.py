@@ -27,7 +27,8 @@ from attnlab.course.exercise import Case, Check, Exercise, Mistake
 # * The vocabulary has at most `vocab_size` words, the three special ones included. These are there
 #   even if `vocab_size` is smaller than 3, or if there are no texts.
 # * A word of a text that reads `<pad>` is a word like any other.
-# * `encode` cleans the text, puts the id of `<CLS>` in front, cuts at the end, and fills up at the end.
+# * `encode` cleans the text, puts the id of `<CLS>` in front, cuts at the end, and fills up at the
+#   end.
 # * `decode` leaves out `<PAD>` and `<CLS>` wherever they stand, keeps `<UNK>`, and puts a blank
 #   between words.
 
@@ -112,7 +113,7 @@ def ordered(random):
 
 
 def one_text(random):
-    """A word that is frequent in one text, against words that stand in two."""
+    """A word that is frequent in one text, against words that are in two."""
     texts = ["so so so so bad", "not bad", "bad not"]
     expected = ["<PAD>", "<UNK>", "<CLS>", "so", "bad", "not"]
     yield ask(texts, 9, "vocabulary", expected=expected)

@@ -32,7 +32,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Mistake
 #
 # * Where `pos_dim` is `None` there are no positions, and `pos` is `None`.
 # * The position stands behind the token: `[x ; pos]`. The first token gets row 0 of `pos`. Rows
-#   that a short input does not reach have no effect, whatever stands in them.
+#   that a short input does not reach have no effect, whatever is in them.
 # * With positions, an input longer than `max_seq_len` raises a `ValueError`.
 # * Without positions, any length is fine, and `max_seq_len` may be `None`.
 # * A length of 1 gives shape (1, v_dim).
@@ -214,6 +214,9 @@ def draw_picture(names):
 
 _SCORES = "queries @ keys.T / math.sqrt(keys.shape[1])"
 _JOINED = "torch.cat([x, self.pos[: len(x)]], dim=1)"
+_LAYERS = """self.Km = nn.Linear(width, qk_dim, bias=False)
+        self.Qm = nn.Linear(width, qk_dim, bias=False)
+        self.Vm = nn.Linear(width, v_dim, bias=False)"""
 _TABLE = "self.pos = nn.Parameter(torch.randn(max_seq_len, pos_dim))"
 
 EXERCISE = Exercise(
@@ -281,6 +284,13 @@ EXERCISE = Exercise(
             "and the matrices of the hand designs have none.",
         ),
         Mistake(
+            "all with bias",
+            _LAYERS,
+            _LAYERS.replace(", bias=False", ""),
+            "All three linear layers have a bias, as PyTorch's do unless they are told otherwise. "
+            "The matrices of the hand designs have none.",
+        ),
+        Mistake(
             "positions as buffer",
             _TABLE,
             'self.register_buffer("pos", torch.randn(max_seq_len, pos_dim))',
@@ -290,14 +300,21 @@ EXERCISE = Exercise(
             "positions first",
             _JOINED,
             "torch.cat([self.pos[: len(x)], x], dim=1)",
-            "The positions stand in front of the tokens, so that the columns of the weights meet "
+            "The positions are in front of the tokens, so that the columns of the weights meet "
             "the wrong features.",
+        ),
+        Mistake(
+            "positions not beside",
+            _JOINED,
+            "x + self.pos[: len(x)]",
+            "With positions it fails: `[x ; pos]` sets each position beside its token, so that "
+            "rows become wider. Positions that are added to the tokens, or put below them, do not.",
         ),
         Mistake(
             "last positions",
             "self.pos[: len(x)]",
             "self.pos[len(self.pos) - len(x) :]",
-            "A short input gets the last rows of the table: its first token must stand at row 0.",
+            "A short input gets the last rows of the table: its first token must be at row 0.",
         ),
         Mistake(
             "padded to the end",
@@ -331,6 +348,12 @@ EXERCISE = Exercise(
             "return torch.softmax(scores, dim=1) @ values",
             "return (torch.softmax(scores, dim=1) @ values).squeeze(0)",
             "A sequence of one token loses its first axis: the output is (1, v_dim) there.",
+        ),
+        Mistake(
+            "weights returned too",
+            "return torch.softmax(scores, dim=1) @ values",
+            "return torch.softmax(scores, dim=1) @ values, torch.softmax(scores, dim=1)",
+            "It returns two results. The output alone is asked.",
         ),
         Mistake(
             "cut from the graph",

@@ -2,11 +2,12 @@
 
 # %% [course]
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import torch as T
 
-from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab.course.exercise import Case, Check, Exercise, Failure, Given, Mistake
 
 # %% [markdown]
 # # Training with validation
@@ -35,7 +36,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
 #   batch's turn came; `"validation_loss"` and `"validation_accuracy"` (0 to 1) are means over all
 #   validation texts. A text of a small batch counts as much as one of a large batch.
 # * In the end the model has the weights of the epoch with the lowest validation loss, the first of
-#   them if there are several. `epochs` is 1 or more.
+#   them if there are several. In which mode it ends does not matter. `epochs` is 1 or more.
 #
 # The model and `run_training` are given; the checks call `run_training`.
 
@@ -163,11 +164,17 @@ def oracle(state, training, validation, epochs, rate):
     return history, states
 
 
-def draw_batches(random, sizes):
+def draw_state(random):
+    """Draw the model's parameters."""
+    shapes = {E: (VOCAB, WIDTH), W: (CLASSES, WIDTH), B: (CLASSES,)}
+    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+
+
+def draw_batches(random, sizes, vocab=VOCAB):
     """Draw batches of these sizes, each with texts of one length."""
     batches = []
     for number, size in enumerate(sizes):
-        ids = random.integers(VOCAB, size=(size, 2 + number % 2))
+        ids = random.integers(vocab, size=(size, 2 + number % 2))
         batches.append((ids, random.integers(CLASSES, size=size)))
     return batches
 
@@ -175,20 +182,26 @@ def draw_batches(random, sizes):
 def case(random, sizes, epochs, wanted, is_special=None, rate=1.0, **more):
     """Draw a model and its data; draw again until the history is of the kind that is wanted."""
     while True:
-        shapes = {E: (VOCAB, WIDTH), W: (CLASSES, WIDTH), B: (CLASSES,)}
-        state = {name: random.normal(size=shape) for name, shape in shapes.items()}
+        state = draw_state(random)
         training, validation = (draw_batches(random, each) for each in sizes)
         if is_special is is_contrary:
             training.append((training[0][0], 1 - training[0][1]))
         history, states = oracle(state, training, validation, epochs, rate)
         if is_special is None or is_special(history, states):
             break
+    return made_case(state, (training, validation), epochs, wanted, rate, **more)
+
+
+def made_case(state, parts, epochs, wanted, rate, **more):
+    """Ask for the training of a model on these batches, and compare what is wanted."""
+    training, validation = parts
+    history, states = oracle(state, training, validation, epochs, rate)
     losses = [entry["validation_loss"] for entry in history]
     best = {name: T.from_numpy(each) for name, each in states[int(np.argmin(losses))].items()}
     asked = ([[True, True]] * len(training) + [[False, False]] * len(validation)) * epochs
     weights = {name: T.from_numpy(each) for name, each in state.items()}
     model = Given("TextModel", (VOCAB, WIDTH, CLASSES), state=weights)
-    data = [[tuple(map(T.from_numpy, batch)) for batch in part] for part in (training, validation)]
+    data = [[tuple(map(T.from_numpy, batch)) for batch in part] for part in parts]
     answers = {"history": history, "best": best, "asked": asked}
     expected = [each if name == wanted else None for name, each in answers.items()]
     expected.append(None)  # whether weights were loaded only tells mistakes apart
@@ -202,9 +215,15 @@ def one_epoch(random):
     yield case(random, ((2, 2), (3, 3)), 1, "history")
 
 
+def is_bumpy(history, states):
+    """Whether the validation loss goes up after the first epoch, which is not the last."""
+    losses = [entry["validation_loss"] for entry in history]
+    return losses[1] > losses[0] + 1e-3
+
+
 def epochs(random):
     """Several epochs."""
-    yield case(random, ((3, 3), (5,)), 3, "history", words="over three epochs")
+    yield case(random, ((3, 3), (5,)), 3, "history", is_bumpy, words="over three epochs")
 
 
 def are_apart(history, states, *rules):
@@ -224,8 +243,16 @@ def highest(key):
     return lambda history: int(np.argmax([entry[key] for entry in history]))
 
 
+def is_clear(history):
+    """Whether one epoch is better than all others, by more than rounding may change."""
+    losses = sorted(entry["validation_loss"] for entry in history)
+    return losses[1] - losses[0] > 1e-3
+
+
 def is_inside(history, states):
     """Whether the lowest and highest validation loss and the highest accuracy are told apart."""
+    if not is_clear(history):
+        return False
     others = highest("validation_loss"), highest("validation_accuracy")
     trained = states[lowest("training_loss")(history)]
     if any(np.abs(states[rule(history)][E] - trained[E]).max() < 1e-2 for rule in others):
@@ -235,14 +262,55 @@ def is_inside(history, states):
 
 def is_contrary(history, states):
     """Whether the lowest training loss and the lowest validation loss are told apart."""
-    return are_apart(history, states, lowest("validation_loss"), lowest("training_loss"))
+    rules = lowest("validation_loss"), lowest("training_loss")
+    return is_clear(history) and are_apart(history, states, *rules)
 
 
 def best_weights(random):
     """A validation loss that goes up in the end."""
     words = "where the validation loss is lowest before the last epoch"
     yield case(random, ((1,), (3,)), 4, "best", is_contrary, rate=2.0, words=words)
-    yield case(random, ((2, 2), (5,)), 6, "best", is_inside, rate=8.0, words=words)
+    yield case(random, ((2, 2), (5,)), 6, "best", is_inside, rate=2.0, words=words)
+
+
+def tied_case(random):
+    """Draw a case whose first two epochs are equally good: loss 0, so exactly the same.
+
+    The last token is in validation texts only, so its row can be chosen in the end: with it
+    both classes are told apart by 1000 after two epochs, and are exchanged after the third.
+    """
+    while True:
+        state = draw_state(random)
+        training = draw_batches(random, (3, 3), VOCAB - 1)
+        last = [(np.full((2, 2), VOCAB - 1), np.array([1, 1]))]
+        history, states = oracle(state, training, last, 3, 1.0)
+        leads = np.array([each[W][1] - each[W][0] for each in states])
+        is_other = lowest("training_loss")(history) != 1
+        if is_other and np.linalg.cond(leads) < 1e6 and are_apart(history, states, *FIRST_TWO):
+            break
+    state[E][-1] = np.linalg.solve(leads, [1000.0, 1000.0, -1000.0])
+    return made_case(state, (training, last), 3, "best", 1.0), states[1]
+
+
+FIRST_TWO = (lambda history: 0), (lambda history: 1)
+
+
+def ties(random):
+    """Two epochs with the same validation loss; only the weights of the second are refused."""
+    made, second = tied_case(random)
+
+    def judge(answer):
+        if not isinstance(answer, list) or len(answer) != 4 or not isinstance(answer[1], dict):
+            return Failure("expected the parameters of the model")
+        table = answer[1].get(E)
+        if not isinstance(table, T.Tensor) or table.shape != second[E].shape:
+            return Failure(f"expected {E} of shape {second[E].shape}")
+        if np.allclose(table[:-1], second[E][:-1], 1e-5, 1e-5):
+            return Failure("it ends with the weights of the second epoch; the first is as good")
+        return None
+
+    words = "where the first two of three epochs have the same validation loss, 0"
+    yield replace(made, expected=None, judge=judge, words=words)
 
 
 def modes(random):
@@ -302,6 +370,7 @@ EXERCISE = Exercise(
         Check("one epoch", "tells the losses and the accuracy of an epoch", one_epoch, points=2),
         Check("epochs", "goes on learning from epoch to epoch", epochs, points=2),
         Check("best weights", "ends with the weights of the best epoch", best_weights, points=2),
+        Check("ties", "keeps the first of several best epochs", ties, graded=True, side=True),
         Check("modes", "trains and validates in the right mode", modes, graded=True),
         Check("uneven batches", "counts every text alike", uneven, graded=True),
     ),
@@ -331,6 +400,20 @@ EXERCISE = Exercise(
             _BETTER,
             "if -accuracy < best_loss:\n            best_loss = -accuracy",
             "The best epoch is chosen by the accuracy; the lowest validation loss is asked.",
+        ),
+        Mistake(
+            "last of the best",
+            "validation_loss < best_loss",
+            "validation_loss <= best_loss",
+            "Of several epochs with the lowest validation loss the last is kept; the first is "
+            "asked.",
+        ),
+        Mistake(
+            "stops early",
+            _KEEP,
+            _KEEP + "\n        elif validation_loss > best_loss:\n            break",
+            "It stops as soon as the validation loss rises. It may fall again later: all epochs "
+            "are asked.",
         ),
         Mistake(
             "worst kept",

@@ -2,6 +2,7 @@
 
 # %% [course]
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch as T
@@ -48,16 +49,21 @@ PAD = 0
 # %%
 # Given: leave this cell as it is. The checks start from known parameters.
 class TinyModel(nn.Module):
-    """Give each token logits by itself. In training mode `drop` blanks every second column."""
+    """Give each token logits by itself. In training mode `drop` blanks every second column.
+
+    `asked` counts how often it was asked.
+    """
 
     def __init__(self, vocab_size, width, drop=False):
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, width)
         self.output = nn.Linear(width, vocab_size)
         self.drop = drop
+        self.asked = 0
 
     def forward(self, ids):
         """Return logits (batch, length, vocabulary) for ids (batch, length)."""
+        self.asked += 1
         hidden = self.embedding(ids)
         if self.training and self.drop:
             hidden = hidden * (torch.arange(hidden.shape[-1]) % 2)
@@ -65,14 +71,17 @@ class TinyModel(nn.Module):
 
 
 def take_steps(model, ids, targets, max_norm, rate, steps, left_over=False):
-    """Take some steps with your function; return the losses and the parameters afterwards."""
+    """Take some steps with your function; return what came of them.
+
+    These are the losses, the parameters afterwards, and how often the model was asked.
+    """
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     if left_over:
         model(ids).square().sum().backward()
+    model.asked = 0
     losses = [training_step(model, optimizer, ids, targets, max_norm) for _ in range(steps)]
-    return [float(torch.as_tensor(loss).detach()) for loss in losses], dict(
-        model.named_parameters()
-    )
+    losses = [float(torch.as_tensor(loss).detach()) for loss in losses]
+    return losses, dict(model.named_parameters()), model.asked
 
 
 # %%
@@ -143,7 +152,7 @@ def case(random, batch, length, pads=0, max_norm=1e3, steps=1, drop=False, **mor
     return Case(
         "take_steps",
         (model, *given, max_norm, 0.3, steps),
-        expected=[losses, {name: T.from_numpy(each) for name, each in after.items()}],
+        expected=[losses, {name: T.from_numpy(each) for name, each in after.items()}, None],
         tolerance=1e-5,
         **more,
     )
@@ -177,6 +186,12 @@ def training_mode(random):
     yield case(random, 2, 3, drop=True, words="with a model that came in evaluation mode")
 
 
+def asked_once(random):
+    """How often the model is asked, in two steps."""
+    made = case(random, 1, 3, steps=2, words="counting how often the model is asked in two steps")
+    yield replace(made, expected=[None, None, 2])
+
+
 def one_target(random):
     """A single token."""
     yield case(random, 1, 1, words="with a single token")
@@ -189,7 +204,7 @@ def draw_picture(names):
 
     T.manual_seed(0)
     ids = T.randint(1, 7, (4, 5))
-    losses, _ = names["take_steps"](names["TinyModel"](7, 4), ids, 7 - ids, 1.0, 0.5, 30)
+    losses, *_ = names["take_steps"](names["TinyModel"](7, 4), ids, 7 - ids, 1.0, 0.5, 30)
     line = Series(name="loss", x=list(range(1, 31)), y=losses)
     chart = Lines(
         title="Thirty steps of a tiny model",
@@ -214,8 +229,9 @@ EXERCISE = Exercise(
         Check("step", "returns the loss and moves the parameters", one_step, points=3),
         Check("fresh gradients", "begins without old gradients", fresh_gradients, points=2),
         Check("padding", "leaves targets that are PAD out of the loss", padding, points=2),
-        Check("clipping", "scales gradients that are too large down", clipping, graded=True),
+        Check("clipping", "scales gradients that are too large down", clipping),
         Check("training mode", "puts the model in training mode", training_mode, graded=True),
+        Check("asked once", "asks the model once in each step", asked_once, graded=True),
         Check("one token", "works for a single token", one_target, graded=True),
     ),
     mistakes=(
@@ -277,6 +293,27 @@ EXERCISE = Exercise(
             "The losses are added up; their mean is asked.",
         ),
         Mistake(
+            "axes mixed up",
+            "logits.flatten(0, 1), targets.flatten()",
+            "logits.reshape(len(ids), logits.shape[-1], -1), targets",
+            "The logits are brought to another shape by `reshape` or `view`, which keeps the order "
+            "of the numbers and so mixes tokens up. Axes are exchanged by `transpose`.",
+        ),
+        Mistake(
+            "shifted once more",
+            "logits.flatten(0, 1), targets.flatten()",
+            "logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten()",
+            "Logits are held against the targets of the position behind them. `targets` already "
+            "has the right token at each position.",
+        ),
+        Mistake(
+            "asked twice",
+            "logits = model(ids)",
+            "model(ids)\n    logits = model(ids)",
+            "The model is asked more than once in a step. That costs time, and with dropout each "
+            "answer is another one.",
+        ),
+        Mistake(
             "softmax before the loss",
             "logits.flatten(0, 1)",
             "torch.softmax(logits, dim=-1).flatten(0, 1)",
@@ -287,7 +324,7 @@ EXERCISE = Exercise(
             _CLIP,
             "pass",
             "Gradients that are too large are not scaled down: they are not clipped, or clipped "
-            "before backward has made them.",
+            "before backward has made them, or after the step.",
         ),
         Mistake(
             "values clipped",

@@ -1,6 +1,7 @@
 """Mark the tokens that occur once: attention by content and position, written by hand."""
 
 # %% [course]
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -41,10 +42,11 @@ from attnlab.tasks.vectors import VectorTask
 #
 # | | shape |
 # | --- | --- |
-# | `pos` | (5 or more, pos_dim), row 0 for the place of CLS; any pos_dim up to 60 |
+# | `pos` | (5 or more, pos_dim), row 0 for the place of CLS; any pos_dim from 1 to 60 |
 # | `Km`, `Qm` | (4 + pos_dim, qk_dim), any qk_dim up to 64 |
 # | `Vm` | (4 + pos_dim, 1) |
 #
+# * You need not use the positions: `pos` may be all zeros.
 # * The sign is right at every letter of **all 120 inputs**; an output of 0 (less than 0.000001) has
 #   no sign and is wrong.
 # * The answer is clear: every output is at least **0.5** away from 0.
@@ -96,15 +98,20 @@ def failing(head, lengths=None, least=CLEAR, kinds=(-1, 1)):
             row, place = np.argwhere(wrong)[0]
             text = TASK.text(run.ids[row].tolist())
             side = "above" if target[row, place] > 0 else "below"
-            told = f"{least:g} {side} 0" if least > LEAST else f"{side} 0"
+            told = f"at least {least:g} {side} 0" if least > LEAST else f"a number {side} 0"
             got = run.output[row, place, 0]
-            return f"on {text}, at letter {place}: expected at least {told}, got {got:.4g}"
+            return f"on {text}, at letter {place}: expected {told}, got {got:.4g}"
     return None
 
 
 def is_right(head, lengths=None):
     """Whether every output is clear and on its side of 0."""
     return failing(head, lengths) is None
+
+
+def has_right_signs(head):
+    """Whether every output is on its side of 0."""
+    return failing(head, least=LEAST) is None
 
 
 def added(query, keys):
@@ -131,6 +138,20 @@ def with_value(row, head):
     return replace(head, Vm=values)
 
 
+def own_lead(head):
+    """Return how much a letter alone scores higher for itself than for CLS, on average."""
+    scores = Trial(head, TASK).runs[0].scores
+    return float((scores[:, 1, 1] - scores[:, 1, 0]).mean())
+
+
+def with_level_cls(low, high, head):
+    """Make CLS score a little above a letter itself; None where it scores otherwise than said."""
+    lead = own_lead(head)
+    if not low <= lead <= high:
+        return None
+    return add_scores(head, TASK, (lead + math.log(1.5)) * TO_CLS)
+
+
 REPAIRS = (
     Repair("signs exchanged", lambda head: replace(head, Vm=-head.Vm)),
     Repair("CLS has no value", partial(with_value, CLS)),
@@ -143,6 +164,11 @@ REPAIRS = (
         Repair("a letter is not compared", partial(with_scores, added(letter, letter), GAPS))
         for letter in range(3)
     ),
+    Repair("values too large or small", lambda head: replace(head, Vm=1000 * head.Vm)),
+)
+LEVELS = (
+    Repair("CLS as strong as a letter", partial(with_level_cls, -0.1, 0.1)),
+    Repair("never looks at CLS", partial(with_level_cls, 1.0, math.inf)),
 )
 
 
@@ -157,6 +183,7 @@ def diagnose(head):
     if found is None and not head.Vm.any():
         found = value_mistake(head, VALUES, is_right)
     found = found or name_mistake(head, REPAIRS, is_right)
+    found = found or name_mistake(head, LEVELS, has_right_signs)
     if found == "sees itself" and is_right(head, (1, 2, 3)):
         return "the last place sees itself"
     return found or value_mistake(head, VALUES, is_right)
@@ -245,7 +272,7 @@ EXERCISE = Exercise(
             "pos = np.vstack([np.zeros((1, 4)), np.eye(4)])",
             "pos = np.eye(5, 4)",
             "The fourth letter takes itself for a repetition: its place is the fifth row of the "
-            "table, since CLS stands in front.",
+            "table, since CLS is in front.",
         ),
         Mistake(
             "CLS is no fallback",
@@ -259,6 +286,20 @@ EXERCISE = Exercise(
             "equal, itself, fallback = 1.0, -2.0, 1.5",
             "CLS draws every letter, also those that have an equal one: its score must stand "
             "between that of an equal letter and that of another.",
+        ),
+        Mistake(
+            "CLS as strong as a letter",
+            "equal, itself, fallback = 1.0, -2.0, 0.5",
+            "equal, itself, fallback = 1.0, 0.0, 1.0",
+            "A letter that occurs once finds itself and CLS equally strong, and what they say "
+            "cancels out.",
+        ),
+        Mistake(
+            "never looks at CLS",
+            "equal, itself, fallback = 1.0, -2.0, 0.5",
+            "equal, itself, fallback = 1.0, 0.0, 0.0",
+            "A letter looks only at those that equal it, itself among them, and never at CLS: "
+            "whether it occurs once or twice, it sees the same.",
         ),
         Mistake(
             "a letter is not compared",

@@ -8,18 +8,19 @@ a name better than this finds it; a find is therefore reviewed by a person and n
 import ast
 from collections.abc import Iterator, Sequence
 
-from attnlab.course.grading.submissions import parse
+from attnlab.course.cells import parse_program
 
-_DYNAMIC = {"exec", "eval", "compile", "vars", "__import__", "importlib", "methodcaller"}
+_DYNAMIC = {"exec", "eval", "compile", "vars", "__import__", "importlib", "methodcaller", "pickle"}
 """Names that can reach any other name."""
+_LONG = 16  # letters that no other name has by chance
 _GETTERS = {"getattr", "attrgetter", "__getattribute__", "getattr_static"}
-_INNER = {"_C", "_VF", "ops", "__dict__"}
+_INNER = {"_C", "_VF", "ops", "__dict__", "CompilationUnit", "getmembers"}
 """Attributes that lead to the banned functions by other names."""
 
 
 def banned_names(source: str, banned: Sequence[str]) -> list[str]:
     """Return what a program uses that is banned or could reach it, sorted; nothing if no Python."""
-    tree = parse(source)
+    tree = parse_program(source)
     if tree is None or not banned:
         return []
     unmarked = {*banned, *_DYNAMIC} - _own_names(tree)
@@ -50,7 +51,7 @@ def _reached(node: ast.AST, banned: Sequence[str]) -> Iterator[str]:
     """Yield the banned names that a node reaches in another module."""
     if isinstance(node, ast.Attribute):
         is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
-        if not is_own and node.attr in {*banned, *_INNER}:
+        if not is_own and (node.attr in _INNER or _is_like(node.attr, banned)):
             yield node.attr
     elif isinstance(node, ast.Import | ast.ImportFrom):
         yield from _imported(node, banned)
@@ -65,19 +66,29 @@ def _reached(node: ast.AST, banned: Sequence[str]) -> Iterator[str]:
                 yield f"{getter} of a computed name"
 
 
+def _is_like(name: str, banned: Sequence[str]) -> bool:
+    """Whether a name is a banned one, with underscores around it, or holds a long one."""
+    if name.strip("_") in banned or name in banned:
+        return True
+    return any(len(each) >= _LONG and each in name for each in banned)
+
+
 def _named(node: ast.AST, banned: Sequence[str]) -> set[str]:
     """Return the banned names in a text that looks a name up."""
     return {*banned} & {*(_text(node) or "").split(".")}
 
 
 def _imported(node: ast.Import | ast.ImportFrom, banned: Sequence[str]) -> Iterator[str]:
-    """Yield the banned names of an import, attnlab and ways to import by name."""
+    """Yield the banned names of an import, and ways to import by name."""
     modules = [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         modules.append(node.module or "")
     for module in modules:
         parts = module.split(".")
-        yield from {*banned, *_INNER, *_DYNAMIC, *_GETTERS, "attnlab"} & {*parts}
+        yield from {*_INNER, *_DYNAMIC, *_GETTERS} & {*parts}
+        yield from (part for part in parts if _is_like(part, banned))
+    if any(alias.asname == "self" for alias in node.names):
+        yield "an import as self"
 
 
 def _text(node: ast.AST) -> str | None:

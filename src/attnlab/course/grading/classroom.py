@@ -31,11 +31,11 @@ from attnlab.core.store import (
     remove_remains,
     write_json,
 )
+from attnlab.course.cases import Questions, draw_questions
 from attnlab.course.check import Answerer, Answers, Outcome, check_answer
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.grading.banned import banned_names
 from attnlab.course.grading.submissions import Answer, Submission, inert
-from attnlab.course.questions import Questions, draw_questions
 from attnlab.errors import CouldNotRun
 
 FORM = "attnlab grades 1"
@@ -96,11 +96,6 @@ class GradedAnswer:
         """The points of the checks that passed, whether or not they are held."""
         return sum(line.points for line in self.checks if line.passed)
 
-    @property
-    def passes_visible(self) -> bool:
-        """Whether the answer could be asked and passes every check."""
-        return bool(self.checks) and all(line.passed for line in self.checks)
-
 
 @dataclass(frozen=True)
 class GradeFolder:
@@ -149,12 +144,13 @@ class _Job:
 
 
 def file_name(student: str) -> str:
-    """Return a name for a student's files: the own one if it is plain, else one with a hash.
+    """Return a safe name for a student's files: the student's own, or one with a hash.
 
     >>> file_name("alice"), file_name("../x")
     ('alice', '___x-d6b96a97')
     """
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", student):
+    is_plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", student)
+    if is_plain and not re.search(r"-[0-9a-f]{8}$", student):  # so it looks like none with a hash
         return student
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", student)[:40]
     return f"{plain}-{hashlib.sha256(student.encode()).hexdigest()[:8]}"
@@ -202,7 +198,7 @@ def grade_class(
 def _jobs(
     submissions: Sequence[Submission], exercises: Mapping[str, CourseExercise], seed: str
 ) -> Iterator[_Job]:
-    """Yield what is to be graded; texts are read by a person."""
+    """Yield the answers to grade; texts are left to a person."""
     drawn: dict[str, tuple[Questions, str]] = {}
     for submission in submissions:
         for name, answer in sorted(submission.answers.items()):
@@ -218,8 +214,8 @@ def _jobs(
 
 def _is_done(job: _Job, grades: GradeFolder) -> bool:
     found = grades.outcome(job.student, job.answer.exercise)
-    wanted = (job.answer.digest, job.exercise_digest)
-    return found is not None and (found.answer, found.exercise_digest) == wanted
+    wanted = (job.student, job.answer.digest, job.exercise_digest)
+    return found is not None and (found.student, found.answer, found.exercise_digest) == wanted
 
 
 @dataclass
@@ -261,23 +257,24 @@ class _Round:
 
 
 def _ask(job: _Job, worker: AnswersPrograms) -> Answers:
-    """Put the questions to an answer: data answers itself, a program is run."""
+    """Put the questions to an answer: run its program, or look the answers up in its data."""
     cases = job.questions.encoded
     if job.answer.data is not None:
         return {"answers": [_answer_of_data(job.answer.data, case) for case in cases]}
     file = f"{job.answer.exercise}.py"
-    return worker.answerer(job.answer.source, file, is_graded=True)(cases)
+    program = job.questions.exercise.with_given(job.answer.source)
+    return worker.answerer(program, file, is_graded=True)(cases)
 
 
 def _answer_of_data(data: Any, case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Answer a case with what was handed in as data: the weights, whatever is asked of them."""
+    """Answer a case from data, which only a call of `weights()` can ask for."""
     if case["call"] == "weights" and not case["methods"]:
         return {"value": data}
     return {"error": "Missing", "message": case["call"], "line": None}
 
 
 def _judge(job: _Job, reply: Answers) -> GradedAnswer:
-    """Judge a reply; an error of ours over what a student sent is told to the instructor."""
+    """Judge a reply; an error of the judge itself is reported to the instructor."""
     exercise, unjudged = job.questions.exercise, None
     try:
         outcome = check_answer(job.questions, lambda cases: reply)

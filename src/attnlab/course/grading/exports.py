@@ -51,7 +51,7 @@ def write_canvas(book: Gradebook, path: Path) -> None:
     rows: list[tuple[object, ...]] = [("    Points Possible", "", "", "", "", book.of)]
     for row in book.rows:
         facts = [row.facts.get(name, "") for name in known]
-        rows.append((row.facts.get("name") or row.student, *facts, row.points))
+        rows.append((_name(row), *facts, row.points))
     write_table(path, columns, rows)
 
 
@@ -60,10 +60,14 @@ def write_moodle(book: Gradebook, path: Path) -> None:
     columns = ("Identifier", "Full name", "Email address", "Grade", "Maximum Grade")
     rows = []
     for row in book.rows:
-        name = row.facts.get("name") or row.student
-        facts = (row.facts.get("identifier", ""), name, row.facts.get("email", ""))
+        facts = (row.facts.get("identifier", ""), _name(row), row.facts.get("email", ""))
         rows.append((*facts, row.points, book.of, row_words(book, row)))
     write_table(path, (*columns, "Feedback comments"), rows)
+
+
+def _name(row: Row) -> str:
+    """Return a student's name as the list of students has it."""
+    return row.facts.get("name") or row.facts.get("student") or row.student
 
 
 def gradescope_results(book: Gradebook, row: Row) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def gradescope_results(book: Gradebook, row: Row) -> dict[str, Any]:
             test = {"name": f"{grade.exercise}: {line.name}", "output": check_words(exercise, line)}
             tests.append({**test, "score": round(points, 4), "max_score": round(share, 4)})
         if not lines:
-            test = {"name": grade.exercise, "output": grade_words(exercise, grade)}
+            test = {"name": grade.exercise, "output": grade_words(grade)}
             tests.append({**test, "score": grade.points, "max_score": grade.of})
     return {"score": row.points, "output": row_words(book, row), "tests": tests}
 
@@ -88,16 +92,17 @@ def gradescope_results(book: Gradebook, row: Row) -> dict[str, Any]:
 def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, float]]:
     """Yield for each check the students who pass it, and for each mistake those who made it."""
     for name in book.exercises:
-        found = [
-            grade.graded for row in book.rows for grade in row.grades if grade.exercise == name
-        ]
-        graded = [each for each in found if each is not None]
         passed: Counter[str] = Counter()
-        for each in graded:
-            passed.update(line.name for line in each.checks if line.passed)
-        made = Counter(mistake for each in graded for mistake in each.mistakes)
-        of = len(graded)
-        for check in book.course.exercises[name].parts.checks if graded else ():
+        made: Counter[str] = Counter()
+        of = 0
+        for grade in (grade for row in book.rows for grade in row.grades):
+            if grade.exercise == name and grade.graded is not None:
+                of += 1
+                passed.update(line.name for line in grade.graded.checks if line.passed)
+                made.update(grade.graded.mistakes)
+        if not of:
+            continue
+        for check in book.course.exercises[name].parts.checks:
             count = passed[check.name]
             yield name, "check passed", check.name, count, of, count / of
         for mistake, count in sorted(made.items(), key=lambda each: (-each[1], each[0])):

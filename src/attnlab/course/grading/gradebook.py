@@ -14,7 +14,7 @@
 
 Two sheets in the folder of grades wait for the instructor: `reviews.csv`, where answers that use a
 banned name are accepted or rejected, and `texts.csv`, where each criterion of a text gets its
-points. What stands in them is kept when they are written again.
+points. What is in them is kept when they are written again.
 """
 
 import datetime
@@ -24,35 +24,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attnlab.course.catalog import exercise_names, find_exercise
+from attnlab.course.catalog import exercise_names, find_exercise, own_names
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.grading.classroom import GradedAnswer
-from attnlab.course.grading.sheets import Sheet, read_table
+from attnlab.course.grading.roster import match_students, read_students, read_time
+from attnlab.course.grading.sheets import Sheet
 from attnlab.course.grading.submissions import Submission
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 
 _DAY = datetime.timedelta(days=1)
-_KEYS = (
-    "title",
-    "exercises",
-    "deadline",
-    "late_percent_per_day",
-    "folder",
-    "students",
-    "points",
-)
-ROSTER = (
-    "student",
-    "name",
-    "id",
-    "sis_user_id",
-    "sis_login_id",
-    "section",
-    "identifier",
-    "email",
-    "submitted",
-)
-"""The columns of a list of students; only the first is needed."""
+_KEYS = ("title", "exercises", "deadline", "late_percent_per_day", "folder", "students", "points")
 
 
 @dataclass(frozen=True)
@@ -93,6 +74,7 @@ class Grade:
         held: that wait for a review.
         state: graded, missing, needs review, rejected or waits (a text without points).
         graded: what came of it; None for texts, and where there is no answer.
+        criteria: of a text, each with the points that it got from 0 to 1, empty while it waits.
     """
 
     exercise: str
@@ -101,6 +83,7 @@ class Grade:
     held: float = 0.0
     state: str = "graded"
     graded: GradedAnswer | None = None
+    criteria: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,15 +94,16 @@ class Row:
         submission: what was handed in; empty for a student of the list who did not.
         grades: in the order of the exercises.
         days_late: days begun after the deadline.
+        late_percent: of the points, lost by being late.
         points: the sum, less what is lost by being late.
         facts: what the list of students says.
-        problems: of the submission, for the instructor alone where `private` holds them.
         private: what only the instructor is told.
     """
 
     submission: Submission
     grades: tuple[Grade, ...]
     days_late: int
+    late_percent: float
     points: float
     facts: Mapping[str, str]
     private: tuple[str, ...] = ()
@@ -132,11 +116,30 @@ class Row:
 
 @dataclass(frozen=True)
 class Gradebook:
-    """The grades of a class: the exercises that count, and a row for each student."""
+    """The grades of a class.
+
+    Args:
+        course: what the instructor says of it.
+        exercises: those that count.
+        rows: one for each student.
+        unlisted: who handed in and is not on the list of students.
+        absent: who is on the list and handed in nothing.
+        passed_over: names among the submissions that are none.
+    """
 
     course: Course
     exercises: tuple[str, ...]
     rows: tuple[Row, ...]
+    unlisted: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
+
+    @property
+    def is_by_students_clock(self) -> bool:
+        """Whether a student's own clock says if a submission is late."""
+        if self.course.deadline is None:
+            return False
+        return any(row.submission.answers and not row.facts.get("submitted") for row in self.rows)
 
     @property
     def of(self) -> float:
@@ -157,48 +160,70 @@ def read_course(path: Path | None) -> Course:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CouldNotRun(f"could not read {path}: {error}.") from None
-    for key in told:
-        if key not in _KEYS:
-            raise WrongUsage(f"{path}: there is no {key!r}; {did_you_mean(key, _KEYS)}")
+    _check_kinds(path, told)
     own = path.parent / told["folder"] if "folder" in told else None
-    names = sorted(each.stem for each in own.glob("*.py")) if own is not None else []
-    exercises = {name: find_exercise(name, own) for name in [*names, *exercise_names()]}
+    names = [*own_names(own), *exercise_names()]
+    exercises = {name: find_exercise(name, own) for name in names}
     counting, points = told.get("exercises", []), told.get("points", {})
     for name in [*counting, *points]:
         if name not in exercises:
             raise WrongUsage(f"{path}: no exercise {name!r}; {did_you_mean(name, exercises)}")
-    deadline = told.get("deadline")
-    is_time = isinstance(deadline, datetime.datetime) and deadline.tzinfo is not None
-    if deadline is not None and not is_time:
-        raise WrongUsage(
-            f"{path}: deadline must be a time with its offset, as in "
-            f"deadline = 2026-12-01T18:00:00+01:00; got {deadline}."
-        )
     percent = _number(path, "late_percent_per_day", told.get("late_percent_per_day", 0), 100)
     return Course(
         exercises,
         tuple(counting),
         {name: _number(path, f"points.{name}", value, 1e6) for name, value in points.items()},
-        deadline,
+        _deadline(path, told.get("deadline")),
         percent,
         read_students(path.parent / told["students"]) if "students" in told else {},
         str(told.get("title", "Grades")),
     )
 
 
-def read_students(path: Path) -> dict[str, Mapping[str, str]]:
-    """Read a list of students, a table with the columns of `ROSTER` or some of them.
+def _check_kinds(path: Path, told: Mapping[str, object]) -> None:
+    """Check the keys of a course.toml and the kinds of their values.
 
     Raises:
-        WrongUsage: a column that is not known, or none for the student.
+        WrongUsage: one of them is wrong.
     """
-    rows = read_table(path)
-    for name in rows[0] if rows else ():
-        if name not in ROSTER:
-            raise WrongUsage(f"{path}: no column {name!r} is known; {did_you_mean(name, ROSTER)}")
-    if rows and "student" not in rows[0]:
-        raise WrongUsage(f"{path} needs a column 'student', as submissions are named.")
-    return {row["student"]: row for row in rows if row["student"]}
+    for key, value in told.items():
+        if key not in _KEYS:
+            raise WrongUsage(f"{path}: there is no {key!r}; {did_you_mean(key, _KEYS)}")
+        if key in ("title", "folder", "students") and not isinstance(value, str):
+            raise WrongUsage(f"{path}: {key} must be a text between quotes; got {value!r}.")
+    names, points = told.get("exercises", []), told.get("points", {})
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise WrongUsage(
+            f'{path}: exercises must be a list of names, as in ["softmax", "attention"]; '
+            f"got {names!r}."
+        )
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise WrongUsage(f"{path}: exercises lists {twice[0]!r} twice; keep it once.")
+    if not isinstance(points, dict):
+        raise WrongUsage(
+            f"{path}: points must be a table with a line for each exercise, as in [points] and "
+            f"then attention = 10; got points = {points!r}."
+        )
+    numbers = {f"points.{name}": value for name, value in points.items()}
+    numbers["late_percent_per_day"] = told.get("late_percent_per_day", 0)
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise WrongUsage(f"{path}: {name} must be a number; got {value!r}.")
+
+
+def _deadline(path: Path, told: object) -> datetime.datetime | None:
+    """Return the deadline that a course.toml sets; None without one.
+
+    Raises:
+        WrongUsage: it is no time with its offset.
+    """
+    if told is None or (isinstance(told, datetime.datetime) and told.tzinfo is not None):
+        return told
+    raise WrongUsage(
+        f"{path}: deadline must be a time with its offset, as in "
+        f"deadline = 2026-12-01T18:00:00+01:00; got {told}."
+    )
 
 
 def make_gradebook(
@@ -206,8 +231,16 @@ def make_gradebook(
     submissions: Sequence[Submission],
     graded: Iterable[GradedAnswer],
     folder: Path,
+    passed_over: Iterable[str] = (),
 ) -> Gradebook:
     """Count the points, and write the two sheets that the instructor fills.
+
+    Args:
+        course: what the instructor says of it.
+        submissions: those of the class.
+        graded: what came of their answers.
+        folder: of the grades.
+        passed_over: names among the submissions that are none.
 
     Raises:
         WrongUsage: a sheet says something that makes no sense.
@@ -215,34 +248,33 @@ def make_gradebook(
     results = {(each.student, each.exercise): each for each in graded}
     present = {name for submission in submissions for name in submission.answers}
     exercises = course.counting or tuple(name for name in course.exercises if name in present)
-    sheets = _Sheets(
-        Sheet.read(folder / "reviews.csv", ("student", "exercise", "answer"), "decision"),
-        Sheet.read(folder / "texts.csv", ("student", "exercise", "answer", "criterion"), "points"),
-    )
-    known = {submission.student for submission in submissions}
-    absent = [Submission(name) for name in course.students if name not in known]
+    key = ("student", "exercise", "answer")
+    reviews = Sheet.read(folder / "reviews.csv", key, "decision")
+    texts = Sheet.read(folder / "texts.csv", (*key, "criterion"), "points")
+    listed = match_students(submissions, course.students)
+    absent = [Submission(name) for name in course.students if name not in listed.values()]
+    listed |= {each.student: each.student for each in absent}
+    unlisted: list[str] = []
+    if course.students:
+        unlisted = [each.student for each in submissions if each.student not in listed]
     labels = [submission.label for submission in submissions if submission.label]
     rows = []
     for submission in sorted([*submissions, *absent], key=lambda each: each.student):
         grades = []
         for exercise in exercises:
             found = results.get((submission.student, exercise))
-            grades.append(_grade(course, submission, exercise, found, sheets))
-        facts = course.students.get(submission.student, {})
-        days = _days_late(course, submission, facts)
-        share = max(0.0, 1 - days * course.late_percent / 100)
-        points = round(share * sum(grade.points for grade in grades), 2)
-        private = tuple(_private(course, submission, grades, labels))
-        rows.append(Row(submission, tuple(grades), days, points, facts, private))
-    sheets.reviews.write()
-    sheets.texts.write()
-    return Gradebook(course, exercises, tuple(rows))
-
-
-@dataclass(frozen=True)
-class _Sheets:
-    reviews: Sheet
-    texts: Sheet
+            grades.append(_grade(course, submission, exercise, found, (reviews, texts)))
+        facts = course.students.get(listed.get(submission.student, ""), {})
+        private = list(_private(course, submission, grades, labels))
+        if submission.student in unlisted:
+            private.insert(0, "handed in, not on the list of students")
+        elif any(submission is each for each in absent):
+            private.insert(0, "on the list of students, nothing handed in")
+        rows.append(_row(course, submission, grades, facts, private))
+    reviews.write()
+    texts.write()
+    missing = tuple(each.student for each in absent)
+    return Gradebook(course, exercises, tuple(rows), tuple(unlisted), missing, tuple(passed_over))
 
 
 def _grade(
@@ -250,21 +282,48 @@ def _grade(
     submission: Submission,
     exercise: str,
     found: GradedAnswer | None,
-    sheets: _Sheets,
+    sheets: tuple[Sheet, Sheet],
 ) -> Grade:
-    of, parts = course.of(exercise), course.exercises[exercise]
+    """Grade an exercise with the sheets of reviews and texts."""
+    reviews, texts = sheets
     if exercise not in submission.answers:
-        return Grade(exercise, 0.0, of, state="missing")
-    if parts.parts.kind == "text":
-        return _grade_text(course, submission, exercise, sheets.texts)
+        return Grade(exercise, 0.0, course.of(exercise), state="missing")
+    if course.exercises[exercise].parts.kind == "text":
+        return _grade_text(course, submission, exercise, texts)
+    return _grade_program(course, exercise, found, reviews)
+
+
+def _row(
+    course: Course,
+    submission: Submission,
+    grades: Sequence[Grade],
+    facts: Mapping[str, str],
+    private: Sequence[str],
+) -> Row:
+    """Sum the points, less what is lost by being late."""
+    days = _days_late(course, submission, facts)
+    late = min(100.0, days * course.late_percent)
+    points = round((1 - late / 100) * sum(grade.points for grade in grades), 2)
+    told = submission.created
+    is_open = course.deadline is not None and not facts.get("submitted")
+    if is_open and told and read_time(told) is None:
+        private = [*private, f"its time {told!r} cannot be read, so it counts as in time"]
+    return Row(submission, tuple(grades), days, late, points, facts, tuple(private))
+
+
+def _grade_program(
+    course: Course, exercise: str, found: GradedAnswer | None, reviews: Sheet
+) -> Grade:
+    """Scale the points of the checks; hold them while a banned name waits for a review."""
+    of, most = course.of(exercise), course.exercises[exercise].points
     if found is None:
         return Grade(exercise, 0.0, of, state="missing")
-    points = round(of * found.points / parts.points, 2) if parts.points else 0.0
+    points = round(of * found.points / most, 2) if most else 0.0
     if not found.banned:
         return Grade(exercise, points, of, graded=found)
     key = (found.student, exercise, found.answer[:12])
     why = f"uses {', '.join(found.banned)}; would get {points:g} of {of:g}"
-    decision = sheets.reviews.ask(key, why, ("", "accept", "reject"))
+    decision = reviews.ask(key, why, ("", "accept", "reject"))
     if decision == "accept":
         return Grade(exercise, points, of, graded=found)
     state = "rejected" if decision == "reject" else "needs review"
@@ -277,12 +336,15 @@ def _grade_text(course: Course, submission: Submission, exercise: str, texts: Sh
     of, rubric = course.of(exercise), course.exercises[exercise].parts.rubric
     digest = submission.answers[exercise].digest[:12]
     total, is_open = 0.0, False
+    criteria = []
     for criterion in rubric:
         told = texts.ask((submission.student, exercise, digest, criterion), "from 0 to 1")
         is_open = is_open or not told
+        criteria.append((criterion, told))
         total += _number(texts.path, f"{submission.student}, {exercise}", told or "0", 1)
     points = round(of * total / len(rubric), 2) if rubric else 0.0
-    return Grade(exercise, points, of, state="waits" if is_open else "graded")
+    state = "waits" if is_open else "graded"
+    return Grade(exercise, points, of, state=state, criteria=tuple(criteria))
 
 
 def _days_late(course: Course, submission: Submission, facts: Mapping[str, str]) -> int:
@@ -290,9 +352,8 @@ def _days_late(course: Course, submission: Submission, facts: Mapping[str, str])
     told = facts.get("submitted") or submission.created
     if course.deadline is None or not told:
         return 0
-    try:
-        time = datetime.datetime.fromisoformat(told)
-    except ValueError:
+    time = read_time(told)
+    if time is None:
         return 0
     if time.tzinfo is None:
         time = time.replace(tzinfo=course.deadline.tzinfo)
@@ -309,6 +370,8 @@ def _private(
         found = grade.graded
         if found is None:
             continue
+        if found.broken and not found.unjudged:
+            yield f"{grade.exercise}: {found.broken}"
         if found.unjudged:
             yield f"{grade.exercise} could not be judged: {found.unjudged}"
         checks = course.exercises[grade.exercise].parts.checks

@@ -45,6 +45,7 @@ class _Part:
     words: str
     mistakes: Sequence[str]
     checks: Sequence[_Check]
+    criteria: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,14 @@ def render_student(book: Gradebook, row: Row) -> str:
     late = ""
     if row.days_late:
         days = "1 day" if row.days_late == 1 else f"{row.days_late} days"
-        lost = min(100.0, row.days_late * book.course.late_percent)
-        late = f"Handed in {days} after the deadline: {lost:g} % less."
+        late = f"Handed in {days} after the deadline: {row.late_percent:g} % less."
     return _render(
         "student.html",
         heading=row.student,
         subtitle=f"{book.course.title}: {row.points:g} of {book.of:g} points",
         row=row,
         late=late,
-        parts=[_part(book, row, grade) for grade in row.grades],
+        parts=[_part(book, grade) for grade in row.grades],
     )
 
 
@@ -104,20 +104,18 @@ def render_class(book: Gradebook, alike: Sequence[Alike]) -> str:
     )
 
 
-def _part(book: Gradebook, row: Row, grade: Grade) -> _Part:
+def _part(book: Gradebook, grade: Grade) -> _Part:
     exercise = book.course.exercises[grade.exercise]
-    answer = row.submission.answers.get(grade.exercise)
-    source = answer.source if answer is not None else ""
     checks: list[_Check] = []
     mistakes: list[str] = []
     if grade.graded is not None:
         mistakes = mistake_words(exercise, grade.graded)
         for line in grade.graded.checks:
             checks.append(_Check(line.name, check_words(exercise, line), line.passed))
-    words = grade_words(exercise, grade, source)
+    words = grade_words(grade)
     title = exercise.parts.title
     figures = (f"{grade.points:g}", f"{grade.of:g}")
-    return _Part(grade.exercise, title, *figures, words, mistakes, checks)
+    return _Part(grade.exercise, title, *figures, words, mistakes, checks, grade.criteria)
 
 
 def _class_row(row: Row) -> _ClassRow:
@@ -149,7 +147,11 @@ def _texts(book: Gradebook) -> Iterator[_Text]:
 
 
 def _render(template: str, **values: Any) -> str:
-    style = "\n" + _read("attnlab.draw", "report/page.css") + _read("attnlab.course.grading", _CSS)
+    style = (
+        "\n"
+        + _read("attnlab.draw", "report/page.css")
+        + _read("attnlab.course.grading", "templates/grades.css")
+    )
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
@@ -157,9 +159,6 @@ def _render(template: str, **values: Any) -> str:
     )
     page = _templates().get_template(template)
     return page.render(values, policy=Markup(policy), style=Markup(style))
-
-
-_CSS = "templates/grades.css"
 
 
 def _read(package: str, name: str) -> str:

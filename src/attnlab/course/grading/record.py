@@ -15,8 +15,10 @@ from typing import Any, TypedDict, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from attnlab.course.cells import parse_program
 from attnlab.design.submission import METHODS
 from attnlab.errors import WrongUsage
+from attnlab.models.single_head import SingleHead, SingleHeadConfig
 from attnlab.tasks.vectors import VectorRule
 
 FORM = "attnlab submission 1"
@@ -47,7 +49,8 @@ def answers_of_record(record: Any) -> dict[str, RecordAnswer]:
     """Return what a record answers, by the names of the exercises.
 
     `identity`, `copy_first` and `unique` get the matrices of their designs, `torch_transformer` a
-    program with the student's class, if Python knew its source when the record was made.
+    program with the student's class, if Python knew its source when the record was made. The class
+    of attnlab itself, which `attnlab run handmade` puts into its record, is no answer.
 
     Raises:
         WrongUsage: this is no record, two designs are for one task, a design has no matrices, or
@@ -109,6 +112,8 @@ def _program(name: Any, source: Any) -> str | None:
         raise WrongUsage(f"source must hold {' and '.join(METHODS)}; got {_short(source)}.")
     if any(source[method] is None for method in METHODS):
         return None
+    if name == SingleHead.__name__ and SingleHeadConfig.__name__ in str(source["__init__"]):
+        return None
     methods = []
     for method in METHODS:
         text = source[method]
@@ -128,10 +133,10 @@ def _program(name: Any, source: Any) -> str | None:
 
 def _defines(text: str, method: str) -> bool:
     """Whether a text is one definition of a method and nothing else; it is read, never run."""
-    try:
-        (statement,) = ast.parse(text).body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    tree = parse_program(text)
+    if tree is None or len(tree.body) != 1:
         return False
+    (statement,) = tree.body
     return isinstance(statement, ast.FunctionDef) and statement.name == method
 
 

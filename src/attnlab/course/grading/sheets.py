@@ -21,12 +21,20 @@ _FORMULA = re.compile(r"(^|[;,|])(\s*)(?=[=+\-@＝＋－＠])")
 _MOST_CELL = 2000
 
 
+class Written(str):
+    """What the instructor wrote into a column of their own: it is kept as it is."""
+
+    __slots__ = ()
+
+
 def inert_cell(value: object) -> str:
     """Return a cell that no spreadsheet takes for a formula; numbers stay as they are.
 
     >>> inert_cell("=1+1"), inert_cell(2.5), inert_cell("a;@b"), inert_cell("\\t=x")
     ("'=1+1", '2.5', "a;'@b", "'=x")
     """
+    if isinstance(value, Written):
+        return str(value)
     if isinstance(value, int | float):
         return f"{value:g}" if abs(value) < 1e5 else f"{value:.2f}"
     return _FORMULA.sub(r"\1\2'", inert(str(value), _MOST_CELL))
@@ -42,7 +50,7 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Read a CSV file as a spreadsheet may have written it: with a mark of bytes, or semicolons.
+    """Read a CSV file, with the byte order mark or semicolons of a spreadsheet.
 
     Raises:
         CouldNotRun: it cannot be read.
@@ -76,6 +84,7 @@ class Sheet:
         own: the column to fill.
         rows: what is filled, by key.
         reasons: what is asked this time, by key.
+        more: the instructor's own columns, such as comments, by key.
     """
 
     path: Path
@@ -83,6 +92,7 @@ class Sheet:
     own: str
     rows: dict[tuple[str, ...], str] = field(default_factory=dict)
     reasons: dict[tuple[str, ...], str] = field(default_factory=dict)
+    more: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, keys: tuple[str, ...], own: str) -> Self:
@@ -98,11 +108,14 @@ class Sheet:
                 if name not in row and name != "answer":
                     columns = ", ".join((*keys, own))
                     raise WrongUsage(f"{path} needs the column {name!r}, of {columns}.")
-            sheet.rows[tuple(row.get(name, "") for name in keys)] = row[own]
+            key = tuple(row.get(name, "") for name in keys)
+            sheet.rows[key] = row[own]
+            ours = (*keys, own, "why", "")
+            sheet.more[key] = {name: row[name] for name in row if name not in ours}
         return sheet
 
     def ask(self, key: tuple[str, ...], reason: str, allowed: Sequence[str] = ()) -> str:
-        """Return what was filled in for a key, or an empty text; it is asked for in the sheet.
+        """Return what the instructor filled in for a key, and keep its row in the sheet.
 
         A row without the answer's hash is about whatever was handed in.
 
@@ -120,10 +133,14 @@ class Sheet:
         return told.lower()
 
     def write(self) -> None:
-        """Write what was filled in before and what is asked now; nothing if there is neither."""
+        """Write the rows that were filled in or asked for; no file if there are none."""
         everything = {**dict.fromkeys(self.reasons, ""), **self.rows}
         if not everything:
             return
-        columns = (*self.keys, self.own, "why")
-        rows = [(*key, everything[key], self.reasons.get(key, "")) for key in sorted(everything)]
-        write_table(self.path, columns, rows)
+        added = list(dict.fromkeys(name for each in self.more.values() for name in each))
+        rows: list[tuple[object, ...]] = []
+        for key in sorted(everything):
+            own = self.more.get(key, {})
+            cells = [Written(own.get(name, "")) for name in added]
+            rows.append((*key, everything[key], self.reasons.get(key, ""), *cells))
+        write_table(self.path, (*self.keys, self.own, "why", *added), rows)

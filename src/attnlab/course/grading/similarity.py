@@ -3,9 +3,11 @@
 A program is read as tokens with its names, numbers and texts made equal, so that renaming hides
 nothing. Hashes of overlapping runs of tokens are thinned by winnowing (Schleimer, Wilkerson and
 Aiken, "Winnowing: local algorithms for document fingerprinting", SIGMOD 2003). Left out is what the
-starter, the solution or more than a fifth of the class has. A pair is a reason to look, no verdict.
+starter, the solution or more than a fifth of the class has; programs that are equal from beginning
+to end are told all the same. A pair is a reason to look, no verdict.
 """
 
+import contextlib
 import hashlib
 import io
 import itertools
@@ -15,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from attnlab.course.cells import solution_text, starter_cells, starter_program
+from attnlab.course.cells import solution_text
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.grading.submissions import Submission
 
@@ -54,12 +56,17 @@ def find_alike(
     found: list[Alike] = []
     for name, exercise in exercises.items():
         prints: dict[str, frozenset[int]] = {}
+        words: dict[str, tuple[str, ...]] = {}
         for submission in submissions:
             answer = submission.answers.get(name)
             if answer is not None and answer.data is None and exercise.parts.kind == "code":
                 prints[submission.student] = fingerprints(answer.source)
+                words[submission.student] = tuple(_words(answer.source))
         if len(prints) > 1:
-            found += _pairs(name, _rare(prints, exercise))
+            pairs = list(_pairs(name, _rare(prints, exercise)))
+            known = {(each.first, each.second) for each in pairs}
+            equal = _equal(name, words, prints, _forced(exercise))
+            found += [*pairs, *(each for each in equal if (each.first, each.second) not in known)]
     return sorted(found, key=lambda each: (-each.shared / each.of, each.exercise, each.first))
 
 
@@ -77,7 +84,7 @@ def fingerprints(source: str) -> frozenset[int]:
 def _words(source: str) -> list[str]:
     """Return the tokens of a program, with names, numbers and texts made equal."""
     words = []
-    try:
+    with contextlib.suppress(tokenize.TokenError, SyntaxError, ValueError):
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         for token in itertools.islice(tokens, _MOST_TOKENS):
             if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
@@ -86,8 +93,6 @@ def _words(source: str) -> list[str]:
                 words.append("value")
             elif token.type not in _SKIPPED:
                 words.append(token.string)
-    except (tokenize.TokenError, SyntaxError, ValueError):
-        return words
     return words
 
 
@@ -95,12 +100,34 @@ def _rare(
     prints: Mapping[str, frozenset[int]], exercise: CourseExercise
 ) -> dict[str, frozenset[int]]:
     """Leave out what the exercise or much of the class has."""
-    starter = starter_program(starter_cells(exercise.source, exercise.name))
-    forced = fingerprints(starter) | fingerprints(solution_text(exercise.source))
+    forced = _forced(exercise)
     counts = Counter(itertools.chain.from_iterable(prints.values()))
     most = max(2, _MOST_SHARED * len(prints))  # two students are never much of a class
     common = {each for each, count in counts.items() if count > most}
     return {student: own - forced - common for student, own in prints.items()}
+
+
+def _forced(exercise: CourseExercise) -> frozenset[int]:
+    """Return the fingerprints of what the starter and the solution hold."""
+    return fingerprints(exercise.starter) | fingerprints(solution_text(exercise.source))
+
+
+def _equal(
+    exercise: str,
+    words: Mapping[str, tuple[str, ...]],
+    prints: Mapping[str, frozenset[int]],
+    forced: frozenset[int],
+) -> Iterable[Alike]:
+    """Yield the programs that are equal but for names, each with the first, however many.
+
+    Those that hold little of their own are equal by chance.
+    """
+    first: dict[tuple[str, ...], str] = {}
+    for student in sorted(words):
+        own = len(prints[student] - forced)
+        earlier = first.setdefault(words[student], student)
+        if earlier != student and own >= _LEAST:
+            yield Alike(exercise, earlier, student, own, own)
 
 
 def _pairs(exercise: str, prints: Mapping[str, frozenset[int]]) -> Iterable[Alike]:

@@ -8,7 +8,6 @@ import os
 import re
 import stat
 import zipfile
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -20,18 +19,8 @@ MOST_RATIO = 200
 
 _ENDINGS = {".py", ".ipynb", ".json", ".jsonl", ".txt", ".zip"}
 _PASSED_OVER = re.compile(r"(^|/)(__MACOSX|__pycache__|\.[^/]*)/|(^|/)\._")
+_OF_SYSTEMS = {".ds_store", "thumbs.db", "desktop.ini", ".lock"}
 _MOST_DEPTH = 8
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    OSError,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    NotImplementedError,
-    OverflowError,
-    MemoryError,
-)
 
 
 @dataclass
@@ -53,7 +42,7 @@ class _Read:
             self.size += len(content)
 
     def is_full(self) -> bool:
-        """Whether no more is read; it is then told once."""
+        """Whether a limit is reached; the first time, note it as a problem."""
         if len(self.files) < MOST_FILES and self.size < MOST_BYTES:
             return False
         words = f"only its first {MOST_FILES} files, {MOST_BYTES:,} bytes, were read"
@@ -91,7 +80,7 @@ def _read_folder(folder: Path, read: _Read) -> None:
 
 def _read_one(path: Path, name: str, read: _Read) -> None:
     """Read a file, or the files of a zip; no link is followed and no pipe is waited for."""
-    if not _is_wanted(name):
+    if not _is_wanted(name, read):
         return
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -99,20 +88,19 @@ def _read_one(path: Path, name: str, read: _Read) -> None:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 read.problems.append(f"{name} was left out: it is no file")
                 return
-            if path.suffix != ".zip":
+            if path.suffix.lower() != ".zip":
                 read.add(name, file.read(MOST_OF_FILE + 1))
             elif os.fstat(handle).st_size > MOST_BYTES:
                 read.problems.append(f"{name} was left out: it has over {MOST_BYTES:,} bytes")
             else:
                 with zipfile.ZipFile(file) as archive:
                     _read_zip(archive, read)
-    except _DAMAGE as error:
+    except Exception as error:  # a zip can be damaged in many ways
         read.problems.append(f"{name} could not be read: {_reason(error)}")
 
 
 def _read_zip(archive: zipfile.ZipFile, read: _Read) -> None:
-    entries = archive.infolist()
-    for entry in entries:
+    for entry in archive.infolist():
         if read.is_full():
             return
         name = entry.filename.replace("\\", "/")
@@ -121,11 +109,13 @@ def _read_zip(archive: zipfile.ZipFile, read: _Read) -> None:
         why = _refusal(entry, name)
         if why is not None:
             read.problems.append(f"{name[:100]} was left out: {why}")
-        elif _is_wanted(name) and not name.endswith(".zip"):
+        elif name.lower().endswith(".zip"):
+            read.problems.append(f"{name[:100]} was passed over: it is a zip in a zip")
+        elif _is_wanted(name, read):
             try:
                 with archive.open(entry) as file:
                     read.add(str(PurePosixPath(name)), file.read(MOST_OF_FILE + 1))
-            except _DAMAGE as error:
+            except Exception as error:  # a zip can be damaged in many ways
                 read.problems.append(f"{name[:100]} could not be read: {_reason(error)}")
 
 
@@ -154,8 +144,14 @@ def _is_odd(name: str) -> bool:
     return any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in name)
 
 
-def _is_wanted(name: str) -> bool:
-    return PurePosixPath(name).suffix in _ENDINGS and not _PASSED_OVER.search(name)
+def _is_wanted(name: str, read: _Read) -> bool:
+    """Whether a file may hold an answer; note one that is passed over, but for a system's own."""
+    if _PASSED_OVER.search(name) or PurePosixPath(name).name.lower() in _OF_SYSTEMS:
+        return False
+    if PurePosixPath(name).suffix.lower() in _ENDINGS:
+        return True
+    read.problems.append(f"{name[:100]} was passed over: it is no program, notebook, JSON or zip")
+    return False
 
 
 def _reason(error: BaseException) -> str:

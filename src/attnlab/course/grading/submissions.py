@@ -9,21 +9,22 @@ import ast
 import hashlib
 import json
 import re
-import warnings
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from attnlab.course.cells import program_of_notebook, starter_cells, starter_program
+from attnlab.course.cases import draw_questions
+from attnlab.course.cells import code_of_notebook, parse_program
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.grading.record import answers_of_record
 from attnlab.course.grading.submission_files import read_files
-from attnlab.course.questions import draw_questions
+from attnlab.course.notebook_cells import join_cells
 from attnlab.course.sandbox.runner import encode
 from attnlab.course.submit import text_answer
-from attnlab.course.workspace import FORM, LOG, broken_links
+from attnlab.course.workspace import FORM, LOG, broken_links, is_untouched, read_events
 from attnlab.display import harmless
 from attnlab.errors import CouldNotRun, WrongUsage
 
@@ -82,9 +83,10 @@ class Submission:
     claims: dict[str, set[str]] = field(default_factory=dict)
 
     def tell(self, words: str) -> None:
-        """Add a problem, unless there are too many."""
-        if len(self.problems) < _MOST_TOLD:
-            self.problems.append(inert(words, 300))
+        """Add a problem once, unless there are too many."""
+        line = inert(words, 300)
+        if len(self.problems) < _MOST_TOLD and line not in self.problems:
+            self.problems.append(line)
 
 
 def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Submission]:
@@ -110,7 +112,10 @@ def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Su
 
 def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
     """Return a student's name as the course system wrote it into the name of a submission."""
-    name = path.stem if path.suffix in (".zip", *_ENDINGS) else path.name
+    path = path.with_name(
+        unicodedata.normalize("NFC", path.name)
+    )  # some systems take accents apart
+    name = path.stem if path.suffix.lower() in (".zip", *_ENDINGS) else path.name
     for pattern in _OF_COURSE_SYSTEMS:
         match = pattern.fullmatch(name)
         if match:
@@ -132,23 +137,13 @@ def exercise_of(stem: str, exercises: Mapping[str, CourseExercise]) -> str | Non
 
 
 def inert(text: str, most: int = 200) -> str:
-    """Return a student's text as one line that commands no terminal and is not too long.
+    """Return a student's text as one short line without control characters.
 
     >>> inert("a\\x1b[31m\\nb")
     'a␛[31m b'
     """
     line = harmless(" ".join(text.split())).replace("\n", " ").replace("\t", " ")
     return line if len(line) <= most else line[: most - 1] + "…"
-
-
-def parse(source: str) -> ast.Module | None:
-    """Return the syntax tree of a student's program; None where it is no Python."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
 
 
 def _entries(folder: Path, exercises: Mapping[str, CourseExercise]) -> Iterator[Path]:
@@ -162,8 +157,22 @@ def _entries(folder: Path, exercises: Mapping[str, CourseExercise]) -> Iterator[
         yield folder
         return
     for path in inside:
-        if path.suffix in (".zip", *_ENDINGS) or path.is_dir() or path.is_symlink():
+        if _may_be_submission(path):
             yield path
+
+
+def entries_passed_over(folder: Path) -> list[str]:
+    """Return the names in a folder of submissions that are none, such as a PDF."""
+    if not folder.is_dir():
+        return []
+    paths = [path for path in folder.iterdir() if not path.name.startswith((".", "__"))]
+    if any(path.name in ("manifest.json", LOG) for path in paths):
+        return []  # the folder itself is a submission, which tells of its files
+    return [inert(path.name, _MOST_NAME) for path in sorted(paths) if not _may_be_submission(path)]
+
+
+def _may_be_submission(path: Path) -> bool:
+    return _ending(path.name) in (".zip", *_ENDINGS) or path.is_dir() or path.is_symlink()
 
 
 def _read_into(submission: Submission, path: Path, exercises: Mapping[str, CourseExercise]) -> None:
@@ -195,8 +204,8 @@ class _Reader:
             if self._read_manifest(name):
                 return
         ranks = {ending: rank for rank, ending in enumerate(_ENDINGS)}
-        known = [name for name in self.files if PurePosixPath(name).suffix in ranks]
-        for file in sorted(known, key=lambda name: (ranks[PurePosixPath(name).suffix], name)):
+        known = [name for name in self.files if _ending(name) in ranks]
+        for file in sorted(known, key=lambda name: (ranks[_ending(name)], name)):
             try:
                 self._read_loose(file)
             except _DAMAGE as error:
@@ -232,19 +241,15 @@ class _Reader:
         self._take(exercise, root + file)
 
     def _read_log(self, root: str) -> None:
-        """Check that the log's lines follow from one another, and note what it says passed."""
+        """Check the log's chain of hashes, and note which answers passed by the log."""
         text = self.files.get(root + LOG, b"").decode(errors="replace")
         lines = text.splitlines()
         broken = broken_links(lines)
         if broken:
             numbers = ", ".join(map(str, broken[:5]))
             self.submission.tell(f"the log was changed: line {numbers} does not follow")
-        for line in lines:
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict) and event.get("done") is True:
+        for event in read_events(lines):
+            if event.get("done") is True:
                 digests = self.submission.claims.setdefault(str(event.get("exercise")), set())
                 digests.add(str(event.get("sha256")))
 
@@ -254,17 +259,19 @@ class _Reader:
         exercise = exercise_of(path.stem, self.exercises)
         if exercise is not None:
             self._take(exercise, file)
-        elif path.suffix == ".ipynb":
+        elif _ending(file) == ".ipynb":
             self._read_notebook(file)
-        elif path.suffix == ".json" and path.name != "manifest.json":
+        elif _ending(file) == ".json" and path.name != "manifest.json":
             self._read_record(file)
+        elif path.name != "manifest.json":
+            self.submission.tell(f"{file} was passed over: its name is not that of an exercise")
 
     def _read_notebook(self, file: str) -> None:
         """Take the exercises that a notebook names, or else those whose names it defines."""
         text = self._text(file)
-        source = _notebook_program(text)
+        source = self._program_of_notebook(file, text)
         named = [name for name in _named_in(text) if name in self.exercises]
-        tree = parse(source)
+        tree = parse_program(source)
         if tree is None and not named:
             self.submission.tell(f"{file} is no Python, so its exercises could not be found")
             return
@@ -276,6 +283,14 @@ class _Reader:
         if not named and not found:
             self.submission.tell(f"{file} answers no exercise: it defines none of their names")
 
+    def _program_of_notebook(self, file: str, text: str) -> str:
+        joined = join_cells(_code_cells(text))
+        for number in joined.left_out:
+            self.submission.tell(
+                f"{file}: code cell {number} is no Python or too long, so it was left out"
+            )
+        return joined.program
+
     def _read_record(self, file: str) -> None:
         for exercise, answer in answers_of_record(json.loads(self._text(file))).items():
             if exercise not in self.exercises:
@@ -286,7 +301,7 @@ class _Reader:
     def _take(self, exercise: str, file: str) -> None:
         """Add the answer that a file gives to an exercise, if something is written in it."""
         kind = self.exercises[exercise].parts.kind
-        ending = PurePosixPath(file).suffix
+        ending = _ending(file)
         try:
             text = self._text(file)
             if ending == ".json":
@@ -294,23 +309,16 @@ class _Reader:
                 if answer.digest and kind == "weights":  # whose numbers can be written again
                     self._add(answer)
                 return
-            source = _notebook_program(text) if ending == ".ipynb" else text
+            source = self._program_of_notebook(file, text) if ending == ".ipynb" else text
         except _DAMAGE as error:
             self.submission.tell(f"{exercise}: {file} could not be read: {error}")
             return
-        if ending != ".txt" and self._is_untouched(exercise, source):
+        if ending != ".txt" and is_untouched(self.exercises[exercise], source):
             return
         if kind == "text" and ending != ".txt":
             source = text_answer(source) or ""
         if source.strip():
             self._add(Answer(exercise, file, source))
-
-    def _is_untouched(self, exercise: str, source: str) -> bool:
-        try:
-            tree = parse(source)
-            return tree is not None and ast.dump(tree) == _starter(self.exercises[exercise])
-        except RecursionError:
-            return False
 
     def _add(self, answer: Answer) -> None:
         before = self.submission.answers.get(answer.exercise)
@@ -328,6 +336,10 @@ class _Reader:
             raise WrongUsage("it is no text in UTF-8") from None
 
 
+def _ending(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
+
+
 @cache
 def entry_names(exercise: CourseExercise) -> frozenset[str]:
     """Return the names that an exercise asks a student to define."""
@@ -336,17 +348,14 @@ def entry_names(exercise: CourseExercise) -> frozenset[str]:
     return frozenset(str(case["call"]) for case in draw_questions(exercise, 0).encoded)
 
 
-@cache
-def _starter(exercise: CourseExercise) -> str:
-    """Return the syntax tree of an exercise's starter, without blanks and comments."""
-    return ast.dump(ast.parse(starter_program(starter_cells(exercise.source, exercise.name))))
-
-
 def _defined(tree: ast.Module | None) -> set[str]:
     """Return the names that a program defines at its top."""
     found: set[str] = set()
-    for node in tree.body if tree is not None else ():
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+    body = list(tree.body) if tree is not None else []
+    for node in body:
+        if isinstance(node, ast.Try):
+            body += node.body  # as a notebook's statements stand
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Assign):
             found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
@@ -362,20 +371,20 @@ def _cells(text: str) -> list[Any]:
 
 
 def _nbgrader(cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what nbgrader notes of a cell."""
+    """Return the metadata of nbgrader for a cell."""
     metadata = cell.get("metadata")
     found = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     return found if isinstance(found, dict) else {}
 
 
-def _notebook_program(text: str) -> str:
-    """Return a notebook's program without the cells of tests, which would end it at a failure."""
+def _code_cells(text: str) -> list[str]:
+    """Return a notebook's code cells without those of nbgrader that test."""
     kept = []
     for cell in _cells(text):
         marks = _nbgrader(cell)
         if not marks.get("grade") or marks.get("solution"):
             kept.append(cell)
-    return program_of_notebook(json.dumps({"cells": kept}))
+    return code_of_notebook(json.dumps({"cells": kept}))
 
 
 def _named_in(text: str) -> Sequence[str]:

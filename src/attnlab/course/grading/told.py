@@ -5,20 +5,13 @@ student's code saw. So a student is told one of a few fixed sentences, with the 
 only if it is one of Python's own.
 """
 
-import ast
-import builtins
 import re
-import warnings
 
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.grading.classroom import CheckLine, GradedAnswer
 from attnlab.course.grading.gradebook import Grade, Gradebook, Row
+from attnlab.course.sandbox.replies import PYTHON_ERRORS
 
-_EXCEPTIONS = {
-    name
-    for name, each in vars(builtins).items()
-    if isinstance(each, type) and issubclass(each, BaseException)
-}
 _KIND = re.compile(r"^([A-Za-z]+)(?::| \(line|$)")
 _FORMS = (
     (re.compile(r"^[^,]*: expected shape "), "its shape is wrong"),
@@ -27,8 +20,9 @@ _FORMS = (
     (re.compile(r"^[^,]*: expected (a|an) [a-zA-Z ]+, got"), "it has the wrong type"),
     (re.compile(r"^[^,]*: expected \d+ values, got"), "it gives another number of values"),
 )
-_OWN = ("it is not written yet", "it could not be judged")
 _BEGINNINGS = {
+    "it is not written yet": "it is not written yet",
+    "it could not be judged": "it could not be judged",
     "there is no ": "a name that is asked for is not defined",
     "the answer has not the form that is asked": "the answer has not the form that is asked",
     "TimeoutError: ": "it took too long",
@@ -56,34 +50,16 @@ def failure_words(failure: str) -> str:
     >>> failure_words("ValueError: [[0.1, 0.2]] (line 3)"), failure_words("Secret42: x")
     ('it raised ValueError', 'the answer is wrong')
     """
-    if failure in _OWN:
-        return failure
     for begin, words in _BEGINNINGS.items():
         if failure.startswith(begin):
             return words
     kind = _KIND.match(failure)
-    if kind is not None and kind[1] in _EXCEPTIONS:
+    if kind is not None and kind[1] in {*PYTHON_ERRORS, "Exception"}:
         return f"it raised {kind[1]}"
     for pattern, words in _FORMS:
         if pattern.match(failure):
             return words
     return "the answer is wrong"
-
-
-def broken_words(broken: str, source: str) -> str:
-    """Say why nothing could be asked; where a program is no Python, in which line."""
-    head, _, rest = broken.partition("it cannot be run: ")
-    if head or not rest:
-        return broken  # a sentence of ours
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            ast.parse(source)
-        except SyntaxError as error:
-            return f"it is no Python: line {error.lineno}"
-        except (ValueError, RecursionError, MemoryError):
-            return "it is no Python"
-    return f"it cannot be run: {failure_words(rest)}"
 
 
 def mistake_words(exercise: CourseExercise, graded: GradedAnswer) -> list[str]:
@@ -92,13 +68,16 @@ def mistake_words(exercise: CourseExercise, graded: GradedAnswer) -> list[str]:
     return [says[name] for name in graded.mistakes if name in says]
 
 
-def grade_words(exercise: CourseExercise, grade: Grade, source: str = "") -> str:
-    """Say in a sentence how an exercise went."""
+def grade_words(grade: Grade) -> str:
+    """Say in a sentence how an exercise went.
+
+    An error while the program is loaded is told in full: at that time it has seen no input.
+    """
     graded = grade.graded
     if grade.state != "graded" or graded is None:
         return _STATES.get(grade.state, "")
     if graded.broken is not None:
-        return broken_words(graded.broken, source)
+        return graded.broken
     if graded.is_blank:
         return "nothing is written in it"
     passed = sum(line.passed for line in graded.checks)
@@ -112,7 +91,6 @@ def row_words(book: Gradebook, row: Row) -> str:
         words.append(f"{grade.exercise}: {grade.points:g} of {grade.of:g}")
         if grade.graded is not None:
             words += mistake_words(book.course.exercises[grade.exercise], grade.graded)
-    if row.days_late and book.course.late_percent:
-        percent = min(100.0, row.days_late * book.course.late_percent)
-        words.append(f"{percent:g} % less, {row.days_late} days late")
+    if row.late_percent:
+        words.append(f"{row.late_percent:g} % less, {row.days_late} days late")
     return ". ".join(word.rstrip(".") for word in words) + "." if words else ""

@@ -110,19 +110,12 @@ class Jail:
             program: Python's arguments after its options.
         """
         # The number of processes is counted by user, so sandboxes side by side take several.
-        number = (os.getpid() + 101 * next(_started)) % _USERS
-        return [
-            self.bwrap,
-            *self._isolation(rules),
-            *view_options(RUNNER),
-            "--",
-            *(self._become(_FIRST_USER + number) if self.is_root else []),
-            *_limits(self.is_root),
-            "--",
-            sys.executable,
-            *PYTHON_OPTIONS,
-            *program,
-        ]
+        user = _FIRST_USER + (os.getpid() + 101 * next(_started)) % _USERS
+        words = [self.bwrap, *self._isolation(rules), *view_options(RUNNER), "--"]
+        if self.is_root:
+            words += self._become(user)
+        words += [*_limits(self.is_root), "--"]
+        return [*words, sys.executable, *PYTHON_OPTIONS, *program]
 
     def _isolation(self, rules: int) -> list[str]:
         options = "--unshare-net --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try"
@@ -148,7 +141,7 @@ class Jail:
 
 
 def probe() -> Jail:
-    """Make the sandbox once and look around in it.
+    """Start the sandbox once and test what code in it can do.
 
     Raises:
         CouldNotRun: something is missing, or the system forbids it; nothing is run without it.

@@ -1,4 +1,4 @@
-"""The processes below one, and the memory they take together; Linux only."""
+"""The descendants of a process, and the memory they take together; Linux only."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -7,21 +7,19 @@ _PROC = Path("/proc")
 
 
 def memory_of(process: int, enough: int) -> int:
-    """Return the bytes of memory of all processes below one.
+    """Return the bytes of memory of all descendants of a process.
 
     Memory that processes share counts once, unless the sum is below `enough` even without that.
     """
     below = processes_below(process)
-    most = sum(_kilobytes(each, "status", ("RssAnon:", "RssShmem:")) for each in below) * 1024
+    most = sum(_read_bytes(each, "status", ("RssAnon:", "RssShmem:")) for each in below)
     if most <= enough:
         return most
-    return (
-        sum(_kilobytes(each, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) for each in below) * 1024
-    )
+    return sum(_read_bytes(each, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) for each in below)
 
 
 def processes_below(process: int) -> list[int]:
-    """Return the processes that one has started, and theirs in turn."""
+    """Return the descendants of a process."""
     children = defaultdict(list)
     for folder in _PROC.glob("[0-9]*"):
         try:
@@ -38,9 +36,10 @@ def processes_below(process: int) -> list[int]:
     return found
 
 
-def _kilobytes(process: int, name: str, fields: tuple[str, ...]) -> int:
+def _read_bytes(process: int, name: str, fields: tuple[str, ...]) -> int:
     try:
         lines = (_PROC / str(process) / name).read_text(errors="replace").splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(fields))
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith(fields)]
+    return sum(kilobytes) * 1024

@@ -61,7 +61,7 @@ def build_filter() -> bytes:
         add(refuse, name, seccomp.Arg(0, seccomp.NE, _FAMILY_UNIX))
     for flag in _NEW_NAMESPACES:
         add(refuse, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
-    add(seccomp.ERRNO(errno.ENOSYS), "clone3")  # its flags stand in memory
+    add(seccomp.ERRNO(errno.ENOSYS), "clone3")  # its flags are in memory
     add(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, _TYPE_INTO_TERMINAL))
     with tempfile.TemporaryFile() as stream:
         rules.export_bpf(stream)

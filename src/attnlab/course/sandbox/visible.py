@@ -15,7 +15,7 @@ _SYSTEM = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/bin")
 _SYSTEM_LINKS = ("/bin", "/lib", "/lib32", "/lib64")
 _SETTINGS = ("/etc/ld.so.cache", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_OF_PREFIX = ("bin", "lib", "lib64", "pyvenv.cfg")  # a venv may stand in a home or a project
+_OF_PREFIX = ("bin", "lib", "lib64", "pyvenv.cfg")  # a venv may be in a home or a project
 
 WRITABLE_BYTES = 64 * 2**20
 """How much the one folder that can be written, /box, holds."""

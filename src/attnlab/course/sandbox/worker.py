@@ -8,14 +8,12 @@ a process that hangs, floods or talks nonsense costs its own student an answer a
 import contextlib
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from attnlab.course.check import Answerer, Answers
@@ -28,7 +26,7 @@ from attnlab.course.sandbox.replies import (
     is_countable,
     split_reply,
 )
-from attnlab.course.sandbox.runner import REPLY_HEAD, WARM, pack_message
+from attnlab.course.sandbox.runner import REPLY_HEAD, WARM, kill_group, pack_message
 from attnlab.course.sandbox.visible import extra_folders
 from attnlab.errors import CouldNotRun
 
@@ -46,23 +44,30 @@ class Limits:
 
     Args:
         seconds: from its start to its last answer.
-        memory_bytes: beyond what Python and torch take; None without a limit.
+        memory_bytes: beyond what Python and torch take.
         file_bytes: of a file that it writes.
         reply_bytes: of all its answers.
     """
 
     seconds: float = 20.0
-    memory_bytes: int | None = 2 * 2**30
+    memory_bytes: int = 2 * 2**30
     file_bytes: int = 16 * 2**20
     reply_bytes: int = 12_000_000
 
 
 @dataclass(frozen=True)
 class _Reply:
-    """What came back: the messages that are whole, and why there are no more if there are not."""
+    """What came back.
+
+    Args:
+        messages: those that came whole.
+        failure: why there are no more: time, size or ended; empty without a failure.
+        is_last: whether the process cannot take another request.
+    """
 
     messages: Sequence[Any]
     failure: str
+    is_last: bool
 
 
 class Worker:
@@ -82,12 +87,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -95,9 +95,7 @@ class Worker:
         process, self._process = self._process, None
         if process is None:
             return
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(process.pid, signal.SIGKILL)
+        kill_group(process.pid)
         process.wait()
         _drain(process)
         for stream in (process.stdin, process.stdout, process.stderr):
@@ -132,7 +130,7 @@ class Worker:
         is_graded: bool,
         cases: Sequence[Mapping[str, Any]],
     ) -> Answers:
-        """Put cases to a file; after a failure go on with the next case, but not twice."""
+        """Put cases to a file; after one failure go on with the next case, after two give up."""
         answers: list[dict[str, Any]] = []
         failures: list[str] = []
         is_answered = False
@@ -142,10 +140,8 @@ class Worker:
             if isinstance(loaded, dict) and "broken" in loaded:
                 return self._broken(loaded, request, limits, is_graded)
             is_answered = is_answered or bool(given)
-            for answer in given[: len(cases) - len(answers)]:
-                answers.append(
-                    clean_answer(answer, cases[len(answers)]["call"], is_graded=is_graded)
-                )
+            for answer, case in zip(given, cases[len(answers) :], strict=False):
+                answers.append(clean_answer(answer, case["call"], is_graded=is_graded))
             if len(answers) == len(cases) and loaded is not None:
                 break
             failures.append(reply.failure or "ended")
@@ -163,7 +159,7 @@ class Worker:
     def _broken(
         self, loaded: Mapping[str, Any], request: Mapping[str, Any], limits: Limits, is_graded: bool
     ) -> Answers:
-        """Say why a file cannot be run; when graded, as it says itself without any case."""
+        """Say why a file cannot be run; when graded, run it again without the secret cases."""
         if is_graded:
             reply = self._ask({**request, "cases": []}, limits)
             loaded = reply.messages[0] if reply.messages else {}
@@ -177,13 +173,13 @@ class Worker:
         data = pack_message({**asdict(limits), "warm": warm}) + pack_message(request)
         self._start()
         try:
-            reply, is_last = self._exchange(data, limits)
+            reply = self._exchange(data, limits)
         except _Failed as failed:
-            reply, is_last = _Reply((), failed.why), True
+            reply = _Reply((), failed.why, is_last=True)
         except BaseException:
             self.close()
             raise
-        if is_last:
+        if reply.is_last:
             self.close()
         return reply
 
@@ -208,7 +204,7 @@ class Worker:
         if self._jail is not None:
             self._own_memory = memory_of(self._process.pid, 0)
 
-    def _exchange(self, data: bytes, limits: Limits) -> tuple[_Reply, bool]:
+    def _exchange(self, data: bytes, limits: Limits) -> _Reply:
         deadline = time.monotonic() + limits.seconds + _GRACE
         self._write(data, deadline)
         head = self._read(REPLY_HEAD.size, deadline, limits)
@@ -218,12 +214,8 @@ class Worker:
         body = self._read(size, deadline, limits)
         if not is_countable(body):
             raise _Failed("size")
-        failure = ""
-        if is_late:
-            failure = "time"
-        elif size == limits.reply_bytes:
-            failure = "size"
-        return _Reply(split_reply(body), failure), is_last
+        failure = "size" if size == limits.reply_bytes else ""
+        return _Reply(split_reply(body), "time" if is_late else failure, is_last)
 
     def _write(self, data: bytes, deadline: float) -> None:
         stream, rest = self._stream("stdin"), memoryview(data)
@@ -256,8 +248,8 @@ class Worker:
         return number
 
     def _watch(self, limits: Limits | None) -> None:
-        """Fail where the sandbox takes more memory than a process of it may."""
-        if self._jail is None or limits is None or limits.memory_bytes is None:
+        """Fail where the sandbox takes more memory than the limits allow."""
+        if self._jail is None or limits is None:
             return
         assert self._process is not None
         most = self._own_memory + limits.memory_bytes

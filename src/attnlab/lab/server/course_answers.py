@@ -17,12 +17,11 @@ from torch import Tensor
 
 from attnlab.course.catalog import CHAPTERS, find_exercise
 from attnlab.course.cells import Cell, split_cells, starter_cells, starter_program
-from attnlab.course.check import CaseFailure, Outcome, check_answer
+from attnlab.course.check import CaseFailure, Outcome
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.feedback import call_lines, mistake_words, shown_failure
-from attnlab.course.questions import draw_questions
 from attnlab.course.sandbox.worker import Worker
-from attnlab.course.submit import check_text
+from attnlab.course.submit import check_program
 from attnlab.course.workspace import State, Workspace, draw_picture
 from attnlab.errors import WrongUsage
 
@@ -70,11 +69,7 @@ def _check(folder: str, name: str, code: str) -> dict[str, Any]:
     if not workspace.files(name):
         workspace.start(exercise)
     workspace.save(exercise, source)
-    if exercise.parts.kind == "text":
-        outcome = check_text(exercise, source)
-    else:
-        answerer = _worker().answerer(source, f"{name}.py")
-        outcome = check_answer(draw_questions(exercise, 0), answerer)
+    outcome = check_program(exercise, source, f"{name}.py", _worker().answerer)
     workspace.record_check(exercise, source, outcome)
     return {**_told(exercise, outcome), "state": _state(workspace.states().get(name))}
 

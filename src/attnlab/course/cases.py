@@ -55,13 +55,14 @@ def draw_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = 
 
 def encode_case(case: Case) -> Mapping[str, Any]:
     """Write a case as JSON, without what it expects."""
-    build = case.build and {"args": _value(list(case.build[0])), "settings": _value(case.build[1])}
-    methods = [
-        [name, _value(list(args)), _value(settings)] for name, args, settings in case.methods
-    ]
+    build = None
+    if case.build is not None:
+        args, settings = case.build
+        build = {"args": _value(args), "settings": _value(settings)}
+    methods = [[name, _value(args), _value(settings)] for name, args, settings in case.methods]
     return {
         "call": case.call,
-        "args": _value(list(case.args)),
+        "args": _value(case.args),
         "settings": _value(case.settings),
         "build": build,
         "state": _value(case.state),
@@ -73,6 +74,7 @@ def encode_case(case: Case) -> Mapping[str, Any]:
 
 
 def _random(exercise: CourseExercise, check: Check, seed: int | str) -> np.random.Generator:
+    """Return the generator of a check's cases, the same on every machine."""
     words = f"{exercise.name}/{check.name}/{seed}".encode()
     return np.random.default_rng(list(hashlib.sha256(words).digest()))
 
@@ -81,7 +83,7 @@ def _value(value: Any) -> Any:
     """Write an argument as JSON; given objects are made by the worker."""
     if isinstance(value, Given):
         fields = {name: _value(getattr(value, name)) for name in ("settings", "state")}
-        return {"kind": "given", "call": value.call, "args": _value(list(value.args)), **fields}
+        return {"kind": "given", "call": value.call, "args": _value(value.args), **fields}
     if isinstance(value, Mapping):
         return {"kind": "dict", "items": [[key, _value(each)] for key, each in value.items()]}
     if isinstance(value, list | tuple):

@@ -10,4 +10,4 @@ class TokenEmbedding(nn.Module):
         self.scale = float(np.sqrt(d_model))
 
     def forward(self, ids):
-        return self.scale * self.embedding.weight[ids]
+        return self.scale * self.embedding(ids)

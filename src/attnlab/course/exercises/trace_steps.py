@@ -12,7 +12,7 @@ from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
 # To see how a sorter sorts, look at each step as it is made: how likely was each token, which one
 # was chosen, and where did each head look while it was?
 #
-# ![where a head looks, step by step](trace.svg)
+# ![where a head looks, step by step](trace_steps.svg)
 #
 # **Write** `trace(model, prompt, num_tokens, separator=0)`. It generates as before, for one prompt,
 # and returns a list with a dict for each step, in order:

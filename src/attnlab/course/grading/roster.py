@@ -1,0 +1,108 @@
+"""The list of a course's students: read, and matched with what was handed in."""
+
+import datetime
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from attnlab.course.grading.sheets import read_table
+from attnlab.course.grading.submissions import Submission, inert
+from attnlab.errors import WrongUsage, did_you_mean
+
+ROSTER = (
+    "student",
+    "name",
+    "id",
+    "sis_user_id",
+    "sis_login_id",
+    "section",
+    "identifier",
+    "email",
+    "submitted",
+)
+"""The columns of a list of students; only the first is needed."""
+
+
+def read_students(path: Path) -> dict[str, Mapping[str, str]]:
+    """Read a list of students, a table with the columns of `ROSTER` or some of them.
+
+    Raises:
+        WrongUsage: a column that is not known, or none for the student; a student who is there
+            twice; a time that cannot be read.
+    """
+    rows = read_table(path)
+    for name in rows[0] if rows else ():
+        if name not in ROSTER:
+            raise WrongUsage(f"{path}: no column {name!r} is known; {did_you_mean(name, ROSTER)}")
+    if rows and "student" not in rows[0]:
+        raise WrongUsage(f"{path} needs a column 'student', as submissions are named.")
+    found: dict[str, Mapping[str, str]] = {}
+    for row in rows:
+        student, submitted = row["student"], row.get("submitted", "")
+        if not student:
+            continue
+        if student in found:
+            raise WrongUsage(f"{path}: {student!r} is there twice; keep one of the rows.")
+        if submitted and read_time(submitted) is None:
+            raise WrongUsage(
+                f"{path}: in the row of {student!r}, submitted must be a time, as in "
+                f"2026-12-01T18:00:00+01:00; got {submitted!r}."
+            )
+        found[student] = row
+    return found
+
+
+def read_time(text: str) -> datetime.datetime | None:
+    """Read a time; None where it is none."""
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def match_students(
+    submissions: Sequence[Submission], students: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """Return for each submission who on the list of students handed it in, where that is clear.
+
+    The name of the file counts first, as it is or as `attnlab course submit` writes it, then the
+    label in it; a label that two submissions have, or of a student who is found already, is none.
+    """
+    names: dict[str, set[str]] = {}
+    for student, facts in students.items():
+        for name in {student, facts.get("name", "")} - {""}:
+            for form in (_plain(name), _as_submitted(name)):
+                names.setdefault(form, set()).add(student)
+    exact = {_plain(student): student for student in students}
+    found = {
+        each.student: exact[_plain(each.student)]
+        for each in submissions
+        if _plain(each.student) in exact
+    }
+    for name_of in (_file_name, _label):
+        claims: dict[str, list[str]] = {}
+        for each in submissions:
+            fitting = names.get(_plain(name_of(each)), set()) - {*found.values()}
+            if each.student not in found and len(fitting) == 1:
+                claims.setdefault(min(fitting), []).append(each.student)
+        found |= {claimed[0]: who for who, claimed in claims.items() if len(claimed) == 1}
+    return found
+
+
+def _file_name(submission: Submission) -> str:
+    return submission.student
+
+
+def _label(submission: Submission) -> str:
+    return submission.label
+
+
+def _plain(name: str) -> str:
+    """Return a name as submissions are named, with its accents in one form."""
+    return inert(unicodedata.normalize("NFC", name), 80)
+
+
+def _as_submitted(name: str) -> str:
+    """Return the name of the file that `attnlab course submit` writes for a student."""
+    plain = unicodedata.normalize("NFC", name)
+    return "".join(letter if letter.isalnum() else "-" for letter in plain).strip("-")

@@ -1,0 +1,217 @@
+"""The cells of a notebook as one program that a stray cell does not end.
+
+Lines for the notebook alone (magic, shell, help) are left out, and so are cells that are no Python.
+A statement that may fail, such as a demonstration, is in a `try` of its own; definitions do
+not, so an error in one is told.
+"""
+
+import ast
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_MAGIC = re.compile(r"\s*([%!?]|[\w., ()\[\]]+=\s*[%!]|[\w.\[\]*]+\?\??\s*(#.*)?$)")
+_PYTHON_CELLS = ("%%time", "%%capture")
+"""Magic whose cell runs as any other."""
+_PIECE = re.compile(
+    r"#.*|\"\"\"|'''"
+    r"|\"(?:\\.|[^\"\\])*(?:\"|\\?$)|'(?:\\.|[^'\\])*(?:'|\\?$)"
+    r"|[()\[\]{}]"
+)
+_ENDS = {
+    '"""': re.compile(r'(?:[^\\]|\\.)*?"""'),
+    "'''": re.compile(r"(?:[^\\]|\\.)*?'''"),
+}
+_PRESENT = {*sys.stdlib_module_names, "numpy", "torch"}
+"""Modules whose import does not fail."""
+_AROUND = "try:\n    pass\nexcept (Exception, SystemExit):\n    pass\n"
+_MOST_STATEMENTS = 2000  # of a cell
+_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class JoinedCells:
+    """A notebook's program, and which code cells are no Python or too long, counted from 1."""
+
+    program: str
+    left_out: tuple[int, ...]
+
+
+def join_cells(cells: Sequence[str]) -> JoinedCells:
+    """Join the code cells of a notebook."""
+    futures: list[str] = []
+    parts: list[str] = []
+    left_out: list[int] = []
+    for number, cell in enumerate(cells, 1):
+        head, _, rest = cell.strip().partition("\n")
+        if head.startswith("%%"):
+            if head.split()[0] not in _PYTHON_CELLS:
+                continue
+            cell = rest
+        try:
+            part = _part(cell, futures)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            left_out.append(number)
+        else:
+            parts.append(part)
+    return JoinedCells("\n\n".join([*dict.fromkeys(futures), *parts]) + "\n", tuple(left_out))
+
+
+def _part(cell: str, futures: list[str]) -> str:
+    """Return a cell's part of the program; its imports from `__future__` go to `futures`.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: the cell is no Python or too
+            long.
+    """
+    text = cell
+    try:
+        tree = _parsed(cell)
+    except SyntaxError:
+        text = _without_magic(cell)
+        tree = _parsed(text)
+    if len(tree.body) > _MOST_STATEMENTS:
+        raise ValueError("too many statements")
+    lines = text.split("\n")
+    users = Counter(line for node in tree.body for line in {*_extent(node)})
+    own: list[str] = []
+    kept: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            own.append(ast.unparse(node))
+        elif not _is_check(node) and not isinstance(node, ast.Global):
+            kept.append(_statement(node, lines, users))
+    is_plain = len(kept) == len(tree.body) and not any(part.startswith("try:") for part in kept)
+    part = text if is_plain else "\n".join(kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compile("\n".join(own), "cell", "exec", dont_inherit=True)
+        compile(part, "cell", "exec", dont_inherit=True)  # a stray `return` parses, too
+    futures += own
+    return part
+
+
+def _parsed(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def _statement(node: ast.stmt, lines: Sequence[str], users: Counter[int]) -> str:
+    """Return a statement as it is written, or in a `try` if it may fail."""
+    if not _is_safe(node):
+        (around,) = _parsed(_AROUND).body
+        assert isinstance(around, ast.Try)
+        around.body = [node]
+        return ast.unparse(around)
+    first, last = _extent(node)
+    if users[first] > 1 or users[last] > 1:
+        return ast.unparse(node)
+    return "\n".join(lines[first - 1 : last])
+
+
+def _extent(node: ast.stmt) -> tuple[int, int]:
+    """Return the first and last line of a statement, with its decorators."""
+    decorators = [each.lineno for each in getattr(node, "decorator_list", ())]
+    return min([node.lineno, *decorators]), node.end_lineno or node.lineno
+
+
+def _is_safe(node: ast.stmt) -> bool:
+    """Whether a statement defines, imports what is there, or names a value that is written out."""
+    if isinstance(node, _DEFINITIONS):
+        return True
+    if isinstance(node, ast.Import):
+        return all(alias.name.split(".")[0] in _PRESENT for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").split(".")[0] in _PRESENT
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.Assign):
+        return _is_written_out(node.value) and all(
+            isinstance(each, ast.Name) or _fits(each, node.value) for each in node.targets
+        )
+    return isinstance(node, ast.Pass)
+
+
+def _fits(target: ast.expr, value: ast.expr) -> bool:
+    """Whether a target is so many names as there are values."""
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+        return False
+    are_names = all(isinstance(each, ast.Name) for each in target.elts)
+    return are_names and len(target.elts) == len(value.elts)
+
+
+def _is_written_out(value: ast.expr) -> bool:
+    try:
+        ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return isinstance(value, ast.Lambda)
+    return True
+
+
+def _is_check(node: ast.stmt) -> bool:
+    """Whether a statement is of the cell that checks the answer."""
+    if isinstance(node, ast.Import):
+        return all(alias.name.startswith("attnlab.course") for alias in node.names)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return ast.unparse(node.value.func).startswith("attnlab.course.")
+    return False
+
+
+def _without_magic(cell: str) -> str:
+    """Return a cell with an empty statement for each line that only a notebook understands."""
+    kept = []
+    state = _State()
+    is_continued = False
+    for line in cell.split("\n"):
+        if is_continued or (state.is_closed() and _MAGIC.match(line)):
+            is_continued = line.rstrip().endswith("\\")
+            indent = line[: len(line) - len(line.lstrip())]
+            kept.append(f"{indent}pass" if indent else "")
+        else:
+            state.read(line)
+            kept.append(line)
+    return "\n".join(kept)
+
+
+@dataclass
+class _State:
+    """What is open at the end of a line: a text, brackets, or a line that goes on."""
+
+    quote: str = ""
+    depth: int = 0
+    goes_on: bool = False
+
+    def is_closed(self) -> bool:
+        """Whether a statement can begin in the next line."""
+        return not self.quote and self.depth == 0 and not self.goes_on
+
+    def read(self, line: str) -> None:
+        """Go over a line."""
+        for piece in self._pieces(line):
+            if piece in _ENDS:
+                self.quote = piece
+            elif piece in "([{":
+                self.depth += 1
+            elif piece in ")]}":
+                self.depth = max(0, self.depth - 1)
+        is_comment = "#" in line and not self.quote
+        self.goes_on = line.endswith("\\") and not is_comment
+
+    def _pieces(self, line: str) -> Iterator[str]:
+        at = 0
+        while at < len(line):
+            if self.quote:
+                end = _ENDS[self.quote].match(line, at)
+                if end is None:
+                    return
+                self.quote, at = "", end.end()
+                continue
+            piece = _PIECE.search(line, at)
+            if piece is None:
+                return
+            yield piece[0]
+            at = piece.end()
