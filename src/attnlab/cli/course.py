@@ -272,12 +272,11 @@ def submit(
     out
         The file to write; by default STUDENT.zip in this folder.
     """
-    from attnlab.course.submit import hand_in
+    from attnlab.course.submit import file_label, hand_in
     from attnlab.course.workspace import NEW
 
     workspace = _workspace(folder)
-    safe = "".join(letter if letter.isalnum() else "-" for letter in student).strip("-")
-    path = out or Path(f"{safe or 'answers'}.zip")
+    path = out or Path(f"{file_label(student) or 'answers'}.zip")
     known = {exercise.name: exercise for _, exercise in _chapters(exercises)}
     with _answerers() as answerer:
         handed = hand_in(workspace, known, student, path, answerer)

@@ -4,6 +4,7 @@ import ast
 import hashlib
 import io
 import json
+import unicodedata
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,16 @@ class HandedIn:
     path: Path
     exercises: tuple[str, ...]
     left_out: Mapping[str, str]
+
+
+def file_label(student: str) -> str:
+    """Return a student's name as the file to hand in bears it.
+
+    >>> file_label("Ada Lovelace")
+    'Ada-Lovelace'
+    """
+    plain = unicodedata.normalize("NFC", student)
+    return "".join(letter if letter.isalnum() else "-" for letter in plain).strip("-")
 
 
 def text_answer(source: str) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from attnlab.course.grading.sheets import read_table
 from attnlab.course.grading.submissions import Submission, inert
+from attnlab.course.submit import file_label
 from attnlab.errors import WrongUsage, did_you_mean
 
 ROSTER = (
@@ -71,7 +72,7 @@ def match_students(
     names: dict[str, set[str]] = {}
     for student, facts in students.items():
         for name in {student, facts.get("name", "")} - {""}:
-            for form in (_plain(name), _as_submitted(name)):
+            for form in (_plain(name), file_label(name)):
                 names.setdefault(form, set()).add(student)
     exact = {_plain(student): student for student in students}
     found = {
@@ -100,9 +101,3 @@ def _label(submission: Submission) -> str:
 def _plain(name: str) -> str:
     """Return a name as submissions are named, with its accents in one form."""
     return inert(unicodedata.normalize("NFC", name), 80)
-
-
-def _as_submitted(name: str) -> str:
-    """Return the name of the file that `attnlab course submit` writes for a student."""
-    plain = unicodedata.normalize("NFC", name)
-    return "".join(letter if letter.isalnum() else "-" for letter in plain).strip("-")
