@@ -28,6 +28,13 @@ def settled(page: Any) -> Any:
     return page
 
 
+def enter(page: Any, room: str) -> None:
+    """Go to a room by its link, and wait until its page is there (a click is followed later)."""
+    page.get_by_role("link", name=room, exact=True).click()
+    page.locator(f"#rooms [aria-current=page]:text-is('{room}')").wait_for()
+    settled(page)
+
+
 def at_cell(page: Any, head: int, query: int, key: int) -> tuple[float, float]:
     """Where a square of a map is on the screen, as (x, y)."""
     canvas = page.locator("canvas.heatmap").nth(head)

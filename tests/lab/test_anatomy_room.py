@@ -17,7 +17,7 @@ from attnlab.experiments.anatomy import complexity
 from attnlab.look.statistics import softmax_jacobian_norm
 
 from .engine_cases import ENGINE, NODE, needs_node, run_engine
-from .playing import Open, settled
+from .playing import Open, enter, settled
 
 ROOM = "#room=anatomy"
 PARTS = ("scaling", "masks", "hiding", "order", "norms", "costs")
@@ -391,10 +391,9 @@ def test_a_link_brings_everything_back(open_lab: Open) -> None:
     for name in PARTS:
         assert said(other, name) == said(page, name)
     assert not other.locator("#notice").is_visible()
-    page.get_by_role("link", name="Play").click()
+    enter(page, "Play")
     page.wait_for_selector(".letters")
-    page.get_by_role("link", name="Anatomy").click()
-    settled(page)
+    enter(page, "Anatomy")
     assert said(page, "order") == said(other, "order")
 
 

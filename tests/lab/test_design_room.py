@@ -16,7 +16,7 @@ from attnlab.models.single_head import SingleHead
 from attnlab.tasks.vectors import VectorTask, vector_task
 
 from .engine_cases import ENGINE, needs_node
-from .playing import Open
+from .playing import Open, enter
 
 RULES = ("identity", "copy_first", "unique")
 RUNNER = Path(__file__).parent / "design_runner.mjs"
@@ -310,8 +310,8 @@ def test_nothing_reaches_beyond_the_screen(open_lab: Open, width: int) -> None:
 
 def test_the_other_rooms_are_as_before(open_lab: Open) -> None:
     page = open_lab(link_of("identity"))
-    page.get_by_role("link", name="Play", exact=True).click()
+    enter(page, "Play")
     page.wait_for_selector("body[data-state=done]", timeout=60_000)
     assert page.locator("h1").inner_text() == "A transformer learns to sort"
-    page.get_by_role("link", name="Design", exact=True).click()
+    enter(page, "Design")
     assert score(page).startswith("1,092 of 1,092")

@@ -11,7 +11,7 @@ import torch
 import attnlab
 from attnlab.models import Decoder, DecoderConfig
 
-from .playing import Open, answers, click_cell, dots, edits, rested, settled, trained
+from .playing import Open, answers, click_cell, dots, edits, enter, rested, trained
 
 
 def choose(page: Any, **settings: str) -> None:
@@ -92,8 +92,7 @@ def test_a_model_that_the_page_saved_answers_the_same_in_torch_and_opens_again(
     assert not again.get_by_role("button", name="Again", exact=False).is_visible()
     click_cell(again, 1, 3, 0)
     assert len(edits(again)) == 1
-    again.get_by_role("link", name="Bench", exact=True).click()
-    settled(again)
+    enter(again, "Bench")
     assert len(edits(again)) == 1
     again.reload()
     told = "The model of this link was opened from files"

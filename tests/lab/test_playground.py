@@ -22,6 +22,7 @@ from .playing import (
     click_cell,
     dots,
     edits,
+    enter,
     margin,
     press,
     rested,
@@ -237,12 +238,11 @@ def test_a_link_followed_in_the_page_keeps_the_model(open_lab: Open) -> None:
     click_cell(page, 1, 3, 1)
     page.mouse.move(5, 5)
     seen = state(page)
-    page.get_by_role("link", name="Bench", exact=True).click()
+    enter(page, "Bench")
     assert page.locator(".bench").is_visible()
     assert page.locator("body").get_attribute("data-state") == "rests"
     assert (dots(page), edits(page)) == (seen[0], seen[3])
-    page.get_by_role("link", name="Play", exact=True).click()
-    settled(page)
+    enter(page, "Play")
     page.evaluate("location.hash = location.hash.replace('c0.1.3.1', 'c0.0.3.1')")
     page.get_by_text("Head 0.0: SEP → letter 2 is cut.").wait_for()
     page.evaluate("location.hash = location.hash.replace('seed=1', 'seed=2')")
@@ -287,7 +287,7 @@ def test_a_class_says_what_it_expects_before_it_sees_what_an_edit_did(open_lab: 
     assert page.locator(".dots").is_visible()
     click_cell(page, 1, 4, 1)
     assert not page.locator(".dots").is_visible()
-    page.get_by_role("link", name="Design", exact=True).click()
+    enter(page, "Design")
     assert page.locator(".room.design .margin-value").is_visible()
 
 
@@ -501,9 +501,7 @@ def test_the_story_can_be_told_by_keyboard_alone(open_lab: Open) -> None:
 def test_the_accessibility_checks_find_nothing(open_lab: Open, scheme: str) -> None:
     page = rested(open_lab(f"#{AT}&edits=c0.1.3.1,z0.0", color_scheme=scheme, bypass_csp=True))
     for room in ("Play", "Bench", "Design", "Anatomy"):
-        page.get_by_role("link", name=room, exact=True).click()
-        page.locator(f"#rooms [aria-current=page]:text-is('{room}')").wait_for()
-        settled(page)
+        enter(page, room)
         # The scheme changes colors alone.
         assert violations(page, None if scheme == "light" else ["color-contrast"]) == [], room
 
