@@ -58,6 +58,7 @@ _MOVED = {
     ),
     "edits.effects": "How Metric Place Rule assess",
     "parts.masks": "anti_causal_mask block_mask padding_mask prefix_mask sliding_window_mask",
+    "look": "Zoom",
     "look.summaries": "head_similarity",
     "draw.view": "view_page write_view",
     "draw.corpus": "write_corpus_page",

@@ -33,7 +33,6 @@ from attnlab.look.lens import logit_lens as logit_lens
 from attnlab.look.long_text import summarize_document as summarize_document
 from attnlab.look.questions import recorded as recorded
 from attnlab.look.summaries import Summarize as Summarize
-from attnlab.look.summaries import Zoom as Zoom
 from attnlab.look.summaries import summarize as summarize
 from attnlab.models import Decoder as Decoder
 from attnlab.models import DecoderConfig as DecoderConfig

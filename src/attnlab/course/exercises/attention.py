@@ -195,117 +195,117 @@ def _masked(before, after):
     return text
 
 
-def _mistakes():
-    yield Mistake(
+_MISTAKES = (
+    Mistake(
         "no scaling",
         _ROOT,
         "",
         "The scores are not divided by √width, so they grow with the width.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "scaled by the width",
         _ROOT,
         "/ query.shape[-1]",
         "The scores are divided by the width itself, not by its root: the weights are too even.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "scaled by the number of keys",
         _ROOT,
         "/ math.sqrt(key.shape[-2])",
         "The scores are divided by the root of the number of keys. What makes them grow is how "
         "many products are summed in each: the width.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "scaled by the value width",
         _ROOT,
         "/ math.sqrt(value.shape[-1])",
         "The scores are divided by the root of the values' width; it must be the width of queries "
         "and keys.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "multiplied by the root",
         _ROOT,
         "* math.sqrt(query.shape[-1])",
         "The scores are multiplied by √width where they should be divided by it.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "softmax over queries",
         _SOFTMAX,
         "torch.softmax(scores, dim=-2)",
         "The softmax runs over the queries: the columns sum to 1. Each query's row must.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "softmax over the batch",
         _SOFTMAX,
         "torch.softmax(scores, dim=0)",
         "The softmax runs over the batch, so its elements compete. The keys must.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "inverted mask",
         _MASKED,
         _masked(_FILL.replace("~", ""), _ZEROED.replace("~", "")),
         "The mask is read the wrong way round: here True means that a query may attend to a key.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "mask left out",
         _MASKED,
         _masked("", ""),
         "The mask has no effect: the weights are those without one.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "mask added",
         _MASKED,
         _masked("scores + mask", ""),
         "The mask is added to the scores as zeros and ones. A masked key needs a score of −∞.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "scores times mask",
         _MASKED,
         _masked("scores * mask", ""),
         "Masked scores are set to 0, and the exponential of 0 is 1: these keys still get weight.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "mask after the softmax",
         _MASKED,
         _masked("", "weights * mask"),
         "Masked keys are removed after the softmax, so the weights that are left sum to less "
         "than 1. They must be out before the softmax shares out its 1.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "mask after the softmax, rescaled",
         _MASKED,
         _masked("", "weights * mask / (weights * mask).sum(dim=-1, keepdim=True)"),
         "Masked keys are removed after the softmax and the rest is divided by its sum. Where a "
         "masked key has by far the largest score, nothing is left to divide.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "filled with −10⁴",
         _MASKED,
         _masked("scores.masked_fill(~mask, -1e4)", _ZEROED),
         "Masked scores are set to a number such as −10⁴. That is no −∞: where all scores lie "
         "lower, the masked keys get the weight.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "filled with −10⁹",
         _MASKED,
         _masked("scores.masked_fill(~mask, -1e9)", ""),
         "Masked scores are set to a number such as −10⁹. Where a query may attend to no key all "
         "of its scores are equal then, and the masked keys share the weight evenly.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "even dead rows",
         _MASKED,
         _masked("scores.masked_fill(~mask, torch.finfo(scores.dtype).min)", ""),
         "A query that may attend to no key spreads its weight evenly over masked keys; it should "
         "have weights of 0.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "NaN in dead rows",
         _ZEROED,
         "weights",
         "A query that may attend to no key gives NaN: the softmax of −∞ alone is 0/0.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "NaN in the gradients",
         _MASKED,
         _masked(
@@ -314,37 +314,38 @@ def _mistakes():
         ),
         "The NaN of a query that may attend to no key is replaced after the softmax, and comes "
         "back in the gradients. It must not arise in the first place.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "mask of the first",
         _FILL,
         f"{_FILL.replace('~mask', '~(mask if mask.ndim == 2 else mask[0])')}",
         "All elements of the batch get the mask of the first.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "inputs changed",
         "query @ key",
         "query.div_(math.sqrt(query.shape[-1])) * math.sqrt(query.shape[-1]) @ key",
         "The query is changed in place: the caller's tensor is another one after the call.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "always float32",
         "weights @ value, weights\n",
         "(weights @ value).float(), weights.float()\n",
         "The answer is float32 whatever comes in; it should keep the dtype of the inputs.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "gradient lost",
         "weights @ value, weights\n",
         "weights.detach() @ value, weights\n",
         "No gradient flows back to query and key: the weights are cut off from them.",
-    )
-    yield Mistake(
+    ),
+    Mistake(
         "scores returned",
         "weights @ value, weights\n",
         "weights @ value, scores\n",
         "The scores are returned in place of the weights.",
-    )
+    ),
+)
 
 
 EXERCISE = Exercise(
@@ -362,7 +363,7 @@ EXERCISE = Exercise(
         Check("dtype", "keeps the dtype of its inputs", dtypes, graded=True),
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
-    mistakes=tuple(_mistakes()),
+    mistakes=_MISTAKES,
     hints=(
         "Which two shapes must be multiplied so that each query meets each key?",
         "Three steps: scores of shape (batch, queries, keys); softmax over one of these axes; "
