@@ -139,7 +139,8 @@ class Edit:
                 object.__setattr__(self, field.name, as_tensor(field.name, value))
             elif field.type is bool and not isinstance(value, bool):
                 raise WrongUsage(f"{field.name}= is True or False; got {value!r}.")
-        check_source(self._recording, kind)
+            elif field.name == "recording" and (value is not None or _is_needed(field)):
+                check_source(value, kind)
         self.check()
 
     def _normalize(self, name: str) -> None:

@@ -51,7 +51,7 @@ def as_tensor(name: str, given: Any, *, may_block: bool = False) -> Tensor:
 def check_source(recording: Any, who: str) -> None:
     """Raise unless this is a recording, tensors by their sites, or the folder of a recording."""
     values = recording.values() if isinstance(recording, dict) else ()
-    is_known = recording is None or isinstance(recording, Mapping | str)
+    is_known = isinstance(recording, Mapping | str)
     if not is_known or not all(isinstance(value, Tensor) for value in values):
         raise WrongUsage(
             f"{who}: recording= is a recording, tensors by their sites, or a "
