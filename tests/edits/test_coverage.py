@@ -222,6 +222,7 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
         (lambda: op.ShufflePattern(seed=-1), "seed must be an integer"),
         (lambda: op.FreezePattern(recording=3), "recording= is a recording"),
         (lambda: op.FreezePattern(recording=None), "recording= is a recording"),
+        (lambda: op.Patch(site="residual", recording=None), "recording= is a recording"),
         (lambda: op.Patch(recording={"x": torch.ones(1)}), "needs site="),
     ],
 )

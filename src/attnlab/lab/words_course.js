@@ -31,5 +31,4 @@ export const COURSE_WORDS = {
   difference: "Difference",
   cell: (title, i, j, value) => `${title}, row ${i + 1}, column ${j + 1}: ${value}`,
   mistake: "This is a known mistake",
-  unsaved: "Not checked yet since you changed it.",
 };
