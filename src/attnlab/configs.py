@@ -19,7 +19,8 @@ from attnlab.errors import WrongUsage, did_you_mean
 Fields = Mapping[str, Any]
 """Values of config fields, by name."""
 
-_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True)
+_TRUTH |= dict.fromkeys(("false", "no", "off", "0"), False)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class Option:
                 words += f" from {self.low:,.10g} to {self.high:,.10g}"
             elif self.low is not None:
                 words += f" of at least {self.low:,.10g}"
-        return words + (" or none" if self.is_optional else "")
+        if self.is_optional:
+            words += " or none"
+        return words
 
     def check(self, value: Any) -> Any:
         """Return the value, as the field's own type, or raise."""
@@ -58,16 +61,23 @@ class Option:
         given = value
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = _as_float(value)
-        is_right_type = isinstance(value, self.kind) and not (
-            self.kind is int and isinstance(value, bool)
-        )
-        if not is_right_type or (isinstance(value, float) and not math.isfinite(value)):
-            raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(given)}.")
-        is_low = self.low is not None and value < self.low
-        is_high = self.high is not None and value > self.high
-        if is_low or is_high or (self.choices and value not in self.choices):
+        if not (self._has_kind(value) and self._is_allowed(value)):
             raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(given)}.")
         return value
+
+    def _has_kind(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return self.kind is bool
+        if isinstance(value, float) and not math.isfinite(value):
+            return False
+        return isinstance(value, self.kind)
+
+    def _is_allowed(self, value: Any) -> bool:
+        if self.low is not None and value < self.low:
+            return False
+        if self.high is not None and value > self.high:
+            return False
+        return not self.choices or value in self.choices
 
     def parse(self, text: str) -> Any:
         """Read a value from the command line's text."""
@@ -76,7 +86,7 @@ class Option:
             return None
         try:
             if self.kind is bool:
-                return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[word.lower()]
+                return _TRUTH[word.lower()]
             if self.kind is int and "e" in word.lower() and float(word).is_integer():
                 return self.check(int(float(word)))  # 1e4 is an integer to a person
             return self.check(self.kind(word))
@@ -105,7 +115,7 @@ class Config:
     `QUICK` are the fields, with their values, that show the same in less time.
     """
 
-    QUICK: ClassVar[Mapping[str, Any]] = {}
+    QUICK: ClassVar[Fields] = {}
 
     def __post_init__(self) -> None:
         """Check every field, then what the fields must be to each other."""
@@ -127,13 +137,16 @@ class Config:
         hints = get_type_hints(cls)
         found = []
         for each in dataclasses.fields(cls):
-            hint = hints[each.name]
-            members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+            members = (hints[each.name],)
+            if get_origin(members[0]) in (Union, UnionType):
+                members = get_args(members[0])
             kind = next(member for member in members if member is not type(None))
-            choices = get_args(kind) if get_origin(kind) is Literal else None
+            choices = None
+            if get_origin(kind) is Literal:
+                kind, choices = str, get_args(kind)
             known = Option(
                 name=each.name,
-                kind=str if choices else kind,
+                kind=kind,
                 is_optional=type(None) in members,
                 default=each.default,
                 choices=choices,
@@ -143,7 +156,7 @@ class Config:
         return found
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+    def from_mapping(cls, values: Fields) -> Self:
         """Build a config from names and values; an unknown name is an error with a suggestion."""
         cls._check_names(values)
         return cls(**values)
@@ -152,9 +165,8 @@ class Config:
         """Return a copy with some fields read from text, as `--set key=value` gives them."""
         self._check_names(settings)
         known = {each.name: each for each in self.options()}
-        return dataclasses.replace(
-            self, **{name: known[name].parse(text) for name, text in settings.items()}
-        )
+        values = {name: known[name].parse(text) for name, text in settings.items()}
+        return dataclasses.replace(self, **values)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the fields as plain values for JSON."""
@@ -165,7 +177,7 @@ class Config:
         return json.dumps(self.to_mapping(), indent=2)
 
     @classmethod
-    def _check_names(cls, values: Mapping[str, Any]) -> None:
+    def _check_names(cls, values: Fields) -> None:
         names = [each.name for each in cls.options()]
         for name in values:
             if name not in names:
@@ -202,7 +214,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length():,} bits"
     text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    if len(text) > 80:
+        text = text[:77] + "..."
+    return text
 
 
 _OLD_LAYOUTS = {"lanes": "simd", "solo": "sequential"}  # as the first version wrote them

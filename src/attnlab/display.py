@@ -19,17 +19,11 @@ _LINES, _WIDTH, _LETTERS = 15, 100, 950  # of a repr
 _ROWS, _COLUMNS = 20, 12  # of a table in a notebook
 _CELL = 60  # letters
 _LISTED = 6  # items of a list that are named one by one
-_BIDI = (
-    0x61C,
-    0x200E,
-    0x200F,
-    *range(0x2028, 0x202F),
-    *range(0x2066, 0x206A),
-)  # and the ends of lines of Unicode
+# And the ends of lines of Unicode.
+_BIDI = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _HARMLESS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
-_HARMLESS |= {0x7F: "␡"} | dict.fromkeys(
-    (*range(0x80, 0xA0), *_BIDI, *range(0xD800, 0xE000)), "\ufffd"
-)
+_HARMLESS[0x7F] = "␡"
+_HARMLESS |= dict.fromkeys((*range(0x80, 0xA0), *_BIDI, *range(0xD800, 0xE000)), "\ufffd")
 """What a terminal would obey or order text by, or could not write, and what is shown instead."""
 
 
@@ -63,33 +57,29 @@ def short(value: Any) -> str:
         return f"{value:.4g}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{str(value.dtype).removeprefix('torch.')} ({', '.join(map(str, value.shape))})"
-    if (
-        isinstance(value, Mapping | Sequence)
-        and not isinstance(value, str)
-        and not hasattr(value, "_fields")
-    ):
-        if len(value) > _LISTED or isinstance(value, Mapping) or not all(map(_is_plain, value)):
-            return f"{len(value):,} item{'s' * (len(value) != 1)}"
-        return _clipped(", ".join(map(short, value)), _CELL)
+    is_list = isinstance(value, Mapping | Sequence) and not isinstance(value, str)
+    if is_list and not hasattr(value, "_fields"):
+        return _short_list(value)
     if hasattr(value, "_repr_html_") or hasattr(value, "_modules"):
         return type(value).__name__
     return _clipped(str(value), _CELL)
 
 
+def _short_list(values: Mapping[Any, Any] | Sequence[Any]) -> str:
+    is_few = isinstance(values, Sequence) and len(values) <= _LISTED
+    if is_few and all(map(_is_plain, values)):
+        return _clipped(", ".join(map(short, values)), _CELL)
+    return f"{len(values):,} item{'s' * (len(values) != 1)}"
+
+
 def card_text(card: Card, lines: int | None = None) -> str:
     """Write a card as text, at most so many lines; None for all."""
-    found = [harmless(card.title)]
-    if card.facts:
-        wide = max(len(name) for name, _ in card.facts)
-        found += [f"  {name:{wide}}  {short(value)}" for name, value in card.facts]
-    table = [[short(cell) for cell in row] for row in [card.columns, *card.rows[:lines]] if row]
-    if table:
-        columns = [_aligned(column, bool(card.columns)) for column in zip(*table, strict=True)]
-        found += ["  " + "  ".join(row) for row in zip(*columns, strict=True)]
-    total = len(found) + max(0, len(card.rows) - len(card.rows[:lines])) + len(card.lines)
-    found += [harmless(line) for line in card.lines[:lines]]
+    rows = card.rows[:lines]
+    found = [harmless(card.title), *_fact_lines(card.facts), *_table_lines(card.columns, rows)]
+    total = len(found) + len(card.rows) - len(rows) + len(card.lines)
+    found += map(harmless, card.lines[:lines])
     if lines is None:
-        return "\n".join(line.rstrip() for line in found)
+        return "\n".join(map(str.rstrip, found))
     kept: list[str] = []
     for line in found[:lines]:
         line = _clipped(line.rstrip(), _WIDTH)
@@ -97,7 +87,20 @@ def card_text(card: Card, lines: int | None = None) -> str:
             break
         kept.append(line)
     more = total - len(kept)
-    return "\n".join([*kept, f"… {more:,} more line{'s' * (more != 1)}"] if more else kept)
+    if more:
+        kept.append(f"… {more:,} more line{'s' * (more != 1)}")
+    return "\n".join(kept)
+
+
+def _fact_lines(facts: Sequence[tuple[str, Any]]) -> list[str]:
+    wide = max((len(name) for name, _ in facts), default=0)
+    return [f"  {name:{wide}}  {short(value)}" for name, value in facts]
+
+
+def _table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    table = [list(map(short, row)) for row in (columns, *rows) if row]
+    aligned = [_aligned(column, bool(columns)) for column in zip(*table, strict=True)]
+    return ["  " + "  ".join(row) for row in zip(*aligned, strict=True)]
 
 
 def harmless(text: str) -> str:
@@ -110,7 +113,7 @@ def harmless(text: str) -> str:
     return text.translate(_HARMLESS)
 
 
-def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
+def frame(rows: Iterable[Mapping[str, object]]) -> Any:
     """Make a pandas DataFrame of rows.
 
     Raises:
@@ -136,13 +139,12 @@ def _card_of(result: Any) -> Card:
             return Card(kind.__name__, lines=str(result).splitlines())
     except AttnlabError as error:
         return Card(f"{kind.__name__}: {error}")
-    names = (
-        getattr(kind, "_fields", None)
-        or getattr(kind, "__dataclass_fields__", None)
-        or vars(result)
-    )
-    told = [(name, getattr(result, name)) for name in names if not name.startswith("_")]
-    return Card(kind.__name__, [(name, value) for name, value in told if value is not None])
+    names = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", None)
+    facts = []
+    for name in names or vars(result):
+        if not name.startswith("_") and getattr(result, name) is not None:
+            facts.append((name, getattr(result, name)))
+    return Card(kind.__name__, facts)
 
 
 def _repr(self: Any) -> str:
@@ -151,59 +153,67 @@ def _repr(self: Any) -> str:
 
 def _repr_html(self: Any) -> str:
     card = _card_of(self)
-    left = ' style="text-align:left"'
     parts = [f"<p><b>{_escaped(card.title)}</b></p>"]
     if card.facts:
-        rows = "".join(
-            f"<tr><th{left}>{_escaped(name)}</th><td{left}>{_escaped(short(value))}</td></tr>"
-            for name, value in card.facts
-        )
-        parts.append(f"<table>{rows}</table>")
+        parts.append(_facts_html(card.facts))
     if card.rows:
-        table = [
-            [short(cell) for cell in row[:_COLUMNS]] for row in [card.columns, *card.rows[:_ROWS]]
-        ]
-        sides = [
-            "right" if _are_numbers(column[1:]) else "left" for column in zip(*table, strict=True)
-        ]
-        lines = [
-            "".join(
-                f'<{tag} style="text-align:{side}">{_escaped(cell)}</{tag}>'
-                for cell, side in zip(row, sides, strict=True)
-            )
-            for tag, row in zip(["th", *["td"] * len(table)], table, strict=False)
-        ]
-        body = "".join(f"<tr>{line}</tr>" for line in lines[1:])
-        parts.append(f"<table><thead><tr>{lines[0]}</tr></thead><tbody>{body}</tbody></table>")
-        parts += [_left_out(len(card.rows), _ROWS, "row")]
-        parts += [_left_out(len(card.columns), _COLUMNS, "column")]
+        parts.append(_table_html(card.columns, card.rows))
+        parts.append(_left_out(len(card.rows), _ROWS, "row"))
+        parts.append(_left_out(len(card.columns), _COLUMNS, "column"))
     if card.lines:
         parts.append(f"<pre>{_escaped(chr(10).join(card.lines[:_ROWS]))}</pre>")
-        parts += [_left_out(len(card.lines), _ROWS, "line")]
+        parts.append(_left_out(len(card.lines), _ROWS, "line"))
     return f'<div style="overflow-x:auto">{"".join(parts)}</div>'
+
+
+def _facts_html(facts: Sequence[tuple[str, Any]]) -> str:
+    rows = ""
+    for name, value in facts:
+        rows += "<tr>" + _cell("th", name, "left") + _cell("td", short(value), "left") + "</tr>"
+    return f"<table>{rows}</table>"
+
+
+def _table_html(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    table = [list(map(short, row[:_COLUMNS])) for row in (columns, *rows[:_ROWS])]
+    sides = list(map(_side_of, zip(*table, strict=True)))
+    lines = []
+    for tag, row in zip(["th", *["td"] * len(rows)], table, strict=False):
+        lines.append("".join(map(_cell, [tag] * len(row), row, sides)))
+    body = "".join(f"<tr>{line}</tr>" for line in lines[1:])
+    return f"<table><thead><tr>{lines[0]}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(tag: str, text: str, side: str) -> str:
+    return f'<{tag} style="text-align:{side}">{_escaped(text)}</{tag}>'
+
+
+def _side_of(column: Sequence[str]) -> str:
+    """Return the side at which a column is aligned; its first cell is its name."""
+    return "right" if _are_numbers(column[1:]) else "left"
 
 
 def _left_out(number: int, most: int, noun: str) -> str:
     more = number - most
-    return f"<p>… {more:,} more {noun}{'s' * (more > 1)}</p>" if more > 0 else ""
+    if more <= 0:
+        return ""
+    return f"<p>… {more:,} more {noun}{'s' * (more > 1)}</p>"
 
 
 def _aligned(column: Sequence[str], has_head: bool) -> list[str]:
     """Pad the cells of a column: words begin at its left, numbers end at its right."""
-    width = max(map(len, column))
-    return [
-        cell.rjust(width) if _are_numbers(column[has_head:]) else cell.ljust(width)
-        for cell in column
-    ]
+    width, pad = max(map(len, column)), str.ljust
+    if _are_numbers(column[has_head:]):
+        pad = str.rjust
+    return [pad(cell, width) for cell in column]
 
 
 def _are_numbers(cells: Sequence[str]) -> bool:
     try:
-        return all(
-            float(cell.replace(",", "").replace("none", "nan") or 0) is not None for cell in cells
-        )
+        for cell in cells:
+            float(cell.replace(",", "").replace("none", "nan") or 0)
     except ValueError:
         return False
+    return True
 
 
 def _is_plain(value: Any) -> bool:
@@ -212,7 +222,9 @@ def _is_plain(value: Any) -> bool:
 
 def _clipped(text: str, most: int) -> str:
     text = harmless(text.replace("\n", " "))
-    return text if len(text) <= most else text[: most - 1] + "…"
+    if len(text) > most:
+        text = text[: most - 1] + "…"
+    return text
 
 
 def _escaped(text: str) -> str:

@@ -6,7 +6,7 @@ into one sentence and an exit status. Failed assertions are our own mistakes and
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 _MOST_NAMES = 30  # that a message lists in full
 
@@ -40,6 +40,11 @@ def in_order(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(each), "") if each.isdecimal() else (1, 0, each) for each in pieces]
 
 
+def one_line(words: object, most: int) -> str:
+    """Write the message of another library on one line, in at most so many letters."""
+    return " ".join(str(words).split())[:most]
+
+
 def type_words(given: object) -> str:
     """Name the type of a value, ready for an error message.
 
@@ -47,7 +52,7 @@ def type_words(given: object) -> str:
     ('an int', 'a str')
     """
     name = type(given).__name__
-    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+    return f"an {name}" if name[0] in "AEIOaeio" else f"a {name}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -59,7 +64,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = sorted(known, key=in_order)
     begun = [name for name in names if len(word) > 2 and name.startswith(word)]
     close = sorted(begun, key=len) or difflib.get_close_matches(word, names, n=1)
-    guess = f"did you mean {close[0]!r}? Known" if close else "known"
-    listed = ", ".join(names if len(names) <= _MOST_NAMES else names[: _MOST_NAMES // 2])
-    more = "" if len(names) <= _MOST_NAMES else f", … ({len(names)} in all)"
-    return f"{guess}: {listed}{more}"
+    guess = "known"
+    if close:
+        guess = f"did you mean {close[0]!r}? Known"
+    if len(names) <= _MOST_NAMES:
+        return f"{guess}: {', '.join(names)}"
+    listed = ", ".join(names[: _MOST_NAMES // 2])
+    return f"{guess}: {listed}, … ({len(names)} in all)"
+
+
+def require_known(what: str, name: object, known: Collection[str]) -> None:
+    """Raise unless this is one of the known names, which the message lists."""
+    if name not in list(known):
+        raise WrongUsage(f"there is no {what} {name!r}; {did_you_mean(str(name), known)}")

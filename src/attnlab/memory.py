@@ -14,14 +14,15 @@ def free_memory(device: torch.device | str = "cpu", system: Path = Path("/")) ->
     found = []
     try:
         lines = (system / "proc/meminfo").read_text().splitlines()
-        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        for line in lines:
+            if line.startswith("MemAvailable:"):
+                found.append(1024 * int(line.split()[1]))
     except (OSError, ValueError, IndexError):
         pass
     try:  # a container may be allowed less than the machine has
         group = system / "sys/fs/cgroup"
-        found.append(
-            int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
-        )
+        most = int((group / "memory.max").read_text())
+        found.append(most - int((group / "memory.current").read_text()))
     except (OSError, ValueError):
         pass
-    return max(0, min(found)) if found else None
+    return None if not found else max(0, min(found))

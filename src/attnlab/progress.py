@@ -58,9 +58,11 @@ class Bar:
 
     def __repr__(self) -> str:
         stage = f"{self._title}: {self._stage}" if self._stage else self._title
-        far = f"{self._done:,}" if self._done or self._total else ""
+        far = ""
         if self._total:
-            far += f" of {self._total:,}"
+            far = f"{self._done:,} of {self._total:,}"
+        elif self._done:
+            far = f"{self._done:,}"
         return "  ".join(filter(None, (stage, far, figures_text(self._figures), self._told)))
 
     def _repr_html_(self) -> str:

@@ -32,10 +32,12 @@ def shape_text(shape: Iterable[int]) -> str:
     >>> shape_text((2, 3))
     '(2, 3)'
     """
-    return "(" + ", ".join(str(size) for size in shape) + ")"
+    return "(" + ", ".join(map(str, shape)) + ")"
 
 
-def check_attention_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+def check_attention_shapes(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None
+) -> None:
     """Raise `WrongUsage` unless query, key, value and mask can be attended with.
 
     query (..., query, head_width) · key (..., key, head_width) · value (..., key, value_width) ·
@@ -71,7 +73,7 @@ def check_attention_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tens
             names = zip(("query", "key", "value"), map(shape_text, axes), strict=True)
             found = ", ".join(f"{name} {text}" for name, text in names)
             raise WrongUsage(f"the leading axes must broadcast together; got {found}.") from None
-    if mask is not None:
+    if isinstance(mask, Tensor):
         _check_mask(mask, (*leading, query.shape[-2], key.shape[-2]))
 
 
@@ -92,8 +94,10 @@ def _check_numbers(name: str, tensor: object) -> None:
 
 
 def _check_mask(mask: Tensor, scores: Sequence[int]) -> None:
-    pairs = zip(reversed(mask.shape), reversed(scores), strict=False)
-    if mask.dim() > len(scores) or any(got not in (1, expected) for got, expected in pairs):
+    fits = mask.dim() <= len(scores)
+    for got, expected in zip(reversed(mask.shape), reversed(scores), strict=False):
+        fits = fits and got in (1, expected)
+    if not fits:
         raise WrongUsage(
             f"mask must broadcast to the scores (..., query, key) = {shape_text(scores)}; got "
             f"{shape_text(mask.shape)}. A padding mask per batch needs shape (batch, 1, 1, key)."

@@ -186,7 +186,9 @@ class SitedModule(nn.Module):
         rows: Tensor | None = None,
     ) -> None:
         """Tell the hooks what this stack reads; not again while `backward()` recomputes it."""
-        for path, hook in () if is_going_back() else self._installed:
+        if is_going_back():
+            return
+        for path, hook in self._installed:
             _check_thread(hook)
             hook.read(path, Reading(tokens, offset, real, rows))
 
@@ -215,28 +217,29 @@ class SitedModule(nn.Module):
         """Run the model without any of our hooks in it."""
         return nullcontext()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave the hooks behind: a copy is another model."""
         return {**self.__dict__, "_installed": ()}
 
 
 def site_names(model: nn.Module) -> list[str]:
     """List every site of a model in the order of its modules."""
-    return [
-        _join(path, site)
-        for path, module in model.named_modules()
-        if isinstance(module, SitedModule)
-        for site in module.sites
-    ]
+    return [_join(path, site) for path, part in _parts_of(model) for site in part.sites]
+
+
+def _parts_of(model: nn.Module) -> list[tuple[str, SitedModule]]:
+    """List the modules of a model that have hook points, with their paths."""
+    modules = model.named_modules()
+    return [(path, module) for path, module in modules if isinstance(module, SitedModule)]
 
 
 def entrances(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """List the modules whose calls enter the model or one of its stacks, with their paths."""
-    return [
-        (path, module.entrance if isinstance(module, SitedModule) else module)
-        for path, module in model.named_modules()
-        if not path or (isinstance(module, SitedModule) and "embedding" in module.sites)
-    ]
+    found = {"": model}
+    for path, part in _parts_of(model):
+        if not path or "embedding" in part.sites:
+            found[path] = part.entrance
+    return list(found.items())
 
 
 def matches(pattern: str, model: nn.Module) -> list[str]:
@@ -260,8 +263,11 @@ def matches(pattern: str, model: nn.Module) -> list[str]:
 
 def hooks_of(model: nn.Module) -> list[Hook]:
     """List the hooks installed on a model, in their order."""
-    parts = (part for part in model.modules() if isinstance(part, SitedModule))
-    return list(dict.fromkeys(each.hook for part in parts for each in part._installed))
+    found: dict[Hook, None] = {}
+    for _, part in _parts_of(model):
+        for each in part._installed:
+            found[each.hook] = None
+    return list(found)
 
 
 @contextmanager
@@ -275,7 +281,7 @@ def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
     Raises:
         WrongUsage: this very hook stands there already.
     """
-    parts = [(path, part) for path, part in model.named_modules() if isinstance(part, SitedModule)]
+    parts = _parts_of(model)
     for path, part in parts:
         if any(each.hook is hook for each in part._installed):
             raise WrongUsage(
@@ -298,7 +304,7 @@ def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
 @contextmanager
 def set_aside(model: nn.Module) -> Iterator[None]:
     """Remove every hook from one model while the `with` lasts."""
-    parts = [(part, part._installed) for part in model.modules() if isinstance(part, SitedModule)]
+    parts = [(part, part._installed) for _, part in _parts_of(model)]
     try:
         for part, _ in parts:
             part._installed = ()
@@ -333,14 +339,14 @@ def _check_thread(hook: Hook) -> None:
 def _checked(found: Tensor, value: Tensor, name: str) -> Tensor:
     if found is value:
         return value
-    if not isinstance(found, Tensor) or not _fits(
-        found.shape, value.shape, name.rpartition(".")[2]
-    ):
-        came = shape_text(found.shape) if isinstance(found, Tensor) else type_words(found)
-        raise WrongUsage(
-            f"what goes on at {name} must have shape {shape_text(value.shape)}; got {came}."
-        )
-    return found
+    came = type_words(found)
+    if isinstance(found, Tensor):
+        if _fits(found.shape, value.shape, name.rpartition(".")[2]):
+            return found
+        came = shape_text(found.shape)
+    raise WrongUsage(
+        f"what goes on at {name} must have shape {shape_text(value.shape)}; got {came}."
+    )
 
 
 def _fits(found: Sequence[int], shape: Sequence[int], own: str) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnlab.course.grading.banned import banned_names
+from attnlab.course.grading.bans import banned_names
 
 BANNED = ("scaled_dot_product_attention", "MultiheadAttention")
 

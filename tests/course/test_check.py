@@ -11,7 +11,9 @@ from attnlab.course.check import answer_from, answer_here, check_answer
 from attnlab.course.compare import Other, difference, is_same, read_answer
 from attnlab.course.feedback import feedback_lines
 from attnlab.course.mistakes import with_mistakes
-from attnlab.course.sandbox.runner import decode, encode
+from attnlab.course.sandbox.replies import CaseAnswer, Raised, Reply
+from attnlab.course.sandbox.runner import MOST_NUMBERS, decode, encode
+from attnlab.course.sandbox.worker import Limits, Worker
 
 RIGHT = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
 
@@ -48,15 +50,16 @@ def outcome_of(function, *, graded=True, seed=0):
 )
 def test_a_difference_is_told_in_the_order_type_shape_dtype_values(got, words):
     found = difference(RIGHT, read_answer(encode(got)), 1e-6)
-    assert found == words or words in found
+    assert found == words or words in found.words
 
 
 def test_lists_texts_and_mappings_are_compared_by_place():
     assert difference(["a", 1], ["a", 1], 0) is None
-    assert difference(["a", 1], ["a", 2], 0).startswith("answer[1]")
-    assert difference({"x": True}, {"x": 1}, 0) == "answer['x']: expected True, got 1"
-    assert difference({"x": 1}, {"y": 1}, 0) == "answer: expected the keys x; got y"
-    assert difference((1, 2), [1], 0).startswith("answer: expected [1, 2] (2 values), got [1]")
+    assert difference(["a", 1], ["a", 2], 0).words.startswith("answer[1]")
+    assert difference({"x": True}, {"x": 1}, 0).words == "answer['x']: expected True, got 1"
+    assert difference({"x": 1}, {"y": 1}, 0).words == "answer: expected the keys x; got y"
+    shorter = difference((1, 2), [1], 0).words
+    assert shorter.startswith("answer: expected [1, 2] (2 values), got [1]")
     assert difference([None, 2], [7, 2], 0) is None
 
 
@@ -106,7 +109,7 @@ def test_values_nested_too_deep_are_no_plain_value_and_never_overflow():
 
 def test_integers_too_large_for_an_array_are_compared():
     assert difference(2**70, 2**70, 0) is None
-    assert "they differ" not in difference(1, 2**70, 0)
+    assert "they differ" not in difference(1, 2**70, 0).words
     assert not is_same(2**70, 2**70 + 1, 0)
 
 
@@ -194,12 +197,11 @@ def test_feedback_shows_the_smallest_case_with_its_inputs_and_the_mistake():
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        ({"refused": "time"}, "took too long"),
-        ({"refused": "ended"}, "ended before"),
-        ({"answers": []}, "ended before"),
-        ({"answers": [{"worth": 1}] * 3}, "ended before"),
-        ({"answers": "all right"}, "ended before"),
-        ({"broken": {"error": "SyntaxError", "message": "bad", "line": 3}}, "bad (line 3)"),
+        (Reply(refused="time"), "took too long"),
+        (Reply(refused="ended"), "ended before"),
+        (Reply(), "ended before"),
+        (Reply([CaseAnswer(1)] * 2), "ended before"),
+        (Reply(broken=Raised("SyntaxError", "bad", 3)), "bad (line 3)"),
     ],
 )
 def test_a_reply_of_no_answers_gives_no_points(reply, words):
@@ -230,8 +232,6 @@ class FeedForward(nn.Module):
 
 
 def test_what_a_failing_answer_prints_is_shown_below_its_case():
-    from attnlab.course.sandbox.worker import Worker
-
     source = "def softmax(x, dim=-1):\n    print('seen', tuple(x.shape))\n    return x\n"
     exercise = find_exercise("softmax")
     with Worker() as worker:
@@ -250,4 +250,35 @@ def test_a_name_that_is_nearly_right_is_told():
 
 def test_the_largest_difference_is_told_with_its_place():
     found = difference(RIGHT, RIGHT + torch.tensor([[0.0, 0.0], [1e-5, 0.0]]), 1e-9)
-    assert "they differ by 1e-05 at most, at [1, 0]" in found
+    assert "they differ by 1e-05 at most, at [1, 0]" in found.words
+
+
+TOO_LARGE = {
+    "one array": f"torch.zeros({MOST_NUMBERS + 1})",
+    "arrays together": f"[torch.zeros({MOST_NUMBERS})] * 3",
+    "a list": "[0] * 300_000",
+    "arrays that memory does not hold": f"[torch.zeros({MOST_NUMBERS})] * 40",
+}
+
+
+@pytest.mark.parametrize("what", TOO_LARGE)
+def test_an_answer_that_is_too_large_says_how_large_it_may_be_and_what_to_do(what):
+    source = f"import torch\ndef softmax(x, dim=-1):\n    return {TOO_LARGE[what]}\n"
+    exercise = find_exercise("softmax")
+    with Worker() as worker:
+        answerer = worker.answerer(source, "softmax.py", limits=Limits(memory_bytes=2**27))
+        outcome = check_answer(draw_questions(exercise, 0), answerer)
+    text = "\n".join(feedback_lines(exercise, outcome))
+    assert "the answer is too large: an array may have 1,000,000 numbers" in text
+    assert "all answers together 12 MB" in text
+    assert "return what is asked for and no more" in text
+    assert "MemoryError" not in text
+
+
+def test_a_program_that_takes_too_much_memory_is_told_how_much_it_may_take():
+    source = "def softmax(x, dim=-1):\n    return [0] * 10**11\n"
+    exercise = find_exercise("softmax")
+    with Worker() as worker:
+        outcome = check_answer(draw_questions(exercise, 0), worker.answerer(source, "softmax.py"))
+    words = outcome.checks[0].failure.words
+    assert words.startswith("MemoryError; it may take 2 GB in all; make its arrays and lists")

@@ -7,8 +7,14 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 
+from attnlab.course.cases import draw_questions
+from attnlab.course.catalog import find_exercise
+from attnlab.course.check import check_answer
+from attnlab.course.compare import Other, difference
+from attnlab.course.exercise import Case, Failure
 from attnlab.course.grading.classroom import grade_class
 from attnlab.course.grading.exports import check_shares, gradescope_results, write_exports
 from attnlab.course.grading.gradebook import Course, make_gradebook
@@ -17,6 +23,9 @@ from attnlab.course.grading.sheets import inert_cell, read_table, write_table
 from attnlab.course.grading.similarity import Alike
 from attnlab.course.grading.submissions import Submission, read_class
 from attnlab.course.grading.told import failure_words
+from attnlab.course.mistakes import judge_value
+from attnlab.course.sandbox.replies import FAILURES as FAILED
+from attnlab.course.sandbox.replies import CaseAnswer, Raised, Reply
 
 from .classroom import GOOD, RAISES, SQUARE, exercises_in, handed_in, open_here
 
@@ -141,28 +150,46 @@ def test_a_student_is_told_the_kind_of_a_failure_and_no_value(book):
                     assert number not in body, (row.student, number)
 
 
+RIGHT = np.zeros((2, 3))
 FAILURES = {
-    "answer: expected shape (2, 3), got (3, 2)": "its shape is wrong",
-    "answer[0]: expected float64, got float32": "its dtype is wrong",
-    "answer: expected a NumPy array, got a Secret": "it has the wrong type",
-    "answer: expected finite numbers, got [nan]": "it gives numbers that are not finite",
-    "answer[1]: expected 3 values, got None": "it gives another number of values",
-    "answer: expected [1, 2] got [3, 4]": "the answer is wrong",
-    "there is no secret": "a name that is asked for is not defined",
-    "it is not written yet": "it is not written yet",
-    "ProcessEnded: its process ended before it had answered": (
-        "its process ended before it had answered"
-    ),
-    "TimeoutError: it took too long": "it took too long",
-    "print: [1, 2]": "the answer is wrong",
-    "Exception": "it raised Exception",
-    "they sum to 12": "the answer is wrong",
+    "a shape": (difference(RIGHT, RIGHT.T, 0), "its shape is wrong"),
+    "a dtype": (difference([RIGHT], [RIGHT.astype("float32")], 0), "its dtype is wrong"),
+    "a type": (difference(RIGHT, Other("Secret"), 0), "it has the wrong type"),
+    "no mapping": (difference({"a": 1}, 1, 0), "it has the wrong type"),
+    "not finite": (difference(RIGHT, RIGHT * np.nan, 0), "it gives numbers that are not finite"),
+    "a count": (difference([1, 2, 3], None, 0), "it gives another number of values"),
+    "values": (difference(RIGHT, RIGHT + 1, 0), "the answer is wrong"),
+    "a judge": (Failure("they sum to 12"), "the answer is wrong"),
+    "no form": (judge_value(Case("a", judge=len), 3), "the answer has not the form that is asked"),
+}
+RAISED = {
+    Raised("Missing", "secret"): "a name that is asked for is not defined",
+    Raised("NotImplementedError", "attention"): "it is not written yet",
+    Raised("ValueError"): "it raised ValueError",
+    Raised("TimeoutError"): "it raised TimeoutError",
+    Raised("Exception"): "it raised Exception",
+    Raised("Secret42"): "the answer is wrong",
+    FAILED["ended"]: "its process ended before it had answered",
+    FAILED["time"]: "it took too long",
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-def test_every_failure_becomes_one_of_a_few_sentences(failure):
-    assert failure_words(failure) == FAILURES[failure]
+@pytest.mark.parametrize("what", FAILURES)
+def test_every_failure_becomes_one_of_a_few_sentences(what):
+    failure, words = FAILURES[what]
+    assert failure_words(failure.kind) == words
+
+
+@pytest.mark.parametrize("raised", RAISED)
+def test_what_was_raised_becomes_one_of_a_few_sentences(raised):
+    questions = draw_questions(find_exercise("softmax"), 0)
+    reply = Reply([CaseAnswer(raised=raised)] * len(questions.encoded))
+    failure = check_answer(questions, lambda cases: reply).checks[0].failure
+    assert failure_words(failure.why.kind) == RAISED[raised]
+
+
+def test_a_student_is_told_how_large_an_answer_may_be():
+    assert failure_words("size").startswith("the answer is too large: an array may have 1,000,000")
 
 
 CELLS = {

@@ -10,7 +10,12 @@ import zipfile
 import pytest
 
 from attnlab.course.grading import submissions
-from attnlab.course.grading.submission_files import MOST_FILES, MOST_OF_FILE, read_files
+from attnlab.course.grading.submission_files import (
+    MOST_DEPTH,
+    MOST_FILES,
+    MOST_OF_FILE,
+    read_files,
+)
 from attnlab.course.grading.submissions import (
     entries_passed_over,
     exercise_of,
@@ -294,6 +299,18 @@ def test_links_pipes_and_folders_in_folders_are_not_followed(tmp_path, exercises
     assert len(alice.problems) == 4
     assert "link" in bob.problems[0]
     assert "link" in carl.problems[0]
+
+
+def test_folders_that_are_nested_too_deep_are_told(tmp_path, exercises):
+    folder = tmp_path / "submissions" / "alice"
+    deepest = folder.joinpath(*map(str, range(MOST_DEPTH)))
+    for name in ("below", "__pycache__"):
+        (deepest / name).mkdir(parents=True)
+    (deepest / "pair.json").write_text('{"weights": [3, 7]}')
+    (deepest / "below" / "double.py").write_text(GOOD)
+    (found,) = read_class(folder.parent, exercises)
+    assert list(found.answers) == ["pair"]
+    assert found.problems == ["0/1/2/3/4/5/6/7/below was left out: it is more than 8 folders deep"]
 
 
 def test_a_moodle_folder_with_a_zip_in_it_is_one_submission(tmp_path, exercises):

@@ -20,6 +20,7 @@ from attnlab.course.sandbox import jail as jails
 from attnlab.course.sandbox import visible
 from attnlab.course.sandbox.jail import Jail, probe
 from attnlab.course.sandbox.processes import memory_of, processes_below
+from attnlab.course.sandbox.replies import CaseAnswer, Reply
 from attnlab.course.sandbox.worker import Limits, Worker
 from attnlab.errors import CouldNotRun
 
@@ -83,12 +84,14 @@ MAY_BE_LATE = ("processes: ", "resources: ", "endless: ")
 
 def is_contained(name, reply):
     """Whether an escape was refused, killed, or says itself that it did not get out."""
-    if "refused" in reply:
-        return reply["refused"] != "time" or name.startswith(MAY_BE_LATE)
-    answer = reply.get("answers", [{"value": reply}])[0]
-    if "error" in answer:
-        return answer["error"] in REFUSALS
-    return answer["value"] is False or answer["value"] is None
+    if reply.refused:
+        return reply.refused != "time" or name.startswith(MAY_BE_LATE)
+    if not reply.answers:
+        return False
+    answer = reply.answers[0]
+    if answer.raised is not None:
+        return answer.raised.name in REFUSALS
+    return answer.value is False or answer.value is None
 
 
 def user_of(process):
@@ -137,11 +140,11 @@ def attempt_all(worker, names, question, folder, own):
 def test_nothing_gets_out_of_the_sandbox_and_nothing_is_left(jail, machine, tmp_path):
     users = set()
     with Worker(jail) as worker:
-        assert ask(worker, "def answer(): return 1", limits=Limits()) == {"answers": [{"value": 1}]}
+        assert ask(worker, "def answer(): return 1", limits=Limits()) == Reply([CaseAnswer(1)])
         users.add(user_of(processes_below(worker._process.pid)[-1]))
         own = len(processes_below(worker._process.pid))
         got, left = attempt_all(worker, ESCAPES, machine, tmp_path, own)
-        assert ask(worker, "def answer(): return 2", limits=Limits()) == {"answers": [{"value": 2}]}
+        assert ask(worker, "def answer(): return 2", limits=Limits()) == Reply([CaseAnswer(2)])
         users.add(user_of(processes_below(worker._process.pid)[-1]))
     assert len(ESCAPES) >= 70
     assert (got, left) == ({}, {})
@@ -167,12 +170,12 @@ def test_a_process_that_outlives_its_request_is_ended_only_in_the_sandbox(jail):
     outlives += "        os.write(writing, str(child).encode())\n        os._exit(0)\n"
     outlives += "    os.wait()\n    return int(os.read(reading, 9))\n"
     with Worker() as plain:
-        left = ask(plain, outlives)["answers"][0]["value"]
+        left = ask(plain, outlives).answers[0].value
     os.kill(left, signal.SIGKILL)  # it is there
     with Worker(jail) as worker:
         ask(worker, "")
         own = processes_below(worker._process.pid)
-        assert ask(worker, outlives)["answers"][0]["value"] > 1
+        assert ask(worker, outlives).answers[0].value > 1
         assert processes_below(worker._process.pid) == own
 
 
@@ -180,11 +183,11 @@ def test_the_memory_of_all_processes_together_is_limited(jail, machine, monkeypa
     limits = Limits(seconds=90, memory_bytes=2**29)
     with Worker(jail) as worker:
         reply = ask(worker, ESCAPES["resources: memory by many processes"], [machine], limits)
-        assert reply == {"refused": "ended"}
+        assert reply == Reply(refused="ended")
         ask(worker, "def answer(): return 1")
         monkeypatch.setattr("attnlab.course.sandbox.worker.memory_of", lambda *_: 0)
         reply = ask(worker, ESCAPES["resources: memory by many processes"], [machine], QUICK)
-        assert reply == {"refused": "time"}
+        assert reply == Reply(refused="time")
 
 
 def test_shared_memory_counts_once():
@@ -259,17 +262,17 @@ def test_an_installed_attnlab_is_hidden_beside_the_packages(jail, tmp_path, monk
     source = "import os\ndef answer(path):\n    return os.listdir(path)\n"
     with Worker(jail) as worker:
         looks = [case(str(packages / name)) for name in ("other", "attnlab")]
-        other, own = ask(worker, source, looks, Limits())["answers"]
-    assert other["value"]["items"] == ["exercise.py"]
-    assert own["value"]["items"] == []
+        other, own = ask(worker, source, looks, Limits()).answers
+    assert other.value["items"] == ["exercise.py"]
+    assert own.value["items"] == []
 
 
 def test_a_matplotlib_figure_is_drawn_in_the_sandbox(jail):
     source = "import matplotlib.pyplot as plt\ndef answer():\n    figure, axes = plt.subplots()\n"
     source += "    axes.set_title('weights')\n    axes.imshow([[0, 1]])\n    return figure\n"
     with Worker(jail) as worker:
-        (answer,) = ask(worker, source, limits=Limits(seconds=60), is_graded=True)["answers"]
-    assert answer["value"]["kind"] == "figure"
+        (answer,) = ask(worker, source, limits=Limits(seconds=60), is_graded=True).answers
+    assert answer.value["kind"] == "figure"
 
 
 def test_an_ordinary_user_gets_the_same_sandbox(jail, tmp_path):

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import pytest
 from tests.course.hostile.cheats import CHEATS, FOOLS_A_NAIVE_GRADER
@@ -15,7 +16,15 @@ from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
 from attnlab.course.cells import solution_text
 from attnlab.course.check import answer_here, check_answer
-from attnlab.course.sandbox.replies import clean_answer, clean_error, is_countable, split_reply
+from attnlab.course.sandbox.replies import (
+    CaseAnswer,
+    Raised,
+    Reply,
+    clean_answer,
+    clean_error,
+    is_countable,
+    split_reply,
+)
 from attnlab.course.sandbox.runner import encode
 from attnlab.course.sandbox.worker import Limits, Worker
 from attnlab.errors import CouldNotRun
@@ -86,34 +95,35 @@ def test_a_worker_answers_as_the_code_does_here(worker, name):
     questions = draw_questions(exercise, 5, graded=True)
     source = solution_text(exercise.source)
     there = worker.answerer(source, "mine.py")(questions.encoded)
-    assert there == json.loads(json.dumps(answer_here(source)(questions.encoded)))
+    here = answer_here(source)(questions.encoded)
+    assert json.dumps(asdict(there)) == json.dumps(asdict(here))
     assert check_answer(questions, lambda _: there).passed
 
 
 def test_a_file_that_cannot_be_run_is_broken_and_says_the_line(worker):
-    error = ask(worker, "x = 1\ny = 1 / 0\n")["broken"]
-    assert error == {"error": "ZeroDivisionError", "message": "division by zero", "line": 2}
+    error = ask(worker, "x = 1\ny = 1 / 0\n").broken
+    assert error == Raised("ZeroDivisionError", "division by zero", 2)
 
 
 def test_a_shim_gives_the_names_that_are_called(worker):
     shim = "def adapt(names):\n    return {'answer': lambda: names['own'] + 1}\n"
-    assert ask(worker, "own = 41", shim=shim) == {"answers": [{"value": 42}]}
+    assert ask(worker, "own = 41", shim=shim) == Reply([CaseAnswer(42)])
 
 
 def test_one_case_without_an_end_costs_that_case(worker):
     source = "def answer(number):\n    while number == 2:\n        pass\n    return number\n"
-    first, second, third = ask(worker, source, [case(1), case(2), case(3)])["answers"]
-    assert (first, third) == ({"value": 1}, {"value": 3})
-    assert second["error"] == "TimeoutError"
-    assert second["message"] == "it took too long; is there a loop that does not end?"
+    first, second, third = ask(worker, source, [case(1), case(2), case(3)]).answers
+    assert (first, third) == (CaseAnswer(1), CaseAnswer(3))
+    words = "it took too long; is there a loop that does not end?"
+    assert second.raised == Raised("TimeoutError", words)
 
 
 def test_after_two_failures_an_exercise_is_given_up(worker):
     source = "import os\ndef answer(number):\n    return number if number == 1 else os._exit(0)\n"
     begun = time.monotonic()
-    answers = ask(worker, source, [case(each) for each in (1, *range(2, 200))])["answers"]
-    assert answers[0] == {"value": 1}
-    assert {each["error"] for each in answers[1:]} == {"ProcessEnded"}
+    answers = ask(worker, source, [case(each) for each in (1, *range(2, 200))]).answers
+    assert answers[0] == CaseAnswer(1)
+    assert {each.raised.name for each in answers[1:]} == {"ProcessEnded"}
     assert len(answers) == 199
     assert time.monotonic() - begun < 60  # each further try would take a process of its own
 
@@ -130,16 +140,16 @@ def test_after_two_failures_an_exercise_is_given_up(worker):
     ],
 )
 def test_what_does_not_answer_is_refused_and_the_next_is_answered(worker, source, why):
-    assert ask(worker, source) == {"refused": why}
-    assert ask(worker, "def answer(): return 1") == {"answers": [{"value": 1}]}
+    assert ask(worker, source) == Reply(refused=why)
+    assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
 
 
 def test_a_stopped_worker_is_late_and_is_replaced(monkeypatch):
     monkeypatch.setattr("attnlab.course.sandbox.worker._GRACE", 0.5)
     stops = "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\n"
     with Worker() as worker:
-        assert ask(worker, stops) == {"refused": "time"}
-        assert ask(worker, "def answer(): return 1") == {"answers": [{"value": 1}]}
+        assert ask(worker, stops) == Reply(refused="time")
+        assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
 
 
 def test_a_process_ended_between_two_requests_is_replaced():
@@ -147,7 +157,7 @@ def test_a_process_ended_between_two_requests_is_replaced():
         ask(worker, "def answer(): return 1")
         os.kill(worker._process.pid, signal.SIGKILL)
         worker._process.wait()
-        assert ask(worker, "def answer(): return 1") == {"answers": [{"value": 1}]}
+        assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
 
 
 def test_a_worker_that_cannot_start_says_why(monkeypatch):
@@ -164,9 +174,9 @@ def test_graded_errors_tell_their_type_and_no_input(worker):
     secret = [case(7654321)]
     assert "7654321" in str(ask(worker, raises, secret))
     for source in (raises, named, known, missing):
-        answer = ask(worker, source, secret, is_graded=True)["answers"][0]
+        answer = ask(worker, source, secret, is_graded=True).answers[0]
         assert "7654321" not in str(answer)
-        assert answer["error"] in ("Exception", "ValueError", "Missing")
+        assert answer.raised.name in ("Exception", "ValueError", "Missing")
 
 
 def test_a_graded_file_that_breaks_has_seen_no_case(worker):
@@ -176,8 +186,8 @@ def test_a_graded_file_that_breaks_has_seen_no_case(worker):
     source += "    frame = frame.f_back\n"
     secret = [case(7654321)]
     assert "7654321" in str(ask(worker, source, secret))
-    broken = ask(worker, source, secret, is_graded=True)["broken"]
-    assert (broken["error"], broken["message"]) == ("ValueError", "[]")
+    broken = ask(worker, source, secret, is_graded=True).broken
+    assert (broken.name, broken.message) == ("ValueError", "[]")
 
 
 def test_chance_is_the_same_in_each_run(worker):
@@ -210,9 +220,9 @@ def answer(mark):
 """
     looks = [case(mark[::-1])]
     slow = Limits(seconds=20)
-    assert ask(worker, source, looks, slow) == {"answers": [{"value": 0}]}
+    assert ask(worker, source, looks, slow) == Reply([CaseAnswer(0)])
     planted = f"planted = ['{mark}' for _ in range(1)]\n{source}"
-    assert ask(worker, planted, looks, slow)["answers"][0]["value"] > 0
+    assert ask(worker, planted, looks, slow).answers[0].value > 0
 
 
 def test_a_reply_too_deep_to_read_ends_there():
@@ -223,16 +233,12 @@ def test_a_reply_too_deep_to_read_ends_there():
 def test_the_values_of_an_answer_are_left_for_their_reader():
     value = {"kind": "list", "items": 3}
     cleaned = clean_answer({"value": value, "passed": True}, "answer", is_graded=False)
-    assert cleaned == {"value": value}
+    assert cleaned == CaseAnswer(value)
 
 
 def test_errors_of_another_form_are_damaged():
-    assert clean_error({"error": ["x"], "message": {}, "line": "3"}) == {
-        "error": "damaged answer",
-        "message": "",
-        "line": None,
-    }
-    assert len(clean_error({"error": "e" * 999, "message": "m" * 999})["message"]) == 300
+    assert clean_error({"error": ["x"], "message": {}, "line": "3"}) == Raised("damaged answer")
+    assert len(clean_error({"error": "e" * 999, "message": "m" * 999}).message) == 300
     assert not is_countable(b"[" * 300_000)
 
 

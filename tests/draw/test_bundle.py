@@ -9,7 +9,7 @@ from attnlab.draw import bundle as bundling
 from attnlab.draw.bundle import bundle
 
 FOLDER = Path(bundling.__file__).parent
-VIEW = [f"view/modules/{name}.js" for name in ("page", "view", "widget")]
+VIEW = [f"view/modules/{name}.js" for name in ("page", "report", "view", "widget")]
 ENTRIES = ["report/page.js", "report/gallery.js", *VIEW]
 EXPORTS = {"view/modules/view.js": ["mount"], "view/modules/widget.js": ["widget"]}
 MODULES = {

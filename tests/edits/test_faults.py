@@ -147,8 +147,8 @@ FAULTS = [
     Fault(
         "the wrong row",
         "editor",
-        "index = _index(None if batch == 1 else rows, heads)",
-        "index = _index(rows and [0 for _ in rows], heads)",
+        "index = _index(target.rows, target.heads)",
+        "index = _index(target.rows and [0 for _ in target.rows], target.heads)",
         certified,
         AND_SCORES,
     ),

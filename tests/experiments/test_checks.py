@@ -93,7 +93,7 @@ MODEL_FAULTS = [
     (
         "the final norm is never applied",
         "models.stack",
-        "return x if self.final_norm is None else self.final_norm(x)",
+        "x = self.final_norm(x)",
         "return x",
         FORMULAS,
     ),
@@ -145,7 +145,7 @@ MODEL_FAULTS = [
     (
         "a norm stands after the sum instead of before",
         "parts.blocks",
-        'read = self.norm_attention(x) if self.norm_place == "pre" else x',
+        "read = self._read(x, self.norm_attention)",
         "read = x",
         FORMULAS,
     ),

@@ -162,9 +162,9 @@ def test_a_page_in_jupyterlab_takes_edits_and_outlives_its_kernel(browser, sorte
     check_rendered(browser, path)
 
 
-def check_saved(path):
+def check_saved(path, number=0):
     """The notebook holds the page as HTML, and no widget that would be gone."""
-    (output, *_) = json.loads(path.read_text())["cells"][0]["outputs"]
+    (output, *_) = json.loads(path.read_text())["cells"][number]["outputs"]
     assert sorted(output["data"]) == ["text/html", "text/plain"]
     assert "srcdoc=" in "".join(output["data"]["text/html"])
 
@@ -175,6 +175,76 @@ def check_rendered(browser, path):
     subprocess.run([sys.executable, "-m", "nbconvert", *words], check=True, capture_output=True)
     with at(browser, path.with_suffix(".html").as_uri()) as page:
         frame_in(page)
+
+
+LIVE_CELLS = [
+    "import attnlab\nshown = attnlab.show(RUN)\nshown",
+    "print('asked', shown.input, shown.edits)",
+    "shown.input = 'bbc'",
+    "fields = {'recipe': 'fast', 'steps': 20, 'evaluate_every': 10, 'most_judged': 5}\n"
+    "seeds = attnlab.show(attnlab.train_population('sorting', range(6), **fields))\nseeds",
+    "print('chosen', seeds.seed)",
+    "seeds.seed = 4",
+]
+
+
+def report_in(page, number):
+    """Wait for the sections of a report in a notebook."""
+    frame = page.frame_locator("iframe[sandbox='allow-scripts']").nth(number)
+    frame.locator(".stage canvas, .stage svg").first.wait_for()
+    return frame
+
+
+def ask(frame, text):
+    field = frame.get_by_label("Input", exact=True)
+    field.fill(text)
+    field.press("Enter")
+
+
+@needs("jupyterlab", "anywidget", "nbconvert")
+def test_a_run_and_a_population_in_jupyterlab_answer_and_outlive_their_kernel(
+    browser, sorter, tmp_path
+):
+    path = tmp_path / "live.ipynb"
+    cells = [LIVE_CELLS[0].replace("RUN", repr(str(sorter))), *LIVE_CELLS[1:]]
+    path.write_text(json.dumps(notebook_of(cells)))
+    with serve(tmp_path) as address, at(browser, f"{address}/lab/tree/{path.name}") as page:
+        run_cell(page, 0)
+        frame = report_in(page, 0)
+        frame.get_by_role("button", name="Ask", exact=True).wait_for()
+        ask(frame, "cabb")
+        frame.get_by_text("expected 3 letters from a to c").wait_for()
+        ask(frame, "cab")
+        frame.get_by_text("Look closer, and edit the model").click()
+        frame.get_by_role("button", name="Knock out head 0.0").click()
+        frame.get_by_text("Answer: a b c → ").wait_for()
+        run_cell(page, 1)
+        said = page.locator(".jp-OutputArea pre", has_text="asked cab [ZeroHead(layer=0, head=0)]")
+        said.wait_for()
+        run_cell(page, 2)
+        frame.get_by_text("Answer: b b c").wait_for()
+        run_cell(page, 3)
+        frame = report_in(page, 1)
+        frame.locator(".seed[data-name='2']").click()
+        ask(frame, "cab")
+        frame.get_by_text("Step 1 of 3: after").wait_for()
+        run_cell(page, 4)
+        page.locator(".jp-OutputArea pre", has_text="chosen 2").wait_for()
+        run_cell(page, 5)
+        frame.locator(".seed[data-name='4'][aria-checked='true']").wait_for()
+        page.keyboard.press("Control+s")
+        page.locator(".jp-mod-dirty").wait_for(state="detached")
+    check_saved(path, 0)
+    check_saved(path, 3)
+    with (
+        serve(tmp_path, *NO_KERNEL) as address,
+        at(browser, f"{address}/lab/tree/{path.name}") as page,
+    ):
+        for number, title in enumerate(("sorting", "sorting, 6 members")):
+            frame = report_in(page, number)
+            assert frame.locator("h1").inner_text() == title
+            assert frame.get_by_role("button", name="Ask", exact=True).count() == 0
+        assert page.get_by_text("Error displaying widget").count() == 0
 
 
 MARIMO = """import marimo
@@ -196,18 +266,58 @@ def _(get, mo):
 """
 
 
-@needs("marimo", "anywidget")
-def test_a_page_in_marimo_takes_edits_and_its_cells_follow(browser, sorter, tmp_path):
-    (tmp_path / "shown.py").write_text(MARIMO.replace("RUN", repr(str(sorter))))
+@contextmanager
+def marimo_page(browser, program, folder):
+    """Run a notebook of marimo, and open its page."""
+    (folder / "shown.py").write_text(program)
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    own = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("CONFIG", "STATE", "CACHE")}
+    own = {f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "STATE", "CACHE")}
     words = ["marimo", "-y", "run", "shown.py", "--headless", "--no-token", f"--port={port}"]
     with (
-        started([*words, "--no-sandbox"], tmp_path, own, f"{address}/health"),
+        started([*words, "--no-sandbox"], folder, own, f"{address}/health"),
         at(browser, address) as page,
     ):
+        yield page
+
+
+@needs("marimo", "anywidget")
+def test_a_page_in_marimo_takes_edits_and_its_cells_follow(browser, sorter, tmp_path):
+    with marimo_page(browser, MARIMO.replace("RUN", repr(str(sorter))), tmp_path) as page:
         frame = frame_in(page)
         frame.get_by_role("button", name="Knock out head 0.0").click()
         frame.get_by_text("Answer: a b c → ").wait_for()
         page.get_by_text("[ZeroHead(layer=0, head=0)]").wait_for()
+
+
+MARIMO_LIVE = MARIMO.replace('attnlab.show(RUN, "cab")', "attnlab.show(RUN)").replace(
+    'repr(shown.edits)), "edits")', 'shown.input), "input")'
+)
+
+
+@needs("marimo", "anywidget")
+def test_a_run_in_marimo_answers_what_is_typed(browser, sorter, tmp_path):
+    with marimo_page(browser, MARIMO_LIVE.replace("RUN", repr(str(sorter))), tmp_path) as page:
+        frame = report_in(page, 0)
+        frame.get_by_role("button", name="Ask", exact=True).wait_for()
+        ask(frame, "bba")
+        page.get_by_text("bba", exact=True).wait_for()
+        frame.get_by_text("after b b a SEP").wait_for()
+
+
+MARIMO_SEEDS = MARIMO_LIVE.replace(
+    "attnlab.show(RUN)",
+    "attnlab.show(attnlab.train_population(\n"
+    "        'sorting', range(6), recipe='fast', steps=20, evaluate_every=10, most_judged=5))",
+).replace('shown.input), "input")', 'f"chosen {shown.seed}"), "seed")')
+
+
+@needs("marimo", "anywidget")
+def test_a_seed_is_chosen_in_marimo(browser, tmp_path):
+    with marimo_page(browser, MARIMO_SEEDS, tmp_path) as page:
+        frame = report_in(page, 0)
+        frame.locator(".seed[data-name='2'] canvas").wait_for()
+        frame.locator(".seed[data-name='2']").click()
+        page.get_by_text("chosen 2").wait_for()
+        ask(frame, "bba")
+        frame.get_by_text("after b b a SEP").wait_for()

@@ -1,56 +1,46 @@
-"""A page in a notebook takes edits, without any notebook: the widget's module runs in a blank page
-beside a stub of the kernel's model."""
+"""A page in a notebook takes edits, without any notebook: see `live_page.py`."""
 
 import json
 
 import pytest
 import torch
+from live_page import READY, LivePage, PlainWidget
 
 import attnlab
-from attnlab.draw.bundle import bundle
 from attnlab.draw.view import view_page
 from attnlab.draw.view.page import Shown
-from attnlab.edits import CutEdge, ZeroHead, edits_from_json, edits_to_json
-from attnlab.experiments.notebook import Answerer, result_of
+from attnlab.edits import CutEdge, ZeroHead, edits_to_json
+from attnlab.experiments import notebook
+from attnlab.experiments.notebook import Asker, EditableView, State, result_of
 from attnlab.look.questions import Continuation, Translation
 
 NAMES = ["SEP", "a", "b", "c"]
-FRAME = "attnlab-1"
 CUT = CutEdge(layer=0, head=1, query=4, key=0)
 OUT = ZeroHead(layer=1, head=0)
 
-# A widget's model as a notebook gives it: what is set is told at once, and kept when it is saved.
-STUB = """([code, name, page]) => {
-  const state = { frame: name, page, height: 700, has_model: true, edits: [] };
-  state.result = { edits: [] };
-  const listeners = {};
-  window.saved = [];
-  window.put = (key, value) => {
-    state[key] = value;
-    (listeners[`change:${key}`] ?? []).forEach((hear) => hear());
-  };
-  const model = {
-    get: (key) => state[key], set: window.put, save_changes: () => window.saved.push(state.edits),
-    on: (event, hear) => (listeners[event] ??= []).push(hear),
-  };
-  const file = new Blob([code], { type: "text/javascript" });
-  return import(URL.createObjectURL(file)).then(({ default: widget }) => {
-    widget.initialize({ model });
-    if (page) widget.render({ model, el: document.body });
-  });
-}"""
-CODE = f"{bundle('view/modules/widget.js')}export default widget;\n"
+
+@pytest.fixture(autouse=True)
+def _plain_widgets(monkeypatch):
+    monkeypatch.setattr(notebook, "_widget_class", lambda: PlainWidget)
 
 
 @pytest.fixture(scope="module")
-def answerer():
+def question():
     torch.manual_seed(0)
     config = attnlab.DecoderConfig(
         vocab_size=4, max_length=9, d_model=8, num_heads=2, num_layers=2, d_ff=8
     )
     model = attnlab.Decoder(config).eval()
-    question = Continuation(model, torch.tensor([[3, 1, 2, 0]]), 3, NAMES, forbidden=[0])
-    return Answerer(question)
+    return Continuation(model, torch.tensor([[3, 1, 2, 0]]), 3, NAMES, forbidden=[0])
+
+
+def view_of(question):
+    asker = Asker(lambda _seed, _text: question)
+    return EditableView(view_page(attnlab.recorded(question)), asker)
+
+
+def forms(*edits):
+    return tuple(json.loads(edits_to_json(edits)))
 
 
 @pytest.fixture
@@ -67,33 +57,15 @@ def blank(browser):
     assert [url for url in asked if not url.startswith(("blob:", "data:"))] == []
 
 
-def shown_in(page, html, is_rendered=False):
-    """Show a page in a frame, as HTML or by the widget itself, with its widget."""
-    page.set_content("" if is_rendered else Shown(html, name=FRAME)._repr_html_())
-    page.evaluate(STUB, [CODE, FRAME, html if is_rendered else ""])
-    frame = page.frame_locator("iframe")
-    frame.get_by_role("button", name="Cut squares").wait_for()
-    return frame
+@pytest.fixture
+def live(blank, question):
+    return opened(blank, view_of(question))
 
 
-def saved(page, number):
-    """Wait for so many changes, and return the last as edits."""
-    page.wait_for_function("number => window.saved.length === number", arg=number)
-    return edits_from_json(page.evaluate("window.saved.at(-1)"))
-
-
-def tell(page, answerer):
-    """Let the stub's kernel answer to the edits that it was told last."""
-    result = result_of(page.evaluate("window.saved.at(-1)"), answerer)
-    tiles = {name: list(tile) for name, tile in result.pop("tiles", {}).items()}
-    page.evaluate(
-        """([result, tiles]) => {
-          const bytes = ([name, tile]) => [name, new DataView(Uint8Array.from(tile).buffer)];
-          const packed = Object.fromEntries(Object.entries(tiles).map(bytes));
-          window.put("result", { ...result, tiles: packed });
-        }""",
-        [result, tiles],
-    )
+def opened(blank, shown, *, is_rendered=False):
+    live = LivePage(blank, shown, is_rendered=is_rendered)
+    live.frame.get_by_role("button", name="Cut squares").wait_for()
+    return live
 
 
 def walk_to(frame, row, column):
@@ -106,20 +78,24 @@ def walk_to(frame, row, column):
 
 
 @pytest.mark.parametrize("is_rendered", [False, True])
-def test_what_is_done_on_the_page_comes_back_as_edits(blank, answerer, is_rendered):
-    frame = shown_in(blank, view_page(answerer.recording), is_rendered)
+def test_what_is_done_on_the_page_comes_back_as_edits(blank, question, is_rendered):
+    live = opened(blank, view_of(question), is_rendered=is_rendered)
+    frame, shown = live.frame, live.shown
     frame.locator(".head[data-layer='0'][data-head='1']").click()
     frame.get_by_role("heading", name="Head 0.1").wait_for()
     walk_to(frame, 4, 0).press("x")
-    assert saved(blank, 1) == [CUT]
-    assert json.dumps(blank.evaluate("window.saved.at(-1)")) == edits_to_json([CUT])
+    assert json.dumps(live.heard()) == edits_to_json([CUT])
+    assert shown.edits == [CUT]
     frame.locator(".head[data-layer='1'][data-head='0']").click()
     frame.get_by_role("button", name="Knock out head 1.0").click()
-    assert saved(blank, 2) == [CUT, OUT]
+    live.heard()
+    assert shown.edits == [CUT, OUT]
     frame.get_by_role("button", name="Undo CutEdge layer=0 head=1 query=4 key=0").click()
-    assert saved(blank, 3) == [OUT]
+    live.heard()
+    assert shown.edits == [OUT]
     frame.get_by_role("button", name="Undo all").click()
-    assert saved(blank, 4) == []
+    live.heard()
+    assert shown.edits == []
 
 
 def test_an_edit_of_cross_attention_says_which_part_it_is_for(blank):
@@ -129,22 +105,21 @@ def test_an_edit_of_cross_attention_says_which_part_it_is_for(blank):
     )
     model = attnlab.EncoderDecoder(config).eval()
     source, start = torch.tensor([[3, 1, 2]]), torch.tensor([[0]])
-    question = Translation(model, source, ["c", "a", "b"], start, 2, NAMES)
-    answerer = Answerer(question)
-    frame = shown_in(blank, view_page(answerer.recording))
+    live = opened(blank, view_of(Translation(model, source, ["c", "a", "b"], start, 2, NAMES)))
+    frame = live.frame
     frame.get_by_label("Attention", exact=True).select_option(label="Decoder cross-attention")
     frame.get_by_role("heading", name="Head cross 0.0").wait_for()
     walk_to(frame, 1, 2).press("x")
-    assert saved(blank, 1) == [
-        CutEdge(site="decoder.layers.0.cross_attention", head=0, query=1, key=2)
-    ]
-    tell(blank, answerer)
+    live.heard()
+    site = "decoder.layers.0.cross_attention"
+    assert live.shown.edits == [CutEdge(site=site, head=0, query=1, key=2)]
+    live.answer()
     frame.get_by_label("Show", exact=True).wait_for()
     assert frame.locator(".map-part h2").inner_text() == "Head cross 0.0"
 
 
-def test_a_click_cuts_only_while_the_tool_is_taken(blank, answerer):
-    frame = shown_in(blank, view_page(answerer.recording))
+def test_a_click_cuts_only_while_the_tool_is_taken(live):
+    frame, shown = live.frame, live.shown
     canvas = frame.locator("canvas.heatmap")
     box = canvas.evaluate("node => ({ ...node.dataset })")
     side = float(box["cellWidth"])
@@ -152,25 +127,27 @@ def test_a_click_cuts_only_while_the_tool_is_taken(blank, answerer):
     canvas.click(position=at)
     frame.get_by_role("button", name="Cut squares").click()
     canvas.click(position=at)
-    assert saved(blank, 1) == [CutEdge(layer=0, head=0, query=4, key=0)]
+    live.heard()
+    assert shown.edits == [CutEdge(layer=0, head=0, query=4, key=0)]
     masked = {"x": float(box["left"]) + 4.5 * side, "y": float(box["top"]) + side / 2}
     canvas.click(position=masked)  # there is nothing to cut
     canvas.click(position=at)
-    assert saved(blank, 2) == []
+    live.heard()
+    assert shown.edits == []
 
 
-def test_the_models_answer_is_shown_before_and_after_with_the_difference(blank, answerer):
-    frame = shown_in(blank, view_page(answerer.recording))
+def test_the_models_answer_is_shown_before_and_after_with_the_difference(live, question):
+    frame = live.frame
+    plain = "Answer: " + " ".join(step.choice for step in question.trace().steps)
+    assert frame.locator(".edit-answer > p").inner_text() == plain
     frame.get_by_role("button", name="Knock out head 0.0").click()
-    saved(blank, 1)
+    live.heard()
     frame.get_by_text("The model answers …").wait_for()
-    tell(blank, answerer)
-    steps = frame.locator(".edit-answer tbody tr")
-    steps.first.wait_for(state="attached")
-    expected = attnlab.fork(answerer._question, ZeroHead(layer=0, head=0))
-    for row, before, after in zip(
-        steps.all(), expected.before.steps, expected.after.steps, strict=True
-    ):
+    live.answer()
+    frame.get_by_text("what the edits did").wait_for()
+    expected = attnlab.fork(question, ZeroHead(layer=0, head=0))
+    rows = frame.locator(".edit-answer tbody tr").all()
+    for row, before, after in zip(rows, expected.before.steps, expected.after.steps, strict=True):
         cells = row.locator("td").all_text_contents()
         assert (cells[1], cells[3]) == (before.choice, after.choice)
         share = after.probabilities[after.candidates.index(after.choice)]
@@ -179,19 +156,20 @@ def test_the_models_answer_is_shown_before_and_after_with_the_difference(blank, 
     choices = frame.get_by_label("Show", exact=True)
     assert choices.locator("option").all_inner_texts() == ["after − before", "before", "after"]
     frame.get_by_role("button", name="Undo all").click()
-    saved(blank, 2)
+    live.heard()
+    live.answer()
     choices.wait_for(state="hidden")
-    assert frame.locator(".edit-answer").inner_text() == ""
+    assert frame.locator(".edit-answer > p").inner_text() == plain
 
 
-def test_a_cut_square_has_no_weight_after_the_edit_and_one_before(blank, answerer):
-    frame = shown_in(blank, view_page(answerer.recording))
+def test_a_cut_square_has_no_weight_after_the_edit_and_one_before(live, question):
+    frame = live.frame
     walk_to(frame, 4, 1).press("x")
-    saved(blank, 1)
-    tell(blank, answerer)
+    live.heard()
+    live.answer()
     choices = frame.get_by_label("Show", exact=True)
     choices.wait_for()
-    weights = answerer.recording["layers.0.attention.weights"][0, 0, 4, 1]
+    weights = attnlab.recorded(question)["layers.0.attention.weights"][0, 0, 4, 1]
     for choice, expected in (("after", 0), ("before", float(weights))):
         choices.select_option(label=choice)
         walk_to(frame, 4, 1)
@@ -200,39 +178,67 @@ def test_a_cut_square_has_no_weight_after_the_edit_and_one_before(blank, answere
         assert abs(float(value) - expected) <= float(bound.replace("−", "-")), reading
 
 
-def test_an_error_is_told_in_its_sentence(blank, answerer):
-    frame = shown_in(blank, view_page(answerer.recording))
+def test_an_error_is_told_in_its_sentence_and_the_answer_before_it_gives_way(live):
+    frame = live.frame
     frame.get_by_role("button", name="Knock out head 0.0").click()
-    saved(blank, 1)
-    tell(blank, answerer)
-    frame.get_by_text("Answer: ").wait_for()
-    edits = [{"edit": "ZeroHead", "version": 1, "layer": 7, "head": 0}]
-    blank.evaluate("edits => window.put('edits', edits)", edits)
+    live.heard()
+    live.answer()
+    frame.get_by_text("what the edits did").wait_for()
+    live.shown.edits = [ZeroHead(layer=7, head=0)]
+    live.put("edits")
     frame.get_by_text("The model answers …").wait_for()
-    blank.evaluate("result => window.put('result', result)", result_of(edits, answerer))
-    frame.get_by_role("alert").get_by_text("layer").wait_for()
+    live.answer()
+    frame.get_by_role("alert").get_by_text("layer=7 is out of range").wait_for()
+    frame.get_by_label("Show", exact=True).wait_for(state="hidden")
 
 
-def test_without_a_kernel_the_page_in_the_frame_has_no_tools(blank, answerer):
-    blank.set_content(Shown(view_page(answerer.recording), name=FRAME)._repr_html_())
+def test_an_answer_to_earlier_edits_is_not_shown(live):
+    frame = live.frame
+    frame.get_by_role("button", name="Knock out head 0.0").click()
+    live.heard()
+    walk_to(frame, 4, 1).press("x")
+    live.page.wait_for_function("window.saved.length === 2")
+    live.answer()
+    live.page.wait_for_timeout(100)
+    frame.get_by_text("The model answers …").wait_for()
+    live.heard()
+    live.answer()
+    frame.get_by_text("what the edits did").wait_for()
+    assert frame.locator(".edit-list li").count() == 2
+
+
+def test_without_a_kernel_the_page_in_the_frame_has_no_tools(blank, question):
+    page = view_page(attnlab.recorded(question))
+    blank.set_content(Shown(page, name="attnlab-1")._repr_html_())
     frame = blank.frame_locator("iframe")
-    frame.locator("#view[data-ready='true']").wait_for()
+    frame.locator(READY).wait_for()
     assert frame.get_by_role("button", name="Cut squares").count() == 0
+    assert frame.get_by_label("Input", exact=True).count() == 0
+
+
+def test_maps_without_a_model_keep_the_edits_for_python(blank):
+    live = opened(blank, EditableView(view_page(torch.rand(2, 4, 4).softmax(-1))))
+    assert live.frame.get_by_label("Input", exact=True).count() == 0
+    live.frame.get_by_role("button", name="Knock out").click()
+    live.heard()
+    assert list(map(type, live.shown.edits)) == [ZeroHead]
+    live.answer()
+    live.frame.get_by_text("No model is behind these maps").wait_for()
 
 
 def test_a_square_of_a_pooled_map_cuts_all_its_edges(blank):
     weights = torch.rand(8, 900, 900).softmax(-1)
-    frame = shown_in(blank, view_page(weights, max_bytes=400_000))
-    walk_to(frame, 0, 1).press("x")
-    saved(blank, 1)
-    (edit,) = blank.evaluate("window.saved.at(-1)")
+    live = opened(blank, EditableView(view_page(weights, max_bytes=400_000)))
+    walk_to(live.frame, 0, 1).press("x")
+    (edit,) = live.heard()
     assert edit["query"].startswith("0..")
     assert edit["key"].split("..")[0] == str(int(edit["query"].split("..")[1]) + 1)
 
 
-def test_the_answer_of_the_kernel_is_that_of_a_fork(answerer):
-    found = result_of(json.loads(edits_to_json([CUT, OUT])), answerer)
-    expected = attnlab.fork(answerer._question, CUT, OUT)
+def test_the_answer_of_the_kernel_is_that_of_a_fork(question):
+    asker = Asker(lambda _seed, _text: question)
+    found = result_of(State(edits=forms(CUT, OUT)), asker)
+    expected = attnlab.fork(question, CUT, OUT)
     assert [step["after"]["choice"] for step in found["steps"]] == [
         step.choice for step in expected.after.steps
     ]
@@ -241,20 +247,25 @@ def test_the_answer_of_the_kernel_is_that_of_a_fork(answerer):
     assert found["manifest"]["change"] > 0
 
 
-def test_no_edits_and_wrong_edits_are_answered_too(answerer):
-    assert result_of([], answerer) == {"edits": []}
-    assert result_of([{"edit": "ZeroHead", "version": 1, "head": 0}], None) == {
-        "edits": [{"edit": "ZeroHead", "version": 1, "head": 0}]
-    }
-    assert "there is no edit 'ZeroHed'" in result_of([{"edit": "ZeroHed"}], answerer)["error"]
+def test_no_edits_and_wrong_edits_are_answered_too(question):
+    nothing = {"seed": "", "input": "", "edits": []}
+    assert result_of(State(), None) == nothing
+    out = forms(OUT)
+    assert result_of(State(edits=out), None) == {**nothing, "edits": list(out)}
+    wrong = State(edits=({"edit": "ZeroHed"},))
+    assert "there is no edit 'ZeroHed'" in result_of(wrong, None)["error"]
+    asker = Asker(lambda _seed, _text: question)
+    plain = result_of(State(), asker, State())  # the page holds the maps of this state
+    assert [step["after"] for step in plain["steps"]] == [step["before"] for step in plain["steps"]]
+    assert "manifest" not in plain
 
 
-def test_a_view_in_a_notebook_has_its_edits_as_objects(answerer):
+def test_a_real_widget_has_what_the_page_and_python_share(question, monkeypatch):
     pytest.importorskip("anywidget", reason="anywidget is not installed")
-    from attnlab.experiments.notebook import EditableView
-
-    shown = EditableView(view_page(answerer.recording), answerer)
-    shown.widget.edits = json.loads(edits_to_json([OUT]))
+    monkeypatch.undo()
+    shown = view_of(question)
+    shown.edits = [OUT]
+    assert shown.widget.edits == list(forms(OUT))
     assert shown.edits == [OUT]
     assert shown.widget.result["steps"]
     assert shown.widget.frame in shown._repr_html_()

@@ -93,6 +93,13 @@ def test_a_run_is_asked_a_text(sorter):
     assert page_of(sorter, "cab") == page_of(attnlab.ask(sorter, "cab").trace())
 
 
+def test_a_model_that_knows_no_names_is_asked_ids():
+    names = ["0", "1", "2", "3"]
+    assert page_of(decoder(), "3 1 2 0") == page_of(Continuation(decoder(), IDS, 5, names))
+    with pytest.raises(WrongUsage, match="expected ids of tokens from 0 to 3"):
+        attnlab.show(decoder(), "cab")
+
+
 def test_a_trace_without_steps_in_order_is_shown_as_maps_with_its_answer():
     found = Verdict(encoder(), IDS, ["a", "b", "c", "d"], ["bad", "good"]).trace()
     page = page_of(found)

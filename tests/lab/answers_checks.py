@@ -59,7 +59,7 @@ def carried(patch: Any, check: Callable[[Any], Any]) -> None:
 async def put(answers: Any, what: str, **facts: Any) -> tuple[dict[str, Any], int]:
     page = facts.pop("page", None)
     answer = await answers.ask(what, facts, page=page)
-    assert answer.status == 200
+    assert answer.status_code == 200
     found, process = json.loads(answer.body)
     return found, process
 

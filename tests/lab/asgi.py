@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from starlette.responses import Response
+
 from attnlab.lab.server import answers, guard
 from attnlab.lab.server import app as routes
 
@@ -95,8 +97,8 @@ class Page:
 def page_over(patch: Any, folder: Path) -> Iterator[Page]:
     """Make a page whose questions to the process with the models are all refused."""
 
-    async def refused(self: Any, question: Mapping[str, Any]) -> answers.Answer:
-        return answers.Answer(400, b'{"error": "no"}')
+    async def refused(self: Any, question: Mapping[str, Any]) -> Response:
+        return Response(b'{"error": "no"}', 400, media_type="application/json")
 
     patch.setattr(answers.Answers, "_answer", refused)
     page = Page(folder)

@@ -74,6 +74,27 @@ def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folde
     assert states["attention"].tries == 3
 
 
+def test_what_stands_in_backticks_is_shown_as_code_and_never_as_markup(
+    opened: Any, context: Any
+) -> None:
+    page = context.new_page()
+    words = f"`{HOSTILE}` is no `mask`, and ` alone is none; {HOSTILE}"
+
+    def alter(told: Any) -> None:
+        told["mistakes"] = [words]
+        told["checks"][0]["words"] = "is `small`"
+
+    tamper(page, "/api/course/check", alter)
+    page.goto(opened().url)
+    page.wait_for_selector(PART)
+    check(page, WRONG)
+    known = page.locator(".known-mistake p")
+    assert known.locator("code").all_inner_texts() == [HOSTILE, "mask"]
+    assert known.inner_text() == f"{HOSTILE} is no mask, and ` alone is none; {HOSTILE}"
+    assert known.locator("img, script").count() == 0
+    assert page.locator(".criteria li").first.locator("code").inner_text() == "small"
+
+
 def test_an_answer_is_still_there_when_the_page_is_opened_again(opened: Any) -> None:
     page = opened(exercise="softmax")
     code = page.get_by_label("Your answer").input_value()

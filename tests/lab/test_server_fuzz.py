@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.responses import Response
 
 from attnlab.lab.server import answer_process
-from attnlab.lab.server.answers import Answer, Answers
+from attnlab.lab.server.answers import Answers
 from attnlab.lab.server.jobs import Jobs
 
 from .asgi import Page
@@ -26,9 +27,9 @@ NAMES = st.sampled_from(["one", "none", "sorting", "", "..", "a/b", "\0", "ü"])
 )
 
 
-async def _answered(self: Answers, question: Any) -> Answer:
+async def _answered(self: Answers, question: Any) -> Response:
     status, _, body = answer_process._answer(json.dumps(question)).partition(" ")
-    return Answer(int(status), body.encode())
+    return Response(body, int(status), media_type="application/json")
 
 
 @pytest.fixture(scope="module")

@@ -111,8 +111,8 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _lazily,
         "llama",
         "backends.registry",
-        "if scale is None else float(scale)",
-        "if scale is None else 2.0 * float(scale)",
+        "return float(scale)",
+        "return 2.0 * float(scale)",
     ),
     (
         "heads permuted",
@@ -183,8 +183,8 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _named,
         "bart",
         "structure",
-        'name = "attention" if is_own else "cross_attention"',
-        'name = "attention"',
+        "if is_own:",
+        "if True:",
     ),
     (
         "stream before attention taken for that after",

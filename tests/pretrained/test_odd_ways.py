@@ -537,8 +537,8 @@ FAULTS = [
         check_orders,
         "keys first",
         "backends.functions",
-        "return (args[1] if len(args) > 1",
-        "return True or (args[1] if len(args) > 1",
+        "return dim in",
+        "return True or dim in",
     ),
     (
         check_orders,

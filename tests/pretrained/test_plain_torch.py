@@ -746,14 +746,14 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     ),
     "the mask is left out of the scores": (
         "backends.multi_head",
-        "mask = added if edited is None else",
-        "mask = None if edited is None else",
+        "mask = added",
+        "mask = None",
         lambda: exactly("plain", "both masks"),
     ),
     "weights are given of all heads": (
         "backends.multi_head",
-        'made[0].mean(dim=1) if asked["average_attn_weights"] else made[0]',
-        "made[0]",
+        'if asked["average_attn_weights"]:',
+        "if False:",
         lambda: exactly("plain", "weights"),
     ),
     "the fast path is taken in silence": (
@@ -806,14 +806,14 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     ),
     "what is given outside of the modules is taken for the stream": (
         "structure",
-        "None if joined.adds is None else _place(block)",
-        "_place(block)",
+        "if joined.adds is not None:",
+        "if True:",
         lambda: check_turns(True, False),
     ),
     "heads that stand one after another are taken for inputs": (
         "tracing",
-        "rows = self._batch if",
-        "rows = 1 if",
+        "rows = self._batch",
+        "rows = 1",
         lambda: test_fused_attention_and_the_same_written_out_show_and_do_the_same("flat"),
     ),
 }

@@ -1,4 +1,4 @@
-"""What each process of tests/train/test_distributed.py does; torchrun starts it, with the folder to
+"""What each process of tests/train/test_processes.py does; torchrun starts it, with the folder to
 write to."""
 
 import json
@@ -12,8 +12,8 @@ from torch.nn import functional as F
 import attnlab
 from attnlab.errors import CouldNotRun
 from attnlab.train import Evaluation, Member, TrainConfig, train_together
-from attnlab.train.distributed import joined
 from attnlab.train.layouts import sequential
+from attnlab.train.processes import joined
 
 SENTIMENT = {
     "seeds": 1,

@@ -33,7 +33,11 @@ def show_trace(trace: "Trace") -> None:
     """Print each step of a trace: probabilities of the candidates, the choice, heads' weights."""
     console = output()
     for number, step in enumerate(trace.steps, 1):
-        known = trace.input if step.position is None else trace.tokens[: step.position + 1]
+        known, place = trace.input, step.place
+        if step.position is not None:
+            known = trace.tokens[: step.position + 1]
+        if place is None:
+            place = step.position
         head = (f"step {number} of {len(trace.steps)}  ", "dim")
         choice = (f" → {one_line(step.choice)}", "bold green")
         console.print(Text.assemble(head, _brief(known), choice, _verdict([step])))
@@ -41,7 +45,7 @@ def show_trace(trace: "Trace") -> None:
             bar = "█" * round(probability * 24)
             style = "bold green" if candidate == step.choice else "dim"
             console.print(Text(f"  p({one_line(candidate)}) {probability:.4f} {bar}", style=style))
-        _show_heads(trace, known, step.position if step.place is None else step.place)
+        _show_heads(trace, known, place)
         console.print()
     if not trace.steps:
         _show_heads(trace, trace.tokens, None)
@@ -83,7 +87,7 @@ def _show_attention(heads: "Sequence[HeadTrace]", keys: Sequence[str], place: in
     """Print the weights of each head, or of many heads a summary by token."""
     from attnlab.look.heads import head_at
 
-    tokens = [one_line(name) for name in keys]
+    tokens = list(map(one_line, keys))
     names = [one_line(head_at(each.site, each.head)) for each in heads]
     if place is None:
         title, weights_title = "  token (average over queries)", "  average weight on"
@@ -108,10 +112,12 @@ def _tokens_table(
     order = sorted(range(len(means)), key=lambda key: -means[key])[:_MAX_TOKENS]
     for key in sorted(order):
         best = sorted(range(len(rows)), key=lambda head: -rows[head][key])[:_BEST_HEADS]
-        best_heads = ", ".join(
-            f"{names[head]} ({rows[head][key]:.2f})" for head in best if rows[head][key] >= _LEAST
-        )
-        table.add_row(Text(f"  {tokens[key]}"), _shaded(means[key]), Text(best_heads))
+        best_heads = []
+        for head in best:
+            if rows[head][key] >= _LEAST:
+                best_heads.append(f"{names[head]} ({rows[head][key]:.2f})")
+        named = Text(", ".join(best_heads))
+        table.add_row(Text(f"  {tokens[key]}"), _shaded(means[key]), named)
     if len(means) > len(order):
         table.caption = f"the {len(order)} of {len(means)} tokens with most weight"
     return table
@@ -125,7 +131,7 @@ def _brief(tokens: Sequence[str]) -> str:
 
 
 def _answer(trace: "Trace") -> str:
-    return one_line(" ".join(step.choice for step in trace.steps))
+    return one_line(" ".join(trace.choices))
 
 
 def _verdict(steps: "Sequence[Step]") -> Text:
@@ -144,7 +150,7 @@ def _show_weights_of(
         show_matrix(title, tokens, names, cells)
         return
     output().print(Text(f"{title} (columns: heads)", style="dim"))
-    show_matrix("", names, tokens, [list(column) for column in zip(*cells, strict=True)])
+    show_matrix("", names, tokens, list(map(list, zip(*cells, strict=True))))
 
 
 def _fits(
@@ -191,8 +197,8 @@ def show_weights(site: str, facts: WeightFacts) -> None:
     from attnlab.look.heads import head_at
 
     console = output()
-    keys = [one_line(token) for token in facts.key_tokens]
-    queries = [one_line(token) for token in facts.query_tokens]
+    keys = list(map(one_line, facts.key_tokens))
+    queries = list(map(one_line, facts.query_tokens))
     for head in facts.heads:
         figures = (
             f"entropy {head.entropy:.3f} nats, largest weight {head.largest_weight:.3f} "
@@ -212,7 +218,9 @@ def _largest_cells(head: HeadFacts) -> list[list[Text]]:
     cells = []
     for row, key in zip(head.rows or (), head.looks_most_at, strict=True):
         largest = max((weight for weight in row if weight is not None), default=None)
-        words = "nothing" if largest is None else f"{one_line(key)} ({largest:.2f})"
+        words = "nothing"
+        if largest is not None:
+            words = f"{one_line(key)} ({largest:.2f})"
         cells.append([Text(words)])
     return cells
 
@@ -224,7 +232,9 @@ def _choice(step: "Step | None") -> str:
     if step.choice in step.candidates:
         probability = step.probabilities[step.candidates.index(step.choice)]
         words = f"{step.choice} ({probability:.3f})"
-    return one_line(f"{words}, wrong" if step.is_wrong else words)
+    if step.is_wrong:
+        words += ", wrong"
+    return one_line(words)
 
 
 def _changes(before: "Step | None", after: "Step | None") -> str:
@@ -238,11 +248,10 @@ def _changes(before: "Step | None", after: "Step | None") -> str:
         if abs(change) >= 5e-4:
             changes.append((change, name, probability))
     changes.sort(key=lambda each: -abs(each[0]))
-    shown = ", ".join(
-        f"p({name}) {was:.3f} → {was + change:.3f}"
-        for change, name, was in changes[:_MAX_CANDIDATES]
-    )
-    return one_line(shown) or "nothing"
+    shown = []
+    for change, name, was in changes[:_MAX_CANDIDATES]:
+        shown.append(f"p({name}) {was:.3f} → {was + change:.3f}")
+    return one_line(", ".join(shown)) or "nothing"
 
 
 def _shaded_rows(rows: Iterable[Sequence[float | None]]) -> list[list[Text]]:
@@ -270,13 +279,11 @@ def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> No
     for site, each in facts.items():
         assert isinstance(each, WeightFacts)
         kind = _LAYER.sub(lambda found: found[0].replace(found[1], "*"), site)
-        groups.setdefault(kind, {})[_layer_of(site)] = [_cell(head) for head in each.heads]
+        groups.setdefault(kind, {})[_layer_of(site)] = list(map(_cell, each.heads))
         named |= {head.mostly for head in each.heads}
     for kind, layers in groups.items():
         output().print(Text(kind, style="bold"))
-        most = max(map(len, layers.values()))
-        cells = [[*row, *[Text()] * (most - len(row))] for row in layers.values()]
-        show_matrix("  layer", [str(number) for number in range(most)], list(layers), cells)
+        _show_layers(layers)
     words = ", ".join(f"{letter} {place}" for place, letter in _LETTERS.items() if place in named)
     legend = "~7: as spread as a uniform weight on 7 tokens; means over queries"
     if words:
@@ -284,6 +291,13 @@ def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> No
     output().print(Text(legend, style="dim"))
     example = head_at(next(iter(facts)), 0)
     say(f"one of them: attnlab look {run} … --head '{example}'", is_quiet=True)
+
+
+def _show_layers(layers: Mapping[str, list[Text]]) -> None:
+    most = max(map(len, layers.values()))
+    for row in layers.values():
+        row += [Text()] * (most - len(row))
+    show_matrix("  layer", list(map(str, range(most))), list(layers), list(layers.values()))
 
 
 def _cell(head: HeadFacts) -> Text:
@@ -296,4 +310,6 @@ def _cell(head: HeadFacts) -> Text:
 
 def _layer_of(site: str) -> str:
     found = _LAYER.search(site)
-    return found[1] if found else site.removesuffix(".weights") or "0"
+    if found:
+        return found[1]
+    return site.removesuffix(".weights") or "0"

@@ -151,7 +151,7 @@ def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
     parts = ("name", "default", "expected", "comment")
     rows = [[getattr(each, part) for part in parts] for each in found.config_class.options()]
     if as_json:
-        terminal.print_json([dict(zip(parts, row, strict=True)) for row in rows])
+        terminal.print_rows(parts, rows)
         return 0
     title = Text(f"{name}: {registry.experiments()[name].summary}", style="bold")
     terminal.output().print(title)

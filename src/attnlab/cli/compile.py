@@ -3,14 +3,14 @@
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.cli.options import AsJson, Switch, WholeNumber
 from attnlab.cli.progress import counting
-from attnlab.cli.terminal import note, print_json, say, show_table
+from attnlab.cli.terminal import note, print_json, say, say_lines, show_table
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def compile_(
     state = proof_state(out, resume=resume)
     if length < 1:
         raise WrongUsage(f"--length is a number of tokens, at least 1; got {length}.")
-    dtype = torch.float32 if float32 else torch.float64
+    dtype = torch.float64
+    if float32:
+        dtype = torch.float32
     if not as_json:
         _show_steps(program, _tokens(program, example, length), str(file))
     compiled = compile_program(program, length, tolerance=tolerance, dtype=dtype, causal=causal)
@@ -78,13 +80,19 @@ def compile_(
     if as_json:
         print_json(proof.to_mapping())
         return int(not proof.holds)
-    for line in ["", *compiled.explain().split("\n"), "", *str(proof).split("\n")]:
-        say(line)
+    say_lines(f"\n{compiled.explain()}\n\n{proof}")
     if out is not None:
         say(f"model    {out}")
-        is_sure = proof.is_sure
-        say(f"check    python {out / 'check.py'}" if is_sure else "no certificate was written")
+        show_certificate(out, is_sure=proof.is_sure)
     return int(not proof.holds)
+
+
+def show_certificate(folder: Path, *, is_sure: bool) -> None:
+    """Say how a certificate is checked, or that there is none."""
+    if is_sure:
+        say(f"check    python {folder / 'check.py'}")
+    else:
+        say("no certificate was written")
 
 
 def proof_state(out: Path | None, *, resume: bool) -> Path | None:
@@ -97,8 +105,9 @@ def proof_state(out: Path | None, *, resume: bool) -> Path | None:
     if resume and not state.is_file():
         raise CouldNotRun(f"there is no interrupted proof in {out}; leave --resume out.")
     if out.exists() and not resume:
-        is_open = state.is_file()
-        hint = "--resume goes on with its proof." if is_open else "choose another folder."
+        hint = "choose another folder."
+        if state.is_file():
+            hint = "--resume goes on with its proof."
         raise CouldNotRun(f"{out} is there already; {hint}")
     return state
 
@@ -135,7 +144,7 @@ def _program(file: Path, name: str | None) -> "Program":
     return programs[name]
 
 
-def _run(file: Path) -> dict[str, Any]:
+def _run(file: Path) -> Mapping[str, object]:
     """Run a file as Python does, with its own folder to import from."""
     if not file.is_file():
         raise CouldNotRun(f"there is no file {file}.")
@@ -151,7 +160,9 @@ def _run(file: Path) -> dict[str, Any]:
         lines = [each.lineno for each in calls if each.filename == str(file)]
         if isinstance(error, SyntaxError) and error.filename == str(file):
             lines.append(error.lineno)
-        place = f"{file}:{lines[-1]}" if lines else str(file)
+        place = str(file)
+        if lines:
+            place += f":{lines[-1]}"
         raise WrongUsage(f"{place}  {type(error).__name__}: {error}") from None
     finally:
         sys.path.remove(str(file.parent))

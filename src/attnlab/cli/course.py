@@ -1,7 +1,7 @@
 """attnlab course: exercises on attention, from the first start to the file to hand in."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from rich.text import Text
 
+from attnlab.cli.course_authors import Own, adapters, verify
 from attnlab.cli.options import AsJson, Switch, WholeNumber
-from attnlab.cli.progress import progress
-from attnlab.cli.terminal import note, print_json, say, show_table
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.cli.terminal import note, print_json, print_rows, say, show_table
+from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from attnlab.course.check import Answerer, Outcome
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 course = App(name="course", help="Exercises on attention, with checks that name the mistake.")
 
 Folder = Annotated[Path | None, Parameter(name="--folder")]
-Own = Annotated[Path | None, Parameter(name="--exercises")]
 
 _SECONDS = 10.0  # for all answers of an exercise
 _TICK = 0.3  # seconds between two looks at the files
@@ -39,21 +38,24 @@ def list_(*, exercises: Own = None, as_json: AsJson = False) -> int:
     as_json
         Print the list as JSON.
     """
-    found = [
-        (chapter, each.name, each.parts.title, each.parts.level, each.parts.minutes, each.points)
-        for chapter, each in _chapters(exercises)
-    ]
+    from attnlab.course.catalog import all_exercises
+
+    found = []
+    for chapter, each in all_exercises(exercises):
+        parts = each.parts
+        facts = (parts.title, parts.level, parts.minutes, each.points)
+        found.append((chapter, each.name, *facts))
     columns = ("chapter", "exercise", "title", "level", "minutes", "points")
     if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in found])
+        print_rows(columns, found)
         return 0
     rows: list[list[str | Text]] = []
     before = ""
-    for chapter, name, title, *facts in found:
+    for chapter, name, *told in found:
         if chapter != before:
             rows.append([Text(chapter, "bold"), *[""] * (len(columns) - 2)])
         before = chapter
-        rows.append([f"  {name}", str(title), *map(str, facts)])
+        rows.append([f"  {name}", *map(str, told)])
     show_table(columns[1:], rows, unbroken=(0,))
     say("begin one: attnlab course start attention", is_quiet=True)
     return 0
@@ -114,18 +116,18 @@ def check(
     """
     if adapters is not None:
         return _check_adapters(adapters, list(names), seed, as_json=as_json)
+    from attnlab.course.catalog import exercise_of_file
+
     workspace = _workspace(folder)
     wanted = list(names) or _begun(workspace, exercises)
     outcomes = []
     with _answerers() as answerer:
         for name in wanted:
-            exercise = _exercise(name, exercises)
+            exercise = exercise_of_file(name, exercises)
             outcomes.append(_check_one(workspace, exercise, answerer, seed))
             if not as_json:
                 _tell(exercise, outcomes[-1], workspace)
-    if as_json:
-        print_json([_mapping(outcome) for outcome in outcomes])
-    return int(not all(outcome.passed for outcome in outcomes))
+    return _status(outcomes, as_json=as_json)
 
 
 @course.command
@@ -141,9 +143,11 @@ def watch(name: str = "", /, *, folder: Folder = None, exercises: Own = None) ->
     exercises
         A folder with exercises of your own.
     """
+    from attnlab.course.catalog import exercise_of_file
+
     workspace = _workspace(folder)
     wanted = [name] if name else _begun(workspace, exercises)
-    found = [_exercise(each, exercises) for each in wanted]
+    found = [exercise_of_file(each, exercises) for each in wanted]
     for exercise in found:
         workspace.answer(exercise)
     say(f"watching {', '.join(wanted)} in {workspace.folder}; Ctrl-C ends it", is_quiet=True)
@@ -229,29 +233,30 @@ def show_progress(*, folder: Folder = None, exercises: Own = None, as_json: AsJs
     as_json
         Print it as JSON.
     """
-    workspace = _workspace(folder)
-    states = workspace.states()
-    rows, following = [], ""
-    for chapter, exercise in _chapters(exercises):
-        state = states.get(exercise.name)
-        words = _state_words(state)
-        if words == "begun" or (words == "not begun" and not following):
-            following = following if following in states else exercise.name
-        tries, hints = (state.tries, state.hints) if state else (0, 0)
-        rows.append((chapter, exercise.name, words, tries, hints))
+    from attnlab.course.catalog import all_exercises
+    from attnlab.course.workspace import NEW
+
+    states = _workspace(folder).states()
+    rows = []
+    names: dict[str, list[str]] = {"solved": [], "begun": [], "not begun": []}
+    for chapter, exercise in all_exercises(exercises):
+        state = states.get(exercise.name, NEW)
+        words = _state_words(states.get(exercise.name))
+        names[words].append(exercise.name)
+        rows.append((chapter, exercise.name, words, state.tries, state.hints))
     columns = ("chapter", "exercise", "state", "tries", "hints")
     if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        print_rows(columns, rows)
         return 0
-    shown = [
-        [name, words, f"{tries or ''}", f"{hints or ''}"] for _, name, words, tries, hints in rows
-    ]
+    shown = []
+    for _, name, words, tries, hints in rows:
+        shown.append([name, words, f"{tries or ''}", f"{hints or ''}"])
     show_table(columns[1:], shown, unbroken=(0,))
-    solved = sum(row[2] == "solved" for row in rows)
-    say(f"{solved} of {len(rows)} solved")
-    if following:
-        verb = "check" if following in states else "start"
-        say(f"next: attnlab course {verb} {following}", is_quiet=True)
+    say(f"{len(names['solved'])} of {len(rows)} solved")
+    if names["begun"]:
+        say(f"next: attnlab course check {names['begun'][0]}", is_quiet=True)
+    elif names["not begun"]:
+        say(f"next: attnlab course start {names['not begun'][0]}", is_quiet=True)
     return 0
 
 
@@ -272,12 +277,13 @@ def submit(
     out
         The file to write; by default STUDENT.zip in this folder.
     """
+    from attnlab.course.catalog import all_exercises
     from attnlab.course.submit import file_label, hand_in
     from attnlab.course.workspace import NEW
 
     workspace = _workspace(folder)
     path = out or Path(f"{file_label(student) or 'answers'}.zip")
-    known = {exercise.name: exercise for _, exercise in _chapters(exercises)}
+    known = {exercise.name: exercise for _, exercise in all_exercises(exercises)}
     with _answerers() as answerer:
         handed = hand_in(workspace, known, student, path, answerer)
     say(f"{path}: {', '.join(handed.exercises)}")
@@ -290,77 +296,14 @@ def submit(
     return 0
 
 
-@course.command
-def adapters(file: Path, /) -> int:
-    """Write a template that connects a transformer of your own to the checks.
-
-    Parameters
-    ----------
-    file
-        The Python file to create.
-    """
-    from attnlab.core.store import write_text
-    from attnlab.course.adapters import adapter_template
-
-    if file.exists():
-        raise CouldNotRun(f"{file} is there already; choose another file.")
-    write_text(file, adapter_template())
-    say(f"fill in what you have, then: attnlab course check --adapters {file}")
-    return 0
-
-
-@course.command
-def verify(
-    *names: str, exercises: Own = None, seeds: WholeNumber = 5, as_json: AsJson = False
-) -> int:
-    """Check the exercises themselves: solution, starter, and every named mistake.
-
-    Parameters
-    ----------
-    names
-        Exercises; by default all.
-    exercises
-        A folder with exercises of your own.
-    seeds
-        How many times the cases are drawn.
-    as_json
-        Print what was found as JSON.
-    """
-    from dataclasses import asdict
-
-    from attnlab.course.verify import verify_exercise
-
-    if names:
-        found = [_exercise(name, exercises) for name in names]
-    else:
-        found = [each for _, each in _chapters(exercises)]
-    results = []
-    with progress("exercises", is_quiet=as_json) as observer:
-        for done, exercise in enumerate(found, 1):
-            results.append(verify_exercise(exercise, range(seeds)))
-            if observer is not None:
-                observer.step(done, len(found), {})
-    if as_json:
-        print_json([asdict(result) for result in results])
-        return int(any(result.problems for result in results))
-    rows = []
-    for result in results:
-        problems = "; ".join(result.problems[:3]) or "sound"
-        rows.append([result.exercise, f"{result.mistakes}", f"{result.snapshots}", problems])
-    show_table(["exercise", "mistakes", "pass a snapshot", ""], rows, unbroken=(0,))
-    mistakes = sum(result.mistakes for result in results)
-    snapshots = sum(result.snapshots for result in results)
-    sound = sum(not result.problems for result in results)
-    say(
-        f"{sound} of {len(results)} exercises are sound; {mistakes} mistakes, each told by its "
-        f"name; {snapshots} of them pass a comparison of one input at 1e-2"
-    )
-    return int(sound < len(results))
+course.command(adapters)
+course.command(verify)
 
 
 def _check_adapters(file: Path, names: list[str], seed: int, *, as_json: bool) -> int:
     from attnlab.course.adapters import SHIM, adapted_exercises
     from attnlab.course.cases import draw_questions
+    from attnlab.course.catalog import exercise_of_file
     from attnlab.course.check import check_answer
     from attnlab.course.workspace import read_source
 
@@ -375,15 +318,20 @@ def _check_adapters(file: Path, names: list[str], seed: int, *, as_json: bool) -
     outcomes = []
     with _answerers(SHIM) as answerer:
         for name in wanted:
-            exercise = _exercise(name, None)
+            exercise = exercise_of_file(name)
             questions = draw_questions(exercise, seed, graded=True)
             connected = answerer(exercise.with_given(source), str(file))
             outcome = check_answer(questions, connected, skip_missing=True)
             outcomes.append(outcome)
             if not as_json:
                 _show_lines(exercise, outcome)
+    return _status(outcomes, as_json=as_json)
+
+
+def _status(outcomes: "Sequence[Outcome]", *, as_json: bool) -> int:
+    """Return 0 where every outcome passes, else 1; print them all as JSON first, if wanted."""
     if as_json:
-        print_json([_mapping(outcome) for outcome in outcomes])
+        print_json(list(map(_mapping, outcomes)))
     return int(not all(outcome.passed for outcome in outcomes))
 
 
@@ -421,13 +369,17 @@ def _show_lines(exercise: "CourseExercise", outcome: "Outcome") -> None:
 
 
 def _mapping(outcome: "Outcome") -> dict[str, object]:
-    failed = [each for each in outcome.checks if each.failure is not None]
+    checks, failures = {}, {}
+    for each in outcome.checks:
+        checks[each.check.name] = each.passed
+        if each.failure is not None:
+            failures[each.check.name] = each.failure.words
     return {
         "exercise": outcome.exercise,
         "passed": outcome.passed,
         "broken": outcome.broken,
-        "checks": {each.check.name: each.passed for each in outcome.checks},
-        "failures": {each.check.name: each.failure.words for each in failed if each.failure},
+        "checks": checks,
+        "failures": failures,
         "mistakes": {each.name: each.says for each in outcome.mistakes},
         "graded_checks": outcome.waiting,
     }
@@ -442,24 +394,6 @@ def _answerers(shim: str = "") -> "Iterator[Callable[[str, str], Answerer]]":
         yield lambda source, path: worker.answerer(source, path, shim, Limits(seconds=_SECONDS))
 
 
-def _chapters(folder: Path | None) -> "Iterator[tuple[str, CourseExercise]]":
-    """Yield every exercise with its chapter, an instructor's own first."""
-    from attnlab.course.catalog import CHAPTERS, find_exercise, own_names
-
-    for name in own_names(folder):
-        yield str(folder), find_exercise(name, folder)
-    for chapter, names in CHAPTERS.items():
-        for name in names:
-            yield chapter, find_exercise(name)
-
-
-def _exercise(name: str, folder: Path | None) -> "CourseExercise":
-    from attnlab.course.catalog import find_exercise
-
-    is_path = name.endswith((".py", ".ipynb"))
-    return find_exercise(Path(name).stem if is_path else name, folder)
-
-
 def _workspace(folder: Path | None) -> "Workspace":
     from attnlab.course.workspace import find_workspace
 
@@ -469,13 +403,17 @@ def _workspace(folder: Path | None) -> "Workspace":
 def _find(
     name: str, folder: Path | None, exercises: Path | None
 ) -> "tuple[Workspace, CourseExercise]":
-    return _workspace(folder), _exercise(name, exercises)
+    from attnlab.course.catalog import exercise_of_file
+
+    return _workspace(folder), exercise_of_file(name, exercises)
 
 
 def _begun(workspace: "Workspace", exercises: Path | None) -> list[str]:
     """Return the exercises that have a file in the folder."""
+    from attnlab.course.catalog import all_exercises
+
     names = []
-    for _, exercise in _chapters(exercises):
+    for _, exercise in all_exercises(exercises):
         if workspace.files(exercise.name):
             names.append(exercise.name)
     if not names:

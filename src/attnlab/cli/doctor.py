@@ -55,7 +55,9 @@ def doctor(
     else:
         rows = [(Text(each.state, _STYLES[each.state]), *each[1:]) for each in findings]
         show_table(["", "what", "found", "advice"], rows)
-    return 3 if any(finding.state == "missing" for finding in findings) else 0
+    if any(finding.state == "missing" for finding in findings):
+        return 3
+    return 0
 
 
 def examine() -> list[Finding]:
@@ -81,7 +83,9 @@ def _packages() -> list[Finding]:
 
 def _installed(name: str) -> Finding | None:
     version = _version(name) or _version(_FULL_PACKAGES.get(name, name))
-    return None if version is None else Finding("good", name, version)
+    if version is None:
+        return None
+    return Finding("good", name, version)
 
 
 def _torch() -> list[Finding]:

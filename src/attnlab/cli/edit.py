@@ -75,7 +75,7 @@ def edit(
     if as_json:
         terminal.print_json({"edits": [each.to_json() for each in wanted], **found.to_mapping()})
         return 0
-    show_fork(found, [repr(each) for each in wanted])
+    show_fork(found, list(map(repr, wanted)))
     if out is not None:
         terminal.say(f"page     {out / 'view.html'}")
     return 0
@@ -110,8 +110,7 @@ def edits_(*, as_json: AsJson = False) -> int:
         does = str(kind.__doc__).partition("\n")[0]
         rows.append((dashed(name), does, " ".join(own_fields(kind))))
     if as_json:
-        names = ("edit", "does", "settings")
-        terminal.print_json([dict(zip(names, row, strict=True)) for row in rows])
+        terminal.print_rows(("edit", "does", "settings"), rows)
         return 0
     terminal.show_table(("edit", "what it does", "settings"), rows)
     terminal.say(

@@ -35,9 +35,9 @@ def read_edits(
         edge = _EDGE.fullmatch(text)
         if edge is None:
             raise WrongUsage(f"an edge is QUERY-KEY, such as 3-0 or SEP-a; got {text!r}.")
-        query, key = (_position(each) for each in edge.groups())
+        query, key = map(_position, edge.groups())
         found.append(CutEdge(query=query, key=key))
-    found += [parse_edit(text) for text in others]
+    found += map(parse_edit, others)
     if not found:
         raise WrongUsage(
             "name at least one edit: --zero-head 0.1, --cut-edge 3-0, --edit 'redirect-to-first "
@@ -64,7 +64,7 @@ def parse_edit(text: str) -> "Edit":
     name = dashed(words[0])
     if name not in kinds:
         raise WrongUsage(f"there is no edit {words[0]!r}; {did_you_mean(name, kinds)}")
-    form: dict[str, Any] = {"edit": kinds[name]}
+    form = {"edit": kinds[name]}
     for word in words[1:]:
         key, equals, value = word.partition("=")
         if not (equals and key and value):
@@ -73,7 +73,8 @@ def parse_edit(text: str) -> "Edit":
             raise WrongUsage(
                 f"{key}= is given twice in {text!r}; write several values as a list, {key}=0,1."
             )
-        form[key] = _position(value) if key in ("query", "key") else _value(value)
+        read = _position if key in ("query", "key") else _value
+        form[key] = read(value)
     return Edit.from_json(form)
 
 
@@ -87,7 +88,9 @@ def _position(text: str) -> Any:
     if re.fullmatch(r'-?\d+|".*"|\[.*\]', text):
         return _value(text)
     pieces = [each for each in text.split(",") if each]
-    return [_position(each) for each in pieces] if len(pieces) > 1 else text
+    if len(pieces) > 1:
+        return list(map(_position, pieces))
+    return text
 
 
 def _value(text: str) -> Any:

@@ -119,26 +119,34 @@ def explain(error: BaseException) -> int | None:
     hint = _resume_hint()
     if isinstance(error, BrokenPipeError):
         return 0  # the reader has closed our output (`attnlab list | head`)
+    if isinstance(error, CouldNotWrite) and hint:
+        return terminal.complain(f"{error} T{hint[1:]}", error.exit_status)
     if isinstance(error, AttnlabError):
-        sentence = str(error)
-        if isinstance(error, CouldNotWrite) and hint:
-            sentence += f" T{hint[1:]}"
-        return terminal.complain(sentence, error.exit_status)
+        return terminal.complain(str(error), error.exit_status)
     if isinstance(error, KeyboardInterrupt):
-        return _stopped(error, f"; {hint}" if hint else ".")
+        return _stopped(error, hint)
     if isinstance(error, cyclopts.CycloptsError):
         return terminal.complain(_usage(error), 2)
+    sentence = _machine_words(error)
+    if sentence is None:
+        return None
+    return terminal.complain(sentence, 3)
+
+
+def _machine_words(error: BaseException) -> str | None:
+    """Say what the machine refused: a file or memory; None for another error."""
     if isinstance(error, OSError) and error.strerror:
         what = error.filename or "standard input or output"
-        return terminal.complain(f"could not use {what}: {error.strerror}.", 3)
+        return f"could not use {what}: {error.strerror}."
     if _is_no_memory(error):
-        return terminal.complain(
-            "there is not enough memory for this; try a smaller model, domain or batch.", 3
-        )
+        return "there is not enough memory for this; try a smaller model, domain or batch."
     return None
 
 
-def _stopped(error: KeyboardInterrupt, end: str) -> int:
+def _stopped(error: KeyboardInterrupt, hint: str) -> int:
+    end = "."
+    if hint:
+        end = f"; {hint}"
     if isinstance(error, Terminated):
         return terminal.complain(f"stopped by SIGTERM{end}", 143)
     return terminal.complain(f"stopped by you{end}", 130)
@@ -156,4 +164,6 @@ def _usage(error: cyclopts.CycloptsError) -> str:
         sentence += (
             " Settings are written --set key=value, and an input of several words is one argument."
         )
-    return sentence if sentence.endswith((".", "?")) else sentence + "."
+    if not sentence.endswith((".", "?")):
+        sentence += "."
+    return sentence

@@ -31,9 +31,9 @@ def show_final_screen(
         console.print(Padding(finding, (0, 2, 0, 2)))
     for name, why in broken.items():
         say_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(str(why))))
-    open_claims = [
-        (report, claim) for report in reports for claim in report.claims if not claim.passed
-    ]
+    open_claims = []
+    for report in reports:
+        open_claims += [(report, claim) for claim in report.claims if not claim.passed]
     open_claims.sort(key=lambda each: each[1].passed is None)  # failed before undecided
     for report, claim in open_claims[:_MAX_CLAIMS]:
         name = claim.name.replace("_", " ")
@@ -44,7 +44,9 @@ def show_final_screen(
     terminal.say("")
     terminal.say(f"gallery  {gallery}")
     folders = {report.experiment: report.folder for report in reports}
-    trace = f" · attnlab trace {folders['sorting']} cab" if "sorting" in folders else ""
+    trace = ""
+    if "sorting" in folders:
+        trace = f" · attnlab trace {folders['sorting']} cab"
     terminal.say(f"look at  attnlab open {parent}{trace}", is_quiet=True)
     terminal.say(
         f"claims   attnlab show {reports[0].folder} · all of them: in the gallery",

@@ -1,7 +1,8 @@
 """attnlab grade: grade the submissions of a class, in a sandbox."""
 
 import os
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from attnlab.cli.terminal import note, print_json, say, show_table
 from attnlab.errors import WrongUsage, did_you_mean
 
 if TYPE_CHECKING:
-    from attnlab.course.grading.gradebook import Gradebook, Row
+    from attnlab.course.grading.gradebook import Grade, Gradebook, Row
     from attnlab.course.grading.similarity import Alike
 
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
@@ -77,7 +78,9 @@ def grade(
         )
     jail = probe()
     handed_in = read_class(submissions, found.exercises)
-    command = f"attnlab grade {submissions} -o {out}" + (f" --course {course}" if course else "")
+    command = f"attnlab grade {submissions} -o {out}"
+    if course is not None:
+        command += f" --course {course}"
     with (
         writing_to(out, "grading.json", command),
         counting("grading", is_quiet=as_json or quiet) as tell,
@@ -109,32 +112,18 @@ def _names_to_repeat(exercise: list[str] | None, known: list[str], *, again: boo
             raise WrongUsage(f"there is no exercise named {name!r}; {did_you_mean(name, known)}")
     if exercise and not again:
         raise WrongUsage("--exercise says what --again grades again; give both.")
-    return (exercise or known) if again else []
-
-
-@dataclass(frozen=True)
-class _Open:
-    """How much waits for the instructor."""
-
-    reviews: int
-    texts: int
-    problems: int
-
-
-def _count_open(rows: "tuple[Row, ...]") -> _Open:
-    states = [grade.state for row in rows for grade in row.grades]
-    problems = sum(bool(row.submission.problems or row.private) for row in rows)
-    return _Open(states.count("needs review"), states.count("waits"), problems)
+    if not again:
+        return []
+    return exercise or known
 
 
 def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     rows = []
     for row in book.rows:
         notes = [*row.private, *row.submission.problems]
-        states = [grade.state for grade in row.grades]
-        notes += [f"{state}: {states.count(state)}" for state in ("needs review", "waits")]
-        shown = [words for words in notes if not words.endswith(": 0")]
-        rows.append([row.student, f"{row.points:g}", "; ".join(shown)[:100]])
+        for state, count in _states([row]).items():
+            notes.append(f"{state}: {count}")
+        rows.append([row.student, f"{row.points:g}", "; ".join(notes)[:100]])
     show_table(["student", f"points of {book.of:g}", ""], rows)
     for words, names in (
         ("handed in, not on the list of students", book.unlisted),
@@ -145,13 +134,7 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
             say(f"{words}: {', '.join(names)}")
     if book.is_by_students_clock:
         note("days late are by each student's own clock.")
-    waiting = _count_open(book.rows)
-    if waiting.reviews:
-        say(f"{waiting.reviews} answers use what is banned   {out / 'reviews.csv'}")
-    if waiting.texts:
-        say(f"{waiting.texts} texts wait for points   {out / 'texts.csv'}")
-    if waiting.reviews or waiting.texts:
-        note("fill the sheets, then give the same command again.")
+    _show_open(_states(book.rows), out)
     if alike:
         say(f"{len(alike)} pairs of programs are alike")
     say(f"class    {out / 'class.html'}")
@@ -159,17 +142,46 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     say(f"reports  {out / 'students'}", is_quiet=True)
 
 
+def _states(rows: "Iterable[Row]") -> dict[str, int]:
+    """Count the grades that wait for the instructor, by why."""
+    states = Counter(grade.state for row in rows for grade in row.grades)
+    return {state: states[state] for state in ("needs review", "waits") if states[state]}
+
+
+def _show_open(states: Mapping[str, int], out: Path) -> None:
+    if "needs review" in states:
+        count = states["needs review"]
+        say(f"{count} answers use what is banned   {out / 'reviews.csv'}")
+    if "waits" in states:
+        say(f"{states['waits']} texts wait for points   {out / 'texts.csv'}")
+    if states:
+        note("fill the sheets, then give the same command again.")
+
+
 def _to_mapping(book: "Gradebook", alike: "list[Alike]") -> dict[str, object]:
     students = []
     for row in book.rows:
-        grades = []
-        for each in row.grades:
-            facts = {"exercise": each.exercise, "points": each.points, "of": each.of}
-            mistakes = each.graded.mistakes if each.graded is not None else ()
-            grades.append(
-                {**facts, "held": each.held, "state": each.state, "mistakes": list(mistakes)}
-            )
-        facts = {"student": row.student, "points": row.points, "days_late": row.days_late}
-        problems = [*row.private, *row.submission.problems]
-        students.append({**facts, "problems": problems, "exercises": grades})
-    return {"of": book.of, "students": students, "alike": [vars(each) for each in alike]}
+        students.append(
+            {
+                "student": row.student,
+                "points": row.points,
+                "days_late": row.days_late,
+                "problems": [*row.private, *row.submission.problems],
+                "exercises": list(map(_grade_to_mapping, row.grades)),
+            }
+        )
+    return {"of": book.of, "students": students, "alike": list(map(vars, alike))}
+
+
+def _grade_to_mapping(grade: "Grade") -> dict[str, object]:
+    mistakes: list[str] = []
+    if grade.graded is not None:
+        mistakes += grade.graded.mistakes
+    return {
+        "exercise": grade.exercise,
+        "points": grade.points,
+        "of": grade.of,
+        "held": grade.held,
+        "state": grade.state,
+        "mistakes": mistakes,
+    }

@@ -22,6 +22,7 @@ from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from attnlab.look import Recording
+    from attnlab.look.questions import Question
 
 _MAX_HEADS = 16  # shown one by one; more are shown in one table
 _MAX_WEIGHTS = 1_000_000  # that --json writes out as rows
@@ -61,16 +62,20 @@ def look(
     as_json
         Print the result as JSON.
     """
-    from attnlab.look.questions import Verdict, recorded
+    from attnlab.look.questions import recorded
 
     _check_options(site, head)
-    others = [*how.given(), "--site"] if site else how.given()
+    others = how.given()
+    if site:
+        others.append("--site")
     if is_long_text(long_text, run, words, others):
         return summarize_long_text(run, long_text, head=head, out=out, as_json=as_json)
     if out is not None:
         check_new_folder(out)
     question = ask(run, words, how)
-    chosen = {} if head is None else head_numbers(question.model, head)
+    chosen: dict[str, list[int]] = {}
+    if head is not None:
+        chosen = head_numbers(question.model, head)
     sites = list(chosen) or site or ["*weights"]
     recording = recorded(question, sites)
     if out is not None:
@@ -84,11 +89,17 @@ def look(
         _print_json(recording, chosen)
         return 0
     _show(run, recording, chosen, is_selected=bool(site or head))
+    _show_end(question, out)
+    return 0
+
+
+def _show_end(question: "Question", out: Path | None) -> None:
+    from attnlab.look.questions import Verdict
+
     if isinstance(question, Verdict) and question.note:
         terminal.say(question.note, is_quiet=True)
     if out is not None:
         terminal.say(f"page     {out / 'view.html'}")
-    return 0
 
 
 def _check_options(site: list[str] | None, head: list[str] | None) -> None:

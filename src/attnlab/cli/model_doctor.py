@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attnlab.cli.prompts import is_pretrained, open_model
 from attnlab.cli.resolve_run import find_run
 from attnlab.cli.terminal import print_json, tell
+from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -98,10 +99,10 @@ def _findings(name: str, model: "Pretrained", seconds: float) -> ModelFindings:
         source=model.source,
         notes=list(model.notes),
         tokenizer=None if model.tokenizer is None else type(model.tokenizer).__name__,
-        parameters=sum(each.numel() for each in weights),
-        bytes=sum(each.nbytes for each in weights),
-        dtype=", ".join(sorted({str(each.dtype).removeprefix("torch.") for each in weights})),
-        device=", ".join(sorted({str(each.device) for each in weights})),
+        parameters=count_numbers(weights),
+        bytes=count_bytes(weights),
+        dtype=_names_of(each.dtype for each in weights),
+        device=_names_of(each.device for each in weights),
         seconds=seconds,
         peak_bytes=_peak_memory(),
         attentions=_groups(model),
@@ -109,6 +110,11 @@ def _findings(name: str, model: "Pretrained", seconds: float) -> ModelFindings:
         sites=_kinds(site_names(model)),
         missing=_missing(model),
     )
+
+
+def _names_of(values: Iterable[object]) -> str:
+    """Name each dtype or device once, in one text."""
+    return ", ".join(sorted({str(each).removeprefix("torch.") for each in values}))
 
 
 def _show(found: ModelFindings) -> None:
@@ -172,7 +178,9 @@ def _window(model: "Pretrained") -> str | None:
     kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
     if isinstance(kinds, Sequence) and not isinstance(kinds, str):
         narrow = sum("sliding" in str(kind) or kind == "local" for kind in kinds)
-        return f"{width:,} in {narrow} of {len(kinds)}" if narrow else None
+        if narrow == 0:
+            return None
+        return f"{width:,} in {narrow} of {len(kinds)}"
     return f"{width:,}"
 
 
@@ -182,7 +190,7 @@ def _missing(model: "Pretrained") -> list[str]:
 
     expected = []
     for stack in model.structure.stacks:
-        prefix = f"{stack.name}." if stack.name else ""
+        prefix = f"{stack.name}.".removeprefix(".")
         expected.append(f"{prefix}embedding")
         for index, block in enumerate(stack.blocks):
             own = [*_STREAM]
@@ -206,8 +214,12 @@ def _plain(name: str) -> str:
 def _peak_memory() -> int:
     """Return the peak memory of this process, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    if sys.platform != "darwin":
+        peak *= 1024
+    return peak
 
 
 def _size(number: int) -> str:
-    return f"{number / 2**30:.2f} GiB" if number >= 2**30 else f"{number / 2**20:.1f} MiB"
+    if number >= 2**30:
+        return f"{number / 2**30:.2f} GiB"
+    return f"{number / 2**20:.1f} MiB"

@@ -68,12 +68,13 @@ def save_fork(
         has_few = len(trace.attention) <= _MAX_HEADS
         _save(draw_trace(trace, heads=None if has_few else []), folder / "figures" / name)
     _draw_each(before, after, _weights_of(before), folder)
-    unedited, edited = (
-        " ".join(step.choice for step in each.steps) for each in (fork.before, fork.after)
-    )
-    is_same = unedited == edited
+    unedited = " ".join(fork.before.choices)
+    edited = " ".join(fork.after.choices)
+    answer = f"{unedited} → {edited}, edited"
+    if unedited == edited:
+        answer = f"{unedited}, as before"
     notes = [
-        ("Answer", f"{unedited}, as before" if is_same else f"{unedited} → {edited}, edited"),
+        ("Answer", answer),
         ("Maps", "of the tokens of the unedited answer, read without and with the edits"),
         ("Certificate", str(fork.certificate)),
     ]
@@ -102,10 +103,8 @@ def _draw_each(
         if other is None:
             _save(draw_head(recording, head, site=site), folder / "figures" / name)
         elif bool((recording[site][:, head] - other[site][:, head]).abs().max() > _TOLERANCE):
-            _save(
-                draw_difference(recording, other, head, site=site),
-                folder / "figures" / f"difference.{name}",
-            )
+            figure = draw_difference(recording, other, head, site=site)
+            _save(figure, folder / "figures" / f"difference.{name}")
 
 
 def _save(figure: object, path: Path) -> None:

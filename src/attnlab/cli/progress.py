@@ -93,11 +93,13 @@ class _Clock(ProgressColumn):
         if task.total is None:
             words = f"{_clock(task.elapsed or 0.0)} so far"
         else:
-            remaining = "-:--" if task.time_remaining is None else _clock(task.time_remaining)
+            remaining = "-:--"
+            if task.time_remaining is not None:
+                remaining = _clock(task.time_remaining)
             words = f"{task.percentage:3.0f} %  {remaining} left"
-        return Text(
-            words if self._left is None else f"{words}; all: about {_clock(self._left())} left"
-        )
+        if self._left is not None:
+            words += f"; all: about {_clock(self._left())} left"
+        return Text(words)
 
 
 class _Bar:
@@ -154,7 +156,9 @@ class _Lines:
 
 
 def _heading(title: str, phase: str) -> str:
-    return f"{title}: {one_line(phase)}" if phase else title
+    if phase:
+        return f"{title}: {one_line(phase)}"
+    return title
 
 
 def _clock(seconds: float) -> str:

@@ -127,13 +127,12 @@ def is_pretrained(name: str) -> bool:
 
     if not name.strip():
         return False
-    here = Path(name)
-    is_there = os.path.lexists(here)
-    if is_ours(here) or is_ours(RUNS / name) or (is_run(RUNS / name) and not is_there):
+    here, in_runs = Path(name), RUNS / name
+    if is_ours(here) or is_ours(in_runs):
         return False
-    if is_there:
+    if os.path.lexists(here):
         return is_run(here) or not runs_in(here)  # a config.json of another program
-    if is_run(here.parent) or name in SYSTEMS:  # a missing model of a population, a missing run
+    if is_run(in_runs) or is_run(here.parent) or name in SYSTEMS:  # the last two are missing
         return False
     return "/" in name or not get_close_matches(here.name, runs_in(RUNS), n=1)
 
@@ -151,7 +150,9 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
             why = f": {error}"
             if "/" not in name and not Path(name).suffix:
                 guess = similar(Path(name))
-                why = f".{guess}" if guess else f"; {runs_there(name)}"
+                why = f".{guess}"
+                if not guess:
+                    why = f"; {runs_there(name)}"
             raise CouldNotRun(
                 f"there is no run called {name}, and no such pretrained model{why}"
             ) from None

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnlab.cli.compile import proof_state, told_to_resume
+from attnlab.cli.compile import proof_state, show_certificate, told_to_resume
 from attnlab.cli.options import AsJson, Switch
 from attnlab.cli.progress import counting
 from attnlab.cli.resolve_run import find_run
-from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.cli.terminal import print_json, say, say_lines, show_table
 from attnlab.core.store import make_folder
 from attnlab.errors import WrongUsage
 
@@ -58,7 +58,9 @@ def prove(
     if (folder / "check.py").is_file():
         raise WrongUsage(f"{run} has its certificate; check it with: python {folder / 'check.py'}")
     state = proof_state(out, resume=resume)
-    dtype = torch.float64 if float64 else None
+    dtype = None
+    if float64:
+        dtype = torch.float64
     config = read_config(folder)
     if config is None or kind_of(config) != "population":
         return _prove_one(open_run(folder), dtype, state, as_json=as_json)
@@ -78,7 +80,9 @@ def _prove_one(
     """Prove the model of a run. state: the file of an unfinished proof, in the folder to create."""
     from attnlab.experiments.proofs import certify_run, prove_run
 
-    out = state.parent if state is not None else None
+    out = None
+    if state is not None:
+        out = state.parent
     with _folder_for(out), told_to_resume(state), counting("proof", is_quiet=as_json) as tell:
         proof = prove_run(report, dtype=dtype, progress=tell, state=state)
     if out is not None and proof.is_sure:
@@ -86,12 +90,11 @@ def _prove_one(
     if as_json:
         print_json(proof.to_mapping())
         return int(not proof.holds)
-    for line in str(proof).split("\n"):
-        say(line)
+    say_lines(str(proof))
     if proof.holds and not proof.is_sure and proof.dtype == "float32":
         say("try --float64, in which rounding is less", is_quiet=True)
     if out is not None:
-        say(_where(out) if proof.is_sure else "no certificate was written")
+        show_certificate(out, is_sure=proof.is_sure)
     return int(not proof.holds)
 
 
@@ -120,8 +123,5 @@ def _show(found: "PopulationProof", out: Path | None) -> None:
         show_table(["seed", "failures", "margin", ""], rows)
     say(str(found))
     if out is not None:
-        say(_where(out / found.proved[0]) if found.proved else "no certificate was written")
-
-
-def _where(folder: Path) -> str:
-    return f"check    python {folder / 'check.py'}"
+        first = next(iter(found.proved), "")
+        show_certificate(out / first, is_sure=bool(found.proved))

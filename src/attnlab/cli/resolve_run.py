@@ -22,13 +22,17 @@ _MEMBER = re.compile(r"(\d+-)?\d{1,19}")
 def find_folder(name: str) -> Path:
     """Return a folder, given its path or its name in runs/."""
     is_in_runs = os.path.isdir(RUNS / name) and not os.path.lexists(name)
-    return RUNS / name if is_in_runs else Path(name)
+    if is_in_runs:
+        return RUNS / name
+    return Path(name)
 
 
 def runs_there(name: str = "") -> str:
     """Suggest what could be typed in place of a name of a run, as the end of a sentence."""
     known = runs_in(RUNS)
-    return did_you_mean(name, known) if known else "make one with: attnlab run sorting"
+    if known:
+        return did_you_mean(name, known)
+    return "make one with: attnlab run sorting"
 
 
 def find_run(name: str) -> Path:
@@ -80,7 +84,9 @@ def is_run(path: Path) -> bool:
 
 def runs_in(parent: Path) -> list[str]:
     """List the names of the runs in a folder; empty if there is no such folder."""
-    return [each.name for each in parent.iterdir() if is_run(each)] if os.path.isdir(parent) else []
+    if not os.path.isdir(parent):
+        return []
+    return [each.name for each in parent.iterdir() if is_run(each)]
 
 
 def in_run_folder(

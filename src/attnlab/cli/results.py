@@ -53,7 +53,7 @@ def _commands(found: "Result", folder: Path) -> str:
     return f"{trace} · attnlab show {folder}"
 
 
-def result_to_json(found: "Result") -> dict[str, Any]:
+def result_to_json(found: "Result") -> dict[str, object]:
     """Return what --json prints: the folder, whether all claims hold, each of them, and more."""
     report = _report_of(found)
     claims = [claim.to_mapping() for claim in report.claims]
@@ -64,7 +64,9 @@ def result_to_json(found: "Result") -> dict[str, Any]:
 def _report_of(found: "Result") -> "Report":
     from attnlab.experiments.report import Report
 
-    return found if isinstance(found, Report) else found.report
+    if isinstance(found, Report):
+        return found
+    return found.report
 
 
 def _show_rows(found: Any, report: "Report", most: int) -> None:
@@ -74,7 +76,7 @@ def _show_rows(found: Any, report: "Report", most: int) -> None:
             for line in section.told.split("\n"):
                 say(line, is_quiet=True)
     card = found._card()
-    show_table(card.columns, [[str(cell) for cell in row] for row in card.rows[:most]])
+    show_table(card.columns, [list(map(str, row)) for row in card.rows[:most]])
     if len(card.rows) > most:
         say(f"… and {len(card.rows) - most:,} more in table.csv", is_quiet=True)
     for line in card.lines:

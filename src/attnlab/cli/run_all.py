@@ -23,8 +23,10 @@ class Estimate:
         self, names: Iterable[str], *, quick: bool, now: Callable[[], float] = time.monotonic
     ) -> None:
         usual = terminal.words("seconds")
-        which = 0 if quick else 1
-        self._usual: list[int] = [usual.get(name, usual["sorting"])[which] for name in names]
+        self._usual: list[int] = []
+        for name in names:
+            of_quick, of_full = usual.get(name, usual["sorting"])
+            self._usual.append(of_quick if quick else of_full)
         self._now = now
         self._started = self._current_started = now()
         self._done = 0
@@ -36,7 +38,9 @@ class Estimate:
     def left(self) -> float:
         """Estimate the seconds that are left."""
         now, usual, done = self._now(), self._usual, self._done
-        pace = (self._current_started - self._started) / sum(usual[:done]) if done else 1.0
+        pace = 1.0
+        if done:
+            pace = (self._current_started - self._started) / sum(usual[:done])
         # The current experiment may take longer than usual.
         pace = max(pace, (now - self._started) / sum(usual[: done + 1]))
         left_of_current = max(0.0, pace * usual[done] - (now - self._current_started))
@@ -71,20 +75,30 @@ def run_all(
         registry.config(name, settings[name], quick=how.quick)
     with explained(parent):  # report a folder that cannot be written once, not for each
         parent.mkdir(parents=True, exist_ok=True)
-    makes = {
-        name: partial(registry.run, name, settings=settings[name], **options) for name in names
-    }
+    makes = {}
+    for name in names:
+        makes[name] = partial(registry.run, name, settings=settings[name], **options)
     reports, broken = _run_each(makes, parent, how)
-    gallery = write_gallery(parent) if reports else None
+    gallery = None
+    if reports:
+        gallery = write_gallery(parent)
     if how.as_json:
-        failures = [{"experiment": name, "error": str(why)} for name, why in broken.items()]
-        runs = [result_to_json(report) for report in reports]
-        terminal.print_json({"gallery": str(gallery or ""), "runs": runs, "not_run": failures})
+        _print_json(reports, broken, gallery)
     elif gallery is not None:
         if shows_claims:
             terminal.show_all_claims(reports)
         show_final_screen(reports, broken, parent, gallery)
     return max(each.exit_status for each in broken.values() or reports)
+
+
+def _print_json(
+    reports: "Sequence[Report]", broken: "Mapping[str, AttnlabError]", gallery: Path | None
+) -> None:
+    failures = []
+    for name, why in broken.items():
+        failures.append({"experiment": name, "error": str(why)})
+    runs = list(map(result_to_json, reports))
+    terminal.print_json({"gallery": str(gallery or ""), "runs": runs, "not_run": failures})
 
 
 def _run_each(

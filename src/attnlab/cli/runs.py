@@ -96,7 +96,7 @@ def _check_run(
     log: list[str] | None,
 ) -> None:
     """Raise `WrongUsage` for options of `run` that do not go together."""
-    from attnlab.train.distributed import is_launched
+    from attnlab.train.processes import is_launched
 
     is_many = is_all or seeds is not None
     if is_launched() and is_many:
@@ -145,7 +145,7 @@ def _train_and_show(
 ) -> int:
     """Train, show the result, and return the exit status."""
     from attnlab.experiments.folder import Finished
-    from attnlab.train.distributed import is_writer
+    from attnlab.train.processes import is_writer
 
     is_shown = is_writer()
     try:

@@ -90,7 +90,7 @@ def search(
     if out is not None:
         write_corpus_page(found, out / "page.html", heads=list(found.heads) if head else None)
     if as_json:
-        examples = {name: [_to_mapping(e) for e in found.examples(name)] for name in found.heads}
+        examples = {name: list(map(_to_mapping, found.examples(name))) for name in found.heads}
         told = {"measure": measure, "counts": found.counts, "heads": found.table()}
         print_json({**told, "examples": examples})
         return 0
@@ -161,11 +161,15 @@ def _marked(example: "Example") -> str:
     """Join the tokens around an example, with the query in ‹› and the key in «»."""
     words = []
     for place, token in example.context(6):
-        word = f"«{token}»" if place == example.key else token
-        words.append(f"‹{word}›" if place == example.query else word)
+        word = token
+        if place == example.key:
+            word = f"«{word}»"
+        if place == example.query:
+            word = f"‹{word}›"
+        words.append(word)
     contain_blanks = any("␣" in token for token in example.tokens)
     return ("" if contain_blanks else " ").join(words)
 
 
 def _to_mapping(example: "Example") -> dict[str, object]:
-    return {**example._asdict(), "tokens": list(example.tokens)}
+    return {**vars(example), "tokens": list(example.tokens)}

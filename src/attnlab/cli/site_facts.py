@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ class HeadFacts:
     mostly: str | None
     rows: list[list[float | None]] | None
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return plain values for JSON, without rows that were not asked for."""
         told = dict(vars(self))
         if self.rows is None:
@@ -46,7 +46,7 @@ class WeightFacts:
     key_tokens: list[str]
     heads: list[HeadFacts]
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return plain values for JSON."""
         return {**vars(self), "heads": [head.to_mapping() for head in self.heads]}
 
@@ -66,7 +66,7 @@ class ValueFacts:
             return f"{self.size:,} of {prod(self.shape):,} not masked"
         return f"root mean square {self.size:.4g}"
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return plain values for JSON."""
         return {"shape": self.shape, self.name: self.size}
 
@@ -95,7 +95,9 @@ def _value_facts(name: str, value: "Tensor") -> ValueFacts:
     import torch
 
     if name.endswith("mask"):  # boolean, or a bias that is added to the scores
-        is_open = value if value.dtype == torch.bool else value > torch.finfo(value.dtype).min
+        is_open = value
+        if value.dtype != torch.bool:
+            is_open = value > torch.finfo(value.dtype).min
         return ValueFacts(list(value.shape), "open", int(is_open.sum()))
     numbers = value[0].double()
     finite = numbers[numbers.isfinite()]

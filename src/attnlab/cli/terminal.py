@@ -77,14 +77,13 @@ def one_line(text: str) -> str:
     return text.replace("\n", _LINE_FEED)
 
 
-def words(table: str) -> dict[str, Any]:
+def words(table: str) -> Any:
     """Read a table of `words.toml`."""
     text = resources.files("attnlab.cli").joinpath("words.toml").read_text("utf-8")
-    found: dict[str, Any] = tomllib.loads(text)[table]
-    return found
+    return tomllib.loads(text)[table]
 
 
-def tell(text: str, numbers: Mapping[str, Any]) -> None:
+def tell(text: str, numbers: Mapping[str, object]) -> None:
     """Fill a text of `words.toml`, and print its lines."""
     from jinja2 import Environment, StrictUndefined
 
@@ -94,8 +93,7 @@ def tell(text: str, numbers: Mapping[str, Any]) -> None:
         line_statement_prefix="%%",
     )
     templates.filters["as"] = format
-    for line in templates.from_string(words("texts")[text].strip()).render(numbers).split("\n"):
-        say(line)
+    say_lines(templates.from_string(words("texts")[text].strip()).render(numbers))
 
 
 def output() -> Console:
@@ -116,6 +114,12 @@ def _console(stream: TextIO) -> Console:
 def say(text: str, *, is_quiet: bool = False) -> None:
     """Print one line, never wrapped, so that paths can be copied."""
     output().print(Text(one_line(text), style="dim" if is_quiet else ""), soft_wrap=True)
+
+
+def say_lines(text: str) -> None:
+    """Print each line of a text."""
+    for line in text.split("\n"):
+        say(line)
 
 
 def say_short(line: Text) -> None:
@@ -200,7 +204,7 @@ def show_matrix(
     corner: str, columns: Sequence[str], labels: Sequence[str], cells: Sequence[Sequence[Text]]
 ) -> None:
     """Print a row of cells for each label, in several tables if the columns need more room."""
-    columns, labels = [one_line(each) for each in columns], [one_line(each) for each in labels]
+    columns, labels = list(map(one_line, columns)), list(map(one_line, labels))
     first_width = max(map(cell_len, [corner, *labels])) + 2
     for part in _parts(matrix_widths(columns, cells), output().width - first_width):
         table = make_table(corner, is_plain=True)
@@ -233,6 +237,11 @@ def _parts(widths: Sequence[int], room: int) -> Iterator[slice]:
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """Print a value as JSON."""
     sys.stdout.write(json.dumps(value, indent=indent) + "\n")  # ASCII, which every encoding has
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print the rows of a table as JSON, each as a mapping from its columns."""
+    print_json([dict(zip(columns, row, strict=True)) for row in rows])
 
 
 def show_claims(claims: "Sequence[Claim]", *, in_full: bool = False) -> None:
@@ -282,7 +291,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
     if not runs:
         say(f"{parent} holds no runs yet; make one with: attnlab run sorting")
         return
-    rows = [_run_cells(run) for run in runs]
+    rows = list(map(_run_cells, runs))
     show_table(["run", "what", "claims", "started"], rows, unbroken=(0, 2, 3))
     for run in runs:
         if run["state"] == "unfinished":
@@ -318,7 +327,7 @@ def show_report(report: "Report", folder: Path) -> None:
     show_claims(report.claims, in_full=True)
     for section in report.content.sections:
         if isinstance(section, Table) and section.title == "Parameters":
-            show_table(section.columns, [[_number(cell) for cell in row] for row in section.rows])
+            show_table(section.columns, [list(map(_number, row)) for row in section.rows])
     if report.folder is None:
         say(f"attnlab open {folder} writes its report", is_quiet=True)
     else:
@@ -326,4 +335,6 @@ def show_report(report: "Report", folder: Path) -> None:
 
 
 def _number(cell: Any) -> str:
-    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return str(cell)

@@ -1,7 +1,7 @@
 """attnlab truth: circuits of which it is known what each head is for, and methods held to them."""
 
 import math
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,13 +9,12 @@ from cyclopts import App
 
 from attnlab.cli.options import AsJson
 from attnlab.cli.output_folder import check_new_folder
-from attnlab.cli.progress import progress
-from attnlab.cli.terminal import note, output, print_json, say, show_table
+from attnlab.cli.progress import counting
+from attnlab.cli.terminal import note, output, print_json, print_rows, say, show_table
 from attnlab.errors import CouldNotRun
 
 if TYPE_CHECKING:
     from attnlab.core.stats import Interval
-    from attnlab.train.observer import Observer
     from attnlab.truth import Suite
     from attnlab.truth.score import Row
 
@@ -44,9 +43,9 @@ def list_circuits(*, ladder: str | None = None, as_json: AsJson = False) -> int:
         rows.append(facts)
     columns = ("circuit", "ladder", "inputs", "heads", "decoys")
     if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        print_rows(columns, rows)
         return 0
-    show_table(columns, [[str(cell) for cell in row] for row in rows])
+    show_table(columns, [list(map(str, row)) for row in rows])
     return 0
 
 
@@ -149,21 +148,23 @@ def score(
 
     if out is not None:
         check_new_folder(out)
-    names = list(METHODS) if method == "all" else [method]
+    names = [method]
+    if method == "all":
+        names = list(METHODS)
     methods = {name: find_method(name) for name in names}
     suite = _suite(ladder, dial, is_quiet=as_json)
     rows = []
-    with progress("methods", is_quiet=as_json) as observer:
+    with counting("methods", is_quiet=as_json) as tell:
         for done, (name, function) in enumerate(methods.items(), 1):
             found = score_heads(name, function, suite.circuits)
             rows.append(summarize(name, found, ladder or "all"))
-            if observer is not None:
-                observer.step(done, len(methods), {})
+            if tell is not None:
+                tell(done, len(methods))
+    table = {"refused": suite.refused, "methods": [row.to_mapping() for row in rows]}
     if out is not None:
-        _write(rows, suite, out)
+        _write(rows, table, out)
     if as_json:
-        table = [row.to_mapping() for row in rows]
-        print_json({"dial": dial, "refused": suite.refused, "methods": table})
+        print_json({"dial": dial, **table})
         return 0
     _show(rows)
     if out is not None:
@@ -175,20 +176,16 @@ def _suite(ladder: str | None, dial: str | None, *, is_quiet: bool) -> "Suite":
     """Make the suite with its progress, and name the circuits that a dial leaves out."""
     from attnlab.truth import make_suite
 
-    with progress("circuits", is_quiet=is_quiet) as observer:
-        if observer is None:
+    with counting("circuits", is_quiet=is_quiet) as tell:
+        if tell is None:
             suite = make_suite(ladder, dial)
         else:
-            suite = make_suite(ladder, dial, partial(_tell, observer))
+            suite = make_suite(ladder, dial, tell)
     for reason in suite.refused:
         note(f"left out: {reason}")
     if not suite.circuits:
         raise CouldNotRun(f"no circuit bears {dial}.")
     return suite
-
-
-def _tell(observer: "Observer", done: int, total: int) -> None:
-    observer.step(done, total, {})
 
 
 def _show(rows: "list[Row]") -> None:
@@ -233,13 +230,12 @@ def _share(value: float) -> str:
     return f"{value:.0%}"
 
 
-def _write(rows: "list[Row]", suite: "Suite", out: Path) -> None:
+def _write(rows: "list[Row]", table: Mapping[str, object], out: Path) -> None:
     """Write the table as JSON and the figure as PNG and SVG."""
     from attnlab.core.store import make_folder, write_bytes, write_json
     from attnlab.truth.score import figure_files
 
     make_folder(out)
-    table = [row.to_mapping() for row in rows]
-    write_json(out / "scores.json", {"refused": suite.refused, "methods": table})
+    write_json(out / "scores.json", table)
     for name, content in figure_files(rows).items():
         write_bytes(out / name, content)

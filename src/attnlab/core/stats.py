@@ -93,8 +93,11 @@ def share_interval(successes: int, total: int) -> Interval:
     center = (share + weight / 2) / (1 + weight)
     spread = math.sqrt(share * (1 - share) / total + weight / (4 * total))
     reach = normal * spread / (1 + weight)
-    low = 0.0 if successes == 0 else max(0.0, center - reach)
-    high = 1.0 if successes == total else min(1.0, center + reach)
+    low, high = max(0.0, center - reach), min(1.0, center + reach)
+    if successes == 0:
+        low = 0.0
+    if successes == total:
+        high = 1.0
     return Interval(share, low, high)
 
 
@@ -113,8 +116,9 @@ def median_interval(values: Sequence[float]) -> Interval:
     below, rank = 0.0, 0  # the chance that at most so many values lie below the median
     while (below := below + math.comb(count, rank) / 2**count) <= 0.025:
         rank += 1
-    low, high = (found[rank - 1], found[-rank]) if rank else (math.nan, math.nan)
-    return Interval(median(found), low, high)
+    if rank == 0:
+        return Interval(median(found), math.nan, math.nan)
+    return Interval(median(found), found[rank - 1], found[-rank])
 
 
 def is_above(interval: Interval, bound: float) -> bool | None:
@@ -177,7 +181,7 @@ def assign(costs: "Tensor") -> list[int]:
     if costs.shape != (size, size) or not bool(costs.isfinite().all()):
         raise WrongUsage(f"expected a square of finite costs; got the shape {tuple(costs.shape)}.")
     _, columns = linear_sum_assignment(costs.numpy())
-    return [int(column) for column in columns]
+    return list(map(int, columns))
 
 
 def mean_silhouette(apart: "Tensor", of: "Tensor") -> float:

@@ -20,16 +20,20 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnlab.core.sizes import count_bytes
 from attnlab.errors import AttnlabError, CouldNotRun
 
 if TYPE_CHECKING:  # what needs only the errors of this file loads neither
     from filelock import BaseFileLock
     from torch import Tensor
+
+JsonObject = dict[str, Any]
+"""An object of JSON, of any content."""
 
 LOCK = ".lock"
 """The lock file of a folder while a process writes there."""
@@ -97,7 +101,7 @@ class StateFolder:
         """Whether the folder has a state."""
         return os.path.isfile(self.path / self.file)
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> JsonObject:
         """Read the state.
 
         Raises:
@@ -112,7 +116,7 @@ class StateFolder:
             )
         return found
 
-    def write(self, state: Mapping[str, Any]) -> None:
+    def write(self, state: Mapping[str, object]) -> None:
         """Replace the state."""
         write_json(self.path / self.file, {"format": self.form, **state})
 
@@ -174,19 +178,19 @@ def write_tensors(
     import safetensors.torch
 
     own = _own_memory(tensors)
-    with _replacing(path, sum(each.nbytes for each in own.values())) as temporary:
+    with _replacing(path, count_bytes(own.values())) as temporary:
         try:
-            safetensors.torch.save_file(own, temporary, dict(metadata) if metadata else None)
+            safetensors.torch.save_file(own, temporary, dict(metadata or {}) or None)
         except safetensors.SafetensorError as error:
-            number = re.search(r"os error (\d+)", str(error))
-            raise OSError(int(number[1]) if number else 0, str(error)) from None
+            number = re.search(r"os error (\d+)", str(error)) or [0, 0]
+            raise OSError(int(number[1]), str(error)) from None
 
 
 def pack(tensors: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None = None) -> bytes:
     """Return what `write_tensors` would write."""
     import safetensors.torch
 
-    return safetensors.torch.save(_own_memory(tensors), dict(metadata) if metadata else None)
+    return safetensors.torch.save(_own_memory(tensors), dict(metadata or {}) or None)
 
 
 def read_json(path: Path) -> Any:
@@ -198,7 +202,7 @@ def read_json(path: Path) -> Any:
     return _parsed(_text(path), str(path))
 
 
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
+def read_json_lines(path: Path) -> list[JsonObject]:
     """Read a file with one JSON object a line, strictly; empty lines are passed over.
 
     Raises:
@@ -326,8 +330,9 @@ def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
             lock.acquire()
         except Timeout:
             writer = _holder(file)
-            is_us = writer == f"process {os.getpid()}"
-            raise Taken(folder, "this process" if is_us else writer) from None
+            if writer == f"process {os.getpid()}":
+                writer = "this process"
+            raise Taken(folder, writer) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
@@ -372,11 +377,11 @@ def _lock(folder: Path, patience: float = _PATIENCE) -> "BaseFileLock":
 
 def _holder(file: Path) -> str:
     """Return the process whose number a lock file holds."""
-    try:
+    with suppress(OSError):
         number = file.read_text(errors="replace")[:20]
-    except OSError:
-        number = ""
-    return f"process {number}" if number else "another process"
+        if number:
+            return f"process {number}"
+    return "another process"
 
 
 @contextmanager
@@ -426,7 +431,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = getattr(error, "strerror", error)
         raise CouldNotRun(f"could not read {path}: {reason}.") from None
 
 
@@ -439,8 +444,8 @@ def _parsed(text: str, where: str) -> Any:
         raise CouldNotRun(f"could not read {where}: {error}.") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
+def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
+    result: JsonObject = {}
     for name, value in pairs:
         if name in result:
             raise CouldNotRun(f"the key {name!r} stands twice.")

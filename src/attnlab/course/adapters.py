@@ -116,12 +116,16 @@ def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition | None]]:
             for alias in node.names:
                 yield alias.asname or alias.name.partition(".")[0], None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            for each in ast.walk(node):
-                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                    yield each.id, None
+            yield from ((name, None) for name in _assigned(node))
         else:
             for inner in ("body", "orelse", "handlers", "finalbody"):
                 yield from _defined(getattr(node, inner, []))
+
+
+def _assigned(node: ast.stmt) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            yield each.id
 
 
 def _fits(node: Definition | None, asked: Asked, taken: set[str]) -> bool:

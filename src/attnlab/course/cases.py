@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from attnlab.course.exercise import Case, Check, CourseExercise, Given
-from attnlab.course.sandbox.runner import encode
+from attnlab.course.sandbox.replies import CaseAnswer
+from attnlab.course.sandbox.runner import EncodedCase, Json, encode
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Questions:
     exercise: CourseExercise
     checks: tuple[Check, ...]
     cases: tuple[tuple[Case, ...], ...]
-    encoded: tuple[Mapping[str, Any], ...]
-    known: dict[tuple[str, int], Mapping[str, Any]] = field(
+    encoded: tuple[EncodedCase, ...]
+    known: dict[tuple[str, int], CaseAnswer] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -49,17 +50,19 @@ def draw_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = 
     """
     checks = tuple(check for check in exercise.parts.checks if graded or not check.graded)
     drawn = tuple(tuple(check.cases(_random(exercise, check, seed))) for check in checks)
-    encoded = tuple(encode_case(case) for case in itertools.chain.from_iterable(drawn))
+    encoded = tuple(map(encode_case, itertools.chain.from_iterable(drawn)))
     return Questions(exercise, checks, drawn, encoded)
 
 
-def encode_case(case: Case) -> Mapping[str, Any]:
+def encode_case(case: Case) -> EncodedCase:
     """Write a case as JSON, without what it expects."""
     build = None
     if case.build is not None:
         args, settings = case.build
         build = {"args": _value(args), "settings": _value(settings)}
-    methods = [[name, _value(args), _value(settings)] for name, args, settings in case.methods]
+    methods = []
+    for name, method_args, method_settings in case.methods:
+        methods.append((name, _value(method_args), _value(method_settings)))
     return {
         "call": case.call,
         "args": _value(case.args),
@@ -79,13 +82,18 @@ def _random(exercise: CourseExercise, check: Check, seed: int | str) -> np.rando
     return np.random.default_rng(list(hashlib.sha256(words).digest()))
 
 
-def _value(value: Any) -> Any:
+def _value(value: Any) -> Json:
     """Write an argument as JSON; given objects are made by the worker."""
     if isinstance(value, Given):
-        fields = {name: _value(getattr(value, name)) for name in ("settings", "state")}
-        return {"kind": "given", "call": value.call, "args": _value(value.args), **fields}
+        return {
+            "kind": "given",
+            "call": value.call,
+            "args": _value(value.args),
+            "settings": _value(value.settings),
+            "state": _value(value.state),
+        }
     if isinstance(value, Mapping):
         return {"kind": "dict", "items": [[key, _value(each)] for key, each in value.items()]}
     if isinstance(value, list | tuple):
-        return {"kind": "list", "items": [_value(each) for each in value]}
+        return {"kind": "list", "items": list(map(_value, value))}
     return encode(value)

@@ -1,5 +1,6 @@
 """The exercises: those of this course, and files of an instructor's own folder."""
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -116,3 +117,19 @@ def find_exercise(name: str, folder: Path | None = None) -> CourseExercise:
         hint = did_you_mean(name, [*own, *names])
         raise WrongUsage(f"there is no exercise named {name!r}; {hint}")
     return load_exercise(HOME / f"{name}.py")
+
+
+def exercise_of_file(name: str, folder: Path | None = None) -> CourseExercise:
+    """Return an exercise by its name or by that of an answer's file, as `find_exercise` does."""
+    if name.endswith((".py", ".ipynb")):
+        name = Path(name).stem
+    return find_exercise(name, folder)
+
+
+def all_exercises(folder: Path | None = None) -> Iterator[tuple[str, CourseExercise]]:
+    """Yield every exercise with its chapter, an instructor's own first."""
+    for name in own_names(folder):
+        yield str(folder), find_exercise(name, folder)
+    for chapter, names in CHAPTERS.items():
+        for name in names:
+            yield chapter, find_exercise(name)

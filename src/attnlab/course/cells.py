@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from attnlab.course.notebook_cells import join_cells
 from attnlab.errors import WrongUsage
@@ -96,10 +95,10 @@ def starter_program(cells: Sequence[Cell]) -> str:
 
 def starter_notebook(cells: Sequence[Cell], name: str) -> str:
     """Return the student's cells as a notebook, with a cell at its end that checks the answer."""
-    shown: list[dict[str, Any]] = []
+    shown = []
     check = f'import attnlab.course\n\nattnlab.course.check("{name}")\n'
     for number, cell in enumerate([*cells, Cell("code", check)]):
-        entry: dict[str, Any] = {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}}
+        entry: dict[str, object] = {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}}
         text = cell.text
         if cell.kind == "markdown":
             text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)

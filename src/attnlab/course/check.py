@@ -1,21 +1,26 @@
 """Check an answer: put every case to it, compare, and name the mistake it equals."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from attnlab.course.cases import Questions
 from attnlab.course.compare import difference, leave_out, read_answer, show
-from attnlab.course.exercise import Case, Check, Mistake
+from attnlab.course.exercise import Case, Check, Failure, Mistake
 from attnlab.course.mistakes import find_mistakes, judge_value
-from attnlab.course.sandbox.replies import failed_answer
-from attnlab.course.sandbox.runner import answer_all, describe_error, load_names
+from attnlab.course.sandbox.replies import (
+    FAILURES,
+    CaseAnswer,
+    Raised,
+    Reply,
+    answer_in_process,
+    clean_error,
+)
+from attnlab.course.sandbox.runner import EncodedCase, Names, describe_error, load_names
 
-Answers = Mapping[str, Any]
-"""What a worker replies: {"answers": [one for each case]}, or {"broken" or "refused": why}."""
-
-Answerer = Callable[[Sequence[Mapping[str, Any]]], Answers]
+Answerer = Callable[[Sequence[EncodedCase]], Reply]
 """Puts cases, as JSON, to a student's code."""
 
 _UNWRITTEN = {"NotImplementedError", "Missing"}
@@ -25,16 +30,20 @@ _CANNOT_TELL = ("Missing", "CannotTell")
 
 @dataclass(frozen=True)
 class CaseFailure:
-    """A case that was answered wrongly: what is wrong, and the mistake if the judge names one.
+    """A case that was answered wrongly, and why.
 
     `got` is the answer; None where there was none. `printed` is what the student's code printed.
     """
 
     case: Case
-    words: str
-    mistake: str | None = None
+    why: Failure
     got: Any = None
     printed: str = ""
+
+    @property
+    def words(self) -> str:
+        """What is wrong."""
+        return self.why.words
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,11 @@ class Outcome:
     """
 
     exercise: str
-    checks: tuple[CheckResult, ...]
-    mistakes: tuple[Mistake, ...]
-    broken: str | None
-    waiting: int
-    is_blank: bool
+    checks: tuple[CheckResult, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+    broken: str | None = None
+    waiting: int = 0
+    is_blank: bool = False
 
     @property
     def passed(self) -> bool:
@@ -100,37 +109,49 @@ def check_answer(
     exercise = questions.exercise
     waiting = len(exercise.parts.checks) - len(questions.checks)
     reply = answerer(questions.encoded)
-    if "answers" not in reply or not _is_whole(reply["answers"], questions):
-        words = broken_words(reply)
-        return Outcome(exercise.name, (), (), words, waiting, is_blank=False)
-    answers = reply["answers"]
+    if not reply.is_whole(len(questions.encoded)):
+        return Outcome(exercise.name, broken=reply.words, waiting=waiting)
+    answers = reply.answers
     if skip_missing:
         questions, answers = _told_part(questions, answers)
         if not answers:
             words = "nothing that its checks ask can be told through this adapter"
-            return Outcome(exercise.name, (), (), words, waiting, is_blank=False)
-    errors = {each.get("error") for each in answers}
+            return Outcome(exercise.name, broken=words, waiting=waiting)
+    errors = {each.raised and each.raised.name for each in answers}
     is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
     results = _judge_checks(questions, answers)
-    failures = [each.failure for each in results if each.failure is not None]
-    named = [each.mistake for each in failures if each.mistake is not None]
     mistakes: tuple[Mistake, ...] = ()
-    if named:
-        mistakes = (exercise.mistake(named[0]),)
-    elif failures and not is_blank:
-        wrong = [each.case for each in failures]
-        mistakes = find_mistakes(questions, answers, wrong, skip_missing=skip_missing)
+    if not is_blank:
+        mistakes = _find_mistakes(questions, answers, results, skip_missing)
     return Outcome(exercise.name, tuple(results), mistakes, None, waiting, is_blank)
 
 
-def _judge_checks(questions: Questions, answers: Sequence[Mapping[str, Any]]) -> list[CheckResult]:
+def _find_mistakes(
+    questions: Questions,
+    answers: Sequence[CaseAnswer],
+    results: Sequence[CheckResult],
+    skip_missing: bool,
+) -> tuple[Mistake, ...]:
+    """Return the mistake that a judge names; without one, those whose answers are the same."""
+    failures = [each.failure for each in results if each.failure is not None]
+    for failure in failures:
+        if failure.why.mistake is not None:
+            return (questions.exercise.mistake(failure.why.mistake),)
+    if not failures:
+        return ()
+    wrong = [failure.case for failure in failures]
+    return find_mistakes(questions, answers, wrong, skip_missing=skip_missing)
+
+
+def _judge_checks(questions: Questions, answers: Sequence[CaseAnswer]) -> list[CheckResult]:
     """Judge each check by its own answers; a side check counts only where the first passes."""
     results: list[CheckResult] = []
     rest = iter(answers)
     for check, cases in zip(questions.checks, questions.cases, strict=True):
         failure = _first_failure(cases, list(itertools.islice(rest, len(cases))))
         if failure is None and _is_side(check, cases) and not results[0].passed:
-            failure = CaseFailure(cases[0], f"it counts once {results[0].check.name!r} passes")
+            first = results[0].check.name
+            failure = CaseFailure(cases[0], Failure(f"it counts once {first!r} passes"))
         results.append(CheckResult(check, failure))
     return results
 
@@ -138,19 +159,19 @@ def _judge_checks(questions: Questions, answers: Sequence[Mapping[str, Any]]) ->
 def answer_here(source: str) -> Answerer:
     """Return an answerer that runs a source in this process; it must be the course's own."""
 
-    def answerer(cases: Sequence[Mapping[str, Any]]) -> Answers:
+    def answerer(cases: Sequence[EncodedCase]) -> Reply:
         try:
             names = load_names(source)
         except Exception as error:
-            return {"broken": describe_error(error)}
-        return {"answers": answer_all(names, cases)}
+            return Reply(broken=clean_error(describe_error(error)))
+        return answer_in_process(names, cases)
 
     return answerer
 
 
-def answer_from(names: Mapping[str, Any]) -> Answerer:
+def answer_from(names: Names) -> Answerer:
     """Return an answerer of names that are there already, such as a notebook's."""
-    return lambda cases: {"answers": answer_all(names, cases)}
+    return partial(answer_in_process, names)
 
 
 def _is_side(check: Check, cases: Sequence[Case]) -> bool:
@@ -158,56 +179,37 @@ def _is_side(check: Check, cases: Sequence[Case]) -> bool:
     return check.side or all(case.answer == "inputs" or case.raises for case in cases)
 
 
-def _is_whole(answers: Any, questions: Questions) -> bool:
-    """Whether there is an answer of the right form to each case."""
-    if not isinstance(answers, list) or len(answers) != len(questions.encoded):
-        return False
-    return all(isinstance(each, dict) and ("value" in each or "error" in each) for each in answers)
-
-
-def broken_words(reply: Answers) -> str:
-    """Say why no case could be put to an answer."""
-    if "broken" in reply:
-        return f"it cannot be run: {error_words(reply['broken'])}"
-    return str(failed_answer(reply.get("refused", "ended"))["message"])
-
-
-def error_words(error: Mapping[str, Any]) -> str:
-    """Say what was raised, and in which line of the student's file."""
-    kind, message, line = (error.get(name) for name in ("error", "message", "line"))
-    if kind == "Missing":
-        return f"there is no {message}"
-    if kind == "NotImplementedError":
-        return "it is not written yet"
-    where = f" (line {line})" if isinstance(line, int) else ""
-    return f"{kind}: {message}{where}" if message else f"{kind}{where}"
-
-
 def _told_part(
-    questions: Questions, answers: Sequence[Mapping[str, Any]]
-) -> tuple[Questions, list[Mapping[str, Any]]]:
+    questions: Questions, answers: Sequence[CaseAnswer]
+) -> tuple[Questions, list[CaseAnswer]]:
     """Return the cases that an adapter could answer, without the parts it cannot tell."""
     checks, cases, encoded, told = [], [], [], []
     rest = zip(questions.encoded, answers, strict=True)
     for check, drawn in zip(questions.checks, questions.cases, strict=True):
         kept = []
-        for case, (asked, answer) in zip(drawn, itertools.islice(rest, len(drawn)), strict=True):
-            expected = case.expected
-            if "value" in answer and answer["value"] is not None:
-                value = read_answer(answer["value"])
-                expected = leave_out(expected, value)
-                if case.judge is not None and _has_none(value):
-                    continue
-            elif answer.get("error") in _CANNOT_TELL:
-                continue
-            kept.append(replace(case, expected=expected))
-            encoded.append(asked)
-            told.append(answer)
+        for case, (asked, answer) in zip(drawn, rest, strict=False):
+            told_case = _told_case(case, answer)
+            if told_case is not None:
+                kept.append(told_case)
+                encoded.append(asked)
+                told.append(answer)
         if kept:
             checks.append(check)
             cases.append(tuple(kept))
     part = Questions(questions.exercise, tuple(checks), tuple(cases), tuple(encoded))
     return part, told
+
+
+def _told_case(case: Case, answer: CaseAnswer) -> Case | None:
+    """Return a case without the parts that an adapter cannot tell; None where it tells nothing."""
+    if answer.raised is not None and answer.raised.name in _CANNOT_TELL:
+        return None
+    value = read_answer(answer.value)
+    if value is None:
+        return case
+    if case.judge is not None and _has_none(value):
+        return None
+    return replace(case, expected=leave_out(case.expected, value))
 
 
 def _has_none(value: Any) -> bool:
@@ -217,30 +219,35 @@ def _has_none(value: Any) -> bool:
     return value is None or (isinstance(value, list) and any(map(_has_none, value)))
 
 
-def _first_failure(
-    cases: Sequence[Case], answers: Sequence[Mapping[str, Any]]
-) -> CaseFailure | None:
-    for case, answer in zip(cases, answers, strict=True):
-        failure = _failure(case, answer)
-        if failure is not None:
-            return replace(failure, printed=str(answer.get("printed", "")))
-    return None
+def _first_failure(cases: Iterable[Case], answers: Iterable[CaseAnswer]) -> CaseFailure | None:
+    failures = map(_failure, cases, answers)
+    return next(filter(None, failures), None)
 
 
-def _failure(case: Case, answer: Mapping[str, Any]) -> CaseFailure | None:
+def _failure(case: Case, answer: CaseAnswer) -> CaseFailure | None:
     """Say what is wrong with an answer; None where it is right."""
-    if "error" in answer:
-        if str(answer["error"]) in case.raises:
+    if answer.raised is not None:
+        if answer.raised.name in case.raises:
             return None
-        return CaseFailure(case, error_words(answer))
-    value = read_answer(answer["value"])
+        why = Failure(answer.raised.words, kind=_kind(answer.raised))
+        return CaseFailure(case, why, printed=answer.printed)
+    value = read_answer(answer.value)
+    wrong: Failure | None
     if case.raises:
         words = f"expected {' or '.join(case.raises)} to be raised, got {show(value)}"
-        return CaseFailure(case, words)
-    if case.judge is not None:
-        failure = judge_value(case, value)
-        if failure is None:
-            return None
-        return CaseFailure(case, failure.words, failure.mistake, value)
-    wrong = difference(case.expected, value, case.tolerance)
-    return None if wrong is None else CaseFailure(case, wrong, got=value)
+        wrong = Failure(words)
+    elif case.judge is not None:
+        wrong = judge_value(case, value)
+    else:
+        wrong = difference(case.expected, value, case.tolerance)
+    if wrong is None:
+        return None
+    return CaseFailure(case, wrong, value, answer.printed)
+
+
+def _kind(raised: Raised) -> str:
+    """Return the kind of a failure: why there is no answer, or the exception."""
+    for kind, failed in FAILURES.items():
+        if raised == failed:
+            return kind
+    return raised.name

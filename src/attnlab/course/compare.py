@@ -5,9 +5,9 @@ the form that `runner.encode` gives is read as `Other`: a wrong answer, never an
 """
 
 import base64
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnlab.course.exercise import Failure, Settings
+from attnlab.course.sandbox.runner import Json
+from attnlab.draw.numbers import plural
+
 _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 _MOST_SHOWN = 4  # rows and columns of an array in a message
+_MOST_LISTED = 12
 _MOST_WORDS = 400
 _MOST_DEPTH = 24
 
@@ -25,7 +30,7 @@ _MOST_DEPTH = 24
 class Figure:
     """What a figure shows: its title, and of each of its axes title, labels, images and lines."""
 
-    axes: Sequence[Mapping[str, Any]]
+    axes: Sequence[Settings]
     title: str = ""
 
 
@@ -36,7 +41,7 @@ class Other:
     type: str
 
 
-def read_answer(value: Any) -> Any:
+def read_answer(value: Json) -> Any:
     """Turn an answer's JSON into plain values; a form that is not known becomes `Other`."""
     try:
         return _read(value)
@@ -44,29 +49,35 @@ def read_answer(value: Any) -> Any:
         return Other("damaged answer")
 
 
-def _read(value: Any, depth: int = 0) -> Any:
+def _read(value: Json, depth: int = 0) -> Any:
     """Read a value; raise one of several errors where it has another form."""
     if depth > _MOST_DEPTH:
         raise ValueError
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    kind = value["kind"]
-    if kind == "list":
-        return [_read(each, depth + 1) for each in value["items"]]
-    if kind == "dict":
-        return {_read(key, depth + 1): _read(each, depth + 1) for key, each in value["items"]}
-    if kind == "int":
-        return int(value["text"])
-    if kind == "figure":
-        return Figure(list(_read(value["axes"], depth + 1)), str(value.get("title", "")))
-    if kind == "array" and value["dtype"] in _DTYPES:
-        data = np.frombuffer(base64.b64decode(value["data"]), np.dtype(value["dtype"]))
-        array = data.reshape([int(size) for size in value["shape"]]).copy()
-        return torch.from_numpy(array) if value["of"] == "torch" else array
-    return Other(str(value.get("type", kind))[:80])
+    match value["kind"]:
+        case "list":
+            return list(map(_read, value["items"], repeat(depth + 1)))
+        case "dict":
+            return {_read(key, depth + 1): _read(each, depth + 1) for key, each in value["items"]}
+        case "int":
+            return int(value["text"])
+        case "figure":
+            return Figure(list(_read(value["axes"], depth + 1)), str(value.get("title", "")))
+        case "array" if value["dtype"] in _DTYPES:
+            return _read_array(value)
+    return Other(str(value.get("type", value["kind"]))[:80])
 
 
-def difference(expected: Any, got: Any, tolerance: float, where: str = "answer") -> str | None:
+def _read_array(value: Json) -> Any:
+    data = np.frombuffer(base64.b64decode(value["data"]), np.dtype(value["dtype"]))
+    array = data.reshape(list(map(int, value["shape"]))).copy()
+    if value["of"] == "torch":
+        return torch.from_numpy(array)
+    return array
+
+
+def difference(expected: Any, got: Any, tolerance: float, where: str = "answer") -> Failure | None:
     """Say how an answer differs from what was expected; None where it does not.
 
     None in what was expected stands for anything.
@@ -80,30 +91,36 @@ def difference(expected: Any, got: Any, tolerance: float, where: str = "answer")
     if isinstance(expected, str | bool):
         if type(got) is type(expected) and got == expected:
             return None
-        return f"{where}: expected {show(expected)}, got {show(got)}"
+        return _expected(where, show(expected), show(got))
     return _number_difference(expected, got, tolerance, where)
 
 
 def is_same(one: Any, other: Any, tolerance: float) -> bool:
     """Whether two answers agree, not-a-number and infinities included."""
-    if isinstance(one, Figure) and isinstance(other, Figure):
-        one, other = one.axes, other.axes
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        if set(one) != set(other):
+    if _are(Figure, one, other):
+        return is_same(one.axes, other.axes, tolerance)
+    if _are(Mapping, one, other):
+        if {*one} != {*other}:
             return False
-        return all(is_same(one[key], other[key], tolerance) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        if len(one) != len(other):
-            return False
-        return all(map(is_same, one, other, itertools.repeat(tolerance)))
-    if isinstance(one, int) and isinstance(other, int):
-        return type(one) is type(other) and one == other
+        return all(is_same(one[name], other[name], tolerance) for name in one)
+    if _are(list, one, other):
+        return len(one) == len(other) and all(map(is_same, one, other, repeat(tolerance)))
     if _is_number(one) and _is_number(other):
-        mine, theirs = _numbers(one), _numbers(other)
-        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
-            return False
-        return bool(np.allclose(mine, theirs, tolerance, tolerance, equal_nan=True))
+        return _are_same_numbers(one, other, tolerance)
     return type(one) is type(other) and bool(one == other)
+
+
+def _are(kind: type, one: object, other: object) -> bool:
+    return isinstance(one, kind) and isinstance(other, kind)
+
+
+def _are_same_numbers(one: Any, other: Any, tolerance: float) -> bool:
+    if _are(int, one, other):
+        return bool(one == other)  # of any size
+    mine, theirs = _numbers(one), _numbers(other)
+    if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+        return False
+    return bool(np.allclose(mine, theirs, tolerance, tolerance, equal_nan=True))
 
 
 def leave_out(value: Any, got: Any) -> Any:
@@ -117,19 +134,14 @@ def leave_out(value: Any, got: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(got, Mapping):
         return {key: leave_out(each, got.get(key, each)) for key, each in value.items()}
     if isinstance(value, list | tuple) and isinstance(got, list) and len(value) == len(got):
-        return [leave_out(each, own) for each, own in zip(value, got, strict=True)]
+        return list(map(leave_out, value, got))
     return value
 
 
 def show(value: Any) -> str:
     """Show a value in a message: small arrays whole, of large ones a corner."""
     if isinstance(value, Tensor | np.ndarray):
-        array = _numbers(value)
-        cut = array[tuple(slice(_MOST_SHOWN) for _ in array.shape)]
-        text = np.array2string(cut, precision=4, suppress_small=True, separator=", ")
-        text = " ".join(text.split())
-        shape = "×".join(map(str, array.shape)) or "single number"
-        return f"{_cut(text)} ({shape})"
+        return _show_array(_numbers(value))
     if isinstance(value, Other):
         return f"a {value.type}"
     if isinstance(value, Figure):
@@ -137,10 +149,21 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(show, value[:12])) + (", …]" if len(value) > 12 else "]")
+        shown = list(map(show, value[:_MOST_LISTED]))
+        if len(value) > _MOST_LISTED:
+            shown.append("…")
+        return f"[{', '.join(shown)}]"
     if isinstance(value, Mapping):
-        return _cut("{" + ", ".join(f"{key!r}: {show(each)}" for key, each in value.items()) + "}")
+        pairs = [f"{key!r}: {show(each)}" for key, each in value.items()]
+        return _cut("{" + ", ".join(pairs) + "}")
     return _cut(repr(value))
+
+
+def _show_array(array: NDArray[Any]) -> str:
+    corner = array[(slice(_MOST_SHOWN),) * array.ndim]
+    text = np.array2string(corner, precision=4, suppress_small=True, separator=", ")
+    shape = "×".join(map(str, array.shape)) or "single number"
+    return f"{_cut(' '.join(text.split()))} ({shape})"
 
 
 def _cut(text: str) -> str:
@@ -150,14 +173,18 @@ def _cut(text: str) -> str:
     return text[:_MOST_WORDS].rpartition(",")[0] + ", …"
 
 
+def _expected(where: str, wanted: object, got: object, kind: str = "") -> Failure:
+    return Failure(f"{where}: expected {wanted}, got {got}", kind=kind)
+
+
 def _mapping_difference(
     expected: Mapping[Any, Any], got: Any, tolerance: float, where: str
-) -> str | None:
+) -> Failure | None:
     if not isinstance(got, Mapping):
-        return f"{where}: expected a mapping, got {show(got)}"
-    if set(got) != set(expected):
-        keys = ", ".join(map(str, expected))
-        return f"{where}: expected the keys {keys}; got {', '.join(map(str, got)) or 'none'}"
+        return _expected(where, "a mapping", show(got), "type")
+    if {*got} != {*expected}:
+        keys, own = ", ".join(map(str, expected)), ", ".join(map(str, got))
+        return Failure(f"{where}: expected the keys {keys}; got {own or 'none'}")
     for key, each in expected.items():
         found = difference(each, got[key], tolerance, f"{where}[{key!r}]")
         if found:
@@ -165,13 +192,15 @@ def _mapping_difference(
     return None
 
 
-def _list_difference(expected: Sequence[Any], got: Any, tolerance: float, where: str) -> str | None:
+def _list_difference(
+    expected: Sequence[Any], got: Any, tolerance: float, where: str
+) -> Failure | None:
+    count = len(expected)
     if not isinstance(got, list):
-        noun = "value" if len(expected) == 1 else "values"
-        return f"{where}: expected {len(expected)} {noun}, got {show(got)}"
-    if len(got) != len(expected):
-        wanted = f"{show(expected)} ({len(expected)} values)"
-        return f"{where}: expected {wanted}, got {show(got)} ({len(got)})"
+        return _expected(where, f"{count} {plural(count, 'value')}", show(got), "count")
+    if len(got) != count:
+        wanted, own = f"{show(expected)} ({count} values)", f"{show(got)} ({len(got)})"
+        return _expected(where, wanted, own, "count")
     for number, (each, own) in enumerate(zip(expected, got, strict=True)):
         found = difference(each, own, tolerance, f"{where}[{number}]")
         if found:
@@ -179,31 +208,37 @@ def _list_difference(expected: Sequence[Any], got: Any, tolerance: float, where:
     return None
 
 
-def _number_difference(expected: Any, got: Any, tolerance: float, where: str) -> str | None:
+def _number_difference(expected: Any, got: Any, tolerance: float, where: str) -> Failure | None:
+    is_array = isinstance(expected, Tensor | np.ndarray)
     if not _is_number(got):
-        return f"{where}: expected {_noun(expected)}, got {show(got)}"
-    if isinstance(expected, Tensor | np.ndarray) and type(got) is not type(expected):
-        return f"{where}: expected {_noun(expected)}, got {_noun(got)}"
+        return _expected(where, _noun(expected), show(got), "type")
+    if is_array and type(got) is not type(expected):
+        return _expected(where, _noun(expected), _noun(got), "type")
     right, own = _numbers(expected), _numbers(got)
     if own.shape != right.shape:
-        return f"{where}: expected shape {right.shape}, got {own.shape}"
-    if isinstance(expected, Tensor | np.ndarray) and own.dtype != right.dtype:
-        return f"{where}: expected {right.dtype}, got {own.dtype}"
-    if own.dtype.kind in "bO" or right.dtype.kind in "bO":  # O: an integer of over 64 bits
+        return _expected(where, f"shape {right.shape}", own.shape, "shape")
+    if is_array and own.dtype != right.dtype:
+        return _expected(where, right.dtype, own.dtype, "dtype")
+    if {own.dtype.kind, right.dtype.kind} & {*"bO"}:  # O: an integer of over 64 bits
         is_right = np.array_equal(right, own)
+    elif np.isfinite(right).all() and not np.isfinite(own).all():
+        return _expected(where, "finite numbers", show(got), "finite")
     else:
-        if np.isfinite(right).all() and not np.isfinite(own).all():
-            return f"{where}: expected finite numbers, got {show(got)}"
         is_right = np.allclose(own, right, tolerance, tolerance, equal_nan=True)
     if is_right:
         return None
     lines = [f"{where}:", f"  expected  {show(expected)}", f"  got       {show(got)}"]
+    lines += _furthest(right, own)
+    return Failure("\n".join(lines))
+
+
+def _furthest(right: NDArray[Any], own: NDArray[Any]) -> Iterator[str]:
+    """Yield where two arrays of real numbers differ most, and by how much."""
     if own.size > 1 and own.dtype.kind in "iuf" and np.isfinite(right).all():
         distances = np.abs(own.astype(float) - right)
         place = np.unravel_index(int(distances.argmax()), distances.shape)
         at = ", ".join(map(str, place))
-        lines.append(f"  they differ by {distances.max():.3g} at most, at [{at}]")
-    return "\n".join(lines)
+        yield f"  they differ by {distances.max():.3g} at most, at [{at}]"
 
 
 def _is_number(value: Any) -> bool:
@@ -213,7 +248,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> NDArray[Any]:
-    return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if isinstance(value, Tensor):
+        return value.numpy()
+    return np.asarray(value)
 
 
 def _noun(value: Any) -> str:

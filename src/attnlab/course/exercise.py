@@ -15,7 +15,14 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from attnlab.course.cells import is_open, starter_cells, starter_program
+from attnlab.course.sandbox.runner import Names
 from attnlab.errors import WrongUsage
+
+Settings = Mapping[str, Any]
+"""Keyword arguments."""
+
+Tensors = Mapping[str, Any]
+"""Parameters by name, as tensors or arrays."""
 
 Kind = Literal["code", "weights", "predict", "text"]
 Answer = Literal["result", "inputs", "gradients", "parameters", "state", "value"]
@@ -23,10 +30,18 @@ Answer = Literal["result", "inputs", "gradients", "parameters", "state", "value"
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an answer is wrong, in words, and the name of the mistake where the judge knows it."""
+    """Why an answer is wrong.
+
+    Args:
+        words: what is wrong, with values.
+        mistake: the name of the mistake; None where the judge does not know it.
+        kind: what a student may be told without values: type, count, shape, dtype, finite, form,
+            time, size, ended or the name of an exception; empty for any other.
+    """
 
     words: str
     mistake: str | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,8 +53,8 @@ class Given:
 
     call: str
     args: tuple[Any, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    state: Mapping[str, Any] | None = None
+    settings: Settings = field(default_factory=dict)
+    state: Tensors | None = None
 
 
 @dataclass(frozen=True)
@@ -67,12 +82,12 @@ class Case:
 
     call: str
     args: tuple[Any, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     expected: Any = None
     judge: Callable[[Any], Failure | None] | None = None
-    build: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
-    state: Mapping[str, Any] | None = None
-    methods: tuple[tuple[str, tuple[Any, ...], Mapping[str, Any]], ...] = ()
+    build: tuple[tuple[Any, ...], Settings] | None = None
+    state: Tensors | None = None
+    methods: tuple[tuple[str, tuple[Any, ...], Settings], ...] = ()
     answer: Answer = "result"
     training: bool = False
     seed: int = 0
@@ -147,7 +162,7 @@ class Exercise:
     needs: tuple[str, ...] = ()
     kind: Kind = "code"
     banned: tuple[str, ...] = ()
-    picture: Callable[[Mapping[str, Any]], Any] | None = None
+    picture: Callable[[Names], Any] | None = None
     rubric: tuple[str, ...] = ()
 
 

@@ -1,6 +1,8 @@
 """What a student is told of an answer: what passes, the smallest case that fails, the mistake."""
 
 import ast
+from collections.abc import Iterable
+from typing import Any
 
 from attnlab.course.cells import solution_text
 from attnlab.course.check import CaseFailure, Outcome
@@ -30,17 +32,21 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
     for result in outcome.checks:
         mark = "✓" if result.passed else "✗"
         lines.append(f"  {mark} {result.check.name:{width}}  {result.check.words}")
-        if result.failure is not None and result.failure is shown:
-            lines += [_INDENT + line for line in _failure_lines(exercise, shown)]
+        if shown is not None and result.failure is shown:
+            lines += _indented(_failure_lines(exercise, shown))
     lines += [f"  → {words}" for words in mistake_words(outcome)]
     return lines + _waiting(outcome)
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [_INDENT + line for line in lines]
 
 
 def shown_failure(outcome: Outcome) -> CaseFailure | None:
     """Return the failure that is shown with its case: of wrong parameters, else the first."""
     failures = [each.failure for each in outcome.checks if each.failure is not None]
-    of_parameters = [each for each in failures if each.case.answer == "parameters"]
-    return next(iter([*of_parameters, *failures]), None)
+    failures.sort(key=lambda each: each.case.answer != "parameters")
+    return next(iter(failures), None)
 
 
 def mistake_words(outcome: Outcome) -> list[str]:
@@ -54,12 +60,9 @@ def mistake_words(outcome: Outcome) -> list[str]:
 def call_lines(exercise: CourseExercise, case: Case) -> list[str]:
     """Show a call with its arguments by name, one a line."""
     names = _parameters(exercise, case)
-    shown = []
-    for number, value in enumerate(case.args):
-        name = names[number] if number < len(names) else f"argument {number + 1}"
-        shown.append(f"{name} = {_shown(value)}")
-    shown += [f"{name} = {_shown(value)}" for name, value in case.settings.items()]
-    return shown
+    names += [f"argument {number + 1}" for number in range(len(names), len(case.args))]
+    given = [*zip(names, case.args, strict=False), *case.settings.items()]
+    return [f"{name} = {_shown(value)}" for name, value in given]
 
 
 def _failure_lines(exercise: CourseExercise, failure: CaseFailure) -> list[str]:
@@ -69,15 +72,12 @@ def _failure_lines(exercise: CourseExercise, failure: CaseFailure) -> list[str]:
         args, settings = case.build
         given = [*map(_shown, args), *(f"{key}={_shown(each)}" for key, each in settings.items())]
         what += f"({', '.join(given)})"
-    calls = [f".{name}({', '.join(map(_shown, args))})" for name, args, _ in case.methods]
-    lines = [
-        f"{what} {case.words}".rstrip(),
-        *(_INDENT + line for line in [*call_lines(exercise, case), *calls]),
-    ]
+    lines = [f"{what} {case.words}".rstrip(), *_indented(call_lines(exercise, case))]
+    for name, args, _ in case.methods:
+        lines.append(f"{_INDENT}.{name}({', '.join(map(_shown, args))})")
     lines += failure.words.splitlines()
     if failure.printed:
-        lines.append("it printed:")
-        lines += [_INDENT + line for line in failure.printed.splitlines()[:_MOST_PRINTED]]
+        lines += ["it printed:", *_indented(failure.printed.splitlines()[:_MOST_PRINTED])]
     return lines
 
 
@@ -97,12 +97,17 @@ def _waiting(outcome: Outcome) -> list[str]:
 
 def _parameters(exercise: CourseExercise, case: Case) -> list[str]:
     """Return the names of the parameters of what a case calls, by the solution's text."""
-    wanted = "forward" if case.build is not None else case.call
-    place: ast.AST = ast.parse(solution_text(exercise.source))
+    place, wanted = ast.parse(solution_text(exercise.source)), case.call
+    if case.build is not None:
+        place, wanted = _definition(place, ast.ClassDef, case.call) or place, "forward"
+    function = _definition(place, ast.FunctionDef, wanted)
+    if function is None:
+        return []
+    return [each.arg for each in function.args.args if each.arg != "self"]
+
+
+def _definition(place: ast.AST, kind: type[ast.stmt], name: str) -> Any:
     for node in ast.walk(place):
-        if isinstance(node, ast.ClassDef) and node.name == case.call:
-            place = node  # of several classes only the one that is called
-    for node in ast.walk(place):
-        if isinstance(node, ast.FunctionDef) and node.name == wanted:
-            return [each.arg for each in node.args.args if each.arg != "self"]
-    return []
+        if isinstance(node, kind) and getattr(node, "name", None) == name:
+            return node
+    return None

@@ -1,7 +1,7 @@
 """The mistake behind a wrong answer: the known one whose answers are the same in every case."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,7 +11,8 @@ from attnlab.course.cases import Questions
 from attnlab.course.cells import solution_text
 from attnlab.course.compare import difference, is_same, leave_out, read_answer
 from attnlab.course.exercise import Case, CourseExercise, Failure, Mistake
-from attnlab.course.sandbox.runner import answer_all, load_names
+from attnlab.course.sandbox.replies import CaseAnswer, answer_in_process
+from attnlab.course.sandbox.runner import load_names
 
 _LOOSE = 1e-2  # the tolerance of a common weak check
 _own_names = lru_cache(maxsize=1024)(load_names)
@@ -34,7 +35,7 @@ def with_mistakes(exercise: CourseExercise, mistakes: Sequence[Mistake]) -> str 
     return text
 
 
-def answer_own(questions: Questions, source: str, number: int) -> Mapping[str, Any]:
+def answer_own(questions: Questions, source: str, number: int) -> CaseAnswer:
     """Return how a solution of the course, with or without mistakes, answers a case.
 
     It runs in this process, once for each questions.
@@ -43,13 +44,14 @@ def answer_own(questions: Questions, source: str, number: int) -> Mapping[str, A
     if key not in questions.known:
         names = _own_names(source)
         with np.errstate(all="ignore"):  # a mistake may divide by 0
-            (questions.known[key],) = answer_all(names, [questions.encoded[number]])
+            reply = answer_in_process(names, [questions.encoded[number]])
+        questions.known[key] = reply.answers[0]
     return questions.known[key]
 
 
 def find_mistakes(
     questions: Questions,
-    answers: Sequence[Mapping[str, Any]],
+    answers: Sequence[CaseAnswer],
     wrong: Sequence[Case],
     *,
     skip_missing: bool,
@@ -58,7 +60,7 @@ def find_mistakes(
 
     Args:
         questions: what was asked.
-        answers: what the student's code said, a reply for each case.
+        answers: what the student's code said, one for each case.
         wrong: cases that were answered wrongly.
         skip_missing: whether a part that is None is left out of the comparison.
     """
@@ -66,7 +68,7 @@ def find_mistakes(
     cases = questions.flat
     # most mistakes differ from a wrong answer already where it is wrong, so that is asked first
     numbers.sort(key=lambda number: all(cases[number] is not case for case in wrong))
-    read = [_readable(answer) for answer in answers]
+    read = list(map(_readable, answers))
     matches = partial(_gives, questions, read, numbers, skip_missing)
     every = questions.exercise.parts.mistakes
     singles = [(mistake,) for mistake in every]
@@ -80,7 +82,8 @@ def judge_value(case: Case, value: Any) -> Failure | None:
     try:
         return case.judge(value)
     except Exception as error:
-        return Failure(f"the answer has not the form that is asked ({type(error).__name__})")
+        words = f"the answer has not the form that is asked ({type(error).__name__})"
+        return Failure(words, kind="form")
 
 
 def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
@@ -92,7 +95,9 @@ def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
     if case.judge is not None:
         return False
     answer = answer_own(questions, source, number)
-    return "value" in answer and not difference(case.expected, read_answer(answer["value"]), _LOOSE)
+    if answer.raised is not None:
+        return False
+    return difference(case.expected, read_answer(answer.value), _LOOSE) is None
 
 
 def _gives(
@@ -128,7 +133,7 @@ def _agree(case: Case, one: Any, other: Any) -> bool:
     return judge_value(case, one) is None and judge_value(case, other) is None
 
 
-def _readable(answer: Mapping[str, Any]) -> Any:
-    if "error" in answer:
-        return ["error", str(answer["error"])]
-    return read_answer(answer["value"])
+def _readable(answer: CaseAnswer) -> Any:
+    if answer.raised is not None:
+        return ["error", answer.raised.name]
+    return read_answer(answer.value)

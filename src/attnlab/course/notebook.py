@@ -2,14 +2,13 @@
 
 import html
 import inspect
-from collections.abc import Mapping
-from typing import Any
 
 from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
 from attnlab.course.check import Outcome, answer_from, check_answer
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.feedback import feedback_lines
+from attnlab.course.sandbox.runner import Names
 from attnlab.course.workspace import find_workspace
 from attnlab.errors import WrongUsage, type_words
 
@@ -33,7 +32,7 @@ class Feedback:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
 
-def check(exercise: str, names: Mapping[str, Any] | None = None, *, seed: int = 0) -> Feedback:
+def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedback:
     """Check an answer that is defined here, in this notebook or program.
 
     Args:

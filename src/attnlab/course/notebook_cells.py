@@ -29,7 +29,6 @@ _PRESENT = {*sys.stdlib_module_names, "numpy", "torch"}
 """Modules whose import does not fail."""
 _AROUND = "try:\n    pass\nexcept (Exception, SystemExit):\n    pass\n"
 _MOST_STATEMENTS = 2000  # of a cell
-_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True)
@@ -84,14 +83,19 @@ def _part(cell: str, futures: list[str]) -> str:
             own.append(ast.unparse(node))
         elif not _is_check(node) and not isinstance(node, ast.Global):
             kept.append(_statement(node, lines, users))
-    is_plain = len(kept) == len(tree.body) and not any(part.startswith("try:") for part in kept)
-    part = text if is_plain else "\n".join(kept)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        compile("\n".join(own), "cell", "exec", dont_inherit=True)
-        compile(part, "cell", "exec", dont_inherit=True)  # a stray `return` parses, too
+    part = "\n".join(kept)
+    if len(kept) == len(tree.body) and all(map(_is_safe, tree.body)):
+        part = text
+    for each in ("\n".join(own), part):
+        _compile(each)  # a stray `return` parses, too
     futures += own
     return part
+
+
+def _compile(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compile(text, "cell", "exec", dont_inherit=True)
 
 
 def _parsed(text: str) -> ast.Module:
@@ -121,25 +125,28 @@ def _extent(node: ast.stmt) -> tuple[int, int]:
 
 def _is_safe(node: ast.stmt) -> bool:
     """Whether a statement defines, imports what is there, or names a value that is written out."""
-    if isinstance(node, _DEFINITIONS):
-        return True
-    if isinstance(node, ast.Import):
-        return all(alias.name.split(".")[0] in _PRESENT for alias in node.names)
-    if isinstance(node, ast.ImportFrom):
-        return (node.module or "").split(".")[0] in _PRESENT
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant)
-    if isinstance(node, ast.Assign):
-        return _is_written_out(node.value) and all(
-            isinstance(each, ast.Name) or _fits(each, node.value) for each in node.targets
-        )
-    return isinstance(node, ast.Pass)
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Pass():
+            return True
+        case ast.Import(names):
+            return all(_is_present(alias.name) for alias in names)
+        case ast.ImportFrom(module):
+            return _is_present(module or "")
+        case ast.Expr(value):
+            return isinstance(value, ast.Constant)
+        case ast.Assign(targets, value):
+            return _is_written_out(value) and all(_fits(each, value) for each in targets)
+    return False
+
+
+def _is_present(module: str) -> bool:
+    return module.split(".")[0] in _PRESENT
 
 
 def _fits(target: ast.expr, value: ast.expr) -> bool:
-    """Whether a target is so many names as there are values."""
+    """Whether a target is a name, or so many names as there are values."""
     if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
-        return False
+        return isinstance(target, ast.Name)
     are_names = all(isinstance(each, ast.Name) for each in target.elts)
     return are_names and len(target.elts) == len(value.elts)
 

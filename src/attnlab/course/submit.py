@@ -9,13 +9,12 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from attnlab import __version__
 from attnlab.core.store import write_bytes
 from attnlab.course.cases import draw_questions, encode_case
 from attnlab.course.cells import parse_program
-from attnlab.course.check import Answerer, Outcome, broken_words, check_answer, error_words
+from attnlab.course.check import Answerer, Outcome, check_answer
 from attnlab.course.exercise import Case, CourseExercise
 from attnlab.course.workspace import FORM, LOG, Workspace, is_untouched, time_now
 from attnlab.errors import WrongUsage
@@ -80,9 +79,12 @@ def check_program(
 def check_text(exercise: CourseExercise, source: str) -> Outcome:
     """Check that a text is there; a person reads it."""
     text = text_answer(source)
-    words = None if text else "its variable `answer` must be a plain text between quotes"
-    is_blank = is_untouched(exercise, source) or text == ""
-    return Outcome(exercise.name, (), (), None if is_blank else words, 0, is_blank=is_blank)
+    if text == "" or is_untouched(exercise, source):
+        return Outcome(exercise.name, is_blank=True)
+    words = None
+    if text is None:
+        words = "its variable `answer` must be a plain text between quotes"
+    return Outcome(exercise.name, broken=words)
 
 
 def hand_in(
@@ -108,7 +110,7 @@ def hand_in(
     if not student.strip():
         raise WrongUsage('name yourself, as your course wants it: attnlab course submit "Ada"')
     files: dict[str, bytes] = {}
-    entries: dict[str, Any] = {}
+    entries: dict[str, dict[str, str]] = {}
     left_out: dict[str, str] = {}
     for name, exercise in exercises.items():
         try:
@@ -162,12 +164,12 @@ def _content(
     if exercise.parts.kind != "weights":
         return source.encode()
     reply = answerer(source, f"{exercise.name}.py")([encode_case(Case("weights"))])
-    if "answers" not in reply:
-        raise WrongUsage(broken_words(reply))
-    (answer,) = reply["answers"]
-    if "error" in answer:
-        raise WrongUsage(error_words(answer))
-    return json.dumps({"weights": answer["value"]}).encode()
+    if not reply.is_whole(1):
+        raise WrongUsage(reply.words)
+    answer = reply.answers[0]
+    if answer.raised is not None:
+        raise WrongUsage(answer.raised.words)
+    return json.dumps({"weights": answer.value}).encode()
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:

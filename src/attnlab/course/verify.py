@@ -1,14 +1,15 @@
 """Check the exercises: the solution passes, the starter fails, every mistake is named."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from attnlab.course.cases import Questions, draw_questions
 from attnlab.course.cells import leaked_lines, solution_text, with_line
-from attnlab.course.check import Answers, Outcome, answer_here, check_answer
+from attnlab.course.check import Outcome, answer_here, check_answer
 from attnlab.course.exercise import CourseExercise, Mistake
 from attnlab.course.mistakes import answer_own, passes_snapshot, with_mistakes
+from attnlab.course.sandbox.replies import Reply
+from attnlab.course.sandbox.runner import EncodedCase
 from attnlab.course.workspace import draw_picture
 
 _WORTHLESS = ("pass", "raise ValueError", "return None", "return False", "return True", "return 0")
@@ -64,8 +65,8 @@ def _problems(questions: Questions) -> list[str]:
     if begun.points:
         found.append(f"the starter gets {begun.points} points")
     for line in _WORTHLESS:
-        worthless = answer_here(with_line(exercise.source, line))
-        points = check_answer(questions, worthless).points
+        answerer = answer_here(with_line(exercise.source, line))
+        points = check_answer(questions, answerer).points
         if points:
             found.append(f"an answer that is only {line!r} gets {points} points")
     for mistake in exercise.parts.mistakes:
@@ -82,15 +83,15 @@ def _unnamed(questions: Questions, mistake: Mistake) -> str | None:
     outcome = _outcome(questions, source)
     if outcome.passed:
         return "passes"
-    if outcome.mistakes != (mistake,):
-        told = " and ".join(repr(each.name) for each in outcome.mistakes) or "nothing"
-        return f"is told as {told} ({_why(outcome)})"
-    return None
+    if outcome.mistakes == (mistake,):
+        return None
+    told = " and ".join(repr(each.name) for each in outcome.mistakes) or "nothing"
+    return f"is told as {told} ({_why(outcome)})"
 
 
 def _outcome(questions: Questions, source: str) -> Outcome:
-    def answerer(cases: Sequence[Mapping[str, Any]]) -> Answers:
-        return {"answers": [answer_own(questions, source, each) for each in range(len(cases))]}
+    def answerer(cases: Sequence[EncodedCase]) -> Reply:
+        return Reply([answer_own(questions, source, each) for each in range(len(cases))])
 
     return check_answer(questions, answerer)
 
@@ -98,5 +99,8 @@ def _outcome(questions: Questions, source: str) -> Outcome:
 def _why(outcome: Outcome) -> str:
     if outcome.broken is not None:
         return outcome.broken
-    failed = [each for each in outcome.checks if each.failure is not None]
-    return "; ".join(f"{each.check.name}: {each.failure.words}" for each in failed if each.failure)
+    words = []
+    for each in outcome.checks:
+        if each.failure is not None:
+            words.append(f"{each.check.name}: {each.failure.words}")
+    return "; ".join(words)

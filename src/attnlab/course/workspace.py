@@ -28,6 +28,9 @@ from attnlab.course.notebook_cells import join_cells
 from attnlab.course.sandbox.runner import load_names
 from attnlab.errors import CouldNotRun, WrongUsage
 
+Event = Mapping[str, Any]
+"""A line of the log: what was done, when, and facts of it."""
+
 LOG = "log.jsonl"
 FORM = "attnlab course 1"
 _PATIENCE = 10.0  # seconds; a check beside `watch` writes a line, and is done
@@ -145,7 +148,7 @@ class Workspace:
                 self._append(lines[-1])
             self._append(_line({"event": event, "time": now, **facts}, lines[-1]))
 
-    def events(self) -> Iterator[Mapping[str, Any]]:
+    def events(self) -> Iterator[Event]:
         """Yield the events of the log."""
         yield from read_events(self._lines())
 
@@ -222,7 +225,7 @@ def is_untouched(exercise: CourseExercise, source: str) -> bool:
         return False
 
 
-def read_events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+def read_events(lines: Iterable[str]) -> Iterator[Event]:
     """Yield the events of a log; damaged lines are passed over."""
     for line in lines:
         try:
@@ -273,7 +276,7 @@ def time_now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _line(event: Mapping[str, Any], before: str) -> str:
+def _line(event: Event, before: str) -> str:
     return json.dumps({**event, "previous": _link(before)}, ensure_ascii=False)
 
 

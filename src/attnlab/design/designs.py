@@ -75,12 +75,12 @@ class Design:
         """Return the same design with the gain that makes this gap."""
         return self.with_gain(gap * math.sqrt(len(self.Km[0])))
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the design as plain values for JSON."""
         return asdict(self)
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> "Design":
+    def from_mapping(cls, values: Any) -> "Design":
         """Read a design back from JSON.
 
         Raises:
@@ -93,9 +93,15 @@ class Design:
             )
         try:
             task = VectorTask(**values["task"])
-            Km, Qm, Vm = (_rows(values[name]) for name in ("Km", "Qm", "Vm"))
-            pos = None if values["pos"] is None else _rows(values["pos"])
-            design = cls(task, float(values["tolerance"]), float(values["gain"]), Km, Qm, Vm, pos)
+            design = cls(
+                task,
+                tolerance=float(values["tolerance"]),
+                gain=float(values["gain"]),
+                Km=_rows(values["Km"]),
+                Qm=_rows(values["Qm"]),
+                Vm=_rows(values["Vm"]),
+                pos=None if values["pos"] is None else _rows(values["pos"]),
+            )
         except (TypeError, ValueError, OverflowError) as error:
             raise WrongUsage(f"this is no design: {' '.join(str(error).split())}") from None
         _check_tolerance(design.tolerance)
@@ -192,7 +198,10 @@ def needed_gap(task: VectorTask, tolerance: float) -> float:
     low, high = 1.0, (wrong + 1) * odds
     for _ in range(200):
         middle = (low + high) / 2
-        low, high = (middle, high) if middle < (wrong + middle**-2) * odds else (low, middle)
+        if middle < (wrong + middle**-2) * odds:
+            low = middle
+        else:
+            high = middle
     return 2 * math.log(high)
 
 
@@ -246,4 +255,4 @@ def _rows(values: Any) -> Rows:
     matrix = np.asarray(values, dtype=np.float64)
     if matrix.ndim != 2:
         raise WrongUsage(f"a matrix has rows and columns; got shape {matrix.shape}.")
-    return tuple(tuple(row) for row in matrix.tolist())
+    return tuple(map(tuple, matrix.tolist()))

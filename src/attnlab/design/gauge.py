@@ -71,15 +71,20 @@ def score_table(matrices: Matrices, task: VectorTask) -> ScoreTable:
         tokens, places = torch.tensor(pairs).unbind(1)
         rows = torch.cat((rows[tokens], matrices.pos[places]), 1)
     scores = rows @ matrices.Qm @ matrices.Km.T @ rows.T / math.sqrt(matrices.Km.shape[1])
-    for query, (token, place) in enumerate(pairs):
-        for key, (other, where) in enumerate(pairs):
-            if place == where >= 0 and token != other:
-                scores[query, key] = math.nan  # two tokens at one place
+    for (query, (token, place)), (key, (other, where)) in product(enumerate(pairs), repeat=2):
+        if place == where >= 0 and token != other:
+            scores[query, key] = math.nan  # two tokens at one place
     scores = scores - scores.nanmean(1, keepdim=True)
-    names = []
-    for token, place in pairs:
-        is_placed = place >= 0 and token < task.letters
-        names.append(task.names[token] + (str(place + (not task.has_cls)) if is_placed else ""))
-    # what comes out at CLS is ignored
-    asked = slice(1 if task.has_cls and matrices.pos is not None else 0, None)
+    names = [_name(task, token, place) for token, place in pairs]
+    asked = slice(None)
+    if task.has_cls and matrices.pos is not None:
+        asked = slice(1, None)  # what comes out at CLS is ignored
     return ScoreTable(scores[asked], tuple(names[asked]), tuple(names))
+
+
+def _name(task: VectorTask, token: int, place: int) -> str:
+    """Name a token at a place; -1 is any."""
+    name = task.names[token]
+    if place >= 0 and token < task.letters:
+        return f"{name}{place + (not task.has_cls)}"
+    return name

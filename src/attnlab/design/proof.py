@@ -113,16 +113,18 @@ class Proof:
         """Whether rounding is known to be too small to change the verdict."""
         if self.rounding is None:
             return False
+        moved = self.rounding
         # Where only the nearest target counts, the margin lies between two components of an output,
         # and both may move.
-        compares_two = self.tolerance is None and self.least_size is None
-        return abs(self.margin) > self.rounding * (2 if compares_two else 1)
+        if self.tolerance is None and self.least_size is None:
+            moved *= 2
+        return abs(self.margin) > moved
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the proof as plain values for JSON; what is not finite becomes None."""
         mapping = asdict(self)
         if self.counterexample is not None:
-            mapping["counterexample"]["got"] = [_finite(value) for value in self.counterexample.got]
+            mapping["counterexample"]["got"] = list(map(_finite, self.counterexample.got))
         return {name: _finite(value) for name, value in mapping.items()}
 
     def __str__(self) -> str:
@@ -179,8 +181,10 @@ def prove(
     if dtype is not None and dtype not in FINE:
         raise WrongUsage(f"dtype must be torch.float32 or torch.float64; got {dtype!r}.")
     if isinstance(subject, Design):
-        task = subject.task if task is None else task
-        tolerance = subject.tolerance if tolerance is None else tolerance
+        if task is None:
+            task = subject.task
+        if tolerance is None:
+            tolerance = subject.tolerance
         subject = subject.model(dtype or torch.float64)
     subject = _in_arithmetic(subject, dtype)
     task, tolerance = _asked(task, tolerance)
@@ -188,36 +192,17 @@ def prove(
     if matrices is not None:
         check_widths(matrices, task)
     found = _Tally(task, tolerance)
-    dtype, rounding = arithmetic_of(subject), None
+    dtype = arithmetic_of(subject)
     hashed = hashlib.sha256(_header(task, tolerance, dtype, matrices))
     for ids in task.inputs_by_length():
-        vectors, target = task.vectors(ids, torch.float64), task.target(ids, torch.float64)
-        for tensor in (vectors, target):
-            hashed.update(_bytes(tensor))
+        hashed.update(_bytes(task.vectors(ids, torch.float64)))
+        hashed.update(_bytes(task.target(ids, torch.float64)))
         for part in ids.split(_CHUNK):  # type: ignore[no-untyped-call]
             answers = answers_of(subject, task, part)
             found.add(part, answers, matrices)
             if matrices is None:
                 hashed.update(b"outputs" + _bytes(answers.output))
-    if matrices is not None:
-        rounding = _rounding(task, matrices, found.spread, dtype)
-    return Proof(
-        task=task.rule,
-        criterion=_criterion(task, tolerance),
-        holds=found.failures == 0,
-        inputs=task.num_inputs,
-        failures=found.failures,
-        counterexample=found.first,
-        tolerance=tolerance,
-        margin=found.clearance if tolerance is None else tolerance - found.error,
-        worst_error=found.error,
-        worst_input=found.worst_input,
-        least_right_weight=found.right_weight,
-        least_size=found.size if task.rule == "unique" else None,
-        rounding=rounding,
-        dtype=str(dtype).removeprefix("torch."),
-        digest=hashed.hexdigest(),
-    )
+    return found.proof(matrices, dtype, hashed.hexdigest())
 
 
 def _in_arithmetic(subject: Any, dtype: torch.dtype | None) -> Any:
@@ -286,14 +271,40 @@ class _Tally:
         self.size = _least(self.size, output.abs().amax(-1)[counted])
         if answers.weights is None:
             return
-        before = math.inf if self.right_weight is None else self.right_weight
+        if self.right_weight is None:
+            self.right_weight = math.inf
         right_weights = (answers.weights * task.right_keys(ids)).sum(-1)
-        self.right_weight = _least(before, right_weights[counted])
+        self.right_weight = _least(self.right_weight, right_weights[counted])
         if matrices is not None:
             values = _values(task, ids, matrices)
             distance = (values.unsqueeze(-3) - output.unsqueeze(-2)).abs()  # query, key, width
             spread = (answers.weights.unsqueeze(-1) * distance).sum(-2)
             self.spread = max(self.spread, float(spread[counted].amax()))
+
+    def proof(self, matrices: Matrices | None, dtype: torch.dtype, digest: str) -> Proof:
+        """Say what came of all inputs."""
+        task, margin, rounding = self.task, self.clearance, None
+        if self.tolerance is not None:
+            margin = self.tolerance - self.error
+        if matrices is not None:
+            rounding = _rounding(task, matrices, self.spread, dtype)
+        return Proof(
+            task=task.rule,
+            criterion=_criterion(task, self.tolerance),
+            holds=self.failures == 0,
+            inputs=task.num_inputs,
+            failures=self.failures,
+            counterexample=self.first,
+            tolerance=self.tolerance,
+            margin=margin,
+            worst_error=self.error,
+            worst_input=self.worst_input,
+            least_right_weight=self.right_weight,
+            least_size=self.size if task.rule == "unique" else None,
+            rounding=rounding,
+            dtype=str(dtype).removeprefix("torch."),
+            digest=digest,
+        )
 
     def _counterexample(self, ids: Tensor, output: Tensor, position: int) -> Counterexample:
         target = self.task.target(ids.unsqueeze(0), torch.float64)[0, position].tolist()
@@ -323,9 +334,10 @@ def _header(
     arithmetic = str(dtype).removeprefix("torch.")
     asked = {"task": asdict(task), "tolerance": tolerance, "arithmetic": arithmetic}
     content = json.dumps(asked, sort_keys=True).encode()
-    for name, matrix in matrices._asdict().items() if matrices is not None else ():
-        if matrix is not None:
-            content += json.dumps(name).encode() + _bytes(matrix)
+    if matrices is not None:
+        for name, matrix in matrices._asdict().items():
+            if matrix is not None:
+                content += json.dumps(name).encode() + _bytes(matrix)
     return content
 
 

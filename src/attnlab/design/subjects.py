@@ -37,9 +37,9 @@ def check_parts(model: nn.Module, *, is_cast: bool) -> None:
     for part in (*model.parameters(), *model.buffers()):
         if part.is_meta:
             raise WrongUsage("this model is on the device meta, without values: fill it first.")
-        is_number = part.is_floating_point() or part.is_complex()
-        if is_number and part.dtype not in FINE and not (is_cast and not part.is_complex()):
-            hint = "" if part.is_complex() else " Cast it with .double() to prove its matrices."
+        is_coarse = part.is_floating_point() and part.dtype not in FINE
+        if part.is_complex() or (is_coarse and not is_cast):
+            hint = " Cast it with .double() to prove its matrices." * is_coarse
             raise WrongUsage(
                 "a proof needs real numbers in float32 or float64, or rounding may exceed the "
                 f"margin; this model computes in {str(part.dtype).removeprefix('torch.')}.{hint}"
@@ -48,7 +48,9 @@ def check_parts(model: nn.Module, *, is_cast: bool) -> None:
 
 def check_widths(matrices: Matrices, task: VectorTask) -> None:
     """Refuse a head that cannot take the inputs of a task."""
-    places, width = (task.row_length, 0) if matrices.pos is None else matrices.pos.shape
+    places, width = task.row_length, 0
+    if matrices.pos is not None:
+        places, width = matrices.pos.shape
     takes, gives = len(matrices.Km) - width, matrices.Vm.shape[1]
     if (takes, gives) != (task.input_dim, task.output_dim):
         raise WrongUsage(
@@ -74,30 +76,18 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
         with torch.no_grad():
             found = subject(task.vectors(ids, dtype).to(device))
         return Answers(found.output.cpu().double(), found.weights.cpu().double().squeeze(1))
-    outputs, weights_of = [], []
+    outputs, weights = [], []
     for row in ids:
-        vectors = task.vectors(row, dtype)
+        where, expected = f"on the input {task.text(row)}", (len(row), task.output_dim)
         try:
-            if _is_reference(subject):
-                panels = subject.panels(vectors.numpy())
-                answer: Any = panels.output
-                weights_of.append(torch.from_numpy(panels.attention))
-            elif isinstance(subject, nn.Module):
-                with torch.no_grad():
-                    vectors = vectors.to(device)
-                    is_child = isinstance(subject, SingleHead)  # which takes a batch
-                    answer = subject(vectors[None]).output[0] if is_child else subject(vectors)
-            else:
-                answer = subject(vectors.numpy())
+            answer, shares = _answer(subject, task.vectors(row, dtype).to(device))
             numbers = _numbers(answer)
         except AttnlabError:
             raise
         except Exception as error:
             raise WrongUsage(
-                f"on the input {task.text(row)} the function raised {type(error).__name__}: "
-                f"{one_line(str(error))}"
+                f"{where} the function raised {type(error).__name__}: {one_line(str(error))}"
             ) from error
-        where, expected = f"on the input {task.text(row)}", (len(row), task.output_dim)
         if numbers is None:
             got = one_line(repr(answer))
             raise WrongUsage(f"{where} expected real numbers; got {got}.")
@@ -105,7 +95,23 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
             shape = tuple(numbers.shape)
             raise WrongUsage(f"{where} expected (length, output_dim) = {expected}; got {shape}.")
         outputs.append(numbers)
-    return Answers(torch.stack(outputs), torch.stack(weights_of) if weights_of else None)
+        weights.append(shares)
+    if not _is_reference(subject):
+        return Answers(torch.stack(outputs), None)
+    return Answers(torch.stack(outputs), torch.stack(weights))
+
+
+def _answer(subject: Any, vectors: Tensor) -> tuple[Any, Any]:
+    """Return what a subject says of one input, and its weights where it is a `NumpyTransformer`."""
+    if _is_reference(subject):
+        panels = subject.panels(vectors.numpy())
+        return panels.output, torch.from_numpy(panels.attention)
+    if not isinstance(subject, nn.Module):
+        return subject(vectors.numpy()), None
+    with torch.no_grad():
+        if isinstance(subject, SingleHead):  # a child of it, which takes a batch
+            return subject(vectors[None]).output[0], None
+        return subject(vectors), None
 
 
 def _numbers(answer: Any) -> Tensor | None:
@@ -134,16 +140,15 @@ def _is_reference(subject: Any) -> bool:
 
 def matrices_of(subject: Any) -> Matrices | None:
     """Return the matrices in float64; None of a subject that shows none."""
-    given: list[Any]
     if is_head(subject):
-        given = list(subject.matrices())
-    elif _is_reference(subject):
-        arrays = (subject.Km, subject.Qm, subject.Vm, subject.pos)
-        given = [None if each is None else torch.from_numpy(each) for each in arrays]
-    else:
-        return None
-    doubles: list[Any] = [None if each is None else each.cpu().double() for each in given]
-    return Matrices(*doubles)
+        return Matrices(*map(_double, subject.matrices()))
+    if _is_reference(subject):
+        return Matrices(*map(_double, (subject.Km, subject.Qm, subject.Vm, subject.pos)))
+    return None
+
+
+def _double(matrix: Any) -> Any:
+    return None if matrix is None else torch.as_tensor(matrix).cpu().double()
 
 
 def arithmetic_of(subject: Any) -> torch.dtype:

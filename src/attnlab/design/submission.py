@@ -14,6 +14,7 @@ import math
 import reprlib
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -35,11 +36,31 @@ METHODS = ("__init__", "forward")
 """The methods that a student writes."""
 
 _FORM = "attnlab submission 1"
-_CASES: tuple[dict[str, int | None], ...] = (
-    {"input_dim": 3, "qk_dim": 3, "v_dim": 3, "pos_dim": None, "max_seq_len": 6, "length": 1},
-    {"input_dim": 3, "qk_dim": 5, "v_dim": 2, "pos_dim": None, "max_seq_len": 6, "length": 6},
-    {"input_dim": 4, "qk_dim": 8, "v_dim": 1, "pos_dim": 4, "max_seq_len": 5, "length": 5},
-    {"input_dim": 2, "qk_dim": 1, "v_dim": 3, "pos_dim": 7, "max_seq_len": 7, "length": 4},
+
+
+@dataclass(frozen=True)
+class _Case:
+    """The widths of a model, and the length of the input that it is put to."""
+
+    input_dim: int
+    qk_dim: int
+    v_dim: int
+    pos_dim: int | None
+    max_seq_len: int
+    length: int
+
+    def widths(self) -> dict[str, Any]:
+        """Return what the model's constructor takes."""
+        found = asdict(self)
+        del found["length"]
+        return found
+
+
+_CASES = (
+    _Case(input_dim=3, qk_dim=3, v_dim=3, pos_dim=None, max_seq_len=6, length=1),
+    _Case(input_dim=3, qk_dim=5, v_dim=2, pos_dim=None, max_seq_len=6, length=6),
+    _Case(input_dim=4, qk_dim=8, v_dim=1, pos_dim=4, max_seq_len=5, length=5),
+    _Case(input_dim=2, qk_dim=1, v_dim=3, pos_dim=7, max_seq_len=7, length=4),
 )
 # The names that a layer may have.
 _LAYERS = {"Km": ("Km", "key"), "Qm": ("Qm", "query"), "Vm": ("Vm", "value")}
@@ -52,7 +73,7 @@ def submission_record(
     designs: Sequence[Design],
     *,
     time: datetime.datetime | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Make the record of a student's model class and designs.
 
     Args:
@@ -67,29 +88,37 @@ def submission_record(
         WrongUsage: what is given is no class of models or no designs, or the class cannot be built
             or called so.
     """
-    is_class = isinstance(model_class, type)
-    if not is_class or not issubclass(model_class, nn.Module):
-        got = model_class.__name__ if is_class else f"a value of type {type(model_class).__name__}"
+    _check_given(model_class, designs)
+    time = datetime.datetime.now(datetime.UTC) if time is None else time
+    if not isinstance(time, datetime.datetime):
+        raise WrongUsage(f"time is a datetime, or None for now; got {_short(time)}.")
+    values, entries = [], []
+    for seed, case in enumerate(_CASES):
+        values.append(_told(case, seed, _output(model_class, case, seed)))
+    for design in designs:
+        shapes, proof = _shapes(design), prove(design).to_mapping()
+        entries.append({**design.to_mapping(), "shapes": shapes, "proof": proof})
+    return {
+        "form": _FORM,
+        "time": time.isoformat(timespec="seconds"),
+        "class": model_class.__name__,
+        "source": {name: _source(model_class, name) for name in METHODS},
+        "values": values,
+        "designs": entries,
+    }
+
+
+def _check_given(model_class: type[nn.Module], designs: Sequence[Design]) -> None:
+    got = f"a value of type {type(model_class).__name__}"
+    if isinstance(model_class, type):
+        got = model_class.__name__
+    if not isinstance(model_class, type) or not issubclass(model_class, nn.Module):
         raise WrongUsage(
             "expected a class of torch modules, the class itself and not a model made of it; "
             f"got {got}."
         )
     if not isinstance(designs, Sequence) or not all(isinstance(each, Design) for each in designs):
         raise WrongUsage(f"expected a list of designs, as [identity()]; got {_short(designs)}.")
-    moment = datetime.datetime.now(datetime.UTC) if time is None else time
-    if not isinstance(moment, datetime.datetime):
-        raise WrongUsage(f"time is a datetime, or None for now; got {_short(moment)}.")
-    return {
-        "form": _FORM,
-        "time": moment.isoformat(timespec="seconds"),
-        "class": model_class.__name__,
-        "source": {name: _source(model_class, name) for name in METHODS},
-        "values": [_value(model_class, case, seed) for seed, case in enumerate(_CASES)],
-        "designs": [
-            {**design.to_mapping(), "shapes": _shapes(design), "proof": prove(design).to_mapping()}
-            for design in designs
-        ],
-    }
 
 
 def check_record(record: Any) -> list[str]:
@@ -106,20 +135,8 @@ def check_record(record: Any) -> list[str]:
     missing = [name for name in needed if name not in record]
     if missing:
         return [f"the record lacks {', '.join(missing)}."]
-    found, values, entries = _check_head(record), record["values"], record["designs"]
-    if not isinstance(values, list) or len(values) != len(_CASES):
-        found.append(f"expected the values of {len(_CASES)} cases.")
-    else:
-        for seed, (value, case) in enumerate(zip(values, _CASES, strict=True)):
-            found += _differences(f"case {seed}", value, _expected(case, seed), _TOLERANCE)
-    if not isinstance(entries, list) or not entries:
-        return [*found, "expected one design for each task."]
-    problems = [problem for entry in entries for problem in _check_design(entry)]
-    rules = [] if problems else [entry["task"]["rule"] for entry in entries]
-    for rule in get_args(VectorRule) if rules else ():
-        if rules.count(rule) != 1:
-            problems.append(f"expected one design for {rule}; got {rules.count(rule)}.")
-    return found + problems
+    wrong_values = _check_values(record["values"])
+    return _check_head(record) + wrong_values + _check_designs(record["designs"])
 
 
 def seeded(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -128,63 +145,74 @@ def seeded(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
     return np.random.default_rng(int.from_bytes(digest[:8], "big")).normal(size=shape) / 2
 
 
-def _arrays(case: Mapping[str, Any], seed: int) -> dict[str, NDArray[np.float64]]:
-    pos_dim = case["pos_dim"] or 0
-    width = case["input_dim"] + pos_dim
+def _arrays(case: _Case, seed: int) -> dict[str, NDArray[np.float64]]:
+    width = case.input_dim + (case.pos_dim or 0)
     shapes = {
-        "Km": (width, case["qk_dim"]),
-        "Qm": (width, case["qk_dim"]),
-        "Vm": (width, case["v_dim"]),
-        "x": (case["length"], case["input_dim"]),
-        **({"pos": (case["max_seq_len"], pos_dim)} if pos_dim else {}),
+        "Km": (width, case.qk_dim),
+        "Qm": (width, case.qk_dim),
+        "Vm": (width, case.v_dim),
+        "x": (case.length, case.input_dim),
     }
+    if case.pos_dim is not None:
+        shapes["pos"] = (case.max_seq_len, case.pos_dim)
     return {name: seeded(seed, name, shape) for name, shape in shapes.items()}
 
 
-def _value(model_class: type[nn.Module], case: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    arrays = _arrays(case, seed)
-    widths = {name: size for name, size in case.items() if name != "length"}
+def _told(case: _Case, seed: int, output: list[object]) -> dict[str, object]:
+    """Return what a record says of a case."""
+    return {**asdict(case), "seed": seed, "output": output}
+
+
+def _output(model_class: type[nn.Module], case: _Case, seed: int) -> Any:
+    """Return what the student's class computes of a case."""
+    arrays, is_head = _arrays(case, seed), issubclass(model_class, SingleHead)
+    x = torch.from_numpy(arrays["x"])
     try:
-        is_head = issubclass(model_class, SingleHead)
-        model = model_class(SingleHeadConfig(**widths)) if is_head else model_class(**widths)
+        if is_head:
+            model = model_class(SingleHeadConfig(**case.widths()))
+        else:
+            model = model_class(**case.widths())
         _fill(model.double().eval(), arrays)
-        x = torch.from_numpy(arrays["x"])
         with torch.no_grad():
-            answer = model(x.unsqueeze(0)).output[0] if is_head else model(x)
-        return {**case, "seed": seed, "output": answer.tolist()}
+            if is_head:
+                return model(x.unsqueeze(0)).output[0].tolist()
+            return model(x).tolist()
     except AttnlabError:
         raise
     except Exception as error:
         raise WrongUsage(
-            f"{model_class.__name__} failed with {dict(case)}: {type(error).__name__}: "
+            f"{model_class.__name__} failed with {asdict(case)}: {type(error).__name__}: "
             f"{one_line(str(error))}"
         ) from error
 
 
+@torch.no_grad()
 def _fill(model: nn.Module, arrays: Mapping[str, NDArray[np.float64]]) -> None:
     """Write the arrays into the layers by name."""
-    with torch.no_grad():
-        for name, spellings in _LAYERS.items():
-            layer = _attribute(model, spellings)
-            weight = getattr(layer, "weight", None)
-            if not isinstance(weight, Tensor) or getattr(layer, "bias", None) is not None:
-                raise WrongUsage(
-                    f"{type(model).__name__} must have a linear layer without bias named "
-                    f"{' or '.join(spellings)}."
-                )
-            weight.copy_(torch.from_numpy(arrays[name]).T)
-        if "pos" in arrays:
-            table = _attribute(model, _POSITIONS)
-            table = getattr(table, "weight", table)
-            if not isinstance(table, Tensor):
-                raise WrongUsage(f"{type(model).__name__} must have a table of positions, pos.")
-            table.copy_(torch.from_numpy(arrays["pos"]).reshape(table.shape))
+    for name, spellings in _LAYERS.items():
+        layer = _attribute(model, spellings)
+        weight = getattr(layer, "weight", None)
+        if not isinstance(weight, Tensor) or getattr(layer, "bias", None) is not None:
+            raise WrongUsage(
+                f"{type(model).__name__} must have a linear layer without bias named "
+                f"{' or '.join(spellings)}."
+            )
+        weight.copy_(torch.from_numpy(arrays[name]).T)
+    if "pos" in arrays:
+        table = _attribute(model, _POSITIONS)
+        table = getattr(table, "weight", table)
+        if not isinstance(table, Tensor):
+            raise WrongUsage(f"{type(model).__name__} must have a table of positions, pos.")
+        table.copy_(torch.from_numpy(arrays["pos"]).reshape(table.shape))
 
 
 def _attribute(model: nn.Module, names: Sequence[str]) -> Any:
     """Return the first of these attributes that the model has; None without any."""
-    found = [getattr(model, name, None) for name in names]
-    return next((each for each in found if each is not None), None)
+    for name in names:
+        found = getattr(model, name, None)
+        if found is not None:
+            return found
+    return None
 
 
 def _source(model_class: type[nn.Module], name: str) -> str | None:
@@ -193,12 +221,13 @@ def _source(model_class: type[nn.Module], name: str) -> str | None:
     None where Python does not know it: of a class made by exec or typed into a plain interpreter,
     say.
     """
-    own = [vars(parent) for parent in model_class.__mro__ if parent not in (nn.Module, object)]
-    method = next((methods[name] for methods in own if name in methods), None)
-    try:
-        return None if method is None else inspect.getsource(method)
-    except (OSError, TypeError):
-        return None
+    for parent in model_class.__mro__:
+        if parent not in (nn.Module, object) and name in vars(parent):
+            try:
+                return inspect.getsource(vars(parent)[name])
+            except (OSError, TypeError):
+                return None
+    return None
 
 
 def _shapes(design: Design) -> dict[str, list[int] | None]:
@@ -209,7 +238,7 @@ def _shapes(design: Design) -> dict[str, list[int] | None]:
     return shapes
 
 
-def _check_head(record: Mapping[str, Any]) -> list[str]:
+def _check_head(record: Mapping[Any, Any]) -> list[str]:
     """Check the time, the name of the class and the source."""
     found, source = [], record["source"]
     try:
@@ -238,9 +267,10 @@ def _defines(source: Any, name: str) -> bool:
     """Whether a source is one definition of a method; it is read, never run."""
     if not isinstance(source, str):
         return False
+    if source[:1].isspace():  # a method is indented; under a line of its own it may stay so
+        source = f"if True:\n{source}"
     try:
-        # A method is indented; under a line of its own it may stay so.
-        (statement,) = ast.parse("if True:\n" + source if source[:1].isspace() else source).body
+        (statement,) = ast.parse(source).body
         if isinstance(statement, ast.If):
             (statement,) = statement.body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -248,11 +278,32 @@ def _defines(source: Any, name: str) -> bool:
     return isinstance(statement, ast.FunctionDef) and statement.name == name
 
 
-def _expected(case: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return what the record must say of a case, its output by the NumPy reference."""
-    arrays = _arrays(case, seed)
-    x = arrays.pop("x")
-    return {**case, "seed": seed, "output": NumpyTransformer(**arrays)(x).tolist()}
+def _check_values(values: Any) -> list[str]:
+    """Compute the values of all cases by the NumPy reference."""
+    if not isinstance(values, list) or len(values) != len(_CASES):
+        return [f"expected the values of {len(_CASES)} cases."]
+    found = []
+    for seed, (value, case) in enumerate(zip(values, _CASES, strict=True)):
+        arrays = _arrays(case, seed)
+        x = arrays.pop("x")
+        expected = _told(case, seed, NumpyTransformer(**arrays)(x).tolist())
+        found += _differences(f"case {seed}", value, expected, _TOLERANCE)
+    return found
+
+
+def _check_designs(entries: Any) -> list[str]:
+    if not isinstance(entries, list) or not entries:
+        return ["expected one design for each task."]
+    problems = []
+    for entry in entries:
+        problems += _check_design(entry)
+    if problems:
+        return problems
+    rules = [entry["task"]["rule"] for entry in entries]
+    for rule in get_args(VectorRule):
+        if rules.count(rule) != 1:
+            problems.append(f"expected one design for {rule}; got {rules.count(rule)}.")
+    return problems
 
 
 def _check_design(entry: Any) -> list[str]:
@@ -278,7 +329,7 @@ def _check_design(entry: Any) -> list[str]:
     return found[:1]
 
 
-def _differences(what: str, stated: Any, found: Mapping[str, Any], rounding: float) -> list[str]:
+def _differences(what: str, stated: Any, found: Mapping[str, object], rounding: float) -> list[str]:
     """Name the first thing that is not as it was found again."""
     if not isinstance(stated, Mapping) or set(stated) != set(found):
         return [f"{what} must have exactly the keys {', '.join(found)}."]

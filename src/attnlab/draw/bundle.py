@@ -49,7 +49,9 @@ def bundle(entry: str) -> str:
     if times > 1:
         raise ValueError(f"{name} is declared {times} times in the modules of {entry}")
     names = ", ".join(exports[entry])
-    return f"{joined}\nexport {{ {names} }};\n" if names else joined
+    if names:
+        joined += f"\nexport {{ {names} }};\n"
+    return joined
 
 
 def _read(name: str) -> str:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from attnlab.core.store import JsonObject
 from attnlab.draw.json_form import without_nan
 from attnlab.errors import CouldNotRun
 
@@ -32,25 +33,32 @@ def carry(content: bytes, kind: str, value: Any) -> bytes:
     return _OPENING.sub(lambda found: found[0] + element, content.decode(), count=1).encode()
 
 
-def carried_in(content: bytes) -> dict[str, Any] | None:
+def carried_in(content: bytes) -> JsonObject | None:
     """Return what a PNG, SVG or HTML file carries; None for one that carries nothing.
 
     Raises:
         CouldNotRun: the file is cut off, or what it carries is no JSON object.
     """
-    if content.startswith(_SIGNATURE):
-        found = [data for kind, data in _chunks(content) if kind == b"iTXt"]
-        texts = [data[len(_HEAD) :] for data in found if data.startswith(_HEAD)]
-    else:
-        text = content.decode("utf-8")
-        found_in = [html.unescape(each) for each in _SVG.findall(text)] or _PAGE.findall(text)
-        texts = [each.encode() for each in found_in]
-    if not texts:
+    text = _text_in(content)
+    if text is None:
         return None
-    value = json.loads(texts[0])
+    value = json.loads(text)
     if not isinstance(value, dict):
         raise CouldNotRun("what the figure carries is no JSON object.")
     return value
+
+
+def _text_in(content: bytes) -> str | bytes | None:
+    if content.startswith(_SIGNATURE):
+        chunks = list(_chunks(content))  # all of them are checked
+        own = [data for kind, data in chunks if kind == b"iTXt" and data.startswith(_HEAD)]
+        return own[0][len(_HEAD) :] if own else None
+    text = content.decode("utf-8")
+    if found := _SVG.search(text):
+        return html.unescape(found[1])
+    if found := _PAGE.search(text):
+        return found[1]
+    return None
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

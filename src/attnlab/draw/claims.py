@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from attnlab.draw.numbers import plural
 
@@ -20,7 +19,7 @@ class Claim:
     bound: str
     passed: bool | None
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, str | bool | None]:
         """Return the claim as plain values for JSON."""
         return asdict(self)
 
@@ -67,7 +66,9 @@ def say_all(passed: Sequence[bool | None]) -> str:
         words = f"{failed:,} {words} failed"
     else:
         words = f"{passed.count(True):,} {words} {'holds' if total == 1 else 'hold'}"
-    return f"{words}, {undecided:,} undecided" if undecided else words
+    if undecided:
+        words += f", {undecided:,} undecided"
+    return words
 
 
 def sum_up(claims: Sequence[Claim], without: str) -> ClaimState:

@@ -1,10 +1,10 @@
 """The page of a corpus search: heads with the largest values, and examples in their context."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attnlab.core.store import write_text
+from attnlab.core.store import JsonObject, write_text
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import Passage, PassageGroup, Passages, ReportContent, Table
 from attnlab.errors import WrongUsage, in_order
@@ -29,28 +29,29 @@ def corpus_report(
         examples: the most examples of each head.
         most_heads: how many heads are shown if `heads` is None.
     """
-    rows = found.table()
-    measured = [row for row in rows if row["count"]]
-    shown = [row["head"] for row in measured][:most_heads] if heads is None else heads
-    unknown = sorted(set(shown) - set(found.heads), key=in_order)
+    measured = [row for row in found.table() if row["count"]]
+    if heads is None:
+        heads = [row["head"] for row in measured[:most_heads]]
+    unknown = sorted(set(heads) - set(found.heads), key=in_order)
     if unknown:
         raise WrongUsage(f"the head {unknown[0]} was not searched.")
     words = _words_of(found.measure)
     order = "lowest" if found.lowest else "highest"
-    num_texts = found.counts.get("texts read", 0)
-    so_far = "" if found.is_done else " so far"
+    texts = f"{found.counts.get('texts read', 0):,} texts"
+    if not found.is_done:
+        texts += " so far"
     return ReportContent(
         title=_capitalized(words),
-        subtitle=f"{found.model}, {order} first, in {num_texts:,} texts{so_far}.",
+        subtitle=f"{found.model}, {order} first, in {texts}.",
         facts=[(name, f"{count:,}") for name, count in found.counts.items() if count],
-        sections=[_examples(found, shown, examples), _heads_table(words, measured)],
+        sections=[_examples(found, heads, examples), _heads_table(words, measured)],
     )
 
 
 def _examples(found: Found, heads: Sequence[str], most: int) -> Passages:
     groups = []
     for head in heads:
-        items = [_item(each) for each in found.examples(head)[:most]]
+        items = list(map(_item, found.examples(head)[:most]))
         groups.append(PassageGroup(title=f"Head {head}", items=items))
     return Passages(
         title="Examples",
@@ -60,11 +61,14 @@ def _examples(found: Found, heads: Sequence[str], most: int) -> Passages:
     )
 
 
-def _heads_table(words: str, measured: Sequence[Mapping[str, Any]]) -> Table:
+def _heads_table(words: str, measured: Sequence[JsonObject]) -> Table:
     rows = []
     for row in measured:
-        numbers = [None if row[name] is None else float(f"{row[name]:.4g}") for name in _STATISTICS]
-        rows.append([row["head"], int(row["count"]), *numbers])
+        cells = [row["head"], int(row["count"])]
+        for name in _STATISTICS:
+            value = row[name]
+            cells.append(None if value is None else float(f"{value:.4g}"))
+        rows.append(cells)
     return Table(
         title="Heads",
         caption=f"{_capitalized(words)}: mean over all tokens where it is defined, with its "
@@ -81,12 +85,11 @@ def write_corpus_page(found: Found, path: Path | str, **options: Any) -> Path:
 
 
 def _item(example: Example) -> Passage:
-    context = example.context()
-    places = [place for place, _ in context]
+    places, tokens = zip(*example.context(), strict=True)
     return Passage(
         label=f"{example.value:.3f} · text {example.text:,}, query {example.query:,}, key "
         f"{example.key:,}",
-        tokens=[token for _, token in context],
+        tokens=tokens,
         query=places.index(example.query),
         key=places.index(example.key),
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from attnlab.draw.section import Figured, check_limit, contradiction
+from attnlab.draw.section import Figured, check, check_limit
 
 Tone = Literal["plain", "accent", "quiet"]
 
@@ -37,10 +37,9 @@ class Box:
     tone: Tone = "plain"
 
     def __post_init__(self) -> None:
-        if self.width <= 0 or self.height <= 0:
-            raise contradiction(
-                self, "", f"expected a width and a height above 0, got {self.width} x {self.height}"
-            )
+        problem = f"expected a width and a height above 0, got {self.width} x {self.height}"
+        is_empty = self.width <= 0 or self.height <= 0
+        check(self, not is_empty, "", problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +51,8 @@ class Arrow:
     label: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.points) < 2:
-            raise contradiction(
-                self, ".points", f"expected two points or more, got {len(self.points)}"
-            )
+        count = len(self.points)
+        check(self, count > 1, ".points", f"expected two points or more, got {count}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,22 +69,15 @@ class Diagram(Figured):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, size in (("width", self.width), ("height", self.height)):
-            if not 0 < size <= _MAX_PIXELS:
-                raise contradiction(
-                    self,
-                    f".{name}",
-                    f"expected pixels above 0, at most {_MAX_PIXELS:,}, got {size}",
-                )
+            problem = f"expected pixels above 0, at most {_MAX_PIXELS:,}, got {size}"
+            check(self, 0 < size <= _MAX_PIXELS, f".{name}", problem)
         check_limit(self, ".boxes", "boxes", _MAX_BOXES, len(self.boxes))
         check_limit(self, ".arrows", "arrows", _MAX_ARROWS, len(self.arrows))
+        picture = f"the {self.width} x {self.height} picture"
         for place, (x, y) in self._places():
-            if not (0 <= x <= self.width and 0 <= y <= self.height):
-                raise contradiction(
-                    self,
-                    place,
-                    f"expected all of it inside the {self.width} x {self.height} picture, got a "
-                    f"point {x}, {y}",
-                )
+            is_inside = 0 <= x <= self.width and 0 <= y <= self.height
+            problem = f"expected all of it inside {picture}, got a point {x}, {y}"
+            check(self, is_inside, place, problem)
 
     def _places(self) -> Iterator[tuple[str, tuple[float, float]]]:
         for index, box in enumerate(self.boxes):
@@ -187,14 +177,16 @@ def _place_box(box: Box, *, is_frame: bool) -> PlacedBox:
         for text in words:
             lines.append(PlacedLine(text, place, at + step * 0.75, role, anchor))
             at += step
-    words_in_full = ": ".join(part for part in (box.title, box.note) if part)
+    words_in_full = ": ".join(filter(None, (box.title, box.note)))
     return PlacedBox(box.x, box.y, box.width, box.height, box.tone, tuple(lines), words_in_full)
 
 
 def _lines(text: str, letters: float) -> list[str]:
     """Break a text into lines, also inside words that are longer than a line."""
-    width = max(1, int(letters))
-    return [line for part in text.splitlines() for line in textwrap.wrap(part, width)]
+    lines = []
+    for part in text.splitlines():
+        lines += textwrap.wrap(part, max(1, int(letters)))
+    return lines
 
 
 def _cut(lines: list[str], most: int) -> list[str]:
@@ -207,11 +199,13 @@ def _cut(lines: list[str], most: int) -> list[str]:
 
 def _place_arrow(arrow: Arrow, width: float) -> PlacedArrow:
     points = [(float(x), float(y)) for x, y in arrow.points]
-    tip = points[-1]
-    before = next((point for point in reversed(points) if point != tip), None)
     label = _place_label(arrow.label, points, width)
-    if before is None:
+    shaft, tip = list(points), points[-1]
+    while shaft and shaft[-1] == tip:
+        shaft.pop()
+    if not shaft:
         return PlacedArrow(tuple(points), (), arrow.dashed, label)
+    before = shaft[-1]
     length = math.dist(before, tip)
     along = ((tip[0] - before[0]) / length, (tip[1] - before[1]) / length)
     across = (-along[1] * _HEAD_WIDTH / 2, along[0] * _HEAD_WIDTH / 2)
@@ -221,11 +215,9 @@ def _place_arrow(arrow: Arrow, width: float) -> PlacedArrow:
         (base[0] + across[0], base[1] + across[1]),
         (base[0] - across[0], base[1] - across[1]),
     )
-    while points[-1] == tip:
-        points.pop()
     # The shaft ends inside the head, so that its blunt end is hidden.
     end = base if length > _HEAD_LENGTH else before
-    return PlacedArrow((*points, end), corners, arrow.dashed, label)
+    return PlacedArrow((*shaft, end), corners, arrow.dashed, label)
 
 
 def _place_label(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from attnlab.core.store import JsonObject
 from attnlab.draw.attention.figure_files import plain_style, to_bytes
 from attnlab.draw.carried import carry
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
@@ -63,10 +64,12 @@ def section_figures(
     return files
 
 
-def _alone(report: ReportContent, section: Figured) -> dict[str, Any]:
+def _alone(report: ReportContent, section: Figured) -> JsonObject:
     """Return a report of one section as plain values; nothing if that is large."""
     whole = replace(report, facts=[], sections=[section], claims=None).to_json()
-    return {"report": whole} if len(json.dumps(whole)) <= _MOST_CARRIED else {}
+    if len(json.dumps(whole)) > _MOST_CARRIED:
+        return {}
+    return {"report": whole}
 
 
 def to_files(name: str, draw: "Callable[[], Figure]") -> dict[str, bytes]:

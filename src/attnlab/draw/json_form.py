@@ -11,6 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from attnlab.core.store import JsonObject
 from attnlab.errors import WrongUsage, did_you_mean
 
 Number = float | None
@@ -31,10 +32,12 @@ class Contradiction(WrongUsage):
 def to_json(value: Any) -> Any:
     """Return a dataclass, or a sequence of them, as plain values."""
     if isinstance(value, list | tuple | range):
-        return [to_json(each) for each in value]
+        return list(map(to_json, value))
     if not is_dataclass(value):
         return value
-    plain = {"kind": value.kind} if hasattr(value, "kind") else {}
+    plain: JsonObject = {}
+    if hasattr(value, "kind"):
+        plain["kind"] = value.kind
     for field in fields(value):
         found = getattr(value, field.name)
         if field.default is MISSING or found != field.default:
@@ -44,12 +47,12 @@ def to_json(value: Any) -> Any:
 
 def without_nan(value: Any) -> Any:
     """Replace NaN and infinities, which JSON does not have, by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, Mapping):
         return {key: without_nan(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nan(inner) for inner in value]
+        return list(map(without_nan, value))
     return value
 
 
@@ -70,8 +73,10 @@ def from_json(kind: Any, value: Any, where: str) -> Any:
             raise _unexpected(where, f"one of {', '.join(inner)}", value)
         return value
     if origin in (Union, types.UnionType):
-        (kind,) = (each for each in inner if each is not types.NoneType)
-        return None if value is None else from_json(kind, value, where)
+        if value is None:
+            return None
+        (kind,) = {*inner} - {types.NoneType}
+        return from_json(kind, value, where)
     if is_dataclass(kind):
         if "kind" in kind.__annotations__ and not hasattr(kind, "kind"):
             kind = _class_of_kind(kinds_of(kind), value, where)
@@ -89,16 +94,15 @@ def _read_list(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> S
         return list(value)  # traces hold up to a million weights
     else:
         inner = inner * len(value)
-    found = [
-        from_json(kind, each, f"{where}[{index}]")
-        for index, (kind, each) in enumerate(zip(inner, value, strict=True))
-    ]
+    found = []
+    for index, (kind, each) in enumerate(zip(inner, value, strict=True)):
+        found.append(from_json(kind, each, f"{where}[{index}]"))
     return tuple(found) if origin is tuple else found
 
 
-def kinds_of(base: Any) -> dict[str, Any]:
+def kinds_of(base: Any) -> dict[str, type]:
     """Return every class derived from a base that has a kind of its own, by that kind."""
-    found: dict[str, Any] = {}
+    found: dict[str, type] = {}
     for each in base.__subclasses__():
         if "kind" in vars(each):
             found[each.kind] = each
@@ -106,7 +110,7 @@ def kinds_of(base: Any) -> dict[str, Any]:
     return found
 
 
-def _class_of_kind(known: Mapping[str, Any], value: Any, where: str) -> Any:
+def _class_of_kind(known: Mapping[str, type], value: Any, where: str) -> type:
     if not isinstance(value, Mapping):
         raise _unexpected(where, "an object", value)
     if "kind" not in value:
@@ -141,7 +145,7 @@ def _read_fields(kind: Any, value: Any, where: str) -> Any:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, object]:
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind)}
 
@@ -176,7 +180,9 @@ def _names(value: Mapping[Any, Any]) -> list[str]:
 
 
 def _unexpected(where: str, expected: str, value: Any) -> WrongUsage:
-    hint = "; arrays become plain values with .tolist()" if hasattr(value, "tolist") else ""
+    hint = ""
+    if hasattr(value, "tolist"):
+        hint = "; arrays become plain values with .tolist()"
     return WrongUsage(
         f"{where}: expected {expected}, got {type(value).__name__} {str(value)[:60]!r}{hint}"
     )

@@ -7,14 +7,13 @@ write_document(document, "looks/book")
 # figures/      each measure, and the map of each kept head
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.core.store import explained, write_text
+from attnlab.core.store import JsonObject, explained, write_text
 from attnlab.draw.attention.figure_files import save_figure
 from attnlab.draw.attention.summaries import draw_long_map, draw_measure, measure_map
 from attnlab.draw.attention.summary_maps import SummaryMaps
@@ -66,7 +65,7 @@ def write_document(
             blocked=document.hidden(part),
         )
         save_figure(figure, folder / "figures" / f"head-{head}.png")
-    layers = [layer_name(part) for part in document.parts]
+    layers = list(map(layer_name, document.parts))
     for name, words in _MEASURES.items():
         figure = draw_measure(document.measure(name), label=words, layers=layers)
         save_figure(figure, folder / "figures" / f"{name}.png")
@@ -99,20 +98,20 @@ def document_report(document: Document) -> ReportContent:
             Maps(
                 title="Heads at a glance",
                 caption="Rows are layers, columns are heads; means over all queries.",
-                choices=[_choice(document, name, words) for name, words in _MEASURES.items()],
+                choices=[_choice(document, name) for name in _MEASURES],
             ),
             Table(
                 title="Every head",
                 caption="Means over the queries. Distances count tokens, positive is back; "
                 "entropy is in nats.",
                 columns=["head", *_MEASURES],
-                rows=[_table_row(row) for row in rows],
+                rows=list(map(_table_row, rows)),
             ),
         ],
     )
 
 
-def _table_row(row: Mapping[str, Any]) -> list[Any]:
+def _table_row(row: JsonObject) -> list[Scalar]:
     return [f"{row['layer']}.{row['head']}", *(float(f"{row[name]:.4g}") for name in _MEASURES)]
 
 
@@ -123,7 +122,7 @@ def document_maps(document: Document) -> list[SummaryMaps]:
     for part in document.parts:
         summary, hidden = document.summary(part), document.hidden(part)
         rows = [row for row in document.table() if row["layer"] == layer_name(part)]
-        queries, keys = (int(cell) for cell in summary.cells)
+        queries, keys = summary.cells.tolist()
         found.append(
             SummaryMaps(
                 site=f"{part}.weights",
@@ -133,7 +132,7 @@ def document_maps(document: Document) -> list[SummaryMaps]:
                 key_tokens=tokens,
                 cells=(queries, keys),
                 hidden=None if hidden is None else hidden.numpy(),
-                facts=tuple({name: row[name] for name in _FACTS} for row in rows),
+                facts=tuple(map(_facts, rows)),
             )
         )
     return found
@@ -161,29 +160,36 @@ def exact_tiles(
     tokens, zoom = document.tokens, document.zoom(head, side=_SIDE)
     if places is None:
         summary = document.summary(part)
-        cells = [int(cell) for cell in summary.cells]
-        places = list(_largest_places(summary.map_max[number].float().numpy(), cells, count))
+        largest = summary.map_max[number].float().numpy()
+        places = list(_largest_places(largest, summary.cells.tolist(), count))
     is_own = {"layer": layer_name(part), "head": number}
     row = next(row for row in document.table() if is_own.items() <= row.items())
     found = []
     for query, key in dict.fromkeys((query // _SIDE, key // _SIDE) for query, key in places):
         tile = zoom.tile(0, query, key)
         hidden = (tile.allowed == 0).numpy()
-        spans = [f"{span.start:,} to {span.stop - 1:,}" for span in (tile.queries, tile.keys)]
         weights = tile.mean.unsqueeze(0).numpy()
         found.append(
             SummaryMaps(
-                site=f"Head {head}, queries {spans[0]}, keys {spans[1]}.weights",
+                site=f"Head {head}, queries {_span(tile.queries)}, keys {_span(tile.keys)}.weights",
                 mean=weights,
                 largest=weights,
                 query_tokens=_placed(tokens, tile.queries),
                 key_tokens=_placed(tokens, tile.keys),
                 cells=(1, 1),
                 hidden=hidden if hidden.any() else None,
-                facts=({name: row[name] for name in _FACTS},),
+                facts=(_facts(row),),
             )
         )
     return found
+
+
+def _facts(row: JsonObject) -> dict[str, float | None]:
+    return {name: row[name] for name in _FACTS}
+
+
+def _span(places: slice) -> str:
+    return f"{places.start:,} to {places.stop - 1:,}"
 
 
 def _part_and_number(document: Document, head: str) -> tuple[str, int]:
@@ -215,8 +221,7 @@ def _largest_places(
             return
 
 
-def _choice(document: Document, name: str, words: str) -> MapChoice:
-    layers = [layer_name(part) for part in document.parts]
-    return MapChoice(
-        label=words, note="", maps=[measure_map(document.measure(name).numpy(), words, layers)]
-    )
+def _choice(document: Document, name: str) -> MapChoice:
+    words, layers = _MEASURES[name], list(map(layer_name, document.parts))
+    whole = measure_map(document.measure(name).numpy(), words, layers)
+    return MapChoice(label=words, note="", maps=[whole])

@@ -79,8 +79,10 @@ def shown_value(value: Any) -> Any:
     """
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "n/a"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is True:
+        return "yes"
+    if value is False:
+        return "no"
     if isinstance(value, float):
         return f"{value:.6g}"
     return value
@@ -98,8 +100,9 @@ def paragraphs(text: str) -> list[Markup]:
 
 
 def _asset(name: str) -> str:
-    place = resources.files("attnlab.draw") / (name if "/" in name else f"report/{name}")
-    return place.read_text(encoding="utf-8")
+    if "/" not in name:
+        name = f"report/{name}"
+    return (resources.files("attnlab.draw") / name).read_text(encoding="utf-8")
 
 
 def _hash_of(text: str) -> str:

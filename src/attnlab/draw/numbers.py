@@ -76,9 +76,10 @@ def is_figure(cell: Any) -> bool:
 
 def is_missing(cell: Any) -> bool:
     """Does a cell stand for a missing number?"""
-    return cell is None or (
-        isinstance(cell, str) and (cell.strip() in _MISSING or cell.strip().lower() == "nan")
-    )
+    if isinstance(cell, str):
+        text = cell.strip()
+        return text in _MISSING or text.lower() == "nan"
+    return cell is None
 
 
 def cell_words(cell: float | str) -> str:
@@ -93,11 +94,15 @@ def cell_words(cell: float | str) -> str:
     """
     if isinstance(cell, str):
         text = cell.strip()
-        if re.fullmatch(r"-?[1-9]\d{3,}", text):
-            return f"{int(text):,}" if len(text) < 30 else text
-        return f"{float(text):,.10g}" if _PLAIN_EXPONENT.fullmatch(text.lower()) else text
+        if len(text) < 30 and re.fullmatch(r"-?[1-9]\d{3,}", text):
+            return f"{int(text):,}"
+        if _PLAIN_EXPONENT.fullmatch(text.lower()):
+            return f"{float(text):,.10g}"
+        return text
     words = number_words(cell, 4)
-    return words.rstrip("0").rstrip(".") if re.fullmatch(r"−?\d+\.\d+", words) else words
+    if re.fullmatch(r"−?\d+\.\d+", words):
+        return words.rstrip("0").rstrip(".")
+    return words
 
 
 def are_figures(cells: Sequence[Any]) -> bool:
@@ -117,15 +122,22 @@ def column_words(cells: Sequence[Any]) -> list[Any]:
     """
     if not are_figures(cells):
         return list(cells)
-    words = [cell_words(cell) if is_figure(cell) else cell for cell in cells]
-    fractions = [i for i, cell in enumerate(cells) if _is_fraction(cell)]
-    decimals = max((len(words[i].partition(".")[2]) for i in fractions), default=0)
-    if not 0 < decimals <= _MAX_DECIMALS or any("e" in words[i] for i in fractions):
+    words = list(cells)
+    fractions, decimals = [], 0
+    for place, cell in enumerate(cells):
+        if is_figure(cell):
+            words[place] = cell_words(cell)
+        if isinstance(cell, float) and math.isfinite(cell):
+            fractions.append(place)
+            decimals = max(decimals, _num_decimals(words[place]))
+    if not 0 < decimals <= _MAX_DECIMALS:
         return words
-    for i in fractions:
-        words[i] = f"{cells[i]:,.{decimals}f}".replace("-", "−")
+    for place in fractions:
+        words[place] = f"{cells[place]:,.{decimals}f}".replace("-", "−")
     return words
 
 
-def _is_fraction(cell: Any) -> bool:
-    return isinstance(cell, float) and math.isfinite(cell)
+def _num_decimals(words: str) -> int:
+    if "e" in words:
+        return _MAX_DECIMALS + 1
+    return len(words.partition(".")[2])

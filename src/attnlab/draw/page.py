@@ -6,7 +6,6 @@ passages are templates and need no JavaScript; charts, maps, verdict cells and t
 the browser by the files in `report/`.
 """
 
-import itertools
 import math
 import re
 import unicodedata
@@ -29,11 +28,14 @@ _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u20
 """Line ends, invisible characters, and those that reverse the direction of a text."""
 
 
-def render_page(report: ReportContent) -> str:
+def render_page(report: ReportContent, *, is_live: bool = False) -> str:
     """Render a report as one HTML page that opens from disk and makes no request.
 
     Attention weights are written with 5 decimals and all other drawn numbers with 7 significant
     digits; the page says so.
+
+    is_live: a notebook's kernel may answer to what is typed and edited in it; without one it is the
+    same page.
 
     Example:
         >>> report = ReportContent(title="empty", subtitle="", facts=[], sections=[])
@@ -42,10 +44,14 @@ def render_page(report: ReportContent) -> str:
     """
     # A trace is the living picture: a reader meets it before the facts and all the rest.
     sections = sorted(report.sections, key=lambda section: not isinstance(section, Traces))
+    styles, module = ["page.css", "sections.css", "print.css"], "report/page.js"
+    if is_live:
+        styles[2:2] = ["view/view.css", "view/seeds.css"]
+        module = "view/modules/report.js"
     return make_page(
         "report/page.html",
-        ["page.css", "sections.css", "print.css"],
-        "report/page.js",
+        styles,
+        module,
         report=report,
         sections=sections,
         has_picture=bool(sections) and isinstance(sections[0], Traces),
@@ -56,7 +62,7 @@ def render_page(report: ReportContent) -> str:
         lay_out=lay_out,
         token_text=_token_text,
         has_blanks=_has_blanks,
-        data=to_embedded_json([_drawn_part(section) for section in sections]),
+        data=to_embedded_json(list(map(_drawn_part, sections))),
     )
 
 
@@ -66,10 +72,12 @@ def _anchors(sections: Sequence[Section]) -> list[str]:
     for section in sections:
         title = unicodedata.normalize("NFKD", section.title).lower()
         plain = title.encode("ascii", "ignore").decode()
-        words = "-".join(re.findall(r"[a-z0-9]+", plain)[:12])
-        stem = f"section-{words}" if words else "section"
-        names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
-        anchors.append(next(name for name in names if name not in anchors))
+        stem = "-".join(["section", *re.findall(r"[a-z0-9]+", plain)[:12]])
+        name, number = stem, 1
+        while name in anchors:
+            number += 1
+            name = f"{stem}-{number}"
+        anchors.append(name)
     return anchors
 
 
@@ -107,8 +115,9 @@ def _drawn_part(section: Section) -> Any:
         return None
     part = to_json(section)
     if isinstance(section, Traces):
-        for head in (head for trace in part["traces"] for head in trace["attention"]):
-            head["rows"] = _rounded(head["rows"], lambda value: round(value, _WEIGHT_DECIMALS))
+        for trace in part["traces"]:
+            for head in trace["attention"]:
+                head["rows"] = _rounded(head["rows"], lambda value: round(value, _WEIGHT_DECIMALS))
         return part
     return _rounded(part, lambda value: float(f"{value:.{_DIGITS}g}"))
 

@@ -62,16 +62,19 @@ class Figured(Section):
 
 def check_equal(part: Any, place: str, rule: str, expected: int, got: int) -> None:
     """Raise unless two lengths of a section are equal."""
-    if expected != got:
-        raise contradiction(part, place, f"expected {rule}, {expected}, got {got}")
+    check(part, expected == got, place, f"expected {rule}, {expected}, got {got}")
 
 
 def check_limit(part: Any, place: str, what: str, most: int, got: int) -> None:
     """Raise if a page could not show so many."""
-    if got > most:
-        raise contradiction(
-            part, place, f"expected at most {most:,} {what}, which a page can show, got {got:,}"
-        )
+    problem = f"expected at most {most:,} {what}, which a page can show, got {got:,}"
+    check(part, got <= most, place, problem)
+
+
+def check(part: Any, fits: bool, place: str, problem: str) -> None:
+    """Raise unless the values of a section fit; `place` is a field, or empty."""
+    if not fits:
+        raise contradiction(part, place, problem)
 
 
 def contradiction(part: Any, place: str, problem: str) -> Contradiction:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from attnlab.core.store import JsonObject
 from attnlab.draw.claims import Claim
 from attnlab.draw.diagram import Arrow as Arrow
 from attnlab.draw.diagram import Box as Box
@@ -20,7 +21,7 @@ from attnlab.draw.json_form import Scalar as Scalar
 from attnlab.draw.json_form import from_json, to_json
 from attnlab.draw.section import Figured as Figured
 from attnlab.draw.section import Section as Section
-from attnlab.draw.section import check_equal, check_limit, contradiction
+from attnlab.draw.section import check, check_equal, check_limit, contradiction
 
 if TYPE_CHECKING:
     from attnlab.look.trace import Trace
@@ -222,21 +223,17 @@ class Heatmap:
         )
 
     def __post_init__(self) -> None:
-        if not self.row_labels or not self.column_labels:
-            raise contradiction(self, "", "expected one row and one column or more, got none")
+        has_cells = bool(self.row_labels) and bool(self.column_labels)
+        check(self, has_cells, "", "expected one row and one column or more, got none")
         check_equal(self, ".rows", "one row per label", len(self.row_labels), len(self.rows))
         columns = len(self.column_labels)
         for index, row in enumerate(self.rows):
             check_equal(self, f".rows[{index}]", "one number per column", columns, len(row))
         low, high = self.low, self.high
-        if low >= high:
-            raise contradiction(self, ".low", f"expected a number below high, {high}, got {low}")
-        if low < 0 and not math.isclose(high, -low):
-            raise contradiction(
-                self,
-                ".high",
-                f"expected two colors around 0, so high = {-low}, as low is {low}; got {high}",
-            )
+        is_reversed = low >= high
+        check(self, not is_reversed, ".low", f"expected a number below high, {high}, got {low}")
+        problem = f"expected two colors around 0, so high = {-low}, as low is {low}; got {high}"
+        check(self, low >= 0 or math.isclose(high, -low), ".high", problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,8 +245,7 @@ class MapChoice:
     maps: Sequence[Heatmap]
 
     def __post_init__(self) -> None:
-        if not self.maps:
-            raise contradiction(self, ".maps", "expected one map or more, got none")
+        check(self, bool(self.maps), ".maps", "expected one map or more, got none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,8 +259,7 @@ class Maps(Figured):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.choices:
-            raise contradiction(self, ".choices", "expected one choice or more, got none")
+        check(self, bool(self.choices), ".choices", "expected one choice or more, got none")
         total = 0
         for index, choice in enumerate(self.choices):
             for number, each in enumerate(choice.maps):
@@ -331,10 +326,8 @@ class Passage:
     def __post_init__(self) -> None:
         count = len(self.tokens)
         for name, position in (("query", self.query), ("key", self.key)):
-            if position >= count:
-                raise contradiction(
-                    self, f".{name}", f"expected one of {count} tokens, got {position}"
-                )
+            problem = f"expected one of {count} tokens, got {position}"
+            check(self, position < count, f".{name}", problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,26 +388,16 @@ class ShownTrace:
     def __post_init__(self) -> None:
         length = len(self.tokens)
         for index, step in enumerate(self.steps):
-            if step.position + 1 >= length:
-                raise contradiction(
-                    self,
-                    f".steps[{index}].position",
-                    f"expected a token after it, below {length - 1}, got {step.position}",
-                )
+            problem = f"expected a token after it, below {length - 1}, got {step.position}"
+            check(self, step.position + 1 < length, f".steps[{index}].position", problem)
         for index, head in enumerate(self.attention):
-            place = f".attention[{index}].rows"
-            if len(head.rows) > length:
-                raise contradiction(
-                    self,
-                    place,
-                    f"expected at most {length} rows, one per token, got {len(head.rows)}",
-                )
+            place, count = f".attention[{index}].rows", len(head.rows)
+            problem = f"expected at most {length} rows, one per token, got {count}"
+            check(self, count <= length, place, problem)
             keys = length if head.key_tokens is None else len(head.key_tokens)
             widest = max(map(len, head.rows), default=0)
-            if widest > keys:
-                raise contradiction(
-                    self, place, f"expected rows of at most {keys} keys, got {widest}"
-                )
+            problem = f"expected rows of at most {keys} keys, got {widest}"
+            check(self, widest <= keys, place, problem)
 
     @classmethod
     def of(cls, trace: "Trace") -> Self:
@@ -479,9 +462,9 @@ class ReportContent:
         """Return the section with this title."""
         return next(each for each in self.sections if each.title == title)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain values for `report.json`."""
-        plain: dict[str, Any] = to_json(self)
+        plain: JsonObject = to_json(self)
         return plain
 
     @classmethod

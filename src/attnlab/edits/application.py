@@ -44,15 +44,11 @@ def edit(
             end, an edit that landed nowhere.
         CouldNotRun: what the certificate found speaks against trusting the edits.
     """
-    if not isinstance(model, nn.Module):
-        raise WrongUsage(f"edit takes a model, then edits; got {type_words(model)}.")
-    if not edits or not all(isinstance(each, Edit) for each in edits):
-        raise WrongUsage(
-            f"edit takes a model and edits, at least one edit, ZeroHead(head=1); got {edits!r:.80}."
-        )
+    _check_given(model, edits)
     certificate = Certificate(backend=backends_of(model))
-    counted = certificate if certify else None
-    editor = Editor(model, edits, vocabulary_of(model, vocabulary), counted)
+    editor = Editor(model, edits, vocabulary_of(model, vocabulary))
+    if certify:
+        editor.certificate = certificate
     certificate.edits = [coverage.change for coverage in editor.coverages]
     checks = Checks(model, editor, certificate)
     try:
@@ -66,7 +62,21 @@ def edit(
         certificate.not_checked += _not_checked(editor, checks, certify)
     # Reached only where nothing else went wrong inside: another error is never hidden behind this
     # one.
-    failures = [failure for each in editor.coverages if (failure := each.failure()) is not None]
+    _raise_failures(editor, certificate)
+
+
+def _check_given(model: object, edits: tuple[object, ...]) -> None:
+    if not isinstance(model, nn.Module):
+        raise WrongUsage(f"edit takes a model, then edits; got {type_words(model)}.")
+    if not edits or not all(isinstance(each, Edit) for each in edits):
+        raise WrongUsage(
+            f"edit takes a model and edits, at least one edit, ZeroHead(head=1); got {edits!r:.80}."
+        )
+
+
+def _raise_failures(editor: Editor, certificate: Certificate) -> None:
+    """Raise where an edit has not landed, or is not to be trusted."""
+    failures = list(filter(None, (each.failure() for each in editor.coverages)))
     if failures:
         raise WrongUsage("\n  ".join(failures))
     if certificate.off_target or certificate.identity:
@@ -87,11 +97,14 @@ def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:
             "gradients: activation checkpointing computes edited blocks again in backward(), "
             "which is refused from now on"
         )
-    is_left_out = checks.left_out or not checks.certificate.effects
+    which = ""
+    if not checks.certificate.effects:
+        which = "all"
+    if checks.left_out:
+        which = f"{checks.left_out} more"
     if not certify:
         found.append("all but that the edits landed; say certify=True")
-    elif is_left_out and checks.certificate.calls:
-        which = f"{checks.left_out} more" if checks.left_out else "all"
+    elif which and checks.certificate.calls:
         found.append(
             f"what the edits did to the output of {which} forward passes: "
             "they were compiled, broke off, went on from keys and values that were there before, "

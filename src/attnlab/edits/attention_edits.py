@@ -107,9 +107,13 @@ class SetMask(Edit):
     @property
     def tells_apart(self) -> set[str]:
         """What the tensor tells apart, too."""
-        sizes = () if isinstance(self.mask, str) else reversed(self.mask.shape[:-2])
-        axes = zip(("head", "batch"), sizes, strict=False)
-        return super().tells_apart | {axis for axis, size in axes if size > 1}
+        found = super().tells_apart
+        if isinstance(self.mask, Tensor):
+            sizes = reversed(self.mask.shape[:-2])
+            for axis, size in zip(("head", "batch"), sizes, strict=False):
+                if size > 1:
+                    found.add(axis)
+        return found
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the mask."""

@@ -7,7 +7,7 @@ The model is run without the edits in `attnlab.edits.checks`.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -38,7 +38,9 @@ class Change:
         if not self.calls:
             return f"{self.edit}: no call"
         total = sum(self.calls.values())
-        where = next(iter(self.calls)) if len(self.calls) == 1 else f"{len(self.calls)} sites"
+        where = f"{len(self.calls)} sites"
+        if len(self.calls) == 1:
+            (where,) = self.calls
         text = f"{self.edit}: {total} call{'s' * (total != 1)} at {where}"
         if self.values is not None:
             text += f", {self.changed:,} of {self.values:,} values changed"
@@ -66,29 +68,34 @@ class RowSums:
 
     def count(self, weights: Tensor, seen: Tensor | None) -> None:
         """Count the rows of weights that do not sum to one; seen: which keys may be looked at."""
-        alive = ((weights != 0) if seen is None else seen).any(-1)
+        if seen is None:
+            seen = weights != 0
+        alive = seen.any(-1)
         off = alive & _is_off(weights)
         self.rows += int(alive.sum())
         self.dead += int((~alive).sum())
         if bool(off.any()):
-            least, most = (float(each) for each in weights.sum(-1)[off].aminmax())
+            least, most = map(float, weights.sum(-1)[off].aminmax())
             self.least = min(self.least, least)
-            self.most = max(self.most, most) if self.off else most
+            if self.off:
+                most = max(self.most, most)
+            self.most = most
             self.off += int(off.sum())
             self.first = self.first or tuple(off.nonzero()[0].tolist())
 
     def text(self, site: str) -> str:
         """Write it as a sentence about the weights of this site."""
         dead = f"; {self.dead:,} look at nothing" if self.dead else ""
-        if not self.off:
+        if self.first is None:
             return f"rows of {site}: all {self.rows:,} sum to one{dead}"
-        row, head, query = self.first or (0, 0, 0)
+        row, head, query = self.first
         because = ", ".join(self.because)
+        if not because:
+            because = "what came before (a sink of the model, an edit outside)"
         return (
             f"rows of {site}: {self.off:,} of {self.rows:,} do not sum to one but to "
-            f"{self.least:.3g} to {self.most:.3g}, because of "
-            f"{because or 'what came before (a sink of the model, an edit outside)'}; the first is "
-            f"row {row}, head {head_at(site, head)}, query {query}{dead}"
+            f"{self.least:.3g} to {self.most:.3g}, because of {because}; the first is row {row}, "
+            f"head {head_at(site, head)}, query {query}{dead}"
         )
 
 
@@ -121,13 +128,16 @@ class OutputChange:
 
     def lines(self, path: str) -> list[str]:
         """Write it as lines about the output of the module at this path."""
-        where, first = f"output of {path}" if path else "output", ""
+        where, first = "output", ""
+        if path:
+            where = f"output of {path}"
         if self.passes > 1:
-            where, first = f"{where} of {self.passes} forward passes", ", in the first"
-        off = "of which leaving torch's fast path, which cannot be watched"
+            where = f"{where} of {self.passes} forward passes"
+            first = ", in the first"
+        fast_path = "of which leaving torch's fast path, which cannot be watched"
         parts = [
             ("of which open instead of fused attention", self.kernel, ""),
-            (off, self.fast_path, ""),
+            (fast_path, self.fast_path, ""),
             ("the same sites with nothing changed", self.identity, " (must be exactly 0)"),
         ]
         found = [f"{where}: changed by {self.largest:.3g} at most, {self.mean:.3g} on average"]
@@ -175,7 +185,10 @@ class Certificate:
     @property
     def parameters_unchanged(self) -> bool | None:
         """Whether the parameters are what they were; None where not checked."""
-        return None if self.parameters is None else self.parameters[0] == self.parameters[1]
+        if self.parameters is None:
+            return None
+        before, after = self.parameters
+        return before == after
 
     @property
     def failures(self) -> list[str]:
@@ -235,14 +248,16 @@ class Certificate:
         """
         if is_traced():
             return
-        differs, has_heads = _differs(before, after.detach()), after.dim() == 4
-        differs = differs.flatten(2 if has_heads else 1).any(-1).cpu()
+        first = 2 if after.dim() == 4 else 1
+        differs = _differs(before, after.detach()).flatten(first).any(-1).cpu()
         meant = torch.zeros_like(differs)
         for rows, heads in edited:
-            for row in range(len(meant)) if rows is None else rows:
-                meant[row, ... if heads is None else heads] = True
-        for place in (differs & ~meant).nonzero().tolist()[:3]:
-            what = f"head {place[1]} of row {place[0]}" if has_heads else f"row {place[0]}"
+            for row in rows or range(len(meant)):
+                meant[row, heads or ...] = True
+        for row, *head in (differs & ~meant).nonzero().tolist()[:3]:
+            what = f"row {row}"
+            if head:
+                what = f"head {head[0]} of {what}"
             self._wrong(f"{site}: {what} changed, and no edit meant it")
         if own_name(site) == "weights":
             self.rows.setdefault(site, RowSums()).count(after.detach(), seen)
@@ -251,19 +266,23 @@ class Certificate:
         if what not in self.off_target:
             self.off_target.append(what)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return all of it as plain values for JSON."""
         return {**asdict(self), "calls": self.calls, "holds": self.holds, "failures": self.failures}
 
     def __str__(self) -> str:
-        lines = [str(change) for change in self.edits]
+        lines = list(map(str, self.edits))
         for path, effect in self.effects.items():
             lines += effect.lines(path)
-        lines += [rows.text(site) for site, rows in self.rows.items()]
+        for site, rows in self.rows.items():
+            lines.append(rows.text(site))
         if self.parameters is not None:
-            lines.append(f"parameters: {'unchanged' if self.parameters_unchanged else 'CHANGED'}")
-        lines += [f"not checked: {each}" for each in self.not_checked]
-        lines += [f"FAILED: {each}" for each in self.failures]
+            state = "unchanged" if self.parameters_unchanged else "CHANGED"
+            lines.append(f"parameters: {state}")
+        for each in self.not_checked:
+            lines.append(f"not checked: {each}")
+        for each in self.failures:
+            lines.append(f"FAILED: {each}")
         title = f"{len(self.edits)} edit{'s' * (len(self.edits) != 1)}, {self.backend} backend"
         return "\n  ".join([title, *lines])
 
@@ -276,7 +295,8 @@ def is_traced() -> bool:
 def _is_off(weights: Tensor) -> Tensor:
     """Say which rows do not sum to one, within rounding; NaN does not."""
     sums = weights.detach().sum(-1)
-    return ~((sums - 1.0).abs() <= (1e-9 if sums.dtype == torch.float64 else 1e-4))
+    rounding = 1e-9 if sums.dtype == torch.float64 else 1e-4
+    return ~((sums - 1.0).abs() <= rounding)
 
 
 def _differs(before: Tensor, after: Tensor) -> Tensor:

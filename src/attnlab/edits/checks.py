@@ -85,7 +85,9 @@ class Checks:
         self._call = _Call(path)
         if self._sites_in(path):
             self._editor.history.is_reordered = False
-            given = None if is_traced() else self._without_edits((args, kwargs))
+            given = None
+            if not is_traced():
+                given = self._without_edits((args, kwargs))
             self.left_out += given is None
             self._call = _Call(path, given, _random_state())
 
@@ -140,7 +142,9 @@ class Checks:
     ) -> None:
         """Compare the run without us with one that is opened, and that with edits of nothing."""
         sites, effect = self._sites_in(path), self.certificate.effects[path]
-        watched = run() if "multi-head" in self.certificate.backend else bare
+        watched = bare
+        if "multi-head" in self.certificate.backend:
+            watched = run()
         effect.fast_path = _distance(bare, watched)[0] or None
         parts = [site for site in sites if own_name(site) in _OPENED]
         if parts and self._editor.largest_attention > _MOST_BYTES:
@@ -149,8 +153,10 @@ class Checks:
                 f"it takes {self._editor.largest_attention:,} bytes"
             )
             return
+        plain = watched
         with opened(self._model, parts):
-            plain = run() if parts else watched
+            if parts:
+                plain = run()
             with installed(self._model, self._editor.unchanging(path)):
                 same = run()
         effect.identity = _distance(plain, same)[0]
@@ -188,7 +194,7 @@ def _let_go(_: Any) -> Any:
 def opened(model: nn.Module, sites: Iterable[str]) -> Iterator[None]:
     """Leave the fused kernel alone in the parts of these sites."""
     with ExitStack() as stack:
-        for path in {part_of(site) for site in sites}:
+        for path in set(map(part_of, sites)):
             part, own = model.get_submodule(path), stack.enter_context(ExitStack())
             stack.callback(part.register_forward_pre_hook(partial(_begin_open, own)).remove)
             stack.callback(part.register_forward_hook(partial(_end_open, own)).remove)
@@ -215,8 +221,7 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, fl
         equal = (a == b) | (a.isnan() & b.isnan())
         apart = torch.where(equal, 0.0, (a.to(wide) - b.detach().to(wide)).abs())
         if apart.numel():
-            is_unknown = bool(apart.isnan().any())
-            largest = max(largest, float("inf") if is_unknown else float(apart.max()))
+            largest = max(largest, float(apart.nan_to_num(float("inf"), float("inf")).max()))
             total, number = total + float(apart.sum()), number + apart.numel()
     return largest, total / max(number, 1), number
 
@@ -251,8 +256,9 @@ def backends_of(model: nn.Module) -> str:
 
 def _random_state() -> tuple[Tensor, list[Tensor]]:
     """Return the state of the random numbers on the processor, and on the devices in use."""
-    is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    others = torch.cuda.get_rng_state_all() if is_used else []
+    others: list[Tensor] = []
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        others = torch.cuda.get_rng_state_all()
     return torch.get_rng_state(), others
 
 

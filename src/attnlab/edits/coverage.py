@@ -1,7 +1,7 @@
 """Coverage: was every target of an edit found? A target that was never found is an error."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -38,15 +38,14 @@ class Coverage:
             atoms = atoms_of(axis, getattr(edit, axis))
             if atoms:
                 self._atoms[axis], self._met[axis], self._most[axis] = atoms, set(), 0
-            for atom in atoms:
-                if isinstance(atom, str):
-                    self._learn_name(axis, atom)
+        for axis, atom in self._each_atom():
+            if isinstance(atom, str):
+                self._ids |= self._ids_of(axis, atom)
 
     @property
     def looks_back(self) -> bool:
         """Does this edit depend on the tokens of earlier forward passes?"""
-        is_from_end = any(self.counts_from_end(axis) for axis in ("query", "key"))
-        return "step" in self._atoms or is_from_end
+        return "step" in self._atoms or self.counts_from_end("query") or self.counts_from_end("key")
 
     @property
     def reads(self) -> bool:
@@ -55,15 +54,17 @@ class Coverage:
 
     def counts_from_end(self, axis: str) -> bool:
         """Are some targets along an axis counted from the end?"""
-        spans = [atom for atom in self._atoms.get(axis, ()) if isinstance(atom, Span)]
-        return any(end < 0 for span in spans for end in span.ends)
+        for atom in self._atoms.get(axis, ()):
+            if isinstance(atom, Span) and min(atom.ends) < 0:
+                return True
+        return False
 
     def rows(self, batch: int) -> list[int] | None:
         """Return the rows meant, or None for all of them."""
         if "row" not in self._atoms:
             return None
         found = self._at_positions("row", torch.arange(batch), batch)
-        return [int(row) for row in found.flatten().nonzero()]
+        return list(map(int, found.flatten().nonzero()))
 
     def chosen(self, at: Positions) -> Tensor | None:
         """Return which values are targets by position and step, broadcasting; None for all."""
@@ -77,7 +78,10 @@ class Coverage:
         }
         for axis, choose in choosers.items():
             if axis in self._atoms and (at.has_queries or axis == "key"):
-                found = choose(at) if found is None else found & choose(at)
+                chosen = choose(at)
+                if found is not None:
+                    chosen = found & chosen
+                found = chosen
         return found
 
     def _chosen_pass(self, at: Positions) -> Tensor | None:
@@ -137,12 +141,7 @@ class Coverage:
             if isinstance(atom, str):
                 here = self._named(atom, text, site)[:, None].index_select(-1, positions)
             else:
-                low, high = (
-                    end if end is None or end >= 0 else ends + end for end in (atom.low, atom.high)
-                )
-                here = positions >= (0 if low is None else low)
-                if high is not None:
-                    here = here & (positions <= high)
+                here = _within(atom, positions, ends)
             if bool(here.any()):
                 self._met[axis].add(atom)
             chosen = chosen | here
@@ -163,24 +162,28 @@ class Coverage:
         if missed:
             start = in_part if self.change.calls else lost
             return f"{start} no forward pass came by {' or '.join(missed)}."
-        for axis, atoms in self._atoms.items():
-            for atom in atoms:
-                if self._is_beyond(axis, atom):
-                    return f"{in_part} {self._missing(axis, atom)}"
-                if atom not in self._met[axis]:
-                    return f"{lost} {self._missing(axis, atom)}"
+        for axis, atom in self._each_atom():
+            if self._is_beyond(axis, atom):
+                return f"{in_part} {self._missing(axis, atom)}"
+            if atom not in self._met[axis]:
+                return f"{lost} {self._missing(axis, atom)}"
         if not self._was_applied:
             return f"{lost} its targets never came together in one forward pass."
         if self.edit.NOTHING and not self._has_changed:
             return f"{self.edit!r} changed nothing: {self.edit.NOTHING}"
         return None
 
+    def _each_atom(self) -> Iterator[tuple[str, Atom]]:
+        for axis, atoms in self._atoms.items():
+            for atom in atoms:
+                yield axis, atom
+
     def _is_beyond(self, axis: str, atom: Atom) -> bool:
         """Does a span of rows or positions reach beyond every input? (Steps may be fewer.)"""
-        most = self._most[axis]
         if axis == "step" or isinstance(atom, str) or atom not in self._met[axis]:
             return False
-        return any(not -most <= end < most for end in atom.ends)
+        most = self._most[axis]
+        return not -most <= min(atom.ends) <= max(atom.ends) < most
 
     def _missing(self, axis: str, atom: Atom) -> str:
         if isinstance(atom, str):
@@ -211,48 +214,65 @@ class Coverage:
         # a token of several parts goes by all their names, or by any
         parts = name.split("+")
         if len(parts) > 1 and len(parts) == tokens.shape[-1]:
-            each = zip(tokens.unbind(-1), parts, strict=True)
-            return torch.stack([self._is_named(ids, part) for ids, part in each]).all(0)
+            return torch.stack(list(map(self._is_named, tokens.unbind(-1), parts))).all(0)
         return self._is_named(tokens, name).any(-1)
 
     def _is_named(self, tokens: Tensor, name: str) -> Tensor:
         ids = self._ids.get(name)
-        # of a vocabulary that is a function only the names of what was read are known
         if ids is None:
+            # of a vocabulary that is a function only the names of what was read are known
             here = {token for token in tokens.flatten().tolist() if token >= 0}
             ids = [token for token in here if name_of(token, self._vocabulary) == name]
         if isinstance(self._vocabulary, TokenNames):  # whose names several ids may go by
-            there = [token for token in ids if bool((tokens == token).any())]
-            if len(there) > 1:
-                names = " or ".join(repr(name_of(token, self._vocabulary)) for token in there)
-                raise WrongUsage(
-                    f"{self.edit!r}: {name!r} may be {names} here; write what begins with a blank "
-                    "as it stands, or give positions."
-                )
+            self._check_one_is_there(tokens, name, ids)
         return torch.isin(tokens, torch.tensor(ids, dtype=tokens.dtype, device=tokens.device))
 
-    def _learn_name(self, axis: str, name: str) -> None:
-        """Look a name up in the vocabulary; of a function nothing is known yet."""
-        vocabulary, parts = self._vocabulary, name.split("+")
-        known: dict[str, list[int]] = {}
+    def _check_one_is_there(self, tokens: Tensor, name: str, ids: list[int]) -> None:
+        there = [token for token in ids if bool((tokens == token).any())]
+        if len(there) > 1:
+            names = " or ".join(repr(name_of(token, self._vocabulary)) for token in there)
+            raise WrongUsage(
+                f"{self.edit!r}: {name!r} may be {names} here; write what begins with a blank "
+                "as it stands, or give positions."
+            )
+
+    def _ids_of(self, axis: str, name: str) -> dict[str, list[int]]:
+        """Look a name, and its parts, up in the vocabulary; of a function nothing is known yet."""
+        vocabulary = self._vocabulary
         if vocabulary is None:
             raise WrongUsage(
                 f"{self.edit!r}: {axis}={name!r} is a token's name; say the names with "
                 "edit(..., vocabulary=names)."
             )
         if isinstance(vocabulary, TokenNames):  # which knows what may be meant
-            self._ids[name] = vocabulary.ids_of(name)
-            if not self._ids[name]:
+            ids = vocabulary.ids_of(name)
+            if not ids:
                 raise WrongUsage(f"{self.edit!r}: {vocabulary.missing(name)}.")
-        elif not callable(vocabulary):
-            names = vocabulary if isinstance(vocabulary, Mapping) else dict(enumerate(vocabulary))
-            for token, each in names.items():
-                known.setdefault(str(each), []).append(token)
-            self._ids |= {each: known.get(each, []) for each in (name, *parts)}
-            if not self._ids[name] and not all(self._ids[part] for part in parts):
-                raise WrongUsage(
-                    f"{self.edit!r}: no token is called {name!r}; {_guess(name, list(known))}"
-                )
+            return {name: ids}
+        if callable(vocabulary):
+            return {}
+        known: dict[str, list[int]] = {}
+        if not isinstance(vocabulary, Mapping):
+            vocabulary = dict(enumerate(vocabulary))
+        for token, each in vocabulary.items():
+            known.setdefault(str(each), []).append(token)
+        parts = name.split("+")
+        if name not in known and not known.keys() >= set(parts):
+            raise WrongUsage(
+                f"{self.edit!r}: no token is called {name!r}; {_guess(name, list(known))}"
+            )
+        return {each: known.get(each, []) for each in (name, *parts)}
+
+
+def _within(span: Span, positions: Tensor, ends: Tensor | int) -> Tensor:
+    """Say which positions are in a span, whose negative numbers count from the ends."""
+    low, high = (end if end is None or end >= 0 else ends + end for end in (span.low, span.high))
+    here = positions >= 0
+    if low is not None:
+        here = here & (positions >= low)
+    if high is not None:
+        here = here & (positions <= high)
+    return here
 
 
 def _guess(name: str, known: list[str]) -> str:

@@ -118,7 +118,7 @@ class Edit:
             raise WrongUsage(f"{cls.__name__} needs {' and '.join(missing)}; none was given.")
         return super().__new__(cls)
 
-    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]:
         return (), vars(self)  # copies and pickles
 
     def __post_init__(self) -> None:
@@ -132,16 +132,18 @@ class Edit:
             if name != "site":
                 self._normalize(name)
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is float:
-                require_finite(field.name, value)
-            elif field.type is Tensor:
-                object.__setattr__(self, field.name, as_tensor(field.name, value))
-            elif field.type is bool and not isinstance(value, bool):
-                raise WrongUsage(f"{field.name}= is True or False; got {value!r}.")
-            elif field.name == "recording" and (value is not None or _is_needed(field)):
-                check_source(value, kind)
+            self._check_type(field, getattr(self, field.name))
         self.check()
+
+    def _check_type(self, field: "dataclasses.Field[object]", value: Any) -> None:
+        if field.type is float:
+            require_finite(field.name, value)
+        elif field.type is Tensor:
+            object.__setattr__(self, field.name, as_tensor(field.name, value))
+        elif field.type is bool and not isinstance(value, bool):
+            raise WrongUsage(f"{field.name}= is True or False; got {value!r}.")
+        elif field.name == "recording" and (value is not None or _is_needed(field)):
+            check_source(value, type(self).__name__)
 
     def _normalize(self, name: str) -> None:
         target = normal(name, getattr(self, name))
@@ -170,21 +172,25 @@ class Edit:
     @property
     def names_tokens(self) -> bool:
         """Are some of the positions meant by their tokens' names?"""
-        atoms = [*atoms_of("query", self.query), *atoms_of("key", self.key)]
+        atoms = atoms_of("query", self.query) + atoms_of("key", self.key)
         return any(isinstance(atom, str) for atom in atoms)
 
     @property
     def tells_apart(self) -> set[str]:
         """Does the edit differ between rows or heads, so that a shared mask must be split?"""
-        found = {"head"} if self.head is not None else set()
-        return found | {"batch"} if self.names_tokens or self.row is not None else found
+        found = set()
+        if self.head is not None:
+            found.add("head")
+        if self.names_tokens or self.row is not None:
+            found.add("batch")
+        return found
 
     def check(self) -> None:
         """Check the edit's own fields; subclasses with rules define it."""
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
         """Check what can be known before any forward pass; children with other rules add them."""
-        given = getattr(self, self.FITS, None) if self.FITS else None
+        given = getattr(self, self.FITS, None)
         if isinstance(given, Tensor):
             for site in sites:
                 check_shape(model, site, tuple(given.shape), f"{self!r}: {self.FITS}=")
@@ -194,7 +200,7 @@ class Edit:
         """Return the edit with its recording open, where it names a folder."""
         if not isinstance(self._recording, str):
             return self
-        return type(self)(**{**self._told(), "recording": open_recording(self._recording)})
+        return type(self)(**self._told() | {"recording": open_recording(self._recording)})
 
     def sites(self, model: nn.Module) -> list[str]:
         """List the full names of the sites it is for.
@@ -220,7 +226,7 @@ class Edit:
         """Did the edit change any chosen value (None: all)? Asked where `NOTHING` is an error."""
         return bool((before != after).any())
 
-    def to_json(self, *, brief: bool = False) -> dict[str, Any]:
+    def to_json(self, *, brief: bool = False) -> dict[str, object]:
         """Return plain values for JSON; `brief` gives large tensors by shape and hash, not by
         numbers."""
         told = {name: plain(value, brief=brief) for name, value in self._told().items()}
@@ -238,8 +244,8 @@ class Edit:
             raise WrongUsage(f'an edit is an object, {{"edit": "ZeroHead"}}; got {form!r:.80}.')
         told = dict(form)
         name, version = told.pop("edit"), told.pop("version", _VERSION_WITH_STEPS)
-        kind = _KINDS.get(name) if isinstance(name, str) else None
-        if kind is None or not issubclass(kind, cls):
+        kind = _KINDS.get(str(name))
+        if not isinstance(name, str) or kind is None or not issubclass(kind, cls):
             raise WrongUsage(f"there is no edit {name!r}; {did_you_mean(str(name), _KINDS)}")
         if version not in (VERSION, _VERSION_WITH_STEPS):
             raise WrongUsage(
@@ -277,11 +283,18 @@ class Edit:
 
 def own_fields(kind: type[Edit]) -> list[str]:
     """List an edit's own fields; required ones end in =, optional ones in [=]."""
-    fields = [field for field in dataclasses.fields(kind) if field.name not in _TARGETS]
-    return [f"{field.name}=" if _is_needed(field) else f"[{field.name}=]" for field in fields]
+    found = []
+    for field in dataclasses.fields(kind):
+        if field.name in _TARGETS:
+            continue
+        if _is_needed(field):
+            found.append(f"{field.name}=")
+        else:
+            found.append(f"[{field.name}=]")
+    return found
 
 
-def _is_needed(field: "dataclasses.Field[Any]") -> bool:
+def _is_needed(field: "dataclasses.Field[object]") -> bool:
     return field.default is dataclasses.MISSING
 
 
@@ -304,12 +317,13 @@ def edits_from_json(text: str | list[Any]) -> list[Edit]:
             raise WrongUsage(f"edits are a JSON list; this is no JSON: {error}.") from None
     if not isinstance(text, list):
         raise WrongUsage(f"edits are a JSON list of objects; got {type_words(text)}.")
-    return [Edit.from_json(form) for form in text]
+    return list(map(Edit.from_json, text))
 
 
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
+def _each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
             raise ValueError(f"{name!r} is there twice")
-    return dict(pairs)
+        found[name] = value
+    return found

@@ -87,13 +87,17 @@ class TokenHistory:
             return others[0] if len(others) == 1 else None
         if around:
             return self._texts[max(around, key=len)]
-        inside = [text for stack, text in self._texts.items() if _is_inside(stack, part)]
-        return inside[-1] if inside else None
+        for stack in reversed(self._texts):
+            if _is_inside(stack, part):
+                return self._texts[stack]
+        return None
 
     def of_queries(self, part: str, num_queries: int) -> Text | None:
         """Return what the queries' stack has read; None where its positions are others."""
         text = self.of(part)
-        return None if text is None or text.length - text.offset != num_queries else text
+        if text is not None and text.length - text.offset == num_queries:
+            return text
+        return None
 
     def of_keys(self, part: str, num_keys: int) -> Text | None:
         """Return the keys' text: the queries' own, or another stack's; None if neither fits."""
@@ -102,7 +106,9 @@ class TokenHistory:
             return own
         is_elsewhere = is_cross(part) or (own is not None and own.length != num_keys)
         text = self.of(part, is_memory=True) if is_elsewhere else own
-        return None if text is None or text.length != num_keys else text
+        if text is not None and text.length == num_keys:
+            return text
+        return None
 
     def first_key(self, part: str, num_keys: int) -> int:
         """Return the position of the first key: a cache may have let go of those before."""
@@ -232,16 +238,22 @@ class EditContext(Positions):
             raise self._misfit(given, what)
         given = given[(None,) * (len(self.axes) - given.dim())]
         for place, axis in enumerate(self.axes):
-            if given.shape[place] == 1 and (axis == "batch" or not is_recorded):
-                continue
-            if axis == "key" and place == len(self.axes) - 1:
-                given = self._over_keys(given, what)
-            elif axis in ("query", "length", "key"):
-                given = self._along(given, place, what)
-            elif given.shape[place] != self.whole.shape[place]:
-                raise self._misfit(given, what)
-            elif axis in ("batch", "head"):
-                given = given.index_select(place, self.rows if axis == "batch" else self.heads)
+            serves_all = given.shape[place] == 1 and (axis == "batch" or not is_recorded)
+            if not serves_all:
+                given = self._taken_along(given, place, what)
+        return given
+
+    def _taken_along(self, given: Tensor, place: int, what: str) -> Tensor:
+        """Select along one axis."""
+        axis = self.axes[place]
+        if axis == "key" and place == len(self.axes) - 1:
+            return self._over_keys(given, what)
+        if axis in ("query", "length", "key"):
+            return self._along(given, place, what)
+        if given.shape[place] != self.whole.shape[place]:
+            raise self._misfit(given, what)
+        if axis in ("batch", "head"):
+            return given.index_select(place, self.rows if axis == "batch" else self.heads)
         return given
 
     def _along(self, given: Tensor, place: int, what: str) -> Tensor:
@@ -294,23 +306,33 @@ def positions_at(
     """Find the positions of a site's values."""
     part = part_of(site)
     text, query_text, key_text, num_read = history.of(part), None, None, None
+    sizes: dict[str, int] = {}
     # A foreign feed-forward part may read all rows and positions as one axis: then none is told.
-    sizes = dict(zip(axes, values.shape, strict=True)) if values.dim() == len(axes) else {}
-    size, num_keys, first, offset = sizes.get("query", sizes.get("length", 0)), 0, 0, 0
+    if values.dim() == len(axes):
+        sizes = dict(zip(axes, values.shape, strict=True))
+    num_keys, first, offset = 0, 0, 0
     if "key" in axes:
         num_keys = sizes["key"]
         first, key_text = history.first_key(part, num_keys), history.of_keys(part, num_keys)
-        # Only hook points of foreign models tell that the keys are of the queries' own text; our
-        # own parts have caches that grow, and say at the call what they look at.
-        looks_at_itself = getattr(model.get_submodule(part), "is_cross", True) is False
-        if looks_at_itself and key_text is None and text is not None and num_keys > text.length:
+        if key_text is None and text is not None and _has_room(model, part, text, num_keys):
             num_read = text.length
-    if "query" in sizes or "length" in sizes:
+    size = sizes.get("query", sizes.get("length"))
+    if size is not None:
         query_text = history.of_queries(part, size)
         if query_text is not None:
             offset = query_text.offset
         elif "key" in axes and not is_cross(part):
             offset = num_keys - size  # queries of self-attention are the last positions
-    queries = torch.arange(offset, offset + size, device=values.device)
+    queries = torch.arange(offset, offset + (size or 0), device=values.device)
     keys = torch.arange(first, first + num_keys, device=values.device)
     return Positions(site, axes, queries, keys, text, query_text, key_text, num_read)
+
+
+def _has_room(model: nn.Module, part: str, text: Text, num_keys: int) -> bool:
+    """Has a cache room for more keys than positions were read?
+
+    Only hook points of foreign models tell that the keys are of the queries' own text; our own
+    parts have caches that grow, and say at the call what they look at.
+    """
+    looks_at_itself = getattr(model.get_submodule(part), "is_cross", True) is False
+    return looks_at_itself and num_keys > text.length

@@ -8,6 +8,7 @@ the model's: first the mask, then scores, weights, heads.
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,11 +33,13 @@ def checkpointed_by() -> str | None:
 
     It is "forward" in the first pass of the reentrant kind, which computes without gradients.
     """
-    frame = None if torch.compiler.is_compiling() else sys._getframe(1)
-    while frame is not None:
+    if torch.compiler.is_compiling():
+        return None
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
             return frame.f_code.co_name
-        frame = frame.f_back
     return None
 
 
@@ -46,8 +49,11 @@ def tensors_in(output: Any) -> list[Tensor]:
         return [output]
     if isinstance(output, Mapping):
         output = list(output.values())
-    parts = output if isinstance(output, tuple | list) else ()
-    return [tensor for each in parts for tensor in tensors_in(each)]
+    found: list[Tensor] = []
+    if isinstance(output, tuple | list):
+        for each in output:
+            found += tensors_in(each)
+    return found
 
 
 class Recomputation:
@@ -144,14 +150,14 @@ class Editor(Hook):
         model: nn.Module,
         edits: Sequence[Edit],
         vocabulary: Vocabulary | None,
-        certificate: Certificate | None,
     ) -> None:
+        self.certificate: Certificate | None = None
         self.history = TokenHistory()
         self.recomputation = Recomputation()
         self.coverages = [Coverage(edit, vocabulary) for edit in edits]
         self.at: dict[str, list[Coverage]] = {}
         self.largest_attention = 0
-        self._model, self._vocabulary, self._certificate = model, vocabulary, certificate
+        self._model, self._vocabulary = model, vocabulary
         self._num_heads: dict[str, int] = {}
         self._also: set[str] = set()
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -168,9 +174,11 @@ class Editor(Hook):
         """Note an edit at its site, and check all that can be known before anything is read."""
         edit, part, own = coverage.edit, part_of(site), own_name(site)
         axes = axes_of(own)
-        there = {*axes, *(["query"] if "length" in axes else []), "step"}
-        if own in _SHARED:  # read anew in every pass
-            there.remove("step")
+        there = set(axes)
+        if "length" in axes:
+            there.add("query")
+        if own not in _SHARED:  # which are read anew in every pass
+            there.add("step")
         for axis in ("head", "query", "key", "step"):
             if getattr(edit, axis) is not None and axis not in there:
                 raise WrongUsage(
@@ -227,7 +235,7 @@ class Editor(Hook):
                 "`with` of its own, and call backward() in it."
             )
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, object]]:
         """Return the edits' JSON forms, large tensors by their hash."""
         return [coverage.edit.to_json(brief=True) for coverage in self.coverages]
 
@@ -238,7 +246,7 @@ class Editor(Hook):
         to it yet.
         """
         rules = [coverage.rule for coverage in self.coverages]
-        found = Editor(self._model, rules, self._vocabulary, certificate=None)
+        found = Editor(self._model, rules, self._vocabulary)
         found.history = self.history.outside(path)
         for coverage in found.coverages:
             coverage.rule = _Unchanged()
@@ -246,57 +254,82 @@ class Editor(Hook):
 
     def _edited(self, site: str, value: Tensor) -> Tensor:
         part, own = part_of(site), own_name(site)
+        value = self._parted(site, value)
+        axes = axes_of(own)
+        if own == "logits" and value.dim() == 2:
+            axes = ("batch", "classes")
+        at = positions_at(self._model, self.history, site, axes, value)
+        visible = self._visible.pop(part, None) if own == "weights" else None
+        new, edited = value.clone(), []
+        for coverage in self.at[site]:
+            calls = coverage.change.calls
+            calls[site] = calls.get(site, 0) + 1
+            target = self._target(coverage, at, new)
+            if target is not None:
+                self._apply(coverage, target, at, new, visible)
+                edited.append((target.rows, target.heads))
+        if self.certificate is not None:
+            self.certificate.check_site(site, value, new, edited, visible)
+        return new
+
+    def _parted(self, site: str, value: Tensor) -> Tensor:
+        """Give the values as many rows and heads as the edits of this site tell apart."""
+        part, own = part_of(site), own_name(site)
         if own == "mask":
-            value = self._widened(value, part)
+            return self._widened(value, part)
         edits = [coverage.edit for coverage in self.at[site]]
         is_by_head = any(each.head is not None or hasattr(each, "recording") for each in edits)
         if own in _SHARED and is_by_head:
             value = share_heads(value, self._num_heads[part])
-        is_of_classes = own == "logits" and value.dim() == 2
-        axes = ("batch", "classes") if is_of_classes else axes_of(own)
-        at = positions_at(self._model, self.history, site, axes, value)
-        new, edited = value.clone(), []
-        visible = self._visible.pop(part, None) if own == "weights" else None
-        for coverage in self.at[site]:
-            calls = coverage.change.calls
-            calls[site] = calls.get(site, 0) + 1
-            edited += self._apply(coverage, at, new, visible)
-        if self._certificate is not None:
-            self._certificate.check_site(site, value, new, edited, visible)
-        return new
+        return value
 
-    def _apply(
-        self, coverage: Coverage, at: Positions, new: Tensor, visible: Tensor | None
-    ) -> list[tuple[Numbers, Numbers]]:
-        """Let one edit change the values, in place; list its rows and heads, none where it has no
-        target."""
-        edit, part, batch, heads = coverage.edit, part_of(at.site), new.shape[0], None
+    def _target(self, coverage: Coverage, at: Positions, new: Tensor) -> "_Target | None":
+        """Say which values one edit is for; None for no value here."""
+        part, batch, heads = part_of(at.site), new.shape[0], None
         if own_name(at.site) == "mask":
             batch = self._shapes[site_of(part, "query")][0]
-        rows, has_heads = coverage.rows(batch), "head" in at.axes
-        if has_heads and edit.head is not None:
-            heads = edit.heads_in(self._num_heads[part], part)
+        rows = coverage.rows(batch)
+        if "head" in at.axes and coverage.edit.head is not None:
+            heads = coverage.edit.heads_in(self._num_heads[part], part)
         chosen = coverage.chosen(at)
-        if chosen is not None and chosen.shape[0] > 1 and rows is not None:
-            chosen = chosen[rows]
-        if rows == [] or (chosen is not None and not bool(chosen.any())):
-            return []
-        row_at = torch.tensor(range(new.shape[0]) if rows is None else rows, device=new.device)
-        head_at = torch.tensor(range(new.shape[1]) if heads is None else heads, device=new.device)
-        index = _index(None if batch == 1 else rows, heads)
+        if chosen is not None:
+            if chosen.shape[0] > 1 and rows is not None:
+                chosen = chosen[rows]
+            if not bool(chosen.any()):
+                return None
+        if rows == []:
+            return None
+        return _Target(rows, heads, chosen)
+
+    def _apply(
+        self,
+        coverage: Coverage,
+        target: "_Target",
+        at: Positions,
+        new: Tensor,
+        visible: Tensor | None,
+    ) -> None:
+        """Let one edit change the values, in place."""
+        index = _index(target.rows, target.heads)
+        chosen = target.chosen
         here = new[index].clone()
-        seen = None if visible is None else visible[index]
+        if visible is not None:
+            visible = visible[index]
         context = EditContext(
-            **vars(at), rows=row_at, heads=head_at, selected=chosen, whole=new, visible=seen
+            **vars(at),
+            rows=torch.tensor(target.rows or range(new.shape[0]), device=new.device),
+            heads=torch.tensor(target.heads or range(new.shape[1]), device=new.device),
+            selected=chosen,
+            whole=new,
+            visible=visible,
         )
         changed = coverage.rule.change(here, context).to(new.dtype)
         if chosen is not None:
             changed = torch.where(chosen, changed, here)
         new[index] = changed
         coverage.note_change(here, changed, chosen)
-        if self._certificate is not None:
-            self._certificate.count_edit(coverage.change, at.site, here, new[index], chosen)
-        return [(rows, heads)]
+        if self.certificate is not None:
+            self.certificate.count_edit(coverage.change, at.site, here, new[index], chosen)
 
     def _widened(self, mask: Tensor, part: str) -> Tensor:
         """Expand a mask to all its axes, with as many rows and heads as the edits tell apart."""
@@ -318,22 +351,35 @@ class Editor(Hook):
         return rows, heads
 
 
+@dataclass(frozen=True)
+class _Target:
+    """Which rows, heads and values an edit is for at one site; None for all."""
+
+    rows: Numbers
+    heads: Numbers
+    chosen: Tensor | None
+
+
 class _Unchanged(Edit):
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         return values
 
 
-def _index(rows: Numbers, heads: Numbers) -> tuple[Any, ...]:
+def _index(rows: Numbers, heads: Numbers) -> tuple[slice | Tensor, slice | Tensor]:
     """Choose rows and heads, None for all, by slices where they will do: index tensors would be
     saved for `backward()`."""
-    found: list[Any] = [slice(None), slice(None)]
-    for place, each in enumerate((rows, heads)):
-        if each is not None:
-            is_one = len(each) == 1
-            found[place] = slice(each[0], each[0] + 1) if is_one else torch.tensor(each)
-    if isinstance(found[0], Tensor) and isinstance(found[1], Tensor):
-        found[0] = found[0][:, None]
-    return tuple(found)
+    row, head = _slice_of(rows), _slice_of(heads)
+    if isinstance(row, Tensor) and isinstance(head, Tensor):
+        row = row[:, None]
+    return row, head
+
+
+def _slice_of(each: Numbers) -> slice | Tensor:
+    if each is None:
+        return slice(None)
+    if len(each) == 1:
+        return slice(each[0], each[0] + 1)
+    return torch.tensor(each)
 
 
 def _check_room(part: str, size: int, device: torch.device) -> None:

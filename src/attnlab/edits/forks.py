@@ -6,7 +6,6 @@ and, from the first other choice on, that choice's.
 
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
 
 from attnlab.display import Card, displayed
 from attnlab.edits.application import edit
@@ -35,16 +34,22 @@ class Fork:
     certificate: Certificate
 
     def _card(self) -> Card:
-        both = zip_longest(_choices(self.before), _choices(self.after), fillvalue="")
-        rows = [[number, *choices] for number, choices in enumerate(both, 1)]
+        rows = []
+        both = zip_longest(self.before.choices, self.after.choices)
+        for number, (before, after) in enumerate(both, 1):
+            rows.append([number, before or "", after or ""])
         facts = [("edited from step", self.step), ("parted at step", self.parted_at)]
         return Card("Fork of an answer", facts, ("step", "without edits", "with edits"), rows)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return it as plain values for JSON."""
-        told = {name: getattr(self, name) for name in ("before", "after", "certificate")}
-        found = {name: each.to_mapping() for name, each in told.items()}
-        return {**found, "step": self.step, "parted_at": self.parted_at}
+        return {
+            "before": self.before.to_mapping(),
+            "after": self.after.to_mapping(),
+            "certificate": self.certificate.to_mapping(),
+            "step": self.step,
+            "parted_at": self.parted_at,
+        }
 
 
 def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
@@ -65,14 +70,12 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
     if step > last:
         has = f"{last} step{'s' * (last > 1)}, from 1 to {last}"
         raise WrongUsage(f"this answer has {has}; got {step}.")
-    rest = question.after([each.choice for each in before.steps[: step - 1]])
+    rest = question.after(before.choices[: step - 1])
     with edit(question.model, *edits, vocabulary=question.vocabulary) as certificate:
         found = rest.trace()
     after = replace(found, steps=(*before.steps[: step - 1], *found.steps))
-    both = enumerate(zip_longest(_choices(before), _choices(after)), 1)
-    parted_at = next((number for number, (one, other) in both if one != other), None)
+    parted_at = None
+    for number, (one, other) in enumerate(zip_longest(before.choices, after.choices), 1):
+        if parted_at is None and one != other:
+            parted_at = number
     return Fork(before, after, step, parted_at, certificate)
-
-
-def _choices(trace: Trace) -> list[str]:
-    return [step.choice for step in trace.steps]

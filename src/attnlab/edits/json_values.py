@@ -5,7 +5,7 @@ JSON has no infinity; -inf inside a tensor is written "-inf".
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ def plain(value: Any, *, brief: bool = False) -> Any:
 
 def _listed(numbers: Any) -> Any:
     if isinstance(numbers, list):
-        return [_listed(each) for each in numbers]
+        return list(map(_listed, numbers))
     if isinstance(numbers, float) and not math.isfinite(numbers):
         return str(numbers)
     return numbers
@@ -49,45 +49,54 @@ def _listed(numbers: Any) -> Any:
 def live(form: Any) -> Any:
     """Return the value that `plain` wrote down; a recording is opened from its folder."""
     if isinstance(form, list):
-        return tuple(live(each) for each in form)
+        return tuple(map(live, form))
     if not isinstance(form, dict):
         return form
-    try:
-        if form.keys() == {"number"} and isinstance(form["number"], str):
-            return float(form["number"])
-        if form.keys() == {"tensor", "dtype"} and isinstance(form["dtype"], str):
-            require_known("dtype", form["dtype"], _DTYPES)
-            return torch.tensor(_unlisted(form["tensor"]), dtype=_DTYPES[form["dtype"]])
-    except (TypeError, OverflowError, RuntimeError, ValueError) as error:
-        if isinstance(error, WrongUsage):
-            raise
-        raise WrongUsage(
-            "a number is written as a text such as '-inf', a tensor as nested lists of numbers, "
-            f"all of one length: {error!s:.200}."
-        ) from None
-    if form.keys() == {"values"} and isinstance(form["values"], dict):
-        return {site: live(each) for site, each in form["values"].items()}
+    match form:
+        case {"number": str(number), **others} if not others:
+            return _read(float, number)
+        case {"tensor": values, "dtype": str(dtype), **others} if not others:
+            require_known("dtype", dtype, _DTYPES)
+            return _read(_tensor, values, _DTYPES[dtype])
+        case {"values": dict(values), **others} if not others:
+            return {site: live(each) for site, each in values.items()}
     raise WrongUsage(
         'a value is a number, a text, a list, {"tensor": lists, "dtype": name} or {"values": '
         f"{{site: tensor}}}}; got an object with {', '.join(map(repr, form)) or 'nothing in it'}."
     )
 
 
+def _read(make: Callable[..., Any], *given: object) -> Any:
+    try:
+        return make(*given)
+    except (TypeError, OverflowError, RuntimeError, ValueError) as error:
+        raise WrongUsage(
+            "a number is written as a text such as '-inf', a tensor as nested lists of numbers, "
+            f"all of one length: {error!s:.200}."
+        ) from None
+
+
+def _tensor(values: object, dtype: torch.dtype) -> Tensor:
+    return torch.tensor(_unlisted(values), dtype=dtype)
+
+
 def _unlisted(numbers: Any) -> Any:
     if isinstance(numbers, list):
-        return [_unlisted(each) for each in numbers]
+        return list(map(_unlisted, numbers))
     return float(numbers) if isinstance(numbers, str) else numbers
 
 
 def short(value: Any) -> str:
     """Write a field's value as it is shown in an edit's name."""
     if isinstance(value, tuple):
-        shown = [short(each) for each in value[:_SHOWN]]
+        shown = list(map(short, value[:_SHOWN]))
         if len(value) > _SHOWN:
             shown.append(f"… {len(value) - _SHOWN} more")
         return f"[{', '.join(shown)}]"
+    if isinstance(value, Tensor) and value.numel() <= 4:
+        return repr(value.tolist())
     if isinstance(value, Tensor):
-        return repr(value.tolist()) if value.numel() <= 4 else f"tensor{shape_text(value.shape)}"
+        return f"tensor{shape_text(value.shape)}"
     if isinstance(value, Mapping):
         return f"{type(value).__name__} of {len(value)} sites"
     return repr(value)

@@ -32,12 +32,14 @@ def as_tensor(name: str, given: Any, *, may_block: bool = False) -> Tensor:
 
     may_block: -inf is allowed too.
     """
-    try:
-        tensor = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
-    except (TypeError, ValueError, RuntimeError):
-        raise WrongUsage(
-            f"{name}= is a tensor or nested lists of numbers; got {given!r:.80}."
-        ) from None
+    tensor: Tensor = given
+    if not isinstance(given, Tensor):
+        try:
+            tensor = torch.as_tensor(np.asarray(given))
+        except (TypeError, ValueError, RuntimeError):
+            raise WrongUsage(
+                f"{name}= is a tensor or nested lists of numbers; got {given!r:.80}."
+            ) from None
     if tensor.is_complex():
         raise WrongUsage(f"{name}= must hold real numbers; got {tensor.dtype}.")
     is_allowed, also = tensor.isfinite(), ""
@@ -50,9 +52,10 @@ def as_tensor(name: str, given: Any, *, may_block: bool = False) -> Tensor:
 
 def check_source(recording: Any, who: str) -> None:
     """Raise unless this is a recording, tensors by their sites, or the folder of a recording."""
-    values = recording.values() if isinstance(recording, dict) else ()
     is_known = isinstance(recording, Mapping | str)
-    if not is_known or not all(isinstance(value, Tensor) for value in values):
+    if isinstance(recording, dict):
+        is_known = all(isinstance(value, Tensor) for value in recording.values())
+    if not is_known:
         raise WrongUsage(
             f"{who}: recording= is a recording, tensors by their sites, or a "
             f"recording's folder; got {type_words(recording)}."
@@ -61,11 +64,16 @@ def check_source(recording: Any, who: str) -> None:
 
 def check_recorded(model: nn.Module, recording: Any, sites: list[str], who: str) -> None:
     """Raise unless a recording has these sites, with the model's widths and heads."""
-    for site in sites if recording is not None else ():
+    if recording is None:
+        return
+    for site in sites:
         if site not in recording:
             hint = did_you_mean(site, recording)
             raise WrongUsage(f"{who}: the recording has no {site!r}; {hint}")
-        shape = recording.shape(site) if hasattr(recording, "shape") else recording[site].shape
+        if hasattr(recording, "shape"):
+            shape = recording.shape(site)
+        else:
+            shape = recording[site].shape
         check_shape(model, site, tuple(shape), f"{who}: the recording", is_recorded=True)
 
 
@@ -118,10 +126,17 @@ def average(context: EditContext, over: str, recording: Recorded | None, who: st
     if text is None or text.real is None or "classes" in context.axes:
         mean = whole.mean(axes, keepdim=True)
     else:
-        real = text.real[:, None, :, None] if whole.dim() == 4 else text.real[:, :, None]
-        number = real.sum(axes, keepdim=True).clamp(min=1)
-        mean = torch.where(real, whole, 0.0).sum(axes, keepdim=True) / number
+        mean = _mean_of_real(whole, text.real, axes)
     return context.of(mean.expand(whole.shape[0], *mean.shape[1:]))
+
+
+def _mean_of_real(whole: Tensor, real: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return the mean without padding; real (row, position)."""
+    real = real[:, :, None]
+    if whole.dim() == 4:
+        real = real[:, None]
+    number = real.sum(axes, keepdim=True).clamp(min=1)
+    return torch.where(real, whole, 0.0).sum(axes, keepdim=True) / number
 
 
 def donors(context: EditContext, seed: int, recording: Recorded | None, who: str) -> Tensor:

@@ -7,7 +7,6 @@ heads are known from the model; positions only while it reads.
 """
 
 import fnmatch
-import itertools
 import operator
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -17,6 +16,7 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from attnlab.errors import WrongUsage, did_you_mean, type_words
+from attnlab.errors import require_known as require_known
 from attnlab.look.heads import layer_name, number_of_heads
 from attnlab.shapes import shape_text
 from attnlab.sites import SITES, matches, site_names
@@ -51,8 +51,9 @@ class Span:
         >>> Span(-3, None).within(10)
         (7, 9)
         """
-        low = 0 if self.low is None else self.low
-        high = size - 1 if self.high is None else self.high
+        low, high = self.low or 0, self.high
+        if high is None:
+            high = -1
         return low + size * (low < 0), high + size * (high < 0)
 
     def __repr__(self) -> str:
@@ -63,12 +64,6 @@ class Span:
 
 Atom: TypeAlias = Span | str
 """One number, span or token's name."""
-
-
-def require_known(what: str, name: object, known: Collection[str]) -> None:
-    """Raise unless this is one of the known names, which the message lists."""
-    if name not in list(known):
-        raise WrongUsage(f"there is no {what} {name!r}; {did_you_mean(str(name), known)}")
 
 
 def listed(given: Any) -> list[Any]:
@@ -92,28 +87,35 @@ def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
     """
     if target is None or (isinstance(target, str) and target == ALL and name not in _NAMED):
         return None
-    if isinstance(target, set | frozenset):
-        target = sorted(target, key=lambda each: (isinstance(each, str), each))
-    elif hasattr(target, "tolist"):  # a tensor or an array
-        target = target.tolist()
-    if isinstance(target, str) or not isinstance(target, Sequence):
-        target = [target]
-    kept = list(dict.fromkeys(_number_or_word(name, each) for each in target))
+    given = _items(target)
+    kept = list(dict.fromkeys(_number_or_word(name, each) for each in given))
     if not kept or None in kept:
         also = "a token's name" if name in _NAMED else "'all'"
         raise WrongUsage(
             f"{name}= takes a number, a list of numbers, a span such as '2..5', or {also}; got "
-            f"{target!r:.80}."
+            f"{given!r:.80}."
         )
     if len(kept) > _MOST:
         raise WrongUsage(f"{name}= names {len(kept):,} things; say a span such as '2..5'.")
     return kept[0] if len(kept) == 1 else tuple(kept)  # type: ignore[arg-type]
 
 
+def _items(target: Any) -> Sequence[Any]:
+    if isinstance(target, set | frozenset):
+        return sorted(target, key=lambda each: (isinstance(each, str), each))
+    if hasattr(target, "tolist"):  # a tensor or an array
+        target = target.tolist()
+    if isinstance(target, str) or not isinstance(target, Sequence):
+        return [target]
+    return target
+
+
 def _number_or_word(name: str, value: Any) -> int | str | None:
     """Return one item of a target's list; None for what is no such thing."""
     if isinstance(value, str):
-        return value if value and (value != ALL or name in _NAMED) else None
+        if value == ALL and name not in _NAMED:
+            return None
+        return value or None
     if isinstance(value, bool):
         return None
     try:
@@ -143,12 +145,13 @@ def _atom(name: str, given: int | str) -> Atom:
             f"{name}= takes numbers, spans such as '2..5', or 'all'; got {given!r:.80}. Head 1 of "
             "layer 0 is layer=0, head=1."
         )
-    low, high = (None if end is None else int(end) for end in span.groups())
-    if low is None and high is None:
+    found = Span(*(None if end is None else int(end) for end in span.groups()))
+    if not found.ends:
         raise WrongUsage(f"{name}='..' has no ends; leave {name}= out for all.")
-    if low is not None and high is not None and (low < 0) == (high < 0) and low > high:
+    low, *high = found.ends
+    if high and (low < 0) == (high[0] < 0) and low > high[0]:
         raise WrongUsage(f"{name}={given!r} holds nothing; its first end is above its second.")
-    return Span(low, high)
+    return found
 
 
 def counted_from_one(target: Any) -> Any:
@@ -158,7 +161,7 @@ def counted_from_one(target: Any) -> Any:
     [1, '3..']
     """
     if isinstance(target, list):
-        return [counted_from_one(each) for each in target]
+        return list(map(counted_from_one, target))
     if isinstance(target, str):
         return re.sub(r"\d+", lambda end: str(int(end[0]) + 1), target)
     return target + 1 if isinstance(target, int) else target
@@ -219,13 +222,18 @@ def known_sizes(model: nn.Module, site: str) -> dict[str, int]:
     sizes: dict[str, int] = {}
     if "head" in axes and own not in ("key", "value"):
         sizes["head"] = number_of_heads(model, path)
-    names = {"hidden": "inner", "output": "outer" if hasattr(part, "outer") else "output"}
+    name = "output"
+    if own == "hidden":
+        name = "inner"
+    elif own == "output" and hasattr(part, "outer"):
+        name = "outer"
     # a block's stream is as wide as its attention's output
-    layer = getattr(getattr(part, "attention", part), names.get(own, "output"), None)
+    layer = getattr(getattr(part, "attention", part), name, None)
     d_model = getattr(getattr(part, "config", None), "d_model", None)
     width = getattr(layer, "out_features", d_model)
-    if width is not None:
-        sizes |= {axis: int(width) for axis in ("d_model", "d_ff") if axis in axes}
+    for axis in ("d_model", "d_ff"):
+        if axis in axes and width is not None:
+            sizes[axis] = int(width)
     joined = getattr(layer, "in_features", None)
     if own == "heads" and joined is not None:
         sizes["value_width"] = int(joined) // sizes["head"]
@@ -242,19 +250,20 @@ def find_sites(
             which attention.
     """
     names = matches("*", model)
-    found = [name for name in names if not own or own_name(name) == own]
+    found = [name for name in names if own in ("", own_name(name))]
     if not found:
-        kinds = {own_name(name) for name in names}
-        raise WrongUsage(f"{who}: this model has no {own!r}; {did_you_mean(own, kinds)}")
+        hint = did_you_mean(own, set(map(own_name, names)))
+        raise WrongUsage(f"{who}: this model has no {own!r}; {hint}")
     if site is not None:
         found = _matching(site, found, is_part=bool(own), who=who)
     if layer is None:
         return found
-    layers = {name: number for name in found if (number := _layer_of(name, names)) is not None}
-    if not layers:
+    layers = {name: _layer_of(name, names) for name in found}
+    last = max(layers.values())
+    if last < 0:
         raise WrongUsage(f"{who}: {', '.join(found)} is in no layer; leave layer= out.")
-    chosen = numbers("layer", layer, 1 + max(layers.values()), f"{who}: this model")
-    found = [name for name in found if layers.get(name) in chosen]
+    chosen = numbers("layer", layer, 1 + last, f"{who}: this model")
+    found = [name for name in found if layers[name] in chosen]
     if site is None:
         _check_one_attention_a_layer(found, layers, who)
     return found
@@ -262,9 +271,11 @@ def find_sites(
 
 def parts_with(model: nn.Module, site: str, patterns: str | Sequence[str]) -> list[str]:
     """List the parts that have a site and match a pattern, in the model's order."""
-    ends = [name for name in site_names(model) if name == site or name.endswith("." + site)]
-    if site == "output":
-        ends = [name for name in ends if not name.endswith("feed_forward.output")]
+    ends = []
+    for name in site_names(model):
+        is_other = site == "output" and name.endswith("feed_forward.output")
+        if f".{name}".endswith(f".{site}") and not is_other:
+            ends.append(name)
     if not ends:
         raise WrongUsage(f"no part of {type(model).__name__} has the site {site!r}.")
     found: set[str] = set()
@@ -285,23 +296,28 @@ def _check_one_attention_a_layer(found: Sequence[str], layers: dict[str, int], w
 
 
 def _matching(site: str, known: Sequence[str], *, is_part: bool, who: str) -> list[str]:
-    paths = {name: part_of(name) if is_part else name for name in known}
-    # the dot lets the last words of a path match, too
-    found = [each for each, path in paths.items() if fnmatch.fnmatchcase(f".{path}", f"*.{site}")]
+    paths = list(known)
+    if is_part:
+        paths = list(map(part_of, known))
+    found = []
+    for name, path in zip(known, paths, strict=True):
+        # the dot lets the last words of a path match, too
+        if fnmatch.fnmatchcase(f".{path}", f"*.{site}"):
+            found.append(name)
     if not found:
         hint = "it is one attention by itself; leave site= out."
-        if any(paths.values()):
-            hint = did_you_mean(site, set(paths.values()) - {""})
+        if any(paths):
+            hint = did_you_mean(site, set(paths) - {""})
         raise WrongUsage(f"{who}: no site of this model matches {site!r}; {hint}")
     return found
 
 
-def _layer_of(site: str, names: Sequence[str]) -> int | None:
-    """Return the number after "layers" in a path, or its first number, or 0."""
-    pieces = part_of(site).split(".")
-    after = [piece for before, piece in itertools.pairwise(pieces) if before == "layers"]
-    for piece in (*after, *pieces):
-        if piece.isdecimal():
-            return int(piece)
-    has_layers = any(piece.isdecimal() for name in names for piece in name.split("."))
-    return None if has_layers else 0
+def _layer_of(site: str, names: Sequence[str]) -> int:
+    """Return the number after "layers" in a path, or its first number; without one 0, or -1 where
+    others have numbers."""
+    after = re.search(r"(?:^|\.)layers\.(\d+)\.", site) or re.search(r"(?:^|\.)(\d+)\.", site)
+    if after is not None:
+        return int(after[1])
+    if any(re.search(r"(?:^|\.)\d+(?:\.|$)", name) for name in names):
+        return -1
+    return 0

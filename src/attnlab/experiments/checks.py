@@ -7,7 +7,7 @@ learning rate models still learn, so accuracy does not show such a fault; these 
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.formulas import decoder_logits, encoder_decoder_logits, encoder_output
-from attnlab.models.generation import generate
+from attnlab.models.generation import Predictor, generate
 from attnlab.parts.numpy_transformer import Floats, softmax
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Loss
@@ -56,6 +56,18 @@ class TrainingCheck:
     kept: float
     alike: int
 
+    @classmethod
+    def worst(cls, trainings: Sequence["TrainingCheck"]) -> "TrainingCheck":
+        """Return the largest of each figure."""
+        columns = zip(*map(astuple, trainings), strict=True)
+        return cls(*map(max, columns))
+
+    @property
+    def holds(self) -> bool:
+        """Is the training as it was configured?"""
+        is_same = self.rate <= _SAME and self.kept <= _SAME
+        return is_same and self.course <= _TIMES_ROUNDING and self.alike == 0
+
 
 def check_training(
     starts: Sequence[nn.Module], member: Member, loss: Loss, trained: Trained
@@ -63,26 +75,28 @@ def check_training(
     """Compare the first member's training with the same by hand; `starts`: the initial models."""
     start = starts[0]
     lines = [line for line in trained.metrics if "learning_rate" in line]
-    rate = max(
-        _apart(line["learning_rate"], rate_by_hand(member.config, line["step"])) for line in lines
-    )
+    rate = 0.0
+    for line in lines:
+        wanted = rate_by_hand(member.config, int(line["step"]))
+        rate = max(rate, _apart(line["learning_rate"], wanted))
     found = lines[0]["loss"], lines[0]["gradient_norm"]
-    by_hand, by_twin = (
-        _first_steps(model, member, loss, lines[0]["step"]) for model in (start, nudged(start))
-    )
+    steps = int(lines[0]["step"])
+    by_hand = _first_steps(start, member, loss, steps)
+    by_twin = _first_steps(nudged(start), member, loss, steps)
     course = max(
         _apart(one, other) / max(_apart(other, twin), 1e-7)
         for one, other, twin in zip(found, by_hand, by_twin, strict=True)
     )
     with torch.no_grad():
         again = member.judge(member.model).figures
-    kept = max(
-        _apart(value, float(again[name])) for name, value in trained.evaluation.figures.items()
-    )
-    distinct = {
-        tuple(value.numpy().tobytes() for value in each.state_dict().values()) for each in starts
-    }
+    figures = trained.evaluation.figures
+    kept = max(_apart(value, float(again[name])) for name, value in figures.items())
+    distinct = set(map(_bytes_of, starts))
     return TrainingCheck(rate, course, kept, len(starts) - len(distinct))
+
+
+def _bytes_of(model: nn.Module) -> tuple[bytes, ...]:
+    return tuple(value.numpy().tobytes() for value in model.state_dict().values())
 
 
 def nudged(model: nn.Module) -> nn.Module:
@@ -111,8 +125,11 @@ def _first_steps(start: nn.Module, member: Member, loss: Loss, steps: int) -> tu
     """Take the first steps by hand; return their mean loss and the last gradient's norm."""
     config, batches, model = member.config, member.draw(0, steps), copy.deepcopy(start)
     parameters = list(model.train().parameters())
-    first, second = ([torch.zeros_like(each) for each in parameters] for _ in range(2))
-    rows = batches if isinstance(batches, list) else list(zip(*batches, strict=True))
+    first = list(map(torch.zeros_like, parameters))
+    second = list(map(torch.zeros_like, parameters))
+    rows = batches
+    if not isinstance(rows, list):
+        rows = list(zip(*batches, strict=True))
     losses, norm = list[float](), math.nan
     for step, batch in enumerate(rows, 1):
         with seeds.isolated(member.noise, "noise", step - 1):
@@ -120,10 +137,11 @@ def _first_steps(start: nn.Module, member: Member, loss: Loss, steps: int) -> tu
         gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
         losses.append(float(value.detach()))
         norm = math.sqrt(sum(float(each.square().sum()) for each in gradients))
-        clipped = [each * min(1.0, config.clip / (norm + 1e-6)) for each in gradients]
+        factor, rate = min(1.0, config.clip / (norm + 1e-6)), rate_by_hand(config, step)
         with torch.no_grad():
-            for each in zip(parameters, clipped, first, second, strict=True):
-                _step(*each, step, rate_by_hand(config, step), config)
+            for index, weight in enumerate(parameters):
+                gradient = factor * gradients[index]
+                _step(weight, gradient, first[index], second[index], step, rate, config)
     return math.fsum(losses) / steps, norm
 
 
@@ -164,28 +182,25 @@ def check_claims(
     }
     passed: dict[str, bool | None] = {}
     if known:
-        single, double = _largest([_formula_differences(model, seed) for model in known])
+        single, double = _largest(_formula_differences, known, seed)
         numbers |= {"single": single, "double": double}
         passed[COMMON[0]] = single <= _ROUNDING32 and double <= _ROUNDING64
     if generating:
-        apart, given = _largest([_generated_by_hand(model, seed) for model in generating])
+        apart, given = _largest(_generated_by_hand, generating, seed)
         numbers |= {"apart": apart, "given": int(given)}
         passed[COMMON[1]] = apart <= _ROUNDING32 and given == 0
     if trainings:
-        worst = TrainingCheck(*_largest([astuple(each) for each in trainings]))
-        numbers["worst"] = worst
-        passed[COMMON[2]] = (
-            worst.rate <= _SAME
-            and worst.course <= _TIMES_ROUNDING
-            and worst.kept <= _SAME
-            and worst.alike == 0
-        )
+        numbers["worst"] = worst = TrainingCheck.worst(trainings)
+        passed[COMMON[2]] = worst.holds
     return _WORDS.claims(numbers, passed)
 
 
-def _largest(found: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Return the largest of each figure."""
-    return [max(column) for column in zip(*found, strict=True)]
+def _largest(
+    measure: Callable[[Any, int], tuple[float, float]], models: Sequence[nn.Module], seed: int
+) -> list[float]:
+    """Return the largest of each figure of the models."""
+    columns = zip(*(measure(model, seed) for model in models), strict=True)
+    return list(map(max, columns))
 
 
 def _formula_differences(model: AnyTransformer, seed: int) -> tuple[float, float]:
@@ -193,12 +208,17 @@ def _formula_differences(model: AnyTransformer, seed: int) -> tuple[float, float
     largest number."""
     inputs = _Inputs.drawn(model, seed)
     wanted = _by_formula(model, inputs, inputs.tokens)
-    apart = []
-    for each in (model, copy.deepcopy(model).double()):
-        found = float(np.abs(_outputs(each, inputs) - wanted).max())
-        found /= max(1.0, float(np.abs(wanted).max()))
-        apart.append(found if math.isfinite(found) else math.inf)
-    return apart[0], apart[1]
+    single, double = _outputs(model, inputs), _outputs(copy.deepcopy(model).double(), inputs)
+    return _apart_from(wanted, single), _apart_from(wanted, double)
+
+
+def _apart_from(wanted: Floats, found: Floats) -> float:
+    apart = float(np.abs(found - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
+    return _or_infinity(apart)
+
+
+def _or_infinity(value: float) -> float:
+    return value if math.isfinite(value) else math.inf
 
 
 @dataclass(frozen=True)
@@ -249,9 +269,9 @@ def _generated_by_hand(model: Decoder | EncoderDecoder, seed: int) -> tuple[floa
     start = (length + 1) // 2
     prompt = inputs.tokens[:, :start]
     forbidden = int(_by_formula(model, inputs, prompt)[0, -1].argmax())
-    predictor = (
-        model if isinstance(model, Decoder) else model.conditioned(inputs.source, real=inputs.real)
-    )
+    predictor: Predictor = model
+    if isinstance(model, EncoderDecoder):
+        predictor = model.conditioned(inputs.source, real=inputs.real)
     found = generate(predictor, prompt, length - start, forbidden=[forbidden])
     if length == start:
         return 0.0, 0
@@ -265,5 +285,4 @@ def _generated_by_hand(model: Decoder | EncoderDecoder, seed: int) -> tuple[floa
 
 def _apart(one: float, other: float) -> float:
     """Return the relative difference; infinity if a number is not finite."""
-    apart = abs(one - other) / max(abs(one), abs(other), 1e-12)
-    return apart if math.isfinite(apart) else math.inf
+    return _or_infinity(abs(one - other) / max(abs(one), abs(other), 1e-12))

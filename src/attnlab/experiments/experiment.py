@@ -13,11 +13,11 @@ from attnlab.experiments.checks import TrainingCheck, check_claims, check_traini
 from attnlab.experiments.claims import Claim
 from attnlab.look.questions import Question
 from attnlab.train.config import EngineName, LayoutName
-from attnlab.train.distributed import ProcessGroup, is_writer
 from attnlab.train.history import Evaluation
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.loop import Member, Together, Trained, train_together, using_threads
 from attnlab.train.observer import Observer, Silent
+from attnlab.train.processes import ProcessGroup, is_writer
 
 MetricLine = dict[str, Any]
 """One line of `metrics.jsonl`: a step, and figures by name."""

@@ -14,26 +14,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from attnlab.configs import renamed_layout
-from attnlab.core.store import (
-    LOCK,
-    Taken,
-    check_room,
-    explained,
-    locked,
-    make_folder,
-    read_json,
-    read_json_lines,
-    remove_remains,
-    write_json,
-    writer_of,
-)
+from attnlab.core import store
 from attnlab.draw.numbers import plural
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, read_claims
+from attnlab.experiments.run_config import Kind as Kind
+from attnlab.experiments.run_config import ListedRun as ListedRun
+from attnlab.experiments.run_config import RunConfig as RunConfig
+from attnlab.experiments.run_config import RunState, refuse_another
 
 _LEAST_FREE = 4 * 2**20  # a run of the default size writes about half a megabyte
 _CONFIG = {
@@ -44,12 +36,9 @@ _CONFIG = {
     "versions": dict,
     "model": dict,
 }
-_MAY_DIFFER = ("started", "versions.python", "versions.numpy")  # when a run is resumed
-_WHERE = "computed_by."  # the engine of a sweep does not change its numbers
 _ASKED = ("experiment", "seed", "settings", "layout", "engine", "population", "sweep", "search")
 """The fields of a config that a person asks for."""
 
-Kind = Literal["run", "population", "sweep", "search"]
 _KINDS: dict[Kind, tuple[str, str]] = {
     "population": ("a population", "variant"),
     "sweep": ("a sweep", "cell"),
@@ -65,7 +54,7 @@ class FolderTaken(CouldNotRun):
 
     def __init__(self, path: Path, what: str = "a run") -> None:
         resume = ""
-        if is_unfinished(path) and not writer_of(path):
+        if is_unfinished(path) and not store.writer_of(path):
             resume = f"resume it (attnlab resume {path}), "
         super().__init__(
             f"{path} holds {what} already, and nothing is overwritten: "
@@ -87,13 +76,13 @@ class RunFolder:
     """A run's folder while it is written, with its config; it is locked within the context."""
 
     path: Path
-    config: Mapping[str, Any]
+    config: RunConfig
 
     @classmethod
     def begin(
         cls,
         path: Path,
-        config: Mapping[str, Any],
+        config: RunConfig,
         tell: Callable[[str], None],
         *,
         resume: bool = False,
@@ -103,32 +92,30 @@ class RunFolder:
 
     @classmethod
     @contextmanager
-    def create(cls, path: Path, config: Mapping[str, Any]) -> Iterator[Self]:
+    def create(cls, path: Path, config: RunConfig) -> Iterator[Self]:
         """Make and lock the folder, and write its `config.json`.
 
         Raises:
             FolderTaken: the folder is not empty; it is left as it is.
             CouldNotRun: it cannot be written.
         """
-        with explained(path):
+        with store.explained(path):
             _refuse_taken(path)
-            check_room(path, _LEAST_FREE, "a run")
-        make_folder(path)
+            store.check_room(path, _LEAST_FREE, "a run")
+        store.make_folder(path)
         with ExitStack() as stack:
             try:
-                stack.enter_context(locked(path))
-            except Taken as error:
+                stack.enter_context(store.locked(path))
+            except store.Taken as error:
                 raise FolderTaken(path, f"a run ({error.writer} is writing it)") from None
             _refuse_taken(path)  # another run may have written it before we held the lock
-            remove_remains(path)
-            write_json(path / "config.json", config)
+            store.remove_remains(path)
+            store.write_json(path / "config.json", config)
             yield cls(path, config)
 
     @classmethod
     @contextmanager
-    def resume(
-        cls, path: Path, config: Mapping[str, Any], tell: Callable[[str], None]
-    ) -> Iterator[Self]:
+    def resume(cls, path: Path, config: RunConfig, tell: Callable[[str], None]) -> Iterator[Self]:
         """Lock the folder of a stopped run, if it is this run; its metrics are written anew.
 
         Args:
@@ -140,11 +127,11 @@ class RunFolder:
             CouldNotRun: the folder holds no unfinished run, it is being written, or it holds
                 another run (the message shows every difference).
         """
-        with locked(path):
+        with store.locked(path):
             begun = read_unfinished(path)
-            _refuse_another(path, begun, config, tell)
-            remove_remains(path)
-            with explained(path):
+            refuse_another(path, begun, config, tell)
+            store.remove_remains(path)
+            with store.explained(path):
                 (path / "metrics.jsonl").unlink(missing_ok=True)
             yield cls(path, begun)
 
@@ -153,27 +140,29 @@ class RunFolder:
         """The folder for the checkpoints of trainings."""
         return self.path / "checkpoints"
 
-    def add_metrics(self, line: Mapping[str, Any]) -> None:
+    def add_metrics(self, line: Mapping[str, object]) -> None:
         """Append one line to `metrics.jsonl`."""
         file, text = self.path / "metrics.jsonl", json.dumps(line, allow_nan=False) + "\n"
-        with explained(file, len(text)), file.open("a", encoding="utf-8") as stream:
+        with store.explained(file, len(text)), file.open("a", encoding="utf-8") as stream:
             stream.write(text)
 
 
 def free_name(parent: Path, name: str) -> Path:
     """Return `parent/name`, or the first of `name-2`, `name-3`, … that is not taken."""
-    numbered = (f"{name}-{number}" for number in itertools.count(2))
-    paths = (parent / each for each in itertools.chain([name], numbered))
-    return next(path for path in paths if not os.path.lexists(path))
+    path = parent / name
+    numbers = itertools.count(2)
+    while os.path.lexists(path):
+        path = parent / f"{name}-{next(numbers)}"
+    return path
 
 
 @dataclass(frozen=True)
 class RunFiles:
     """The contents of a finished run's files, each checked for its form."""
 
-    config: dict[str, Any]
+    config: RunConfig
     claims: tuple[Claim, ...]
-    metrics: list[dict[str, Any]]
+    metrics: list[store.JsonObject]
     content: ReportContent
 
 
@@ -184,21 +173,10 @@ def read_run(folder: Path) -> RunFiles:
         CouldNotRun: no run is there, it is unfinished, or a file of it is damaged.
     """
     config = read_config(folder)
-    if config is None and os.path.isfile(folder / "program.json"):
-        raise CouldNotRun(
-            f"{folder} holds a compiled program, no run; see it in Python: "
-            f'attnlab.show("{folder}", TEXT).'
-        )
-    if config is None and _has_config(folder):
-        raise CouldNotRun(
-            f"{folder} holds a model, but not a run; load it with attnlab.load(folder)."
-        )
     if config is None:
-        raise CouldNotRun(
-            f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the runs."
-        )
+        raise _no_run(folder)
     if not is_finished(folder):
-        writer = writer_of(folder)
+        writer = store.writer_of(folder)
         state = "unfinished: it was stopped before its claims were evaluated. Resume it with: "
         state += f"attnlab resume {folder}"
         if writer is not None:
@@ -206,7 +184,22 @@ def read_run(folder: Path) -> RunFiles:
         raise CouldNotRun(f"the run in {folder} is {state}")
     claims = _parsed(folder / "claims.json", read_claims)
     content = _parsed(folder / "report.json", ReportContent.from_json)
-    return RunFiles(config, claims, read_json_lines(folder / "metrics.jsonl"), content)
+    return RunFiles(config, claims, store.read_json_lines(folder / "metrics.jsonl"), content)
+
+
+def _no_run(folder: Path) -> CouldNotRun:
+    if os.path.isfile(folder / "program.json"):
+        return CouldNotRun(
+            f"{folder} holds a compiled program, no run; see it in Python: "
+            f'attnlab.show("{folder}", TEXT).'
+        )
+    if _has_config(folder):
+        return CouldNotRun(
+            f"{folder} holds a model, but not a run; load it with attnlab.load(folder)."
+        )
+    return CouldNotRun(
+        f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the runs."
+    )
 
 
 _Form = TypeVar("_Form")
@@ -214,12 +207,12 @@ _Form = TypeVar("_Form")
 
 def _parsed(file: Path, parse: Callable[[Any], _Form]) -> _Form:
     try:
-        return parse(read_json(file))
+        return parse(store.read_json(file))
     except WrongUsage as error:
         raise CouldNotRun(f"{file} is damaged: {error}.") from None
 
 
-def read_unfinished(folder: Path) -> dict[str, Any]:
+def read_unfinished(folder: Path) -> RunConfig:
     """Return the config of a run that was stopped.
 
     Raises:
@@ -232,14 +225,14 @@ def read_unfinished(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _read_begun(folder: Path) -> dict[str, Any]:
+def _read_begun(folder: Path) -> RunConfig:
     config = read_config(folder)
     if config is None:
         raise CouldNotRun(f"there is no run to resume in {folder}; begin it without --resume.")
     return config
 
 
-def read_to_go_on(folder: Path, kind: Kind, asked: Mapping[str, Any]) -> dict[str, Any]:
+def read_to_go_on(folder: Path, kind: Kind, asked: RunConfig) -> RunConfig:
     """Return the config of a stopped run, if it is the run that was asked for.
 
     Args:
@@ -261,21 +254,19 @@ def read_to_go_on(folder: Path, kind: Kind, asked: Mapping[str, Any]) -> dict[st
             f"{_KINDS[kind][0]}: resume it with attnlab resume {folder}, or choose another folder "
             "with --out."
         )
-    names = [name for name in _ASKED if name in asked]
-    _refuse_another(
-        folder, {name: config.get(name) for name in names}, {name: asked[name] for name in names}
-    )
+    here = {name: value for name, value in asked.items() if name in _ASKED}
+    refuse_another(folder, {name: config.get(name) for name in here}, here)
     if is_finished(folder):
         raise Finished(folder)
     return config
 
 
-def read_config(folder: Path) -> dict[str, Any] | None:
+def read_config(folder: Path) -> RunConfig | None:
     """Read the config of a run, finished or not; return None for a saved model, or without any."""
     if not _has_config(folder):
         return None
     file = folder / "config.json"
-    config = read_json(file)
+    config = store.read_json(file)
     if not isinstance(config, dict):
         raise CouldNotRun(f"{file} is damaged: expected an object; got {str(config)[:60]}.")
     if "experiment" not in config:
@@ -286,7 +277,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
                 f"{file} is damaged: expected {name}, of type {kind.__name__}; got "
                 f"{config.get(name)!r}."
             )
-    return renamed_layout(config)
+    return cast(RunConfig, renamed_layout(config))
 
 
 def _has_config(folder: Path) -> bool:
@@ -294,9 +285,12 @@ def _has_config(folder: Path) -> bool:
     return os.path.isfile(folder / "config.json")
 
 
-def kind_of(config: Mapping[str, Any]) -> Kind:
+def kind_of(config: Mapping[str, object]) -> Kind:
     """Return the kind of run that a config describes."""
-    return next((kind for kind in _KINDS if kind in config), "run")
+    for kind in _KINDS:
+        if kind in config:
+            return kind
+    return "run"
 
 
 def is_finished(folder: Path) -> bool:
@@ -309,7 +303,7 @@ def is_unfinished(folder: Path) -> bool:
     return _has_config(folder) and not is_finished(folder)
 
 
-def list_runs(parent: Path) -> list[dict[str, Any]]:
+def list_runs(parent: Path) -> list[ListedRun]:
     """Describe every run folder inside a folder, oldest first; other folders are skipped.
 
     Raises:
@@ -320,61 +314,66 @@ def list_runs(parent: Path) -> list[dict[str, Any]]:
             f"there is no folder {parent}; runs are made with: attnlab run sorting --out "
             f"{parent}/NAME"
         )
-    found = [_described(each) for each in parent.iterdir() if _has_config(each)]
-    runs = [run for run in found if run is not None]
+    runs = []
+    for folder in filter(_has_config, parent.iterdir()):
+        described = _described(folder)
+        if described is not None:
+            runs.append(described)
     return sorted(runs, key=lambda run: (str(run["started"]), run["run"]))
 
 
-def _described(folder: Path) -> dict[str, Any] | None:
+def _described(folder: Path) -> ListedRun | None:
     """Describe one run folder for a list; return None for a saved model, which is not a run."""
-    config: dict[str, Any] | None = {"experiment": "?"}
-    claims: tuple[Claim, ...] = ()
-    writer = writer_of(folder)
+    config: RunConfig | None = {"experiment": "?"}
+    passed: list[bool | None] = []
+    writer = store.writer_of(folder)
+    state: RunState = "unfinished"
+    if writer:
+        state = "running"
     try:
         config = read_config(folder)
-        if config is None:
-            return None
-        if is_finished(folder):
-            claims = read_run(folder).claims
+        if config is not None and is_finished(folder):
+            passed = [claim.passed for claim in read_run(folder).claims]
             state = "finished"
-        else:
-            state = "running" if writer else "unfinished"
     except CouldNotRun:
         state = "damaged"
-    assert config is not None
+    if config is None:
+        return None
     seeds, cells = _sizes(config)
+    members = seeds * cells if "population" in config else 1
     return {
         "run": str(folder),
-        "experiment": config.get("experiment"),
+        "experiment": config["experiment"],
         "kind": kind_of(config),
         "what": _what(config),
         "seed": config.get("seed"),
         "seeds": seeds,
-        "members": seeds * cells if "population" in config else 1,
+        "members": members,
         "cells": cells,
         "started": config.get("started"),
         "state": state,
         "writer": writer,
-        "claims": len(claims),
-        "passed": sum(claim.passed is True for claim in claims),
-        "undecided": sum(claim.passed is None for claim in claims),
+        "claims": len(passed),
+        "passed": passed.count(True),
+        "undecided": passed.count(None),
     }
 
 
-def _what(config: Mapping[str, Any]) -> str:
+def _what(config: RunConfig) -> str:
     """Describe a run in a few words: its experiment, kind and size."""
-    kind, name = kind_of(config), str(config["experiment"])
+    kind, name = kind_of(config), config["experiment"]
     seeds, settings = _sizes(config)
     if kind == "run":
         return name
     of_seeds = f"{seeds:,} {plural(seeds, 'seed')}"
     if kind == "population" and settings == 1:
         return f"{name}, {of_seeds}"
-    whole = name if kind == "population" else f"{name} {kind}"
-    return f"{whole}, {settings:,} {plural(settings, _KINDS[kind][1])} × {of_seeds}"
+    if kind != "population":
+        name = f"{name} {kind}"
+    return f"{name}, {settings:,} {plural(settings, _KINDS[kind][1])} × {of_seeds}"
 
 
-def _sizes(config: Mapping[str, Any]) -> tuple[int, int]:
+def _sizes(config: RunConfig) -> tuple[int, int]:
     """Return the number of seeds of each setting and the number of settings: variants of a
     population, cells of a sweep, or trials; 1 and 1 for an ordinary run, or where that is odd."""
     kind = kind_of(config)
@@ -384,7 +383,7 @@ def _sizes(config: Mapping[str, Any]) -> tuple[int, int]:
     try:
         seeds = len(own["seeds"])
         if kind == "sweep":
-            return seeds, math.prod(len(values) for values in own["axes"].values())
+            return seeds, math.prod(map(len, own["axes"].values()))
         if kind == "search":
             return seeds, int(own["trials"])
         return seeds, len(own["variants"])
@@ -396,54 +395,9 @@ def _refuse_taken(path: Path) -> None:
     """Refuse a folder that holds more than the lock and the parts of files of a killed writer."""
     if not path.is_dir():
         return
-    names = [each.name for each in path.iterdir() if each.name != LOCK]
-    if not all(name.startswith(".") and name.endswith(".part") for name in names):
-        raise FolderTaken(path, "a run" if "config.json" in names else "something")
-
-
-def _refuse_another(
-    path: Path,
-    there: Mapping[str, Any],
-    here: Mapping[str, Any],
-    tell: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Compare two runs' configs field by field, and refuse a difference that matters."""
-    different = _differences(there, here)
-    grave = [words for name, words in different.items() if name not in _MAY_DIFFER]
-    if grave:
-        raise CouldNotRun(
-            "\n  ".join([f"the run in {path} is another one, and was left as it is:", *grave])
-        )
-    different.pop("started", None)
-    if different:
-        tell(f"The last digits may differ ({'; '.join(different.values())}).")
-
-
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields that differ, each with both values in words."""
-    old, new = dict(_flat(there)), dict(_flat(json.loads(json.dumps(here))))
-    found = {}
-    for name in {**old, **new}:
-        if old.get(name) != new.get(name) and not name.startswith(_WHERE):
-            both = f"{_shown(old, name)} there, {_shown(new, name)} here"
-            found[name] = f"{name.removeprefix('settings.')}: {both}"
-    if "experiment" in found:  # then the settings differ too, which says nothing more
-        return {"experiment": found["experiment"]}
-    return found
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested names, joined by dots, with their values."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
-def _shown(values: Mapping[str, Any], name: str) -> str:
-    value = values.get(name)
-    if isinstance(value, list) and len(value) > 2 and value == list(range(len(value))):
-        return f"0 to {len(value) - 1:,}"  # seeds, most often
-    text = json.dumps(value) if name in values else "nothing"
-    return text if len(text) <= 60 else text[:57] + "..."
+    names = {each.name for each in path.iterdir()}
+    if "config.json" in names:
+        raise FolderTaken(path)
+    for name in names - {store.LOCK}:
+        if not (name.startswith(".") and name.endswith(".part")):
+            raise FolderTaken(path, "something")

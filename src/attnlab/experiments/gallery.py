@@ -3,13 +3,12 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from attnlab.core.store import write_text
 from attnlab.draw.gallery import GalleryRun, render_gallery
 from attnlab.draw.sections import Figured, ReportContent
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.folder import list_runs, read_run
+from attnlab.experiments.folder import ListedRun, list_runs, read_run
 
 _LEGIBLE = 1_100  # pixels that a figure is wide at most, for its words to be legible on a card
 
@@ -24,23 +23,27 @@ def write_gallery(parent: Path, page: Path | None = None) -> Path:
     if not runs:
         raise CouldNotRun(f"{parent} holds no runs yet; make some with: attnlab run all")
     page = page or parent / "index.html"
-    name = parent.resolve().name
-    title = "Runs" if name == "runs" else f"Runs in {name}"
+    title = "Runs"
+    if parent.resolve().name != "runs":
+        title = f"Runs in {parent.resolve().name}"
     write_text(page, render_gallery(title, [_card(run, page.parent) for run in reversed(runs)]))
     return page
 
 
-def _card(run: dict[str, Any], beside: Path) -> GalleryRun:
+def _card(run: ListedRun, beside: Path) -> GalleryRun:
     folder = Path(run["run"])
     there = Path(os.path.relpath(folder.parent.resolve(), beside.resolve()))
+    seed: int | str = ""
+    if run["seed"] is not None:
+        seed = run["seed"]
     card = GalleryRun(
         name=folder.name,
         href=(there / folder.name / "report.html").as_posix(),
         experiment=run["what"],
         title=folder.name,
         subtitle="",
-        seed="" if run["seed"] is None else run["seed"],
-        started=str(run["started"] or "").replace("T", " ").removesuffix("+00:00"),
+        seed=seed,
+        started=(run["started"] or "").replace("T", " ").removesuffix("+00:00"),
         state=run["state"],
     )
     if run["state"] != "finished":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def load(
     model: nn.Module | Path | str,
     *,
-    example: Mapping[str, Any] | None = None,
+    example: Mapping[str, object] | None = None,
     tokenizer: Any = None,
     head: str | None = None,
     revision: str | None = None,
@@ -73,7 +73,7 @@ def load(
     return load_pretrained(model, example=example, tokenizer=tokenizer, **options)
 
 
-def _refuse(options: Mapping[str, Any], told: str) -> None:
+def _refuse(options: Mapping[str, object], told: str) -> None:
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise WrongUsage(f"{' and '.join(given)} {told}")
@@ -82,7 +82,7 @@ def _refuse(options: Mapping[str, Any], told: str) -> None:
 def load_pretrained(
     name: Path | str,
     *,
-    example: Mapping[str, Any] | None = None,
+    example: Mapping[str, object] | None = None,
     tokenizer: Any = None,
     **options: Any,
 ) -> "Pretrained":
@@ -105,10 +105,12 @@ def similar(path: Path) -> str:
     """Name the folder beside a missing one, or the run, that was perhaps meant."""
     if os.path.lexists(path):
         return ""
-    parents = [each for each in (path.parent, Path("runs")) if each.is_dir()]
-    there = {each.name: each for parent in parents for each in parent.iterdir()}
-    close = get_close_matches(path.name, there, n=1, cutoff=0.8)
-    return f" Did you mean {there[close[0]]}?" if close else ""
+    there: dict[str, Path] = {}
+    for parent in filter(Path.is_dir, (path.parent, Path("runs"))):
+        there |= {each.name: each for each in parent.iterdir()}
+    for name in get_close_matches(path.name, there, n=1, cutoff=0.8):
+        return f" Did you mean {there[name]}?"
+    return ""
 
 
 def is_ours(path: Path | str) -> bool:

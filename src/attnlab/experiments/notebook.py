@@ -1,4 +1,5 @@
-"""A page in a notebook that takes edits: they come back to Python, and the model answers to them.
+"""A live page in a notebook: what is typed, chosen and edited in it comes back to Python, and the
+model answers.
 
 The widget is made by anywidget, which is optional: `pip install attnlab[notebook]`.
 """
@@ -8,30 +9,52 @@ import json
 import os
 import sys
 import uuid
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property, lru_cache
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from attnlab.display import Card, displayed
 from attnlab.draw.attention.recordings import to_drawable
 from attnlab.draw.bundle import bundle
+from attnlab.draw.json_form import to_json, without_nan
 from attnlab.draw.markup import to_embedded_json
-from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown
+from attnlab.draw.sections import ShownTrace
+from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, page_facts
 from attnlab.draw.view.wire import pack
 from attnlab.edits import Edit, edit, edits_from_json
-from attnlab.errors import AttnlabError
+from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.experiments.population.population import Population
+from attnlab.experiments.population.seed_maps import seed_maps
 from attnlab.look.questions import Question, recorded
+from attnlab.look.recording import Recording
 from attnlab.look.trace import Trace
 
-_NO_STEP = {"choice": "", "probability": None}  # of an answer that ended sooner
+_NO_STEP: dict[str, Any] = {
+    "choice": "",
+    "probability": None,
+    "others": [],
+}  # of an answer that ended sooner
+_MOST_WEIGHTS = 200_000  # of a trace whose heads are drawn step by step
+_MOST_OTHERS = 3  # candidates beside the choice
+_SHARED = ["seed", "input", "edits"]  # as in draw/view/modules/notebook.js
 _SHOWS_NO_HTML_BESIDE = ("VSCODE_PID", "VSCODE_CWD")  # set in the kernels of VS Code
 
 
 def has_widgets() -> bool:
     """Is anywidget installed?"""
     return importlib.util.find_spec("anywidget") is not None
+
+
+class Answer(NamedTuple):
+    """What a model answers: step by step, its weights, and what the edits did."""
+
+    trace: Trace
+    recording: Recording
+    certificate: str = ""
 
 
 class Answerer:
@@ -42,65 +65,209 @@ class Answerer:
         self._passage = question.passage()
         self.recording = recorded(question, passage=self._passage)
 
-    def answer(self, edits: list[Edit]) -> dict[str, Any]:
-        """Return the steps of both answers, the certificate, and the maps of both as a view's wire
-        form; the maps are of the tokens of the unedited answer."""
+    def answer(self, edits: list[Edit]) -> Answer:
+        """Answer with edits; the recording is of the tokens of the unedited answer."""
+        if not edits:
+            return Answer(self.trace, self.recording)
         model, names = self._question.model, self._question.vocabulary
         with edit(model, *edits, vocabulary=names) as certificate, torch.no_grad():
             after = self._question.trace()
         with edit(model, *edits, vocabulary=names, certify=False):
             recording = recorded(self._question, passage=self._passage)
-        packed = pack(to_drawable(self.recording), to_drawable(recording), max_bytes=NOTEBOOK_BYTES)
-        steps = zip_longest(_steps(self.trace), _steps(after), fillvalue=_NO_STEP)
-        return {
-            "steps": [{"before": one, "after": other} for one, other in steps],
-            "certificate": str(certificate),
-            "manifest": json.loads(to_embedded_json(packed.manifest)),
-            "tiles": packed.tiles,
-        }
+        return Answer(after, recording, str(certificate))
+
+
+@dataclass(frozen=True)
+class Asker:
+    """The model that a page asks, or the models of a population.
+
+    ask: makes a question of a seed and an input · prompt: what can be typed, in words; empty for a
+    question that stays the same.
+    """
+
+    ask: Callable[[str, str], Question]
+    prompt: str = ""
+
+    @cached_property
+    def answerer(self) -> Callable[[str, str], Answerer]:
+        """Answer an input of a seed without edits; the last answers are kept."""
+        return lru_cache(maxsize=4)(lambda seed, text: Answerer(self.ask(seed, text)))
+
+
+@dataclass(frozen=True)
+class State:
+    """What a page and Python share: the chosen seed, the input, and the edits as JSON."""
+
+    seed: str = ""
+    input: str = ""
+    edits: tuple[Any, ...] = ()
+
+
+def result_of(state: State, asker: Asker | None, home: State | None = None) -> dict[str, Any]:
+    """Return what a page is told: the state, and the answer to it or an error.
+
+    home: the state whose maps the page holds; None for a page that draws the steps, too.
+    """
+    found = {"seed": state.seed, "input": state.input, "edits": list(state.edits)}
+    is_asked = asker is not None and bool(state.input or not asker.prompt)
+    try:
+        answerer = asker.answerer(state.seed, state.input) if asker and is_asked else None
+    except AttnlabError as error:
+        return {**found, "refused": str(error)}
+    try:
+        edits = edits_from_json(list(state.edits))
+        answer = answerer.answer(edits) if answerer else None
+    except AttnlabError as error:
+        found["error"] = str(error)
+        answer = answerer.answer([]) if answerer else None
+    if answerer is None or answer is None:
+        return found
+    found |= {"steps": _pairs(answerer.trace, answer.trace), "certificate": answer.certificate}
+    if home is None:
+        found["trace"] = _drawn(answer.trace)
+    if home is None or state != home:
+        found |= _maps(answerer, answer)
+    return found
+
+
+def _maps(answerer: Answerer, answer: Answer) -> dict[str, Any]:
+    """Return the maps without and with edits as a view's wire form, and the facts of the input."""
+    patterns, others = to_drawable(answerer.recording), []
+    if answer.recording is not answerer.recording:
+        others = to_drawable(answer.recording)
+    packed = pack(patterns, others, max_bytes=NOTEBOOK_BYTES)
+    manifest = json.loads(to_embedded_json(packed.manifest))
+    facts = page_facts(answerer.recording, patterns, notes_of(answerer.trace))
+    return {"manifest": manifest, "tiles": packed.tiles, "facts": facts}
+
+
+def notes_of(trace: Trace) -> list[tuple[str, str]]:
+    """Return the notes below a page's title: what the model read, and its answer."""
+    notes = [("Read", " ".join(trace.input))]
+    if trace.steps:
+        notes.append(("Answer", " ".join(trace.choices)))
+    return notes
+
+
+def is_drawn(trace: Trace) -> bool:
+    """Can a page draw this trace step by step: is there a query for each step?"""
+    return bool(trace.steps) and all(step.position is not None for step in trace.steps)
+
+
+def _drawn(trace: Trace) -> Any:
+    """Return a trace as a page draws it, without the heads where they are many; None where it
+    cannot."""
+    if not is_drawn(trace):
+        return None
+    if sum(len(row) for head in trace.attention for row in head.rows) > _MOST_WEIGHTS:
+        trace = replace(trace, attention=())
+    return without_nan(to_json(ShownTrace.of(trace)))
+
+
+def _pairs(before: Trace, after: Trace) -> list[dict[str, Any]]:
+    pairs = zip_longest(_steps(before), _steps(after), fillvalue=_NO_STEP)
+    return [{"before": one, "after": other} for one, other in pairs]
 
 
 def _steps(trace: Trace) -> list[dict[str, Any]]:
     found = []
     for step in trace.steps:
         shares = dict(zip(step.candidates, step.probabilities, strict=True))
-        found.append({"choice": step.choice, "probability": shares.get(step.choice)})
+        others = sorted(shares.items(), key=lambda each: -each[1])
+        others = [each for each in others if each[0] != step.choice][:_MOST_OTHERS]
+        probability = shares.get(step.choice)
+        found.append({"choice": step.choice, "probability": probability, "others": others})
     return found
-
-
-def result_of(forms: list[Any], answerer: Answerer | None) -> dict[str, Any]:
-    """Return what a page is told about its edits: those it sent, and the answer or an error."""
-    try:
-        edits = edits_from_json(forms)
-        found = answerer.answer(edits) if answerer is not None and edits else {}
-    except AttnlabError as error:
-        found = {"error": str(error)}
-    return {"edits": forms, **found}
 
 
 @displayed
 class EditableView:
-    """A page in a notebook that takes edits. `edits` are those made so far, for
-    `attnlab.edit(model, *shown.edits)`; as JSON they are in the traitlet `widget.edits`, which may
-    also be set."""
+    """A live page in a notebook. `edits` are those made so far, for
+    `attnlab.edit(model, *shown.edits)`; `input` is what was asked, `seed` the chosen seed of a
+    population. Each may be set, and the page follows."""
 
-    def __init__(self, page: str, answerer: Answerer | None = None) -> None:
+    def __init__(
+        self,
+        page: str,
+        asker: Asker | None = None,
+        start: State | None = None,
+        *,
+        is_report: bool = False,
+        population: Population | None = None,
+    ) -> None:
         frame = f"attnlab-{uuid.uuid4().hex}"
-        self._shown = Shown(page, name=frame)
-        self.widget = _widget_class()(frame=frame, has_model=answerer is not None)
-        self.widget.height = self._shown.height
-        self.widget.observe(lambda change: self._hear(change["new"], answerer), "edits")
+        self._shown, self._asker, self._population = Shown(page, name=frame), asker, population
+        self._home = None if is_report else start or State()
+        seeds = seed_maps(population) if population is not None else {}
+        start = start or State(seed=seeds.get("typical", ""))
+        self._answered = start.input
+        self.widget = _widget_class()(
+            frame=frame,
+            height=self._shown.height,
+            has_model=asker is not None,
+            prompt=asker.prompt if asker else "",
+            seeds=seeds,
+            seed=start.seed,
+            input=start.input,
+            result=result_of(start, asker, self._home),
+        )
+        self.widget.observe(self._hear, _SHARED)
 
     @property
     def edits(self) -> list[Edit]:
         """The edits, in their order."""
         return edits_from_json(list(self.widget.edits))
 
-    def _hear(self, forms: list[Any], answerer: Answerer | None) -> None:
-        self.widget.result = result_of(forms, answerer)
+    @edits.setter
+    def edits(self, edits: Sequence[Edit]) -> None:
+        self.widget.edits = [each.to_json() for each in edits]
+
+    @property
+    def input(self) -> str:
+        """The input that was answered last; empty as long as none was."""
+        return self._answered
+
+    @input.setter
+    def input(self, text: str) -> None:
+        if self._asker is None or not self._asker.prompt:
+            raise WrongUsage("this page asks no model; show a run, a population or a model.")
+        self._asker.answerer(self.widget.seed, text)  # or the error is raised here
+        self.widget.input = text
+
+    @property
+    def seed(self) -> int | str:
+        """The chosen seed, for `population.member(shown.seed)`; of variants its name."""
+        name = str(self.widget.seed)
+        return int(name) if name.isdigit() else name
+
+    @seed.setter
+    def seed(self, seed: int | str) -> None:
+        if self._population is None:
+            raise WrongUsage("only a population has seeds to choose from.")
+        self.widget.seed = self._population.name(self._population.index(seed))
+
+    def _hear(self, _: Any) -> None:
+        state = State(self.widget.seed, self.widget.input, tuple(self.widget.edits))
+        try:
+            self.widget.result = self._result(state)
+        except Exception as error:  # the page would wait for an answer
+            words = f"{type(error).__name__}: {error}"
+            self.widget.result = {**asdict(state), "edits": list(state.edits), "error": words}
+            raise
+
+    def _result(self, state: State) -> dict[str, Any]:
+        """Answer; where an input is refused, the last answer stays, and takes edits."""
+        result = result_of(state, self._asker, self._home)
+        if "refused" not in result:
+            self._answered = state.input
+        elif state.input != self._answered:
+            kept = result_of(replace(state, input=self._answered), self._asker, self._home)
+            return {**kept, "input": state.input, "refused": result["refused"]}
+        return result
 
     def _card(self) -> Card:
-        return Card("Page that takes edits", [("edits", len(self.widget.edits))])
+        facts = [("seed", self.seed), ("input", self.input), ("edits", len(self.widget.edits))]
+        return Card("Live page", [each for each in facts if each[1] != ""])
 
     def _repr_html_(self) -> str:
         return self._shown._repr_html_()
@@ -128,14 +295,18 @@ def _widget_class() -> Any:
     from anywidget import AnyWidget
 
     class AttentionWidget(AnyWidget):  # type: ignore[misc]
-        """Carries edits and answers; see `draw/view/modules/widget.js`."""
+        """Carries what page and kernel share; see `draw/view/modules/widget.js`."""
 
         _esm = f"{bundle('view/modules/widget.js')}export default widget;\n"
         frame = traitlets.Unicode().tag(sync=True)
         page = traitlets.Unicode().tag(sync=True)
         height = traitlets.Int().tag(sync=True)
         has_model = traitlets.Bool().tag(sync=True)
+        prompt = traitlets.Unicode().tag(sync=True)
+        seeds = traitlets.Dict().tag(sync=True)
+        seed = traitlets.Unicode().tag(sync=True)
+        input = traitlets.Unicode().tag(sync=True)
         edits = traitlets.List().tag(sync=True)
-        result = traitlets.Dict({"edits": []}).tag(sync=True)
+        result = traitlets.Dict().tag(sync=True)
 
     return AttentionWidget

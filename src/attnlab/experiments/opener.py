@@ -67,10 +67,7 @@ def open(path: Path | str) -> Opened:
             return open_it(folder)
     config = read_config(folder)
     if config is not None:
-        kind = kind_of(config)
-        if kind == "search" and importlib.util.find_spec("optuna") is None:
-            kind = "run"
-        return _RUNS[kind](folder)
+        return _open_kind(kind_of(config), folder)
     if is_member(folder) or os.path.isfile(folder / "config.json"):
         return open_run(folder)  # which refuses a saved model, and says what loads it
     if not os.path.isdir(folder):
@@ -80,3 +77,9 @@ def open(path: Path | str) -> Opened:
         "hyper-parameter search), recording.json (a recording), document.json (a long text), "
         "search.json (a corpus search) or program.json (a compiled program)."
     )
+
+
+def _open_kind(kind: Kind, folder: Path) -> Opened:
+    if kind == "search" and importlib.util.find_spec("optuna") is None:
+        return open_run(folder)
+    return _RUNS[kind](folder)

@@ -43,13 +43,15 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
                 f"a run is asked with a text alone; leave {' and '.join(options)} out."
             )
         return ask_run(run, text)
-    unknown = [name for name in options if name not in _OPTIONS]
-    if unknown:
-        raise WrongUsage(f"ask takes no {unknown[0]}=; {did_you_mean(unknown[0], _OPTIONS)}")
+    for name in options:
+        if name not in _OPTIONS:
+            raise WrongUsage(f"ask takes no {name}=; {did_you_mean(name, _OPTIONS)}")
     from attnlab.look.text_questions import question_of
     from attnlab.pretrained.model import Pretrained
 
-    model = run if isinstance(run, Pretrained) else load(run)
+    model = run
+    if not isinstance(model, Pretrained):
+        model = load(model)
     if not isinstance(model, Pretrained):
         raise WrongUsage(
             f"{type(model).__name__} by itself does not know what its tokens are called; ask "

@@ -55,14 +55,16 @@ class PopulationProof:
         """The members that are wrong somewhere; each proof has its counter-example."""
         return {name: proof for name, proof in self.proofs.items() if not proof.holds}
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return every proof as plain values for JSON."""
         return {name: proof.to_mapping() for name, proof in self.proofs.items()}
 
     def _card(self) -> Card:
         rows = []
         for name, proof in self.proofs.items():
-            found = proof.counterexample or ("" if proof.is_sure else "rounding may exceed")
+            found = proof.counterexample or ""
+            if not found and not proof.is_sure:
+                found = "rounding may exceed"
             numbers = [f"{proof.margin:.3g}", f"{proof.sure:.3g}"]
             rows.append([name, proof.failures, *numbers, str(found)])
         return Card(
@@ -70,15 +72,13 @@ class PopulationProof:
         )
 
     def __str__(self) -> str:
-        number, unsure = len(self.proofs), len(self.proofs) - len(self.proved) - len(self.failed)
-        inputs = next(iter(self.proofs.values())).inputs
-        words = (
-            f"{self.name}: {len(self.proved)} of {number} models proved on all {inputs:,} inputs"
-        )
+        number, proved, failed = len(self.proofs), len(self.proved), len(self.failed)
+        inputs, unsure = next(iter(self.proofs.values())).inputs, number - proved - failed
+        words = f"{self.name}: {proved} of {number} models proved on all {inputs:,} inputs"
         if unsure:
             words += f"; {unsure} right, but rounding may exceed the margin"
-        if self.failed:
-            words += f"; {len(self.failed)} fail"
+        if failed:
+            words += f"; {failed} fail"
         return words
 
 
@@ -114,14 +114,7 @@ def prove(
     if isinstance(subject, Population):
         return prove_population(subject, dtype=dtype, **options)
     if isinstance(task, Program):
-        if not isinstance(subject, Compiled):
-            raise WrongUsage(
-                "what a program says is compared with a compiled program, which knows what ids and "
-                f"logits mean; got {type_words(subject)}. A learned model takes its place by "
-                "dataclasses.replace(compiled, model=model)."
-            )
-        model = in_arithmetic(subject.model, dtype)
-        return prove_program(_with_model(subject, model), task, **options)
+        return prove_program(_compiled_in(subject, dtype), task, **options)
     if isinstance(task, SequenceTask):
         if not isinstance(subject, Decoder):
             raise WrongUsage(f"{task.rule} is proved of a decoder; got {type_words(subject)}.")
@@ -131,9 +124,10 @@ def prove(
             "an encoder by itself does not know what its ids mean; prove the compiled program that "
             "it is the model of, with its Program."
         )
-    if isinstance(subject, Compiled | Decoder):
-        kind = "the Program" if isinstance(subject, Compiled) else 'SequenceTask("sort", 3, 3)'
-        raise WrongUsage(f"say what is right as the second argument: {kind}; got {task!r}.")
+    wanted = {Compiled: "the Program", Decoder: 'SequenceTask("sort", 3, 3)'}
+    for kind, right in wanted.items():
+        if isinstance(subject, kind):
+            raise WrongUsage(f"say what is right as the second argument: {right}; got {task!r}.")
     return design.prove(subject, task, dtype=dtype, **options)
 
 
@@ -189,8 +183,14 @@ def in_arithmetic(model: Any, dtype: torch.dtype | None) -> Any:
     return copy.deepcopy(model).to(dtype)
 
 
-def _with_model(compiled: Compiled, model: Any) -> Compiled:
-    return Compiled(**{**vars(compiled), "model": model})
+def _compiled_in(subject: Any, dtype: torch.dtype | None) -> Compiled:
+    if not isinstance(subject, Compiled):
+        raise WrongUsage(
+            "what a program says is compared with a compiled program, which knows what ids and "
+            f"logits mean; got {type_words(subject)}. A learned model takes its place by "
+            "dataclasses.replace(compiled, model=model)."
+        )
+    return Compiled(**{**vars(subject), "model": in_arithmetic(subject.model, dtype)})
 
 
 def _config_of(report: Report) -> Config:

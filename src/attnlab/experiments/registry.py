@@ -1,6 +1,5 @@
 """The experiments by name, and `run`, which runs them."""
 
-import datetime
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import nn
@@ -17,19 +16,18 @@ from attnlab.configs import Config
 from attnlab.core.stats import check_intervals
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Askable, Experiment, MetricLine, Run, all_claims
-from attnlab.experiments.folder import RunFolder, read_to_go_on
-from attnlab.experiments.report import Report, describe_run, open_run
+from attnlab.experiments.folder import RunConfig, RunFolder, read_to_go_on
+from attnlab.experiments.report import Report, begins_at, chosen_observer, describe_run, open_run
 from attnlab.look.questions import Question
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.linear import MatrixPath, use_matrix_path
-from attnlab.progress import notebook_bar
 from attnlab.seeds import stream_seed
 from attnlab.train.checkpoint import MOST_THREADS
 from attnlab.train.config import EngineName, LayoutName
-from attnlab.train.distributed import is_writer, joined
 from attnlab.train.loggers import LoggerName, Loggers, check_loggers, loggers_in
 from attnlab.train.loop import using_threads
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer
+from attnlab.train.processes import is_writer, joined
 
 
 @dataclass(frozen=True)
@@ -144,15 +142,11 @@ def run(
     """
     check_intervals()
     experiment = find(name).experiment
-    watch = observer or notebook_bar(name) or Silent()
+    watch = chosen_observer(observer, name)
     stream_seed(seed)
     stated = config(name, settings, quick=quick, **fields)
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    if out is None and resume:
-        raise WrongUsage("to resume a run, name its folder.")
-    if out is None and loggers:
-        raise WrongUsage("loggers write into the run folder; name one with out.")
-    path = None if out is None else Path(out)
+    started = begins_at()
+    path = _named_folder(out, resume=resume, has_loggers=bool(loggers))
     with ExitStack() as stack:
         # The numbers of a run must not depend on whether a C++ compiler is there.
         stack.enter_context(use_attention_path("default"))
@@ -165,10 +159,12 @@ def run(
         if group is not None and group.is_writer:
             watch.tell(f"{group.size} processes take part, as torchrun started them.")
         describe = partial(describe, threads=torch.get_num_threads())
-        output = _Output(
-            path if is_writer() else None, resume, check_loggers(loggers), describe, watch, stack
-        )
-        checkpoints = path / "checkpoints" if path is not None and (is_writer() or resume) else None
+        checkpoints = None
+        if path is not None and (is_writer() or resume):
+            checkpoints = path / "checkpoints"
+        if not is_writer():
+            path = None
+        output = _Output(path, resume, check_loggers(loggers), describe, watch, stack)
         context = Run(seed, watch, output.start, output.record, checkpoints, layout, engine, group)
         findings = experiment.run(stated, context)
         claims = all_claims(findings, context)
@@ -180,6 +176,16 @@ def run(
         return open_run(output.folder.path)
 
 
+def _named_folder(out: Path | str | None, *, resume: bool, has_loggers: bool) -> Path | None:
+    if out is not None:
+        return Path(out)
+    if resume:
+        raise WrongUsage("to resume a run, name its folder.")
+    if has_loggers:
+        raise WrongUsage("loggers write into the run folder; name one with out.")
+    return None
+
+
 @dataclass
 class _Output:
     """The config and metrics of a run while it is computed, and its folder and loggers, if any."""
@@ -187,12 +193,12 @@ class _Output:
     path: Path | None
     is_resumed: bool
     loggers: Sequence[LoggerName]
-    describe: Callable[[nn.Module], dict[str, Any]]
+    describe: Callable[[nn.Module], RunConfig]
     observer: Observer
     stack: ExitStack
     folder: RunFolder | None = None
     logs: Loggers | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: RunConfig = field(default_factory=RunConfig)
     metrics: list[MetricLine] = field(default_factory=list)
 
     def start(self, model: nn.Module) -> None:
@@ -220,20 +226,21 @@ class _Output:
 
 
 @contextmanager
-def computing_as(described: Mapping[str, Any]) -> Iterator[None]:
+def computing_as(described: Mapping[str, object]) -> Iterator[None]:
     """Compute with the threads and matrix path of a run's config, so that it resumes bit for bit.
 
     Attention is always computed by torch's own kernel: runs must not depend on whether a C++
     compiler is installed.
     """
     threads, path = described.get("threads"), described.get("matrix_path")
-    known = next((each for each in get_args(MatrixPath) if each == path), None)
-    if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS or known is None:
+    known = get_args(MatrixPath)
+    if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS or path not in known:
         raise CouldNotRun(
             f"its config names no threads and matrix path to resume with; got {threads!r} and "
             f"{path!r}."
         )
-    with using_threads(threads), use_matrix_path(known), use_attention_path("default"):
+    products = use_matrix_path(cast(MatrixPath, path))
+    with using_threads(threads), products, use_attention_path("default"):
         yield
 
 
@@ -242,8 +249,9 @@ def config(
 ) -> Config:
     """Make an experiment's config: defaults or quick ones, then `fields`, then `settings`."""
     config_class = find(name).config_class
-    small = config_class.QUICK if quick else {}
-    return config_class.from_mapping({**small, **fields}).with_settings(settings or {})
+    if quick:
+        fields = {**config_class.QUICK, **fields}
+    return config_class.from_mapping(fields).with_settings(settings or {})
 
 
 def is_askable(name: str) -> bool:

@@ -4,6 +4,7 @@ The terminal, the page and the notebook show the same report; `save` writes it i
 `open_run` reads it back.
 """
 
+import datetime
 import json
 import platform
 import re
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy
 import torch
@@ -28,11 +29,13 @@ from attnlab.draw.sections import ReportContent, Table
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, verdict
 from attnlab.experiments.experiment import Findings, MetricLine
-from attnlab.experiments.folder import RunFolder, kind_of, read_run
+from attnlab.experiments.folder import RunConfig, RunFolder, kind_of, read_run
 from attnlab.experiments.sections import csv_text
 from attnlab.models.storage import describe_model, load_model, save_model, save_weights
 from attnlab.parts.linear import matrix_path_in_use
+from attnlab.progress import notebook_bar
 from attnlab.train.config import EngineName, LayoutName
+from attnlab.train.observer import Observer, Silent
 
 _WITHOUT_WEIGHTS = ("sweep", "search")  # the kinds that keep results alone
 
@@ -52,7 +55,7 @@ class Report:
     """
 
     experiment: str
-    config: Mapping[str, Any]
+    config: RunConfig
     claims: tuple[Claim, ...]
     metrics: Sequence[MetricLine]
     content: ReportContent
@@ -65,7 +68,7 @@ class Report:
     def of(
         cls,
         experiment: str,
-        config: Mapping[str, Any],
+        config: RunConfig,
         findings: Findings,
         claims: Sequence[Claim],
         metrics: Sequence[MetricLine],
@@ -77,7 +80,9 @@ class Report:
     @property
     def passed(self) -> bool | None:
         """True if every claim holds, False if one failed or there is none, else None: undecided."""
-        return judge_all([claim.passed for claim in self.claims]) if self.claims else False
+        if not self.claims:
+            return False
+        return judge_all([claim.passed for claim in self.claims])
 
     @property
     def exit_status(self) -> int:
@@ -100,10 +105,9 @@ class Report:
         A sweep and a search keep the results of their models alone.
         """
         kind = kind_of(self.config)
-        if kind not in _WITHOUT_WEIGHTS:
+        if kind not in ("sweep", "search"):
             return
-        what = "cell" if kind == "sweep" else "trial"
-        seeds = len(self.config[kind]["seeds"])
+        what, seeds = "cell" if kind == "sweep" else "trial", len(self.config[kind]["seeds"])
         raise WrongUsage(
             f"{self.folder or 'this'} holds a {kind}, which keeps no weights; make the models "
             f"of a {what} with: attnlab run {self.experiment} --seeds {seeds} --set and the "
@@ -116,9 +120,8 @@ class Report:
         if self.folder is None:
             seed = self.config.get("seed")
             return figures.section_figures(self.content, code=self._line(), seed=seed)
-        return {
-            path.name: path.read_bytes() for path in sorted((self.folder / "figures").glob("*"))
-        }
+        files = sorted((self.folder / "figures").glob("*"))
+        return {file.name: file.read_bytes() for file in files}
 
     def _line(self) -> str:
         """Return the line that makes an ordinary run again; nothing for one of many models."""
@@ -132,19 +135,19 @@ class Report:
         """The run's further models by name, beside the main one; none for many experiments."""
         if self.folder is None:
             return self._models
-        return {path.name: load_model(path) for path in sorted((self.folder / "models").glob("*"))}
+        folders = sorted((self.folder / "models").glob("*"))
+        return {folder.name: load_model(folder) for folder in folders}
 
     @cached_property
     def tables(self) -> Mapping[str, str]:
         """Every table of the report as CSV, by file name."""
-        return {
-            # All texts are quoted, since a bare \r needs quotes too.
-            f"{_slug(section.title)}.csv": csv_text(
-                section.columns, section.rows, quotes_texts=True
-            )
-            for section in self.content.sections
-            if isinstance(section, Table)
-        }
+        found = {}
+        for section in self.content.sections:
+            if isinstance(section, Table):
+                # All texts are quoted, since a bare \r needs quotes too.
+                table = csv_text(section.columns, section.rows, quotes_texts=True)
+                found[f"{_slug(section.title)}.csv"] = table
+        return found
 
     def html(self) -> str:
         """The whole report as one self-contained page."""
@@ -185,22 +188,25 @@ class Report:
         write_json(folder / "claims.json", [claim.to_mapping() for claim in self.claims])
 
     def _card(self) -> Card:
-        facts = [("seed", self.config.get("seed")), ("folder", self.folder)]
-        rows = [[claim_state(c.passed).word, c.name, c.measured, c.bound] for c in self.claims]
-        return Card(
-            f"{self.experiment}: {verdict(self.claims)}",
-            [each for each in facts if each[1] is not None],
-            ("", "claim", "measured", "bound"),
-            rows,
-        )
+        facts: list[tuple[str, object]] = []
+        if self.config.get("seed") is not None:
+            facts.append(("seed", self.config["seed"]))
+        if self.folder is not None:
+            facts.append(("folder", self.folder))
+        return Card(self._heading(), facts, ("", "claim", "measured", "bound"), self._rows())
+
+    def _heading(self) -> str:
+        return f"{self.experiment}: {verdict(self.claims)}"
+
+    def _rows(self) -> list[list[str]]:
+        """Return the state of each claim, its name, what was measured, and the bound."""
+        return [[claim_state(c.passed).word, c.name, c.measured, c.bound] for c in self.claims]
 
     def __str__(self) -> str:
-        lines = [
-            f"{claim_state(claim.passed).word}  {claim.name}: {claim.measured} (bound "
-            f"{claim.bound})"
-            for claim in self.claims
-        ]
-        return "\n".join([f"{self.experiment}: {verdict(self.claims)}", *lines])
+        lines = [self._heading()]
+        for state, name, measured, bound in self._rows():
+            lines.append(f"{state}  {name}: {measured} (bound {bound})")
+        return "\n".join(lines)
 
 
 def _slug(title: str) -> str:
@@ -230,6 +236,16 @@ def versions() -> dict[str, str]:
     }
 
 
+def chosen_observer(observer: Observer | None, name: str) -> Observer:
+    """Return an observer; None stands for a bar in a notebook, and for silence elsewhere."""
+    return observer or notebook_bar(name) or Silent()
+
+
+def begins_at() -> str:
+    """Return the time at which a run begins, now, as `config.json` has it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 def describe_run(
     experiment: str,
     seed: int,
@@ -240,13 +256,13 @@ def describe_run(
     threads: int | None = None,
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
-) -> dict[str, Any]:
+) -> RunConfig:
     """Return what a run's `config.json` holds; without a model, all but its description.
 
     The same seed gives the same bytes only with the same threads, matrix path, layout and engine,
     hence these.
     """
-    found = {
+    found: RunConfig = {
         "experiment": experiment,
         "seed": seed,
         "started": started,
@@ -257,4 +273,6 @@ def describe_run(
         "layout": layout,
         "engine": engine,
     }
-    return found if model is None else {**found, "model": describe_model(model)}
+    if model is not None:
+        found["model"] = describe_model(model)
+    return found

@@ -1,22 +1,22 @@
 """`resume`: continue a run that was stopped, from what its folder holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from attnlab.core.store import refusing_damage
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.folder import read_unfinished
+from attnlab.experiments.folder import RunConfig, read_unfinished
 from attnlab.experiments.population import Population, train_population
 from attnlab.experiments.registry import run
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep, sweep
-from attnlab.experiments.sweeps.axes import shown
+from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.experiments.tune import Search, tune
 from attnlab.train.config import EngineName, LayoutName
-from attnlab.train.distributed import refuse_launched
 from attnlab.train.observer import Observer
+from attnlab.train.processes import refuse_launched
 
 
 def resume(
@@ -42,11 +42,11 @@ def resume(
     """
     folder = Path(folder)
     begun = read_unfinished(folder)
-    for kind, make in (("sweep", sweep), ("search", tune)):
-        if kind in begun:
-            return make(
-                begun["experiment"], out=folder, resume=True, workers=workers, observer=observer
-            )
+    name = begun["experiment"]
+    if "sweep" in begun:
+        return sweep(name, out=folder, resume=True, workers=workers, observer=observer)
+    if "search" in begun:
+        return tune(name, out=folder, resume=True, workers=workers, observer=observer)
     if workers is not None:
         raise WrongUsage(
             "workers share the cells of a sweep or the trials of a search; a run is computed "
@@ -57,26 +57,32 @@ def resume(
         refuse_launched("a population")
     file = folder / "config.json"
     with refusing_damage(str(file)):
-        how: dict[str, Any] = {name: begun[name] for name in ("layout", "engine")}
-        for name, known in (("layout", get_args(LayoutName)), ("engine", get_args(EngineName))):
-            if how[name] not in known:
-                raise ValueError(f"{name} is {how[name]!r}; {did_you_mean(str(how[name]), known)}")
-        # As texts, since a setting may have the name of an argument, as handmade's `seeds` has.
-        how["settings"] = {name: shown(value) for name, value in begun["settings"].items()}
-        rerun: Callable[..., Report | Population] = partial(
-            run, begun["experiment"], seed=begun["seed"], **how
-        )
-        if "population" in begun:
-            members = begun["population"]
-            rerun = partial(
-                train_population,
-                begun["experiment"],
-                list(members["seeds"]),
-                vary=[dict(each) for each in members["variants"]],
-                stop_when_solved=bool(members["stop_when_solved"]),
-                **how,
-            )
+        rerun = _begun_again(begun)
     try:
         return rerun(observer=observer, out=folder, resume=True)
     except WrongUsage as error:
         raise CouldNotRun(f"{file} is damaged: {error}") from None
+
+
+def _begun_again(begun: RunConfig) -> Callable[..., Report | Population]:
+    """Return what trains a run or a population as its config says."""
+    layout, engine = begun["layout"], begun["engine"]
+    _check_known("layout", layout, get_args(LayoutName))
+    _check_known("engine", engine, get_args(EngineName))
+    rerun: Callable[..., Report | Population] = partial(run, seed=begun["seed"])
+    if "population" in begun:
+        members = begun["population"]
+        rerun = partial(
+            train_population,
+            seeds=list(members["seeds"]),
+            vary=list(map(dict, members["variants"])),
+            stop_when_solved=bool(members["stop_when_solved"]),
+        )
+    # As texts, since a setting may have the name of an argument, as handmade's `seeds` has.
+    settings = all_shown(begun["settings"])
+    return partial(rerun, begun["experiment"], settings=settings, layout=layout, engine=engine)
+
+
+def _check_known(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}; {did_you_mean(str(value), known)}")

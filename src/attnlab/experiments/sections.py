@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,10 +28,14 @@ def parameters_section(model: nn.Module) -> Table:
     )
 
 
-def metric_series(name: str, metrics: Iterable[Mapping[str, Any]], figure: str) -> Series:
+def metric_series(name: str, metrics: Iterable[Mapping[str, float]], figure: str) -> Series:
     """Draw one figure of a training's metrics against its steps."""
-    lines = [line for line in metrics if figure in line]
-    return Series(name=name, x=[line["step"] for line in lines], y=[line[figure] for line in lines])
+    x, y = list[float](), list[float]()
+    for line in metrics:
+        if figure in line:
+            x.append(line["step"])
+            y.append(line[figure])
+    return Series(name=name, x=x, y=y)
 
 
 def csv_text(
@@ -38,52 +43,64 @@ def csv_text(
 ) -> str:
     """Write a table as CSV; None is an empty cell."""
     stream = io.StringIO()
-    writer = csv.writer(
-        stream,
-        lineterminator="\n",
-        quoting=csv.QUOTE_NONNUMERIC if quotes_texts else csv.QUOTE_MINIMAL,
-    )
+    writer = csv.writer(stream, lineterminator="\n")
+    if quotes_texts:
+        writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerows([columns, *rows])
     return stream.getvalue()
 
 
+def rounded(rows: Iterable[Iterable[float]]) -> list[list[float]]:
+    """Round the cells of a map to what a page shows."""
+    return [[round(cell, 4) for cell in row] for row in rows]
+
+
+def finite(value: float) -> float | None:
+    """Return a number; None, which a page shows as a gap, if it is not finite."""
+    return value if math.isfinite(value) else None
+
+
+def range_words(values: Sequence[int]) -> str:
+    """Write the least and the largest value, or the one that all are."""
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
+
+
 def filled(sections: Iterable[Section | None]) -> list[Section]:
     """Leave out sections that are missing, and tables without rows."""
-    return [
-        each
-        for each in sections
-        if each is not None and not (isinstance(each, Table) and not each.rows)
-    ]
+    found = []
+    for each in sections:
+        is_empty = isinstance(each, Table) and not each.rows
+        if each is not None and not is_empty:
+            found.append(each)
+    return found
 
 
 def problem_section(problems: Sequence[ProblemDescription]) -> Text:
     """Describe each problem once: its task, and when a model counts as having solved it."""
     different = list(dict.fromkeys(problems))
-    paragraphs = [
-        f"{_sentence(problem.task)} Solved means: {_sentence(problem.solved, 0)}"
-        for problem in different[:_MOST_PROBLEMS]
-    ]
+    paragraphs = []
+    for problem in different[:_MOST_PROBLEMS]:
+        task = problem.task[:1].upper() + problem.task[1:]
+        paragraphs.append(f"{task}. Solved means: {problem.solved}.")
     if len(different) > _MOST_PROBLEMS:
-        paragraphs.append(
-            f"And {len(different) - _MOST_PROBLEMS:,} more, which differ in their settings."
-        )
+        more = len(different) - _MOST_PROBLEMS
+        paragraphs.append(f"And {more:,} more, which differ in their settings.")
     return Text(title="The task", text="\n\n".join(paragraphs))
-
-
-def _sentence(words: str, start: int = 1) -> str:
-    return f"{words[:start].upper()}{words[start:]}."
 
 
 def settings_section(config: Config) -> Table:
     """List every setting of the run with its value and meaning."""
     values = config.to_mapping()
+    rows = []
+    for each in config.options():
+        value = values[each.name]
+        if value is None:
+            value = "none"
+        rows.append([each.name, str(value), each.comment])
     return Table(
         title="Settings",
         caption="Change any of them with --set name=value.",
         columns=["setting", "value", "meaning"],
-        rows=[[each.name, _word(values[each.name]), each.comment] for each in config.options()],
+        rows=rows,
     )
-
-
-def _word(value: Any) -> str:
-    return "none" if value is None else str(value)

@@ -14,10 +14,17 @@ from attnlab.draw.page import render_page
 from attnlab.draw.sections import ReportContent, ShownTrace, Traces
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, show_page, view_page
 from attnlab.errors import WrongUsage, type_words
-from attnlab.experiments.notebook import Answerer, EditableView, has_widgets
+from attnlab.experiments.live import asker_of, live_report
+from attnlab.experiments.notebook import (
+    Asker,
+    EditableView,
+    State,
+    has_widgets,
+    is_drawn,
+    notes_of,
+)
 from attnlab.experiments.opener import open
 from attnlab.experiments.population import Population
-from attnlab.experiments.prompts import ask
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps.sweep_run import Sweep
 from attnlab.experiments.tune.tuner import Search
@@ -35,18 +42,20 @@ def show(
     """Show something: inside a notebook if this is one, else as a page in the browser.
 
     Args:
-        thing: a run, population, sweep or search, or the folder of one; a compiled program; a
-            trace, or a question, which is then answered; a recording or summaries of one; a
-            document or a corpus search; or bare weights: (query, key), (head, query, key), a list
-            of these by layer, and Hugging Face's `outputs` or `outputs.attentions`.
+        thing: a run, population, sweep or search, or the folder of one; a model, in a notebook or
+            with a text; a compiled program; a trace, or a question, which is then answered; a
+            recording or summaries of one; a document or a corpus search; or bare weights: (query,
+            key), (head, query, key), a list of these by layer, and Hugging Face's `outputs` or
+            `outputs.attentions`.
         tokens: what the places are called, where weights are shown: a list of texts, a pair (of the
             queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`; or the text
-            that a run, a pretrained model or a compiled program is asked.
+            that a run, a model or a compiled program is asked, `"3 1 2 0"` where it reads ids.
         other: a second recording, or weights, to be compared with the first.
         **options: of weights, as `view_page` takes them.
 
     Returns what a notebook displays, or the path of the file that was written. With anywidget
-    installed, the maps of a question or a recording take edits in a notebook, see `EditableView`.
+    installed, a run, a population, a model, a question and a recording are live in a notebook: they
+    take inputs, a choice of seed and edits, see `EditableView`.
 
     Raises:
         WrongUsage: it is nothing that can be shown, or its tokens do not fit.
@@ -58,33 +67,49 @@ def show(
         thing, other = _weights_of(thing, other)
     if isinstance(thing, Compiled):
         thing, options, tokens = *_recorded(thing, tokens, options), None
-    elif isinstance(thing, Report | nn.Module) and isinstance(tokens, str):
-        thing, tokens = ask(thing, tokens), None
+    is_live = other is None and (is_notebook() or is_marimo()) and has_widgets()
+    live = _live(thing, tokens, options) if is_live else None
+    if live is not None:
+        return live
+    if isinstance(thing, Report | nn.Module) and isinstance(tokens, str):
+        thing, tokens = asker_of(thing).ask("", tokens), None
     return _shown(thing, tokens, other, options)
 
 
-def _shown(
-    thing: Any, tokens: Any, other: Any, options: dict[str, Any]
-) -> Shown | EditableView | Path:
+def _live(thing: Any, tokens: Any, options: dict[str, Any]) -> EditableView | None:
+    """Show what answers in a notebook, or takes edits; return None for all else."""
+    if tokens is None and not options and isinstance(thing, Report | Population | nn.Module):
+        return live_report(thing)
+    options = {"max_bytes": NOTEBOOK_BYTES, **options}
+    if isinstance(thing, Recording):
+        return EditableView(view_page(thing, tokens=tokens, **options))
+    if _is_question(thing):
+        asker, start = Asker(lambda _seed, _text: thing), State()
+    elif isinstance(tokens, str) and isinstance(thing, Report | nn.Module):
+        asker, start, tokens = asker_of(thing), State(input=tokens), None
+    else:
+        return None
+    answerer = asker.answerer(start.seed, start.input)
+    options = {"notes": notes_of(answerer.trace), **options}
+    return EditableView(view_page(answerer.recording, tokens=tokens, **options), asker, start)
+
+
+def _is_question(thing: Any) -> bool:
+    return hasattr(thing, "passage") and hasattr(thing, "trace")
+
+
+def _shown(thing: Any, tokens: Any, other: Any, options: dict[str, Any]) -> Shown | Path:
     """Show what is neither a folder nor a figure, nor something to be asked."""
-    is_inside = is_notebook() or is_marimo()
-    takes_edits = is_inside and other is None and has_widgets()
-    answerer = None
-    if hasattr(thing, "passage") and hasattr(thing, "trace"):
-        if takes_edits:
-            answerer = Answerer(thing)
-            options = {"notes": _notes(answerer.trace), **options}
-        thing = thing.trace() if answerer is None else answerer.recording
+    if _is_question(thing):
+        thing = thing.trace()
     page = _page_of(thing)
     if page is None:
-        takes_edits = takes_edits and isinstance(thing, Recording)
         if isinstance(thing, Trace):
-            options = {"notes": _notes(thing), **options}
+            options = {"notes": notes_of(thing), **options}
             thing = _patterns_of(thing)
-        if is_inside:
+        if is_notebook() or is_marimo():
             options = {"max_bytes": NOTEBOOK_BYTES, **options}
-        page = view_page(thing, other, tokens=tokens, **options)
-        return EditableView(page, answerer) if takes_edits else show_page(page)
+        return show_page(view_page(thing, other, tokens=tokens, **options))
     if tokens is not None or other is not None or options:
         raise WrongUsage(
             f"{type_words(thing)} is shown as it is; tokens, other and options go with weights."
@@ -114,13 +139,6 @@ def _weights_of(figure: FigureContents, other: Any) -> tuple[list[Pattern], Any]
     return list(figure.patterns), (list(figure.others) or None) if other is None else other
 
 
-def _notes(trace: Trace) -> list[tuple[str, str]]:
-    notes = [("Read", " ".join(trace.input))]
-    if trace.steps:
-        notes.append(("Answer", " ".join(step.choice for step in trace.steps)))
-    return notes
-
-
 def _page_of(thing: Any) -> str | None:
     """Render a report as a page; return None for weights."""
     if isinstance(thing, Report | Population | Sweep | Search):
@@ -129,10 +147,8 @@ def _page_of(thing: Any) -> str | None:
         return render_page(document_report(thing))
     if isinstance(thing, Found):
         return render_page(corpus_report(thing))
-    if not isinstance(thing, Trace) or not thing.steps:
-        return None
-    has_positions = all(step.position is not None for step in thing.steps)
-    return render_page(_trace_report(thing)) if has_positions else None
+    is_trace = isinstance(thing, Trace) and is_drawn(thing)
+    return render_page(_trace_report(thing)) if is_trace else None
 
 
 def _trace_report(trace: Trace) -> ReportContent:

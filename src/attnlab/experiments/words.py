@@ -44,10 +44,11 @@ class Words:
 
     def claims(self, numbers: Numbers, passed: Mapping[str, bool | None]) -> list[Claim]:
         """Make claims: `[claim.NAME]` has the statement, measured and bound of each."""
-        return [
-            Claim(name, **self.texts(f"claim.{name}", numbers), passed=holds)
-            for name, holds in passed.items()
-        ]
+        claims = []
+        for name, holds in passed.items():
+            texts = self.texts(f"claim.{name}", numbers)
+            claims.append(Claim(name, **texts, passed=holds))
+        return claims
 
     def _entry(self, name: str) -> Any:
         found: Any = read_words(self.package)
@@ -59,7 +60,7 @@ class Words:
 
 
 @cache
-def read_words(package: str) -> Mapping[str, Any]:
+def read_words(package: str) -> Mapping[str, object]:
     """Read the `words.toml` of a package."""
     return tomllib.loads(resources.files(package).joinpath("words.toml").read_text("utf-8"))
 
@@ -73,8 +74,9 @@ def _templates() -> Environment:
 
 
 def _number(value: Any) -> Any:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return f"{value:,}" if is_integer else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return value
 
 
 @cache

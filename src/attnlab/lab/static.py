@@ -20,7 +20,7 @@ _STYLES = (
     "lab/rooms/design.css",
 )
 _SERVED_ROOMS = ("runs", "populations", "sweeps", "models", "programs", "course")
-_SERVED_STYLES = tuple(f"lab/rooms/{room}.css" for room in _SERVED_ROOMS)
+_SERVED_STYLES = ("draw/view/seeds.css", *(f"lab/rooms/{room}.css" for room in _SERVED_ROOMS))
 _SERVED = (
     ("default-src 'none'; ", "default-src 'none'; connect-src 'self'; "),
     ("<title>", '<meta name="attnlab-runs" content="{runs}">\n<title>'),
@@ -71,7 +71,8 @@ def _dense(script: str) -> str:
     lines, is_text = [], False
     for line in _without_comments(script).splitlines():
         code = line if is_text else re.sub(r"\s+// .*$", "", line.strip())
-        lines += [code] if code or is_text else []
+        if code or is_text:
+            lines.append(code)
         is_text ^= line.count("`") % 2 == 1
     return "\n".join([*lines, ""])
 

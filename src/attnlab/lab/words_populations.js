@@ -35,11 +35,7 @@ export const SEED_WORDS = {
   groups: "Groups of like heads",
   group: (letter, heads, seeds, all) =>
     `${letter}: ${count(heads, "head")} in ${seeds} of ${count(all, "seed")}, ${share(seeds, all)}`,
-  seeds: "All seeds",
   listed: (number, all) => (number === all ? count(all, "seed") : `${number} of ${count(all, "seed")}`),
-  cell: ({ name, kind, solvedAt, fault }) =>
-    `Seed ${name}${kind ? `, heads ${kind}` : ""}, ${fault ? "diverged" : solvedAt === null ? "not solved" : "solved"}`,
-  diverged: "diverged",
 
   typical: "Is my seed typical?",
   seed: "Seed",

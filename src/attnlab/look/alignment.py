@@ -10,7 +10,7 @@ the root mean square of Hellinger's distance between the rows. It is Euclidean d
 *marks* of heads, so everything below is a product of matrices.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -68,7 +68,8 @@ def medoid(apart: Tensor) -> int:
     return int(apart.mean(1).argmin())
 
 
-class Groups(NamedTuple):
+@dataclass(frozen=True)
+class Groups:
     """Heads in groups.
 
     centres: the number of each group's most typical head, largest group first. of: each head's
@@ -101,12 +102,15 @@ def find_groups(
     apart = distances(marks, marks)
     found = {count: _group(apart, count) for count in counts}
     tried = {count: mean_silhouette(apart, of) for count, (_, of) in found.items()}
-    best = max(tried, key=lambda count: tried[count], default=1)
+    best = max(tried, key=tried.__getitem__, default=1)
     chance = 0.0
-    for _ in range(num_shuffles if tried else 0):
+    if not tried:
+        num_shuffles = 0
+    for _ in range(num_shuffles):
         mixed = shuffled(marks, places, generator)
         noise = distances(mixed, mixed)
-        chance = max(chance, *(mean_silhouette(noise, _group(noise, count)[1]) for count in counts))
+        for count in counts:
+            chance = max(chance, mean_silhouette(noise, _group(noise, count)[1]))
     if not tried or tried[best] <= chance:
         one = torch.zeros(len(marks), dtype=torch.int64)
         return Groups([medoid(apart)], one, 0.0, chance, tried)

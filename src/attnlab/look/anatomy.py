@@ -16,6 +16,7 @@ from torch.nn.functional import gelu
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.inputs import foreign_of
+from attnlab.look.recording.contents import join
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -24,6 +25,7 @@ from attnlab.pretrained.tracing import FoundAttention, ModelTrace, TracedCall, t
 from attnlab.sites import set_aside
 
 Function = Callable[[Tensor], Tensor]
+_Named = list[tuple[str, Function]]
 
 _MOST_BEHIND = 5  # the most modules between the last block and the output embedding
 
@@ -85,10 +87,12 @@ def stack_of(model: nn.Module) -> tuple[str, int]:
     if isinstance(model, Pretrained):
         _reader_of(model)
         stack = model.structure.stacks[-1]
-        return f"{stack.name}." if stack.name else "", len(stack.blocks)
+        return join(stack.name, ""), len(stack.blocks)
+    got = type(model).__name__
     is_headless = isinstance(model, Encoder) and model.head is None
-    if not isinstance(model, Decoder | EncoderDecoder | Encoder) or is_headless:
-        got = f"{type(model).__name__}{' without classes' if is_headless else ''}"
+    if is_headless:
+        got += " without classes"
+    if is_headless or not isinstance(model, Decoder | EncoderDecoder | Encoder):
         raise WrongUsage(
             "a lens reads a decoder, an encoder–decoder, an encoder with classes or a pretrained "
             f"model; got {got}, which has no read-out."
@@ -105,7 +109,9 @@ def anatomy_of(model: nn.Module) -> Anatomy:
         CouldNotRun: a foreign model has no output embedding, or a logit is not a sum through
             matrices and norms.
     """
-    return _traced(model) if isinstance(model, Pretrained) else _own(model)
+    if isinstance(model, Pretrained):
+        return _traced(model)
+    return _own(model)
 
 
 def _own(model: Any) -> Anatomy:
@@ -138,25 +144,14 @@ def _traced(model: Pretrained) -> Anatomy:
     with set_aside(model):
         seen = trace_model(model.foreign, example)
     blocks = _blocks_of(model, seen)
-    last, own = blocks[-1], [call for call in seen.calls if call.path == reader][-1]
-    after = [call for call in seen.calls if last.ended < call.begun < own.begun and _is_leaf(call)]
-    way = _path(model, last, own, after, _MOST_BEHIND)
-    if way is None:
-        raise not_a_sum(
-            f"between the last block of {model.name} and {reader} is more than norms, matrices "
-            f"and activations ({', '.join(call.path for call in after) or 'no module'})"
-        )
+    own = next(call for call in reversed(seen.calls) if call.path == reader)
+    behind, factor = _behind(model, seen, blocks[-1], own)
     scale, bias = _after(model, seen, own)
     steps: list[_Step] = []
     for index, block in enumerate(blocks):
-        found = _block_steps(model, seen, index, block)
-        if found is None:
-            raise not_a_sum(
-                f"the output of {block.path} is not the sum of its stream, its heads' outputs "
-                "through one matrix that is a module, and one more part"
-            )
-        steps += found
-    return Anatomy(steps, *way, reader, model.foreign.get_submodule(reader), scale, bias)
+        steps += _block_steps(model, seen, index, block)
+    read = model.foreign.get_submodule(reader)
+    return Anatomy(steps, behind, factor, reader, read, scale, bias)
 
 
 def not_a_sum(why: str) -> CouldNotRun:
@@ -174,10 +169,8 @@ def _blocks_of(model: Pretrained, seen: ModelTrace) -> list[TracedCall]:
     return [calls[place.path, place.number] for place in places]
 
 
-def _block_steps(
-    model: Pretrained, seen: ModelTrace, index: int, block: TracedCall
-) -> list[_Step] | None:
-    """Find how one block writes to the stream; None where that is no sum."""
+def _block_steps(model: Pretrained, seen: ModelTrace, index: int, block: TracedCall) -> list[_Step]:
+    """Find how one block writes to the stream."""
     name = f"{stack_of(model)[0]}layers.{index}"
     found = {((each.path, each.number), each.nth): each for each in reversed(seen.attentions)}
     attentions = []
@@ -186,25 +179,45 @@ def _block_steps(
         attentions.append((f"{name}.{each.name}", at))
     inside = [call for call in seen.calls if block.begun < call.begun < block.ended]
     assert block.given is not None
-    return _steps_of(name, block.given, attentions, inside, block)
+    steps = _steps_of(name, block.given, attentions, inside, block)
+    if steps is None:
+        raise not_a_sum(
+            f"the output of {block.path} is not the sum of its stream, its heads' outputs "
+            "through one matrix that is a module, and one more part"
+        )
+    return steps
 
 
 def _reader_of(model: Pretrained) -> str:
     """Return the path of the output embedding."""
     getter = getattr(model.foreign, "get_output_embeddings", None)
-    found = getter() if callable(getter) else None
-    modules = model.foreign.named_modules()
-    path = next((path for path, module in modules if module is found and path), None)
-    if path is None or "logits" not in model.sites:
-        raise CouldNotRun(
-            f"{type(model.foreign).__name__} has no output embedding for a lens to read."
+    if callable(getter) and "logits" in model.sites:
+        found = getter()
+        for path, module in model.foreign.named_modules():
+            if path and module is found:
+                return str(path)
+    raise CouldNotRun(f"{type(model.foreign).__name__} has no output embedding for a lens to read.")
+
+
+def _behind(
+    model: Pretrained, seen: ModelTrace, last: TracedCall, own: TracedCall
+) -> tuple[_Named, float]:
+    """Find what lies between the last block and the output embedding, and a factor."""
+    between = [call for call in seen.calls if last.ended < call.begun < own.begun]
+    leaves = list(filter(_is_leaf, between))
+    way = _path(model, last, own, leaves, _MOST_BEHIND)
+    if way is None:
+        met = ", ".join(call.path for call in leaves) or "no module"
+        raise not_a_sum(
+            f"between the last block of {model.name} and {own.path} is more than norms, matrices "
+            f"and activations ({met})"
         )
-    return str(path)
+    return way
 
 
 def _path(
     model: Pretrained, call: TracedCall, own: TracedCall, after: Sequence[TracedCall], left: int
-) -> tuple[list[tuple[str, Function]], float] | None:
+) -> tuple[_Named, float] | None:
     """Find the way from the output of a call to the output embedding, through at most `left` of the
     calls after: names and functions, and a factor."""
     assert call.found is not None
@@ -214,7 +227,7 @@ def _path(
     for later in after:
         if not left or later.begun < call.ended or later.found is None:
             continue
-        way: list[tuple[str, Function]] = [(later.path, model.foreign.get_submodule(later.path))]
+        way: _Named = [(later.path, model.foreign.get_submodule(later.path))]
         if _factor(later.given, call.found) != 1.0:
             if _factor(later.given, gelu(call.found)) != 1.0:
                 continue
@@ -273,7 +286,9 @@ def _additions(
     for step, added in made:
         for call in later:
             given = _like(call.given, stream)
-            factor = None if given is None else _factor(given - stream, added)
+            if given is None:
+                continue
+            factor = _factor(given - stream, added)
             if factor is None:
                 continue
             step, summed = replace(step, factor=factor), stream + factor * added
@@ -289,22 +304,30 @@ def _written(
 ) -> tuple[list[tuple[HeadsStep, Tensor]], list[TracedCall]]:
     """Find what an attention may write, the projection of its heads or a norm of that, and the
     calls after its projection."""
-    if attention.heads is None:
+    projection = _projection_of(attention, inside)
+    if projection is None:
         return [], []
-    joined = attention.heads.transpose(1, 2).flatten(2)
-    later = [call for call in inside if call.begun > attention.begun]
-    projections = [call for call in later if call.projects and _factor(call.given, joined) == 1.0]
-    projected = _like(projections[0].found, stream) if projections else None
+    projected = _like(projection.found, stream)
     if projected is None:
         return [], []
-    path, begun = projections[0].path, projections[0].begun
-    made = [(HeadsStep(point, path), projected)]
-    later = [call for call in later if call.begun > begun]
+    made = [(HeadsStep(point, projection.path), projected)]
+    later = [call for call in inside if call.begun > projection.begun]
     for call in later:
         normed = _like(call.found, stream)
         if normed is not None and _is_leaf(call) and _factor(call.given, projected) == 1.0:
-            made.append((HeadsStep(point, path, (call.path,)), normed))
+            made.append((HeadsStep(point, projection.path, (call.path,)), normed))
     return made, later
+
+
+def _projection_of(attention: FoundAttention, inside: Sequence[TracedCall]) -> TracedCall | None:
+    """Find the first matrix that reads the heads of an attention, joined."""
+    if attention.heads is None:
+        return None
+    joined = attention.heads.transpose(1, 2).flatten(2)
+    for call in inside:
+        if call.begun > attention.begun and call.projects and _factor(call.given, joined) == 1.0:
+            return call
+    return None
 
 
 def _last_steps(
@@ -320,11 +343,21 @@ def _last_steps(
     for norm, end in ends:
         if _factor(end, stream) == 1.0:
             return norm
-        for call in inside:
-            added = _like(call.found, stream)
-            factor = None if added is None else _factor(end - stream, added)
-            if factor is not None:
-                return [PartStep(f"{name}.feed_forward", call.path, call.number, factor), *norm]
+        part = _part_of(name, end - stream, inside)
+        if part is not None:
+            return [part, *norm]
+    return None
+
+
+def _part_of(name: str, added: Tensor, inside: Sequence[TracedCall]) -> PartStep | None:
+    """Find the call whose output, times a factor, is what was added to the stream."""
+    for call in inside:
+        output = _like(call.found, added)
+        if output is None:
+            continue
+        factor = _factor(added, output)
+        if factor is not None:
+            return PartStep(f"{name}.feed_forward", call.path, call.number, factor)
     return None
 
 
@@ -347,10 +380,14 @@ def _factor(found: Any, value: Tensor) -> float | None:
         return None
     one, other = found.reshape(value.shape).double(), value.double()
     power = float(other.square().sum())
-    factor = float((one * other).sum()) / power if power else 0.0
-    if not factor or not are_close(factor * other, one, found.dtype):
+    if power == 0.0:
         return None
-    return 1.0 if abs(factor - 1.0) < 1e-3 else factor
+    factor = float((one * other).sum()) / power
+    if factor == 0.0 or not are_close(factor * other, one, found.dtype):
+        return None
+    if abs(factor - 1.0) < 1e-3:
+        return 1.0
+    return factor
 
 
 def are_close(one: Tensor, other: Tensor, dtype: torch.dtype | None = None) -> bool:
@@ -373,7 +410,9 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def _moved(value: Any, model: Pretrained) -> Any:
+    """Bring a tensor to the model's device, and real numbers to its precision."""
     if not isinstance(value, Tensor):
         return value
-    is_real = value.is_floating_point()
-    return value.to(next(model.foreign.parameters()) if is_real else device_of(model))
+    if value.is_floating_point():
+        return value.to(next(model.foreign.parameters()))
+    return value.to(device_of(model))

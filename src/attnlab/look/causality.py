@@ -48,7 +48,9 @@ def largest_leak(model: nn.Module, tokens: Tensor, *, site: str = "embedding") -
             if later(output * signs, position) != 0.0:
                 for channel in output.unbind(-1):
                     largest = _larger(largest, later(channel, position))
-        return _larger(largest, 0.0 if bool(torch.isfinite(outputs).all()) else float("nan"))
+        if not bool(torch.isfinite(outputs).all()):
+            return float("nan")
+        return largest
 
 
 @torch.no_grad()
@@ -71,7 +73,9 @@ def largest_change(model: nn.Module, tokens: Tensor) -> float:
 
 def _larger(first: float, second: float) -> float:
     """Return the larger of two numbers, and NaN if one is, which max() would lose."""
-    return second if math.isnan(second) or second > first else first
+    if math.isnan(second) or second > first:
+        return second
+    return first
 
 
 class _Leaf(Hook):

@@ -6,7 +6,6 @@ queries, keys and the mask; from the weights where the model computes them expli
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +66,7 @@ class Collector(Hook):
 
 @torch.no_grad()
 def run_collector(
-    model: nn.Module, collector: Collector, arguments: Iterable[Any], options: dict[str, Any]
+    model: nn.Module, collector: Collector, arguments: Iterable[Tensor], options: dict[str, object]
 ) -> None:
     """Run a model in evaluation mode until everything is collected.
 

@@ -9,8 +9,8 @@ Without `.5` it is the whole layer. `draw/report/elements.js` writes the same na
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypedDict
 
 from torch import nn
 
@@ -29,8 +29,12 @@ _SITES = {
 
 def attentions(model: nn.Module) -> list[str]:
     """List the attentions of a model, in the order of its layers."""
-    sites = [site.rpartition(".") for site in site_names(model)]
-    return [part for part, _, own in sites if own == "weights"]
+    found = []
+    for site in site_names(model):
+        part, _, own = site.rpartition(".")
+        if own == "weights":
+            found.append(part)
+    return found
 
 
 def number_of_heads(model: nn.Module, part: str) -> int:
@@ -73,7 +77,15 @@ def head_at(site: str, head: int) -> str:
     return head_name(site.removesuffix("weights").rstrip("."), head)
 
 
-def read_head(text: str) -> dict[str, Any]:
+class HeadArguments(TypedDict, total=False):
+    """The arguments of an edit that name a head."""
+
+    site: str
+    layer: int
+    head: int
+
+
+def read_head(text: str) -> HeadArguments:
     """Parse a head's name into the arguments of an edit: layer= or site= or both, and head=.
 
     >>> read_head("0.1"), read_head("cross 0.1")
@@ -84,8 +96,10 @@ def read_head(text: str) -> dict[str, Any]:
     """
     named = _NAME.fullmatch(text)
     if named:
-        site = {"site": _SITES[named[1]]} if named[1] else {}
-        return {**site, "layer": int(named[2]), "head": int(named[3])}
+        found: HeadArguments = {"layer": int(named[2]), "head": int(named[3])}
+        if named[1]:
+            found = {"site": _SITES[named[1]], **found}
+        return found
     part, dot, head = text.rpartition(".")
     if not (dot and re.fullmatch(r"\S+", part) and re.fullmatch(r"-?\d+", head)):
         raise WrongUsage(
@@ -118,23 +132,32 @@ def heads_named(names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, lis
     if isinstance(names, str) or not all(isinstance(each, str) for each in names):
         raise WrongUsage(f'heads are named by a list of texts such as ["3.5", "3"]; got {names!r}.')
     by_name = parts_by_name(sizes)
-    found: dict[str, list[int]] = {}
+    found: dict[str, dict[int, None]] = {part: {} for part in sizes}
     for name in names:
-        layer, _, head = name.rpartition(".")
-        if name in by_name:
-            part, heads = by_name[name], list(range(sizes[by_name[name]]))
-        elif layer not in by_name or not head.isdecimal():
-            known = did_you_mean(layer or name, by_name)
-            raise WrongUsage(f"{name!r} is no head, LAYER.HEAD, and no layer; {known}")
-        else:
-            part, heads = by_name[layer], [int(head)]
-        if heads[-1] >= sizes[part]:
-            raise WrongUsage(f"there is no head {name}; it has {sizes[part]} heads, from 0.")
-        found[part] = list(dict.fromkeys([*found.get(part, ()), *heads]))
-    return {part: found[part] for part in sizes if part in found}
+        part, heads = _heads_of(name, by_name, sizes)
+        found[part] |= dict.fromkeys(heads)
+    return {part: list(heads) for part, heads in found.items() if heads}
 
 
-def parts_by_name(parts: Iterable[str]) -> dict[str, str]:
+def _heads_of(
+    name: str, by_name: Mapping[str, str], sizes: Mapping[str, int]
+) -> tuple[str, Sequence[int]]:
+    """Return the part of a name, and the head that it names or all heads of its layer."""
+    if name in by_name:
+        part = by_name[name]
+        return part, range(sizes[part])
+    layer, _, head = name.rpartition(".")
+    if layer not in by_name or not head.isdecimal():
+        known = did_you_mean(layer or name, by_name)
+        raise WrongUsage(f"{name!r} is no head, LAYER.HEAD, and no layer; {known}")
+    part = by_name[layer]
+    if int(head) >= sizes[part]:
+        raise WrongUsage(f"there is no head {name}; it has {sizes[part]} heads, from 0.")
+    return part, [int(head)]
+
+
+def parts_by_name(parts: Collection[str]) -> dict[str, str]:
     """Return parts by their short names and by their paths."""
-    parts = list(parts)
-    return {layer_name(part): part for part in parts} | {part: part for part in parts}
+    found = {layer_name(part): part for part in parts}
+    found.update(zip(parts, parts, strict=True))
+    return found

@@ -1,16 +1,31 @@
 """Checks of what a user picks: an index, or a slice, within a size."""
 
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
 from attnlab.errors import WrongUsage
 
 
-def is_index(index: object, size: int) -> bool:
+def is_integer(number: object) -> TypeGuard[int]:
+    """Is this an integer? True and False are none."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def has_integers(tensor: Tensor) -> bool:
+    """Does a tensor hold integers? Truth values are none."""
+    return not tensor.is_floating_point() and tensor.dtype != torch.bool
+
+
+def is_index(index: object, size: int) -> TypeGuard[int]:
     """Is this an integer from 0 to below `size`?"""
-    return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
+    return is_integer(index) and 0 <= index < size
 
 
 def check_index(name: str, index: object, size: int) -> int:
     """Return an integer from 0 to below `size`, or raise `WrongUsage` naming it."""
-    if not isinstance(index, int) or not is_index(index, size):
+    if not is_index(index, size):
         raise WrongUsage(f"{name} must be from 0 to {size - 1}; got {index!r}.")
     return index
 
@@ -19,8 +34,11 @@ def check_slice(name: str, part: object, size: int) -> slice:
     """Return a slice of step 1 within `size` that is not empty, or raise `WrongUsage` naming it."""
     if not isinstance(part, slice):
         raise WrongUsage(f"{name} must be a slice such as slice(0, {size}); got {part!r}.")
-    start = 0 if part.start is None else part.start
-    stop = size if part.stop is None else part.stop
+    start, stop = part.start, part.stop
+    if start is None:
+        start = 0
+    if stop is None:
+        stop = size
     is_within = is_index(start, size) and is_index(stop, size + 1) and start < stop
     if not is_within or part.step not in (None, 1):
         raise WrongUsage(

@@ -2,20 +2,20 @@
 with padding."""
 
 import inspect
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, TypeGuard
+from typing import Any, Self, TypeAlias, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.display import short
 from attnlab.errors import WrongUsage, type_words
-from attnlab.parts.masks import real_positions
+from attnlab.look.indices import has_integers
+from attnlab.parts.masks import Mask, real_positions
 from attnlab.pretrained.model import Pretrained
 
-Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Any] | str | Sequence[str]
+Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, object] | str | Sequence[str]
 """A tensor, a tuple of them (source, target), or the model's inputs by name (tokens=, real=, mask=
 …); for a pretrained model also a text, or several with the same number of tokens."""
 
@@ -27,8 +27,8 @@ _OF_ROWS = ("attention_mask", "padding_mask")
 class Call:
     """The arguments of one forward pass, and their number of rows (inputs of the batch)."""
 
-    arguments: tuple[Any, ...]
-    options: Mapping[str, Any]
+    arguments: tuple[Tensor, ...]
+    options: Mapping[str, object]
     num_rows: int
 
     @classmethod
@@ -46,17 +46,19 @@ class Call:
         arguments, options = _sorted(inputs)
         given = (*arguments, *options.values())
         tensors = [each for each in given if isinstance(each, Tensor)]
-        has_rows = bool(tensors) and tensors[0].dim() > 0 and len(tensors[0]) > 0
-        if not has_rows or len(tensors) < len(arguments):
+        num_rows = 0
+        if tensors and tensors[0].dim() > 0:
+            num_rows = len(tensors[0])
+        if not num_rows or len(tensors) < len(arguments):
             raise WrongUsage(
                 "inputs are a tensor, a tuple of tensors such as (source, target), or a mapping "
                 f'such as {{"tokens": tokens, "mask": mask}}, with a row; got {short(inputs)}.'
             )
-        call = cls(arguments, options, len(tensors[0]))
+        call = cls(arguments, options, num_rows)
         for each in call._of_rows():
-            if len(each) != call.num_rows:
+            if len(each) != num_rows:
                 raise WrongUsage(
-                    f"inputs need the same number of rows; got {call.num_rows} and {len(each)}."
+                    f"inputs need the same number of rows; got {num_rows} and {len(each)}."
                 )
         return call
 
@@ -85,7 +87,7 @@ class Call:
             found = self.options.get(name)
             if isinstance(found, Tensor):
                 return found.bool() if found.dim() == 2 else None
-        return real_positions(self.options.get(mask), self.num_rows)
+        return real_positions(cast(Mask, self.options.get(mask)), self.num_rows)
 
     def repeated(self, times: int) -> "Call":
         """Repeat all rows `times` times: row r of copy c is row c · num_rows + r."""
@@ -110,14 +112,22 @@ class Call:
     def portions(self, size: int) -> "list[tuple[slice, Call]]":
         """Split the rows evenly into runs of `size` or slightly more, each with its slice."""
         number = max(1, self.num_rows // size)
-        ends = [self.num_rows * each // number for each in range(number + 1)]
-        spans = [slice(*both) for both in itertools.pairwise(ends)]
-        return [(span, self.rows(span)) for span in spans] if number > 1 else [(spans[0], self)]
+        if number == 1:
+            return [(slice(0, self.num_rows), self)]
+        found, start = [], 0
+        for each in range(1, number + 1):
+            span = slice(start, self.num_rows * each // number)
+            found.append((span, self.rows(span)))
+            start = span.stop
+        return found
 
     def _of_rows(self) -> list[Tensor]:
         """List the arguments that have a row for each input."""
-        named = [*(("", each) for each in self.arguments), *self.options.items()]
-        return [each for name, each in named if _has_rows(name, each)]
+        found = [each for each in self.arguments if _has_rows("", each)]
+        for name, value in self.options.items():
+            if isinstance(value, Tensor) and _has_rows(name, value):
+                found.append(value)
+        return found
 
     def _check_fits(self, model: nn.Module) -> None:
         """Raise unless the model's forward takes these arguments."""
@@ -127,8 +137,7 @@ class Call:
         except TypeError as error:
             parameters = signature.parameters.items()
             needed = [name for name, each in parameters if each.default is each.empty]
-            got = [type_words(each) for each in self.arguments]
-            got += [f"{name}=" for name in self.options]
+            got = [*map(type_words, self.arguments), *map("{}=".format, self.options)]
             raise WrongUsage(
                 f"the inputs of {type(model).__name__} are ({', '.join(needed)}); got "
                 f"{', '.join(got)}: {error}."
@@ -156,8 +165,7 @@ def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = N
         places = torch.as_tensor(position).cpu()
     except (TypeError, ValueError, RuntimeError):
         places = torch.tensor(0.5)
-    is_whole = not places.is_floating_point() and places.dtype != torch.bool
-    if not is_whole or places.shape not in ((), (num_rows,)):
+    if not has_integers(places) or places.shape not in ((), (num_rows,)):
         raise WrongUsage(f"position is an integer or {num_rows} of them; got {position!r}.")
     ends = torch.full((num_rows,), length)
     if real is not None and real.shape == (num_rows, length):
@@ -168,14 +176,15 @@ def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = N
     return found
 
 
-def _sorted(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _sorted(inputs: Any) -> tuple[tuple[Any, ...], dict[str, object]]:
     """Return inputs in order, and by name."""
     if isinstance(inputs, Tensor):
         return (inputs,), {}
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
-    is_list = isinstance(inputs, Sequence) and not isinstance(inputs, str)
-    return tuple(inputs) if is_list else (), {}
+    if isinstance(inputs, Sequence) and not isinstance(inputs, str):
+        return tuple(inputs), {}
+    return (), {}
 
 
 def _numbered(rows: Tensor) -> Tensor:
@@ -201,10 +210,12 @@ def _read(texts: str | Sequence[str], model: Pretrained) -> Inputs:
             "in all: give texts with the same number of tokens, or model.inputs(texts) with a "
             "position for each."
         )
-    return found["input_ids"] if found.keys() <= {"input_ids", "attention_mask"} else found
+    if found.keys() <= {"input_ids", "attention_mask"}:
+        return found["input_ids"]
+    return found
 
 
-def _has_rows(name: str, value: Any) -> bool:
+def _has_rows(name: str, value: object) -> bool:
     """Does an argument have a row for each input? Masks (query, key), (head, query, key) or (1, …)
     are for all rows."""
     if not isinstance(value, Tensor) or value.dim() == 0:

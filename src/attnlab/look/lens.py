@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attnlab.display import Card, card_text, displayed, short
 from attnlab.errors import WrongUsage
+from attnlab.look.indices import has_integers
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.readout import Writer, parts_of_stream, read_stages
 from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
@@ -90,7 +91,7 @@ class Attribution:
         for writer, mean in zip(self.writers, self.shares.mean(1), strict=True):
             if writer.head is not None:
                 heads.setdefault(writer.part, []).append(mean)
-        rows = [torch.stack(each) for each in heads.values()]
+        rows = list(map(torch.stack, heads.values()))
         return list(heads), pad_sequence(rows, batch_first=True, padding_value=torch.nan)
 
     def __str__(self) -> str:
@@ -115,13 +116,14 @@ def _table(
 ) -> str:
     """Show the largest values (line, row, vocabulary) with their tokens: a column for each row."""
     num_rows, size = values.shape[1:]
-    count = min(size, 3 if num_rows == 1 else 1)  # a single row has three columns
-    top, ids = (each.flatten(1).tolist() for each in values[:, :_MOST_INPUTS].topk(count, -1))
+    columns = 3 if num_rows == 1 else 1
+    top, ids = values[:, :_MOST_INPUTS].topk(min(size, columns), -1)
     rows = []
-    for name, tokens, shares in zip(names, ids, top, strict=True):
-        pairs = zip(tokens, shares, strict=True)
-        cells = [f"{_shown(token, vocabulary)} {share:{form}}" for token, share in pairs]
-        rows.append([name, *cells])
+    for name, tokens, shares in zip(names, ids.flatten(1), top.flatten(1), strict=True):
+        row = [name]
+        for token, share in zip(tokens.tolist(), shares.tolist(), strict=True):
+            row.append(f"{_shown(token, vocabulary)} {share:{form}}")
+        rows.append(row)
     shown = _inputs(num_rows)
     if num_rows > _MOST_INPUTS:
         shown = f"the first {_MOST_INPUTS} of {num_rows} inputs"
@@ -134,7 +136,9 @@ def _shown(token: int, vocabulary: Vocabulary | None) -> str:
         name = name_of(token, vocabulary)
     except WrongUsage:  # fewer names than the read-out has rows, which is common
         return str(token)
-    return name if name.isprintable() and name and name == name.strip() else repr(name)
+    if name.isprintable() and name and name == name.strip():
+        return name
+    return repr(name)
 
 
 def _inputs(number: int) -> str:
@@ -176,9 +180,12 @@ def head_lens(
     `logit_lens`."""
     vocabulary = vocabulary_of(model, vocabulary)
     parts = parts_of_stream(model, Call.of(inputs, model), position)
-    chosen = [index for index, writer in enumerate(parts.writers) if writer.head is not None]
-    writers = [parts.writers[index] for index in chosen]
-    return HeadLens(writers, parts.read(parts.written[chosen]), vocabulary)
+    heads, writers = [], []
+    for index, writer in enumerate(parts.writers):
+        if writer.head is not None:
+            heads.append(index)
+            writers.append(writer)
+    return HeadLens(writers, parts.read(parts.written[heads]), vocabulary)
 
 
 @torch.no_grad()
@@ -199,7 +206,9 @@ def direct_logits(
     """
     parts = parts_of_stream(model, Call.of(inputs, model), position)
     logits = parts.logits
-    labels = logits.argmax(-1) if labels is None else _checked_ids("labels", labels, logits)
+    if labels is None:
+        labels = logits.argmax(-1)
+    labels = _checked_ids("labels", labels, logits)
     if others is not None:
         others = _checked_ids("others", others, logits)
 
@@ -220,8 +229,7 @@ def direct_logits(
 
 def _checked_ids(name: str, ids: Tensor, logits: Tensor) -> Tensor:
     ids, size = torch.as_tensor(ids, device=logits.device), logits.shape[-1]
-    is_whole = not ids.is_floating_point() and ids.dtype != torch.bool
-    fits = is_whole and ids.shape == logits.shape[:1]
+    fits = has_integers(ids) and ids.shape == logits.shape[:1]
     if not fits or bool(((ids < 0) | (ids >= size)).any()):
         raise WrongUsage(
             f"{name} are one id for each of {len(logits)} rows, from 0 to {size - 1}; got "

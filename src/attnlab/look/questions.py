@@ -10,7 +10,7 @@ edit or trace need not know whether the model continues, translates, classifies 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import Recording, record
 from attnlab.look.recording.tokens import Vocabulary
-from attnlab.look.trace import Step, Trace, head_traces, trace, trace_translation
+from attnlab.look.trace import Step, Trace, head_traces, names_at, trace, trace_translation
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -32,7 +32,7 @@ class Passage(NamedTuple):
     """The inputs of one pass, and the names of the tokens that each stack reads in it."""
 
     arguments: tuple[Tensor, ...]
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     words: Mapping[str, tuple[str, ...]]
 
 
@@ -78,7 +78,7 @@ class Continuation:
         """Return all tokens but the last, which is never a query."""
         tokens = generate(self.model, self.prompt, self.num_tokens, forbidden=self.forbidden).tokens
         seen = tokens[:, :-1] if self.num_tokens else tokens
-        return Passage((seen,), {}, {"": tuple(self.vocabulary[token] for token in seen[0])})
+        return Passage((seen,), {}, {"": names_at(self.vocabulary, seen[0].tolist())})
 
     def trace(self) -> Trace:
         """Continue, step by step."""
@@ -123,7 +123,7 @@ class Translation:
         """Return the source, and the target without its last token."""
         predictor = self.model.conditioned(self.source)
         target = generate(predictor, self.start, self.num_tokens, stop=self.stop).tokens[:, :-1]
-        names = tuple(self.vocabulary[token] for token in target[0])
+        names = names_at(self.vocabulary, target[0].tolist())
         words = {"encoder": tuple(self.source_words), "decoder": names}
         return Passage((self.source, target), {}, words)
 
@@ -151,9 +151,18 @@ class Translation:
         )
 
 
+class _OnePass:
+    """A question whose answers are all given in one pass."""
+
+    def after(self, choices: Sequence[str]) -> Self:
+        """Return the question itself; only no choices can have been made."""
+        steps_left(1, choices)
+        return self
+
+
 @displayed
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(_OnePass):
     """A text that an encoder classifies: tokens (1, length) ids, their names, the names of the
     classes.
 
@@ -192,15 +201,10 @@ class Verdict:
         words, heads = tuple(self.words), head_traces(recording, is_causal=False)
         return Trace(words, words, (step,), heads, self.note).judged(self.expected)
 
-    def after(self, choices: Sequence[str]) -> Self:
-        """Return the question itself: a verdict has no earlier choices."""
-        steps_left(1, choices)
-        return self
-
 
 @displayed
 @dataclass(frozen=True)
-class Vectors:
+class Vectors(_OnePass):
     """Vectors that a single head maps: x (1, length, input_dim), the names of its tokens and of the
     answers.
 
@@ -236,11 +240,6 @@ class Vectors:
                 steps.append(Step(None, answers, tuple(row.tolist()), choice, place=place))
         words, heads = tuple(self.words), head_traces(recording, is_causal=False)
         return Trace(words, words, tuple(steps), heads).judged(self.expected)
-
-    def after(self, choices: Sequence[str]) -> Self:
-        """Return the question itself: all answers are given in one pass."""
-        steps_left(1, choices)
-        return self
 
 
 @torch.no_grad()
@@ -282,4 +281,4 @@ def _ids_of(choices: Sequence[str], vocabulary: Sequence[str]) -> list[int]:
     for choice in choices:
         if names.count(choice) > 1:
             raise WrongUsage(f"the vocabulary calls {names.count(choice)} tokens {choice!r}.")
-    return [names.index(choice) for choice in choices]
+    return list(map(names.index, choices))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,9 @@ class Writer:
     head: int | None = None
 
     def __str__(self) -> str:
-        return self.part if self.head is None else f"head {head_name(self.part, self.head)}"
+        if self.head is None:
+            return self.part
+        return f"head {head_name(self.part, self.head)}"
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,9 @@ def read_stages(model: nn.Module, call: Call, position: int | Tensor) -> dict[st
             with installed(model, _Supplier({**known, stages[-1]: recording[site]})):
                 logits = call(model)
             places = _places(model, call, position, logits)
-            rows = torch.arange(len(logits), device=logits.device)
-            found[site] = logits if places is None else logits[rows, places]
+            if places is not None:
+                logits = logits[torch.arange(len(logits), device=logits.device), places]
+            found[site] = logits
     return found
 
 
@@ -113,7 +116,8 @@ def parts_of_stream(model: nn.Module, call: Call, position: int | Tensor) -> Str
         record(model, [start, *heads], keep_on=device_of(model)) as recording,
     ):
         logits = call(model)
-    place = _Place(logits, _places(model, call, position, logits), call.options.get("real"))
+    real = cast(Tensor | None, call.options.get("real"))
+    place = _Place(logits, _places(model, call, position, logits), real)
     with set_aside(model):  # its modules are called by themselves, outside of any pass
         writers, written = _decomposed(model, anatomy, start, recording, kept, place)
         plain, bias = anatomy.read(written.sum(0)), anatomy.read(torch.zeros_like(written[0]))
@@ -154,11 +158,15 @@ class _Place:
         """Take what is read: (row · position, d_model), in one axis or two -> (row, position,
         d_model)."""
         value = value.reshape(len(self.logits), -1, value.shape[-1])
-        return value if self.places is None else value[self.rows, self.places].unsqueeze(1)
+        if self.places is None:
+            return value
+        return value[self.rows, self.places].unsqueeze(1)
 
     def of_heads(self, heads: Tensor) -> Tensor:
         """Take what is read: (row, head, position, width), with fewer positions."""
-        return heads if self.places is None else heads[self.rows, :, self.places].unsqueeze(2)
+        if self.places is None:
+            return heads
+        return heads[self.rows, :, self.places].unsqueeze(2)
 
     def mean(self, x: Tensor) -> Tensor:
         """Bring (…, row, position, d_model) to (…, row, d_model), as the model reads it."""
@@ -218,7 +226,8 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
     """
     whole = written.sum(0)
     bias = function(torch.zeros_like(whole))
-    found, wanted = torch.stack([function(each) for each in written]) - bias, function(whole) - bias
+    found = torch.stack(list(map(function, written))) - bias
+    wanted = function(whole) - bias
     if not are_close(found.sum(0), wanted):
         scaled = _held(function, written, wanted, bias)
         if scaled is None:

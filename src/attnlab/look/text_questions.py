@@ -17,7 +17,7 @@ from attnlab.display import displayed
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.look.questions import Passage, Question, extended, steps_left
 from attnlab.look.recording import record
-from attnlab.look.trace import Step, Trace, head_traces
+from attnlab.look.trace import Step, Trace, head_traces, names_at
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.text import TokenNames, most_tokens, stops_of, target_ids
 from attnlab.shapes import require_integer
@@ -40,6 +40,8 @@ class TextReading:
     inputs: Mapping[str, Tensor]
 
     _refusal: ClassVar[str] = "this model makes no choices, so there is nothing to continue."
+    _stack: ClassVar[str] = "encoder"  # whose attention is shown, where there are two
+    _is_causal: ClassVar[bool] = False
 
     @property
     def vocabulary(self) -> TokenNames:
@@ -72,10 +74,9 @@ class TextReading:
 
         Beyond `MOST_WEIGHTS` the attention is left out: a recording or a summary holds it better.
         """
-        words, is_generated = self._words(inputs["input_ids"]), isinstance(self, _Generated)
-        pattern = "*weights"
+        words, pattern = self._words(inputs["input_ids"]), "*weights"
         if "decoder_input_ids" in inputs:
-            pattern = "decoder.*weights" if is_generated else "encoder.*weights"
+            pattern = f"{self._stack}.*weights"
         with record(self.model, pattern) as recording:
             self.model(**inputs, **_without_cache(self.model))
         if sum(prod(recording.shape(site)[1:]) for site in recording) > MOST_WEIGHTS:
@@ -87,11 +88,11 @@ class TextReading:
                 key_tokens[site] = words
             elif queries != keys:
                 key_tokens[site] = tuple(recording.tokens(site).key)
-        heads = head_traces(recording, is_causal=is_generated, key_tokens=key_tokens)
+        heads = head_traces(recording, is_causal=self._is_causal, key_tokens=key_tokens)
         return Trace(words, words, tuple(steps), heads)
 
     def _words(self, ids: Tensor) -> tuple[str, ...]:
-        return tuple(self.vocabulary[token] for token in ids[0].tolist())
+        return names_at(self.vocabulary, ids[0].tolist())
 
 
 @displayed
@@ -142,6 +143,8 @@ class _Generated(TextReading):
     num_tokens: int
     right: tuple[int, ...] = ()
 
+    _stack = "decoder"
+    _is_causal = True
     _growing: ClassVar[str]  # the input to which generated tokens are appended
 
     def passage(self) -> Passage:
@@ -165,7 +168,7 @@ class _Generated(TextReading):
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the tokens so far."""
         left = steps_left(self.num_tokens, choices)
-        ids = [self.vocabulary.id_of(choice) for choice in choices]
+        ids = list(map(self.vocabulary.id_of, choices))
         inputs = self._reading(extended(self.inputs[self._growing], ids))
         return replace(self, inputs=inputs, num_tokens=left, right=self.right[len(choices) :])
 
@@ -274,10 +277,7 @@ def question_of(
     if kind == "continues":
         return _continuation(model, inputs, text, steps, target)
     if kind == "answers":
-        right = tuple(target_ids(model, target)) if target else ()
-        steps = (len(right) or _DEFAULT_ANSWER) if steps is None else steps
-        _check_length(model, steps, steps)
-        return TextAnswer(model, inputs, steps, right[:steps])
+        return _answer(model, inputs, steps, target)
     if steps is not None:
         raise WrongUsage(f"{model.name} {kind} a text in one pass: there are no steps to count.")
     if kind == "fills":
@@ -316,11 +316,16 @@ def _kind_by_output(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
     if logits.shape[-1] < size // 2:
         return "tags"
     ids = inputs["input_ids"]
-    ids = ids[:, :2] if ids.shape[1] > 1 else ids.expand(1, 2)
+    if ids.shape[1] == 1:
+        ids = ids.expand(1, 2)
+    ids = ids[:, :2]
     others = torch.cat((ids[:, :1], (ids[:, 1:] + 1) % size), 1)
     # A model whose first logits do not depend on the second token is causal.
-    before, after = (_logits(model, {"input_ids": each})[:, 0] for each in (ids, others))
-    return "continues" if torch.allclose(before, after, rtol=1e-3, atol=1e-4) else "fills"
+    before = _logits(model, {"input_ids": ids})[:, 0]
+    after = _logits(model, {"input_ids": others})[:, 0]
+    if torch.allclose(before, after, rtol=1e-3, atol=1e-4):
+        return "continues"
+    return "fills"
 
 
 def _continuation(
@@ -338,11 +343,25 @@ def _continuation(
     right: Sequence[int] = ()
     if target is not None:
         # A continuation begins with a blank unless the text ends in one.
-        is_apart = text[-1:].isspace() or target[:1].isspace()
-        right = names.pieces(target if is_apart else f" {target}")
-    steps = (len(right) or 1) if steps is None else steps
+        if not text[-1:].isspace() and not target[:1].isspace():
+            target = f" {target}"
+        right = names.pieces(target)
+    if steps is None:
+        steps = len(right) or 1
     _check_length(model, steps, inputs["input_ids"].shape[1] + max(steps, 1) - 1)
     return TextContinuation(model, inputs, steps, tuple(right[:steps]))
+
+
+def _answer(
+    model: Pretrained, inputs: Mapping[str, Tensor], steps: int | None, target: str | None
+) -> Question:
+    right: Sequence[int] = ()
+    if target is not None:
+        right = target_ids(model, target)
+    if steps is None:
+        steps = len(right) or _DEFAULT_ANSWER
+    _check_length(model, steps, steps)
+    return TextAnswer(model, inputs, steps, tuple(right[:steps]))
 
 
 def _check_length(model: Pretrained, steps: int, length: int) -> None:
@@ -375,22 +394,28 @@ def _classification(
     model: Pretrained, inputs: Mapping[str, Tensor], kind: str, target: str
 ) -> Question:
     config = getattr(model.foreign, "config", None)
+    is_each = getattr(config, "problem_type", None) == "multi_label_classification"
     labels = getattr(config, "id2label", None) or {}
     num_classes = _logits(model, inputs).shape[-1]
     classes = tuple(str(labels.get(number, number)) for number in range(num_classes))
-    places, wanted = None, [target] if target else []
     if kind == "tags":
         ids, special = inputs["input_ids"][0].tolist(), set(model.tokenizer.all_special_ids)
         places = tuple(place for place, token in enumerate(ids) if token not in special)
-        wanted = target.split()
+        right = _right_classes(model, classes, target.split())[: len(places)]
+        return TextChoice(model, inputs, places, classes, right, is_each)
+    wanted = [target] if target else []
+    right = _right_classes(model, classes, wanted)
+    return TextChoice(model, inputs, None, classes, right, is_each)
+
+
+def _right_classes(
+    model: Pretrained, classes: Sequence[str], wanted: Sequence[str]
+) -> tuple[int, ...]:
+    """Return the numbers of the wanted classes."""
     for each in wanted:
         if each not in classes:
             raise WrongUsage(f"{each!r} is no class of {model.name}; it has {', '.join(classes)}.")
-    right = tuple(classes.index(each) for each in wanted)
-    if places is not None:
-        right = right[: len(places)]
-    is_each = getattr(config, "problem_type", None) == "multi_label_classification"
-    return TextChoice(model, inputs, places, classes, right, is_each)
+    return tuple(map(classes.index, wanted))
 
 
 def _logits(model: Pretrained, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -401,8 +426,9 @@ def _logits(model: Pretrained, inputs: Mapping[str, Tensor]) -> Tensor:
 
 def _without_cache(model: Pretrained) -> dict[str, bool]:
     """Return the option that turns a model's cache off, if it has one."""
-    has_cache = hasattr(getattr(model.foreign, "config", None), "use_cache")
-    return {"use_cache": False} if has_cache else {}
+    if hasattr(getattr(model.foreign, "config", None), "use_cache"):
+        return {"use_cache": False}
+    return {}
 
 
 def _step(
@@ -410,10 +436,12 @@ def _step(
 ) -> Step:
     """Return a step with the likeliest answers, the choice and the correct one."""
     shown = shares.topk(min(CANDIDATES, len(shares))).indices.tolist()
-    shown += [token for token in (choice, right) if token is not None and token not in shown]
-    candidates = tuple(names[token] for token in shown)
-    probabilities = tuple(shares[shown].tolist())
     expected = None if right is None else names[right]
+    for token in (choice, right):
+        if token is not None and token not in shown:
+            shown.append(token)
+    candidates = names_at(names, shown)
+    probabilities = tuple(shares[shown].tolist())
     return Step(position, candidates, probabilities, names[choice], expected=expected)
 
 

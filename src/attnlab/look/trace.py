@@ -5,13 +5,14 @@ for each head one row of weights per query, as long as its keys. `trace` is for 
 `trace_translation` for an encoder–decoder, whose cross-attention reads the tokens of the source.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
+from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
 from attnlab.look.recording import record
 from attnlab.models.decoder import Decoder
@@ -68,6 +69,11 @@ class Trace:
     attention: tuple[HeadTrace, ...]
     note: str = ""
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The token that each step chose."""
+        return tuple(step.choice for step in self.steps)
+
     def _card(self) -> Card:
         rows = []
         for number, step in enumerate(self.steps, 1):
@@ -80,13 +86,15 @@ class Trace:
 
     def judged(self, expected: Sequence[str] | None) -> "Trace":
         """Return the trace with the correct choice of each step, as far as known."""
-        right = (*(expected or ()), *(None for _ in self.steps))
-        pairs = zip(self.steps, right, strict=False)
-        return replace(self, steps=tuple(replace(step, expected=choice) for step, choice in pairs))
+        known = (expected or ())[: len(self.steps)]
+        steps = []
+        for step, choice in zip_longest(self.steps, known):
+            steps.append(replace(step, expected=choice))
+        return replace(self, steps=tuple(steps))
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the trace as plain values for JSON; weights are rounded to 6 decimals."""
-        mapping = asdict(self, dict_factory=_known)
+        mapping: JsonObject = asdict(self, dict_factory=_known)
         if not self.note:
             del mapping["note"]
         for head in mapping["attention"]:
@@ -94,7 +102,7 @@ class Trace:
         return mapping
 
 
-def _known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _known(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return {name: value for name, value in pairs if value is not None or name == "position"}
 
 
@@ -121,9 +129,14 @@ def trace(
     generation = generate(model, prompts, num_tokens, forbidden=forbidden)
     with record(model, "layers.*.attention.weights") as recording:
         model(generation.tokens[:, :-1])  # the last token is never a query
-    allowed = [token for token in range(len(vocabulary)) if token not in set(forbidden)]
+    allowed = sorted(set(range(len(vocabulary))).difference(forbidden))
     found = _traces(recording, generation, prompts.shape[1], allowed, vocabulary)
     return [replace(each, input=each.input[:num_input]) for each in found]
+
+
+def names_at(vocabulary: Sequence[str], ids: Iterable[int]) -> tuple[str, ...]:
+    """Return the names of some ids."""
+    return tuple(vocabulary[token] for token in ids)
 
 
 def _traces(
@@ -138,12 +151,12 @@ def _traces(
 ) -> list[Trace]:
     """Return the trace of each row, with the probabilities of the shown ids in the steps that chose
     the tokens from `start` on."""
-    candidates = tuple(vocabulary[token] for token in shown)
+    candidates = names_at(vocabulary, shown)
     traces = []
     for index, row in enumerate(generation.tokens.tolist()):
         if stop in row[start:]:
             row = row[: row.index(stop, start) + 1]
-        names = tuple(vocabulary[token] for token in row)
+        names = names_at(vocabulary, row)
         steps = []
         for place in range(start, len(row)):
             shares = generation.probabilities[index, place - start, list(shown)].tolist()

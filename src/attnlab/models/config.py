@@ -72,14 +72,16 @@ class TransformerConfig(Config):
     @property
     def inner_width(self) -> int:
         """Width inside the feed-forward part."""
-        return 4 * self.d_model if self.d_ff is None else self.d_ff
+        return self.d_ff or 4 * self.d_model
 
     @property
     def concatenated_width(self) -> int:
         """Width of concatenated positions."""
-        return self.d_model // 2 if self.position_width is None else self.position_width
+        return self.position_width or self.d_model // 2
 
     @property
     def token_width(self) -> int:
         """Width of a token's own embedding: d_model, less what concatenated positions take."""
-        return self.d_model - (self.concatenated_width if self.positions == "concatenated" else 0)
+        if self.positions == "concatenated":
+            return self.d_model - self.concatenated_width
+        return self.d_model

@@ -2,13 +2,12 @@
 et al. 2018)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from attnlab.configs import option
 from attnlab.models.config import TransformerConfig
-from attnlab.models.stack import Stack, causal, output_head
+from attnlab.models.stack import Stack, causal, output_head, read_out
 from attnlab.parts.cache import Cache
 
 
@@ -29,7 +28,7 @@ class Decoder(Stack):
         self.config = config
         self.head = output_head(config, is_tied=config.tie_output)
 
-    def last_alone(self, number: int) -> dict[str, Any]:
+    def last_alone(self, number: int) -> dict[str, int]:
         """Return the options that restrict the logits to the last positions."""
         return {"num_last": number}
 
@@ -54,5 +53,4 @@ class Decoder(Stack):
             cache.advance(tokens.shape[1])
         if num_last is not None:
             x = x[:, -num_last:]
-        logits = self.embedding.read_out(x) if self.head is None else self.head(x)
-        return self.visit("logits", logits)
+        return self.visit("logits", read_out(x, self.head, self.embedding))

@@ -17,7 +17,7 @@ class Embedding(nn.Module):
 
     def __init__(self, config: TransformerConfig, *, positions: PositionKind | None = None) -> None:
         super().__init__()
-        kind = config.positions if positions is None else positions
+        kind = positions or config.positions
         width = config.token_width if kind == "concatenated" else config.d_model
         self.vocab_size, self.max_length = config.vocab_size, config.max_length
         self.scale = width**0.5 if config.scale_embedding else 1.0
@@ -42,8 +42,9 @@ class Embedding(nn.Module):
         try:
             x: Tensor = self.tokens(tokens)
         except IndexError:  # the look-up itself finds it out, at no cost
-            low, high = (int(bound) for bound in tokens.aminmax())
-            wrong = low if low < 0 else high
+            wrong = int(tokens.min())
+            if wrong >= 0:
+                wrong = int(tokens.max())
             raise WrongUsage(
                 f"token ids are from 0 to {self.vocab_size - 1}; got {wrong}."
             ) from None
@@ -62,7 +63,9 @@ class Embedding(nn.Module):
         With concatenated positions only the tokens' part of the stream is compared.
         """
         weight = self.tokens.weight
-        return linear(x if x.shape[-1] == weight.shape[-1] else x[..., : weight.shape[-1]], weight)
+        if x.shape[-1] != weight.shape[-1]:
+            x = x[..., : weight.shape[-1]]
+        return linear(x, weight)
 
     def _check(self, tokens: Tensor, offset: int) -> None:
         if not isinstance(tokens, Tensor):

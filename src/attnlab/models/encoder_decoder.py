@@ -10,7 +10,7 @@ from attnlab.configs import option
 from attnlab.errors import WrongUsage
 from attnlab.models.config import PositionKind, TransformerConfig
 from attnlab.models.generation import Predictor
-from attnlab.models.stack import Stack, causal, check_real, output_head
+from attnlab.models.stack import Stack, causal, check_real, output_head, read_out
 from attnlab.parts.cache import Cache
 from attnlab.sites import SitedModule
 
@@ -95,8 +95,7 @@ class EncoderDecoder(SitedModule):
         x = self.decoder(target, mask=allowed, memory=memory, memory_mask=memory_mask, cache=cache)
         if cache is not None:
             cache.advance(target.shape[1])
-        logits = self.decoder.embedding.read_out(x) if self.head is None else self.head(x)
-        return self.visit("logits", logits)
+        return self.visit("logits", read_out(x, self.head, self.decoder.embedding))
 
     def conditioned(self, source: Tensor, *, real: Tensor | None = None) -> Predictor:
         """Read a source once, and return a predictor of the target for `generate`."""

@@ -33,8 +33,10 @@ def encoder_output(model: Encoder, tokens: Tensor, real: Tensor) -> Floats:
     real: (batch, length) boolean, False at padding.
     """
     formula = _Formula(model)
-    seen = _seen(real)
-    stream = formula.stack("", tokens, seen & _causal(tokens) if model.config.causal else seen)
+    mask = _seen(real)
+    if model.config.causal:
+        mask = mask & _causal(tokens)
+    stream = formula.stack("", tokens, mask)
     if model.config.num_classes is None:
         return stream
     if model.config.per_token:
@@ -99,7 +101,9 @@ class _Formula:
             if memory is not None:
                 stream = self.added(block, "cross_attention", stream, memory_mask, memory)
             stream = self.added(block, "feed_forward", stream)
-        return self.norm(f"{path}final_norm", stream) if self.config.final_norm else stream
+        if self.config.final_norm:
+            stream = self.norm(f"{path}final_norm", stream)
+        return stream
 
     def added(
         self,
@@ -118,7 +122,9 @@ class _Formula:
         else:
             update = self.attention(f"{block}{name}", read, mask, memory)
         stream = stream + update
-        return self.norm(f"{block}norm_{name}", stream) if place == "post" else stream
+        if place == "post":
+            stream = self.norm(f"{block}norm_{name}", stream)
+        return stream
 
     def embedding(self, path: str, tokens: Tensor) -> Floats:
         """Return the tokens' vectors with their positions."""
@@ -182,12 +188,12 @@ class _Formula:
         """Divide by the root mean square, or take off the mean first and divide by the spread."""
         weight = self.weights[f"{path}.weight"]
         if self.config.norm == "rms":
-            return np.asarray(x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * weight)
+            mean_square = (x**2).mean(-1, keepdims=True)
+            return np.asarray(x / np.sqrt(mean_square + 1e-6) * weight)
         centered = x - x.mean(-1, keepdims=True)
         variance = (centered**2).mean(-1, keepdims=True)
-        return np.asarray(
-            centered / np.sqrt(variance + 1e-5) * weight + self.weights[f"{path}.bias"]
-        )
+        normed = centered / np.sqrt(variance + 1e-5)
+        return np.asarray(normed * weight + self.weights[f"{path}.bias"])
 
     def linear(self, path: str, x: Floats) -> Floats:
         """Return x Wᵀ, plus the bias if there is one."""

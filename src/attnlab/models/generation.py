@@ -65,16 +65,7 @@ def generate(
         use_cache: keep keys and values (the same tokens, quicker) or compute everything anew at
             each step.
     """
-    if prompt.dim() != 2 or prompt.shape[1] == 0:
-        raise WrongUsage(
-            "prompt must have shape (batch, length) with length at least 1; got "
-            f"{shape_text(prompt.shape)}."
-        )
-    require_integer("num_tokens", num_tokens, low=0)
-    if not temperature >= 0:
-        raise WrongUsage(f"temperature must be 0 (greedy) or above; got {temperature!r}.")
-    if top_k is not None:
-        require_integer("top_k", top_k)
+    _check_request(prompt, num_tokens, temperature, top_k)
     makes = getattr(model, "predictor", None)  # a pretrained model makes one for each generation
     predictor: Predictor = model if makes is None else makes()
     cache = Cache() if use_cache else None
@@ -101,18 +92,31 @@ def generate(
     return Generation(tokens, torch.stack(history, 1))
 
 
+def _check_request(prompt: Tensor, num_tokens: int, temperature: float, top_k: int | None) -> None:
+    if prompt.dim() != 2 or prompt.shape[1] == 0:
+        raise WrongUsage(
+            "prompt must have shape (batch, length) with length at least 1; got "
+            f"{shape_text(prompt.shape)}."
+        )
+    require_integer("num_tokens", num_tokens, low=0)
+    if not temperature >= 0:
+        raise WrongUsage(f"temperature must be 0 (greedy) or above; got {temperature!r}.")
+    if top_k is not None:
+        require_integer("top_k", top_k)
+
+
 def _choice_probabilities(
     logits: Tensor, temperature: float, top_k: int | None, forbidden: Sequence[int]
 ) -> Tensor:
-    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
     if any(not 0 <= token < logits.shape[-1] for token in forbidden):
         raise WrongUsage(f"forbidden ids are from 0 to {logits.shape[-1] - 1}; got {forbidden}.")
     if len(set(forbidden)) == logits.shape[-1]:
         raise WrongUsage("every token is forbidden; leave at least one.")
     if forbidden:
-        logits = logits.index_fill(
-            -1, torch.tensor(list(forbidden), device=logits.device), float("-inf")
-        )
+        ids = torch.tensor(list(forbidden), device=logits.device)
+        logits = logits.index_fill(-1, ids, float("-inf"))
     if temperature > 0:
         # The largest becomes 0 first: a tiny temperature then makes the others -inf, and nothing
         # overflows.

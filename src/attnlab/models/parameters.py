@@ -23,20 +23,18 @@ def count_from_config(config: TransformerConfig | SingleHeadConfig) -> dict[str,
     480
     """
     if isinstance(config, SingleHeadConfig):
-        width = config.input_dim + (config.pos_dim or 0)
-        counts = {"query": width * config.qk_dim, "key": width * config.qk_dim}
-        counts["value"] = width * config.v_dim
-        counts["positions"] = config.learned_positions * config.max_seq_len * (config.pos_dim or 0)
+        counts = _single_head(config)
     elif isinstance(config, EncoderDecoderConfig):
         layers = config.num_encoder_layers or config.num_layers
         counts = _stack(config, "encoder.", layers, config.encoder_positions or config.positions)
         counts |= _stack(config, "decoder.", config.num_layers, config.positions, cross=True)
     else:
         counts = _stack(config, "", config.num_layers, config.positions)
-    if isinstance(config, DecoderConfig | EncoderDecoderConfig) and not config.tie_output:
+    if isinstance(config, DecoderConfig | EncoderDecoderConfig):
         counts["head"] = _linear(config.d_model, config.vocab_size, config.bias)
-    if isinstance(config, EncoderConfig) and config.num_classes is not None:
-        counts["head"] = _linear(config.d_model, config.num_classes, True)
+        counts["head"] *= not config.tie_output
+    if isinstance(config, EncoderConfig):
+        counts["head"] = _linear(config.d_model, config.num_classes or 0, True)
     return {part: count for part, count in counts.items() if count}
 
 
@@ -55,6 +53,17 @@ def count_from_model(model: nn.Module) -> dict[str, int]:
     return dict(counts)
 
 
+def _single_head(config: SingleHeadConfig) -> dict[str, int]:
+    pos_dim = config.pos_dim or 0
+    width = config.input_dim + pos_dim
+    return {
+        "query": width * config.qk_dim,
+        "key": width * config.qk_dim,
+        "value": width * config.v_dim,
+        "positions": config.learned_positions * config.max_seq_len * pos_dim,
+    }
+
+
 def _stack(
     config: TransformerConfig,
     prefix: str,
@@ -67,16 +76,18 @@ def _stack(
     widths = {"learned": d_model, "concatenated": config.concatenated_width}
     position = widths.get(positions, 0)
     token = d_model - position * (positions == "concatenated")
-    norm = d_model * (2 if config.norm == "layer" else 1)
+    norm = {"layer": 2 * d_model, "rms": d_model}[config.norm]
     counts = {
         f"{prefix}embedding.tokens": config.vocab_size * token,
         f"{prefix}embedding.positions": config.max_length * position,
         f"{prefix}final_norm": norm * config.final_norm,
     }
-    inner = _linear(d_model, d_ff, config.bias) * (2 if config.activation == "swiglu" else 1)
+    inner = _linear(d_model, d_ff, config.bias)
+    if config.activation == "swiglu":
+        inner *= 2
     own = {"feed_forward": inner + _linear(d_ff, d_model, config.bias)}
     own["norm_feed_forward"] = norm * (config.norm_place != "none")
-    for name in ("attention", "cross_attention")[: 2 if cross else 1]:
+    for name in ("attention", "cross_attention")[: 1 + cross]:
         own[f"norm_{name}"] = own["norm_feed_forward"]
         own[f"{name}.query"] = _projection(config, config.num_heads)
         own[f"{name}.key"] = _projection(config, config.num_kv_heads or config.num_heads)

@@ -65,7 +65,7 @@ class SingleHead(SitedModule):
         self.positions: ConcatenatedPositions | None = None
         if config.pos_dim is not None:
             size = (config.max_seq_len, config.pos_dim)
-            fixed = None if config.learned_positions else torch.eye(*size)
+            fixed = torch.eye(*size) if not config.learned_positions else None
             self.positions = ConcatenatedPositions(*size, fixed=fixed)
         self.query = Linear(width, config.qk_dim, bias=False)
         self.key = Linear(width, config.qk_dim, bias=False)
@@ -93,7 +93,9 @@ class SingleHead(SitedModule):
         [[5.0], [6.0]]
         """
         written = NumpyTransformer(Km, Qm, Vm, pos)  # which checks the shapes
-        longest, pos_dim = (10, None) if written.pos is None else written.pos.shape
+        longest, pos_dim = 10, None
+        if written.pos is not None:
+            longest, pos_dim = written.pos.shape
         config = SingleHeadConfig(
             input_dim=written.input_dim,
             qk_dim=written.Km.shape[1],
@@ -113,9 +115,10 @@ class SingleHead(SitedModule):
 
     def matrices(self) -> Matrices:
         """Return copies of the matrices as one writes them."""
-        Km, Qm, Vm = (part.weight.detach().T.clone() for part in (self.key, self.query, self.value))
-        pos = None if self.positions is None else self.positions.weight.detach().clone()
-        return Matrices(Km, Qm, Vm, pos)
+        Km, Qm, Vm = map(_written, (self.key, self.query, self.value))
+        if self.positions is None:
+            return Matrices(Km, Qm, Vm)
+        return Matrices(Km, Qm, Vm, self.positions.weight.detach().clone())
 
     def _check(self, x: Any) -> None:
         if not isinstance(x, Tensor):
@@ -123,7 +126,9 @@ class SingleHead(SitedModule):
                 f"x must be a tensor; got {type_words(x)}. Convert it with torch.as_tensor."
             )
         if x.dim() != 3 or x.shape[-1] != self.config.input_dim:
-            hint = "; a sequence alone needs a batch axis: x.unsqueeze(0)" if x.dim() == 2 else ""
+            hint = ""
+            if x.dim() == 2:
+                hint = "; a sequence alone needs a batch axis: x.unsqueeze(0)"
             raise WrongUsage(
                 f"x must have shape (batch, length, {self.config.input_dim}); got "
                 f"{shape_text(x.shape)}{hint}."
@@ -158,3 +163,8 @@ class SingleHead(SitedModule):
         found = attend_at(self, query, key, value, mask, need_weights=need_weights)
         heads = self.visit("heads", found.output)
         return found._replace(output=self.visit("output", heads.squeeze(1)))
+
+
+def _written(part: Linear) -> Tensor:
+    """Return a copy of a layer's weight as one writes it, (in, out)."""
+    return part.weight.detach().T.clone()

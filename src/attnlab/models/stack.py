@@ -60,7 +60,7 @@ class Stack(SitedModule):
     ) -> Tensor:
         """(batch, length) -> (batch, length, d_model); `real` is False at padding, `mask` says all
         else."""
-        offset = 0 if cache is None else cache.length
+        offset = cache.length if cache is not None else 0
         if real is not None:
             mask = check_real(real, tokens)
         if self.is_hooked and not offset:
@@ -70,7 +70,9 @@ class Stack(SitedModule):
         told = {"mask": mask, "memory": memory, "memory_mask": memory_mask, "cache": cache}
         for index, layer in enumerate(self.layers):
             x = layer(x, name=f"layers.{index}", **told)
-        return x if self.final_norm is None else self.final_norm(x)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return x
 
 
 def _block(config: TransformerConfig, positions: PositionKind, with_cross_attention: bool) -> Block:
@@ -80,7 +82,7 @@ def _block(config: TransformerConfig, positions: PositionKind, with_cross_attent
             config.num_heads,
             num_kv_heads=config.num_kv_heads,
             projections=config.projections,
-            rank=config.head_width if config.rank is None else config.rank,
+            rank=config.rank or config.head_width,
             temperature=config.temperature,
             bias=config.bias,
             position=position,
@@ -92,17 +94,20 @@ def _block(config: TransformerConfig, positions: PositionKind, with_cross_attent
         position = Rotary()
     elif positions == "alibi":
         position = Alibi(config.num_heads)
+    own = attention(position)
+    feed_forward = FeedForward(
+        config.d_model,
+        config.inner_width,
+        activation=config.activation,
+        bias=config.bias,
+        dropout=config.dropout,
+    )
+    cross = attention(None) if with_cross_attention else None
     return Block(
-        attention(position),
-        FeedForward(
-            config.d_model,
-            config.inner_width,
-            activation=config.activation,
-            bias=config.bias,
-            dropout=config.dropout,
-        ),
+        own,
+        feed_forward,
         d_model=config.d_model,
-        cross_attention=attention(None) if with_cross_attention else None,
+        cross_attention=cross,
         norm=config.norm,
         norm_place=config.norm_place,
         dropout=config.dropout,
@@ -111,15 +116,27 @@ def _block(config: TransformerConfig, positions: PositionKind, with_cross_attent
 
 def output_head(config: TransformerConfig, *, is_tied: bool) -> Linear | None:
     """Make the layer from the stream to the vocabulary; None where the embedding reads it out."""
-    return None if is_tied else Linear(config.d_model, config.vocab_size, bias=config.bias)
+    if is_tied:
+        return None
+    return Linear(config.d_model, config.vocab_size, bias=config.bias)
+
+
+def read_out(x: Tensor, head: Linear | None, embedding: Embedding) -> Tensor:
+    """Turn the stream into logits, by a layer of its own or by the embedding."""
+    if head is None:
+        return embedding.read_out(x)
+    logits: Tensor = head(x)
+    return logits
 
 
 def causal(tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> Mask:
     """Allow each new token itself and what came before, as far as a mask allows it too."""
     if mask is None:
         return "causal"
-    end = tokens.shape[1] + (0 if cache is None else cache.length)
-    return both(as_tensor("causal", tokens.shape[1], end, tokens.device), mask)
+    length = end = tokens.shape[1]
+    if cache is not None:
+        end += cache.length
+    return both(as_tensor("causal", length, end, tokens.device), mask)
 
 
 def check_real(real: Tensor | None, tokens: Tensor) -> Tensor | None:

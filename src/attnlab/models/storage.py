@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from attnlab.configs import Config
+from attnlab.core.sizes import count_bytes
 from attnlab.core.store import (
     StoredTensor,
     make_folder,
@@ -96,7 +97,7 @@ def load_model(folder: Path | str) -> nn.Module:
         # at fault.
         if isinstance(error, AttnlabError):
             raise
-        size = sum(value.nbytes for value in sketch.state_dict().values())
+        size = count_bytes(sketch.state_dict().values())
         raise CouldNotRun(
             f"there is not enough memory for the model in {folder}: it takes {size:,} bytes."
         ) from None

@@ -74,12 +74,18 @@ class Telling:
         sizes = [-(-length // cell) for length, cell in zip(lengths, cells, strict=True)]
         told = {name: torch.empty(*shape, lengths[0], dtype=torch.float32) for name in _TOLD[:8]}
         told["top_weights"] = torch.empty(*shape, lengths[0], top, dtype=torch.float32)
-        told |= {
-            name: torch.empty(*shape, *sizes, dtype=torch.float32)
-            for name in ("map_mean", "map_max")
-        }
+        for name in ("map_mean", "map_max"):
+            told[name] = torch.empty(*shape, *sizes, dtype=torch.float32)
         told["top_keys"] = torch.empty(*shape, lengths[0], top, dtype=torch.int64)
         return cls(cells, top, offset, told)
+
+    def fill_in(self, work: _Work) -> None:
+        """Tell the kernel what is wanted, and where it goes."""
+        work.top, work.offset = self.top, self.offset
+        work.query_cell, work.key_cell = self.cells
+        work.query_cells, work.key_cells = self.told["map_mean"].shape[-2:]
+        for name, tensor in self.told.items():
+            setattr(work, name, tensor.data_ptr())
 
 
 def attend_rows(
@@ -112,17 +118,17 @@ def attend_rows(
     values = key[..., :0] if value is None else value
     leads = [each.shape[:-2] for each in (query, key, values)]
     shape = torch.broadcast_shapes(*leads)  # type: ignore[no-untyped-call]
-    nothing = torch.zeros((), dtype=torch.bool)
-    query = _spread(query if query.stride(-1) == 1 else query.contiguous(), shape)
-    key, values = _spread(_dense(key), shape), _spread(_dense(values), shape)
-    seen = (nothing if mask is None else mask).expand(*shape, num_queries, num_keys)
+    if query.stride(-1) != 1:
+        query = query.contiguous()
+    query, key = _spread(query, shape), _spread(_dense(key), shape)
+    values = _spread(_dense(values), shape)
+    seen = _spread_mask(mask, (*shape, num_queries, num_keys))
     output = _room_for_output(shape, num_queries, values.shape[-1])
-    placed = dict(zip(_PLACED, (query, key, values, seen, output), strict=True))
+    placed = {"query": query, "key": key, "value": values, "mask": seen, "output": output}
     starts = {f"{name}_at": _places(each) for name, each in placed.items()}
-    cells = (1, 1) if telling is None else telling.cells
     work = _Work(
-        **{name: each.data_ptr() for name, each in (placed | starts).items()},
-        **{f"{name}_step": placed[name].stride(-2) for name in _PLACED if name != "mask"},
+        **_addresses(placed | starts),
+        **_row_steps(placed),
         heads=output.shape[:-2].numel(),
         queries=num_queries,
         keys=num_keys,
@@ -135,20 +141,32 @@ def attend_rows(
         right=band[1],
         mask_offset=num_keys - num_queries,
         threads=torch.get_num_threads(),
-        query_cell=cells[0],
-        key_cell=cells[1],
+        query_cell=1,
+        key_cell=1,
         factor=scale * LOG2_E,
     )
     if value is None:
         work.output = None
     if telling is not None:
-        work.top, work.offset = telling.top, telling.offset
-        work.query_cells, work.key_cells = telling.told["map_mean"].shape[-2:]
-        for name, tensor in telling.told.items():
-            setattr(work, name, tensor.data_ptr())
+        telling.fill_in(work)
     if found.attend_rows(ctypes.byref(work)):
         raise MemoryError("memory ran out; give fewer keys at a time, or let fewer threads work.")
     return None if value is None else output
+
+
+def _addresses(tensors: dict[str, Tensor]) -> dict[str, int]:
+    return {name: each.data_ptr() for name, each in tensors.items()}
+
+
+def _row_steps(tensors: dict[str, Tensor]) -> dict[str, int]:
+    """Return how many elements lie between two rows, for all but the mask, which has two steps."""
+    return {f"{name}_step": each.stride(-2) for name, each in tensors.items() if name != "mask"}
+
+
+def _spread_mask(mask: Tensor | None, shape: tuple[int, ...]) -> Tensor:
+    if mask is None:
+        mask = torch.zeros((), dtype=torch.bool)
+    return mask.expand(shape)
 
 
 def _mask_kind(mask: Tensor | None) -> int:

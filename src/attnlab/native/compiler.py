@@ -49,12 +49,9 @@ def vectors(*, is_double: bool = False, width: int | None = None) -> str:
         is_double: the numbers are of 8 bytes, otherwise of 4.
         width: the bytes of a vector; None for the widest here.
     """
-    width = vector_bytes() if width is None else width
-    facts = {
-        "VECTOR_BYTES": width,
-        "W": width // (8 if is_double else 4),
-        "IS_DOUBLE": int(is_double),
-    }
+    width = width or vector_bytes()
+    size = 8 if is_double else 4
+    facts = {"VECTOR_BYTES": width, "W": width // size, "IS_DOUBLE": int(is_double)}
     lines = [f"#define {name} {value}" for name, value in facts.items()]
     return "\n".join([*lines, Path(__file__).with_name("vectors.h").read_text()])
 
@@ -96,7 +93,9 @@ def compiled(source: str, *, name: str, has: str, flags: Sequence[str] = ("-O2",
 def compiler_name() -> str | None:
     """Return the program that compiles: CXX, g++ or clang++; None where there is none."""
     named = os.environ.get("CXX")
-    return shutil.which(named) if named else shutil.which("g++") or shutil.which("clang++")
+    if named:
+        return shutil.which(named)
+    return shutil.which("g++") or shutil.which("clang++")
 
 
 def _compiler() -> str:
@@ -125,9 +124,8 @@ def _version(compiler: str) -> str:
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-        return "\n".join(
-            line for line in lines if line.startswith(("model name", "flags", "Features"))
-        )
+        kinds = ("model name", "flags", "Features")
+        return "\n".join(line for line in lines if line.startswith(kinds))
     except OSError:
         return platform.processor() + platform.machine()
 
@@ -135,19 +133,16 @@ def _processor() -> str:
 def _folder(name: str) -> Path:
     """Return the folder of what is compiled: one that only its owner may write, or a new one for
     this process."""
-    cache_home = os.environ.get("XDG_CACHE_HOME")
     try:
-        folder = (Path(cache_home) if cache_home else Path.home() / ".cache") / "attnlab" / name
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = home / "attnlab" / name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat()
         if found.st_uid == os.getuid() and found.st_mode & 0o077:
             folder.chmod(0o700)
             found = folder.stat()
-        is_private = (
-            stat.S_ISDIR(found.st_mode)
-            and found.st_uid == os.getuid()
-            and not found.st_mode & 0o077
-        )
+        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        is_private = is_ours and not found.st_mode & 0o077
         if is_private and os.access(folder, os.W_OK | os.X_OK):
             return folder
     except (OSError, RuntimeError):
@@ -186,9 +181,8 @@ def _built(command: list[str], source: str) -> bytes:
             )
             return library.read_bytes()
         except subprocess.CalledProcessError as error:
-            first = next(
-                (line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200]
-            )
+            wrong = [line for line in error.stderr.splitlines() if "error" in line]
+            first = wrong[0] if wrong else error.stderr[:200]
             raise NotCompiled(f"{command[0]} does not compile it: {first}") from None
         except (OSError, subprocess.SubprocessError) as error:
             raise NotCompiled(f"{command[0]} does not compile it ({error})") from None

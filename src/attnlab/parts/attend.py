@@ -26,7 +26,7 @@ from torch import Tensor
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.parts.fused import native_output, takes_native
-from attnlab.parts.masks import Mask, as_tensor, refuse_zeros_and_ones
+from attnlab.parts.masks import Mask, allowed_by, as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes
 
 # Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such
@@ -87,28 +87,39 @@ def attend(
     >>> attend(one_hot[:1], one_hot, one_hot, scale=False).weights  # [e, 1] / (e + 1)
     tensor([[0.7311, 0.2689]])
     """
-    check_attention_shapes(query, key, value, mask if isinstance(mask, Tensor) else None)
+    check_attention_shapes(query, key, value, mask)
     if not (isinstance(dropout, int | float) and 0.0 <= dropout < 1.0):
         raise WrongUsage(f"dropout is a probability from 0 to below 1; got {dropout!r}.")
-    # a GPU would have to be waited for; modules do it once
+    # A GPU would have to be waited for; modules do it once.
     if isinstance(mask, Tensor) and mask.device.type == "cpu":
         refuse_zeros_and_ones(mask)
-    # torch's fused kernel has no rule for vmap: it would compute member after member, with a
-    # warning.
-    may_fuse = not (
-        need_weights or _is_explicit.get() or torch._C._are_functorch_transforms_active()
-    )
-    may_fuse = may_fuse and key.shape[-2] > 0
-    if may_fuse and not dropout and goes_native(query, key, value, mask, scale=scale):
-        output = native_output(query, key, value, mask, _scale_factor(scale, query.shape[-1]))
+    if not need_weights:
+        output = _output_alone(query, key, value, mask, scale=scale, dropout=dropout)
         if output is not None:
             return Attention(output)
-    if may_fuse and not (mask is not None and _needs_care(query, key, value, mask)):
-        return Attention(_fused(query, key, value, mask, scale=scale, dropout=dropout))
     scores = attention_scores(query, key, mask, scale=scale)
     weights = attention_weights(scores)
     output = weighted_values(weights, value, dropout=dropout).to(query.dtype)
-    return Attention(output, weights, scores) if need_weights else Attention(output)
+    if not need_weights:
+        return Attention(output)
+    return Attention(output, weights, scores)
+
+
+def _output_alone(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, scale: Scale, dropout: float
+) -> Tensor | None:
+    """Compute the output by a fused kernel; None where that is impossible or would be wrong."""
+    # torch's fused kernel has no rule for vmap: it would compute member after member, with a
+    # warning.
+    if _is_explicit.get() or torch._C._are_functorch_transforms_active() or not key.shape[-2]:
+        return None
+    if not dropout and goes_native(query, key, value, mask, scale=scale):
+        output = native_output(query, key, value, mask, _scale_factor(scale, query.shape[-1]))
+        if output is not None:
+            return output
+    if mask is not None and _needs_care(query, key, value, mask):
+        return None
+    return _fused(query, key, value, mask, scale=scale, dropout=dropout)
 
 
 def goes_native(
@@ -145,7 +156,9 @@ def outside_autocast(function: Callable[_Given, Tensor]) -> Callable[_Given, Ten
 
 
 def _precisely(kind: str) -> AbstractContextManager[None]:
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    if torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
 
 
 @outside_autocast
@@ -185,14 +198,13 @@ def attention_weights(scores: Tensor) -> Tensor:
     """
     if scores.shape[-1] == 0:
         return scores
-    largest = scores.detach().amax(-1, keepdim=True)
     blocked = scores.detach() == float("-inf")
+    largest = scores.detach().amax(-1, keepdim=True)
+    dead = largest == float("-inf")
     if _is_trusted.get():
-        return (
-            scores.masked_fill(largest == float("-inf"), 0.0).softmax(-1).masked_fill(blocked, 0.0)
-        )
+        return scores.masked_fill(dead, 0.0).softmax(-1).masked_fill(blocked, 0.0)
     broken = ~(largest < float("inf"))
-    weights = scores.masked_fill((largest == float("-inf")) | broken, 0.0).softmax(-1)
+    weights = scores.masked_fill(dead | broken, 0.0).softmax(-1)
     # Also where the softmax gave 0 already: the gradient of a blocked weight may be infinite, and 0
     # times that is NaN.
     weights = weights.masked_fill(blocked, 0.0)
@@ -208,7 +220,9 @@ def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> 
     Shapes: (..., query, key), (..., key, value_width) -> (..., query, value_width).
     """
     value = _at_least_float32(value)
-    dropped = F.dropout(weights, dropout) if dropout else weights
+    dropped = weights
+    if dropout:
+        dropped = F.dropout(weights, dropout)
     output = dropped @ value
     if not _may_hold_garbage(output):
         return output
@@ -251,7 +265,9 @@ def is_explicit() -> bool:
 
 def _products(query: Tensor, key: Tensor, scale: Scale) -> Tensor:
     factor = _scale_factor(scale, query.shape[-1])
-    return (query if factor == 1.0 else query * factor) @ key.transpose(-2, -1)
+    if factor != 1.0:
+        query = query * factor
+    return query @ key.transpose(-2, -1)
 
 
 def _fused(
@@ -260,28 +276,18 @@ def _fused(
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     # PyTorch's is_causal lines up the first query with the first key; ours are the last queries.
     # They agree when there are as many of both, and a single query may look at all keys.
-    is_causal = mask == "causal" if isinstance(mask, str) else False
+    is_causal = isinstance(mask, str) and mask == "causal"
     square = is_causal and num_queries == num_keys
     tensor = None
     if not (square or (is_causal and num_queries == 1)):
-        tensor = as_tensor(mask, num_queries, num_keys, query.device)
-    reached = None
+        tensor = _mask_for_kernel(mask, query, key)
     seen = None if _can_look(key) else as_tensor(mask, num_queries, num_keys, query.device)
+    reached = None
     if seen is not None:
-        garbage_key = _is_garbage(key) | _is_garbage(value)
-        garbage = _is_garbage(query).unsqueeze(-1) | garbage_key.unsqueeze(-2)
+        reached = _reached_by_garbage(query, key, value, seen)
         query, key, value = _cleaned(query), _cleaned(key), _cleaned(value)
-        allowed = seen if seen.dtype == torch.bool else seen != float("-inf")
-        reached = (allowed & garbage).any(-1, keepdim=True)
-    if tensor is not None and tensor.dtype != torch.bool:
-        tensor = tensor.to(query.dtype)
-    axes = [each.shape[:-2] for each in (query, key, value)]
-    leading = torch.broadcast_shapes(*axes)  # type: ignore[no-untyped-call]
-    if leading != torch.broadcast_shapes(*axes[:2]):  # type: ignore[no-untyped-call]
-        # torch adds a mask to no more scores than queries and keys have
-        query = query.expand(*leading, -1, -1)
     output = F.scaled_dot_product_attention(
-        query,
+        _with_all_axes(query, key, value),
         key,
         value,
         attn_mask=tensor,
@@ -289,7 +295,33 @@ def _fused(
         is_causal=square,
         scale=_scale_factor(scale, query.shape[-1]),
     )
-    return output if reached is None else output.masked_fill(reached, float("nan"))
+    if reached is not None:
+        output = output.masked_fill(reached, float("nan"))
+    return output
+
+
+def _mask_for_kernel(mask: Mask, query: Tensor, key: Tensor) -> Tensor | None:
+    tensor = as_tensor(mask, query.shape[-2], key.shape[-2], query.device)
+    if tensor is not None and tensor.dtype != torch.bool:
+        return tensor.to(query.dtype)
+    return tensor
+
+
+def _reached_by_garbage(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """Which queries may look at NaN or infinity, or hold it themselves: (..., query, 1)."""
+    garbage_key = _is_garbage(key) | _is_garbage(value)
+    garbage = _is_garbage(query).unsqueeze(-1) | garbage_key.unsqueeze(-2)
+    return (allowed_by(mask) & garbage).any(-1, keepdim=True)
+
+
+def _with_all_axes(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Expand a query to all leading axes: torch adds a mask to no more scores than queries and
+    keys have."""
+    axes = [each.shape[:-2] for each in (query, key, value)]
+    leading = torch.broadcast_shapes(*axes)  # type: ignore[no-untyped-call]
+    if leading != torch.broadcast_shapes(*axes[:2]):  # type: ignore[no-untyped-call]
+        query = query.expand(*leading, -1, -1)
+    return query
 
 
 def _scale_factor(scale: Scale, width: int) -> float:
@@ -299,11 +331,15 @@ def _scale_factor(scale: Scale, width: int) -> float:
         raise WrongUsage(
             f"scale is None or True (1/√width), False (none) or a finite number; got {scale!r}."
         )
-    return 1.0 if scale is False else float(scale)
+    if scale is False:
+        return 1.0
+    return float(scale)
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in _HALF else tensor
+    if tensor.dtype in _HALF:
+        return tensor.float()
+    return tensor
 
 
 def _can_look(tensor: Tensor) -> bool:
@@ -346,8 +382,8 @@ def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -
 def _are_tame(*tensors: Tensor) -> bool:
     # The length of all numbers taken together bounds each of them, and is found 20 times faster
     # than the largest.
-    lengths = (
-        torch.linalg.vector_norm(t.detach(), dtype=torch.promote_types(t.dtype, torch.float32))
-        for t in tensors
-    )
-    return float(sum(lengths)) < _LARGEST_TAME  # and NaN is not
+    length: Tensor | float = 0.0
+    for tensor in tensors:
+        dtype = torch.promote_types(tensor.dtype, torch.float32)
+        length = length + torch.linalg.vector_norm(tensor.detach(), dtype=dtype)
+    return float(length) < _LARGEST_TAME  # and NaN is not

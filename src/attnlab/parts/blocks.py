@@ -50,7 +50,9 @@ class Block(SitedModule):
         self.norm_place = norm_place
 
         def make() -> nn.Module:
-            return nn.Identity() if norm_place == "none" else make_norm(norm, d_model)
+            if norm_place == "none":
+                return nn.Identity()
+            return make_norm(norm, d_model)
 
         self.norm_attention = make()
         self.attention = attention
@@ -86,8 +88,9 @@ class Block(SitedModule):
             return self.visit("residual_after", known)
         x = self.visit("residual_before", x)
         own = cache.layer(f"{name}.attention") if cache is not None else None
-        read = self.norm_attention(x) if self.norm_place == "pre" else x
-        x = self._add(x, self.attention(read, mask=mask, cache=own).output, self.norm_attention)
+        read = self._read(x, self.norm_attention)
+        found = self.attention(read, mask=mask, cache=own).output
+        x = self._add(x, found, self.norm_attention)
         x = self.visit("residual_between", x)
         if self.cross_attention is not None and self.norm_cross_attention is not None:
             if memory is None:
@@ -95,15 +98,23 @@ class Block(SitedModule):
                     "a block with cross-attention needs a memory to look at; got none."
                 )
             other = cache.layer(f"{name}.cross_attention") if cache is not None else None
-            read = self.norm_cross_attention(x) if self.norm_place == "pre" else x
-            seen = self.cross_attention(read, memory, mask=memory_mask, cache=other).output
-            x = self._add(x, seen, self.norm_cross_attention)
+            read = self._read(x, self.norm_cross_attention)
+            found = self.cross_attention(read, memory, mask=memory_mask, cache=other).output
+            x = self._add(x, found, self.norm_cross_attention)
             x = self.visit("residual_after_cross", x)
-        read = self.norm_feed_forward(x) if self.norm_place == "pre" else x
+        read = self._read(x, self.norm_feed_forward)
         x = self._add(x, self.feed_forward(read), self.norm_feed_forward)
         return self.visit("residual_after", x)
 
+    def _read(self, x: Tensor, norm: nn.Module) -> Tensor:
+        """Return what a sub-layer reads of the stream."""
+        if self.norm_place == "pre":
+            x = norm(x)
+        return x
+
     def _add(self, x: Tensor, update: Tensor, norm: nn.Module) -> Tensor:
+        """Add to the stream what a sub-layer computed."""
         summed = x + dropped(update, self.dropout, is_training=self.training)
-        normed: Tensor = norm(summed) if self.norm_place == "post" else summed
-        return normed
+        if self.norm_place == "post":
+            summed = norm(summed)
+        return summed

@@ -10,19 +10,20 @@ from torch import Tensor, nn
 
 def dropped(x: Tensor, probability: float, *, is_training: bool) -> Tensor:
     """Drop numbers of any shape in training; return x itself otherwise."""
-    return F.dropout(x, probability) if is_training and probability else x
+    if is_training and probability:
+        return F.dropout(x, probability)
+    return x
 
 
 def drops_out(model: nn.Module) -> bool:
     """Does some part of a model, PyTorch's own dropout too, drop anything now?"""
-    return any(
-        part.training
-        and bool(part.p if isinstance(part, nn.modules.dropout._DropoutNd) else _probability(part))
-        for part in model.modules()
-    )
+    return any(part.training and _probability(part) for part in model.modules())
 
 
 def _probability(part: nn.Module) -> float:
+    if isinstance(part, nn.modules.dropout._DropoutNd):
+        return part.p
     found = getattr(part, "dropout", 0.0)
-    # a module of that name is asked for itself
-    return found if isinstance(found, int | float) else 0.0
+    if isinstance(found, int | float):
+        return found
+    return 0.0  # a module of that name is asked for itself

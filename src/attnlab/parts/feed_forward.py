@@ -51,9 +51,8 @@ class FeedForward(SitedModule):
             is_free = not (torch.is_grad_enabled() or self.inner._forward_hooks)
             hidden = _activated(inner, self.activation, in_place=is_free)
         hidden = self.visit("hidden", hidden)
-        return self.visit(
-            "output", self.outer(dropped(hidden, self.dropout, is_training=self.training))
-        )
+        hidden = dropped(hidden, self.dropout, is_training=self.training)
+        return self.visit("output", self.outer(hidden))
 
     def extra_repr(self) -> str:
         """Return the settings that printing the module shows."""
@@ -63,5 +62,7 @@ class FeedForward(SitedModule):
 def _activated(inner: Tensor, activation: ActivationKind, *, in_place: bool) -> Tensor:
     if activation == "relu":
         return F.relu(inner, inplace=in_place)
-    activated: Tensor = torch.ops.aten.gelu_(inner) if in_place else F.gelu(inner)
+    if not in_place:
+        return F.gelu(inner)
+    activated: Tensor = torch.ops.aten.gelu_(inner)
     return activated

@@ -39,12 +39,14 @@ def native_output(
 
     `takes_native` says whether it may; the caller says whether the numbers are guarded.
     """
-    tensor = mask if isinstance(mask, Tensor) else None
-    if tensor is not None and tensor.dtype != torch.bool:
-        tensor = tensor.float()
-    band = (attention.FAR, attention.FAR if mask is None or tensor is not None else 0)
+    before = after = attention.FAR  # how far a query sees before and after itself
+    if isinstance(mask, str):
+        mask, after = None, 0
+    elif mask is not None and mask.dtype != torch.bool:
+        mask = mask.float()
+    band = (before, after)
     try:
-        return attention.attend_rows(query, key, tensor, scale=scale, band=band, value=value)
+        return attention.attend_rows(query, key, mask, scale=scale, band=band, value=value)
     except MemoryError:
         return None
 
@@ -53,23 +55,23 @@ def takes_native(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None, scale: float
 ) -> bool:
     """Say whether our kernel is the one for this attention, in a microsecond where it is short."""
-    if torch.compiler.is_compiling():
-        return False
-    num_keys = key.shape[-2]
-    if min(num_keys, query.shape[-2]) < _FEWEST:
-        return False
-    if math.prod(query.shape[:-1]) * num_keys < _FEWEST_SCORES:
+    if torch.compiler.is_compiling() or _is_short(query, key):
         return False
     if not query.numel() or abs(scale) > _LARGEST_SCALE or _is_observed():
         return False
-    tensors = [query, key, value]
-    if any(each.dtype != torch.float32 for each in tensors):
+    if not query.dtype == key.dtype == value.dtype == torch.float32:
         return False
+    tensors = [query, key, value]
     if isinstance(mask, Tensor):
         tensors.append(mask)
-    if not all(map(_is_plain, tensors)) or any(map(_is_differentiated, tensors)):
-        return False
-    return (not isinstance(mask, Tensor) or _pays(mask)) and _PATH.is_on()
+    return all(map(_is_plain, tensors)) and _pays(mask) and _PATH.is_on()
+
+
+def _is_short(query: Tensor, key: Tensor) -> bool:
+    num_keys = key.shape[-2]
+    if min(num_keys, query.shape[-2]) < _FEWEST:
+        return True
+    return math.prod(query.shape[:-1]) * num_keys < _FEWEST_SCORES
 
 
 def _is_observed() -> bool:
@@ -95,11 +97,14 @@ def _is_plain(tensor: Tensor) -> bool:
         and tensor.device.type == "cpu"
         and tensor.layout == torch.strided
         and not tensor.is_neg()
+        and not _is_differentiated(tensor)
     )
 
 
-def _pays(mask: Tensor) -> bool:
+def _pays(mask: Tensor | str | None) -> bool:
     """Does a mask cost less than our kernel gains? A bias for each pair does not."""
+    if not isinstance(mask, Tensor):
+        return True
     if mask.dtype == torch.bool or mask.dim() < 2 or mask.shape[-2] == 1:
         return True
     return bool((mask[..., 0, -1] == float("-inf")).all())
@@ -112,18 +117,21 @@ def _reason_against() -> str | None:
     if isinstance(found, str):
         return found
     query, key, value = _example(2, 67, 131, 20)
-    expected = F.scaled_dot_product_attention(
-        query, key, value, torch.ones(67, 131).tril(64).bool()
-    )
+    mask = torch.ones(67, 131).tril(64).bool()
+    expected = F.scaled_dot_product_attention(query, key, value, mask)
     output = native_output(query, key, value, "causal", 20**-0.5)
-    error = math.inf if output is None else float((output - expected).abs().max())
-    return None if error < 1e-5 else f"its result is off by {error:.1e}"
+    error = math.inf
+    if output is not None:
+        error = float((output - expected).abs().max())
+    if error < 1e-5:
+        return None
+    return f"its result is off by {error:.1e}"
 
 
 def _measured(fresh: bool) -> Probe:
     if compiler_name() is None:
         return Probe(None, False, str(attention.library()))
-    known = None if fresh else recalled(_MEMORY)
+    known = recalled(_MEMORY, fresh)
     if known is not None and not known.is_taken:
         return known  # and nothing needs to be compiled
     reason = _reason_against()

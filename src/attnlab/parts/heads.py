@@ -85,9 +85,9 @@ class MultiHeadAttention(SitedModule):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        num_kv_heads = (
-            num_heads if num_kv_heads is None else require_integer("num_kv_heads", num_kv_heads)
-        )
+        if num_kv_heads is None:
+            num_kv_heads = require_integer("num_heads", num_heads)
+        require_integer("num_kv_heads", num_kv_heads)
         if require_integer("num_heads", num_heads) % num_kv_heads:
             raise WrongUsage(
                 f"num_heads must be a multiple of num_kv_heads; got {num_heads} and {num_kv_heads}."
@@ -124,14 +124,14 @@ class MultiHeadAttention(SitedModule):
                 f"{type(self.position).__name__} positions compare places in one sequence; "
                 "cross-attention looks at another. Build it with position=None."
             )
-        heads = self.supplied("heads")
-        found = (
-            Attention(heads)
-            if heads is not None
-            else self._looked(x, context, mask, cache, need_weights)
-        )
+        known = self.supplied("heads")
+        if known is not None:
+            found = Attention(known)
+        else:
+            found = self._looked(x, context, mask, cache, need_weights)
         heads = self.visit("heads", found.output)
-        return found._replace(output=self.visit("output", self.output(join_heads(heads))))
+        output = self.visit("output", self.output(join_heads(heads)))
+        return found._replace(output=output)
 
     def _looked(
         self,
@@ -143,28 +143,24 @@ class MultiHeadAttention(SitedModule):
     ) -> Attention:
         """What the heads gather, each by itself: (batch, head, query, value_width)."""
         refuse_zeros_and_ones(mask)
+        offset = 0
+        if cache is not None and context is None:
+            offset = cache.length
         query = split_heads(self.query(x), self.layout.num_heads)
-        offset = cache.length if cache is not None and context is None else 0
         if cache is not None and context is not None and cache.length:
             key, value = cache.keys_and_values()
         else:
-            source = x if context is None else context
-            key = split_heads(self.key(source), self.layout.num_kv_heads)
-            value = split_heads(self.value(source), self.layout.num_kv_heads)
-            if isinstance(self.position, Rotary):
-                key = self.position(key, offset)
-            if cache is not None:
-                key, value = cache.append(key, value)
+            key, value = self._keys_and_values(x if context is None else context, offset, cache)
         if isinstance(self.position, Rotary):
             query = self.position(query, offset)
-        query, key, value = (
-            self.visit("query", query),
-            self.visit("key", key),
-            self.visit("value", value),
-        )
+        query = self.visit("query", query)
+        key = self.visit("key", key)
+        value = self.visit("value", value)
         if isinstance(self.position, Alibi):
             mask = self.position.masked(mask, query.shape[-2], key.shape[-2], query)
-        dropout = self.dropout if self.training else 0.0
+        dropout = 0.0
+        if self.training:
+            dropout = self.dropout
         return attend_at(
             self,
             query,
@@ -176,6 +172,18 @@ class MultiHeadAttention(SitedModule):
             need_weights=need_weights,
             is_cross=context is not None,
         )
+
+    def _keys_and_values(
+        self, source: Tensor, offset: int, cache: LayerCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Project keys and values, (batch, kv_head, key, width), and add them to a cache."""
+        key = split_heads(self.key(source), self.layout.num_kv_heads)
+        value = split_heads(self.value(source), self.layout.num_kv_heads)
+        if isinstance(self.position, Rotary):
+            key = self.position(key, offset)
+        if cache is None:
+            return key, value
+        return cache.append(key, value)
 
     def extra_repr(self) -> str:
         """What printing the module shows of it."""
@@ -203,15 +211,12 @@ def attend_at(
     fused kernel runs unless the weights are returned or a hook may change the scores or the
     weights.
     """
-    is_hooked = part.is_hooked  # most often not: then all the rest costs nothing
-    num_queries, num_keys = query.shape[-2], key.shape[-2]
-    if is_hooked and part.wants("mask"):
-        tensor = as_tensor(mask, num_queries, num_keys, query.device)
-        if tensor is None and part.wants("mask", to_change=True):
-            tensor = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device)
-        mask = tensor if tensor is None else part.visit("mask", tensor)
-    is_open = is_hooked and part.wants("scores", "weights", to_change=True)
-    if is_hooked:
+    is_open = False
+    if part.is_hooked:  # most often not: then this costs nothing
+        shown = mask_to_show(part, mask, query, key)
+        if shown is not None:
+            mask = part.visit("mask", shown)
+        is_open = part.wants("scores", "weights", to_change=True)
         place = None if is_open or dropout or need_weights else OutputPlace()
         part.watch(AttentionCall(query, key, value, mask, scale, is_open, is_cross, place))
         if place is not None and place.output is not None:
@@ -223,9 +228,20 @@ def attend_at(
         )
     scores = part.visit("scores", attention_scores(query, key, mask, scale=scale))
     weights = part.visit("weights", attention_weights(scores))
-    return Attention(
-        weighted_values(weights, value, dropout=dropout).to(query.dtype), weights, scores
-    )
+    output = weighted_values(weights, value, dropout=dropout).to(query.dtype)
+    return Attention(output, weights, scores)
+
+
+def mask_to_show(part: SitedModule, mask: Mask, query: Tensor, key: Tensor) -> Tensor | None:
+    """Return the mask that a module's hooks ask for; where it has none, one that allows all if they
+    may change it, otherwise None."""
+    if not part.wants("mask"):
+        return None
+    sizes = query.shape[-2], key.shape[-2]
+    tensor = as_tensor(mask, *sizes, query.device)
+    if tensor is None and part.wants("mask", to_change=True):
+        tensor = torch.ones(*sizes, dtype=torch.bool, device=query.device)
+    return tensor
 
 
 def multi_head_attention(
@@ -250,6 +266,8 @@ def multi_head_attention(
     if require_integer("d_model", d_model) % require_integer("num_heads", num_heads):
         raise WrongUsage(f"d_model must be a multiple of num_heads; got {d_model} and {num_heads}.")
     head_width = d_model // num_heads
+    if num_kv_heads is None:
+        num_kv_heads = num_heads
 
     def projection(heads: int) -> Projection:
         return make_projection(
@@ -257,14 +275,13 @@ def multi_head_attention(
         )
 
     output = make_projection("dense", d_model, num_heads, head_width, bias=bias)
-    shared = num_heads if num_kv_heads is None else num_kv_heads
     return MultiHeadAttention(
         query=projection(num_heads),
-        key=projection(shared),
-        value=projection(shared),
+        key=projection(num_kv_heads),
+        value=projection(num_kv_heads),
         output=output,
         num_heads=num_heads,
-        num_kv_heads=shared,
+        num_kv_heads=num_kv_heads,
         position=position,
         scale=scale,
         dropout=dropout,

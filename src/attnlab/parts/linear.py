@@ -29,26 +29,32 @@ _MEMORY = "matrix-path"
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Multiply by a weight matrix: (..., in) , (out, in), (out) -> (..., out)."""
-    if (
-        x.numel() * weight.shape[0] * 2 >= _SMALLEST_FLOPS
-        and x.dtype == torch.float32
-        and weight.dtype == torch.float32
-        and x.shape[-1] == weight.shape[-1]  # else F.linear explains what is wrong
-        and x.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and not torch.is_autocast_enabled("cpu")
-        and not _has_tangent(x, weight, bias)
-        and _PATH.is_on()
-    ):
-        # The op itself has no derivative: a frozen weight with a trainable bias must not slip past.
-        if torch.is_grad_enabled() and any(
-            t is not None and t.requires_grad for t in (x, weight, bias)
-        ):
-            result: Tensor = _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-            return result
-        return _onednn(x, weight, bias)
-    return F.linear(x, weight, bias)
+    if not _takes_onednn(x, weight, bias):
+        return F.linear(x, weight, bias)
+    # The op itself has no derivative: a frozen weight with a trainable bias must not slip past.
+    if torch.is_grad_enabled() and _any_requires_grad(x, weight, bias):
+        result: Tensor = _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return result
+    return _onednn(x, weight, bias)
+
+
+def _takes_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Is the other path possible for this product, and the quicker one?"""
+    if x.numel() * weight.shape[0] * 2 < _SMALLEST_FLOPS:
+        return False
+    if not (x.dtype == weight.dtype == torch.float32 and x.device.type == "cpu"):
+        return False
+    if x.shape[-1] != weight.shape[-1]:  # F.linear explains what is wrong
+        return False
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    if torch.is_autocast_enabled("cpu") or _has_tangent(x, weight, bias):
+        return False
+    return _PATH.is_on()
+
+
+def _any_requires_grad(*tensors: Tensor | None) -> bool:
+    return any(t is not None and t.requires_grad for t in tensors)
 
 
 class Linear(nn.Module):
@@ -90,11 +96,13 @@ class _OneDNNLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         flat = grad.reshape(-1, grad.shape[-1])
-        grad_x = linear(grad, weight.t()) if ctx.needs_input_grad[0] else None
-        grad_weight = (
-            _weight_gradient(flat, x.reshape(-1, x.shape[-1])) if ctx.needs_input_grad[1] else None
-        )
-        grad_bias = flat.sum(0) if ctx.needs_input_grad[2] else None
+        grad_x = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_x = linear(grad, weight.t())
+        if ctx.needs_input_grad[1]:
+            grad_weight = _weight_gradient(flat, x.reshape(-1, x.shape[-1]))
+        if ctx.needs_input_grad[2]:
+            grad_bias = flat.sum(0)
         return grad_x, grad_weight, grad_bias
 
 
@@ -102,7 +110,9 @@ def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """(rows, out), (rows, in) -> (out, in). Both sides lie the wrong way round; only a clear gain
     pays for turning."""
     ratio = matrix_path_probe().ratio
-    return linear(grad.t(), x.t()) if ratio is not None and ratio < _WORTH_TURNING else grad.t() @ x
+    if ratio is not None and ratio < _WORTH_TURNING:
+        return linear(grad.t(), x.t())
+    return grad.t() @ x
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -122,7 +132,7 @@ def _has_tangent(*tensors: Tensor | None) -> bool:
 
 
 def _measured(fresh: bool) -> Probe:
-    known = None if fresh else recalled(_MEMORY)
+    known = recalled(_MEMORY, fresh)
     if known is not None:
         return known
     source = torch.Generator().manual_seed(0)

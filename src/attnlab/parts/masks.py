@@ -70,9 +70,8 @@ def block_mask(lengths: Sequence[int], *, device: Device = None) -> Tensor:
     """
     for length in lengths:
         require_integer("each block's length", length, low=0)
-    number = torch.arange(len(lengths), device=device).repeat_interleave(
-        torch.tensor(lengths, dtype=torch.int64, device=device)
-    )
+    repeats = torch.tensor(lengths, dtype=torch.int64, device=device)
+    number = torch.arange(len(lengths), device=device).repeat_interleave(repeats)
     return number.unsqueeze(-1) == number
 
 
@@ -107,9 +106,9 @@ def cut_edges(
     device: Device = None,
 ) -> Tensor:
     """Everything is allowed but the named (query, key) edges: (query, key)."""
-    mask = torch.ones(
-        num_queries, num_queries if num_keys is None else num_keys, dtype=torch.bool, device=device
-    )
+    if num_keys is None:
+        num_keys = num_queries
+    mask = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
     for query, key in edges:
         for name, position, size in (("query", query, mask.shape[0]), ("key", key, mask.shape[1])):
             if not 0 <= position < size:
@@ -154,6 +153,13 @@ def as_tensor(mask: Mask, num_queries: int, num_keys: int, device: Device = None
     return mask
 
 
+def allowed_by(mask: Tensor) -> Tensor:
+    """Return a mask, boolean or added to the scores, as True = may attend."""
+    if mask.dtype == torch.bool:
+        return mask
+    return mask != float("-inf")
+
+
 def real_positions(mask: Mask, batch: int) -> Tensor | None:
     """Return the positions that some query may attend to, (batch, key); the others are padding.
 
@@ -165,7 +171,7 @@ def real_positions(mask: Mask, batch: int) -> Tensor | None:
     """
     if not isinstance(mask, Tensor):
         return None
-    allowed = mask if mask.dtype == torch.bool else mask != float("-inf")
+    allowed = allowed_by(mask)
     seen = allowed[(None,) * (4 - allowed.dim())].flatten(1, 2).any(1)
     return seen.expand(batch, -1)
 
@@ -178,18 +184,11 @@ def refuse_zeros_and_ones(mask: object) -> None:
     Raises:
         WrongUsage: with what makes a boolean mask of it.
     """
-    if (
-        not isinstance(mask, Tensor)
-        or not mask.is_floating_point()
-        or not mask.numel()
-        or mask.requires_grad
-    ):
+    if not isinstance(mask, Tensor) or not mask.is_floating_point() or mask.requires_grad:
         return
-    is_traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-    is_traced = is_traced or (mask.is_cuda and torch.cuda.is_current_stream_capturing())
-    if is_traced or mask.is_meta or torch._C._are_functorch_transforms_active():
+    if not mask.numel() or not _is_readable(mask):
         return
-    least, most = (float(each) for each in mask.aminmax())
+    least, most = map(float, mask.aminmax())
     if most == 1.0 and least in (0.0, 1.0) and bool(((mask == 0) | (mask == 1)).all()):
         raise WrongUsage(
             f"this mask holds only zeros and ones, as {mask.dtype}, and a float mask is added to "
@@ -198,12 +197,19 @@ def refuse_zeros_and_ones(mask: object) -> None:
         )
 
 
+def _is_readable(tensor: Tensor) -> bool:
+    if tensor.is_meta or torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return False
+    is_captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return not is_captured and not torch._C._are_functorch_transforms_active()
+
+
 def _places(num_queries: int, num_keys: int | None, device: Device) -> tuple[Tensor, Tensor]:
     """Return the positions of the queries (query, 1) and keys (key,), both ending together."""
     require_integer("the number of queries", num_queries, low=0)
-    num_keys = (
-        num_queries if num_keys is None else require_integer("the number of keys", num_keys, low=0)
-    )
+    if num_keys is None:
+        num_keys = num_queries
+    require_integer("the number of keys", num_keys, low=0)
     queries = torch.arange(num_keys - num_queries, num_keys, device=device)
     return queries.unsqueeze(-1), torch.arange(num_keys, device=device)
 
@@ -217,4 +223,4 @@ def _joined(
             raise WrongUsage(
                 f"only boolean masks can be combined; got {mask.dtype}. Add float masks up instead."
             )
-    return functools.reduce(join, kept) if kept else None
+    return None if not kept else functools.reduce(join, kept)

@@ -27,14 +27,19 @@ def layer_norm(
     centred = x - x.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)
     normed = centred / (variance + epsilon).sqrt()
-    normed = normed if gain is None else normed * gain
-    return normed if bias is None else normed + bias
+    if gain is not None:
+        normed = normed * gain
+    if bias is not None:
+        normed = normed + bias
+    return normed
 
 
 def rms_norm(x: Tensor, gain: Tensor | None = None, *, epsilon: float = 1e-6) -> Tensor:
     """`x / √(mean of squares + ε) · gain` over the last axis (Zhang & Sennrich 2019)."""
     normed = x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt()
-    return normed if gain is None else normed * gain
+    if gain is not None:
+        normed = normed * gain
+    return normed
 
 
 class LayerNorm(nn.Module):
@@ -67,4 +72,6 @@ class RMSNorm(nn.Module):
 def make_norm(kind: NormKind, d_model: int) -> LayerNorm | RMSNorm:
     """Make a norm by its kind."""
     require_choice("norm", kind, NormKind)
-    return LayerNorm(d_model) if kind == "layer" else RMSNorm(d_model)
+    if kind == "layer":
+        return LayerNorm(d_model)
+    return RMSNorm(d_model)

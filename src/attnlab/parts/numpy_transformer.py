@@ -67,7 +67,7 @@ class Panels(NamedTuple):
         tokens: Sequence[str] | None = None,
         features: Sequence[str] | None = None,
         outputs: Sequence[str] | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return the eight panels as a `maps` section of a report: plain data, which `attnlab.draw`
         draws."""
         maps = self.maps(tokens=tokens, features=features, outputs=outputs)
@@ -86,7 +86,7 @@ class Panels(NamedTuple):
         tokens: Sequence[str] | None = None,
         features: Sequence[str] | None = None,
         outputs: Sequence[str] | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[dict[str, object]]:
         """Return each panel as one heatmap of a `maps` section.
 
         The numbers are the true ones; the colours are rescaled to each panel's own range, but
@@ -156,9 +156,12 @@ class NumpyTransformer:
         self.Km = _matrix_of("Km", Km, "(width, qk_dim)")
         self.Qm = _matrix_of("Qm", Qm, "(width, qk_dim)")
         self.Vm = _matrix_of("Vm", Vm, "(width, v_dim)")
-        self.pos = None if pos is None else _matrix_of("pos", pos, "(longest, pos_dim)")
-        for name, matrix in (("Km", self.Km), ("Qm", self.Qm), ("Vm", self.Vm), ("pos", self.pos)):
-            if matrix is not None and (matrix.ndim != 2 or 0 in matrix.shape):
+        self.pos: Floats | None = None
+        given = {"Km": self.Km, "Qm": self.Qm, "Vm": self.Vm}
+        if pos is not None:
+            given["pos"] = self.pos = _matrix_of("pos", pos, "(longest, pos_dim)")
+        for name, matrix in given.items():
+            if matrix.ndim != 2 or 0 in matrix.shape:
                 raise WrongUsage(
                     f"{name} must be a matrix with rows and columns; got shape {matrix.shape}."
                 )
@@ -176,7 +179,9 @@ class NumpyTransformer:
     @property
     def input_dim(self) -> int:
         """Width of a token's own vector."""
-        return len(self.Km) - (0 if self.pos is None else self.pos.shape[1])
+        if self.pos is None:
+            return len(self.Km)
+        return len(self.Km) - int(self.pos.shape[1])
 
     def __call__(self, x: ArrayLike) -> Floats:
         """(length, input_dim) -> (length, v_dim)."""
@@ -199,9 +204,8 @@ class NumpyTransformer:
                     f"there are {len(self.pos)} positions; got an input of length {len(x)}."
                 )
             x = np.concatenate([x, self.pos[: len(x)]], axis=1)
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # too large a number gives NaN, as it does in torch
+        # Too large a number gives NaN, as it does in torch.
+        with np.errstate(over="ignore", invalid="ignore"):
             K, Q, V = x @ self.Km, x @ self.Qm, x @ self.Vm
             attention = softmax(Q @ K.T / math.sqrt(self.Km.shape[1]))
             output = attention @ V
@@ -220,7 +224,9 @@ class NumpyTransformer:
             B       4.000
         """
         found = self.panels(x)
-        names = list(map(str, range(len(found.K)))) if tokens is None else list(tokens)
+        if tokens is None:
+            tokens = list(map(str, range(len(found.K))))
+        names = list(tokens)
         if len(names) != len(found.K):
             raise WrongUsage(
                 f"tokens must name each of the {len(found.K)} inputs; got {len(names)} names."
@@ -243,8 +249,10 @@ class NumpyTransformer:
         for name, (title, meaning) in titles.items():
             matrix = getattr(found, name)
             lines.append(f"{title}, {matrix.shape}{meaning}")
-            own = range(len(matrix)) if _AXES[name][0] == "feature" else names
-            for label, row in zip(own, matrix, strict=True):
+            labels: Sequence[object] = names
+            if _AXES[name][0] == "feature":
+                labels = range(len(matrix))
+            for label, row in zip(labels, matrix, strict=True):
                 lines.append(f"    {label:<4}" + "".join(f"{value:9.3f}" for value in row))
         return "\n".join(lines)
 
@@ -276,7 +284,9 @@ def _matrix_of(name: str, x: ArrayLike, shape: str) -> Floats:
 
 
 def _names(what: str, given: Sequence[str] | None, number: int) -> list[str]:
-    names = [str(index + 1) for index in range(number)] if given is None else list(given)
+    if given is None:
+        given = list(map(str, range(1, number + 1)))
+    names = list(given)
     if len(names) != number:
         raise WrongUsage(f"{what} must name each of {number}; got {len(names)} names.")
     return names
@@ -289,7 +299,9 @@ def _range(name: str, panel: Floats) -> tuple[float, float, str]:
     if not len(finite):
         return 0.0, 1.0, "not finite"
     low, high = float(finite.min()), float(finite.max())
-    words = f"{_short(low)} to {_short(high)}" if high - low >= _ORDINARY else f"all {_short(low)}"
+    words = f"{_short(low)} to {_short(high)}"
+    if high - low < _ORDINARY:
+        words = f"all {_short(low)}"
     if name == "attention":
         return 0.0, 1.0, words
     if low < 0.0:

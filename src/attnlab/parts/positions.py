@@ -27,9 +27,8 @@ def sinusoidal_positions(
     require_integer("length", length, low=0)
     require_integer("width", width)
     position = torch.arange(offset, offset + length, dtype=torch.float64).unsqueeze(-1)
-    frequency = torch.exp(
-        torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width)
-    )
+    channel = torch.arange(0, width, 2, dtype=torch.float64)
+    frequency = torch.exp(channel * (-math.log(10000.0) / width))
     angle = position * frequency
     encoding = torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)
     return encoding[:, :width].to(dtype)
@@ -145,7 +144,8 @@ def alibi_bias(num_heads: int, num_queries: int, num_keys: int | None = None) ->
 
     With more keys than queries, the queries are the last positions.
     """
-    num_keys = num_queries if num_keys is None else num_keys
+    if num_keys is None:
+        num_keys = num_queries
     queries = torch.arange(num_keys - num_queries, num_keys).unsqueeze(-1)
     distance = (queries - torch.arange(num_keys)).abs()
     return -alibi_slopes(num_heads)[:, None, None] * distance
@@ -164,11 +164,9 @@ class Alibi(nn.Module):
         tensor = as_tensor(mask, num_queries, num_keys, like.device)
         if tensor is None:
             return bias
-        return (
-            bias.masked_fill(~tensor, float("-inf"))
-            if tensor.dtype == torch.bool
-            else bias + tensor
-        )
+        if tensor.dtype == torch.bool:
+            return bias.masked_fill(~tensor, float("-inf"))
+        return bias + tensor
 
 
 def _rows(table: Tensor, offset: int, length: int) -> Tensor:

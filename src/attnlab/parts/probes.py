@@ -98,8 +98,9 @@ def compared(default: Callable[[], object], other: Callable[[], object], rounds:
     """Return the other way's processor time over the default's, on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    is_fine = time.get_clock_info("thread_time").resolution < 1e-6
-    clock = time.thread_time if is_fine else time.perf_counter
+    clock = time.perf_counter
+    if time.get_clock_info("thread_time").resolution < 1e-6:
+        clock = time.thread_time
     times: tuple[list[float], list[float]] = [], []
     try:
         for _ in range(rounds):  # interleaved, so that a machine that slows down slows both
@@ -113,8 +114,10 @@ def compared(default: Callable[[], object], other: Callable[[], object], rounds:
     return round(min(times[1]) / min(times[0]), 3)
 
 
-def recalled(name: str) -> Probe | None:
-    """Return what was found on this machine before, if anything was."""
+def recalled(name: str, fresh: bool = False) -> Probe | None:
+    """Return what was found on this machine before, if anything was and nothing fresh is wanted."""
+    if fresh:
+        return None
     try:
         ratio = float(json.loads(_memory_file(name).read_text())[machine()])
         return Probe(ratio, ratio < WORTH_IT, "remembered")
@@ -144,17 +147,13 @@ def machine() -> str:
     model = platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        facts = [
-            line.partition(":")[2].strip()
-            for line in lines
-            if line.startswith(("model", "cpu family"))
-        ]
-        model = " ".join(facts[:3])
+        lines = [line for line in lines if line.startswith(("model", "cpu family"))]
+        model = " ".join(line.partition(":")[2].strip() for line in lines[:3])
     except OSError:
         pass
     return f"{model} | torch {torch.__version__}"
 
 
 def _memory_file(name: str) -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "attnlab" / f"{name}.json"
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "attnlab" / f"{name}.json"

@@ -39,7 +39,9 @@ def factorised_weight(
     base.
     """
     mixture = (a @ b / temperature).softmax(-1)
-    return mixture if base is None else mixture * base
+    if base is None:
+        return mixture
+    return mixture * base
 
 
 class FactorisedProjection(nn.Module):

@@ -14,14 +14,15 @@ query, width), look the same as ours in a batch of one, and would be addressed w
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, one_line
 from attnlab.parts.attend import attention_scores, attention_weights, explicit_attention
 from attnlab.parts.heads import share_heads
 from attnlab.pretrained.attention_call import AttentionPoint
@@ -29,7 +30,16 @@ from attnlab.pretrained.backends.multi_head import SlowPath
 from attnlab.pretrained.model import Family, Pretrained, family_of
 from attnlab.pretrained.pass_state import uncompiled
 from attnlab.pretrained.structure import find_structure
-from attnlab.pretrained.tracing import Inputs, first_tensor, inside, probe_inputs, trace_model
+from attnlab.pretrained.text import is_encoder_decoder
+from attnlab.pretrained.tracing import (
+    Inputs,
+    ModelTrace,
+    first_tensor,
+    has_rows,
+    inside,
+    probe_inputs,
+    trace_model,
+)
 from attnlab.sites import AttentionCall, Hook, SitedModule, installed, site_names
 
 _TAKES_NONE = (RuntimeError, ValueError, TypeError, IndexError)  # of a model, for another batch
@@ -62,54 +72,62 @@ def attach(
         raise WrongUsage(f"{type(foreign).__name__} has hook points already: use it as it is.")
     if type(foreign).__name__ == "OptimizedModule":  # what torch.compile wraps a model in
         foreign = foreign.get_submodule("_orig_mod")
+    with _in_evaluation(foreign), uncompiled(foreign):
+        inputs, trace = _traced(foreign, name, example)
+        has_logits = isinstance(trace.output, Mapping) and "logits" in trace.output
+        output = first_tensor(trace.output)
+        if has_logits and trace.output["logits"] is not None:
+            output = trace.output["logits"]
+        _require_numbers(name or type(foreign).__name__, output)
+        structure = find_structure(trace, is_encoder_decoder=is_encoder_decoder(foreign))
+        family = family or family_of(foreign)
+        if family is not None:
+            structure = family.corrected(structure, foreign)
+        model = Pretrained(
+            foreign, structure, tokenizer=tokenizer, name=name, has_logits=has_logits
+        )
+        model.example = inputs
+        model.backends = verify(model, inputs)
+        require_batch_first(model, inputs)
+        if family is not None:
+            require_visited(model, family, inputs)
+        return model
+
+
+@contextmanager
+def _in_evaluation(foreign: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode within the `with`, and each module back after it."""
     training = [module for module in foreign.modules() if module.training]
     foreign.eval()
     try:
-        with uncompiled(foreign):
-            return _attached(foreign, tokenizer, name, example, family)
+        yield
     finally:
         for module in training:
             module.training = True
 
 
-def _attached(
-    foreign: nn.Module,
-    tokenizer: Any,
-    name: str,
-    example: Inputs | Sequence[Any] | None,
-    family: Family | None,
-) -> Pretrained:
+def _traced(
+    foreign: nn.Module, name: str, example: Inputs | Sequence[Any] | None
+) -> tuple[Inputs, ModelTrace]:
+    """Trace a model on the example, or on inputs made from its settings; return both."""
+    what = "the example"
     try:
-        inputs = probe_inputs(foreign) if example is None else _named(foreign, example)
-        trace = trace_model(foreign, inputs)
+        if example is None:
+            what = "a small input made from its settings"
+            inputs = probe_inputs(foreign)
+        else:
+            inputs = _named(foreign, example)
+        return inputs, trace_model(foreign, inputs)
     except AttnlabError:
         raise
     except Exception as error:  # a stranger's model can fail in any way
-        what = "a small input made from its settings" if example is None else "the example"
-        words = " ".join(str(error).split())[:200].rstrip(".")
+        words = one_line(error, 200).rstrip(".")
         takes = ", ".join(inspect.signature(foreign.forward).parameters)
         raise CouldNotRun(
             f"{name or type(foreign).__name__} could not run on {what} ({type(error).__name__}: "
             f"{words}). It takes ({takes}); give small inputs that fit: attnlab.load(model, "
             "example={...})."
         ) from None
-    has_logits = isinstance(trace.output, Mapping) and "logits" in trace.output
-    output = first_tensor(trace.output)
-    if has_logits and trace.output["logits"] is not None:
-        output = trace.output["logits"]
-    _require_numbers(name or type(foreign).__name__, output)
-    is_both = bool(getattr(getattr(foreign, "config", None), "is_encoder_decoder", False))
-    structure = find_structure(trace, is_encoder_decoder=is_both)
-    family = family_of(foreign) if family is None else family
-    if family is not None:
-        structure = family.corrected(structure, foreign)
-    model = Pretrained(foreign, structure, tokenizer=tokenizer, name=name, has_logits=has_logits)
-    model.example = inputs
-    model.backends = verify(model, inputs)
-    require_batch_first(model, inputs)
-    if family is not None:
-        require_visited(model, family, inputs)
-    return model
 
 
 def _require_numbers(name: str, output: Tensor | None) -> None:
@@ -127,11 +145,13 @@ def _require_numbers(name: str, output: Tensor | None) -> None:
         )
 
 
-def _named(foreign: nn.Module, example: Inputs | Sequence[Any]) -> dict[str, Any]:
+def _named(foreign: nn.Module, example: Inputs | Sequence[Any]) -> Inputs:
     """Return an example as inputs by name."""
     if isinstance(example, Mapping):
         return dict(example)
-    given = (example,) if isinstance(example, Tensor) else example
+    given: object = example
+    if isinstance(example, Tensor):
+        given = (example,)
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise WrongUsage(f"an example is inputs by name or in their order; got {example!r:.40}.")
     takes = inspect.signature(foreign.forward)
@@ -301,7 +321,9 @@ def _verified(
                 f"{path} of {model.name} was reached {calls} times in one pass by the backend "
                 f"{point.backend!r}, not once; its attention cannot be told from others."
             )
-        made = _lazy_difference(recorder.calls[path], weights) if point.is_lazy else None
+        made = None
+        if point.is_lazy:
+            made = _lazy_difference(recorder.calls[path], weights)
         point.is_lazy = made is not None
         least, effect = float(weights.sum(-1).min()), effects.get(path, math.nan)
         found.append(PointCheck(path, point.backend, calls, made, least, effect))
@@ -316,7 +338,9 @@ def _lazy_difference(call: AttentionCall, weights: Tensor) -> float | None:
     if found.shape != weights.shape:
         return None
     is_half = weights.dtype in (torch.float16, torch.bfloat16)
-    bound = 3e-2 if is_half or call.query.dtype != found.dtype else 1e-4
+    bound = 1e-4
+    if is_half or call.query.dtype != found.dtype:
+        bound = 3e-2
     made = float((found - weights).abs().max())
     return made if made <= bound else None
 
@@ -326,25 +350,32 @@ def _effects(model: Pretrained, inputs: Inputs) -> dict[str, float]:
     unedited row."""
     paths = [path for path, point in model.attention_points() if "heads" in point.sites]
     found: dict[str, float] = {}
-    short, has_batch = _shortened(inputs), hasattr(model.foreign, "config")  # else of unknown axis
-    for start in range(0, len(paths) if has_batch else 0, _ROWS):
-        some = paths[start : start + _ROWS]
-        # The first row and the last are not edited: they differ by rounding.
-        batch = {name: _rows(each, len(some) + 2) for name, each in short.items()}
-        rows = {f"{path}.heads": row for row, path in enumerate(some, 1)}
-        try:
-            with installed(model, _Zeroer(rows, len(some) + 2)):
-                output = model(**batch)
-        except _TAKES_NONE:
-            continue  # it takes no such batch: one by one below
-        if len(output) == len(some) + 2:
-            apart = (output - output[:1]).flatten(1).abs().amax(1).tolist()
-            rows_found = zip(some, apart[1:-1], strict=True)
-            found.update((path, each) for path, each in rows_found if each > 4 * apart[-1])
+    if hasattr(model.foreign, "config"):  # otherwise the axis of the batch is unknown
+        short = _shortened(inputs)
+        for start in range(0, len(paths), _ROWS):
+            found |= _effects_together(model, paths[start : start + _ROWS], short)
     for path in paths:
         if path not in found:
             found[path] = _effect_alone(model, path, inputs)
     return found
+
+
+def _effects_together(model: Pretrained, paths: Sequence[str], inputs: Inputs) -> dict[str, float]:
+    """Measure the effects of some attentions in one batch; leave out those that it does not
+    show."""
+    number = len(paths) + 2  # the first row and the last are not edited: they differ by rounding
+    batch = {name: _rows(each, number) for name, each in inputs.items()}
+    rows = {f"{path}.heads": row for row, path in enumerate(paths, 1)}
+    try:
+        with installed(model, _Zeroer(rows, number)):
+            output = model(**batch)
+    except _TAKES_NONE:
+        return {}  # it takes no such batch
+    if len(output) != number:
+        return {}
+    apart = (output - output[:1]).flatten(1).abs().amax(1).tolist()
+    effects = zip(paths, apart[1:-1], strict=True)
+    return {path: effect for path, effect in effects if effect > 4 * apart[-1]}
 
 
 def _shortened(inputs: Inputs) -> Inputs:
@@ -369,13 +400,24 @@ def _effect_alone(model: Pretrained, path: str, inputs: Inputs) -> float:
 def _tensors(output: Any) -> list[Tensor]:
     """List all tensors of an output, those of poolers and of other streams included."""
     if isinstance(output, Tensor):
-        return [output] if output.is_floating_point() and output.numel() else []
+        if output.is_floating_point() and output.numel():
+            return [output]
+        return []
     return [tensor for each in inside(output) for tensor in _tensors(each)]
 
 
 def _rows(value: Any, number: int) -> Any:
     """Repeat the first row of an input."""
-    return value[:1].expand(number, *value.shape[1:]) if _has_rows(value) else value
+    if not has_rows(value):
+        return value
+    return value[:1].expand(number, *value.shape[1:])
+
+
+def _with_reverse(value: Any) -> Any:
+    """Add an input that is read backwards."""
+    if not has_rows(value):
+        return value
+    return torch.cat((value, value.flip(-1)))
 
 
 def _require_same(plain: Tensor, found: Tensor, model: Pretrained, what: str) -> None:
@@ -392,25 +434,18 @@ def require_batch_first(model: Pretrained, inputs: Inputs) -> None:
 
     Models whose inputs do not begin with the batch, or cannot be put into a batch of two, pass.
     """
-    sites = [
-        f"{path}.heads"
-        for path, point in model.attention_points()
-        if point.backend in ("sdpa", "softmax") and "heads" in point.sites
-    ]
+    sites = [f"{path}.heads" for path, point in model.attention_points() if _may_be_turned(point)]
     if not sites:
         return
-    first = {name: each[:1] if _has_rows(each) else each for name, each in inputs.items()}
-    both = {
-        name: torch.cat((each, each.flip(-1))) if _has_rows(each) else each
-        for name, each in first.items()
-    }
+    first = {name: _rows(each, 1) for name, each in inputs.items()}
+    both = {name: _with_reverse(each) for name, each in first.items()}
     try:
         one, two = model(**first), model(**both)
     except _TAKES_NONE:
         return  # it takes no other batch
     if not _begins_with(two, one):
         return
-    alone, together = (_recorded(model, each, ".heads") for each in (first, both))
+    alone, together = _recorded(model, first, ".heads"), _recorded(model, both, ".heads")
     for site in sites:
         heads, twice = alone.values[site], together.values[site]
         if not _begins_with(twice, heads):
@@ -421,13 +456,16 @@ def require_batch_first(model: Pretrained, inputs: Inputs) -> None:
             )
 
 
-def _has_rows(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() > 1
+def _may_be_turned(point: AttentionPoint) -> bool:
+    """Has an attention no fixed order of axes?"""
+    return point.backend in ("sdpa", "softmax") and "heads" in point.sites
 
 
 def _begins_with(twice: Tensor, one: Tensor) -> bool:
     """Is one tensor the first half of the rows of another, but for rounding?"""
     if twice.shape[0] != 2 * one.shape[0] or twice.shape[1:] != one.shape[1:]:
         return False
-    within = 1e-4 * max(float(one.abs().max()) if one.numel() else 0.0, 1.0)
+    if not one.numel():
+        return True
+    within = 1e-4 * max(float(one.abs().max()), 1.0)
     return torch.allclose(twice[: len(one)].float(), one.float(), rtol=1e-3, atol=within)

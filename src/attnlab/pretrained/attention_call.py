@@ -13,6 +13,7 @@ parts. A backend brings the foreign model's values to a hook point and takes the
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,8 +22,8 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab.errors import CouldNotRun
 from attnlab.parts.attend import is_explicit
-from attnlab.parts.heads import HeadLayout
-from attnlab.parts.masks import Mask, as_tensor
+from attnlab.parts.heads import HeadLayout, mask_to_show
+from attnlab.parts.masks import Mask
 from attnlab.sites import AttentionCall, OutputPlace, SitedModule
 
 SOFTMAXES = (
@@ -91,10 +92,8 @@ class AttentionPoint(SitedModule):
         key = self.visit("key", asked.key)
         value = self.visit("value", asked.value)
         edited = self._edited_mask(asked.mask, query, key)
-        mask = asked.mask if edited is None else edited
-        is_shown = self.wants("scores", "weights")
-        is_open = is_explicit() or self.wants("scores", "weights", to_change=True)
-        is_open = is_open or (is_shown and not self.is_lazy)
+        mask = edited if edited is not None else asked.mask
+        is_shown, is_open = self.wants("scores", "weights"), self._must_open()
         place = OutputPlace() if asked.is_native and not is_open else None
         # A hook that only reads can compute the weights later, unless another one edits them now.
         self.watch(
@@ -106,25 +105,33 @@ class AttentionPoint(SitedModule):
         heads = self.supplied("heads")
         if heads is None and place is not None:
             heads = place.output
-        if heads is None and is_open:
-            with _SoftmaxMode(self, key.shape[-2], may_be_dead=edited is not None):
-                heads = asked.open(query, key, value, edited)
-        elif heads is None:
-            heads = asked.fused(query, key, value, edited)
+        if heads is None:
+            compute = asked.fused
+            if is_open:
+                compute = partial(self._opened, asked.open)
+            heads = compute(query, key, value, edited)
         return self.visit("heads", heads)
+
+    def _must_open(self) -> bool:
+        """Must scores and weights be computed where they can be seen, or changed?"""
+        if is_explicit() or self.wants("scores", "weights", to_change=True):
+            return True
+        return not self.is_lazy and self.wants("scores", "weights")
+
+    def _opened(
+        self, compute: Compute, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None
+    ) -> Tensor:
+        """Compute the heads with their softmax intercepted."""
+        with _SoftmaxMode(self, key.shape[-2], may_be_dead=edited is not None):
+            return compute(query, key, value, edited)
 
     def _edited_mask(self, mask: Mask, query: Tensor, key: Tensor) -> Tensor | None:
         """Show the mask, and return it if it was edited."""
-        if not self.wants("mask"):
+        shown = mask_to_show(self, mask, query, key)
+        if shown is None:
             return None
-        sizes = query.shape[-2], key.shape[-2]
-        tensor = as_tensor(mask, *sizes, query.device)
-        if tensor is None and self.wants("mask", to_change=True):
-            tensor = torch.ones(*sizes, dtype=torch.bool, device=query.device)
-        if tensor is None:
-            return None
-        found = self.visit("mask", tensor)
-        return None if found is tensor else found
+        found = self.visit("mask", shown)
+        return None if found is shown else found
 
     def check_heads(self, number: int) -> None:
         """Raise if a hook is installed and the number of heads is not the one that was traced."""
@@ -142,7 +149,7 @@ class AttentionPoint(SitedModule):
     def extra_repr(self) -> str:
         """Return the text of this part in `print(model)`."""
         num_heads, num_kv_heads = self.layout
-        shared = "" if num_heads == num_kv_heads else f" over {num_kv_heads}"
+        shared = f" over {num_kv_heads}" if num_heads != num_kv_heads else ""
         return f"{num_heads} heads{shared}, backend {self.backend}"
 
 
@@ -182,7 +189,7 @@ class _SoftmaxMode(TorchFunctionMode):
 
 
 def softmax_parts(
-    func: Callable[..., Tensor], args: Any, kwargs: dict[str, Any]
+    func: Callable[..., Tensor], args: Any, kwargs: Any
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Return the input of a softmax, and the function that computes it of another input."""
     if args:
@@ -207,14 +214,7 @@ def hooked_softmax(
     """
     scores, dead = given, None
     if point.wants("scores"):
-        shown = with_infinities((given if lowered is None else lowered.raw)[..., :num_keys])
-        found = point.visit("scores", shown)
-        if found is not shown:
-            found = found if lowered is None else found - lowered.by
-            # Rows that had no key, and still have none, stay.
-            stays = _has_no_key(shown) & _has_no_key(found)
-            kept = torch.where(stays, given[..., :num_keys], found.to(given.dtype))
-            scores = _with_sink(kept, given, num_keys)
+        scores = _shown_scores(point, num_keys, given, lowered)
     if may_be_dead or scores is not given:
         # A row whose keys were all blocked by an edit gets zeros, as in our own attention.
         dead = _has_no_key(scores)
@@ -232,6 +232,23 @@ def hooked_softmax(
         return weights
     found = found.to(weights.dtype)
     return _with_sink(found, weights, num_keys)
+
+
+def _shown_scores(
+    point: SitedModule, num_keys: int, given: Tensor, lowered: _Lowered | None
+) -> Tensor:
+    """Show the scores, and return the input of the softmax: as given unless they were edited."""
+    raw = lowered.raw if lowered is not None else given
+    shown = with_infinities(raw[..., :num_keys])
+    found = point.visit("scores", shown)
+    if found is shown:
+        return given
+    if lowered is not None:
+        found = found - lowered.by
+    # Rows that had no key, and still have none, stay.
+    stays = _has_no_key(shown) & _has_no_key(found)
+    kept = torch.where(stays, given[..., :num_keys], found.to(given.dtype))
+    return _with_sink(kept, given, num_keys)
 
 
 def with_infinities(values: Tensor) -> Tensor:
@@ -299,7 +316,9 @@ def turned(value: Tensor, form: str) -> Tensor:
     """Reshape the stream of plain torch to (batch, length, width)."""
     if form == "length first":
         return value.transpose(0, 1)
-    return value[None] if form == "one input" else value
+    if form == "one input":
+        return value[None]
+    return value
 
 
 def turned_back(value: Tensor, form: str) -> Tensor:
@@ -307,7 +326,7 @@ def turned_back(value: Tensor, form: str) -> Tensor:
     return value[0] if form == "one input" else turned(value, form)
 
 
-def stream_of(args: Any, kwargs: dict[str, Any]) -> tuple[Tensor, Callable[[Tensor], Any]]:
+def stream_of(args: Any, kwargs: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """Return the stream among a module's arguments, and a function that replaces it."""
     index = next((place for place, each in enumerate(args) if isinstance(each, Tensor)), None)
     if index is not None:

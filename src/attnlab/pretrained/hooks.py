@@ -32,6 +32,7 @@ from attnlab.pretrained.backends.registry import Finder, attentions_hooked, reor
 from attnlab.pretrained.pass_state import (
     ForeignModel,
     ModuleHook,
+    StackInputs,
     do_nothing,
     exclusive,
     hooks_hidden,
@@ -41,13 +42,14 @@ from attnlab.pretrained.pass_state import (
 from attnlab.pretrained.structure import (
     AttentionStructure,
     BlockStructure,
-    ModuleCall,
+    ModelStructure,
     StackStructure,
 )
-from attnlab.pretrained.tracing import first_tensor, tensor_of
+from attnlab.pretrained.tracing import ModuleCall, first_tensor, tensor_of
 
 _STREAMS = ("residual_between", "residual_after_cross")
 _Functions = dict[ModuleCall, list[Callable[..., Any]]]
+_Points = dict[tuple[str, ModuleCall], dict[int, AttentionPoint]]
 
 
 class ForeignHooks:
@@ -60,8 +62,8 @@ class ForeignHooks:
     def __init__(self, model: ForeignModel, stack: ExitStack) -> None:
         self._model, self._stack = model, stack
         self._asked: set[str] | None = set()  # sites, and the parts that own them; None: all
-        self._points: dict[tuple[str, ModuleCall], dict[int, AttentionPoint]] = {}
-        self._calls: dict[str, int] = {}  # calls of each named module in one pass
+        self._points = _points_by_call(model)
+        self._calls = _numbers_of_calls(model.structure)
         self._attentions: set[str] = set()  # modules whose attention is asked for
         self._numbered: set[str] = set()
         self._intercepted: set[str] = set()
@@ -69,17 +71,11 @@ class ForeignHooks:
         self._first: _Functions = {}
         self._last: _Functions = {}
         self._now = self._first, self._last
-        for path, attention in model.structure.attentions:
-            points = self._points.setdefault((attention.backend, attention.place), {})
-            points[attention.nth] = model.point(path)
-        for block in (block for each in model.structure.stacks for block in each.blocks):
-            for place in block.places:
-                self._calls[place.path] = max(self._calls.get(place.path, 0), place.number + 1)
         self._shared = {path for path, calls in self._calls.items() if calls > 1}
         self._places = {place.path for _, place in self._points}
-        stack.enter_context(exclusive({model.foreign.get_submodule(path) for path in self._places}))
+        stack.enter_context(exclusive(set(map(model.foreign.get_submodule, self._places))))
         stack.enter_context(uncompiled(model.foreign))
-        self._root()
+        self._hook("", self._begin, self._finish)
         for path, module in model.foreign.named_modules():
             if isinstance(module, nn.TransformerEncoder):
                 self._padding(path, module)
@@ -96,25 +92,29 @@ class ForeignHooks:
         else:
             self._asked |= {"", *sites, *(site.rpartition(".")[0] for site in sites)}
         self._first, self._last, self._unread = {}, {}, set()
-        finders: dict[nn.Module, Finder] = {}
         for structure in self._model.structure.stacks:
             self._blocks(structure)
-            for path, attention in structure.attentions:
-                place = attention.place.path
-                if place in self._attentions or not self._asks(path):
-                    continue
-                self._attentions.add(place)
-                if attention.backend == "registry":
-                    module = self._model.foreign.get_submodule(place)
-                    finders[module] = partial(self._find_in_registry, place)
-                else:
-                    # Gradient checkpointing runs an attention once more outside of its model.
-                    self._intercept(place)
-        if finders:
-            self._stack.enter_context(attentions_hooked(finders))
+        self._hook_attentions()
         self._now = self._first, self._last  # in one step: another thread may be in a pass
         for path in sorted(self._counted() - self._numbered):
             self._number(path)
+
+    def _hook_attentions(self) -> None:
+        """Bring the attentions that are asked for to their hook points."""
+        finders: dict[nn.Module, Finder] = {}
+        for path, attention in self._model.structure.attentions:
+            place = attention.place.path
+            if place in self._attentions or not self._asks(path):
+                continue
+            self._attentions.add(place)
+            if attention.backend == "registry":
+                module = self._model.foreign.get_submodule(place)
+                finders[module] = partial(self._find_in_registry, place)
+            else:
+                # Gradient checkpointing runs an attention once more outside of its model.
+                self._intercept(place)
+        if finders:
+            self._stack.enter_context(attentions_hooked(finders))
 
     def _counted(self) -> set[str]:
         """Return the paths of the modules whose calls must be counted."""
@@ -132,39 +132,39 @@ class ForeignHooks:
             return True
         if not sites:
             return part in self._asked
-        return any((f"{part}.{site}" if part else site) in self._asked for site in sites)
+        return any(f"{part}.{site}".lstrip(".") in self._asked for site in sites)
 
-    def _root(self) -> None:
-        """Hook the beginning and the end of the model's forward pass."""
-        model = self._model
+    def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Begin a forward pass of the model."""
+        self._model.current_pass.begin()
 
-        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-            model.current_pass.begin()
+    def _finish(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """End a forward pass of the model: show its logits.
 
-        def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-            state = model.current_pass
-            points = (point for each in self._points.values() for point in each.values())
-            is_missed = state.ran and not state.hooked
-            if is_missed and any(point.wants(*point.sites) for point in points):
-                raise CouldNotRun(
-                    f"no attention of this {type(module).__name__} reached its hook point in this "
-                    "pass: it is computed in another way than when the model was traced, as after "
-                    "set_attn_implementation or with output_attentions=True. Leave that out, or "
-                    "load the model again."
-                )
-            logits = output.get("logits") if isinstance(output, Mapping) else None
-            if isinstance(logits, Tensor) and model.wants("logits"):
-                found = model.visit("logits", logits)
-                if found is not logits:
-                    output["logits"] = found
-
-        self._hook("", before, after)
+        Raises:
+            CouldNotRun: no attention that a hook asks for reached its hook point.
+        """
+        model, state = self._model, self._model.current_pass
+        if state.ran and not state.hooked and any(map(_is_wanted, self._points.values())):
+            raise CouldNotRun(
+                f"no attention of this {type(module).__name__} reached its hook point in this "
+                "pass: it is computed in another way than when the model was traced, as after "
+                "set_attn_implementation or with output_attentions=True. Leave that out, or "
+                "load the model again."
+            )
+        logits = output.get("logits") if isinstance(output, Mapping) else None
+        if isinstance(logits, Tensor) and model.wants("logits"):
+            found = model.visit("logits", logits)
+            if found is not logits:
+                output["logits"] = found
 
     def _around(self, structure: StackStructure) -> None:
         """Hook the modules around a stack, whose arguments say what it reads."""
         model = self._model
-        others = [each for each in model.structure.stacks if each is not structure]
-        shared = {path for each in others for path in each.around}
+        shared: set[str] = set()
+        for other in model.structure.stacks:
+            if other is not structure:
+                shared.update(other.around)
         innermost = structure.module_in(model.foreign)
         for path in structure.around:
             module = model.foreign.get_submodule(path)
@@ -172,22 +172,29 @@ class ForeignHooks:
                 continue
             is_plain = not hasattr(model.foreign, "config")
             inputs = partial(stack_inputs, inspect.signature(module.forward), is_plain=is_plain)
-
-            def before(_: nn.Module, args: Any, kwargs: Any, inputs: Any = inputs) -> None:
-                model.current_pass.read(structure.name, inputs(args, kwargs))
-
-            def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-                found = first_tensor(output)
-                if structure.name in self._unread and module is innermost and found is not None:
-                    self._announce(structure, found)
-                memory = found if structure.name == "encoder" else None
-                model.current_pass.returned(structure.name, output, memory)
-
+            before = partial(self._called, structure, inputs)
+            after = partial(self._returned, structure, module is innermost)
             self._hook(path, before, after)
         if any(each.backend != "registry" for _, each in structure.attentions):
             # Also where no attention is asked for: it keeps torch's modules off their fast path.
             for path in structure.around:
                 self._intercept(path)
+
+    def _called(
+        self, structure: StackStructure, inputs: Callable[..., StackInputs], *call: Any
+    ) -> None:
+        """Note the inputs of a module around a stack."""
+        _, args, kwargs = call
+        self._model.current_pass.read(structure.name, inputs(args, kwargs))
+
+    def _returned(self, structure: StackStructure, is_innermost: bool, *call: Any) -> None:
+        """Note the output of a module around a stack."""
+        output = call[-1]
+        found = first_tensor(output)
+        if structure.name in self._unread and is_innermost and found is not None:
+            self._announce(structure, found)
+        memory = found if structure.name == "encoder" else None
+        self._model.current_pass.returned(structure.name, output, memory)
 
     def _announce(self, structure: StackStructure, hidden: Tensor) -> None:
         """Tell the hooks what a stack reads, and first what the encoder before it has read."""
@@ -204,10 +211,9 @@ class ForeignHooks:
 
         def before(_: nn.Module, args: Any, kwargs: Any) -> None:
             modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-            others = [each for each in modes if not isinstance(each, Functions)]
             # With another function mode torch leaves its fast path by itself.
             model.current_pass.left_out = None
-            if not others:
+            if all(isinstance(each, Functions) for each in modes):
                 with hooks_hidden(encoder):
                     model.current_pass.left_out = left_out(encoder, *args, **kwargs)
 
@@ -245,7 +251,7 @@ class ForeignHooks:
         state, points = self._model.current_pass, self._points.get((backend, place), {})
         number, most = state.count(backend, place), max(points, default=-1) + 1
         if number >= most > 0 and backend != "softmax":  # other softmaxes are counted too
-            if most > 1 and any(point.wants(*point.sites) for point in points.values()):
+            if most > 1 and _is_wanted(points):
                 raise CouldNotRun(
                     f"{place.path} attends more than {most} times in one call, and did so {most} "
                     "times when the model was traced, so they cannot be told apart; load the "
@@ -285,9 +291,8 @@ class ForeignHooks:
         encoder–decoder is read at its end, another stack at its first block.
         """
         asked = []
-        for index, path in enumerate(structure.paths):
-            own = {path, *(f"{path}.{name}" for name in structure.blocks[index].parts)}
-            if self._asked is None or not own.isdisjoint(self._asked):
+        for index, (path, block) in enumerate(zip(structure.paths, structure.blocks, strict=True)):
+            if any(map(self._asks, (path, *(f"{path}.{name}" for name in block.parts)))):
                 asked.append(index)
         has_end = structure.module_in(self._model.foreign) is not None
         if not asked and has_end and structure.name in ("encoder", "decoder"):
@@ -342,7 +347,7 @@ class ForeignHooks:
         forward, model = module.forward, self._model
 
         def known_or_run(*args: Any, **kwargs: Any) -> Any:
-            known = point.supplied("residual_after") if point.is_hooked else None
+            known = point.supplied("residual_after")
             if known is None:
                 return forward(*args, **kwargs)
             model.current_pass.hooked += 1
@@ -395,6 +400,30 @@ class ForeignHooks:
             self._stack.callback(each.remove)
 
 
+def _points_by_call(model: ForeignModel) -> _Points:
+    """Return the hook points of the attentions by their backend, module call and number in it."""
+    found: _Points = {}
+    for path, attention in model.structure.attentions:
+        points = found.setdefault((attention.backend, attention.place), {})
+        points[attention.nth] = model.point(path)
+    return found
+
+
+def _numbers_of_calls(structure: ModelStructure) -> dict[str, int]:
+    """Return how often each module that the structure names is called in one pass."""
+    found: dict[str, int] = {}
+    for stack in structure.stacks:
+        for block in stack.blocks:
+            for place in block.places:
+                found[place.path] = max(found.get(place.path, 0), place.number + 1)
+    return found
+
+
+def _is_wanted(points: Mapping[int, AttentionPoint]) -> bool:
+    """Does a hook want any site of these attentions?"""
+    return any(point.wants(*point.sites) for point in points.values())
+
+
 @dataclass(frozen=True)
 class _BlockHooks:
     """What is shown of one block where its modules are called; form: that of its stream."""
@@ -417,8 +446,10 @@ class _BlockHooks:
         """Show the residual stream that the block returns."""
         # Kept for all blocks, the streams of a long text would take most of the memory.
         self.model.current_pass.stream.pop(self.path, None)
-        known, found = self.point.supplied("residual_after"), tensor_of(output)
-        shown = found if known is None else turned_back(known, self.form)
+        found = shown = tensor_of(output)
+        known = self.point.supplied("residual_after")
+        if known is not None:
+            shown = turned_back(known, self.form)
         return with_value(output, seen(self.point, "residual_after", shown, self.form), found)
 
     def attention_added(self, attention: AttentionStructure, output: Any) -> Any:
@@ -428,7 +459,8 @@ class _BlockHooks:
         if attention.after == "sum" and self.path in stream and self.point.is_hooked:
             total = stream[self.path] + new
             shown = self._seen("", _stream_after(attention), total)
-            new = new if shown is total else new + (shown - total)
+            if shown is not total:
+                new = new + (shown - total)
             stream[self.path] = shown
         return with_value(output, new, found)
 
@@ -455,4 +487,6 @@ class _BlockHooks:
 
 def _stream_after(attention: AttentionStructure) -> str:
     """Return the site of the stream after an attention."""
-    return "residual_after_cross" if attention.name.startswith("cross") else "residual_between"
+    if attention.name.startswith("cross"):
+        return "residual_after_cross"
+    return "residual_between"

@@ -35,10 +35,9 @@ from attnlab.pretrained.structure import (
     AttentionStructure,
     BlockStructure,
     ModelStructure,
-    ModuleCall,
 )
 from attnlab.pretrained.text import TokenNames, text_config, text_inputs
-from attnlab.pretrained.tracing import tensor_of
+from attnlab.pretrained.tracing import Inputs, ModuleCall, tensor_of
 from attnlab.sites import SitedModule
 
 
@@ -54,7 +53,7 @@ class ForeignPredictor:
         WrongUsage: the model does not generate.
     """
 
-    def __init__(self, model: "Pretrained", reads: str, given: dict[str, Any]) -> None:
+    def __init__(self, model: "Pretrained", reads: str, given: Inputs) -> None:
         can_generate = getattr(model.foreign, "can_generate", None)
         if "logits" not in model.sites or (callable(can_generate) and not can_generate()):
             kind = type(model.foreign).__name__
@@ -73,7 +72,10 @@ class ForeignPredictor:
         if cache is None:
             logits = self._model(**{**options, self._reads: tokens})
             return logits
-        self._read = tokens if self._read is None else torch.cat((self._read, tokens), 1)
+        if self._read is not None:
+            self._read = torch.cat((self._read, tokens), 1)
+        else:
+            self._read = tokens
         new = tokens if self._past is not None else self._read
         cached = {"past_key_values": self._past, "use_cache": True}
         output = self._model.foreign(**{**options, **cached, self._reads: new})
@@ -117,7 +119,7 @@ class Pretrained(ForeignModel):
         self.tokenizer, self.name = tokenizer, name or type(foreign).__name__
         self.sites = ("logits",) if has_logits else ()
         for stack in structure.stacks:
-            blocks = [_block_point(block) for block in stack.blocks]
+            blocks = list(map(_block_point, stack.blocks))
             if stack.name:
                 self.add_module(stack.name, StackPoint(blocks, stack.module_in(foreign)))
             else:
@@ -127,7 +129,7 @@ class Pretrained(ForeignModel):
         self.fast_path: float | None = None
         """The largest difference of torch's fast path from a hooked pass; None if it takes none."""
         self.source, self.notes = "", tuple[str, ...]()
-        self.example: Mapping[str, Any] = {}
+        self.example: Inputs = {}
         """The small inputs by which the model was traced and verified."""
         self._depth, self._lock, self._hooked = 0, threading.Lock(), ExitStack()
         self._foreign_hooks: ForeignHooks | None = None
@@ -147,8 +149,12 @@ class Pretrained(ForeignModel):
         if "use_cache" in self._takes and named.get("past_key_values") is None:
             named.setdefault("use_cache", False)  # the cache would not be returned
         output = self.foreign(**named)
-        logits = output.get("logits") if isinstance(output, Mapping) else None
-        return tensor_of(output) if logits is None else logits
+        logits: Tensor | None = None
+        if isinstance(output, Mapping):
+            logits = output.get("logits")
+        if logits is None:
+            return tensor_of(output)
+        return logits
 
     def arguments(
         self, *inputs: Tensor, real: Tensor | None = None, **options: Any
@@ -156,25 +162,37 @@ class Pretrained(ForeignModel):
         """Name the inputs as the foreign model does."""
         if any(isinstance(each, str) for each in (*inputs, *options.values())):
             raise WrongUsage("give ids, model(**model.inputs(text)), or attnlab.ask(model, text).")
-        main = getattr(self.foreign, "main_input_name", None)
-        names = [str(main), "decoder_input_ids"]
-        if main is None:
-            ordered = inspect.Parameter.POSITIONAL_OR_KEYWORD
-            names = [name for name, kind in self._takes.items() if kind is ordered]
+        names = self._input_names()
         if len(inputs) > len(names):
             raise WrongUsage(f"at most {len(names)} inputs have no name: {', '.join(names)}.")
         named = {**dict(zip(names, inputs, strict=False)), **options}
+        if real is None:
+            return named
         blocked = [name for name in _PADDING if name in self._takes]
-        if real is not None and main is None and blocked:
+        if blocked and self._main_input is None:
             named[blocked[0]] = ~real.bool()
-        elif real is not None:
+        else:
             named["attention_mask"] = real.long()
         return named
 
-    def last_alone(self, number: int) -> dict[str, Any]:
+    @property
+    def _main_input(self) -> str | None:
+        """The first input of a model of transformers; None for another model."""
+        return getattr(self.foreign, "main_input_name", None)
+
+    def _input_names(self) -> list[str]:
+        """List the inputs that may come without a name, in their order."""
+        if self._main_input is not None:
+            return [str(self._main_input), "decoder_input_ids"]
+        ordered = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return [name for name, kind in self._takes.items() if kind is ordered]
+
+    def last_alone(self, number: int) -> dict[str, int]:
         """Return the options that restrict the logits to the last positions; {} if there are
         none."""
-        return {"logits_to_keep": number} if "logits_to_keep" in self._takes else {}
+        if "logits_to_keep" not in self._takes:
+            return {}
+        return {"logits_to_keep": number}
 
     def predictor(self) -> ForeignPredictor:
         """Return a predictor of next tokens, for one `attnlab.generate`.
@@ -271,7 +289,7 @@ class Pretrained(ForeignModel):
             if hook.sites is None:
                 return None
             found.update(site.removeprefix(f"{path}.") for site in hook.sites)
-        return found if self._installed else None
+        return None if not self._installed else found
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -287,14 +305,14 @@ class Pretrained(ForeignModel):
         included."""
         return hooks_hidden(self.foreign)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return the state for a copy, which has no hooks."""
         state = {**super().__getstate__(), "_depth": 0}
         for name in ("_lock", "_own", "_hooked", "_foreign_hooks"):
             del state[name]
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Restore a copy, with a lock and a pass state of its own."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._lock, self._own, self._hooked = threading.Lock(), threading.local(), ExitStack()
@@ -400,7 +418,9 @@ class Family:
 
         attentions = []
         for each in block.attentions:
-            path = self.cross_attention if each.name.startswith("cross") else self.attention
+            path = self.attention
+            if each.name.startswith("cross"):
+                path = self.cross_attention
             attentions.append(replace(each, adds=place(path, each.adds)))
         down, adds = place(self.down, block.down), place(self.feed_forward, block.adds)
         return replace(block, attentions=tuple(attentions), down=down, adds=adds)

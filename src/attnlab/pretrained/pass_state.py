@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab.errors import WrongUsage
 from attnlab.pretrained.backends.registry import order_of
-from attnlab.pretrained.structure import ModelStructure, ModuleCall
-from attnlab.pretrained.tracing import inside
+from attnlab.pretrained.structure import ModelStructure
+from attnlab.pretrained.tracing import ModuleCall, inside
 from attnlab.sites import SitedModule
 
 _lock = threading.Lock()
@@ -32,8 +32,9 @@ def remove_copied_hooks(copied: nn.Module) -> None:
     forward."""
     for module in copied.modules():
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key in [key for key, function in hooks.items() if function is do_nothing]:
-                del hooks[key]
+            for key, function in list(hooks.items()):
+                if function is do_nothing:
+                    del hooks[key]
         own = vars(module).get("forward")
         if own is not None and own == type(module).forward.__get__(module):
             del module.forward
@@ -111,7 +112,9 @@ class ModuleHook:
     @property
     def original(self) -> Callable[..., Any]:
         """The function that all our hooks replaced."""
-        return self._instead.original if isinstance(self._instead, ModuleHook) else self._instead
+        if isinstance(self._instead, ModuleHook):
+            return self._instead.original
+        return self._instead
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Give a copy the original."""
@@ -136,9 +139,16 @@ class StackInputs:
     cache: Any = None
     memory: Tensor | None = None
 
+    def last_real(self, batch: int, length: int) -> Tensor | None:
+        """Return which of the last tokens are real, (batch, length); None where that is unknown."""
+        real = self.real
+        if real is None or real.shape[0] != batch or real.shape[1] < length:
+            return None
+        return real[:, -length:]
+
 
 def stack_inputs(
-    signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any], *, is_plain: bool
+    signature: inspect.Signature, args: Any, kwargs: Any, *, is_plain: bool
 ) -> StackInputs:
     """Find the inputs of a stack among the arguments of a module around it.
 
@@ -151,17 +161,29 @@ def stack_inputs(
     given = {**bound, **bound.get("kwargs", {})}
     ids = given.get("input_ids")
     if is_plain and "input_ids" not in given:
-        ids = next((each for each in given.values() if _are_ids(each)), None)
-    mask = given.get("attention_mask")
-    real = mask.bool() if isinstance(mask, Tensor) and mask.dim() == 2 else None
-    if real is None and is_plain:
-        real = _unpadded(given)
-    past: Any = given.get("past_key_values")
-    cache = past if hasattr(past, "get_seq_length") else None
-    offset = 0 if cache is None else int(cache.get_seq_length())
+        ids = next(filter(_are_ids, given.values()), None)
+    if not _are_ids(ids):
+        ids = None
+    cache: Any = given.get("past_key_values")
+    offset = 0
+    if hasattr(cache, "get_seq_length"):
+        offset = int(cache.get_seq_length())
+    else:
+        cache = None
     memory = given.get("encoder_hidden_states", given.get("memory"))
-    memory = memory if isinstance(memory, Tensor) else None
-    return StackInputs(ids if _are_ids(ids) else None, real, offset, cache, memory)
+    if not isinstance(memory, Tensor):
+        memory = None
+    return StackInputs(ids, _real(given, is_plain=is_plain), offset, cache, memory)
+
+
+def _real(given: Mapping[str, object], *, is_plain: bool) -> Tensor | None:
+    """Return which tokens are real, (batch, length); None if no argument says so."""
+    mask = given.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.dim() == 2:
+        return mask.bool()
+    if is_plain:
+        return _unpadded(given)
+    return None
 
 
 def _are_ids(values: Any) -> bool:
@@ -170,12 +192,13 @@ def _are_ids(values: Any) -> bool:
     return not values.is_floating_point() and values.dtype != torch.bool
 
 
-def _unpadded(given: Mapping[str, Any]) -> Tensor | None:
+def _unpadded(given: Mapping[str, object]) -> Tensor | None:
     """Return the inverse of the padding mask that plain torch takes."""
     for name, mask in given.items():
         if name.endswith("key_padding_mask") and name[0] != "m":  # not memory_key_padding_mask
-            is_mask = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 2
-            return ~mask if is_mask else None
+            if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 2:
+                return ~mask
+            return None
     return None
 
 
@@ -244,20 +267,17 @@ class PassState:
         batch first.
         """
         inputs = self._inputs.pop(stack, StackInputs())
-        ids, real, offset, cache = inputs.ids, inputs.real, inputs.offset, inputs.cache
-        batch, length = hidden.shape[:2]
+        tokens, ids, (batch, length) = hidden, inputs.ids, hidden.shape[:2]
         if ids is not None and is_turned and tuple(ids.shape) == (length, batch):
             ids = ids.t()
-        tokens = ids if ids is not None and tuple(ids.shape) == (batch, length) else hidden
-        if real is not None and real.shape[0] == batch and real.shape[1] >= length:
-            real = real[:, -length:]
-        else:
-            real = None
+        if ids is not None and tuple(ids.shape) == (batch, length):
+            tokens = ids
+        real = inputs.last_real(batch, length)
         self._text = tokens, real
-        rows = self._rows(stack, cache, batch) if offset else None
-        if cache is not None:
-            self._caches[stack] = weakref.ref(cache)
-        point.announce(tokens.detach(), offset, real, rows)
+        rows = self._rows(stack, inputs.cache, batch) if inputs.offset else None
+        if inputs.cache is not None:
+            self._caches[stack] = weakref.ref(inputs.cache)
+        point.announce(tokens.detach(), inputs.offset, real, rows)
 
     def remind(self, stack: str, memory: str, point: SitedModule) -> None:
         """Tell the hooks again what another stack has read, if this one receives it in other
@@ -272,7 +292,8 @@ class PassState:
         # generate repeats the memory of each input for its beams.
         if times > 1 and torch.equal(given, made.repeat_interleave(times, 0)):
             tokens = tokens.repeat_interleave(times, 0)
-            real = None if real is None else real.repeat_interleave(times, 0)
+            if real is not None:
+                real = real.repeat_interleave(times, 0)
         else:
             tokens, real = given, None
         self._memories[memory], self._texts[memory] = given, (tokens, real)
@@ -291,8 +312,9 @@ class PassState:
         number = self._calls.get(path, 0) % calls
         self._calls[path] = self._calls.get(path, 0) + 1
         self._running.append(ModuleCall(path, number))
-        for key in [key for key in self._counts if key[1] == self._running[-1]]:
-            del self._counts[key]
+        for key in list(self._counts):
+            if key[1] == self._running[-1]:
+                del self._counts[key]
         return number
 
     def end(self, path: str) -> int:
@@ -305,7 +327,10 @@ class PassState:
 
     def number(self, path: str) -> int:
         """Return the number of a running module's call in this pass."""
-        return next((place.number for place in reversed(self._running) if place.path == path), 0)
+        for place in reversed(self._running):
+            if place.path == path:
+                return place.number
+        return 0
 
     def count(self, backend: str, place: ModuleCall) -> int:
         """Count what a backend finds in the present call of a module, from 0."""
@@ -316,7 +341,7 @@ class PassState:
     @property
     def innermost(self) -> ModuleCall | None:
         """The innermost running module, of those with hooks."""
-        return self._running[-1] if self._running else None
+        return None if not self._running else self._running[-1]
 
 
 class ForeignModel(SitedModule):

@@ -8,21 +8,13 @@ path and a number.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
-from attnlab.pretrained.tracing import FoundAttention, ModelTrace, TracedCall
-
-
-class ModuleCall(NamedTuple):
-    """A call of a module in one pass: its path in the foreign model, and how many calls of it came
-    before."""
-
-    path: str
-    number: int = 0
+from attnlab.pretrained.tracing import FoundAttention, ModelTrace, ModuleCall, TracedCall
 
 
 @dataclass(frozen=True)
@@ -70,8 +62,9 @@ class BlockStructure:
         """All module calls that this structure names."""
         found = [self.place, self.end, self.down, self.adds]
         for each in self.attentions:
-            after = each.after if isinstance(each.after, ModuleCall) else None
-            found += [each.place, each.adds, after]
+            found += [each.place, each.adds]
+            if isinstance(each.after, ModuleCall):
+                found.append(each.after)
         return [each for each in found if each is not None]
 
     @property
@@ -92,14 +85,16 @@ class StackStructure:
     @property
     def paths(self) -> list[str]:
         """The paths of the hook points of the blocks."""
-        prefix = f"{self.name}." if self.name else ""
-        return [f"{prefix}layers.{index}" for index in range(len(self.blocks))]
+        prefix = f"{self.name}.layers".lstrip(".")
+        return [f"{prefix}.{index}" for index in range(len(self.blocks))]
 
     def module_in(self, foreign: nn.Module) -> nn.Module | None:
         """Return the innermost module around the stack that can be called, or None."""
-        modules = [foreign.get_submodule(path) for path in reversed(self.around) if path]
-        called = [each for each in modules if not isinstance(each, nn.ModuleList | nn.ModuleDict)]
-        return next(iter(called), None)
+        for path in reversed(self.around):
+            module = foreign.get_submodule(path)
+            if path and not isinstance(module, nn.ModuleList | nn.ModuleDict):
+                return module
+        return None
 
     @property
     def attentions(self) -> Iterator[tuple[str, AttentionStructure]]:
@@ -143,18 +138,7 @@ def find_structure(trace: ModelTrace, *, is_encoder_decoder: bool) -> ModelStruc
             "transformers, nor scaled_dot_product_attention or multi_head_attention_forward of "
             "torch, nor multiplies a softmax with values."
         )
-    containers: dict[str, list[Block]] = {}
-    for attention in trace.attentions:
-        block = _block_of(attention, trace)
-        if block is None:
-            container = attention.path
-        else:
-            container = _list_of(block.path.rpartition(".")[0], trace)
-        blocks = containers.setdefault(container, [])
-        if block is not None and blocks and blocks[-1][0] is block:
-            blocks[-1][1].append(attention)
-        else:
-            blocks.append((block, [attention]))
+    containers = _blocks_by_list(trace)
     names = _stack_names(list(containers), is_encoder_decoder=is_encoder_decoder)
     stacks = []
     for (container, blocks), name in zip(containers.items(), names, strict=True):
@@ -168,17 +152,38 @@ def find_structure(trace: ModelTrace, *, is_encoder_decoder: bool) -> ModelStruc
     return ModelStructure(tuple(stacks))
 
 
+def _blocks_by_list(trace: ModelTrace) -> dict[str, list[Block]]:
+    """Return the blocks that hold attentions, by the path of the list that they are in."""
+    containers: dict[str, list[Block]] = {}
+    for attention in trace.attentions:
+        block = _block_of(attention, trace)
+        container = attention.path
+        if block is not None:
+            container = _list_of(block.path.rpartition(".")[0], trace)
+        blocks = containers.setdefault(container, [])
+        if block is not None and blocks and blocks[-1][0] is block:
+            blocks[-1][1].append(attention)
+        else:
+            blocks.append((block, [attention]))
+    return containers
+
+
 def _with_others(container: str, blocks: list[Block], trace: ModelTrace) -> list[Block]:
     """Add the blocks of the same list that have no attention, so that all keep their numbers."""
-    prefix = re.escape(container)
-    beside = [call for call in trace.calls if re.fullmatch(prefix + r"\.\d+", call.path)]
-    if not beside:  # lists in a list
-        beside = [call for call in trace.calls if re.fullmatch(prefix + r"\.\d+\.\d+", call.path)]
-    if any(block is None for block, _ in blocks) or not all(_keeps_shape(call) for call in beside):
+    numbered = re.escape(container) + r"\.\d+"
+    beside = _calls_at(numbered, trace) or _calls_at(numbered + r"\.\d+", trace)  # lists in a list
+    if not all(map(_keeps_shape, beside)):
         return blocks
-    known = {id(block) for block, _ in blocks}
-    every: list[Block] = [*blocks, *((call, []) for call in beside if id(call) not in known)]
-    return sorted(every, key=lambda each: each[0].begun if each[0] is not None else 0)
+    every: dict[int, Block] = {call.begun: (call, []) for call in beside}
+    for block in blocks:
+        if block[0] is None:
+            return blocks
+        every[block[0].begun] = block
+    return [every[begun] for begun in sorted(every)]
+
+
+def _calls_at(pattern: str, trace: ModelTrace) -> list[TracedCall]:
+    return [call for call in trace.calls if re.fullmatch(pattern, call.path)]
 
 
 def _list_of(container: str, trace: ModelTrace) -> str:
@@ -186,34 +191,45 @@ def _list_of(container: str, trace: ModelTrace) -> str:
     outer one."""
     outer, _, number = container.rpartition(".")
     is_called = any(call.path == container for call in trace.calls)
-    return outer if number.isdigit() and outer and not is_called else container
+    if outer and number.isdigit() and not is_called:
+        return outer
+    return container
 
 
 def _alternating(blocks: Sequence[Block], trace: ModelTrace) -> tuple[BlockStructure, ...]:
     """Join the pairs of a list in which attention and feed-forward alternate; () for another
     list."""
-    if not blocks[-1][0] or blocks[-1][1] or any(block is None for block, _ in blocks):
+    calls = [call for call, _ in blocks if call is not None]
+    if len(calls) < len(blocks) or blocks[-1][1]:
         return ()
     found: list[BlockStructure] = []
     first: TracedCall | None = None
     inside: list[FoundAttention] = []
-    for block, attentions in blocks:
-        assert block is not None
-        if attentions and _block_structure(block, attentions, trace).adds is not None:
-            return ()  # it has a feed-forward part of its own
-        first = block if first is None else first
-        inside += attentions
+    for call, (_, attentions) in zip(calls, blocks, strict=True):
+        first = first or call
         if attentions:
-            continue
-        if not inside:
+            if _block_structure(call, attentions, trace).adds is not None:
+                return ()  # it has a feed-forward part of its own
+            inside += attentions
+        elif inside:
+            found.append(_joined(first, call, inside, trace))
+            first, inside = None, []
+        else:
             return ()
-        whole = replace(first, ended=block.ended, found=block.found, gives="other")
-        joined = _block_structure(whole, inside, trace)
-        # A sum that is computed between the modules is returned by none of them.
-        end = None if joined.adds is None else _place(block)
-        found.append(replace(joined, end=end))
-        first, inside = None, []
     return tuple(found)
+
+
+def _joined(
+    first: TracedCall, last: TracedCall, attentions: Sequence[FoundAttention], trace: ModelTrace
+) -> BlockStructure:
+    """Join the calls of a list from an attention to the feed-forward part after it."""
+    whole = replace(first, ended=last.ended, found=last.found, gives="other")
+    joined = _block_structure(whole, attentions, trace)
+    end = None
+    # A sum that is computed between the modules is returned by none of them.
+    if joined.adds is not None:
+        end = last.place
+    return replace(joined, end=end)
 
 
 def _keeps_shape(call: TracedCall) -> bool:
@@ -238,20 +254,32 @@ def _block_of(attention: FoundAttention, trace: ModelTrace) -> TracedCall | None
 
 def _stack_names(containers: Sequence[str], *, is_encoder_decoder: bool) -> list[str]:
     """Name the stacks; a single stack needs no name."""
+    halves = ["encoder", "decoder"]
+    if is_encoder_decoder and len(containers) == 2:
+        return halves
     if len(containers) == 1:
         # The other half of an encoder–decoder may attend in a way that no backend knows.
-        parts = containers[0].split(".") if is_encoder_decoder else []
-        return [next((part for part in parts if part in ("encoder", "decoder")), "")]
-    if is_encoder_decoder and len(containers) == 2:
-        return ["encoder", "decoder"]
+        own = [part for part in containers[0].split(".") if part in halves]
+        return own[:1] if is_encoder_decoder and own else [""]
     names: list[str] = []
     for container in containers:
-        others = {part for other in containers if other != container for part in other.split(".")}
-        own = [part for part in container.split(".") if part not in others]
-        name = "_".join(["stage", *own]) if own else "stack"
-        name = next((part for part in own if not part.isdigit()), name)
-        names.append(name if name not in names else f"{name}_{len(names)}")
+        _add_name(names, _stack_name(container, containers))
     return names
+
+
+def _add_name(names: list[str], name: str) -> None:
+    """Add a name to those before it, with its number where it is one of them."""
+    names.append(name if name not in names else f"{name}_{len(names)}")
+
+
+def _stack_name(container: str, containers: Sequence[str]) -> str:
+    """Name a stack by the part of its path that the other stacks' lack."""
+    shared = ".".join(other for other in containers if other != container).split(".")
+    own = [part for part in container.split(".") if part not in shared]
+    for part in own:
+        if not part.isdigit():
+            return part
+    return "_".join(["stage", *own]) if own else "stack"
 
 
 def _block_structure(
@@ -268,31 +296,21 @@ def _block_structure(
     names = _attention_names(attentions)
     for name, each, following in zip(names, attentions, [*attentions[1:], None], strict=False):
         step = _step(step.stream, calls, block, each, following)
+        shows_heads = each.heads is not None or each.backend == "multi-head"
+        heads = each.num_heads, each.num_kv_heads, shows_heads
         found.append(
             AttentionStructure(
-                name,
-                ModuleCall(each.path, each.number),
-                each.nth,
-                each.backend,
-                each.num_heads,
-                each.num_kv_heads,
-                each.heads is not None or each.backend == "multi-head",
-                step.adds,
-                step.after,
+                name, each.place, each.nth, each.backend, *heads, step.adds, step.after
             )
         )
-    is_attention = block is not None and any(each.path == block.path for each in attentions)
-    if block is None or (step.last is None and is_attention):
+    if block is None or (step.last is None and block.path in {each.path for each in attentions}):
         return BlockStructure(None, tuple(found))
-    return BlockStructure(
-        _place(block),
-        tuple(found),
-        None if step.last is None else _down(step.last, calls),
-        None if step.last is None else _place(step.last),
-        block.gives,
-        _stream_of(block, attentions[0]) if attentions else "batch first",
-        _place(block),
-    )
+    down = adds = None
+    if step.last is not None:
+        down, adds = _down(step.last, calls), step.last.place
+    stream = _stream_of(block, attentions)
+    place = block.place
+    return BlockStructure(place, tuple(found), down, adds, block.gives, stream, end=place)
 
 
 @dataclass(frozen=True)
@@ -317,50 +335,52 @@ def _step(
     """Follow the stream through one attention."""
     if block is None:
         return _Step()
-    end = block.ended if following is None else following.begun
+    end = following.begun if following is not None else block.ended
     after = [call for call in _calls_after(calls, attention) if call.begun < end]
     added = _adds(stream, after, attention)
     if added is None:
         return _Step()
-    total, taker = added.total, added.taker
-    adds = None if taker is None else _place(added.by)
-    choices: list[tuple[ModuleCall | str, Tensor | None]] = [("sum", total)]
-    if taker is not None:
-        choices.append((_place(taker), taker.found))
-    for onward, value in choices:
-        if value is None or value.shape != total.shape:
-            continue
-        if following is not None:
-            further = _adds(value, _calls_after(calls, following), following)
-            if further is not None and further.taker is not None:
-                return _Step(adds, onward, value)
-            continue
+    if following is None:
+        return _last_step(added, calls, block)
+    for onward, value in added.streams:
+        further = _adds(value, _calls_after(calls, following), following)
+        if further is not None and further.taker is not None:
+            return _Step(added.place, onward, value)
+    return _Step(added.place)
+
+
+def _last_step(added: "_Added", calls: Sequence[TracedCall], block: TracedCall) -> _Step:
+    """Follow the stream from the last attention to the end of the block."""
+    for onward, value in added.streams:
         closes = _closes(value, calls, block)
-        if closes is not None:
-            # If no call received the sum, the feed-forward part is parallel to attention.
-            return _Step(_place(added.by), None if taker is None else onward, value, closes)
-    return _Step(adds)
+        if closes is not None and added.taker is not None:
+            return _Step(added.by.place, onward, value, closes)
+        if closes is not None:  # the feed-forward part is parallel to attention
+            return _Step(added.by.place, None, value, closes)
+    return _Step(added.place)
 
 
-def _stream_of(block: TracedCall, attention: FoundAttention) -> str:
+def _stream_of(block: TracedCall, attentions: Sequence[FoundAttention]) -> str:
     """Return the order of the axes of a block's stream."""
-    if block.given is None:
+    if block.given is None or not attentions:
         return "batch first"
+    attention = attentions[0]
     shape, own = tuple(block.given.shape[:2]), (attention.batch, attention.num_queries)
     if block.given.dim() == 2:
-        return "one input" if attention.backend == "multi-head" else "batch first"
-    is_turned = shape == own[::-1] and (shape != own or attention.is_length_first)
-    return "length first" if is_turned else "batch first"
+        if attention.backend == "multi-head":
+            return "one input"
+    elif shape == own[::-1] and (shape != own or attention.is_length_first):
+        return "length first"
+    return "batch first"
 
 
 def _calls_after(calls: Sequence[TracedCall], attention: FoundAttention) -> list[TracedCall]:
     """List the calls after an attention; multi-head attention projects inside its own call, which
     counts too."""
-    found = [each for each in calls if each.begun > attention.begun]
+    own = None
     if attention.backend == "multi-head":
-        place = ModuleCall(attention.path, attention.number)
-        found = [each for each in calls if each.begun > attention.begun or _place(each) == place]
-    return found
+        own = attention.place
+    return [each for each in calls if each.begun > attention.begun or each.place == own]
 
 
 def _attention_names(attentions: Sequence[FoundAttention]) -> list[str]:
@@ -371,8 +391,10 @@ def _attention_names(attentions: Sequence[FoundAttention]) -> list[str]:
         # is a module of its own.
         is_second = each.backend == "registry" and each.nth > 0
         is_own = is_own and ("attention" not in names or is_second)
-        name = "attention" if is_own else "cross_attention"
-        names.append(name if name not in names else f"{name}_{len(names)}")
+        name = "cross_attention"
+        if is_own:
+            name = "attention"
+        _add_name(names, name)
     return names
 
 
@@ -381,8 +403,10 @@ class _Target:
 
     def __init__(self, values: Tensor) -> None:
         self._values = values.detach().float()
-        self._size = float(self._values.abs().max()) if values.numel() else 0.0
-        self._first = float(self._values.flatten()[0]) if values.numel() else 0.0
+        self._size = self._first = 0.0
+        if values.numel():
+            self._size = float(self._values.abs().max())
+            self._first = float(self._values.flatten()[0])
 
     def is_close(self, other: Any) -> bool:
         """Does another value hold the same numbers, perhaps in another shape?"""
@@ -409,6 +433,21 @@ class _Added:
     total: Tensor
     taker: TracedCall | None
 
+    @property
+    def place(self) -> ModuleCall | None:
+        """The call whose output was added, if another call received the sum."""
+        return None if self.taker is None else self.by.place
+
+    @property
+    def streams(self) -> list[tuple[ModuleCall | str, Tensor]]:
+        """What may go on as the stream: the sum, or what the call that received it returns."""
+        found: list[tuple[ModuleCall | str, Tensor]] = [("sum", self.total)]
+        if self.taker is None or self.taker.found is None:
+            return found
+        if self.taker.found.shape == self.total.shape:
+            found.append((self.taker.place, self.taker.found))
+        return found
+
 
 def _adds(
     stream: Tensor | None, after: Sequence[TracedCall], attention: FoundAttention
@@ -416,26 +455,35 @@ def _adds(
     """Find the call after an attention whose output, added to the stream, a later call receives."""
     if stream is None:
         return None
-    first: int | None = 0
     if attention.backend != "multi-head":
-        if attention.heads is None:
-            return None
-        joined = attention.heads.transpose(1, 2).flatten(2)
-        target = _Target(joined)
-        first = next((i for i, call in enumerate(after) if target.is_close(call.given)), None)
-    if first is None:
-        return None
+        after = _from_reader(attention, after)
     alone = None
-    for call in after[first:]:
+    for call in after:
         if call.found is None or call.found.shape != stream.shape:
             continue
         total = stream + call.found
-        target = _Target(total)
-        for each in after:
-            if each.begun > call.begun and target.is_close(each.given):
-                return _Added(call, total, each)
+        taker = _receiver(total, [each for each in after if each.begun > call.begun])
+        if taker is not None:
+            return _Added(call, total, taker)
         alone = alone or _Added(call, total, None)
     return alone
+
+
+def _from_reader(attention: FoundAttention, after: Sequence[TracedCall]) -> Sequence[TracedCall]:
+    """Return the calls from the first that is given the joined heads of an attention."""
+    if attention.heads is None:
+        return []
+    reader = _receiver(attention.heads.transpose(1, 2).flatten(2), after)
+    return [] if reader is None else [each for each in after if each.begun >= reader.begun]
+
+
+def _receiver(values: Tensor, calls: Sequence[TracedCall]) -> TracedCall | None:
+    """Find the first call that is given these values."""
+    target = _Target(values)
+    for call in calls:
+        if target.is_close(call.given):
+            return call
+    return None
 
 
 def _closes(stream: Tensor, calls: Sequence[TracedCall], block: TracedCall) -> TracedCall | None:
@@ -462,9 +510,5 @@ def _down(last: TracedCall, calls: Sequence[TracedCall]) -> ModuleCall | None:
             continue
         target = _Target(call.found)
         if target.is_close(last.found) or target.is_close(last.given):
-            return _place(call)
+            return call.place
     return None
-
-
-def _place(call: TracedCall) -> ModuleCall:
-    return ModuleCall(call.path, call.number)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from attnlab.errors import CouldNotRun, WrongUsage, type_words
+from attnlab.errors import CouldNotRun, WrongUsage, one_line, type_words
 
 _FILLS = {"attention_mask": 0, "token_type_ids": 0}  # values at padding
 
@@ -59,36 +59,44 @@ def text_inputs(
     takes = inspect.signature(foreign.forward).parameters
     both = zip(texts, pairs, strict=True)
     rows = [tokenized(tokenizer, one, other, verbose=False) for one, other in both]
-    lengths = [len(row["input_ids"]) for row in rows]
-    _check_lengths(model, lengths, texts)
-    named = {
-        name: [row[name] for row in rows]
-        for name in sorted(rows[0])
-        if name in takes or name == "input_ids"
-    }
-    if getattr(getattr(foreign, "config", None), "is_encoder_decoder", False):
-        targets = [""] * len(texts) if target is None else _listed(target, "target")
-        start = [start_of(model)]
-        named["decoder_input_ids"] = [
-            start + target_ids(model, each) if each else start for each in targets
-        ]
+    _check_lengths(model, [len(row["input_ids"]) for row in rows], texts)
+    names = sorted(rows[0].keys() & {*takes, "input_ids"})
+    named = {name: [row[name] for row in rows] for name in names}
+    if is_encoder_decoder(foreign):
+        named["decoder_input_ids"] = _decoder_ids(model, target, len(texts))
     elif target is not None:
         raise WrongUsage(f"{model.name} has no decoder beside its encoder, so it takes no target.")
     device = next((each.device for each in foreign.parameters()), torch.device("cpu"))
-    return {name: _padded(name, rows, tokenizer).to(device) for name, rows in named.items()}
+    return {name: _padded(name, ids, tokenizer).to(device) for name, ids in named.items()}
+
+
+def _decoder_ids(model: Any, target: str | Sequence[str] | None, number: int) -> list[list[int]]:
+    """Return what a decoder reads: its start, and the targets if there are any."""
+    if target is None:
+        return [[start_of(model)]] * number
+    targets = _listed(target, "target")
+    start = [start_of(model)]
+    return [start + target_ids(model, each) for each in targets]
 
 
 def _padded(name: str, rows: Sequence[Sequence[int]], tokenizer: Any) -> Tensor:
     usual = [_FILLS.get(name), tokenizer.pad_token_id, tokenizer.eos_token_id]
     # Without a padding token any will do: it is masked.
     fill = next((int(each) for each in usual if each is not None), 0)
-    return pad_sequence([torch.tensor(ids) for ids in rows], batch_first=True, padding_value=fill)
+    return pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=fill)
 
 
 def target_ids(model: Any, text: str) -> list[int]:
     """Return the ids of an answer, without the token that ends it."""
-    ids = [int(each) for each in tokenized(_tokenizer_of(model), text_target=text)["input_ids"]]
-    return ids[:-1] if ids and ids[-1] in stops_of(model) else ids
+    ids = list(map(int, tokenized(_tokenizer_of(model), text_target=text)["input_ids"]))
+    if ids and ids[-1] in stops_of(model):
+        ids.pop()
+    return ids
+
+
+def is_encoder_decoder(foreign: nn.Module) -> bool:
+    """Does the config of a model say that it has an encoder and a decoder?"""
+    return bool(getattr(getattr(foreign, "config", None), "is_encoder_decoder", False))
 
 
 def most_tokens(model: nn.Module) -> int | None:
@@ -110,7 +118,9 @@ def most_tokens(model: nn.Module) -> int | None:
 def text_config(model: nn.Module) -> Any:
     """Return the config of the part of a foreign model that reads text, or None."""
     config: Any = getattr(model, "config", None)
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
+    if hasattr(config, "get_text_config"):
+        config = config.get_text_config()
+    return config
 
 
 def start_of(model: Any) -> int:
@@ -130,8 +140,10 @@ def stops_of(model: Any) -> frozenset[int]:
     """Return the ids that end an answer."""
     for settings in _settings(model):
         token = getattr(settings, "eos_token_id", None)
+        if isinstance(token, list | tuple):
+            return frozenset(token)
         if token is not None:
-            return frozenset(token) if isinstance(token, list | tuple) else frozenset((int(token),))
+            return frozenset((int(token),))
     return frozenset()
 
 
@@ -246,7 +258,7 @@ class TokenNames(Sequence[str]):
     def pieces(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens around it."""
         found = tokenized(self._tokenizer, text, add_special_tokens=False)
-        return [int(each) for each in found["input_ids"]]
+        return list(map(int, found["input_ids"]))
 
     def missing(self, name: str) -> str:
         """Return the reason why no id has a name, and what to do."""
@@ -267,7 +279,9 @@ class TokenNames(Sequence[str]):
         return dict(found)
 
     def _named(self, token: int) -> str:
-        raw = self._tokenizer.convert_ids_to_tokens(token) if token < self._known else None
+        raw = None
+        if token < self._known:
+            raw = self._tokenizer.convert_ids_to_tokens(token)
         if raw is None:
             return f"<id {token}>"
         if token in self._special:
@@ -287,11 +301,15 @@ def _style_of(tokenizer: Any) -> str:
         state = bytes(decoder.__getstate__()).decode()
         if "ByteLevel" in state:
             return "bytes"
-        return "words" if _WORD in state or "Metaspace" in state else "plain"
-    vocabulary = tokenizer.get_vocab()
-    if any(name.startswith(_WORD) for name in vocabulary):
+        if _WORD in state or "Metaspace" in state:
+            return "words"
+        return "plain"
+    begins = {name[:1] for name in tokenizer.get_vocab()}
+    if _WORD in begins:
         return "words"
-    return "bytes" if any(name.startswith("Ġ") for name in vocabulary) else "plain"
+    if "Ġ" in begins:
+        return "bytes"
+    return "plain"
 
 
 def _shown(letter: str) -> str:
@@ -331,7 +349,7 @@ def tokenized(tokenizer: Any, *texts: Any, **options: Any) -> Any:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of its Rust code is no Exception
-        words = " ".join(str(error).split())[:200].rstrip(".")
+        words = one_line(error, 200).rstrip(".")
         raise CouldNotRun(
             f"the tokenizer, {type_words(tokenizer)}, fails on this text "
             f"({type(error).__name__}: {words}). Shorten it, or give ids of another tokenizer."
@@ -366,8 +384,9 @@ def _check_length(rules: Sequence[Rule], text: str) -> None:
     for rule in rules:
         made = len(text) * _times(rule)
         if rule["type"] == "Replace":
-            pattern = rule["pattern"].get("String")
-            made = (text.count(pattern) if pattern else len(text) + 1) * len(rule["content"])
+            # A regular expression may match everywhere, as an empty text does.
+            pattern = rule["pattern"].get("String") or ""
+            made = text.count(pattern) * len(rule["content"])
         if made > most:
             raise CouldNotRun(
                 f"the tokenizer's rules would make {made:,} letters or tokens of {began:,} "

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,14 @@ Inputs = Mapping[str, Any]
 """The inputs of a foreign model by their names."""
 
 
+class ModuleCall(NamedTuple):
+    """A call of a module in one pass: its path in the foreign model, and how many calls of it came
+    before."""
+
+    path: str
+    number: int = 0
+
+
 @dataclass
 class TracedCall:
     """One call of a module: path, number (how often it was called before), its input and output.
@@ -52,6 +60,11 @@ class TracedCall:
     found: Tensor | None = None
     gives: str = "other"
     projects: bool = False
+
+    @property
+    def place(self) -> ModuleCall:
+        """The module, and which of its calls."""
+        return ModuleCall(self.path, self.number)
 
 
 @dataclass
@@ -79,6 +92,11 @@ class FoundAttention:
     is_cross: bool = False
     is_length_first: bool = False
 
+    @property
+    def place(self) -> ModuleCall:
+        """The module that calls it, and in which of its calls."""
+        return ModuleCall(self.path, self.number)
+
 
 @dataclass
 class ModelTrace:
@@ -92,7 +110,7 @@ class ModelTrace:
 @torch.no_grad()
 def trace_model(model: nn.Module, inputs: Inputs) -> ModelTrace:
     """Run a model once and record its module calls and attentions."""
-    batch = next((each.shape[0] for each in inputs.values() if _has_rows(each)), 1)
+    batch = next((each.shape[0] for each in inputs.values() if has_rows(each)), 1)
     tracer = _Tracer(model, batch)
     with ExitStack() as stack:
         tracer.install(stack)
@@ -133,13 +151,13 @@ class _Tracer:
     ) -> FoundAttention:
         """Add an attention to the trace: query (batch, head, query, …), key (batch, kv_head, key,
         …)."""
-        call = self._call_of(module)
-        path, number = (call.path, call.number) if call is not None else ("", 0)
-        nth = self.count(backend, module) if nth is None else nth
+        place = self._place_of(module)
+        if nth is None:
+            nth = self.count(backend, module)
         self._clock += 1
         heads, lengths = (query.shape[1], key.shape[1]), (query.shape[-2], key.shape[-2])
-        batch = query.shape[0]
-        found = FoundAttention(backend, path, number, nth, self._clock, *heads, *lengths, batch)
+        sizes = (*heads, *lengths, query.shape[0])
+        found = FoundAttention(backend, *place, nth, self._clock, *sizes)
         self.trace.attentions.append(found)
         return found
 
@@ -158,25 +176,27 @@ class _Tracer:
         """Reshape (batch · head, length, width) to (batch, head, length, width)."""
         if values.dim() == 4:
             return values
-        rows = self._batch if values.shape[0] % self._batch == 0 else 1
+        rows = 1
+        if values.shape[0] % self._batch == 0:
+            rows = self._batch
         return values.reshape(rows, -1, *values.shape[1:])
 
     def module(self) -> nn.Module:
         """Return the innermost running module."""
-        return self._model.get_submodule(self._open[-1].path if self._open else "")
+        return self._model.get_submodule(self._place_of(None).path)
 
     def count(self, what: str, module: nn.Module | None = None) -> int:
         """Count the finds of one kind in the present call of a module, from 0."""
-        call = self._call_of(module)
-        place = (what, call.path, call.number) if call is not None else (what, "", 0)
+        place = (what, *self._place_of(module))
         self._nth[place] = self._nth.get(place, -1) + 1
         return self._nth[place]
 
-    def _call_of(self, module: nn.Module | None) -> TracedCall | None:
-        if module is None:
-            return self._open[-1] if self._open else None
-        path = self._paths.get(module)
-        return next((call for call in reversed(self._open) if call.path == path), None)
+    def _place_of(self, module: nn.Module | None) -> ModuleCall:
+        """Return a module's running call; None for the innermost one."""
+        for call in reversed(self._open):
+            if module is None or call.path == self._paths.get(module):
+                return call.place
+        return ModuleCall("")
 
     def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         path = self._paths[module]
@@ -184,8 +204,9 @@ class _Tracer:
         self._numbers[path] = number + 1
         self._clock += 1
         before, self.is_inside = self.is_inside, True  # operations of ours are not recorded
-        given = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
-        given = kwargs.get("hidden_states", given) if not args else given
+        given = first_tensor([*args, *kwargs.values()])
+        if not args:
+            given = kwargs.get("hidden_states", given)
         call = TracedCall(path, number, _kept(given), self._clock)
         weight = getattr(module, "weight", None)
         call.projects = isinstance(weight, Tensor) and weight.dim() == 2
@@ -219,28 +240,34 @@ class _FunctionTracer(TorchFunctionMode):
         if tracer.is_inside:
             return func(*args, **kwargs)
         if func is SDPA:
-            given = [*args, *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
-            query, key = given[:2]
-            if query.dim() in (3, 4):
-                output = func(*args, **kwargs)
-                query, key, heads = (tracer.unfolded(each) for each in (query, key, output))
-                tracer.add("sdpa", query, key).heads = heads
-                return output
+            return self._fused(func, args, kwargs)
         if func is MULTI_HEAD:
             return self._multi_head(func, args, kwargs)
         output = func(*args, **kwargs)
-        if func in SOFTMAXES and isinstance(output, Tensor) and output.dim() in (3, 4):
+        if not isinstance(output, Tensor):
+            return output
+        if func in SOFTMAXES and output.dim() in (3, 4):
             nth = tracer.count("softmax")
             if is_over_keys(output, args, kwargs):
                 self._weights.append((output, tuple(output.shape), nth))
-        elif self._weights and isinstance(output, Tensor):
+        elif self._weights:
             self._follow(func, args, output)
+        return output
+
+    def _fused(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        output = func(*args, **kwargs)
+        named = [kwargs[name] for name in ("query", "key", "value") if name in kwargs]
+        given: list[Tensor] = [*args, *named]
+        if given[0].dim() in (3, 4):
+            query, key, heads = map(self._tracer.unfolded, (given[0], given[1], output))
+            self._tracer.add("sdpa", query, key).heads = heads
         return output
 
     def _multi_head(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         query, key, num_heads = args[0], args[1], args[4]
         batch = query.shape[1] if query.dim() == 3 else 1
-        queries, keys = (each.new_empty(batch, num_heads, len(each), 0) for each in (query, key))
+        queries = query.new_empty(batch, num_heads, len(query), 0)
+        keys = key.new_empty(batch, num_heads, len(key), 0)
         found = self._tracer.add("multi-head", queries, keys)
         found.is_cross = key.shape != query.shape or not torch.equal(key, query)
         found.is_length_first = not getattr(self._tracer.module(), "batch_first", False)
@@ -257,7 +284,8 @@ class _FunctionTracer(TorchFunctionMode):
             return
         self._weights.clear()
         order = gathered_order(func, args)
-        output = output if order is None else output.permute(order)
+        if order is not None:
+            output = output.permute(order)
         found = self._tracer.unfolded(output.reshape(*shape[:-1], output.shape[-1]))
         keys = found.new_empty((*found.shape[:2], shape[-1], 0))
         self._tracer.add("softmax", found, keys, nth=nth).heads = found
@@ -267,13 +295,17 @@ def inside(output: Any) -> list[Any]:
     """List the values of a mapping, a tuple or a list; nothing for anything else."""
     if isinstance(output, Mapping):
         return list(output.values())
-    return list(output) if isinstance(output, tuple | list) else []
+    if isinstance(output, tuple | list):
+        return list(output)
+    return []
 
 
 def first_tensor(output: Any) -> Tensor | None:
     """Return a tensor, or the first of a tuple, a list or a mapping."""
-    found = [output, *inside(output)]
-    return next((each for each in found if isinstance(each, Tensor)), None)
+    for each in (output, *inside(output)):
+        if isinstance(each, Tensor):
+            return each
+    return None
 
 
 def tensor_of(output: Any) -> Tensor:
@@ -283,7 +315,8 @@ def tensor_of(output: Any) -> Tensor:
     return found
 
 
-def _has_rows(value: Any) -> bool:
+def has_rows(value: Any) -> bool:
+    """Is a value a tensor with a batch of inputs?"""
     return isinstance(value, Tensor) and value.dim() > 1 and value.shape[0] > 0
 
 
@@ -294,7 +327,7 @@ def _kept(value: Any) -> Tensor | None:
 _LENGTH, _TARGET_LENGTH = 11, 7  # two lengths, so that a cross-attention shows by its shape
 
 
-def probe_inputs(model: nn.Module) -> dict[str, Any]:
+def probe_inputs(model: nn.Module) -> Inputs:
     """Return inputs for `model(**inputs)`: token ids, and a picture, sound or a target if it takes
     them.
 
@@ -304,64 +337,68 @@ def probe_inputs(model: nn.Module) -> dict[str, Any]:
     takes = inspect.signature(model.forward).parameters
     config = getattr(model, "config", None)
     source = seeds.generator(0, "pretrained", "probe")
+    inputs = _first_inputs(model, takes, source)
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes:
+        inputs["decoder_input_ids"] = _ids(config, _TARGET_LENGTH, source)
+    weights: list[Tensor] = [*model.parameters(), torch.empty(0)]
+    dtype = next(each.dtype for each in weights if each.is_floating_point())
+    for name, value in inputs.items():
+        if value.is_floating_point():
+            value = value.to(dtype)
+        inputs[name] = value.to(weights[0].device)
+    return {**inputs, "use_cache": False} if "use_cache" in takes else inputs
+
+
+def _first_inputs(model: Any, takes: Collection[str], source: torch.Generator) -> dict[str, Tensor]:
+    """Return the input that a model takes first, and what belongs to it."""
+    config = getattr(model, "config", None)
     main = getattr(model, "main_input_name", "input_ids")
-    inputs: dict[str, Any] = {}
     if main == "pixel_values" and config is not None:
-        inputs[main] = _picture(config, source)
-    elif main == "input_features" and config is not None:
-        sizes = (
-            _setting(config, "num_mel_bins", 80),
-            2 * _setting(config, "max_source_positions", 16),
-        )
-        inputs[main] = torch.randn(1, *sizes, generator=source)
-    elif main == "input_values":
-        inputs[main] = torch.randn(1, 4000, generator=source)
-    elif main in takes or "input_ids" in takes:
-        inputs = _text_and_picture(model, config, takes, source)
-    else:
+        return {main: _picture(config, source)}
+    if main == "input_features" and config is not None:
+        bins = _setting(config, "num_mel_bins", 80)
+        length = 2 * _setting(config, "max_source_positions", 16)
+        return {main: torch.randn(1, bins, length, generator=source)}
+    if main == "input_values":
+        return {main: torch.randn(1, 4000, generator=source)}
+    if main not in takes and "input_ids" not in takes:
         raise WrongUsage(
             f"{type(model).__name__} takes ({', '.join(takes)}), and its config does not say what "
             "these are; give an example of its inputs: attnlab.load(model, example={...})."
         )
-    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes:
-        inputs["decoder_input_ids"] = _ids(config, _TARGET_LENGTH, source)
-    weights: list[Tensor] = [*model.parameters(), torch.empty(0)]
-    floats = [each for each in weights if each.is_floating_point()]
-    for name, value in inputs.items():
-        dtype = floats[0].dtype if value.is_floating_point() else None
-        inputs[name] = value.to(weights[0].device, dtype)
-    if "use_cache" in takes:
-        inputs["use_cache"] = False
-    return inputs
-
-
-def _text_and_picture(
-    model: nn.Module, config: Any, takes: Collection[str], source: torch.Generator
-) -> dict[str, Any]:
-    """Return ids and, where text and picture have encoders of their own as in CLIP, a picture."""
     inputs = {"input_ids": _ids(config, _LENGTH, source)}
-    is_dual = hasattr(model, "vision_model") and hasattr(model, "text_model")
-    vision = getattr(config, "vision_config", None)
-    if is_dual and vision is not None and "pixel_values" in takes:
-        inputs["pixel_values"] = _picture(vision, source)
+    if _reads_pictures_too(model) and "pixel_values" in takes:
+        inputs["pixel_values"] = _picture(model.config.vision_config, source)
     return inputs
+
+
+def _reads_pictures_too(model: Any) -> bool:
+    """Have text and picture encoders of their own, as in CLIP?"""
+    vision = getattr(getattr(model, "config", None), "vision_config", None)
+    return vision is not None and hasattr(model, "vision_model") and hasattr(model, "text_model")
 
 
 def _picture(config: Any, source: torch.Generator) -> Tensor:
     size = _setting(config, "image_size", 32)
-    height, width = size if isinstance(size, list | tuple) else (size, size)
+    if not isinstance(size, list | tuple):
+        size = (size, size)
+    height, width = size
     return torch.randn(1, _setting(config, "num_channels", 3), height, width, generator=source)
 
 
 def _ids(config: Any, length: int, source: torch.Generator) -> Tensor:
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    size = _setting(text, "vocab_size", 2)
+    text = config
+    if hasattr(config, "get_text_config"):
+        text = config.get_text_config()
     special: set[Any] = set()
     for name in ("pad", "bos", "eos"):  # several tokens may end a text, as in instruct models
         token = getattr(text, f"{name}_token_id", None)
-        special.update(token if isinstance(token, list | tuple) else [token])
-    size = min(size, 1000)
-    usual = [token for token in range(size) if token not in special] or list(range(size))
+        if isinstance(token, list | tuple):
+            special.update(token)
+        else:
+            special.add(token)
+    known = range(min(_setting(text, "vocab_size", 2), 1000))
+    usual = [token for token in known if token not in special] or list(known)
     return torch.tensor(usual)[torch.randint(len(usual), (1, length), generator=source)]
 
 

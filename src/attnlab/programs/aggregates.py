@@ -82,7 +82,7 @@ def gather(views: Views, each: Aggregate, form: Form) -> View:
         if each.has_default:
             default[shown.index(each.default)] = 1.0
     else:
-        gathered = [float(value) for value in own]
+        gathered = list(map(float, own))
         default = np.array([gathered[0]])  # which BOS may add to a mean
         if each.has_default:
             default[0] = float(each.default)
@@ -196,15 +196,15 @@ def _is_nearest(views: Views, selector: Selector) -> bool:
         return False
     if views.is_linear(selector.queries) or not views.is_linear(selector.keys):
         return False
-    sides = (selector.keys, selector.queries)
-    return all(are_numbers(views.domains.values(side)) for side in sides)
+    values = views.domains.values
+    return are_numbers(values(selector.keys) + values(selector.queries))
 
 
 def _nearest(views: Views, selector: Compared, gain: float, share: float) -> _Scores:
     """Score keys by -(key - query)², less what is the same for all keys: two dimensions."""
     query = views.number(selector.queries)
-    wanted = [float(value) for value in views.domains.values(selector.queries)]
-    values = [float(value) for value in views.domains.values(selector.keys)]
+    wanted = list(map(float, views.domains.values(selector.queries)))
+    values = list(map(float, views.domains.values(selector.keys)))
     gap = min((abs(one - two) for one in wanted for two in values if one != two), default=1.0)
     if query.error > gap / 100:
         raise TooCoarse
@@ -246,7 +246,7 @@ def _terms(views: Views, each: Width) -> Iterator[tuple[Selector, float]]:
     if each.values is None:
         yield each.selector, 1.0
         return
-    values = [value for value in views.domains.values(each.values) if value]
+    values = list(filter(None, views.domains.values(each.values)))
     if len(values) > _MOST_TERMS:
         raise ProgramError(
             each.line,

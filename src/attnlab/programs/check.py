@@ -12,13 +12,24 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Described = dict[str, Any]  # kind, dtype and config of a model, as config.json has them
+
+
+class Task(TypedDict):
+    """A sequence task, as task.json has it."""
+
+    rule: str
+    letters: int
+    length: int
+    prompt_length: int
+    answer_length: int
+
 
 _CELLS = 1_000_000  # (input, query, key) of one pass
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24}
@@ -43,7 +54,7 @@ def unknown_in(model: Described) -> str:
     return ", ".join(f"{name} {own[name]}" for name in names)
 
 
-def read_weights(path: Path, dtype: str) -> dict[str, Any]:
+def read_weights(path: Path, dtype: str) -> dict[str, Array]:
     """Read a safetensors file of a dtype as float64 arrays by name."""
     data = path.read_bytes()
     size = 8 + int.from_bytes(data[:8], "little")
@@ -72,7 +83,7 @@ class Bounded(NamedTuple):
 class Rounding:
     """The formulas of the parts of a model, with bounds, for a unit roundoff."""
 
-    def __init__(self, weights: dict[str, Array], config: dict[str, Any], unit: float) -> None:
+    def __init__(self, weights: dict[str, Array], config: Described, unit: float) -> None:
         self.weights, self.config, self.unit = weights, config, unit
         self.least = unit**4  # more than what underflows
 
@@ -258,7 +269,7 @@ def inputs_of(size: int, length: int, width: int = 1) -> Iterator[Array]:
         yield np.arange(first, min(first + step, size**length))[:, None] // places % size
 
 
-def prompts_of(task: dict[str, Any], model: Described) -> Iterator[Array]:
+def prompts_of(task: Task, model: Described) -> Iterator[Array]:
     """Yield all prompts of a task, in parts: letters are the ids from 1 on."""
     for ids in inputs_of(task["letters"], task["prompt_length"], width_of(model)):
         if task["rule"] == "induction":  # the last letter stood there before
@@ -293,15 +304,19 @@ def judge(logits: Any, bound: Any, values: Any, tolerance: float) -> tuple[Any, 
         return answers, tolerance - np.abs(logits[..., 0] - values[answers]) - bound[..., 0]
     answers = logits.argmax(-1)
     order = np.sort(logits, -1)
-    lead = order[..., -1] - order[..., -2] if logits.shape[-1] > 1 else np.inf
+    lead: Any = np.inf
+    if logits.shape[-1] > 1:
+        lead = order[..., -1] - order[..., -2]
     return answers, lead - 2 * bound.max(-1)
 
 
 def answered_task(
-    told: dict[str, Any], weights: dict[str, Array], model: Described, longest: int
+    told: Task, weights: dict[str, Array], model: Described, longest: int
 ) -> Iterator[tuple[Array, Array]]:
     """Yield the answers to all prompts, letter after letter the likeliest, and how sure each is."""
-    for prompts in prompts_of(told, model) if longest else ():
+    if not longest:
+        return
+    for prompts in prompts_of(told, model):
         rows = np.pad(prompts, ((0, 0), (0, 1)))  # 0 separates
         sure = []
         for _ in range(told["answer_length"]):
@@ -312,7 +327,7 @@ def answered_task(
         yield rows[:, -told["answer_length"] :] - 1, np.concatenate(sure, 1)
 
 
-def check(folder: Path) -> tuple[dict[str, Any], float]:
+def check(folder: Path) -> tuple[dict[str, object], float]:
     """Put every prompt through the model: what the certificate should say, and how sure it is."""
     certificate = json.loads((folder / "certificate.json").read_text())
     model = json.loads((folder / "config.json").read_text())["model"]
@@ -332,10 +347,10 @@ def hashes_of(folder: Path) -> dict[str, str]:
     files = {"weights": "model.safetensors", "config": "config.json", "meaning": "program.json"}
     if (folder / "task.json").exists():
         files["meaning"] = "task.json"
-    return {
-        name: hashlib.sha256((folder / file).read_bytes()).hexdigest()
-        for name, file in files.items()
-    }
+    found = {}
+    for name, file in files.items():
+        found[name] = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+    return found
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ class Compiled:
 
     def __post_init__(self) -> None:
         """Tell the model which line each head is of, for pictures of it."""
-        self.model.head_labels = {name: line.split("  ")[-1] for name, line in self.heads.items()}
+        labels = {}
+        for name, line in self.heads.items():
+            labels[name] = line.split("  ")[-1]
+        self.model.head_labels = labels
 
     def ids(self, inputs: Items[Items[Value]]) -> Tensor:
         """Return token ids (input, position) of inputs of one length, BOS before each."""
@@ -63,11 +67,11 @@ class Compiled:
             raise WrongUsage(f"ids takes inputs of one length, as in: ids([{inputs!r}]).")
         codes = {token: code for code, token in enumerate(self.alphabet)}
         try:
-            rows = [[codes[token] for token in tokens] for tokens in inputs]
+            rows = [list(map(codes.__getitem__, tokens)) for tokens in inputs]
         except KeyError as error:
             known = ", ".join(map(str, self.alphabet))
             raise WrongUsage(f"the tokens are {known}; got {error.args[0]!r}.") from None
-        sizes = sorted({len(row) for row in rows})
+        sizes = sorted(set(map(len, rows)))
         if len(sizes) != 1 or not 1 <= sizes[0] <= self.longest:
             raise WrongUsage(
                 f"inputs are of one length, from 1 to {self.longest} tokens; got "
@@ -98,7 +102,7 @@ class Compiled:
         """The values, where the output is a number; None where it is a logit for each value."""
         if not are_numbers(self.values):
             return None
-        return np.array([float(value) for value in self.values])
+        return np.array(list(map(float, self.values)))
 
     def explain(self) -> str:
         """Say what each head and each part of the stream is for."""
@@ -110,7 +114,8 @@ class Compiled:
         ]
         for name, line in self.heads.items():
             lines += [f"  head {name}  {line}", f"            {self.ways.get(name, '')}".rstrip()]
-        lines += [f"  stream {first}-{last}  {name}" for name, first, last in self.stream]
+        for name, first, last in self.stream:
+            lines.append(f"  stream {first}-{last}  {name}")
         lines.append(f"  an output is off by {self.error:.2g} at most, beside rounding")
         return "\n".join(lines)
 
@@ -121,8 +126,8 @@ class Compiled:
             numbers = self.numbers.tolist()
         told = {
             "name": self.name,
-            "alphabet": [_to_json(token) for token in self.alphabet],
-            "values": [_to_json(value) for value in self.values],
+            "alphabet": list(map(_to_json, self.alphabet)),
+            "values": list(map(_to_json, self.values)),
             "numbers": numbers,
             "longest": self.longest,
             "tolerance": self.tolerance,
@@ -130,7 +135,7 @@ class Compiled:
             "heads": dict(self.heads),
             "ways": dict(self.ways),
             "error": self.error,
-            "stream": [list(each) for each in self.stream],
+            "stream": list(map(list, self.stream)),
         }
         path = save_model(self.model, folder)
         _state(path).write(told)
@@ -147,6 +152,8 @@ def open_compiled(folder: Path | str) -> Compiled:
         CouldNotRun: a file is missing or damaged, or the folder is of something else.
     """
     told = _state(Path(folder)).read()
+    told.setdefault("ways", {})  # older folders hold neither
+    told.setdefault("error", told.get("tolerance"))
     model = load_model(folder)
     if not isinstance(model, Encoder):
         raise CouldNotRun(f"{folder} holds no encoder.")
@@ -160,19 +167,25 @@ def open_compiled(folder: Path | str) -> Compiled:
             tolerance=told["tolerance"],
             has_bos=told["has_bos"],
             heads=told["heads"],
-            ways=told.get("ways", {}),  # which older folders have not
-            error=told.get("error", told["tolerance"]),
+            ways=told["ways"],
+            error=told["error"],
             stream=tuple((name, first, last) for name, first, last in told["stream"]),
         )
         _check(compiled, told)
         return compiled
 
 
-def _check(compiled: Compiled, told: Mapping[str, Any]) -> None:
+def head_names(model: Encoder) -> list[str]:
+    """Name all heads of a model; `0.1` is head 1 of layer 0."""
+    pairs = product(range(model.config.num_layers), range(model.config.num_heads))
+    return [f"{layer}.{head}" for layer, head in pairs]
+
+
+def _check(compiled: Compiled, told: Mapping[str, object]) -> None:
     """Refuse a program that does not belong to its model."""
     config, numbers = compiled.model.config, compiled.numbers
     most = config.max_length - compiled.has_bos
-    of_model = [f"{i}.{j}" for i in range(config.num_layers) for j in range(config.num_heads)]
+    of_model = head_names(compiled.model)
     logits, shown = len(compiled.values), None
     if numbers is not None:
         logits, shown = 1, numbers.tolist()
@@ -218,7 +231,7 @@ def _to_json(value: Value) -> Any:
     if isinstance(value, Fraction):
         return {"fraction": [value.numerator, value.denominator]}
     if isinstance(value, tuple):
-        return {"tuple": [_to_json(each) for each in value]}
+        return {"tuple": list(map(_to_json, value))}
     if value is None or isinstance(value, str | int | float):
         return value
     raise CouldNotRun(f"a value is saved if it is a text, a number or a tuple; got {value!r}.")

@@ -75,7 +75,7 @@ def compile_program(
     _check_meaning(domains, causal=causal)
     values = domains.values(program.output)
     if are_numbers(values):
-        tolerance = min(tolerance, _TIGHT * least_gap([float(value) for value in values]) / 2)
+        tolerance = min(tolerance, _TIGHT * least_gap(list(map(float, values))) / 2)
     for halving in range(_HALVINGS):
         allowed = _TIGHT * tolerance * 0.5**halving
         views = Views(domains, allowed, torch.finfo(dtype).eps, _make)
@@ -145,7 +145,7 @@ def _read_off(views: Views, base: Sequence, each: Sequence, form: Form) -> View:
             views.weights[base] = weight_of_bos(views, views.cases(base.selector)[0], base)
         view = views.weights[base]
         return read_off(views, view, [1 / (1 + value) for value in values], rows, each, form)
-    numbers = [float(value) for value in values]
+    numbers = list(map(float, values))
     return read_off(views, views.number(base), numbers, rows, each, form)
 
 
@@ -154,7 +154,7 @@ def _affine(views: Views, each: Map) -> View | None:
     if each.function not in (operator.add, operator.sub, operator.mul) or views.is_linear(each):
         return None
     one, two = each.arguments
-    if not all(are_numbers(views.domains.values(argument)) for argument in (one, two)):
+    if not are_numbers(views.domains.values(one) + views.domains.values(two)):
         return None
     if each.function is operator.add:
         return views.number(one).plus(views.number(two))
@@ -183,10 +183,13 @@ def _check_defaults(domains: Domains) -> None:
 def _check_meaning(domains: Domains, *, causal: bool) -> None:
     """Evaluate the program on all short inputs, so that one without a meaning is refused."""
     program, found = domains.program, sequences_of(domains.program.output)
-    selectors = []
-    if causal:
-        selectors = [each.selector for each in found if isinstance(each, Aggregate | Width)]
-        selectors += [each.selector for each in selectors if isinstance(each, Best)]
+    selectors = list[Selector]()
+    for each in found:
+        if causal and isinstance(each, Aggregate | Width):
+            selectors.append(each.selector)
+    for selector in selectors[:]:
+        if isinstance(selector, Best):
+            selectors.append(selector.selector)
     tried = 0
     for length in range(1, domains.longest + 1):
         tried += len(program.alphabet) ** length

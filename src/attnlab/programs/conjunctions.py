@@ -6,7 +6,7 @@ key. One head does each conjunction: a key that meets all parts scores higher th
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import chain, permutations
 from math import prod
 from typing import Any
 
@@ -100,7 +100,7 @@ def _groups(selector: Selector, domains: Domains) -> list[_Group]:
         grouped.setdefault((atom.keys, atom.queries), []).append(atom)
     groups = []
     for atoms in grouped.values():
-        relations = [domains.relation(atom) for atom in atoms]
+        relations = list(map(domains.relation, atoms))
         powers = 2 ** np.arange(len(atoms), dtype=np.int64)
         cases = np.tensordot(powers, np.array(relations, dtype=np.int64), 1)
         groups.append(_Group(atoms, cases, np.unique(cases)))
@@ -159,7 +159,7 @@ def _atoms(selector: Selector) -> list[Compared]:
             "join first: best(one & other, scores).",
         )
     assert isinstance(selector, Joined)
-    return list(dict.fromkeys(atom for part in selector.parts for atom in _atoms(part)))
+    return list(dict.fromkeys(chain.from_iterable(map(_atoms, selector.parts))))
 
 
 def _tuple(*values: Value) -> tuple[Value, ...]:

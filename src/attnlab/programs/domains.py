@@ -4,22 +4,27 @@ A sequence's *base* is what has to be computed before it: the tokens, the indice
 width, or a map of several bases. A map of one base is a table, and so costs a model nothing.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from fractions import Fraction
+from functools import partial
 from itertools import product
-from math import lcm, prod
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.programs.interpreter import (
     JOINS,
+    Codes,
     Meaning,
     apply_map,
     are_numbers,
     compare,
     every_input,
     exact,
+    is_number,
+    whole_multiples,
 )
 from attnlab.programs.language import (
     Aggregate,
@@ -112,15 +117,7 @@ class Domains:
             if self.base(argument) is None:
                 own = own * number
             columns.append(own)
-        return [self._applied(each, row) for row in zip(*columns, strict=True)]
-
-    def _applied(self, each: Map, row: Items[Value]) -> Value:
-        if any(value is _UNREACHED for value in row):
-            return _UNREACHED
-        try:
-            return apply_map(each, row)
-        except ProgramError:
-            return _UNREACHED
+        return list(map(partial(_applied, each), zip(*columns, strict=True)))
 
     def combinations(
         self, each: Map
@@ -130,7 +127,7 @@ class Domains:
         Combinations on which the function fails are left out: the program has no meaning there.
         """
         given = [each for each in dict.fromkeys(each.arguments) if self.base(each) is not None]
-        size = prod(len(self.values(argument)) for argument in given)
+        size = prod(map(len, map(self.values, given)))
         if size > MOST_COMBINATIONS:
             raise ProgramError(
                 each.line,
@@ -138,7 +135,7 @@ class Domains:
                 f"is made for at most {MOST_COMBINATIONS:,}. Take fewer values first.",
             )
         known, results = [], []
-        for values in product(*(self.values(argument) for argument in given)):
+        for values in product(*map(self.values, given)):
             told = dict(zip(given, values, strict=True))
             row = []
             for argument in each.arguments:
@@ -165,23 +162,25 @@ class Domains:
         if self.base(each) is each:
             assert isinstance(each, Map)
             return self.combinations(each)[2]
-        return [value for value in self.table(each) if value is not _UNREACHED]
+        return list(filter(is_reached, self.table(each)))
 
     def _sums(self, each: Width) -> Items[Value]:
         least = 0 if self.may_be_empty(each.selector) else 1
         if each.values is None:
             return range(least, self.longest + 1)
         sums, _ = self._reached(each, self._numbers(each, each.values))
-        return [exact(value) for value in sorted(sums)]
+        return list(map(exact, sorted(sums)))
 
     def _gathered(self, each: Aggregate) -> Items[Value]:
         values = list(self.values(each.values))
-        default = [each.default] if each.has_default else []
+        default: list[Value] = []
+        if each.has_default:
+            default = [each.default]
         if not are_numbers(values):
             return [*values, *default]
-        values = [exact(Fraction(value)) for value in values]
+        values = list(map(exact, map(Fraction, values)))
         if are_numbers(default):
-            default = [exact(Fraction(value)) for value in default]
+            default = list(map(exact, map(Fraction, default)))
         if self.at_most_one(each.selector):
             return [*values, *default]
         if not are_numbers(default):
@@ -192,10 +191,8 @@ class Domains:
 
     def _reached(self, each: Sequence, values: Items[Value]) -> tuple[set[Fraction], set[Fraction]]:
         """Return all sums and all means of one to `longest` of these values."""
-        fractions = [Fraction(value) for value in values]
-        scale = lcm(*(value.denominator for value in fractions))
-        whole = {int(value * scale) for value in fractions}
-        sums, every, means = {0}, {0}, set()
+        multiples, scale = whole_multiples(values)
+        whole, sums, every, means = set(multiples), {0}, {0}, set[Fraction]()
         for count in range(1, self.longest + 1):
             sums = {above + value for above in sums for value in whole}
             every |= sums
@@ -214,7 +211,7 @@ class Domains:
             raise ProgramError(
                 each.line,
                 f"only numbers can be added up; {values!r} may be "
-                f"{next(v for v in found if not are_numbers([v]))!r}.",
+                f"{next(value for value in found if not is_number(value))!r}.",
             )
         return found
 
@@ -258,8 +255,10 @@ class Domains:
         if isinstance(selector, Best):
             return self.looks_back(selector.selector)
         if isinstance(selector, Joined) and selector.name in ("&", "|"):
-            found = [self.looks_back(part) for part in selector.parts]
-            return any(found) if selector.name == "&" else all(found)
+            found = map(self.looks_back, selector.parts)
+            if selector.name == "&":
+                return any(found)
+            return all(found)
         if not isinstance(selector, Compared):
             return False
         if selector.keys is not indices or selector.queries is not indices:
@@ -276,7 +275,7 @@ class Domains:
         if isinstance(selector, Best):
             return self._sees_itself(selector.selector)
         if isinstance(selector, Joined):
-            found = [self._sees_itself(part) for part in selector.parts]
+            found = map(self._sees_itself, selector.parts)
             return selector.name != "~" and bool(JOINS[selector.name](*found))
         assert isinstance(selector, Compared)
         relation = self.relation(selector)
@@ -292,9 +291,9 @@ class Domains:
         if not is_free and sum(base**length for length in lengths) > MOST_TRIED:
             return True
         for length in lengths:
-            inputs = (
-                [np.zeros((1, length), np.int64)] if is_free else every_input(self.program, length)
-            )
+            inputs: Iterable[Codes] = [np.zeros((1, length), np.int64)]
+            if not is_free:
+                inputs = every_input(self.program, length)
             for ids in inputs:
                 if not Meaning(self.program, ids).selected(selector).any(-1).all():
                     return True
@@ -315,6 +314,15 @@ class Domains:
         if isinstance(each, Aggregate | Width) and self._reads_tokens(each.selector):
             return True
         return isinstance(each, Tokens) or any(map(self._has_tokens, each.arguments))
+
+
+def _applied(each: Map, row: Items[Value]) -> Value:
+    if not all(map(is_reached, row)):
+        return _UNREACHED
+    try:
+        return apply_map(each, row)
+    except ProgramError:
+        return _UNREACHED
 
 
 class _Unreached:

@@ -69,7 +69,7 @@ def join(views: Views, each: Map, form: Form) -> View:
     usual = rows[results.index(Counter(results).most_common(1)[0][0])]
     changes = rows - usual
     kept = changes.any(1)
-    view = stacked([views.one_hot(argument) for argument in given])
+    view = stacked(list(map(views.one_hot, given)))
     picks = []
     for argument, values in zip(given, zip(*combinations, strict=True), strict=True):
         size = len(views.domains.values(argument))
@@ -111,7 +111,7 @@ def _join_numbers(
 def _digits(views: Views, each: Sequence) -> tuple[View, Matrix]:
     values = views.domains.values(each)
     if are_numbers(values) and not views.is_cheap(each):
-        return views.number(each), np.array([float(value) for value in values])
+        return views.number(each), np.array(list(map(float, values)))
     places = np.arange(len(values), dtype=np.float64)
     return views.one_hot(each).through(places[None]), places
 

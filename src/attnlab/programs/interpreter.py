@@ -90,7 +90,9 @@ class Steps:
         compared = set()
         for each, _ in self.steps:
             for selector in selectors_in(each):
-                compared |= {part for part in operands_of(selector) if part.line == selector.line}
+                for part in operands_of(selector):
+                    if part.line == selector.line:
+                        compared.add(part)
         return {each.line: values for each, values in self.steps if each not in compared}
 
     def _card(self) -> Card:
@@ -140,9 +142,12 @@ def sequences_of(output: Sequence) -> list[Sequence]:
         if is_done:
             found[each] = None
         elif each not in found:
-            parts = [part for selector in selectors_in(each) for part in operands_of(selector)]
+            parts = list[Sequence]()
+            for selector in selectors_in(each):
+                parts += operands_of(selector)
+            parts += each.arguments
             waiting.append((each, True))
-            waiting += [(part, False) for part in reversed([*parts, *each.arguments])]
+            waiting += [(part, False) for part in reversed(parts)]
     return list(found)
 
 
@@ -202,7 +207,7 @@ class Meaning:
         return self._aggregate(each)
 
     def _map(self, each: Map) -> Coded:
-        arguments = [self.of(argument) for argument in each.arguments]
+        arguments = list(map(self.of, each.arguments))
         sizes = [len(argument.values) for argument in arguments]
         if prod(sizes) > 2**62:
             raise ProgramError(each.line, "this joins too many values at once; join in steps.")
@@ -262,7 +267,7 @@ class Meaning:
         lowest = np.where(selected, codes, len(values.values)).min(-1)
         if np.any((lowest < highest) & (counts > 0)):
             where = self._where((lowest < highest) & (counts > 0))
-            one, two = (values.values[code] for code in self._both(lowest, highest, counts))
+            one, two = map(values.values.__getitem__, self._both(lowest, highest, counts))
             reason = f"{one!r} and {two!r} are both selected {where}: symbols have no mean."
             raise ProgramError(each.line, reason)
         codes = np.where(counts > 0, highest, len(values.values))
@@ -276,8 +281,7 @@ class Meaning:
 
     def _select(self, selector: Selector) -> Selected:
         if isinstance(selector, Joined):
-            parts = [self.selected(part) for part in selector.parts]
-            joined: Selected = JOINS[selector.name](*parts)
+            joined: Selected = JOINS[selector.name](*map(self.selected, selector.parts))
             return joined
         if isinstance(selector, Best):
             inner, scores = self.selected(selector.selector), self.of(selector.scores)
@@ -328,7 +332,12 @@ def compare(selector: Compared, key: Value, query: Value) -> bool:
 
 def are_numbers(values: Items[Value]) -> bool:
     """Are all of these numbers, truth values included?"""
-    return all(isinstance(value, int | float | Rational | np.number) for value in values)
+    return all(map(is_number, values))
+
+
+def is_number(value: Value) -> bool:
+    """Is this a number, or a truth value?"""
+    return isinstance(value, int | float | Rational | np.number)
 
 
 def exact(value: Value) -> Value:
@@ -343,7 +352,7 @@ def ranks_of(selector: Best, scores: Items[Value]) -> Codes:
         order = sorted(set(scores))
     except TypeError as error:
         raise ProgramError(selector.line, f"the scores cannot be ordered: {error}.") from None
-    return np.array([order.index(score) for score in scores])
+    return np.array(list(map(order.index, scores)))
 
 
 def _coded(joined: Codes, value: Callable[[int], Value], size: int) -> Coded:
@@ -369,15 +378,20 @@ def _whole(each: Sequence, values: Items[Value]) -> tuple[Codes, int]:
     """Return the values as whole multiples of 1/scale, and the scale."""
     if not are_numbers(values):
         raise ProgramError(each.line, f"only numbers can be added up; got {values[0]!r}.")
-    fractions = [Fraction(value) for value in values]
-    scale = lcm(*(value.denominator for value in fractions))
-    whole = [int(value * scale) for value in fractions]
+    whole, scale = whole_multiples(values)
     if max(map(abs, whole), default=0) > _EXACT // 1024:
         reason = (
             "these numbers are too fine to be averaged exactly; use whole numbers or Fractions."
         )
         raise ProgramError(each.line, reason)
     return np.array(whole), scale
+
+
+def whole_multiples(values: Items[Value]) -> tuple[list[int], int]:
+    """Write numbers as whole multiples of 1/scale; return these, and the scale."""
+    fractions = list(map(Fraction, values))
+    scale = lcm(*(value.denominator for value in fractions))
+    return [int(value * scale) for value in fractions], scale
 
 
 def _sums(selected: Selected, numbers: Codes) -> Codes:

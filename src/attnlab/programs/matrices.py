@@ -1,5 +1,6 @@
 """The matrices of a model, written from the wiring of a program."""
 
+from collections import Counter
 from collections.abc import Sequence as Items
 from typing import Any, NamedTuple
 
@@ -34,16 +35,13 @@ def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assemb
     num_heads = max([1, *map(len, layers)])
     head_width = max([1, *map(_width_of, wiring.heads)]) + views.has_bos
     width = wiring.place(output, num_heads * head_width, reuse=reuse)
-    hidden = [sum(units.outer.shape[1] for units in each) for each in parts]
-    for slot, places in wiring.erased.items():
-        hidden[slot // 2] += 2 * len(places)
     config = EncoderConfig(
         vocab_size=len(views.domains.program.alphabet) + views.has_bos,
         max_length=views.longest + views.has_bos,
         d_model=-(-width // num_heads) * num_heads,
         num_heads=num_heads,
         num_layers=wiring.num_layers,
-        d_ff=max([1, *hidden]),
+        d_ff=max([1, *_hidden_units(wiring).values()]),
         norm_place="none",
         final_norm=False,
         positions="learned",
@@ -63,12 +61,23 @@ def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assemb
             _write_units(layer.feed_forward, units, config, bos)
             _write_erasers(layer.feed_forward, wiring.erased.get(2 * number + 1, []))
         _write(model.head, slice(None), output, config, None)
-    lines, ways = {}, {}
+    lines, ways, stream = {}, {}, []
     for index, heads in enumerate(layers):
         for number, head in enumerate(heads):
             lines[f"{index}.{number}"], ways[f"{index}.{number}"] = head.label, head.way
-    stream = [(block.name, block.offset, _end(block) - 1) for block in wiring.blocks]
+    for block in wiring.blocks:
+        stream.append((block.name, block.offset, _end(block) - 1))
     return Assembled(model, lines, ways, tuple(stream))
+
+
+def _hidden_units(wiring: Wiring) -> dict[int, int]:
+    """Return how many hidden units each feed-forward slot needs; two empty a dimension."""
+    found = Counter[int]()
+    for units in wiring.units:
+        found[units.block.slot] += units.outer.shape[1]
+    for slot, places in wiring.erased.items():
+        found[slot] += 2 * len(places)
+    return found
 
 
 def _width_of(head: Head) -> int:

@@ -27,7 +27,7 @@ from attnlab import seeds
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import Encoder, EncoderConfig
-from attnlab.programs.compiled import Compiled
+from attnlab.programs.compiled import Compiled, head_names
 from attnlab.programs.language import Value
 
 _SAME = (
@@ -64,9 +64,7 @@ class OpenModel:
     @property
     def free_heads(self) -> tuple[str, ...]:
         """The heads that are left to training."""
-        config = self.model.config
-        names = [f"{i}.{j}" for i in range(config.num_layers) for j in range(config.num_heads)]
-        return tuple(name for name in names if name not in self.part.heads)
+        return tuple(name for name in head_names(self.model) if name not in self.part.heads)
 
     def frozen(self, model: torch.nn.Module) -> dict[str, Tensor]:
         """Return a model's parameters by name, with no gradient at the part's entries.
@@ -91,8 +89,10 @@ class OpenModel:
 
     def _card(self) -> Card:
         config = self.model.config
-        entries = sum(int(each.sum()) for each in self.held.values())
-        total = sum(each.numel() for each in self.held.values())
+        entries, total = 0, 0
+        for each in self.held.values():
+            entries += int(each.sum())
+            total += each.numel()
         facts = [
             ("layers", f"{config.num_layers} of {config.num_heads} heads"),
             ("compiled heads", ", ".join(self.heads)),
@@ -123,7 +123,7 @@ def config_around(
     first, own = parts[0].model.config, [part.model.config for part in parts]
     num_heads = heads + max(each.num_heads for each in own)
     stream = width + max(map(_width_of, parts))
-    head_width = max([-(-stream // num_heads), *(len(_channels(part)) for part in parts)])
+    head_width = max(-(-stream // num_heads), *map(len, map(_channels, parts)))
     return EncoderConfig(
         vocab_size=first.vocab_size,
         max_length=first.max_length,
@@ -159,10 +159,13 @@ def model_around(part: Compiled, config: EncoderConfig, *, seed: int) -> OpenMod
     """
     _check_fit(part, config)
     model = drawn_model(config, seed)
-    held = {name: torch.zeros_like(each).bool() for name, each in model.named_parameters()}
+    held, start = {}, {}
+    for name, parameter in model.named_parameters():
+        held[name] = torch.zeros_like(parameter).bool()
     with torch.no_grad():
         _Writer(part, model, held).write()
-    start = {name: each.detach().clone() for name, each in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        start[name] = parameter.detach().clone()
     return OpenModel(model, part, held, start)
 
 
@@ -172,8 +175,13 @@ def _check_fit(part: Compiled, config: EncoderConfig) -> None:
         asked, given = getattr(own, name), getattr(config, name)
         if given != asked:
             raise WrongUsage(f"the part is for {name} {asked}; got {given}.")
-    least = {name: getattr(own, name) for name in ("num_layers", "num_heads", "inner_width")}
-    least |= {"d_model": needed, "head_width": len(_channels(part))}
+    least = {
+        "num_layers": own.num_layers,
+        "num_heads": own.num_heads,
+        "inner_width": own.inner_width,
+        "d_model": needed,
+        "head_width": len(_channels(part)),
+    }
     for name, value in least.items():
         if getattr(config, name) < value:
             raise WrongUsage(f"the part needs {name} {value}; got {getattr(config, name)}.")
@@ -215,12 +223,15 @@ class _Writer:
     def _write_heads(self, layer: int, name: str) -> None:
         """Write the heads of a layer; scores are divided by the root of the new head width."""
         width, before = self.model.config.head_width, self.part.model.config.head_width
-        numbers = [
-            int(head.split(".")[1]) for head in self.part.heads if head.startswith(f"{layer}.")
-        ]
-        channels = [number * width + each for number in numbers for each in range(width)]
-        to = [number * width + each for number in numbers for each in _channels(self.part)]
-        own = [number * before + each for number in numbers for each in _channels(self.part)]
+        channels, to, own = list[int](), list[int](), list[int]()
+        used = len(_channels(self.part))
+        for head in self.part.heads:
+            of_layer, number = map(int, head.split("."))
+            if of_layer == layer:
+                first, own_first = number * width, number * before
+                channels += range(first, first + width)
+                to += range(first, first + used)
+                own += range(own_first, own_first + used)
         for projection, times in (("query", (width / before) ** 0.5), ("key", 1.0), ("value", 1.0)):
             self._write(f"{name}.{projection}", channels, to, own, times=times)
         self._write_into(f"{name}.output", channels, to, own)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -87,7 +86,7 @@ class ModelProof:
         """Is every input right by more than rounding can change, in any order of summation?"""
         return self.holds and self.inputs > 0 and self.sure > 0
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the proof as plain values for JSON; what is not finite becomes None."""
         told = {**vars(self), "holds": self.holds, "is_sure": self.is_sure}
         for name in ("margin", "sure"):

@@ -116,7 +116,7 @@ class ProgramQuestions(Questions):
         self.numbers, self.tolerance = compiled.numbers, compiled.tolerance
         self.shortest, self.longest = 1, longest
         size = len(program.alphabet)
-        counts = np.cumsum([float(size) ** length for length in range(1, longest + 1)])
+        counts = np.cumsum(float(size) ** np.arange(1, longest + 1))
         self.proved_to = int((counts <= most).sum())
         self.inputs = sum(size**length for length in range(1, self.proved_to + 1))
         self.searched = _SAMPLED * (longest - self.proved_to)
@@ -169,10 +169,9 @@ class TaskQuestions(Questions):
         self.name = f"{task.rule}, {task.letters} letters"
         self.numbers, self.tolerance = None, 0.0
         self.shortest = self.longest = task.prompt_length
-        is_whole = task.num_prompts <= most and task.is_listable
-        self.proved_to = task.prompt_length if is_whole else 0
-        self.inputs = task.num_prompts if is_whole else 0
-        self.searched = 0 if is_whole else _SAMPLED
+        self.proved_to, self.inputs, self.searched = 0, 0, _SAMPLED
+        if task.num_prompts <= most and task.is_listable:
+            self.proved_to, self.inputs, self.searched = task.prompt_length, task.num_prompts, 0
 
     def inputs_in_parts(self) -> Iterator[tuple[Codes, bool]]:
         """Yield every prompt, or some that are drawn at random."""
@@ -204,7 +203,7 @@ class TaskQuestions(Questions):
         return WrongAnswer(prompt, place, letters[part.right[number, place]], letters[got])
 
 
-def task_mapping(task: SequenceTask) -> dict[str, str | int]:
+def task_mapping(task: SequenceTask) -> check.Task:
     """Return what `task.json` says of a task."""
     return {
         "rule": task.rule,
@@ -219,7 +218,8 @@ def program_questions(
     compiled: Compiled, program: Program, longest: int | None, most: int
 ) -> ProgramQuestions:
     """Return the questions of a program, or say why they are not those of a model."""
-    longest = compiled.longest if longest is None else longest
+    if longest is None:
+        longest = compiled.longest
     if tuple(program.alphabet) != compiled.alphabet or not 1 <= longest <= compiled.longest:
         raise WrongUsage(
             f"the model takes 1 to {compiled.longest} of the tokens {compiled.alphabet}; got "

@@ -20,7 +20,7 @@ from attnlab.display import Card, card_text, displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import Encoder
 from attnlab.programs.check import inputs_of, judge
-from attnlab.programs.compiled import Compiled
+from attnlab.programs.compiled import Compiled, head_names
 from attnlab.programs.language import Value
 from attnlab.sites import Hook, installed
 
@@ -84,12 +84,14 @@ class Comparison:
         return sum(differing for _, _, differing in self.lengths)
 
     def _card(self) -> Card:
-        lines = [
-            f"  head {each.head} is most like learned {each.learned}: {each.distance:.2f} apart "
-            f"(untrained {each.chance:.2f})  {each.line}"
-            for each in self.matches
-        ]
-        lines += [f"  {each}" for each in self.examples]
+        lines = []
+        for each in self.matches:
+            lines.append(
+                f"  head {each.head} is most like learned {each.learned}: {each.distance:.2f} "
+                f"apart (untrained {each.chance:.2f})  {each.line}"
+            )
+        for example in self.examples:
+            lines.append(f"  {example}")
         title = (
             f"{self.program}: the answers differ on {self.differing:,} of {self.inputs:,} inputs"
         )
@@ -121,7 +123,7 @@ def compare(
     Raises:
         WrongUsage: the learned model reads other ids, or has other classes.
     """
-    values = compiled.values if values is None else tuple(values)
+    values = tuple(compiled.values if values is None else values)
     _check_alike(compiled, learned, values)
     untrained = []
     for draw in range(draws):
@@ -146,7 +148,7 @@ class _Tally:
     ) -> None:
         self.compiled, self.models, self.values = compiled, [learned, *untrained], values
         self.same = np.array([[one == other for other in values] for one in compiled.values])
-        self.names = _head_names(learned)
+        self.names = head_names(learned)
         self.apart = torch.zeros(
             len(self.models), len(compiled.heads), len(self.names), dtype=torch.float64
         )
@@ -160,7 +162,7 @@ class _Tally:
         logits, weights = self._pass(self.compiled.model, rows)
         numbers, tolerance = self.compiled.numbers, self.compiled.tolerance
         answers, _ = judge(logits, np.zeros_like(logits), numbers, tolerance)
-        places = [_head_names(self.compiled.model).index(name) for name in self.compiled.heads]
+        places = list(map(head_names(self.compiled.model).index, self.compiled.heads))
         for number, model in enumerate(self.models):
             own, others = self._pass(model, rows)
             for place, head in enumerate(places):
@@ -214,11 +216,6 @@ class _Weights(Hook):
     def visit(self, site: str, value: Tensor) -> Tensor:
         self.found.append(value)
         return value
-
-
-def _head_names(model: Encoder) -> list[str]:
-    config = model.config
-    return [f"{i}.{j}" for i in range(config.num_layers) for j in range(config.num_heads)]
 
 
 def _check_alike(compiled: Compiled, learned: Encoder, values: Items[Value]) -> None:

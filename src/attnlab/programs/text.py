@@ -267,7 +267,7 @@ class _Reader:
         if type(kind) not in _OPERATORS:
             raise self._refuse(self._unknown(kind))
         sign, function = _OPERATORS[type(kind)]
-        given = [self._value(each) for each in operands]
+        given = list(map(self._value, operands))
         if isinstance(kind, ast.USub) and isinstance(given[0], int | float):
             return -given[0]
         if not any(isinstance(each, Sequence | Selector) for each in given):

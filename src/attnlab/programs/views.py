@@ -91,7 +91,7 @@ class Views:
         known = next(value for value in table if is_reached(value))
         reached = [value if is_reached(value) else known for value in table]
         if form == "number":
-            return np.array([[float(value)] for value in reached])
+            return np.array(list(map(float, reached)))[:, None]
         return one_hot_rows(self.places(each, reached), len(self.domains.values(each)))
 
     def table(self, each: Sequence, form: Form) -> Matrix:
@@ -101,7 +101,7 @@ class Views:
     def places(self, each: Sequence, values: Items[Value]) -> list[int]:
         """Return the places of values among those that a sequence may have."""
         places = {value: place for place, value in enumerate(self.domains.values(each))}
-        return [places[value] for value in values]
+        return list(map(places.__getitem__, values))
 
     def has_one_hot(self, base: Sequence) -> bool:
         """Is a base one-hot as it is made?"""

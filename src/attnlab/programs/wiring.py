@@ -51,7 +51,12 @@ class View:
     @property
     def slot(self) -> int:
         """The last slot that writes what it reads."""
-        return max((block.slot for block, _ in self.parts), default=-1)
+        return max((block.slot for block in self.blocks), default=-1)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """What it reads."""
+        return [block for block, _ in self.parts]
 
     @property
     def at_bos(self) -> Matrix:
@@ -128,8 +133,7 @@ class Head:
     @property
     def reads(self) -> list[Block]:
         """The blocks that it reads."""
-        views = (self.queries, self.keys, self.values)
-        return [block for view in views for block, _ in view.parts]
+        return [*self.queries.blocks, *self.keys.blocks, *self.values.blocks]
 
 
 @dataclass(eq=False)
@@ -143,7 +147,7 @@ class Units:
     @property
     def reads(self) -> list[Block]:
         """The blocks that it reads."""
-        return [block for block, _ in self.inner.parts]
+        return self.inner.blocks
 
 
 @dataclass(eq=False)
@@ -186,14 +190,15 @@ class Wiring:
             least: dimensions that the stream has anyway; they are taken first.
             reuse: whether later blocks take the places of dead ones.
         """
-        ends, order = {}, self.blocks
+        ends: dict[Block, int] = {}
+        order = self.blocks
         if reuse:
             ends, order = self._ends(output), sorted(self.blocks, key=lambda each: each.slot)
         holders: list[Block | None] = [None] * least
         for block in order:
             places = []
             for first in range(len(holders) + 1):
-                there = [each for each in holders[first : first + block.width] if each is not None]
+                there = list(filter(None, holders[first : first + block.width]))
                 if all(ends.get(each, _FOREVER) <= block.slot for each in there):
                     places.append((max(len(holders), first + block.width), len(there), first))
             width, _, block.offset = min(places)
@@ -216,7 +221,9 @@ class Wiring:
             last[block] = _FOREVER
         if "bos" in self.inputs:  # which all heads and units read
             last[self.inputs["bos"]] = _FOREVER
-        return {block: end if end % 2 else end + 1 for block, end in last.items()}
+        for block, end in last.items():
+            last[block] = end | 1  # feed-forward slots are odd
+        return last
 
 
 def attention_slot(*views: View) -> int:

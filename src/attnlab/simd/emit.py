@@ -61,17 +61,25 @@ def erfc_series(terms: int) -> list[float]:
 def _table(name: str, buffer: Buffer) -> list[str]:
     assert buffer.values is not None
     numbers = buffer.values.double().tolist()
-    whole = ", ".join(str(int(x)) if math.isfinite(x) and x == int(x) else "0" for x in numbers)
-    found = [f"static const R {name}[] = {{{', '.join(map(_number, numbers))}}};"]
-    return [*found, f"static const int {name}_ids[] = {{{whole}}};"]
+    values, ids = map(_number, numbers), map(_id, numbers)
+    return [
+        f"static const R {name}[] = {{{', '.join(values)}}};",
+        f"static const int {name}_ids[] = {{{', '.join(ids)}}};",
+    ]
 
 
 def _number(x: float) -> str:
     if math.isnan(x):
         return "R(NAN)"
-    if math.isinf(x):
-        return "R(INFINITY)" if x > 0 else "-R(INFINITY)"
+    if x == math.inf:
+        return "R(INFINITY)"
+    if x == -math.inf:
+        return "-R(INFINITY)"
     return f"R({x!r})"
+
+
+def _id(x: float) -> str:
+    return str(int(x)) if x.is_integer() else "0"
 
 
 # Memory.
@@ -130,8 +138,10 @@ def _placed(lives: dict[Buffer, _Life]) -> int:
 
 
 def _extent(read: Read, sizes: Sequence[int], rows: int) -> int:
-    steps = [*zip(read.strides, sizes, strict=False), (read.pick, read.pick_size), (read.row, rows)]
-    return read.offset + sum(step * (size - 1) for step, size in steps) + 1
+    last = read.offset + read.pick * (read.pick_size - 1) + read.row * (rows - 1)
+    for step, size in zip(read.strides, sizes, strict=False):
+        last += step * (size - 1)
+    return last + 1
 
 
 # Loops.
@@ -153,11 +163,8 @@ class _Stage:
 
     def lines(self) -> list[str]:
         """Return the text."""
-        opened = sum(self._open(axis) for axis in range(self._rank))
-        inside = (0,) * (len(self._sizes) - self._rank)  # a sum's own axes are never written out
-        points = []
-        for point in itertools.product(*map(range, self._tile[: self._rank])):
-            points.append((*point, *inside))
+        opened = sum(map(self._open, range(self._rank)))
+        points = list(itertools.product(*map(range, self._tile)))
         if self._reduce is not None:
             self._add_up(self._reduce, points)
         self._locals = {}
@@ -168,17 +175,15 @@ class _Stage:
 
     def _add_up(self, reduce: Reduce, points: Sequence[tuple[int, ...]]) -> None:
         """Write the loops that make a sum, or a maximum, for each point: s0, s1, …"""
-        is_max = reduce.name == "max"
-        neutral = _number(-math.inf if is_max else 0.0)
+        neutral, line = 0.0, "s{number} += {found};"
+        if reduce.name == "max":
+            neutral, line = -math.inf, "s{number} = maximum({found}, s{number});"
         for number in range(len(points)):
-            self._lines.append(f"V s{number} = splat({neutral});")
-        opened = sum(self._open(axis) for axis in range(self._rank, len(self._sizes)))
+            self._lines.append(f"V s{number} = splat({_number(neutral)});")
+        opened = sum(map(self._open, range(self._rank, len(self._sizes))))
         for number, point in enumerate(points):
             found = self._text(reduce.term, point)
-            if is_max:
-                self._lines.append(f"s{number} = maximum({found}, s{number});")
-            else:
-                self._lines.append(f"s{number} += {found};")
+            self._lines.append(line.format(number=number, found=found))
         self._lines += ["}"] * opened
 
     def _open(self, axis: int) -> int:
@@ -208,7 +213,9 @@ class _Stage:
         return (*chosen, *[1] * (len(self._sizes) - self._rank))
 
     def _stored(self, found: str, point: Sequence[int]) -> str:
-        target, sign = self._stage.target, "+=" if self._stage.is_sum else "="
+        target, sign = self._stage.target, "="
+        if self._stage.is_sum:
+            sign = "+="
         if target.where is None:
             return f"{self._place(target, point)} {sign} {found};"
         pointer = f"&{self._place(target, point)}"
@@ -255,15 +262,14 @@ class _Stage:
         return self._constants.setdefault(buffer, f"c{len(self._constants)}")
 
     def _address(self, read: Read, point: Sequence[int]) -> str:
-        start = read.offset + read.buffer.start
-        start += sum(step * index for step, index in zip(read.strides, point, strict=False))
-        loops = [
-            (step, f"i{axis}")
-            for axis, step in enumerate(read.strides)
-            if step and self._tile[axis] != self._sizes[axis]
-        ]
-        loops += [(read.row, "row")] if read.row else []
-        return " + ".join([*(f"{step} * {name}" for step, name in loops), str(start)])
+        start, terms = read.offset + read.buffer.start, []
+        for axis, step in enumerate(read.strides):
+            start += step * point[axis]
+            if step and self._tile[axis] != self._sizes[axis]:
+                terms.append(f"{step} * i{axis}")
+        if read.row:
+            terms.append(f"{read.row} * row")
+        return " + ".join([*terms, str(start)])
 
     def _local(self, text: str) -> str:
         if text not in self._locals:
@@ -274,10 +280,12 @@ class _Stage:
 
 
 def _operations(term: Term) -> int:
-    if isinstance(term, Apply):
-        own = 8 if term.name in _DEAR else 1
-        return own + sum(map(_operations, term.arguments))
-    return _operations(term.term) if isinstance(term, Reduce) else 1
+    if isinstance(term, Reduce):
+        return _operations(term.term)
+    if not isinstance(term, Apply):
+        return 1
+    own = 8 if term.name in _DEAR else 1
+    return own + sum(map(_operations, term.arguments))
 
 
 def _loads(term: Term, tile: Sequence[int]) -> float:
@@ -286,7 +294,8 @@ def _loads(term: Term, tile: Sequence[int]) -> float:
     for read in reads(term):
         price = 0.3 if read.buffer.kind == "constant" else 1.0
         for size, stride in zip(tile, read.strides, strict=False):
-            price *= size if stride else 1
+            if stride:
+                price *= size
         found += price
     return found
 

@@ -133,6 +133,14 @@ def _bound(stages: Sequence[Stage], memory: _Memory) -> list[Callable[[], object
     return calls
 
 
+def _at(value: Tensor, index: tuple[int, ...]) -> Tensor:
+    """Return one place of the last axes but the members'; a number is everywhere the same."""
+    if not value.dim():
+        return value
+    place: Any = (..., *index, slice(None))
+    return value[place]
+
+
 class _Writer:
     """Writes the calls of one stage."""
 
@@ -223,14 +231,13 @@ class _Writer:
 
     def _choose(self, term: Apply, shape: tuple[int, ...], target: Tensor) -> None:
         condition, yes, no = term.arguments
-        match condition, yes, no:
-            case Apply("le", (x, Scalar(level))), Scalar(0.0), _:
+        match condition, yes:
+            case Apply("le", (x, Scalar(level))), Scalar(0.0):
                 # The derivative of ReLU, for which PyTorch has an operation of its own.
-                values = [self._found(each, shape) for each in (no, x)]
-                if all(isinstance(value, Tensor) for value in values):
-                    return self._do(
-                        aten.threshold_backward.grad_input, *values, level, grad_input=target
-                    )
+                gradient, value = self._found(no, shape), self._found(x, shape)
+                if isinstance(gradient, Tensor) and isinstance(value, Tensor):
+                    backward = aten.threshold_backward.grad_input
+                    return self._do(backward, gradient, value, level, grad_input=target)
         truth = self._found(condition, shape)
         assert isinstance(truth, Tensor)
         if truth.shape[-1:] != (self._memory.width,) and yes == Scalar(-math.inf):
@@ -254,14 +261,14 @@ class _Writer:
             value = self._tensor(self._found(inner, whole)).expand(*whole, self._memory.width)
         axes = tuple(range(len(shape), len(whole)))
         assert axes, "none would mean all"
-        self._do(torch.sum if term.name == "add" else torch.amax, value, axes, out=target)
+        reduce = torch.sum if term.name == "add" else torch.amax
+        self._do(reduce, value, axes, out=target)
 
     def _sum_of_products(
         self, a: Tensor, b: Tensor, sizes: tuple[int, ...], target: Tensor
     ) -> None:
         for number, index in enumerate(product(*map(range, sizes))):
-            place: Any = (..., *index, slice(None))
-            left, right = (each[place] if each.dim() else each for each in (a, b))
+            left, right = _at(a, index), _at(b, index)
             if number:
                 self._do(torch.addcmul, target, left, right, out=target)
             else:
@@ -306,7 +313,10 @@ class _Writer:
     def _add_up(self, target: Read, shape: tuple[int, ...], value: Tensor | float) -> None:
         tensor, places = self._memory.behind(target.buffer), self._addresses(target, shape)
         flat = self._new(shape)
-        self._do(flat.copy_, value) if isinstance(value, Tensor) else self._do(flat.fill_, value)
+        if isinstance(value, Tensor):
+            self._do(flat.copy_, value)
+        else:
+            self._do(flat.fill_, value)
         flat = flat.view(-1, self._memory.width)
         if places.shape[1] == 1:
             self._do(tensor.index_add_, 0, places[:, 0], flat)

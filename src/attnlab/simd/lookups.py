@@ -89,10 +89,9 @@ def _embedding_backward(
 def _index_select(program: Program, x: Value, axis: int, ids: Operand) -> Value:
     axis %= len(x.shape)
     places = program.operand(ids)
-    wide = program.view(x, [*x.shape[: axis + 1], *[1] * len(places.shape), *x.shape[axis + 1 :]])
-    return picked(
-        program, wide, axis, program.view(places, [*places.shape, *[1] * (len(x.shape) - axis - 1)])
-    )
+    before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
+    wide = program.view(x, [*before, *[1] * len(places.shape), *after])
+    return picked(program, wide, axis, program.view(places, [*places.shape, *[1] * len(after)]))
 
 
 @rule(aten.index.Tensor)
@@ -125,19 +124,13 @@ def _only(
 ) -> tuple[int, Operand]:
     """Return the one axis that ids are given for, and them; those below 0 count from the end."""
     (axis, places), *more = [(axis, each) for axis, each in enumerate(ids) if each is not None]
-    if more or (
-        places.dtype == torch.bool if isinstance(places, Tensor) else program.value(places).is_bool
-    ):
+    if more or program.value(places).is_bool:
         raise NotExpressible("a tensor is indexed by masks, or along several axes at once")
     if isinstance(places, Tensor):
         return axis, places % shape[axis]
     is_below = program.apply("lt", places, 0.0, is_bool=True)
     from_end = program.apply("add", places, float(shape[axis]))
     return axis, program.stored(program.apply("choose", is_below, from_end, places))
-
-
-def _is_zero(x: Operand) -> bool:
-    return isinstance(x, Tensor) and not bool(x.any())
 
 
 @rule(aten.gather.default)
@@ -167,11 +160,12 @@ def _scatter_value(program: Program, x: Operand, axis: int, ids: Operand, number
 def _scatter_add(program: Program, x: Operand, axis: int, ids: Operand, source: Operand) -> Value:
     if not is_zero(x):
         raise NotExpressible("numbers are added to places of a tensor that is not zero")
-    shape, value, axis = shape_of(x), program.value(source), axis % len(shape_of(x))
-    if any(a != b for i, (a, b) in enumerate(zip(shape, value.shape, strict=True)) if i != axis):
-        raise NotExpressible("numbers are added to some rows of a tensor only")
+    shape, value = shape_of(x), program.value(source)
+    axis %= len(shape)
     # The source's own axis is summed over, so it goes to the front.
-    order = [axis, *[i for i in range(len(shape)) if i != axis]]
-    return added_up(
-        program, permuted(value, order), shape, axis, permuted(program.operand(ids), order)
-    )
+    order = list(range(len(shape)))
+    order.insert(0, order.pop(axis))
+    moved = permuted(value, order)
+    if moved.shape[1:] != (*shape[:axis], *shape[axis + 1 :]):
+        raise NotExpressible("numbers are added to some rows of a tensor only")
+    return added_up(program, moved, shape, axis, permuted(program.operand(ids), order))

@@ -93,7 +93,8 @@ def _times(program: Program, x: Operand, factor: float) -> Value:
 @rule(aten.pow.Tensor_Scalar)
 def _pow(program: Program, x: Value, power: float) -> Value:
     if power in (1, 2, 3):
-        x = x if isinstance(x.term, Read) else program.stored(x)
+        if not isinstance(x.term, Read):
+            x = program.stored(x)
         result = x
         for _ in range(int(power) - 1):
             result = program.apply("mul", result, x)
@@ -108,8 +109,11 @@ def _pow(program: Program, x: Value, power: float) -> Value:
 def _clamp(
     program: Program, x: Value, low: float | None = None, high: float | None = None
 ) -> Value:
-    x = x if low is None else program.apply("maximum", x, low)
-    return x if high is None else program.apply("minimum", x, high)
+    if low is not None:
+        x = program.apply("maximum", x, low)
+    if high is not None:
+        x = program.apply("minimum", x, high)
+    return x
 
 
 @rule(aten.where.self)
@@ -165,7 +169,8 @@ def _amax(program: Program, x: Value, axes: Sequence[int] = (), keep: bool = Fal
 def _any(
     program: Program, x: Value, axes: int | Sequence[int] | None = None, keep: bool = False
 ) -> Value:
-    axes = [axes] if isinstance(axes, int) else axes
+    if isinstance(axes, int):
+        axes = [axes]
     found = program.reduce("max", program.apply("as_number", _truth(program, x)), axes, keep=keep)
     return program.apply("is_true", found, is_bool=True)
 

@@ -82,12 +82,11 @@ class Program:
         if not isinstance(x, Tensor):
             return Value((), Scalar(float(x)))
         shape, is_bool = tuple(x.shape), x.dtype == torch.bool
-        for axis in range(x.dim() if x.numel() else 0):
-            first = x.narrow(axis, 0, 1)
-            if bool((x == first).all()):  # nothing changes along this axis: it is not stored
-                x = first
-        term: Term = Scalar(float(x)) if x.numel() == 1 else self._constant(x, shape)
-        return value_of(shape, term, is_bool=is_bool)
+        if x.numel():
+            x = _without_copies(x)
+        if x.numel() == 1:
+            return value_of(shape, Scalar(float(x)), is_bool=is_bool)
+        return value_of(shape, self._constant(x, shape), is_bool=is_bool)
 
     def _constant(self, x: Tensor, shape: tuple[int, ...]) -> Term:
         key = (x.dtype, tuple(x.shape), x.contiguous().numpy().tobytes())
@@ -98,7 +97,7 @@ class Program:
 
     def apply(self, name: str, *operands: Operand, is_bool: bool = False) -> Value:
         """Combine elements, with broadcasting; at most one operand goes on as an unfinished sum."""
-        values = [self.value(x) for x in operands]
+        values = list(map(self.value, operands))
         shape = broadcast(*(value.shape for value in values))
         arguments, has_sum = [], False
         for value in values:
@@ -119,14 +118,17 @@ class Program:
             return x
         if has_reduce(x.term):
             x = self.stored(x)
-        axes = sorted(axis % len(x.shape) for axis in axes or range(len(x.shape)))
-        kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-        turned = permuted(x, kept + axes)
+        all_axes, kept_shape = range(len(x.shape)), list(x.shape)
+        summed = sorted(all_axes[axis] for axis in axes or all_axes)
+        kept = [axis for axis in all_axes if axis not in summed]
+        turned = permuted(x, kept + summed)
         shape, sizes = turned.shape[: len(kept)], turned.shape[len(kept) :]
         found = Value(shape, Reduce(name, turned.term, sizes))
         if not keep:
             return found
-        return self.view(found, [1 if axis in axes else n for axis, n in enumerate(x.shape)])
+        for axis in summed:
+            kept_shape[axis] = 1
+        return self.view(found, kept_shape)
 
     def product(self, a: Operand, b: Operand) -> Value:
         """Multiply matrices, (..., m, k) and (..., k, n) with the same leading axes."""
@@ -160,7 +162,9 @@ class Program:
 
     def store(self, x: Value, place: Read, *, is_sum: bool = False) -> None:
         """Compute a value into a place."""
-        term = Apply("as_number", (x.term,)) if x.is_bool else x.term
+        term = x.term
+        if x.is_bool:
+            term = Apply("as_number", (term,))
         if x.size:
             self.stages.append(Stage(x.shape, place, term, is_sum))
 
@@ -175,7 +179,16 @@ class Program:
         return place
 
 
+def _without_copies(x: Tensor) -> Tensor:
+    """Keep one place of each axis along which nothing changes."""
+    for axis in range(x.dim()):
+        first = x.narrow(axis, 0, 1)
+        if bool((x == first).all()):
+            x = first
+    return x
+
+
 def _is_plain(term: Term) -> bool:
-    return isinstance(term, Read | Scalar) or (
-        isinstance(term, Apply) and all(isinstance(a, Read) for a in term.arguments)
-    )
+    if isinstance(term, Apply):
+        return all(isinstance(each, Read) for each in term.arguments)
+    return isinstance(term, Read | Scalar)

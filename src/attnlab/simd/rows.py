@@ -92,18 +92,11 @@ class _Rows:
         self.waiting: dict[Buffer, list[Stage]] = {}
         self.given: set[Buffer] = set()
         for stage in stages:
-            read = {read.buffer for read in _all_reads(stage)}
-            self.given |= {buffer for buffer in read if buffer.kind in _GIVEN}
+            for read in _all_reads(stage):
+                if read.buffer.kind in _GIVEN:
+                    self.given.add(read.buffer)
         self.early = _early(stages, self.given, rows)
-        left = Counter(stage.target.buffer for stage in stages)
-        for stage in stages:
-            buffer = stage.target.buffer
-            left[buffer] -= 1
-            is_begun = buffer in self.sliced or buffer in self.made or self._has_sliced(stage)
-            if is_begun or not left[buffer]:
-                self._place(stage)
-            else:  # zeros, to which the rows will be added
-                self.waiting.setdefault(buffer, []).append(stage)
+        self._place_in_order(stages)
 
     def parts(self) -> list[Part]:
         """Return the stages as they will run."""
@@ -116,38 +109,69 @@ class _Rows:
                 parts.append(Part(self.rows if time % 2 else 1, _grouped(own)))
         return parts
 
+    def _place_in_order(self, stages: Sequence[Stage]) -> None:
+        left = Counter(stage.target.buffer for stage in stages)
+        for stage in stages:
+            buffer = stage.target.buffer
+            left[buffer] -= 1
+            is_begun = buffer in self.sliced or buffer in self.made or self._has_sliced(stage)
+            if is_begun or not left[buffer]:
+                self._place(stage)
+            else:  # zeros, to which the rows will be added
+                self.waiting.setdefault(buffer, []).append(stage)
+
     def _has_sliced(self, stage: Stage) -> bool:
         return any(read.buffer in self.sliced for read in _all_reads(stage))
 
     def _place(self, stage: Stage) -> None:
-        buffer = stage.target.buffer
-        waiting = self.waiting.pop(buffer, [])
+        waiting = self.waiting.pop(stage.target.buffer, [])
         if stage in self.early:
-            self.given.add(buffer)
-            self._place_all([*waiting, stage], None)
+            self.given.add(stage.target.buffer)
+            self._add_whole([*waiting, stage])
             return
-        axis = self._axis(stage)
-        if axis is None:  # perhaps another part of the same buffer begins the rows
-            for other in waiting:
-                first = self._first_axis(other)
-                if first is not None:
-                    axis = self._axis(stage, other.target.strides[0] * first.rest)
-                    break
-        is_own = axis is not None and axis.place < len(stage.shape)
-        if axis is not None and is_own and not self._sums_rows(stage, axis):
-            self.sliced[buffer] = stage.target.strides[axis.place] * axis.rest
-            if self._place_all(waiting, self.sliced[buffer]):
-                self._add(stage, axis)
-                return
-            del self.sliced[buffer]
-            axis = None
-        self._place_all(waiting, None)
+        axis = self._axis(stage) or self._axis_of_waiting(stage, waiting)
+        if axis is None:
+            self._add_whole([*waiting, stage])
+        elif axis.place >= len(stage.shape):
+            self._add_whole(waiting)
+            self._place_sum(stage, axis)
+        elif self._sums_rows(stage, axis):
+            self._add_whole(waiting)
+            self._add_total(stage, axis)
+        elif not self._place_sliced(stage, axis, waiting):
+            self._add_whole([*waiting, stage])
+
+    def _axis_of_waiting(self, stage: Stage, waiting: Sequence[Stage]) -> _Axis | None:
+        """Find the axis of a stage where another part of the same buffer begins the rows."""
+        for other in waiting:
+            first = self._first_axis(other)
+            if first is not None:
+                return self._axis(stage, other.target.strides[0] * first.rest)
+        return None
+
+    def _place_sliced(self, stage: Stage, axis: _Axis, waiting: Sequence[Stage]) -> bool:
+        """Make a buffer row by row, with the stages that wait to fill it; False if that cannot
+        be."""
+        apart = stage.target.strides[axis.place] * axis.rest
+        self.sliced[stage.target.buffer] = apart
+        placed = []
+        for each in waiting:
+            own = self._axis(each, apart)
+            if own is None:
+                del self.sliced[stage.target.buffer]
+                return False
+            placed.append((each, own))
+        for each, own in (*placed, (stage, axis)):
+            self._add(each, own)
+        return True
+
+    def _place_sum(self, stage: Stage, axis: _Axis) -> None:
+        """Place a sum over rows."""
         reduce = reduce_of(stage.term)
-        is_split = axis is not None and not is_own
-        if is_split and reduce is not None and (reduce is not stage.term or stage.is_sum):
+        if reduce is not None and (reduce is not stage.term or stage.is_sum):
             self._place_split(stage, reduce)
         else:
-            self._add(stage, axis, is_total=axis is not None)
+            self._add_total(stage, axis)
 
     def _place_split(self, stage: Stage, reduce: Reduce) -> None:
         """A sum over rows is complete only after the loop, and so is what is made of it."""
@@ -156,38 +180,35 @@ class _Rows:
         self._place(Stage(stage.shape, place, reduce))
         self._place(replace(stage, term=_exchanged(stage.term, reduce, place)))
 
-    def _place_all(self, stages: list[Stage], apart: int | None) -> bool:
-        """Place stages that fill a buffer whose rows are so far apart (None: not by rows); False if
-        that cannot be."""
-        if apart is None:
-            for stage in stages:
-                self._add(stage, None)
-            return True
-        axes = [self._axis(stage, apart) for stage in stages]
-        if any(axis is None for axis in axes):
-            return False
-        for stage, axis in zip(stages, axes, strict=True):
-            self._add(stage, axis)
-        return True
+    def _add_whole(self, stages: Sequence[Stage]) -> None:
+        """Place stages outside of the loops over rows."""
+        for stage in stages:
+            self._add(stage, None)
 
-    def _add(self, stage: Stage, axis: _Axis | None, *, is_total: bool = False) -> None:
-        # No stage reads gradients, and each writes a gradient of its own.
-        before = [] if stage.target.buffer.kind == "gradient" else [stage.target]
+    def _add(self, stage: Stage, axis: _Axis | None) -> None:
+        time = self._first_time(stage, is_in_loop=axis is not None)
+        self.placed.append(_Placed(stage, time, axis))
+        self._note_made(stage.target.buffer, time)
+
+    def _add_total(self, stage: Stage, axis: _Axis) -> None:
+        """Place what every row adds to: it starts from zeros, and is there after the loop."""
+        time = self._first_time(stage, is_in_loop=True)
+        if not stage.is_sum:
+            self.placed.append(_Placed(Stage(stage.shape, stage.target, Scalar(0.0)), time - 1))
+        self.placed.append(_Placed(replace(stage, is_sum=True), time, axis))
+        self._note_made(stage.target.buffer, time + 1)
+
+    def _first_time(self, stage: Stage, *, is_in_loop: bool) -> int:
         time = 0
-        for read in (*_all_reads(stage), *before):
+        for read in _all_reads(stage):
             time = max(time, self.made.get(read.buffer, 0))
-        is_in_loop = axis is not None
-        if time % 2 != is_in_loop:
-            time += 1
-        buffer = stage.target.buffer
-        if is_total:
-            if not stage.is_sum:
-                self.placed.append(_Placed(Stage(stage.shape, stage.target, Scalar(0.0)), time - 1))
-            self.placed.append(_Placed(replace(stage, is_sum=True), time, axis))
-            self.made[buffer] = max(time + 1, self.made.get(buffer, 0))
-        else:
-            self.placed.append(_Placed(stage, time, axis))
-            self.made[buffer] = max(time, self.made.get(buffer, 0))
+        # No stage reads gradients, and each writes a gradient of its own.
+        if stage.target.buffer.kind != "gradient":
+            time = max(time, self.made.get(stage.target.buffer, 0))
+        return time + (time % 2 != is_in_loop)
+
+    def _note_made(self, buffer: Buffer, time: int) -> None:
+        self.made[buffer] = max(time, self.made.get(buffer, 0))
 
     def _sums_rows(self, stage: Stage, axis: _Axis) -> bool:
         return stage.is_sum and stage.target.strides[axis.place] == 0
@@ -232,8 +253,9 @@ class _Rows:
             return None
         if self._sums_rows(stage, axis):
             return axis
-        row = self._one_row(stage.target, stage.shape, axis, step * axis.rest)
-        return None if row is None else axis
+        if self._one_row(stage.target, stage.shape, axis, step * axis.rest) is None:
+            return None
+        return axis
 
     def _one_row(self, read: Read, sizes: Sequence[int], axis: _Axis, apart: int) -> Read | None:
         """Turn a read of all rows into a read of one row's share, which lies by itself; None if
@@ -242,19 +264,28 @@ class _Rows:
             return None
         if read.strides[axis.place] * axis.rest != apart:
             return None
-        whole = apart * self.rows
-        steps = [*zip(read.strides, sizes, strict=False), (read.pick, read.pick_size)]
-        steps[axis.place] = (read.strides[axis.place], axis.rest)
-        steps = [(step, size) if size > 1 else (0, 1) for step, size in steps]
         # An address is (outer · rows + row) · apart + inner; every step must belong to one of them.
-        inner = read.offset % apart + sum(step * (size - 1) for step, size in steps if step < apart)
-        outer = [step for step, _ in steps if step >= apart]
-        if inner >= apart or (read.offset // apart) % self.rows:
+        outer, inner = divmod(read.offset, apart)
+        if outer % self.rows:
             return None
-        if any(step % whole for step in outer):
+        offset = outer // self.rows * apart + inner
+        own_sizes = [*_with(tuple(sizes[: len(read.strides)]), axis.place, axis.rest)]
+        steps = []
+        for step, size in zip(
+            (*read.strides, read.pick), (*own_sizes, read.pick_size), strict=True
+        ):
+            if size <= 1:
+                step = 0
+            elif step < apart:
+                inner += step * (size - 1)
+            elif step % (apart * self.rows):
+                return None
+            else:
+                step //= self.rows
+            steps.append(step)
+        if inner >= apart:
             return None
-        *strides, pick = (step if step < apart else step // self.rows for step, _ in steps)
-        offset = read.offset // whole * apart + read.offset % apart
+        *strides, pick = steps
         return replace(read, strides=tuple(strides), offset=offset, pick=pick)
 
     def _kept_whole(self) -> set[Buffer]:
@@ -280,12 +311,7 @@ class _Rows:
         def changed(read: Read) -> Read:
             apart = self.sliced.get(read.buffer)
             if apart is None or read.buffer in kept_whole:
-                if axis.place >= len(read.strides):
-                    return replace(read, row=0)
-                stride = read.strides[axis.place]
-                kept = 0 if axis.rest == 1 else stride
-                strides = _with(read.strides, axis.place, kept)
-                return replace(read, strides=strides, row=stride * axis.rest)
+                return _row_of(read, axis)
             found = self._one_row(read, sizes, axis, apart)
             assert found is not None
             return found
@@ -303,6 +329,16 @@ class _Rows:
         return replace(stage, target=target, term=changed_term)
 
 
+def _row_of(read: Read, axis: _Axis) -> Read:
+    """Read one row of what is there whole."""
+    if axis.place >= len(read.strides):
+        return replace(read, row=0)
+    stride, strides = read.strides[axis.place], read.strides
+    if axis.rest == 1:
+        strides = _with(strides, axis.place, 0)
+    return replace(read, strides=strides, row=stride * axis.rest)
+
+
 def _with(numbers: tuple[int, ...], place: int, number: int) -> tuple[int, ...]:
     """Exchange one of them."""
     return (*numbers[:place], number, *numbers[place + 1 :])
@@ -314,18 +350,18 @@ def _early(stages: Sequence[Stage], given: set[Buffer], rows: int) -> set[Stage]
 
     It must be known without the model, as must all that it is made of.
     """
-    known, found = set(given), []
+    known, found = set(given), list[tuple[Stage, set[Buffer]]]()
     for stage in stages:
         inputs = {read.buffer for read in _all_reads(stage)}
         if inputs and inputs <= known and not stage.is_sum:
             known.add(stage.target.buffer)
-            found.append(stage)
+            found.append((stage, inputs))
     early, wanted = set[Stage](), set[Buffer]()
-    for stage in reversed(found):
+    for stage, inputs in reversed(found):
         is_total = not stage.shape or stage.shape[0] % rows > 0
         if is_total or stage.target.buffer in wanted:
             early.add(stage)
-            wanted |= {read.buffer for read in _all_reads(stage)}
+            wanted |= inputs
     return early
 
 
@@ -358,10 +394,10 @@ def _grouped(stages: Sequence[Stage]) -> list[Stage]:
     """Move each sum for a gradient to where its last input is made, so that nothing waits for it in
     the cache."""
     made: dict[Buffer, int] = {}
-    keys = []
-    for index, stage in enumerate(stages):
-        is_early = stage.target.buffer.kind == "gradient" or stage.is_sum
-        inputs = [made.get(read.buffer, -1) for read in (*_all_reads(stage), stage.target)]
-        keys.append((max(inputs, default=-1) if is_early else index, index))
-        made[stage.target.buffer] = max(keys[-1][0], made.get(stage.target.buffer, -1))
-    return [stage for _, stage in sorted(zip(keys, stages, strict=True), key=lambda pair: pair[0])]
+    places: dict[Stage, int] = {}
+    for place, stage in enumerate(stages):
+        if stage.target.buffer.kind == "gradient" or stage.is_sum:
+            place = max(made.get(read.buffer, -1) for read in (*_all_reads(stage), stage.target))
+        places[stage] = place
+        made[stage.target.buffer] = max(place, made.get(stage.target.buffer, -1))
+    return sorted(stages, key=places.__getitem__)

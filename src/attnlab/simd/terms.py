@@ -99,7 +99,9 @@ class Value:
 
 def value_of(shape: Sequence[int], term: Term, *, is_bool: bool = False) -> Value:
     """Make a value of what is stored, truths as numbers."""
-    return Value(tuple(shape), Apply("is_true", (term,)) if is_bool else term, is_bool)
+    if is_bool:
+        term = Apply("is_true", (term,))
+    return Value(tuple(shape), term, is_bool)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -126,9 +128,9 @@ def reads(term: Term) -> Iterator[Read]:
 
 def has_reduce(term: Term) -> bool:
     """Say whether a term sums over indices of its own."""
-    return isinstance(term, Reduce) or (
-        isinstance(term, Apply) and any(map(has_reduce, term.arguments))
-    )
+    if isinstance(term, Apply):
+        return any(map(has_reduce, term.arguments))
+    return isinstance(term, Reduce)
 
 
 def with_reads(term: Term, change: Callable[[Read], Read]) -> Term:
@@ -154,10 +156,12 @@ def viewed(value: Value, view: Callable[[Tensor], Tensor]) -> Value:
 
     def changed(read: Read) -> Read:
         found = view(torch.empty_strided(value.shape, read.strides[:rank], device="meta"))
-        steps = zip(found.stride(), found.shape, strict=True)
-        strides = tuple(stride if size > 1 else 0 for stride, size in steps)
+        strides = list(found.stride())
+        for axis, size in enumerate(found.shape):
+            if size <= 1:
+                strides[axis] = 0
         offset = read.offset + int(found.storage_offset())
-        return replace(read, strides=strides + read.strides[rank:], offset=offset)
+        return replace(read, strides=(*strides, *read.strides[rank:]), offset=offset)
 
     shape = tuple(view(torch.empty(value.shape, device="meta")).shape)
     return Value(shape, with_reads(value.term, changed), value.is_bool)

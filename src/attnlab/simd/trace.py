@@ -183,23 +183,31 @@ def _call(node: fx.Node, known: Mapping[fx.Node, Any], program: Program) -> Any:
     if not isinstance(target, torch._ops.OpOverload):
         return target(*arguments)  # operator.getitem
     name = str(target).removesuffix(".default")
-    if torch.Tag.nondeterministic_seeded in target.tags:
-        raise NotExpressible(f"the loss draws random numbers ({name})")
-    if target._schema.is_mutable:
-        raise NotExpressible(f"the loss changes a tensor in place ({name})")
-    if _has_open_shape(node):
-        raise NotExpressible(f"how much the loss computes depends on numbers ({name})")
+    fault = _fault(target, node)
+    if fault:
+        raise NotExpressible(f"{fault} ({name})")
     if not any(isinstance(leaf, Value) for leaf in tree_leaves((arguments, options))):
         return target(*arguments, **options)
     if target not in RULES:
         raise NotExpressible(f"the loss needs {name}")
     found = RULES[target](program, *arguments, **options)
+    if isinstance(found, list):
+        return [_kept(program, each, 2) for each in found]
     is_number = isinstance(found, Value) and not found.is_bool
     if is_number and _dtype_of(node) == torch.bool:
         raise NotExpressible(f"the loss computes with truths as with numbers ({name})")
-    if isinstance(found, list):
-        return [_kept(program, each, 2) for each in found]
     return _kept(program, found, len(node.users))
+
+
+def _fault(target: torch._ops.OpOverload, node: fx.Node) -> str:
+    """Say why an operation cannot be recorded, whatever its arguments; nothing if it can."""
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return "the loss draws random numbers"
+    if target._schema.is_mutable:
+        return "the loss changes a tensor in place"
+    if _has_open_shape(node):
+        return "how much the loss computes depends on numbers"
+    return ""
 
 
 def _kept(program: Program, found: Operand | None, users: int) -> Operand | None:

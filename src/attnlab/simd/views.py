@@ -32,11 +32,12 @@ def _full_like(
 
 @rule(aten._to_copy.default)
 def _to_copy(program: Program, x: Value, *, dtype: torch.dtype | None = None, **_: Any) -> Value:
-    if dtype in (None, torch.float32, torch.float64):
-        return program.apply("as_number", x) if x.is_bool else x
-    if dtype == torch.bool:
-        return x if x.is_bool else program.apply("is_true", x, is_bool=True)
-    raise NotExpressible(f"numbers are turned into {dtype}")
+    is_bool = dtype == torch.bool
+    if not is_bool and dtype not in (None, torch.float32, torch.float64):
+        raise NotExpressible(f"numbers are turned into {dtype}")
+    if x.is_bool == is_bool:
+        return x
+    return program.apply("is_true" if is_bool else "as_number", x, is_bool=is_bool)
 
 
 def _view_rule(operation: Any) -> Callable[..., Value]:
@@ -59,8 +60,11 @@ for _operation in (
 
 @rule(aten.split_with_sizes.default)
 def _split(program: Program, x: Value, sizes: Sequence[int], axis: int = 0) -> list[Value]:
-    starts = [sum(sizes[:number]) for number in range(len(sizes))]
-    return [sliced(x, axis, *place) for place in zip(starts, sizes, strict=True)]
+    start, found = 0, []
+    for size in sizes:
+        found.append(sliced(x, axis, start, size))
+        start += size
+    return found
 
 
 @rule(aten.cat.default)

@@ -14,13 +14,14 @@ mask of what is real.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, require_known
 from attnlab.shapes import require_integer
 
 VOCABULARY = (
@@ -40,10 +41,17 @@ MAX_LENGTH = 10
 EXAMPLE = "NAME COLOR RED ITEM BLUE"
 
 _IDS = {word: index for index, word in enumerate(VOCABULARY)}
-_PAIRS = torch.tensor([[_IDS[key], _IDS[value]] for key, value in FACTS.items()])
 
 
-class Split(NamedTuple):
+def _ids_of(words: Iterable[str]) -> list[int]:
+    return [_IDS[word] for word in words]
+
+
+_PAIRS = torch.tensor(list(map(_ids_of, FACTS.items())))
+
+
+@dataclass(frozen=True)
+class Split:
     """The sources of a data set, (samples, 5) each, in three parts."""
 
     train: Tensor
@@ -69,9 +77,9 @@ class Batch(NamedTuple):
 def all_sources() -> Tensor:
     """List the 72 distinct sources: (72, 5)."""
     rows = []
-    for fact in FACTS.items():
-        orders = itertools.permutations(["COLOR", fact[0], "ITEM", fact[1]])
-        rows += [[_IDS[word] for word in ("NAME", *order)] for order in orders]
+    for key, value in FACTS.items():
+        for order in itertools.permutations(("COLOR", key, "ITEM", value)):
+            rows.append(_ids_of(("NAME", *order)))
     return torch.tensor(rows)
 
 
@@ -140,12 +148,11 @@ def parse(text: str) -> Tensor:
     typed = text.upper().replace(",", " ").split()
     known = VOCABULARY[EOS + 1 :]
     for word in typed:
-        if word not in known:
-            raise WrongUsage(f"there is no word {word!r}; {did_you_mean(word, known)}")
+        require_known("word", word, known)
     if not 1 <= len(typed) <= MAX_LENGTH:
         wanted = f"1 to {MAX_LENGTH} words, such as {EXAMPLE!r}"
         raise WrongUsage(f"expected {wanted}; got {len(typed)}.")
-    return torch.tensor([_IDS[word] for word in typed])
+    return torch.tensor(_ids_of(typed))
 
 
 def words(tokens: Tensor | Sequence[int]) -> list[str]:
@@ -166,8 +173,10 @@ def _facts(sources: Tensor) -> Tensor:
 
 def _padded(tokens: Tensor, length: int | None) -> tuple[Tensor, Tensor]:
     """Pad (batch, tokens) to `length`; return it with the mask of what is real."""
-    missing = 0 if length is None else length - tokens.shape[1]
-    if missing < 0:
-        raise WrongUsage(f"expected a padded length of at least {tokens.shape[1]}; got {length}.")
-    padded = torch.nn.functional.pad(tokens, (0, missing), value=PAD)
-    return padded, (torch.arange(padded.shape[1]) < tokens.shape[1]).expand(padded.shape)
+    own = tokens.shape[1]
+    if length is None:
+        length = own
+    if length < own:
+        raise WrongUsage(f"expected a padded length of at least {own}; got {length}.")
+    padded = torch.nn.functional.pad(tokens, (0, length - own), value=PAD)
+    return padded, (torch.arange(length) < own).expand(padded.shape)

@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, require_known
 from attnlab.shapes import require_integer
 
 Variant = Literal["loose", "bound", "ordered"]
@@ -65,24 +65,22 @@ class RecallTask:
     held_out_every: int = 16
 
     def __post_init__(self) -> None:
-        if self.variant not in get_args(Variant):
-            known = did_you_mean(str(self.variant), get_args(Variant))
-            raise WrongUsage(f"there is no variant {self.variant!r}; {known}")
+        require_known("variant", self.variant, get_args(Variant))
         if require_integer("num_facts", self.num_facts) > MOST_FACTS:
             raise WrongUsage(f"num_facts must be at most {MOST_FACTS}; got {self.num_facts}.")
-        for name in ("num_keys", "num_values"):
-            if require_integer(name, getattr(self, name)) < self.num_facts:
+        for name, number in (("num_keys", self.num_keys), ("num_values", self.num_values)):
+            if require_integer(name, number) < self.num_facts:
                 raise WrongUsage(
                     f"{name} must be at least num_facts, for those of a sample are distinct; "
-                    f"got {getattr(self, name)} and {self.num_facts}."
+                    f"got {number} and {self.num_facts}."
                 )
         require_integer("held_out_every", self.held_out_every, low=2)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
         """The word of each id: the keys, then the values."""
-        keys = (f"k{number}" for number in range(1, self.num_keys + 1))
-        return (*keys, *(f"v{number}" for number in range(1, self.num_values + 1)))
+        keys = map("k{}".format, range(1, self.num_keys + 1))
+        return (*keys, *map("v{}".format, range(1, self.num_values + 1)))
 
     @property
     def chance(self) -> float:
@@ -122,14 +120,12 @@ class RecallTask:
     def sample_held_out(self, batch_size: int, generator: torch.Generator) -> Facts:
         """Draw facts of which the one asked is a held-out pair, all of these being as likely;
         others may be so too."""
-        grid = torch.arange(self.num_keys).unsqueeze(-1), torch.arange(self.num_values)
-        pairs = self.is_held_out(*grid).nonzero()
+        every_key = torch.arange(self.num_keys).unsqueeze(-1)
+        pairs = self.is_held_out(every_key, torch.arange(self.num_values)).nonzero()
         asked = pairs[torch.randint(len(pairs), (batch_size,), generator=generator)]
-        key, value = asked[:, :1], asked[:, 1:]
         # where each fact goes; the asked one was first
         place = _shuffled(batch_size, self.num_facts, generator)
-        keys = _shuffled(batch_size, self.num_keys, generator, first=key)[:, : self.num_facts]
-        values = _shuffled(batch_size, self.num_values, generator, first=value)[:, : self.num_facts]
+        keys, values = self._pairs(batch_size, generator, first=asked)
         which = (place == 0).int().argmax(-1, keepdim=True)
         return Facts(keys.gather(1, place), values.gather(1, place), which)
 
@@ -154,35 +150,42 @@ class RecallTask:
         """Name the tokens of one source; a bound pair is one word, such as `k3:v7`."""
         if source.dim() == 1:
             return self.words(source)
-        return [":".join(self.words(token)) for token in source]
+        return list(map(":".join, map(self.words, source)))
 
     def parse(self, text: str) -> Tensor:
         """Read facts that a person typed, such as `k3 v7 k9 v1` (or `k3:v7, k9:v1`): (facts, 2)
         ids."""
         typed = re.split(r"[\s,;:=]+", text.lower().strip(" ,;:="))
         vocabulary = self.vocabulary
-        wanted = f"a key from k1 to k{self.num_keys}", f"a value from v1 to v{self.num_values}"
         for place, word in enumerate(typed):
-            if word not in vocabulary or word[0] != "kv"[place % 2]:
+            wanted, letter = f"a key from k1 to k{self.num_keys}", "k"
+            if place % 2:
+                wanted, letter = f"a value from v1 to v{self.num_values}", "v"
+            if word not in vocabulary or word[0] != letter:
                 raise WrongUsage(
-                    f"expected {wanted[place % 2]} as word {place + 1} of the facts; got {word!r}."
+                    f"expected {wanted} as word {place + 1} of the facts; got {word!r}."
                 )
-        pairs = torch.tensor([vocabulary.index(word) for word in typed])
+        pairs = torch.tensor(list(map(vocabulary.index, typed)))
         if len(typed) % 2:
             raise WrongUsage(f"expected a value after each key; {typed[-1]!r} has none.")
         if len(typed) > 2 * MOST_FACTS:
             raise WrongUsage(f"expected at most {MOST_FACTS} facts; got {len(typed) // 2}.")
         return pairs.view(-1, 2)
 
-    def _pairs(self, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        keys = _shuffled(batch_size, self.num_keys, generator)[:, : self.num_facts]
-        return keys, _shuffled(batch_size, self.num_values, generator)[:, : self.num_facts]
+    def _pairs(
+        self, batch_size: int, generator: torch.Generator, *, first: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Draw distinct keys and distinct values, (batch, k) each; `first` (batch, 2) come
+        first."""
+        drawn = []
+        for part, number in enumerate((self.num_keys, self.num_values)):
+            order = torch.rand(batch_size, number, generator=generator)
+            if first is not None:
+                order = order.scatter(1, first[:, part : part + 1], -1.0)
+            drawn.append(order.argsort(-1)[:, : self.num_facts])
+        return drawn[0], drawn[1]
 
 
-def _shuffled(
-    rows: int, length: int, generator: torch.Generator, *, first: Tensor | None = None
-) -> Tensor:
-    """Return 0 … length - 1 in random order, row by row: (rows, length); `first` (rows, 1) come
-    first."""
-    order = torch.rand(rows, length, generator=generator)
-    return (order if first is None else order.scatter(1, first, -1.0)).argsort(-1)
+def _shuffled(rows: int, length: int, generator: torch.Generator) -> Tensor:
+    """Return 0 … length - 1 in random order, row by row: (rows, length)."""
+    return torch.rand(rows, length, generator=generator).argsort(-1)

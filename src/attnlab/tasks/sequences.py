@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, require_known
 from attnlab.shapes import require_integer
 
 Rule = Literal[
@@ -54,11 +54,9 @@ class SequenceTask:
     length: int = 3
 
     def __post_init__(self) -> None:
-        if self.rule not in get_args(Rule):
-            known = did_you_mean(str(self.rule), get_args(Rule))
-            raise WrongUsage(f"there is no task {self.rule!r}; {known}")
+        require_known("task", self.rule, get_args(Rule))
         require_integer("letters", self.letters)
-        require_integer("length", self.length, low=2 if self.rule == "induction" else 1)
+        require_integer("length", self.length, low=1 + (self.rule == "induction"))
         if self.letters > len(_ALPHABET):
             raise WrongUsage(f"letters must be at most 26, a to z; got {self.letters}.")
         if self.rule == "add" and self.letters < 2:
@@ -119,14 +117,14 @@ class SequenceTask:
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Tensor:
         """Draw prompts uniformly from the domain: (batch_size, prompt_length)."""
-        rows = 2 * batch_size if self.rule == "induction" else batch_size
-        kept = [torch.empty(0, self.prompt_length, dtype=torch.int64)]
-        while sum(map(len, kept)) < batch_size:
-            drawn = torch.randint(
-                1, self.letters + 1, (rows, self.prompt_length), generator=generator
-            )
-            kept.append(self._in_domain(drawn))
-        return torch.cat(kept)[:batch_size]
+        shape = (batch_size, self.prompt_length)
+        if self.rule == "induction":  # some are not in the domain
+            shape = (2 * batch_size, self.prompt_length)
+        kept = torch.empty(0, self.prompt_length, dtype=torch.int64)
+        while len(kept) < batch_size:
+            drawn = torch.randint(1, self.letters + 1, shape, generator=generator)
+            kept = torch.cat((kept, self._in_domain(drawn)))
+        return kept[:batch_size]
 
     @property
     def is_listable(self) -> bool:
@@ -159,14 +157,17 @@ class SequenceTask:
     def parse(self, text: str) -> Tensor:
         """Read a prompt that a person typed; blanks and commas between letters do not matter, nor
         does case."""
-        letters = [letter for letter in text.lower() if letter not in " ,+"]
-        known, plural = self.vocabulary[1:], "s" if self.prompt_length > 1 else ""
+        letters = typed_letters(text.lower(), " ,+")
+        known = self.vocabulary[1:]
         if len(letters) != self.prompt_length or not set(letters) <= set(known):
+            wanted = f"{self.prompt_length} letter"
+            if self.prompt_length > 1:
+                wanted += "s"
             raise WrongUsage(
-                f"expected {self.prompt_length} letter{plural} from {known[0]} to {known[-1]}, "
+                f"expected {wanted} from {known[0]} to {known[-1]}, "
                 f"such as {self.example!r}; got {text!r}."
             )
-        prompt = torch.tensor([known.index(letter) + 1 for letter in letters])
+        prompt = torch.tensor(list(map(self.vocabulary.index, letters)))
         if self.rule == "induction" and not bool((prompt[:-1] == prompt[-1]).any()):
             raise WrongUsage(
                 "expected the last letter to stand among the others before, such as "
@@ -189,6 +190,11 @@ class SequenceTask:
     def tokens(self, tokens: Tensor | Sequence[int]) -> list[str]:
         """Name each id."""
         return [self.vocabulary[int(token)] for token in tokens]
+
+
+def typed_letters(text: str, between: str) -> list[str]:
+    """Return the letters of a text that a person typed, without what may stand between them."""
+    return [letter for letter in text if letter not in between]
 
 
 def _add(task: SequenceTask, prompts: Tensor) -> Tensor:

@@ -9,14 +9,15 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.tasks.texts import SPLITS
 
+_CELLS = (".csv", ".tsv")
 _DELIMITERS = {";": "';'", ",": "','", "|": "'|'", "\t": "tab"}  # how each is written as a setting
 
 
@@ -36,7 +37,11 @@ class Columns:
     delimiter: str | None = None
 
 
-def read_texts(source: str, columns: Columns | None = None) -> list[dict[str, Any]]:
+Row = dict[str, object]
+"""A row by the names text, label and split, the values as they came."""
+
+
+def read_texts(source: str, columns: Columns | None = None) -> list[Row]:
     """Read the rows of a CSV, TSV, JSONL or Parquet file, or of a data set on the Hugging Face hub.
 
     Returns:
@@ -48,32 +53,37 @@ def read_texts(source: str, columns: Columns | None = None) -> list[dict[str, An
     """
     columns = columns or Columns()
     path = Path(source)
-    kind = path.suffix.lower()
     if path.is_dir():
         raise WrongUsage(f"data must be a file with texts and labels; {source} is a folder.")
     if not path.exists():
-        is_name = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", source) and kind not in _READERS
-        if is_name:
+        is_name = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", source)
+        if is_name and path.suffix.lower() not in _READERS:
             return _read_hub(source, columns)
         raise CouldNotRun(f"there is no file {source}. A data set on the hub is named owner/name.")
-    has_cells = kind in (".csv", ".tsv")
+    read = _READERS[_kind_of(path, columns)]
+    try:
+        return read(path, columns)
+    except OSError as error:
+        raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
+
+
+def _kind_of(path: Path, columns: Columns) -> str:
+    """Return the ending of the files that are read as this one is."""
+    kind = path.suffix.lower()
     if columns.delimiter is not None:
-        if kind in _READERS and not has_cells:
+        if kind in _READERS and kind not in _CELLS:
             raise WrongUsage(
                 f"delimiter is for files of cells, such as CSV; {path.name} is none, leave it out."
             )
-        kind, has_cells = ".tsv" if columns.delimiter == "\t" else ".csv", True
+        return ".tsv" if columns.delimiter == "\t" else ".csv"
     if kind not in _READERS:
         raise WrongUsage(
             f"data must be a file ending in {', '.join(_READERS)}; got {path.name}. Of any other "
             "file of cells say what stands between them, such as delimiter=tab."
         )
-    if not columns.has_header and not has_cells:
+    if not columns.has_header and kind not in _CELLS:
         raise WrongUsage(f"header=false is for CSV and TSV; {path.name} names its columns itself.")
-    try:
-        return _READERS[kind](path, columns)
-    except OSError as error:
-        raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
+    return kind
 
 
 def _other_delimiter(wanted: str, names: Sequence[str]) -> str:
@@ -93,10 +103,17 @@ def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
                 f"{_other_delimiter(wanted, names) or did_you_mean(wanted, names)}"
             )
     chosen = {"text": columns.text, "label": columns.label}
-    return chosen | ({"split": columns.split} if columns.split in names else {})
+    if columns.split in names:
+        chosen["split"] = columns.split
+    return chosen
 
 
-def _read_csv(path: Path, columns: Columns) -> list[dict[str, Any]]:
+def _picked(rows: Iterable[Mapping[str, object]], chosen: Mapping[str, str]) -> list[Row]:
+    """Take the chosen columns of some rows; what a row lacks is missing."""
+    return [{name: row.get(column) for name, column in chosen.items()} for row in rows]
+
+
+def _read_csv(path: Path, columns: Columns) -> list[Row]:
     try:
         return _read_cells(path, columns, delimiter=columns.delimiter or ",")
     except csv.Error as error:
@@ -107,7 +124,7 @@ def _read_csv(path: Path, columns: Columns) -> list[dict[str, Any]]:
         ) from None
 
 
-def _read_tsv(path: Path, columns: Columns) -> list[dict[str, Any]]:
+def _read_tsv(path: Path, columns: Columns) -> list[Row]:
     try:
         return _read_cells(path, columns, delimiter="\t")
     except csv.Error:  # many a TSV knows no quoting: there a quote is a character like any other
@@ -120,7 +137,7 @@ def _read_tsv(path: Path, columns: Columns) -> list[dict[str, Any]]:
 
 def _read_cells(
     path: Path, columns: Columns, *, delimiter: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     # A text may hold line separators other than \n, so the csv module sees the characters as they
     # are.
     stream = io.StringIO(_decoded(path, columns.encoding), newline="")
@@ -135,7 +152,7 @@ def _read_cells(
             header, rows = list(map(str, range(1, len(first) + 1))), [first]
         chosen = _pick(header, columns, str(path))
         places = {name: header.index(column) for name, column in chosen.items()}
-        found: list[dict[str, Any]] = []
+        found: list[Row] = []
         for row in itertools.chain(rows, filter(None, reader)):
             found.append(dict.fromkeys(places))
             if len(row) == len(header):  # else it is broken: its values are missing
@@ -147,8 +164,8 @@ def _read_cells(
         csv.field_size_limit(limit)
 
 
-def _read_jsonl(path: Path, columns: Columns) -> list[dict[str, Any]]:
-    values: list[dict[str, Any]] = []
+def _read_jsonl(path: Path, columns: Columns) -> list[Row]:
+    values: list[Row] = []
     for number, line in enumerate(_decoded(path, columns.encoding).split("\n"), 1):
         if not line.strip():
             continue
@@ -162,12 +179,11 @@ def _read_jsonl(path: Path, columns: Columns) -> list[dict[str, Any]]:
     if not values:
         return []
     # A line may leave out what another has, so the columns are those of all lines together.
-    names = dict.fromkeys(name for value in values for name in value)
-    chosen = _pick(list(names), columns, str(path))
-    return [{name: value.get(column) for name, column in chosen.items()} for value in values]
+    names = list(dict.fromkeys(itertools.chain(*values)))
+    return _picked(values, _pick(names, columns, str(path)))
 
 
-def _read_parquet(path: Path, columns: Columns) -> list[dict[str, Any]]:
+def _read_parquet(path: Path, columns: Columns) -> list[Row]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -181,10 +197,10 @@ def _read_parquet(path: Path, columns: Columns) -> list[dict[str, Any]]:
         rows = pyarrow.parquet.read_table(path, columns=list(chosen.values())).to_pylist()
     except pyarrow.ArrowException as error:
         raise CouldNotRun(f"{path} is not a Parquet file that can be read: {error}.") from None
-    return [{name: row[column] for name, column in chosen.items()} for row in rows]
+    return _picked(rows, chosen)
 
 
-def _read_hub(name: str, columns: Columns) -> list[dict[str, Any]]:
+def _read_hub(name: str, columns: Columns) -> list[Row]:
     try:
         import datasets
     except ImportError:
@@ -197,8 +213,8 @@ def _read_hub(name: str, columns: Columns) -> list[dict[str, Any]]:
     except Exception as error:  # the library raises errors of many kinds, all about the world
         words = str(error).splitlines()[0][:200]
         raise CouldNotRun(f"could not load {name} from the hub: {words}") from None
-    rows = []
-    known = [word for spellings in SPLITS.values() for word in spellings]
+    rows: list[Row] = []
+    known = list(itertools.chain(*SPLITS.values()))
     for split, table in found.items():
         if split not in known:
             continue  # such as "unsupervised", whose labels are all missing
@@ -223,7 +239,7 @@ def _decoded(path: Path, encoding: str) -> str:
         ) from None
 
 
-_READERS: dict[str, Callable[[Path, Columns], list[dict[str, Any]]]] = {
+_READERS: dict[str, Callable[[Path, Columns], list[Row]]] = {
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".jsonl": _read_jsonl,

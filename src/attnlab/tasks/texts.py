@@ -8,12 +8,13 @@ so that "Great film!" does not train a model that is judged on "great film". Eve
 out is counted, so that a report can say it.
 """
 
+import itertools
 import math
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -28,7 +29,8 @@ SPLITS = {
 _MOST_CLASSES = 1_000
 
 
-class LabelledText(NamedTuple):
+@dataclass(frozen=True)
+class LabelledText:
     """One row: a text, its label, and the split its file puts it in (None where it says
     nothing)."""
 
@@ -79,10 +81,11 @@ _READ = "rows read"
 _MISSING = "rows with a missing text, label or split, left out"
 _EMPTY = "empty texts, left out"
 _REPEATED = "repeated texts, kept once"
+_TWOFOLD = "texts with two labels, left out"
 _ACROSS = "of these repeated across the file's splits, kept in one"
 
 
-def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
+def tidied(raw: Iterable[Mapping[str, object]]) -> Collection:
     """Turn raw rows into distinct texts with one label each, and count what was left out.
 
     A text that stands there twice with one label is kept once, in the first of the splits train,
@@ -94,9 +97,29 @@ def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
         WrongUsage: nothing is left, there is one class only, or the labels are no classes.
     """
     counts: Counter[str] = Counter()
+    rows = _in_earliest_split(_distinct(list(raw), counts), counts)
+    counts["texts used"] = len(rows)
+    classes = {row.label for row in rows}
+    if len(classes) < 2:
+        what = f"only the label {min(classes)!r}" if classes else "no text with a label"
+        raise WrongUsage(
+            f"a classifier needs texts of two classes or more; found {what} (rows read: "
+            f"{counts[_READ]:,}, missing: {counts[_MISSING]:,}, empty: {counts[_EMPTY]:,}, with "
+            f"two labels: {counts[_TWOFOLD]:,})."
+        )
+    if len(classes) > _MOST_CLASSES:
+        raise WrongUsage(
+            f"the labels must be classes, at most {_MOST_CLASSES:,}; found {len(classes):,} "
+            "different ones."
+        )
+    return Collection(rows, list(counts.items()))
+
+
+def _distinct(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> list[LabelledText]:
+    """Return each text once, in the first of its splits, if it has one label."""
     labels_of: defaultdict[str, set[str]] = defaultdict(set)
     first: dict[str, LabelledText] = {}
-    for found in _read(list(raw), counts):
+    for found in _read(raw, counts):
         key = clean(found.text)
         if not key:
             counts[_EMPTY] += 1
@@ -109,33 +132,18 @@ def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
                 counts[_ACROSS] += 1
                 first[key] = min(found, before, key=_split_number)
     rows = [row for key, row in first.items() if len(labels_of[key]) == 1]
-    num_twofold = len(first) - len(rows)
-    if num_twofold:
-        counts["texts with two labels, left out"] = num_twofold
-    rows = _in_earliest_split(rows, counts)
-    counts["texts used"] = len(rows)
-    classes = {row.label for row in rows}
-    if len(classes) < 2:
-        what = f"only the label {min(classes)!r}" if classes else "no text with a label"
-        raise WrongUsage(
-            f"a classifier needs texts of two classes or more; found {what} (rows read: "
-            f"{counts[_READ]:,}, missing: {counts[_MISSING]:,}, empty: {counts[_EMPTY]:,}, with "
-            f"two labels: {num_twofold:,})."
-        )
-    if len(classes) > _MOST_CLASSES:
-        raise WrongUsage(
-            f"the labels must be classes, at most {_MOST_CLASSES:,}; found {len(classes):,} "
-            "different ones."
-        )
-    return Collection(rows, list(counts.items()))
+    if len(rows) < len(first):
+        counts[_TWOFOLD] = len(first) - len(rows)
+    return rows
 
 
-def _read(raw: Sequence[Mapping[str, Any]], counts: Counter[str]) -> Iterator[LabelledText]:
+def _read(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> Iterator[LabelledText]:
     """Yield the rows that have a text, a label and, where any row has one, a split."""
-    has_split = any(_as_split(row.get("split")) is not None for row in raw)
-    for row in raw:
+    splits = [_as_split(row.get("split")) for row in raw]
+    has_split = any(splits)
+    for row, split in zip(raw, splits, strict=True):
         counts[_READ] += 1
-        label, split = _as_label(row.get("label")), _as_split(row.get("split"))
+        label = _as_label(row.get("label"))
         if _is_missing(row.get("text")) or label is None or (has_split and split is None):
             counts[_MISSING] += 1
             continue
@@ -145,12 +153,13 @@ def _read(raw: Sequence[Mapping[str, Any]], counts: Counter[str]) -> Iterator[La
 
 def _in_earliest_split(rows: list[LabelledText], counts: Counter[str]) -> list[LabelledText]:
     """Of texts that are alike by their letters, keep those in the first split; count the others."""
-    alike: defaultdict[str, list[LabelledText]] = defaultdict(list)
+    earliest: dict[str, int] = {}
     for each in rows:
-        alike[letters_of(each.text)].append(each)
-    if len(alike) < len(rows):
-        counts["texts alike another but for punctuation or Unicode form"] = len(rows) - len(alike)
-    earliest = {key: min(map(_split_number, group)) for key, group in alike.items()}
+        key, number = letters_of(each.text), _split_number(each)
+        earliest[key] = min(number, earliest.get(key, number))
+    if len(earliest) < len(rows):
+        alike = len(rows) - len(earliest)
+        counts["texts alike another but for punctuation or Unicode form"] = alike
     kept = [each for each in rows if _split_number(each) == earliest[letters_of(each.text)]]
     if len(kept) < len(rows):
         counts["of these in a later one of the file's splits, left out"] = len(rows) - len(kept)
@@ -190,12 +199,14 @@ def split_given(
     Raises:
         WrongUsage: a part would be empty.
     """
-    parts: dict[str | None, list[LabelledText]] = {name: [] for name in (*SPLITS, None)}
+    parts: defaultdict[str | None, list[LabelledText]] = defaultdict(list)
     for row in rows:
         parts[row.split].append(row)
-    names = [name for name in SPLITS if parts[name]]
+    said = []
+    names = ", ".join(filter(parts.__contains__, SPLITS))
+    if names:
+        said.append(f"The file's own split was used ({names}).")
     train, validation, test = parts["train"] + parts[None], parts["validation"], parts["test"]
-    said = [f"The file's own split was used ({', '.join(names)})."] if names else []
     if not train:
         train, validation, test = list(rows), [], []
         said = ["The file names no training texts, so its split was not used."]
@@ -234,8 +245,10 @@ def _stratified(
         num_held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
         order = torch.randperm(len(numbers), generator=generator).tolist()
         held.update(numbers[place] for place in order[:num_held])
-    kept = [row for number, group in enumerate(groups) if number not in held for row in group]
-    return kept, [row for number in sorted(held) for row in groups[number]]
+    sides: tuple[list[LabelledText], list[LabelledText]] = ([], [])
+    for number, group in enumerate(groups):
+        sides[number in held].extend(group)
+    return sides
 
 
 def _split_number(row: LabelledText) -> int:
@@ -243,11 +256,11 @@ def _split_number(row: LabelledText) -> int:
     return 0 if row.split is None else list(SPLITS).index(row.split)
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _as_label(value: Any) -> str | None:
+def _as_label(value: object) -> str | None:
     if _is_missing(value):
         return None
     if isinstance(value, bool):
@@ -257,15 +270,16 @@ def _as_label(value: Any) -> str | None:
     return str(value).strip() or None
 
 
-def _as_split(value: Any) -> str | None:
+def _as_split(value: object) -> str | None:
     """Return the split's usual name; None where it is missing."""
-    word = "" if _is_missing(value) else str(value).strip().lower()
-    if not word:
+    word = str(value).strip().lower()
+    if _is_missing(value) or not word:
         return None
-    names = {spelling: name for name, spellings in SPLITS.items() for spelling in spellings}
-    if word not in names:
-        raise WrongUsage(
-            f"the column of splits holds {word[:40]!r} (choose it with split=COLUMN); "
-            f"{did_you_mean(word, names)}"
-        )
-    return names[word]
+    for name, spellings in SPLITS.items():
+        if word in spellings:
+            return name
+    known = list(itertools.chain(*SPLITS.values()))
+    raise WrongUsage(
+        f"the column of splits holds {word[:40]!r} (choose it with split=COLUMN); "
+        f"{did_you_mean(word, known)}"
+    )

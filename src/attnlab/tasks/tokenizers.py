@@ -30,6 +30,9 @@ Splits = Literal["words", "blanks"]
 """Where a text is split: at the edges of words, numbers and punctuation marks, or at blanks
 alone."""
 
+Plain = dict[str, Any]
+"""A tokenizer as plain values, for a file of JSON."""
+
 _BEGINNING = 5  # letters that `PartTokenizer` takes as a word's beginning
 
 
@@ -114,7 +117,7 @@ class TextTokenizer(abc.ABC):
     def _as_names(self, tokens: Sequence[Any]) -> list[str]: ...
 
     @abc.abstractmethod
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> Plain:
         """Return all there is to know as plain values; `open_tokenizer` reads them."""
 
     def ids(self, text: str) -> list[Any]:
@@ -187,7 +190,7 @@ class WordTokenizer(TextTokenizer):
     def _as_names(self, tokens: Sequence[str]) -> list[str]:
         return _named(tokens, self._ids)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> Plain:
         """Return the words, the length and what is a word as plain values."""
         words = self._names[len(SPECIALS) :]
         return {
@@ -231,7 +234,9 @@ class PartTokenizer(TextTokenizer):
         counts: Counter[tuple[int, str]] = Counter()
         for text in texts:
             for parts in _parts_of(words_of(text)):
-                counts.update((kind, name) for kind, name in enumerate(parts) if name)
+                counts.update(enumerate(parts))
+        for kind in range(3):
+            del counts[kind, ""]  # words without this part
         kept: tuple[list[str], ...] = ([], [], [])
         for (kind, name), _ in counts.most_common(vocab_size - len(SPECIALS)):
             kept[kind].append(name)
@@ -242,22 +247,23 @@ class PartTokenizer(TextTokenizer):
     def names(self) -> list[str]:
         """The name of each id, for people; beginnings end with a dash."""
         words, beginnings, pairs = self._parts
-        return [*SPECIALS, *words, *(f"{name}-" for name in beginnings), *pairs]
+        return [*SPECIALS, *words, *map("{}-".format, beginnings), *pairs]
 
     def _split(self, text: str) -> list[str]:
         return words_of(text, self.splits)
 
     def _as_ids(self, tokens: Sequence[str]) -> list[list[int]]:
         known, beginnings, pairs = self._ids
-        return [
-            [known.get(word, UNK), beginnings.get(beginning, PAD), pairs.get(pair, PAD)]
-            for word, beginning, pair in _parts_of(tokens)
-        ]
+        found = []
+        for word, beginning, pair in _parts_of(tokens):
+            ids = [known.get(word, UNK), beginnings.get(beginning, PAD), pairs.get(pair, PAD)]
+            found.append(ids)
+        return found
 
     def _as_names(self, tokens: Sequence[str]) -> list[str]:
         return _named(tokens, self._ids[0])
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> Plain:
         """Return the parts and the length as plain values."""
         words, beginnings, pairs = self._parts
         return {
@@ -297,7 +303,7 @@ class SubwordTokenizer(TextTokenizer):
             show_progress=False,
             min_frequency=2,
         )
-        inner.train_from_iterator((_encodable(clean(text)) for text in texts), trainer)
+        inner.train_from_iterator(map(_encodable, map(clean, texts)), trainer)
         return cls(inner.to_str(), max_length)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -315,7 +321,7 @@ class SubwordTokenizer(TextTokenizer):
     def _as_names(self, tokens: Sequence[tuple[int, str]]) -> list[str]:
         return [name for _, name in tokens]
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> Plain:
         """Return the library's own state and the length as plain values."""
         state = json.loads(self._inner.to_str())
         return {"kind": "subword", "max_length": self.max_length, "state": state}

@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, require_known
 from attnlab.shapes import require_integer
+from attnlab.tasks.sequences import typed_letters
 
 VectorRule = Literal["identity", "copy_first", "unique"]
 
@@ -50,9 +51,7 @@ class VectorTask:
     longest: int = 4
 
     def __post_init__(self) -> None:
-        if self.rule not in get_args(VectorRule):
-            known = did_you_mean(str(self.rule), get_args(VectorRule))
-            raise WrongUsage(f"there is no task {self.rule!r}; {known}")
+        require_known("task", self.rule, get_args(VectorRule))
         require_integer("letters", self.letters, low=2)
         require_integer("longest", self.longest, low=2)
         if self.letters > len(_ALPHABET):
@@ -73,7 +72,10 @@ class VectorTask:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The name of each token id."""
-        return (*_ALPHABET[: self.letters], *(["CLS"] if self.has_cls else []))
+        letters = tuple(_ALPHABET[: self.letters])
+        if self.has_cls:
+            return (*letters, "CLS")
+        return letters
 
     @property
     def input_dim(self) -> int:
@@ -172,19 +174,20 @@ class VectorTask:
     @property
     def example(self) -> str:
         """An input as a person would type it."""
-        return "CAC"[: self.longest] if self.letters >= 3 else "BAB"[: self.longest]
+        letters = "CAC" if self.letters >= 3 else "BAB"
+        return letters[: self.longest]
 
     def parse(self, text: str) -> Tensor:
         """Read an input that a person typed, without CLS; blanks and commas do not matter, nor does
         case."""
-        letters = [letter for letter in text.upper() if letter not in " ,"]
+        letters = typed_letters(text.upper(), " ,")
         known = self.names[: self.letters]
         if not 1 <= len(letters) <= self.longest or not set(letters) <= set(known):
             raise WrongUsage(
                 f"expected 1 to {self.longest} letters from {known[0]} to {known[-1]}, such as "
                 f"{self.example!r}; got {text[:40]!r}."
             )
-        return self._with_cls(torch.tensor([known.index(letter) for letter in letters]))
+        return self._with_cls(torch.tensor(list(map(known.index, letters))))
 
     def tokens(self, ids: Tensor | Sequence[int]) -> list[str]:
         """Name each id, PADDING left out."""
@@ -207,6 +210,5 @@ def vector_task(name: str | VectorTask) -> VectorTask:
     """
     if isinstance(name, VectorTask):
         return name
-    if name not in _USUAL_LONGEST:
-        raise WrongUsage(f"there is no task {name!r}; {did_you_mean(str(name), _USUAL_LONGEST)}")
+    require_known("task", name, _USUAL_LONGEST)
     return VectorTask(name, longest=_USUAL_LONGEST[name])  # type: ignore[arg-type]

@@ -80,13 +80,12 @@ class Pace:
 
     def saved(self, cost: float) -> None:
         """Note a checkpoint and the seconds that it took."""
-        self._due = time.monotonic() + (
-            max(self._seconds, cost / _MOST_SHARE) if self._seconds else 0.0
-        )
+        pause = self._seconds and max(self._seconds, cost / _MOST_SHARE)
+        self._due = time.monotonic() + pause
 
 
 def write_checkpoint(
-    folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+    folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, object]
 ) -> Path:
     """Write a checkpoint, then remove all but the one before.
 
@@ -100,8 +99,8 @@ def write_checkpoint(
     files = _files(folder)
     # One of a later step is from a training that went on from an earlier one, because the later was
     # damaged.
-    kept = [each for each in files if each.name <= path.name][:_KEPT]
-    _remove(each for each in files if each not in kept)
+    start = files.index(path)
+    _remove(files[:start] + files[start + _KEPT :])
     return path
 
 
@@ -172,4 +171,5 @@ def _files(folder: Path) -> list[Path]:
     """List a folder's checkpoints, the newest first."""
     if not folder.is_dir():
         return []
-    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
+    found = (path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    return sorted(found, reverse=True)

@@ -4,7 +4,9 @@ used."""
 import hashlib
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,8 +17,10 @@ from attnlab import __version__
 from attnlab.errors import CouldNotRun
 from attnlab.train.checkpoint import Checkpoint
 from attnlab.train.config import LayoutName, TrainConfig
+from attnlab.train.faults import is_finite
 from attnlab.train.history import History
 from attnlab.train.layouts.layout import Batches
+from attnlab.train.layouts.update import MOMENTS
 from attnlab.train.schedule import marks_until
 
 
@@ -25,28 +29,39 @@ def versions() -> dict[str, str]:
     return {"attnlab": __version__, "torch": str(torch.__version__)}
 
 
+@dataclass(frozen=True)
+class Description:
+    """A training beside its models: how many, their configs, and a digest of its data.
+
+    A field of the configs is one value where all members have the same, else a list.
+    """
+
+    members: int
+    configs: dict[str, object]
+    data: str
+
+
 def describe_training(
     configs: Sequence[TrainConfig], noise: Sequence[int], first_batches: Sequence[Batches]
-) -> dict[str, Any]:
-    """Describe a training beside its models: its configs, and a digest of its data."""
+) -> Description:
+    """Describe a training."""
     digest = hashlib.sha256(repr(list(noise)).encode())
     for batches in first_batches:
         for tensor in _tensors(batches):
+            content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
             digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(
-                tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
-            )
-    fields: dict[str, Any] = {}
+            digest.update(content.numpy().data)
+    fields: dict[str, object] = {}
     mappings = [config.to_mapping() for config in configs]
     for name in mappings[0]:
         values = [mapping[name] for mapping in mappings]
         fields[name] = values[0] if len(set(values)) == 1 else values
-    return {"members": len(configs), "configs": fields, "data": digest.hexdigest()[:16]}
+    return Description(len(configs), fields, digest.hexdigest()[:16])
 
 
 def read_history(
     checkpoint: Checkpoint,
-    description: Mapping[str, Any],
+    description: Description,
     config: TrainConfig,
     models: Sequence[nn.Module],
     folder: Path,
@@ -55,7 +70,7 @@ def read_history(
 
     Args:
         checkpoint: what was found.
-        description: of this training, see `describe_training`.
+        description: of this training.
         config: what its members have in common.
         models: of the members.
         folder: of the checkpoint, to name it.
@@ -93,16 +108,16 @@ def _require(is_possible: bool, what_is: str) -> None:
         raise _Impossible(what_is)
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Compare two descriptions: one short phrase for each difference."""
-    if there["members"] != here["members"]:
-        return [f"{there['members']} members there and {here['members']} here"]
+def _differences(there: Mapping[str, Any], here: Description) -> list[str]:
+    """Compare the facts of a checkpoint with a training: one short phrase for each difference."""
+    if there["members"] != here.members:
+        return [f"{there['members']} members there and {here.members} here"]
     found = []
-    for name, value in here["configs"].items():
+    for name, value in here.configs.items():
         other = there["configs"].get(name)
         if other != value:
             found.append(f"{name} {_short(other)} there and {_short(value)} here")
-    if not found and there["data"] != here["data"]:
+    if not found and there["data"] != here.data:
         found.append("other data (another seed, batch size or file)")
     return found
 
@@ -123,16 +138,19 @@ def _check_state(checkpoint: Checkpoint, config: TrainConfig) -> None:
     tensors, facts = checkpoint.tensors, checkpoint.facts
     step, updates, is_alive = facts["step"], tensors["steps"], tensors["is_alive"].bool()
     noted, judged = marks_until(config, step)
-    moments = ["first", "second"] if config.optimiser == "adamw" else []
+    moments = MOMENTS[config.optimiser]
+    wanted = list(moments)
+    if judged:
+        wanted.append("best")
     parts = {name.partition(".")[0] for name in tensors}
-    for part in [*moments, "best"] if judged else moments:
+    for part in wanted:
         _require(part in parts, f"{part} is missing")
     is_right = not moments or bool((updates == step)[is_alive].all())
     _require(is_right, f"steps is {_short(updates.tolist())}, expected {step}")
     for name, tensor in tensors.items():
         if name.partition(".")[0] in moments:
-            _require(_is_finite(tensor[is_alive]), f"{name} is not finite")
-    since = step - (noted[-1] if noted else 0)
+            _require(is_finite(tensor[is_alive]), f"{name} is not finite")
+    since = step - max(noted, default=0)
     found = len(tensors.get("since_note", ()))
     _require(found == since, f"since_note is of {found} steps, expected {since}")
     for member, alive in enumerate(is_alive.tolist()):
@@ -140,22 +158,19 @@ def _check_state(checkpoint: Checkpoint, config: TrainConfig) -> None:
         _require(is_known, f"member {member} broke, but not when")
 
 
-def _is_finite(tensor: Tensor) -> bool:
-    return bool(torch.isfinite(tensor).all())
-
-
 def _check_course(history: History, step: int, config: TrainConfig) -> None:
     """Check that a history can lead to this step."""
-    noted, marks = marks_until(config, step)
-    for name, found, wanted in (
-        ("logged", history.steps, noted),
-        ("judged", history.judged_steps, marks),
-    ):
-        _require(found == wanted, f"{name} is {_short(found)}, expected {_short(wanted)}")
+    noted, judged = marks_until(config, step)
+    _require_same("logged", history.steps, noted)
+    _require_same("judged", history.judged_steps, judged)
     for member in range(history.num_members):
         _check_member(history, member, step)
-    _require(not all(fault is not None for fault in history.faults), "all members broke")
-    _require(all(map(_is_finite, history.rates)), "a rate is not finite")
+    _require(None in history.faults, "all members broke")
+    _require(all(map(is_finite, history.rates)), "a rate is not finite")
+
+
+def _require_same(name: str, found: list[int], wanted: list[int]) -> None:
+    _require(found == wanted, f"{name} is {_short(found)}, expected {_short(wanted)}")
 
 
 def _check_member(history: History, member: int, step: int) -> None:
@@ -165,31 +180,22 @@ def _check_member(history: History, member: int, step: int) -> None:
     _require(is_end, f"the end of member {member} is {_short(end)}")
     is_fault = fault is None or (isinstance(fault, str) and end is not None)
     _require(is_fault, f"the fault of member {member} is {_short(fault)}")
-    judged = sum(1 for each in history.judged_steps if end is None or each <= end)
+    judged = len(history.judged_steps)
+    if end is not None:
+        judged = bisect_right(history.judged_steps, end)
     is_cut = fault is not None and end in history.judged_steps[len(own) :]
     what = f"member {member} has {len(own)} evaluations, expected {judged}"
     _require(len(own) == judged - is_cut, what)
-    values = itertools.chain.from_iterable(each.figures.values() for each in own)
-    _require(all(map(math.isfinite, values)), f"a figure of member {member} is not finite")
+    for each in own:
+        are_finite = all(map(math.isfinite, each.figures.values()))
+        _require(are_finite, f"a figure of member {member} is not finite")
 
 
 def _check_tensors(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> None:
     """Check that no tensor is missing, unknown, or of another shape."""
-    number, own = len(models), models[0].state_dict()
+    number = len(models)
     for part in ("model", "first", "second", "best"):
-        held = [name.removeprefix(f"{part}.") for name in tensors if name.startswith(f"{part}.")]
-        if held or part == "model":
-            for name, _ in models[0].named_parameters():
-                _require(name in held, f"{part}.{name} is missing")
-        for name in held:
-            _require(name in own, f"the models have no {name}")
-            found, expected = tensors[f"{part}.{name}"], own[name]
-            shape = (number, *expected.shape)
-            _require(
-                found.shape == shape and found.dtype == expected.dtype,
-                f"{part}.{name} is {tuple(found.shape)} of {found.dtype}, expected {shape} of "
-                f"{expected.dtype}",
-            )
+        _check_part(part, tensors, models)
     for name in ("steps", "is_alive"):
         _require(name in tensors, f"{name} is missing")
         found = tensors[name]
@@ -201,10 +207,28 @@ def _check_tensors(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -
         _require(is_right, f"since_note is {shape}, expected (steps, {number})")
 
 
+def _check_part(part: str, tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> None:
+    """Check the tensors of the models' names: their weights, a moment, or their best weights."""
+    number, own = len(models), models[0].state_dict()
+    held = [name.removeprefix(f"{part}.") for name in tensors if name.startswith(f"{part}.")]
+    if held or part == "model":
+        for name, _ in models[0].named_parameters():
+            _require(name in held, f"{part}.{name} is missing")
+    for name in held:
+        _require(name in own, f"the models have no {name}")
+        found, expected = tensors[f"{part}.{name}"], own[name]
+        shape = (number, *expected.shape)
+        _require(
+            found.shape == shape and found.dtype == expected.dtype,
+            f"{part}.{name} is {tuple(found.shape)} of {found.dtype}, expected {shape} of "
+            f"{expected.dtype}",
+        )
+
+
 def _tensors(batches: Batches) -> Iterable[Tensor]:
     return itertools.chain(*batches) if isinstance(batches, list) else batches
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,9 +1,8 @@
 """The first tensor that is not finite in a training that diverged."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +23,10 @@ def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> s
     gradient (the last of the model's, for they are made from its end to its beginning).
     """
     for name, parameter in model.named_parameters():
-        if not _is_finite(parameter):
+        if not is_finite(parameter):
             return f"the parameter {name}"
     for number, tensor in enumerate(batch, 1):
-        if not _is_finite(tensor):
+        if not is_finite(tensor):
             return f"tensor {number} of the batch"
     model.zero_grad()
     try:
@@ -35,16 +34,15 @@ def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> s
             value = loss(model, *batch)
         if found:
             return f"the output of {found[0] or type(model).__name__}"
-        if not _is_finite(value):
+        if not is_finite(value):
             return "the loss"
         value.backward()  # type: ignore[no-untyped-call]
-        gradients = [
-            (name, each.grad) for name, each in model.named_parameters() if each.grad is not None
-        ]
+        for name, each in reversed(list(model.named_parameters())):
+            if each.grad is not None and not is_finite(each.grad):
+                return f"the gradient of {name}"
     finally:
         model.zero_grad()
-    bad = next((name for name, gradient in reversed(gradients) if not _is_finite(gradient)), None)
-    return "the norm of the whole gradient" if bad is None else f"the gradient of {bad}"
+    return "the norm of the whole gradient"
 
 
 @contextmanager
@@ -53,19 +51,16 @@ def _watched(model: nn.Module) -> Iterator[list[str]]:
     computation."""
     found: list[str] = []
 
-    def look(name: str, part: nn.Module, given: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and not _is_finite(output):
+    def look(name: str, part: nn.Module, given: object, output: object) -> None:
+        if isinstance(output, Tensor) and not is_finite(output):
             found.append(name)
 
-    handles = [
-        part.register_forward_hook(partial(look, name)) for name, part in model.named_modules()
-    ]
-    try:
+    with ExitStack() as stack:
+        for name, part in model.named_modules():
+            stack.callback(part.register_forward_hook(partial(look, name)).remove)
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def _is_finite(tensor: Tensor) -> bool:
+def is_finite(tensor: Tensor) -> bool:
+    """Are all numbers of a tensor finite?"""
     return bool(torch.isfinite(tensor).all())

@@ -13,6 +13,9 @@ from attnlab.display import displayed
 
 _NUMBERS = ("losses", "norms", "rates")
 
+Line = dict[str, Any]
+"""A line of metrics: the step, a whole number, and figures by name."""
+
 
 class Evaluation(NamedTuple):
     """The result of an evaluation: `score` decides which model is best (greater is better),
@@ -69,52 +72,54 @@ class History:
         own = zip(self.judged_steps, self.evaluations[member], strict=False)
         return max(own, key=lambda judged: judged[1].score, default=None)
 
-    def lines(self, member: int) -> list[dict[str, Any]]:
+    def lines(self, member: int) -> list[Line]:
         """Return a member's lines of metrics, in order."""
-        found: list[dict[str, Any]] = []
+        found: list[Line] = []
         if self.steps:
             for time, numbers in enumerate(self._numbers()[member].tolist()):
                 found += self._lines(time, member, numbers)
         return found
 
-    def lines_of(self, time: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    def lines_of(self, time: int) -> Iterator[tuple[int, Line]]:
         """Yield the lines of one note: (member, line), member by member."""
-        rows = torch.stack([getattr(self, name)[time] for name in _NUMBERS], -1)
+        rows = torch.stack((self.losses[time], self.norms[time], self.rates[time]), -1)
         for member, numbers in enumerate(rows.tolist()):
             for line in self._lines(time, member, numbers):
                 yield member, line
 
     def table(self, figure: str) -> Tensor:
         """Return one figure of the evaluations: (times, member), NaN after a member's end."""
-        found = torch.full(
-            (len(self.judged_steps), self.num_members), math.nan, dtype=torch.float64
-        )
+        shape = (len(self.judged_steps), self.num_members)
+        found = torch.full(shape, math.nan, dtype=torch.float64)
         for member, own in enumerate(self.evaluations):
-            found[: len(own), member] = torch.tensor(
-                [each.figures[figure] for each in own], dtype=torch.float64
-            )
+            values = [each.figures[figure] for each in own]
+            found[: len(own), member] = torch.tensor(values, dtype=torch.float64)
         return found
 
     def figures(self) -> list[str]:
         """Return the names of the figures of the evaluations."""
-        return list(next((each[0].figures for each in self.evaluations if each), {}))
+        for own in self.evaluations:
+            if own:
+                return list(own[0].figures)
+        return []
 
-    def to_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def to_state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
         """Return the history as tensors and plain values, for a file."""
         tensors = {}
         if self.steps:
-            tensors = {f"history.{name}": torch.stack(getattr(self, name)) for name in _NUMBERS}
+            for name in _NUMBERS:
+                tensors[f"history.{name}"] = torch.stack(getattr(self, name))
         names = self.figures()
-        flat = [each for own in self.evaluations for each in own]
+        flat = list(itertools.chain(*self.evaluations))
         if flat:
             scores = [each.score for each in flat]
             figures = [[each.figures[name] for name in names] for each in flat]
             tensors["history.scores"] = torch.tensor(scores, dtype=torch.float64)
             tensors["history.figures"] = torch.tensor(figures, dtype=torch.float64)
-        facts = {
+        facts: dict[str, object] = {
             "logged": self.steps,
             "judged": self.judged_steps,
-            "judgements": [len(own) for own in self.evaluations],
+            "judgements": list(map(len, self.evaluations)),
             "figures": names,
             "ends": self.ends,
             "faults": self.faults,
@@ -130,30 +135,39 @@ class History:
         """
         history = cls(len(facts["ends"]))
         history.steps, history.judged_steps = list(facts["logged"]), list(facts["judged"])
+        history.ends, history.faults = list(facts["ends"]), list(facts["faults"])
+        if history.steps:
+            history._restore_notes(tensors)
         counts, num_members, names = facts["judgements"], history.num_members, facts["figures"]
-        shape = (len(history.steps), num_members)
-        for name in _NUMBERS if history.steps else ():
+        if len(counts) != num_members or len(history.faults) != num_members:
+            raise ValueError("the history is of another number of members")
+        if any(counts):
+            history._restore_evaluations(tensors, counts, names)
+        return history
+
+    def _restore_notes(self, tensors: Mapping[str, Tensor]) -> None:
+        shape = (len(self.steps), self.num_members)
+        for name in _NUMBERS:
             stacked = tensors[f"history.{name}"]
             if stacked.shape != shape or stacked.dtype != torch.float64:
                 raise ValueError(
                     f"history.{name} has the shape {tuple(stacked.shape)} of {stacked.dtype}"
                 )
-            getattr(history, name).extend(stacked.unbind())
-        history.ends, history.faults = list(facts["ends"]), list(facts["faults"])
-        if len(counts) != num_members or len(history.faults) != num_members:
-            raise ValueError("the history is of another number of members")
-        if any(counts):
-            scores, figures = (tensors[f"history.{name}"] for name in ("scores", "figures"))
-            is_known = max(counts) <= len(history.judged_steps)
-            if not (is_known and sum(counts) == len(scores) == len(figures)):
-                raise ValueError("the evaluations do not fit their number")
-            if (scores.dtype, figures.dtype) != (torch.float64, torch.float64):
-                raise ValueError("the evaluations are not of torch.float64")
-            rows = zip(scores.tolist(), figures.tolist(), strict=True)
-            for own, count in zip(history.evaluations, counts, strict=True):
-                for score, values in itertools.islice(rows, count):
-                    own.append(Evaluation(tuple(score), dict(zip(names, values, strict=True))))
-        return history
+            getattr(self, name).extend(stacked.unbind())
+
+    def _restore_evaluations(
+        self, tensors: Mapping[str, Tensor], counts: Sequence[int], names: Sequence[str]
+    ) -> None:
+        scores, figures = tensors["history.scores"], tensors["history.figures"]
+        is_known = max(counts) <= len(self.judged_steps)
+        if not (is_known and sum(counts) == len(scores) == len(figures)):
+            raise ValueError("the evaluations do not fit their number")
+        if (scores.dtype, figures.dtype) != (torch.float64, torch.float64):
+            raise ValueError("the evaluations are not of torch.float64")
+        rows = zip(scores.tolist(), figures.tolist(), strict=True)
+        for own, count in zip(self.evaluations, counts, strict=True):
+            for score, values in itertools.islice(rows, count):
+                own.append(Evaluation(tuple(score), dict(zip(names, values, strict=True))))
 
     def _numbers(self) -> Tensor:
         """All losses, norms and rates: (member, times, 3); cached, since each member reads its
@@ -163,7 +177,7 @@ class History:
             self._stacked = torch.stack(kept, -1)
         return self._stacked
 
-    def _lines(self, time: int, member: int, numbers: Sequence[float]) -> Iterator[dict[str, Any]]:
+    def _lines(self, time: int, member: int, numbers: Sequence[float]) -> Iterator[Line]:
         """Yield the lines of a member at one note; none after its end."""
         step, end = self.steps[time], self.ends[member]
         if end is not None and step > end:
@@ -194,7 +208,7 @@ def plain(found: Evaluation, members: Sequence[int] | None = None) -> list[Evalu
 
 def summary(values: Sequence[float]) -> dict[str, float]:
     """Return the median of the finite losses and, of several, their quartiles."""
-    finite = sorted(value for value in values if math.isfinite(value))
+    finite = sorted(filter(math.isfinite, values))
     if not finite:
         return {}
     if len(values) == 1:

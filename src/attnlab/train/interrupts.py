@@ -43,15 +43,15 @@ def held_back() -> Iterator[Held]:
     """
     held = Held()
     if threading.current_thread() is threading.main_thread():
-        heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        held._heard_before.update(
-            (number, handler) for number, handler in heard.items() if callable(handler)
-        )
+        for held_signal in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(held_signal)
+            if callable(handler):
+                held._heard_before[held_signal] = handler
     try:
         for number in held._heard_before:
             signal.signal(number, held._note)
         yield held
     finally:
-        for number, handler in held._heard_before.items():
-            signal.signal(number, handler)
+        for number, before in held._heard_before.items():
+            signal.signal(number, before)
     held.deliver()

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, require_known
 
 LoggerName = Literal["tensorboard", "mlflow"]
 
@@ -33,7 +33,7 @@ _NEEDED: dict[LoggerName, tuple[str, ...]] = {
 _BATCH, _SECONDS = 500, 2.0  # figures and time of one commit of MLflow, which takes milliseconds
 
 
-def measured(line: Mapping[str, Any]) -> tuple[int, dict[str, float]] | None:
+def measured(line: Mapping[str, object]) -> tuple[int, dict[str, float]] | None:
     """Parse a line of metrics: its step, and its figures by full name; None without any.
 
     >>> measured({"step": 50, "loss": 0.5, "model": "mini", "member": 0})
@@ -47,7 +47,9 @@ def measured(line: Mapping[str, Any]) -> tuple[int, dict[str, float]] | None:
     for name, value in line.items():
         if isinstance(value, float):
             figures[whose + name] = value
-    return (step, figures) if isinstance(step, int) and figures else None
+    if isinstance(step, int) and figures:
+        return step, figures
+    return None
 
 
 class TensorBoard:
@@ -138,9 +140,10 @@ class Loggers:
                 kind = TensorBoard if name == "tensorboard" else MLflow
                 self._loggers[name] = kind(folder, description)
 
-    def log(self, line: Mapping[str, Any]) -> None:
+    def log(self, line: Mapping[str, object]) -> None:
         """Log one line of metrics everywhere."""
-        if (found := measured(line)) is not None:
+        found = measured(line)
+        if found is not None:
             for name, logger in list(self._loggers.items()):
                 with self._trying(name):
                     logger.log(*found)
@@ -170,8 +173,7 @@ def check_loggers(names: Sequence[str]) -> list[LoggerName]:
     """
     known = {str(name): name for name in get_args(LoggerName)}
     for name in names:
-        if name not in known:
-            raise WrongUsage(f"there is no logger {name!r}; {did_you_mean(name, known)}")
+        require_known("logger", name, known)
         for package in _NEEDED[known[name]]:
             if find_spec(package) is None:
                 raise CouldNotRun(

@@ -12,25 +12,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.core.sizes import count_bytes
 from attnlab.core.store import check_room, explained, locked
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import require_known
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, write_checkpoint
-from attnlab.train.compatibility import describe_training, read_history, versions
+from attnlab.train.compatibility import Description, describe_training, read_history, versions
 from attnlab.train.config import EngineName, LayoutName, present_layout
-from attnlab.train.distributed import ProcessGroup
 from attnlab.train.faults import NotFinite, first_not_finite
-from attnlab.train.history import Evaluation, History, plain, summary
+from attnlab.train.history import Evaluation, History, Line, plain, summary
 from attnlab.train.interrupts import Held, held_back
 from attnlab.train.layouts.choose import choose_layout
 from attnlab.train.layouts.layout import Batches, Layout, Loss, Progress
 from attnlab.train.layouts.sequential import Sequential, batch_of
+from attnlab.train.layouts.update import MOMENTS
 from attnlab.train.layouts.vmap import over_members
 from attnlab.train.members import Draw as Draw
 from attnlab.train.members import Member as Member
@@ -38,7 +39,8 @@ from attnlab.train.members import Together as Together
 from attnlab.train.members import Trained as Trained
 from attnlab.train.members import common_config
 from attnlab.train.observer import Observer, Silent
-from attnlab.train.schedule import Schedule, span_at
+from attnlab.train.processes import ProcessGroup
+from attnlab.train.schedule import Schedule, is_judged, span_at
 
 
 def train_together(
@@ -48,7 +50,7 @@ def train_together(
     stop: Callable[[Sequence[Evaluation]], bool] | None = None,
     observer: Observer | None = None,
     folder: Path | None = None,
-    record: Callable[[int, dict[str, Any]], None] | None = None,
+    record: Callable[[int, Line], None] | None = None,
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
     num_threads: int | None = None,
@@ -82,7 +84,8 @@ def train_together(
         KeyboardInterrupt: Ctrl-C came; where there is a folder, a checkpoint of the last step is in
             it.
     """
-    _check_names(layout, engine)
+    require_known("layout", layout, get_args(LayoutName))
+    require_known("engine", engine, get_args(EngineName))
     training = _Training(members, loss, stop, observer or Silent(), folder, record, group)
     with ExitStack() as stack:
         checkpoint = None
@@ -111,7 +114,7 @@ class _Training:
     stop: Callable[[Sequence[Evaluation]], bool] | None
     observer: Observer
     folder: Path | None
-    record: Callable[[int, dict[str, Any]], None] | None
+    record: Callable[[int, Line], None] | None
     group: ProcessGroup | None
 
     def __post_init__(self) -> None:
@@ -121,8 +124,6 @@ class _Training:
         self._configs = [member.config for member in members]
         self._models = [member.model for member in members]
         self._judges = [member.judge for member in members]
-        if group is not None:
-            self._judges = [group.judge(judge) for judge in self._judges]
         self._schedule = Schedule(self._configs)
         self._history = History(len(members))
         self._best: dict[str, Tensor] = {}
@@ -130,9 +131,10 @@ class _Training:
         self._since_note: list[Tensor] = []
         self._has_checkpoint = False
         self._workers = torch.get_num_threads()  # before `num_threads` limits torch's own
-        self._judge_all: Callable[[dict[str, Tensor]], Any] | None = None
-        is_one_judge = len({id(member.judge) for member in members}) == 1
-        if group is None and len(members) > 1 and is_one_judge:
+        self._judge_all: Callable[[dict[str, Tensor]], Evaluation] | None = None
+        if group is not None:
+            self._judges = list(map(group.judge, self._judges))
+        elif len(members) > 1 and len(set(map(id, self._judges))) == 1:
             self._judge_all = over_members(self._models, members[0].judge)
 
     def run(
@@ -142,9 +144,9 @@ class _Training:
         first, end = span_at(self._config, 0)
         drawn = self._draw(first, end)
         noise = [member.noise for member in self.members]
-        self._facts: dict[str, Any] = {}
+        self._description: Description | None = None
         if self.folder is not None:
-            self._facts = describe_training(self._configs, noise, drawn)
+            self._description = describe_training(self._configs, noise, drawn)
         done = 0
         if checkpoint is not None:
             done, layout_name, engine = self._remember(checkpoint)
@@ -207,7 +209,7 @@ class _Training:
         return [member.draw(first, end - first) for member in self.members]
 
     def _is_finished(self, done: int) -> bool:
-        return done >= self._config.steps or all(end is not None for end in self._history.ends)
+        return done >= self._config.steps or None not in self._history.ends
 
     def _find_faults(
         self, progress: Progress, start: int, batches: Sequence[Batches], layout: Layout
@@ -215,7 +217,9 @@ class _Training:
         """End the members whose loss or gradient was not finite; they keep the state before that
         step."""
         is_bad = ~(torch.isfinite(progress.losses) & torch.isfinite(progress.norms))
-        weights = layout.parameters() if bool(is_bad.any()) else {}
+        if not bool(is_bad.any()):
+            return
+        weights = layout.parameters()
         for place in is_bad.any(0).nonzero().flatten().tolist():
             if not self._history.is_active(place):
                 continue
@@ -230,23 +234,23 @@ class _Training:
 
     def _end(self, member: int, step: int, fault: str) -> None:
         self._history.ends[member], self._history.faults[member] = step, fault
-        if any(each is None for each in self._history.faults):
+        if None in self._history.faults:
             return
-        what = "no training is finite: the last broke"
+        what = f"no training is finite: the last broke {fault}"
         if len(self.members) == 1:
-            what = "the training was no longer finite"
-        kept = "; the last good checkpoint is kept" if self._has_checkpoint else ""
-        raise NotFinite(f"{what} {fault}{kept}. Try a smaller learning_rate.")
+            what = f"the training was no longer finite {fault}"
+        if self._has_checkpoint:
+            what += "; the last good checkpoint is kept"
+        raise NotFinite(f"{what}. Try a smaller learning_rate.")
 
     def _note(self, step: int, progress: Progress, layout: Layout) -> None:
         """Record the loss since the last note, and evaluate if it is time."""
         losses = torch.cat(self._since_note).double().mean(0)
         self._since_note.clear()
-        self._history.note(
-            step, losses, progress.norms[-1], self._schedule.rates(step - 1, step)[0]
-        )
+        rates = self._schedule.rates(step - 1, step)[0]
+        self._history.note(step, losses, progress.norms[-1], rates)
         self.observer.step(step, self._config.steps, summary(losses.tolist()))
-        if step % self._config.evaluate_every == 0 or step == self._config.steps:
+        if is_judged(self._config, step):
             self._judge(step, layout)
         self._tell_lines()
 
@@ -254,7 +258,7 @@ class _Training:
     def _judge(self, step: int, layout: Layout) -> None:
         history = self._history
         weights = layout.parameters()
-        active = [member for member in range(len(self.members)) if history.is_active(member)]
+        active = list(filter(history.is_active, range(len(self.members))))
         history.judged_steps.append(step)
         better = []
         for member, evaluation in zip(active, self._judged(weights, active), strict=True):
@@ -267,13 +271,17 @@ class _Training:
             history.evaluations[member].append(evaluation)
             if self.stop is not None and self.stop(history.evaluations[member]):
                 history.ends[member] = step
+        self._keep_best(weights, better)
+        self.observer.step(step, self._config.steps, self._seen())
+
+    def _keep_best(self, weights: Mapping[str, Tensor], better: list[int]) -> None:
+        """Keep the weights of the members that are better than before; at first, of all."""
         if not self._best:
             self._best = {name: value.detach().clone() for name, value in weights.items()}
         elif better:
             for name, value in weights.items():
                 best_so_far = self._best[name]  # on the CPU after a checkpoint
                 best_so_far[better] = value.detach()[better].to(best_so_far.device)
-        self.observer.step(step, self._config.steps, self._seen())
 
     @trusted_numbers()
     def _judged(self, weights: dict[str, Tensor], active: list[int]) -> list[Evaluation]:
@@ -295,9 +303,9 @@ class _Training:
         for name in self._history.figures():
             seen[name] = sum(each[name] for each in last) / len(last)
         if len(self.members) > 1 and self.stop is not None:
-            ended = sum(end is not None for end in self._history.ends)
-            broken = sum(fault is not None for fault in self._history.faults)
-            seen["solved"] = (ended - broken) / len(self.members)
+            # A member that broke has ended too, without having solved anything.
+            solved = self._history.faults.count(None) - self._history.ends.count(None)
+            seen["solved"] = solved / len(self.members)
         return seen
 
     @torch.no_grad()
@@ -321,16 +329,17 @@ class _Training:
     def _check_room(self, layout: Layout) -> None:
         if self.folder is not None and self.is_writer:
             tensors = (*layout.state().values(), *layout.parameters().values())
-            size = sum(value.nbytes for value in tensors)
+            size = count_bytes(tensors)
             check_room(self.folder, 3 * size + 2**16, "a training of this size")
 
     def _save(self, done: int, layout: Layout) -> None:
         if self.folder is None or not self.is_writer:
             return
+        assert self._description is not None
         tensors, facts = self._history.to_state()
         tensors |= layout.state()
         # Moments of parameters that get no gradient are zero.
-        for part in ("first", "second") if self._config.optimiser == "adamw" else ():
+        for part in MOMENTS[self._config.optimiser]:
             for name, _ in self._models[0].named_parameters():
                 blank = torch.zeros_like(tensors[f"model.{name}"])
                 tensors.setdefault(f"{part}.{name}", blank)
@@ -338,7 +347,8 @@ class _Training:
             tensors[f"best.{name}"] = value
         if self._since_note:
             tensors["since_note"] = torch.cat(self._since_note)
-        facts |= self._facts | {"versions": versions(), "threads": torch.get_num_threads()}
+        facts |= vars(self._description)
+        facts |= {"versions": versions(), "threads": torch.get_num_threads()}
         facts |= {"step": done, "layout": layout.name, "is_compiled": layout.is_compiled}
         write_checkpoint(self.folder, done, tensors, facts)
         self._has_checkpoint = True
@@ -348,8 +358,9 @@ class _Training:
         layout."""
         tensors, facts = checkpoint.tensors, checkpoint.facts
         assert self.folder is not None
+        assert self._description is not None
         self._history = read_history(
-            checkpoint, self._facts, self._config, self._models, self.folder
+            checkpoint, self._description, self._config, self._models, self.folder
         )
         before, now = facts["versions"], versions()
         if before != now:
@@ -360,35 +371,29 @@ class _Training:
         for name, tensor in tensors.items():
             if name.startswith("best."):
                 self._best[name.removeprefix("best.")] = tensor
-        self._since_note = [tensors["since_note"]] if "since_note" in tensors else []
+        if "since_note" in tensors:
+            self._since_note = [tensors["since_note"]]
         self._has_checkpoint = True
         self._tell_lines()
         return facts["step"], facts["layout"], "compiled" if facts["is_compiled"] else "eager"
 
     def _finish(self, layout: str) -> Together:
         """Leave each model with its best weights."""
-        found: list[Trained | None] = []
-        for member in range(len(self._models)):
-            best = self._history.best(member)
+        found: list[Trained | None] = [None] * len(self._models)
+        for member, fault in enumerate(self._history.faults):
             # A member that diverged before its first evaluation has its last good weights.
             self._hold(member, self._best).eval()
-            if best is None or self._history.faults[member] is not None:
-                found.append(None)
-            else:
-                found.append(Trained(*best, self._history.lines(member)))
+            best = self._history.best(member)
+            if best is not None and fault is None:
+                found[member] = Trained(*best, self._history.lines(member))
         return Together(found, self._history, layout)
-
-
-def _check_names(layout: str, engine: str) -> None:
-    for what, name, kind in (("layout", layout, LayoutName), ("engine", engine, EngineName)):
-        if name not in get_args(kind):
-            known = did_you_mean(str(name), get_args(kind))
-            raise WrongUsage(f"there is no {what} {name!r}; {known}")
 
 
 def _without(batches: Batches, count: int) -> Batches:
     """Skip the first batches."""
-    return batches[count:] if isinstance(batches, list) else tuple(part[count:] for part in batches)
+    if isinstance(batches, list):
+        return batches[count:]
+    return tuple(part[count:] for part in batches)
 
 
 def _listed(names: Mapping[str, str]) -> str:

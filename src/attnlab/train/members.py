@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Size, nn
 
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.train.config import TrainConfig
-from attnlab.train.history import Evaluation, History
+from attnlab.train.history import Evaluation, History, Line
 from attnlab.train.layouts.layout import Batches
 
 Draw = Callable[[int, int], Batches]
@@ -44,12 +43,13 @@ class Member:
 
 
 @displayed
-class Trained(NamedTuple):
+@dataclass(frozen=True)
+class Trained:
     """The result of training one member, whose model holds the best weights."""
 
     best_step: int
     evaluation: Evaluation
-    metrics: list[dict[str, Any]]
+    metrics: list[Line]
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,21 @@ def common_config(members: Sequence[Member]) -> TrainConfig:
     if not members:
         raise WrongUsage("expected at least one model to train; got none.")
     first = members[0].config
-    shapes = {name: parameter.shape for name, parameter in members[0].model.named_parameters()}
+    shapes = _shapes(members[0].model)
     for member in members[1:]:
         for name in ("steps", "optimiser", "evaluate_every"):
-            if getattr(member.config, name) != getattr(first, name):
+            one, other = getattr(first, name), getattr(member.config, name)
+            if one != other:
                 raise WrongUsage(
-                    f"the members of a population have the same {name}; "
-                    f"got {getattr(first, name)} and {getattr(member.config, name)}."
+                    f"the members of a population have the same {name}; got {one} and {other}."
                 )
-        if {name: parameter.shape for name, parameter in member.model.named_parameters()} != shapes:
+        if _shapes(member.model) != shapes:
             raise WrongUsage(
                 "the members of a population have the same shapes; train other shapes by "
                 "themselves."
             )
     return first
+
+
+def _shapes(model: nn.Module) -> dict[str, Size]:
+    return {name: parameter.shape for name, parameter in model.named_parameters()}

@@ -9,15 +9,12 @@ class Observer(Protocol):
 
     def stage(self, name: str) -> None:
         """Note the beginning of a stage."""
-        ...
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         """Note a step (some of them, in order) and its figures."""
-        ...
 
     def tell(self, sentence: str) -> None:
         """Note a departure from the request, such as a damaged checkpoint."""
-        ...
 
 
 class Silent:

@@ -21,9 +21,9 @@ def span_at(config: TrainConfig, step: int) -> tuple[int, int]:
     >>> span_at(TrainConfig(steps=200, evaluate_every=80), 90)
     (80, 100)
     """
-    grid = (_CHUNK, config.evaluate_every)
-    first = max(step - step % every for every in grid)
-    return first, min(*(step - step % every + every for every in grid), config.steps)
+    starts = (step - step % _CHUNK, step - step % config.evaluate_every)
+    end = min(starts[0] + _CHUNK, starts[1] + config.evaluate_every, config.steps)
+    return max(starts), end
 
 
 def marks_until(config: TrainConfig, step: int) -> tuple[list[int], list[int]]:
@@ -33,14 +33,17 @@ def marks_until(config: TrainConfig, step: int) -> tuple[list[int], list[int]]:
     >>> marks_until(TrainConfig(steps=200, evaluate_every=80), 180)
     ([50, 80, 100, 150, 160], [80, 160])
     """
-    noted: list[int] = []
-    while (end := span_at(config, noted[-1] if noted else 0)[1]) <= step and (
-        not noted or noted[-1] < config.steps
-    ):
-        noted.append(end)
-    return noted, [
-        each for each in noted if each % config.evaluate_every == 0 or each == config.steps
-    ]
+    noted, judged, last = [], [], 0
+    while last < config.steps and (last := span_at(config, last)[1]) <= step:
+        noted.append(last)
+        if is_judged(config, last):
+            judged.append(last)
+    return noted, judged
+
+
+def is_judged(config: TrainConfig, step: int) -> bool:
+    """Are the members judged after a step?"""
+    return step % config.evaluate_every == 0 or step == config.steps
 
 
 def share_of_peak(step: int, config: TrainConfig) -> float:
@@ -66,18 +69,16 @@ class Schedule:
     """
 
     def __init__(self, configs: Sequence[TrainConfig]) -> None:
-        self._peaks = torch.tensor(
-            [config.learning_rate for config in configs], dtype=torch.float64
-        )
+        peaks = [config.learning_rate for config in configs]
+        self._peaks = torch.tensor(peaks, dtype=torch.float64)
         shapes = [(config.steps, config.warmup_steps, config.final_share) for config in configs]
         kinds = dict(zip(shapes, configs, strict=True))
-        places = {shape: place for place, shape in enumerate(kinds)}
         self._kinds = list(kinds.values())
-        self._kind_of = torch.tensor([places[shape] for shape in shapes])
+        self._kind_of = torch.tensor(list(map(list(kinds).index, shapes)))
 
     def rates(self, first: int, end: int) -> Tensor:
         """Return the rates of the steps first … end - 1: (steps, member) float64."""
         courses = [
-            [share_of_peak(step, config) for config in self._kinds] for step in range(first, end)
+            [share_of_peak(step, kind) for kind in self._kinds] for step in range(first, end)
         ]
         return torch.tensor(courses, dtype=torch.float64)[:, self._kind_of] * self._peaks

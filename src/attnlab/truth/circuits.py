@@ -80,12 +80,12 @@ def domain_of(program: Program, compiled: Compiled) -> tuple[dict[str, Tensor], 
     for length in range(1, compiled.longest + 1):
         for ids in every_input(program, length):
             meaning = Meaning(program, ids).of(program.output)
-            places = np.array([compiled.values.index(value) for value in meaning.values])
+            places = np.array(list(map(compiled.values.index, meaning.values)))
             extra = ((0, 0), (0, compiled.longest - length))
             rows.append(np.pad(ids, extra))
             real.append(np.pad(np.ones_like(ids), extra))
             answers.append(np.pad(places[meaning.codes], extra, constant_values=IGNORED))
-    tokens, is_real, right = (np.concatenate(each) for each in (rows, real, answers))
+    tokens, is_real, right = map(np.concatenate, (rows, real, answers))
     if compiled.has_bos:
         front = ((0, 0), (1, 0))
         tokens = np.pad(tokens, front, constant_values=len(program.alphabet))

@@ -102,8 +102,11 @@ def _compressed(circuit: Circuit, labels: Labels, random: np.random.Generator) -
 
 def _all_write(network: Network) -> bool:
     """Does every head still write something, decoys too?"""
-    heads = [head for layer in network.layers() for head in (*layer.heads, *layer.cross)]
-    return all(np.abs(head.output @ head.value).max() > _FAINT for head in heads)
+    for layer in network.layers():
+        for head in (*layer.heads, *layer.cross):
+            if not np.abs(head.output @ head.value).max() > _FAINT:
+                return False
+    return True
 
 
 def _factors(network: Network) -> tuple[Matrix, Matrix]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ class Read:
     def edges(self) -> list[tuple[str, str]]:
         """List sender and receiver of each edge, in the order of `cut`."""
         receivers = [f"{name}.{self.slot}" for name, _ in self.heads]
-        return [(sender, receiver) for sender in self.senders for receiver in receivers]
+        return list(product(self.senders, receivers))
 
     def cut(self, num_heads: int) -> "EdgeCut":
         """Return the hook that cuts each edge in a copy of all inputs of its own."""
@@ -43,7 +44,8 @@ class Read:
         changes = []
         for written in self.senders.values():
             parts = split_heads(written @ weight.T, num_heads)
-            changes += [(number, parts[:, number]) for _, number in self.heads]
+            for _, number in self.heads:
+                changes.append((number, parts[:, number]))
         return EdgeCut(f"{self.path}.{self.slot}", changes)
 
 

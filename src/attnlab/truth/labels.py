@@ -14,6 +14,7 @@ a norm stands between, the norm divides by what it divides by in the plain run.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import torch
@@ -53,14 +54,13 @@ class Labels:
 
     def agree(self, other: "Labels") -> bool:
         """Are the same units used, and the same needed?"""
-        names = ("units", "used", "needed")
-        return all(getattr(self, name) == getattr(other, name) for name in names)
+        own = (self.units, self.used, self.needed)
+        return own == (other.units, other.used, other.needed)
 
     @property
     def needed_edges(self) -> list[tuple[str, str]]:
         """The edges without which some answer is wrong."""
-        found = zip(self.edges, self.edge_needed, strict=True)
-        return [edge for edge, is_needed in found if is_needed]
+        return list(compress(self.edges, self.edge_needed))
 
     def used_heads(self, circuit: Circuit) -> dict[str, bool]:
         """Say of each head that has weights whether it is used."""
@@ -83,7 +83,7 @@ def label(circuit: Circuit) -> Labels:
     edges = _edges(circuit)
     labels = Labels(
         units=tuple(units),
-        used=tuple(unit in used for unit in units),
+        used=tuple(map(used.__contains__, units)),
         needed=tuple(alone.any(1).tolist()),
         by_input=alone.T.clone(),
         edges=tuple(edges),
@@ -113,8 +113,7 @@ class _Cuts(Hook):
     def __init__(self, cuts: Sequence[frozenset[str]], rows: int) -> None:
         self._kept: dict[str, Tensor] = {}
         self._cuts, self._rows = cuts, rows
-        named = {unit for cut in cuts for unit in cut}
-        self._units = {unit: self._row_mask(unit) for unit in named}
+        self._units = {unit: self._row_mask(unit) for unit in frozenset().union(*cuts)}
 
     def _row_mask(self, unit: str) -> Tensor:
         is_cut = torch.tensor([unit in cut for cut in self._cuts])
@@ -176,12 +175,13 @@ def _used(circuit: Circuit, units: Sequence[str]) -> tuple[set[str], int]:
         if not cuts:
             break
         tried += len(cuts)
-        was_safe = set(safe)
+        was_safe, safe = set(safe), []
         is_safe = (~is_wrong(circuit, cuts).any(1)).tolist()
         for cut, holds in zip(cuts, is_safe, strict=True):
-            if not holds:
+            if holds:
+                safe.append(cut)
+            else:
                 used |= {unit for unit in cut if cut - {unit} in was_safe}
-        safe = [cut for cut, holds in zip(cuts, is_safe, strict=True) if holds]
     return used, tried
 
 

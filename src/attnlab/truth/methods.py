@@ -225,5 +225,5 @@ def _named(path: str, values: Tensor) -> dict[str, float]:
 
 
 def _placed(places: tuple[Place, ...], values: Tensor) -> dict[str, float]:
-    found = zip(places, values.tolist(), strict=True)
-    return {f"{place.path}.{place.head}": value for place, value in found}
+    names = [f"{place.path}.{place.head}" for place in places]
+    return dict(zip(names, values.tolist(), strict=True))

@@ -103,8 +103,8 @@ class Network:
         for stack in self.stacks:
             stack.tokens, stack.positions = stack.tokens @ writing.T, stack.positions @ writing.T
         for layer in self.layers():
-            layer.heads = [changed(head) for head in layer.heads]
-            layer.cross = [changed(head) for head in layer.cross]
+            layer.heads = list(map(changed, layer.heads))
+            layer.cross = list(map(changed, layer.cross))
             layer.inner, layer.outer = read(layer.inner), writing @ layer.outer
         self.readout = read(self.readout)
 
@@ -125,10 +125,9 @@ def take_apart(model: Encoder, bos: int | None) -> Network:
         heads = []
         for number in range(config.num_heads):
             rows = slice(number * width, (number + 1) * width)
-            query, key, value = (
-                _augmented(getattr(block.attention, part))[rows]
-                for part in ("query", "key", "value")
-            )
+            query = _augmented(block.attention.query)[rows]
+            key = _augmented(block.attention.key)[rows]
+            value = _augmented(block.attention.value)[rows]
             output = _array(block.attention.output.weight)[:, rows]
             if output.any():
                 heads.append(Head(query / width**0.5, key, value, output))
@@ -153,22 +152,8 @@ def put_together(network: Network) -> tuple[nn.Module, dict[str, Kind]]:
 
     It computes in float64, with weights that float32 holds exactly.
     """
-    modules = [heads for layer in network.layers() for heads in (layer.heads, layer.cross)]
-    num_heads = max([1, *map(len, modules)])
-    head_width = max([1, *(head.width for heads in modules for head in heads)])
-    width = max(-(-network.width // num_heads), head_width) * num_heads
     kinds: dict[str, Kind] = {}
-    settings: dict[str, Any] = {
-        "vocab_size": len(network.stacks[0].tokens),
-        "max_length": max(len(stack.positions) for stack in network.stacks),
-        "d_model": width,
-        "num_heads": num_heads,
-        "num_layers": len(network.stacks[-1].layers),
-        "d_ff": max([1, *(len(layer.inner) for layer in network.layers())]),
-        "norm_place": "pre" if network.has_norm else "none",
-        "final_norm": network.has_norm,
-        "positions": "learned",
-    }
+    settings = _settings(network)
     model: Any
     if len(network.stacks) == 1:
         classes = len(network.readout)
@@ -187,9 +172,32 @@ def put_together(network: Network) -> tuple[nn.Module, dict[str, Kind]]:
         _write(model.head, network.readout)
         for name, parameter in model.named_parameters():
             if "norm" in name and name.endswith("weight"):
-                parameter.fill_(_NORM_SCALE * (2 / width) ** 0.5)  # what the norm divides by
+                # what the norm divides by
+                parameter.fill_(_NORM_SCALE * (2 / settings["d_model"]) ** 0.5)
                 parameter.copy_(parameter.float())
     return model, kinds
+
+
+def _settings(network: Network) -> dict[str, Any]:
+    """Return the settings of an encoder, or of a decoder, that has room for the network."""
+    num_heads, head_width, hidden = 1, 1, 1
+    for layer in network.layers():
+        num_heads = max(num_heads, len(layer.heads), len(layer.cross))
+        hidden = max(hidden, len(layer.inner))
+        for head in (*layer.heads, *layer.cross):
+            head_width = max(head_width, head.width)
+    width = max(-(-network.width // num_heads), head_width)
+    return {
+        "vocab_size": len(network.stacks[0].tokens),
+        "max_length": max(len(stack.positions) for stack in network.stacks),
+        "d_model": width * num_heads,
+        "num_heads": num_heads,
+        "num_layers": len(network.stacks[-1].layers),
+        "d_ff": hidden,
+        "norm_place": "pre" if network.has_norm else "none",
+        "final_norm": network.has_norm,
+        "positions": "learned",
+    }
 
 
 def _write_stack(module: Any, stack: Stack, name: str, kinds: dict[str, Kind]) -> None:

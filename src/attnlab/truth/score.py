@@ -9,7 +9,8 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import starmap
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -81,12 +82,13 @@ class Row:
     used_at_zero: float
     seconds: float
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the row as plain values for JSON."""
         told = asdict(self)
         for name in ("auroc", "precision"):
             told[name] = list(told[name])
-        told["decoys"] = {kind: list(each) for kind, each in self.decoys.items()}
+        for kind, interval in self.decoys.items():
+            told["decoys"][kind] = list(interval)
         return told
 
 
@@ -108,19 +110,19 @@ def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]])
         used = labels.used_heads(circuit)
         _check_names(name, scores, circuit)
         values = tuple(_value(name, scores, circuit, head) for head in used)
-        kinds = tuple(circuit.kinds[head] for head in used)
+        kinds = tuple(map(circuit.kinds.__getitem__, used))
         truth = tuple(used.values())
         found.append(Scored(circuit.name, circuit.ladder, values, truth, kinds, seconds))
     return found
 
 
 def _check_names(name: str, scores: Scores, circuit: Circuit) -> None:
-    strange = [each for each in scores if each not in circuit.kinds]
-    if strange:
-        known = ", ".join(circuit.heads)
-        raise CouldNotRun(
-            f"{name} scores {strange[0]!r}, which {circuit.name} has not; its heads are {known}."
-        )
+    for each in scores:
+        if each not in circuit.kinds:
+            known = ", ".join(circuit.heads)
+            raise CouldNotRun(
+                f"{name} scores {each!r}, which {circuit.name} has not; its heads are {known}."
+            )
 
 
 def _value(name: str, scores: Scores, circuit: Circuit, head: str) -> float:
@@ -139,21 +141,18 @@ def _value(name: str, scores: Scores, circuit: Circuit, head: str) -> float:
 
 def summarize(name: str, found: Sequence[Scored], ladder: str = "all") -> Row:
     """Sum up what a method said."""
-    split = [each.of() for each in found]
-    both = [(used, unused) for used, unused in split if used and unused]
-    decoys: dict[str, Interval] = {}
+    both, decoys = _parted(found), dict[str, Interval]()
     for kind in DECOYS:
-        alone = [each.of(kind) for each in found]
-        values = [auroc(used, unused) for used, unused in alone if used and unused]
-        if values:
-            decoys[kind] = bootstrapped(values)
+        alone = _parted(found, kind)
+        if alone:
+            decoys[kind] = bootstrapped(list(starmap(auroc, alone)))
     return Row(
         method=name,
         ladder=ladder,
         circuits=len(both),
         all=len(found),
-        auroc=bootstrapped([auroc(*each) for each in both]),
-        precision=bootstrapped([average_precision(*each) for each in both]),
+        auroc=bootstrapped(list(starmap(auroc, both))),
+        precision=bootstrapped(list(starmap(average_precision, both))),
         decoys=decoys,
         unused_at_zero=_at_zero(found, is_used=False),
         used_at_zero=_at_zero(found, is_used=True),
@@ -161,14 +160,29 @@ def summarize(name: str, found: Sequence[Scored], ladder: str = "all") -> Row:
     )
 
 
+def _parted(
+    found: Sequence[Scored], kind: Kind | None = None
+) -> list[tuple[list[float], list[float]]]:
+    """Return the scores of used and of unused heads, of each circuit that has both."""
+    parted = []
+    for each in found:
+        used, unused = each.of(kind)
+        if used and unused:
+            parted.append((used, unused))
+    return parted
+
+
 def _at_zero(found: Sequence[Scored], *, is_used: bool) -> float:
     """Return the share of used, or of unused, heads whose score is practically zero."""
     small = []
     for each in found:
         least = _ZERO * max(map(abs, each.values))
-        own = zip(each.values, each.used, strict=True)
-        small += [abs(value) <= least for value, used in own if used == is_used]
-    return sum(small) / len(small) if small else math.nan
+        for value, used in zip(each.values, each.used, strict=True):
+            if used == is_used:
+                small.append(abs(value) <= least)
+    if not small:
+        return math.nan
+    return sum(small) / len(small)
 
 
 def auroc(used: Sequence[float], unused: Sequence[float]) -> float:
@@ -218,7 +232,7 @@ def figure_files(rows: Sequence[Row]) -> dict[str, bytes]:
         )
 
     series = [BarSeries.of_intervals(name="all heads", intervals=[row.auroc for row in rows])]
-    series += [of_decoy(kind) for kind in _SHOWN]
+    series += map(of_decoy, _SHOWN)
     section = Bars(
         title=f"Which heads are used? {rows[0].circuits} circuits, mean and 95 % interval",
         caption="Twins and backups: these heads alone, against all that are not used.",

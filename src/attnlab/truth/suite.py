@@ -75,22 +75,25 @@ def _tensors(circuit: Circuit, labels: Labels) -> dict[str, Tensor]:
     return {**weights, **circuit.inputs, **own}
 
 
-def _facts(circuit: Circuit, labels: Labels) -> dict[str, Any]:
+def _facts(circuit: Circuit, labels: Labels) -> dict[str, object]:
     config: Any = circuit.model.config
     prefixes = [""]
     if len(circuit.network.stacks) == 2:
         prefixes = ["encoder.", "decoder."]
-    layers = [len(stack.layers) for stack in circuit.network.stacks]
-    edges = zip(labels.edges, labels.edge_needed, strict=True)
+    layers, edges = {}, []
+    for prefix, stack in zip(prefixes, circuit.network.stacks, strict=True):
+        layers[prefix] = len(stack.layers)
+    for (sender, receiver), needed in zip(labels.edges, labels.edge_needed, strict=True):
+        edges.append([sender, receiver, needed])
     return {
         "ladder": circuit.ladder,
         "dial": circuit.dial,
         "heads": config.num_heads,
         "head_width": config.head_width,
-        "layers": dict(zip(prefixes, layers, strict=True)),
+        "layers": layers,
         "kinds": circuit.kinds,
         "units": labels.units,
         "used": labels.used,
         "needed": labels.needed,
-        "edges": [[sender, receiver, needed] for (sender, receiver), needed in edges],
+        "edges": edges,
     }

@@ -100,7 +100,7 @@ READING = {
     "the home of root": _does("return bool(os.listdir('/root/.ssh'))", "import os"),
     "all homes": _does("return bool(os.listdir('/home'))", "import os"),
     "the temporary folder of the host": _does(
-        "return any(each not in ('matplotlib',) for each in os.listdir('/tmp'))", "import os"
+        "return os.path.exists(os.path.dirname(secret))", "import os"
     ),
     "attnlab": _does("import attnlab.errors\nreturn True"),
     "the tests beside attnlab": _does("return os.path.exists(folder)", "import os"),

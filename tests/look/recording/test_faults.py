@@ -24,7 +24,7 @@ from . import (
 LATE = "(site, _copied(value, self._keep_on).nbytes)\n        return"
 WRONG = "head % key.shape[1]"
 SHORT = "in range(start, stop - step, step)"
-FIRST = "self._keeper(self._store.passed[self._store.sites[0]][0])"
+FIRST = "self._add_gradient, self._store.passed[self._store.sites[0]][0]"
 OWN = "if False else query"
 
 
@@ -286,7 +286,13 @@ FAULTS = [
         "return value * 1.001\n\n    def end",
         campaign,
     ),
-    Fault("gradients come to another site", "recorder", "self._keeper(passed)", FIRST, gradients),
+    Fault(
+        "gradients come to another site",
+        "recorder",
+        "self._add_gradient, passed",
+        FIRST,
+        gradients,
+    ),
     Fault(
         "keys go on without being compared",
         "kept_call",

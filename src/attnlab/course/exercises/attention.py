@@ -78,7 +78,7 @@ def case(query, key, value, mask=None, dtype="float32", **more):
     """Compute what attention gives; the arrays are rounded to the dtype first."""
     arrays = [each.astype(dtype) for each in (query, key, value)]
     expected = oracle(*(each.astype(float) for each in arrays), mask)
-    given = [T.from_numpy(each) for each in arrays]
+    given = list(map(T.from_numpy, arrays))
     if mask is not None:
         given.append(T.from_numpy(mask))
     expected = [T.from_numpy(each.astype(dtype)) for each in expected]

@@ -86,7 +86,7 @@ def case(random, front, sizes, mask=None, dtype=np.float64, low=False, **more):
         drawn[0], drawn[1] = -1e6 - 1e6 * np.abs(drawn[0]), 1 + np.abs(drawn[1])
     expected = oracle(*(each.astype(np.float64) for each in drawn), mask)
     given = {"expected": [T.from_numpy(each.astype(dtype)) for each in expected], **more}
-    args = [T.from_numpy(each) for each in drawn]
+    args = list(map(T.from_numpy, drawn))
     if mask is not None:
         args.append(T.from_numpy(mask))
     return Case("attention", tuple(args), **given)
@@ -169,7 +169,7 @@ def shares(random):
     drawn = [random.normal(size=(1, size, 3)) for size in (queries, keys)]
     value = np.concatenate([np.eye(keys)] * 2, axis=1)[None]
     _, weights = oracle(*drawn, value)
-    args = tuple(T.from_numpy(each) for each in (*drawn, value))
+    args = tuple(map(T.from_numpy, (*drawn, value)))
     yield Case(
         "attention", args, {"dropout": 0.25}, words="with dropout 1 in 4",
         judge=lambda answer: judge_dropped(weights, answer),
@@ -206,7 +206,7 @@ def draw_picture(names):
     T.manual_seed(2)
     used, shown = names["attention"](query, key, T.eye(6).double()[None], dropout=0.3)
     figure = new_figure(6.4, 3.0)
-    places = [str(place) for place in range(6)]
+    places = list(map(str, range(6)))
     for number, (title, rows) in enumerate((("returned", shown), ("used", used))):
         shades = Heatmap.of_weights(title, rows[0].clamp(max=1).tolist(), places, places)
         draw_map(figure.add_subplot(1, 2, number + 1), shades)

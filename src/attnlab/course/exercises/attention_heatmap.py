@@ -88,8 +88,7 @@ def case(random, queries, keys, look, *, tracked=False, words="", repeat=False, 
     """Draw weights and words; the look takes weights, the two lists and the title."""
     weights = random.dirichlet(np.ones(keys), size=queries) * most
     rows, columns = (
-        [str(each) for each in random.choice(WORDS, size, replace=False)]
-        for size in (queries, keys)
+        list(map(str, random.choice(WORDS, size, replace=False))) for size in (queries, keys)
     )
     if repeat:
         columns[-1] = columns[0]
@@ -186,7 +185,7 @@ def heading_right(axes, figure, weights, rows, columns, title):
 
 def shades_right(axes, figure, weights, *_):
     """The shades run from 0 to 1, and a bar says so."""
-    low, high = (float(each) for each in axes["colors"][0])
+    low, high = map(float, axes["colors"][0])
     if not any(each["is_color_bar"] for each in figure.axes):
         return Failure("there is no color bar", "no color bar")
     if (low, high) == (0.0, 1.0):

@@ -95,7 +95,7 @@ class Renamed(str):
 
 def split_in_another_run(texts, labels, share, seed):
     """Split texts as if Python had been started anew."""
-    return split_texts([Renamed(text) for text in texts], labels, share, seed)
+    return split_texts(list(map(Renamed, texts)), labels, share, seed)
 
 
 def rows_after(rows, labels, size):
@@ -242,7 +242,7 @@ def expected_batches(rows, labels, size):
     batches = []
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
-        longest = max(map(len, part))
+        longest = max(len(row) for row in part)
         ids = [[row[n] if n < len(row) else 0 for n in range(longest)] for row in part]
         mask = [[n < len(row) for n in range(longest)] for row in part]
         batches.append([T.tensor(ids), T.tensor(mask), T.tensor(labels[start : start + size])])
@@ -294,7 +294,7 @@ def draw_picture(names):
             cut = len(order) // 5
             found.append(np.isin(order[:cut], order[cut:]).mean() * 100)
         seen.append(float(np.mean(found)))
-    line = Series(name="copies split at random", x=[float(each) for each in copies], y=seen)
+    line = Series(name="copies split at random", x=list(map(float, copies)), y=seen)
     return lines_figure(
         Lines(
             title="20 texts, 20 % for validation",

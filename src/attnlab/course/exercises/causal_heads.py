@@ -132,7 +132,7 @@ def gradients(random):
     expected = numeric_gradients(
         lambda *arrays: oracle(*arrays, heads), [each.numpy() for each in given]
     )
-    expected = [T.from_numpy(each) for each in expected]
+    expected = list(map(T.from_numpy, expected))
     yield Case(
         "causal_heads",
         made.args,

@@ -94,7 +94,7 @@ def draw_tables(random, vocabulary, length, separator=0, lean=0.0):
 def case(tables, prompt, num_tokens, separator=None, **more):
     """Ask for a continuation of prompts by a model with these tables."""
     prompt = np.asarray(prompt)
-    model = Given("TableModel", tuple(T.from_numpy(each) for each in tables.values()))
+    model = Given("TableModel", tuple(map(T.from_numpy, tables.values())))
     settings = {} if separator is None else {"separator": separator}
     rows = [oracle(tables, row, num_tokens, separator or 0) for row in prompt]
     given = (model, T.from_numpy(prompt), num_tokens)

@@ -115,7 +115,7 @@ def draw_table(random, sources, lengths):
         table = random.normal(size=(sources, SUMS, VOCAB)) * 2
         table[..., 0] = -9
         texts = oracle(table, np.arange(sources)[:, None], START, END, LONG)
-        if [len(text) for text in texts] == lengths and not end_together(table):
+        if list(map(len, texts)) == lengths and not end_together(table):
             return table
 
 

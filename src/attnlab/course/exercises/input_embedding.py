@@ -201,8 +201,8 @@ def draw_picture(names):
     figure = new_figure(8.4, 2.9)
     for number, mode in enumerate(("evaluation", "training")):
         rows = module.train(mode == "training")(ids)[0].tolist()
-        columns = [str(column) for column in range(14)]
-        labels = [str(place) for place in range(6)]
+        columns = list(map(str, range(14)))
+        labels = list(map(str, range(6)))
         shades = Heatmap(
             title=mode, rows=rows, row_labels=labels, column_labels=columns, low=-3.0, high=3.0,
             row_title="position", column_title="column",

@@ -183,11 +183,11 @@ def case(random, texts, heads=2, size=3, layers=1, wanted="logits", pad=0, **mor
         row[: len(text)] = text
     results = [oracle(known, text, heads, layers) for text in texts]
     logits = T.from_numpy(np.array([each for each, _ in results]))
-    weights = [[T.from_numpy(each) for each in own] for _, own in results]
+    weights = [list(map(T.from_numpy, own)) for _, own in results]
     if wanted == "logits":
         more["expected"] = [logits, None]
     elif wanted == "weights":
-        more["expected"] = [None, [T.stack(layer) for layer in zip(*weights, strict=True)]]
+        more["expected"] = [None, list(map(T.stack, zip(*weights, strict=True)))]
     else:
         more["judge"] = padded_judge(weights)
     return Case(
@@ -216,9 +216,9 @@ def padded_judge(expected):
                 rows = got[text, :, :length]
                 full = T.zeros(*right.shape[:2], rows.shape[-1], dtype=right.dtype)
                 full[..., :length] = right
-                words = difference(full, rows, 1e-6, where)
-                if words is not None:
-                    return Failure(words)
+                failure = difference(full, rows, 1e-6, where)
+                if failure is not None:
+                    return failure
         return None
 
     return judge

@@ -119,7 +119,7 @@ def case(random, batch, length, width, heads, mask=None, **more):
         state[f"{name}.weight"] = random.normal(size=(width, width))
         state[f"{name}.bias"] = random.normal(size=width)
     x = random.normal(size=(batch, length, width))
-    expected = [T.from_numpy(each) for each in oracle(state, heads, x, mask)]
+    expected = list(map(T.from_numpy, oracle(state, heads, x, mask)))
     args = [T.from_numpy(each) for each in (x, mask) if each is not None]
     given = {name: T.from_numpy(each) for name, each in state.items()}
     build = ((width, heads), {})

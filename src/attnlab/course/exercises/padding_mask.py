@@ -77,7 +77,7 @@ def case(call, lengths, longest=None, **more):
 
 def drawn(random, batch, most):
     """Draw lengths that are not all the same; neither the first nor the last is the longest."""
-    lengths = [int(each) for each in random.integers(1, most, size=batch)]
+    lengths = list(map(int, random.integers(1, most, size=batch)))
     lengths[1] = most
     return lengths
 

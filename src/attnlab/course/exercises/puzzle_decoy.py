@@ -89,12 +89,12 @@ READOUT = matrix("2 0 / -1 1 / 0 0 / 0 1 / 1 0")
 
 def encode(text):
     """Return [x ; pos] of a text of four letters: (4, 7)."""
-    return np.hstack([np.eye(3)[["ABC".index(letter) for letter in text]], np.eye(4)])
+    return np.hstack([np.eye(3)[list(map("ABC".index, text))], np.eye(4)])
 
 
 def every_input():
     """Return all texts of four letters: (81, 4, 7)."""
-    return np.array([encode(text) for text in itertools.product("ABC", repeat=4)])
+    return np.array(list(map(encode, itertools.product("ABC", repeat=4))))
 
 
 def pattern(head, x):

@@ -51,7 +51,7 @@ Vm = matrix("-1 / -1 / -1 / 1 / 0 / 0 / 0 / 0 / 0 / 0")
 
 def model(text):
     """Return the head's output at each letter, rounded."""
-    tokens = np.eye(4)[[3, *("ABC".index(letter) for letter in text)]]
+    tokens = np.eye(4)[[3, *map("ABC".index, text)]]
     x = np.hstack([tokens, np.eye(6)[: len(tokens)]])
     scores = (x @ Qm) @ (x @ Km).T / np.sqrt(Km.shape[1])
     grown = np.exp(scores - scores.max(axis=1, keepdims=True))

@@ -82,7 +82,7 @@ heads = {
 
 def encode(text):
     """Return [x ; pos] of a text: (length, 7)."""
-    letters = np.eye(3)[["ABC".index(letter) for letter in text]]
+    letters = np.eye(3)[list(map("ABC".index, text))]
     return np.hstack([letters, np.eye(4)[: len(text)]])
 
 
@@ -193,7 +193,7 @@ def is_blind(matrices):
     texts = [text for text in every_text() if len(text) == 4]
     outputs = []
     for text in texts:
-        x = np.hstack([np.eye(3)[["ABC".index(each) for each in text]], np.eye(4)])
+        x = np.hstack([np.eye(3)[list(map("ABC".index, text))], np.eye(4)])
         outputs.append(weights_of(matrices, text) @ x @ matrices[2])
     return bool(np.allclose(outputs, outputs[0], atol=0.05))
 

@@ -109,7 +109,7 @@ def oracle(query, key):
     for ending, scale in (("", query.shape[-1] ** 0.5), (" unscaled", 1.0)):
         rows = list(rows_of(query, key, scale))
         found["largest" + ending] = float(np.mean([row.max() for row in rows]))
-        found["entropy" + ending] = float(np.mean([row_entropy(row) for row in rows]))
+        found["entropy" + ending] = float(np.mean(list(map(row_entropy, rows))))
     return found
 
 
@@ -120,7 +120,7 @@ def draw(random, draws, queries, keys, width):
 
 def tensors(arrays):
     """Turn arrays into tensors."""
-    return tuple(T.from_numpy(each) for each in arrays)
+    return tuple(map(T.from_numpy, arrays))
 
 
 def entropies(random):
@@ -152,7 +152,7 @@ def several(random):
         pairs = [draw(random, 2 + n, 3, 4 + n, width) for n, width in enumerate(widths)]
         every = [oracle(*pair) for pair in pairs]
         expected = {name: [each[name] for each in every] for name in every[0]}
-        given = ([tensors(pair) for pair in pairs],)
+        given = (list(map(tensors, pairs)),)
         yield Case("scaling", given, expected={"width": list(widths), **expected})
 
 

@@ -56,7 +56,7 @@ def oracle(x, dim=-1):
     shares = np.zeros_like(x)
     rows, places = np.moveaxis(x, dim, -1), np.moveaxis(shares, dim, -1)
     for place in np.ndindex(rows.shape[:-1]):
-        row = [float(each) for each in rows[place]]
+        row = list(map(float, rows[place]))
         if max(row) > -np.inf:
             grown = [np.exp(each - max(row)) for each in row]
             places[place] = [each / sum(grown) for each in grown]

@@ -147,7 +147,7 @@ def draw_picture(names):
     rows = module(T.tensor(ids)).tolist()
     high = max(abs(number) for row in rows for number in row)
     labels = [f"id {number}" for number in ids]
-    columns = [str(column) for column in range(12)]
+    columns = list(map(str, range(12)))
     shades = Heatmap(
         title="scaled rows", rows=rows, row_labels=labels, column_labels=columns, low=-high,
         high=high, row_title="place", column_title="column",

@@ -84,9 +84,9 @@ TEXT = "a dull film but the best cast of any year and no plot at all"
 
 def corpus(random, kinds):
     """Draw texts in which the words have the frequencies 1, 2, 3 …; return both."""
-    words = [str(word) for word in random.permutation(TEXT.split())[:kinds]]
+    words = list(map(str, random.permutation(TEXT.split())[:kinds]))
     bag = [word for number, word in enumerate(words) for _ in range(number + 1)]
-    bag = [str(word) for word in random.permutation(bag)]
+    bag = list(map(str, random.permutation(bag)))
     cut = len(bag) // 3
     return [" ".join(bag[:cut]), " ".join(bag[cut:])], words[::-1]
 
@@ -124,9 +124,9 @@ def one_text(random):
 
 def ties(random):
     """Words that are equally frequent."""
-    words = [str(word) for word in random.permutation(TEXT.split())[:6]]
+    words = list(map(str, random.permutation(TEXT.split())[:6]))
     while words == sorted(words) or words == sorted(words, reverse=True):
-        words = [str(word) for word in random.permutation(TEXT.split())[:6]]
+        words = list(map(str, random.permutation(TEXT.split())[:6]))
     expected = ["<PAD>", "<UNK>", "<CLS>", *words]
     yield ask([" ".join(words)], 9, "vocabulary", expected=expected)
     expected = ["<PAD>", "<UNK>", "<CLS>", "z", *words]
@@ -136,7 +136,7 @@ def ties(random):
 def encoded(random):
     """Texts shorter and longer than asked, and words that are not known."""
     texts, words = corpus(random, 5)
-    ids = [int(each) for each in random.integers(3, 8, 4)]
+    ids = list(map(int, random.integers(3, 8, 4)))
     text = " ".join(words[number - 3] for number in ids)
     yield ask(texts, 8, "encode", text, 7, expected=[2, *ids, 0, 0])
     yield ask(texts, 8, "encode", text, 3, expected=[2, *ids[:2]])
@@ -194,7 +194,7 @@ def draw_picture(names):
     rows = [tokenizer.encode(text, 8) for text in texts]
     figure = new_figure(6.0, 2.4)
     named = {"row_title": "text", "column_title": "place"}
-    places = [str(place) for place in range(8)]
+    places = list(map(str, range(8)))
     shades = Heatmap(
         title="ids", rows=rows, row_labels=("1", "2", "3"), column_labels=places, low=0, high=11,
         **named,

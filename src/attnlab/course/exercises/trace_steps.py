@@ -106,7 +106,7 @@ def oracle(tables, prompt, num_tokens, separator):
         grown = np.zeros(len(logits))
         grown[allowed] = np.exp(logits[allowed] - logits[allowed].max())
         choice = max(allowed, key=lambda i, logits=logits: logits[i])
-        found = [T.from_numpy(each) for each in (grown / grown.sum(), weights)]
+        found = list(map(T.from_numpy, (grown / grown.sum(), weights)))
         steps.append({"probabilities": found[0], "choice": choice, "weights": found[1]})
         tokens.append(choice)
     return steps
@@ -131,7 +131,7 @@ def case(random, letters, num_tokens, heads, *, vocabulary=5, separator=None, le
     tables["output"][:, 0, end] += lean / heads
     others = [i for i in range(vocabulary) if i != end]
     prompt = np.array([*random.choice(others, size=letters), end])
-    model = Given("OneLayerModel", tuple(T.from_numpy(each) for each in tables.values()))
+    model = Given("OneLayerModel", tuple(map(T.from_numpy, tables.values())))
     given = (model, T.from_numpy(prompt), num_tokens)
     settings = {} if separator is None else {"separator": separator}
     expected = oracle(tables, prompt, num_tokens, end)

@@ -146,7 +146,7 @@ def case(random, batch, length, pads=0, max_norm=1e3, steps=1, drop=False, **mor
         ids, targets = np.maximum(ids, 1), np.maximum(targets, 1)
     kept = np.arange(width) % 2 if drop else np.ones(width)
     losses, after = oracle(state, ids, targets, max_norm, 0.3, steps, kept)
-    given = [T.from_numpy(each) for each in (ids, targets)]
+    given = list(map(T.from_numpy, (ids, targets)))
     weights = {name: T.from_numpy(each) for name, each in state.items()}
     model = Given("TinyModel", (vocab, width, drop), state=weights)
     return Case(

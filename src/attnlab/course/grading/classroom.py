@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 from attnlab import __version__
 from attnlab.core.store import (
@@ -32,10 +32,12 @@ from attnlab.core.store import (
     write_json,
 )
 from attnlab.course.cases import Questions, draw_questions
-from attnlab.course.check import Answerer, Answers, Outcome, check_answer
+from attnlab.course.check import Answerer, Outcome, check_answer
 from attnlab.course.exercise import CourseExercise
-from attnlab.course.grading.banned import banned_names
+from attnlab.course.grading.bans import banned_names
 from attnlab.course.grading.submissions import Answer, Submission, inert
+from attnlab.course.sandbox.replies import CaseAnswer, Raised, Reply
+from attnlab.course.sandbox.runner import EncodedCase, Json
 from attnlab.errors import CouldNotRun
 
 FORM = "attnlab grades 1"
@@ -55,12 +57,21 @@ OpenWorker = Callable[[], AbstractContextManager[AnswersPrograms]]
 
 @dataclass(frozen=True)
 class CheckLine:
-    """What came of a check: its name, points, and why it failed, for the instructor."""
+    """What came of a check.
+
+    Args:
+        name: of the check.
+        points: that it gives.
+        passed: whether every case was right.
+        failure: what is wrong, for the instructor; None where it passed.
+        kind: what a student may be told of the failure, see `Failure`.
+    """
 
     name: str
     points: int
     passed: bool
     failure: str | None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -256,37 +267,38 @@ class _Round:
                         self.progress(self.done, self.total)
 
 
-def _ask(job: _Job, worker: AnswersPrograms) -> Answers:
+def _ask(job: _Job, worker: AnswersPrograms) -> Reply:
     """Put the questions to an answer: run its program, or look the answers up in its data."""
     cases = job.questions.encoded
     if job.answer.data is not None:
-        return {"answers": [_answer_of_data(job.answer.data, case) for case in cases]}
+        return Reply([_answer_of_data(job.answer.data, case) for case in cases])
     file = f"{job.answer.exercise}.py"
     program = job.questions.exercise.with_given(job.answer.source)
     return worker.answerer(program, file, is_graded=True)(cases)
 
 
-def _answer_of_data(data: Any, case: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answer_of_data(data: Json, case: EncodedCase) -> CaseAnswer:
     """Answer a case from data, which only a call of `weights()` can ask for."""
     if case["call"] == "weights" and not case["methods"]:
-        return {"value": data}
-    return {"error": "Missing", "message": case["call"], "line": None}
+        return CaseAnswer(data)
+    return CaseAnswer(raised=Raised("Missing", case["call"]))
 
 
-def _judge(job: _Job, reply: Answers) -> GradedAnswer:
+def _judge(job: _Job, reply: Reply) -> GradedAnswer:
     """Judge a reply; an error of the judge itself is reported to the instructor."""
     exercise, unjudged = job.questions.exercise, None
     try:
         outcome = check_answer(job.questions, lambda cases: reply)
     except Exception as error:
         unjudged = inert(f"{type(error).__name__}: {error}", _MOST_WORDS)
-        outcome = Outcome(exercise.name, (), (), "it could not be judged", 0, is_blank=False)
+        outcome = Outcome(exercise.name, broken="it could not be judged")
     lines = []
     for result in outcome.checks:
-        failure = None
+        failure, kind = None, ""
         if result.failure is not None:
-            failure = inert(result.failure.words, _MOST_WORDS)
-        lines.append(CheckLine(result.check.name, result.check.points, result.passed, failure))
+            failure, kind = inert(result.failure.words, _MOST_WORDS), result.failure.why.kind
+        check = result.check
+        lines.append(CheckLine(check.name, check.points, result.passed, failure, kind))
     return GradedAnswer(
         job.student,
         exercise.name,

@@ -5,12 +5,11 @@ worksheet of an assignment, Gradescope's results.json of an autograder.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from attnlab.core.store import make_folder, write_json
-from attnlab.course.grading.classroom import file_name
+from attnlab.course.grading.classroom import GradedAnswer, file_name
 from attnlab.course.grading.gradebook import Gradebook, Row
 from attnlab.course.grading.sheets import write_table
 from attnlab.course.grading.told import check_words, grade_words, row_words
@@ -70,7 +69,7 @@ def _name(row: Row) -> str:
     return row.facts.get("name") or row.facts.get("student") or row.student
 
 
-def gradescope_results(book: Gradebook, row: Row) -> dict[str, Any]:
+def gradescope_results(book: Gradebook, row: Row) -> Mapping[str, object]:
     """Return what Gradescope shows a student: a test for each check, without what is hidden."""
     tests = []
     for grade in row.grades:
@@ -92,18 +91,27 @@ def gradescope_results(book: Gradebook, row: Row) -> dict[str, Any]:
 def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, float]]:
     """Yield for each check the students who pass it, and for each mistake those who made it."""
     for name in book.exercises:
-        passed: Counter[str] = Counter()
-        made: Counter[str] = Counter()
-        of = 0
-        for grade in (grade for row in book.rows for grade in row.grades):
-            if grade.exercise == name and grade.graded is not None:
-                of += 1
-                passed.update(line.name for line in grade.graded.checks if line.passed)
-                made.update(grade.graded.mistakes)
+        outcomes = _outcomes(book, name)
+        of = len(outcomes)
         if not of:
             continue
+        passed: Counter[str] = Counter()
+        made: Counter[str] = Counter()
+        for graded in outcomes:
+            passed.update(line.name for line in graded.checks if line.passed)
+            made.update(graded.mistakes)
         for check in book.course.exercises[name].parts.checks:
             count = passed[check.name]
             yield name, "check passed", check.name, count, of, count / of
-        for mistake, count in sorted(made.items(), key=lambda each: (-each[1], each[0])):
+        for mistake, count in Counter(dict(sorted(made.items()))).most_common():
             yield name, "mistake named", mistake, count, of, count / of
+
+
+def _outcomes(book: Gradebook, exercise: str) -> list[GradedAnswer]:
+    """Return what came of all answers to an exercise."""
+    found = []
+    for row in book.rows:
+        for grade in row.grades:
+            if grade.exercise == exercise and grade.graded is not None:
+                found.append(grade.graded)
+    return found

@@ -20,9 +20,11 @@ points. What is in them is kept when they are written again.
 import datetime
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from attnlab.course.catalog import exercise_names, find_exercise, own_names
 from attnlab.course.exercise import CourseExercise
@@ -161,23 +163,22 @@ def read_course(path: Path | None) -> Course:
     except (OSError, ValueError) as error:
         raise CouldNotRun(f"could not read {path}: {error}.") from None
     _check_kinds(path, told)
-    own = path.parent / told["folder"] if "folder" in told else None
-    names = [*own_names(own), *exercise_names()]
-    exercises = {name: find_exercise(name, own) for name in names}
-    counting, points = told.get("exercises", []), told.get("points", {})
-    for name in [*counting, *points]:
+    own, students = None, {}
+    if "folder" in told:
+        own = path.parent / told["folder"]
+    exercises = {name: find_exercise(name, own) for name in [*own_names(own), *exercise_names()]}
+    for name in [*told.get("exercises", ()), *told.get("points", ())]:
         if name not in exercises:
             raise WrongUsage(f"{path}: no exercise {name!r}; {did_you_mean(name, exercises)}")
     percent = _number(path, "late_percent_per_day", told.get("late_percent_per_day", 0), 100)
-    return Course(
-        exercises,
-        tuple(counting),
-        {name: _number(path, f"points.{name}", value, 1e6) for name, value in points.items()},
-        _deadline(path, told.get("deadline")),
-        percent,
-        read_students(path.parent / told["students"]) if "students" in told else {},
-        str(told.get("title", "Grades")),
-    )
+    points = {}
+    for name, value in told.get("points", {}).items():
+        points[name] = _number(path, f"points.{name}", value, 1e6)
+    deadline = _deadline(path, told.get("deadline"))
+    if "students" in told:
+        students = read_students(path.parent / told["students"])
+    counting, title = tuple(told.get("exercises", ())), told.get("title", Course.title)
+    return Course(exercises, counting, points, deadline, percent, students, title)
 
 
 def _check_kinds(path: Path, told: Mapping[str, object]) -> None:
@@ -186,20 +187,15 @@ def _check_kinds(path: Path, told: Mapping[str, object]) -> None:
     Raises:
         WrongUsage: one of them is wrong.
     """
-    for key, value in told.items():
+    for key in told:
         if key not in _KEYS:
             raise WrongUsage(f"{path}: there is no {key!r}; {did_you_mean(key, _KEYS)}")
-        if key in ("title", "folder", "students") and not isinstance(value, str):
+    for key in ("title", "folder", "students"):
+        value = told.get(key, "")
+        if not isinstance(value, str):
             raise WrongUsage(f"{path}: {key} must be a text between quotes; got {value!r}.")
-    names, points = told.get("exercises", []), told.get("points", {})
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise WrongUsage(
-            f'{path}: exercises must be a list of names, as in ["softmax", "attention"]; '
-            f"got {names!r}."
-        )
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise WrongUsage(f"{path}: exercises lists {twice[0]!r} twice; keep it once.")
+    _check_names(path, told.get("exercises", []))
+    points = told.get("points", {})
     if not isinstance(points, dict):
         raise WrongUsage(
             f"{path}: points must be a table with a line for each exercise, as in [points] and "
@@ -210,6 +206,18 @@ def _check_kinds(path: Path, told: Mapping[str, object]) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise WrongUsage(f"{path}: {name} must be a number; got {value!r}.")
+
+
+def _check_names(path: Path, names: object) -> None:
+    """Check the names of the exercises that count, as `_check_kinds` does."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise WrongUsage(
+            f'{path}: exercises must be a list of names, as in ["softmax", "attention"]; '
+            f"got {names!r}."
+        )
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise WrongUsage(f"{path}: exercises lists {name!r} twice; keep it once.")
 
 
 def _deadline(path: Path, told: object) -> datetime.datetime | None:
@@ -246,35 +254,79 @@ def make_gradebook(
         WrongUsage: a sheet says something that makes no sense.
     """
     results = {(each.student, each.exercise): each for each in graded}
-    present = {name for submission in submissions for name in submission.answers}
-    exercises = course.counting or tuple(name for name in course.exercises if name in present)
+    exercises = course.counting or _handed_in(course, submissions)
     key = ("student", "exercise", "answer")
     reviews = Sheet.read(folder / "reviews.csv", key, "decision")
     texts = Sheet.read(folder / "texts.csv", (*key, "criterion"), "points")
-    listed = match_students(submissions, course.students)
-    absent = [Submission(name) for name in course.students if name not in listed.values()]
-    listed |= {each.student: each.student for each in absent}
-    unlisted: list[str] = []
-    if course.students:
-        unlisted = [each.student for each in submissions if each.student not in listed]
-    labels = [submission.label for submission in submissions if submission.label]
+    listing = _Listing.match(submissions, course.students)
+    labels = Counter(submission.label for submission in submissions)
+    everyone = [*submissions, *map(Submission, listing.absent)]
     rows = []
-    for submission in sorted([*submissions, *absent], key=lambda each: each.student):
+    for submission in sorted(everyone, key=lambda each: each.student):
+        student = submission.student
         grades = []
-        for exercise in exercises:
-            found = results.get((submission.student, exercise))
-            grades.append(_grade(course, submission, exercise, found, (reviews, texts)))
-        facts = course.students.get(listed.get(submission.student, ""), {})
-        private = list(_private(course, submission, grades, labels))
-        if submission.student in unlisted:
-            private.insert(0, "handed in, not on the list of students")
-        elif any(submission is each for each in absent):
-            private.insert(0, "on the list of students, nothing handed in")
-        rows.append(_row(course, submission, grades, facts, private))
+        for name in exercises:
+            found = results.get((student, name))
+            grades.append(_grade(course, submission, name, found, (reviews, texts)))
+        private = listing.notes(student)
+        if submission.label and labels[submission.label] > 1:
+            private.append(f"another submission has the label {submission.label}, too")
+        for grade in grades:
+            private += _private(course, submission, grade)
+        rows.append(_row(course, submission, grades, listing.facts(student), private))
     reviews.write()
     texts.write()
-    missing = tuple(each.student for each in absent)
-    return Gradebook(course, exercises, tuple(rows), tuple(unlisted), missing, tuple(passed_over))
+    more = (listing.unlisted, listing.absent, tuple(passed_over))
+    return Gradebook(course, exercises, tuple(rows), *more)
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """The list of students beside the submissions.
+
+    Args:
+        students: what is known of each.
+        names: their names on the list, by their submissions'.
+        unlisted: who handed in and is not on the list.
+        absent: who is on the list and handed in nothing.
+    """
+
+    students: Mapping[str, Mapping[str, str]]
+    names: Mapping[str, str]
+    unlisted: tuple[str, ...]
+    absent: tuple[str, ...]
+
+    @classmethod
+    def match(
+        cls, submissions: Sequence[Submission], students: Mapping[str, Mapping[str, str]]
+    ) -> Self:
+        """Find each submission's student."""
+        names = match_students(submissions, students)
+        unlisted: list[str] = []
+        if students:
+            unlisted = [each.student for each in submissions if each.student not in names]
+        absent = [student for student in students if student not in names.values()]
+        return cls(students, names, tuple(unlisted), tuple(absent))
+
+    def facts(self, student: str) -> Mapping[str, str]:
+        """Return what the list says of who handed in a submission, or did not."""
+        return self.students.get(self.names.get(student, student), {})
+
+    def notes(self, student: str) -> list[str]:
+        """Return what the instructor should know."""
+        if student in self.unlisted:
+            return ["handed in, not on the list of students"]
+        if student in self.absent:
+            return ["on the list of students, nothing handed in"]
+        return []
+
+
+def _handed_in(course: Course, submissions: Sequence[Submission]) -> tuple[str, ...]:
+    """Return the exercises that at least one submission answers, in the course's order."""
+    present: set[str] = set()
+    for submission in submissions:
+        present.update(submission.answers)
+    return tuple(name for name in course.exercises if name in present)
 
 
 def _grade(
@@ -303,7 +355,8 @@ def _row(
     """Sum the points, less what is lost by being late."""
     days = _days_late(course, submission, facts)
     late = min(100.0, days * course.late_percent)
-    points = round((1 - late / 100) * sum(grade.points for grade in grades), 2)
+    full = sum(grade.points for grade in grades)
+    points = round((1 - late / 100) * full, 2)
     told = submission.created
     is_open = course.deadline is not None and not facts.get("submitted")
     if is_open and told and read_time(told) is None:
@@ -326,24 +379,25 @@ def _grade_program(
     decision = reviews.ask(key, why, ("", "accept", "reject"))
     if decision == "accept":
         return Grade(exercise, points, of, graded=found)
-    state = "rejected" if decision == "reject" else "needs review"
-    held = 0.0 if decision else points
-    return Grade(exercise, 0.0, of, held, state, found)
+    if decision == "reject":
+        return Grade(exercise, 0.0, of, state="rejected", graded=found)
+    return Grade(exercise, 0.0, of, points, "needs review", found)
 
 
 def _grade_text(course: Course, submission: Submission, exercise: str, texts: Sheet) -> Grade:
     """Sum what the sheet gives a text's criteria, each from 0 to 1."""
     of, rubric = course.of(exercise), course.exercises[exercise].parts.rubric
     digest = submission.answers[exercise].digest[:12]
-    total, is_open = 0.0, False
+    points, total, state = 0.0, 0.0, "graded"
     criteria = []
     for criterion in rubric:
         told = texts.ask((submission.student, exercise, digest, criterion), "from 0 to 1")
-        is_open = is_open or not told
+        if not told:
+            state = "waits"
         criteria.append((criterion, told))
         total += _number(texts.path, f"{submission.student}, {exercise}", told or "0", 1)
-    points = round(of * total / len(rubric), 2) if rubric else 0.0
-    state = "waits" if is_open else "graded"
+    if rubric:
+        points = round(of * total / len(rubric), 2)
     return Grade(exercise, points, of, state=state, criteria=tuple(criteria))
 
 
@@ -360,25 +414,23 @@ def _days_late(course: Course, submission: Submission, facts: Mapping[str, str])
     return max(0, math.ceil((time - course.deadline) / _DAY))
 
 
-def _private(
-    course: Course, submission: Submission, grades: Sequence[Grade], labels: Sequence[str]
-) -> Iterable[str]:
-    """Yield what only the instructor should know of a submission."""
-    if labels.count(submission.label) > 1:
-        yield f"another submission has the label {submission.label}, too"
-    for grade in grades:
-        found = grade.graded
-        if found is None:
-            continue
-        if found.broken and not found.unjudged:
-            yield f"{grade.exercise}: {found.broken}"
-        if found.unjudged:
-            yield f"{grade.exercise} could not be judged: {found.unjudged}"
-        checks = course.exercises[grade.exercise].parts.checks
-        visible = {check.name for check in checks if not check.graded}
-        failed = [line.name for line in found.checks if line.name in visible and not line.passed]
-        if failed and found.answer in submission.claims.get(grade.exercise, ()):
-            yield f"{grade.exercise} passed by the student's log, and fails here: {failed[0]}"
+def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[str]:
+    """Yield what only the instructor should know of a grade."""
+    found = grade.graded
+    if found is None:
+        return
+    if found.unjudged:
+        yield f"{grade.exercise} could not be judged: {found.unjudged}"
+    elif found.broken:
+        yield f"{grade.exercise}: {found.broken}"
+    if found.answer not in submission.claims.get(grade.exercise, ()):
+        return
+    checks = course.exercises[grade.exercise].parts.checks
+    visible = {check.name for check in checks if not check.graded}
+    for line in found.checks:
+        if line.name in visible and not line.passed:
+            yield f"{grade.exercise} passed by the student's log, and fails here: {line.name}"
+            return
 
 
 def _number(path: Path, what: str, value: object, most: float) -> float:

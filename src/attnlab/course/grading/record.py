@@ -85,7 +85,7 @@ def _rule(design: Any) -> str:
     return rule
 
 
-def _matrices(rule: str, design: Mapping[str, Any]) -> list[NDArray[np.float64]]:
+def _matrices(rule: str, design: Mapping[str, object]) -> list[NDArray[np.float64]]:
     """Read the matrices of a design; positions come last, if there are any."""
     matrices = []
     for name in ("Km", "Qm", "Vm", "pos"):
@@ -114,21 +114,23 @@ def _program(name: Any, source: Any) -> str | None:
         return None
     if name == SingleHead.__name__ and SingleHeadConfig.__name__ in str(source["__init__"]):
         return None
-    methods = []
-    for method in METHODS:
-        text = source[method]
-        if not isinstance(text, str):
-            raise WrongUsage(f"the source of {method} must be text; got {_short(text)}.")
-        text = textwrap.dedent(text).strip("\n")
-        if not _defines(text, method):
-            raise WrongUsage(
-                f"the source of {method} must be its definition, def {method}(…); got "
-                f"{_short(text)}."
-            )
-        methods.append(textwrap.indent(text, "    "))
-    body = "\n\n".join(methods)
-    alias = "" if name == CLASS else f"\n\n{CLASS} = {name}\n"
+    body = "\n\n".join(_method(method, source[method]) for method in METHODS)
+    alias = ""
+    if name != CLASS:
+        alias = f"\n\n{CLASS} = {name}\n"
     return f"{_HEAD}\n\nclass {name}(nn.Module):\n{body}\n{alias}"
+
+
+def _method(name: str, text: Any) -> str:
+    """Return the source of a method, indented as in a class."""
+    if not isinstance(text, str):
+        raise WrongUsage(f"the source of {name} must be text; got {_short(text)}.")
+    text = textwrap.dedent(text).strip("\n")
+    if not _defines(text, name):
+        raise WrongUsage(
+            f"the source of {name} must be its definition, def {name}(…); got {_short(text)}."
+        )
+    return textwrap.indent(text, "    ")
 
 
 def _defines(text: str, method: str) -> bool:
@@ -142,4 +144,6 @@ def _defines(text: str, method: str) -> bool:
 
 def _short(value: Any) -> str:
     text = " ".join(reprlib.repr(value).split())
-    return text if len(text) <= 80 else text[:80] + " …"
+    if len(text) > 80:
+        return text[:80] + " …"
+    return text

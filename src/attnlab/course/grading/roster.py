@@ -32,11 +32,8 @@ def read_students(path: Path) -> dict[str, Mapping[str, str]]:
             twice; a time that cannot be read.
     """
     rows = read_table(path)
-    for name in rows[0] if rows else ():
-        if name not in ROSTER:
-            raise WrongUsage(f"{path}: no column {name!r} is known; {did_you_mean(name, ROSTER)}")
-    if rows and "student" not in rows[0]:
-        raise WrongUsage(f"{path} needs a column 'student', as submissions are named.")
+    if rows:
+        _check_columns(path, rows[0])
     found: dict[str, Mapping[str, str]] = {}
     for row in rows:
         student, submitted = row["student"], row.get("submitted", "")
@@ -51,6 +48,14 @@ def read_students(path: Path) -> dict[str, Mapping[str, str]]:
             )
         found[student] = row
     return found
+
+
+def _check_columns(path: Path, columns: Mapping[str, str]) -> None:
+    for name in columns:
+        if name not in ROSTER:
+            raise WrongUsage(f"{path}: no column {name!r} is known; {did_you_mean(name, ROSTER)}")
+    if "student" not in columns:
+        raise WrongUsage(f"{path} needs a column 'student', as submissions are named.")
 
 
 def read_time(text: str) -> datetime.datetime | None:
@@ -69,33 +74,30 @@ def match_students(
     The name of the file counts first, as it is or as `attnlab course submit` writes it, then the
     label in it; a label that two submissions have, or of a student who is found already, is none.
     """
-    names: dict[str, set[str]] = {}
-    for student, facts in students.items():
-        for name in {student, facts.get("name", "")} - {""}:
-            for form in (_plain(name), file_label(name)):
-                names.setdefault(form, set()).add(student)
+    names = _forms_of_names(students)
     exact = {_plain(student): student for student in students}
-    found = {
-        each.student: exact[_plain(each.student)]
-        for each in submissions
-        if _plain(each.student) in exact
-    }
-    for name_of in (_file_name, _label):
+    found: dict[str, str] = {}
+    for each in submissions:
+        if _plain(each.student) in exact:
+            found[each.student] = exact[_plain(each.student)]
+    for signed in ("student", "label"):
         claims: dict[str, list[str]] = {}
         for each in submissions:
-            fitting = names.get(_plain(name_of(each)), set()) - {*found.values()}
+            fitting = names.get(_plain(getattr(each, signed)), set()) - {*found.values()}
             if each.student not in found and len(fitting) == 1:
-                claims.setdefault(min(fitting), []).append(each.student)
+                claims.setdefault(fitting.pop(), []).append(each.student)
         found |= {claimed[0]: who for who, claimed in claims.items() if len(claimed) == 1}
     return found
 
 
-def _file_name(submission: Submission) -> str:
-    return submission.student
-
-
-def _label(submission: Submission) -> str:
-    return submission.label
+def _forms_of_names(students: Mapping[str, Mapping[str, str]]) -> dict[str, set[str]]:
+    """Return who may be meant by each form of a name or label."""
+    found: dict[str, set[str]] = {}
+    for student, facts in students.items():
+        for name in filter(None, (student, facts.get("name"))):
+            for form in (_plain(name), file_label(name)):
+                found.setdefault(form, set()).add(student)
+    return found
 
 
 def _plain(name: str) -> str:

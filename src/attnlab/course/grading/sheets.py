@@ -45,7 +45,7 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([inert_cell(cell) for cell in row] for row in rows)
+    writer.writerows(list(map(inert_cell, row)) for row in rows)
     write_text(path, text.getvalue().encode("utf-8", "replace").decode())
 
 

@@ -16,11 +16,12 @@ MOST_BYTES = 16_000_000
 """Of a zip, and of all files of a submission together."""
 MOST_OF_FILE = 1_000_000
 MOST_RATIO = 200
+MOST_DEPTH = 8
+"""How many folders in one another are read."""
 
 _ENDINGS = {".py", ".ipynb", ".json", ".jsonl", ".txt", ".zip"}
 _PASSED_OVER = re.compile(r"(^|/)(__MACOSX|__pycache__|\.[^/]*)/|(^|/)\._")
 _OF_SYSTEMS = {".ds_store", "thumbs.db", "desktop.ini", ".lock"}
-_MOST_DEPTH = 8
 
 
 @dataclass
@@ -67,15 +68,20 @@ def _read_folder(folder: Path, read: _Read) -> None:
     for place, folders, names in os.walk(folder, followlinks=False):
         here = Path(place)
         folders.sort()
-        for name in list(folders):
+        inside = here.relative_to(folder)
+        is_deepest = len(inside.parts) == MOST_DEPTH
+        for name in folders:
             if (here / name).is_symlink():
                 read.problems.append(f"{name} was left out: it is a link")
-        if len(here.relative_to(folder).parts) >= _MOST_DEPTH:
+            elif is_deepest and not _PASSED_OVER.search(f"{name}/"):
+                words = f"it is more than {MOST_DEPTH} folders deep"
+                read.problems.append(f"{inside / name} was left out: {words}")
+        if is_deepest:
             folders.clear()
         for name in sorted(names):
             if read.is_full():
                 return
-            _read_one(here / name, str((here / name).relative_to(folder)), read)
+            _read_one(here / name, str(inside / name), read)
 
 
 def _read_one(path: Path, name: str, read: _Read) -> None:

@@ -10,11 +10,11 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import filterfalse
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from attnlab.course.cases import draw_questions
 from attnlab.course.cells import code_of_notebook, parse_program
@@ -22,7 +22,7 @@ from attnlab.course.exercise import CourseExercise
 from attnlab.course.grading.record import answers_of_record
 from attnlab.course.grading.submission_files import read_files
 from attnlab.course.notebook_cells import join_cells
-from attnlab.course.sandbox.runner import encode
+from attnlab.course.sandbox.runner import Json, encode
 from attnlab.course.submit import text_answer
 from attnlab.course.workspace import FORM, LOG, broken_links, is_untouched, read_events
 from attnlab.display import harmless
@@ -53,12 +53,14 @@ class Answer:
     exercise: str
     file: str
     source: str = ""
-    data: Any = None
+    data: Json = None
 
     @property
     def digest(self) -> str:
         """The SHA-256 of what was handed in."""
-        text = self.source if self.data is None else json.dumps(self.data, sort_keys=True)
+        text = self.source
+        if self.data is not None:
+            text = json.dumps(self.data, sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -99,7 +101,9 @@ def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Su
         raise CouldNotRun(f"there is no {folder}; expected a folder of submissions.")
     folder = folder.resolve()  # so that it has a name
     found: dict[str, Submission] = {}
-    for path in _entries(folder, exercises):
+    inside = _inside(folder)
+    paths = [folder] if inside is None else filter(_may_be_submission, inside)
+    for path in paths:
         student = student_of(path, exercises)
         _read_into(found.setdefault(student, Submission(student)), path, exercises)
     if not found:
@@ -112,10 +116,11 @@ def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Su
 
 def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
     """Return a student's name as the course system wrote it into the name of a submission."""
-    path = path.with_name(
-        unicodedata.normalize("NFC", path.name)
-    )  # some systems take accents apart
-    name = path.stem if path.suffix.lower() in (".zip", *_ENDINGS) else path.name
+    whole = unicodedata.normalize("NFC", path.name)  # some systems take accents apart
+    path = path.with_name(whole)
+    name = path.name
+    if path.suffix.lower() in (".zip", *_ENDINGS):
+        name = path.stem
     for pattern in _OF_COURSE_SYSTEMS:
         match = pattern.fullmatch(name)
         if match:
@@ -143,32 +148,25 @@ def inert(text: str, most: int = 200) -> str:
     'a␛[31m b'
     """
     line = harmless(" ".join(text.split())).replace("\n", " ").replace("\t", " ")
-    return line if len(line) <= most else line[: most - 1] + "…"
-
-
-def _entries(folder: Path, exercises: Mapping[str, CourseExercise]) -> Iterator[Path]:
-    """Yield the paths of the submissions; a folder of answers is one submission itself."""
-    if not folder.is_dir():
-        yield folder
-        return
-    inside = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
-    names = {path.name for path in inside}
-    if "manifest.json" in names or LOG in names:
-        yield folder
-        return
-    for path in inside:
-        if _may_be_submission(path):
-            yield path
+    if len(line) > most:
+        return line[: most - 1] + "…"
+    return line
 
 
 def entries_passed_over(folder: Path) -> list[str]:
     """Return the names in a folder of submissions that are none, such as a PDF."""
+    passed_over = filterfalse(_may_be_submission, _inside(folder) or ())
+    return [inert(path.name, _MOST_NAME) for path in passed_over]
+
+
+def _inside(folder: Path) -> list[Path] | None:
+    """Return what lies in a folder of submissions; None where it is a submission itself."""
     if not folder.is_dir():
-        return []
-    paths = [path for path in folder.iterdir() if not path.name.startswith((".", "__"))]
-    if any(path.name in ("manifest.json", LOG) for path in paths):
-        return []  # the folder itself is a submission, which tells of its files
-    return [inert(path.name, _MOST_NAME) for path in sorted(paths) if not _may_be_submission(path)]
+        return None
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
+    if {"manifest.json", LOG}.isdisjoint(path.name for path in inside):
+        return inside
+    return None
 
 
 def _may_be_submission(path: Path) -> bool:
@@ -199,13 +197,13 @@ class _Reader:
     def read(self) -> None:
         """Take what the manifest lists; without one, what the files' names and contents say."""
         manifests = [name for name in self.files if PurePosixPath(name).name == "manifest.json"]
-        for name in sorted(manifests, key=len)[:1]:
-            self._read_log(name.removesuffix("manifest.json"))
-            if self._read_manifest(name):
+        if manifests:
+            first = min(manifests, key=len)
+            self._read_log(first.removesuffix("manifest.json"))
+            if self._read_manifest(first):
                 return
-        ranks = {ending: rank for rank, ending in enumerate(_ENDINGS)}
-        known = [name for name in self.files if _ending(name) in ranks]
-        for file in sorted(known, key=lambda name: (ranks[_ending(name)], name)):
+        known = [name for name in self.files if _ending(name) in _ENDINGS]
+        for file in sorted(known, key=lambda name: (_ENDINGS.index(_ending(name)), name)):
             try:
                 self._read_loose(file)
             except _DAMAGE as error:
@@ -227,7 +225,7 @@ class _Reader:
             self._read_entry(name.removesuffix("manifest.json"), exercise, entry)
         return True
 
-    def _read_entry(self, root: str, exercise: str, entry: Any) -> None:
+    def _read_entry(self, root: str, exercise: str, entry: Json) -> None:
         if exercise not in self.exercises:
             self.submission.tell(f"the manifest lists {exercise}, which is no exercise here")
             return
@@ -271,17 +269,25 @@ class _Reader:
         text = self._text(file)
         source = self._program_of_notebook(file, text)
         named = [name for name in _named_in(text) if name in self.exercises]
-        tree = parse_program(source)
-        if tree is None and not named:
-            self.submission.tell(f"{file} is no Python, so its exercises could not be found")
-            return
-        defined = _defined(tree)
-        wanted = {name: entry_names(each) for name, each in self.exercises.items()}
-        found = [name for name, calls in wanted.items() if calls and calls <= defined]
-        for exercise in named or found:
+        if not named:
+            tree = parse_program(source)
+            if tree is None:
+                self.submission.tell(f"{file} is no Python, so its exercises could not be found")
+                return
+            named = self._answered_by(_defined(tree))
+        for exercise in named:
             self._take(exercise, file)
-        if not named and not found:
+        if not named:
             self.submission.tell(f"{file} answers no exercise: it defines none of their names")
+
+    def _answered_by(self, defined: set[str]) -> list[str]:
+        """Return the exercises all of whose names are defined."""
+        found = []
+        for name, exercise in self.exercises.items():
+            calls = entry_names(exercise)
+            if calls and calls <= defined:
+                found.append(name)
+        return found
 
     def _program_of_notebook(self, file: str, text: str) -> str:
         joined = join_cells(_code_cells(text))
@@ -300,25 +306,32 @@ class _Reader:
 
     def _take(self, exercise: str, file: str) -> None:
         """Add the answer that a file gives to an exercise, if something is written in it."""
-        kind = self.exercises[exercise].parts.kind
-        ending = _ending(file)
         try:
-            text = self._text(file)
-            if ending == ".json":
-                answer = Answer(exercise, file, data=json.loads(text)["weights"])
-                if answer.digest and kind == "weights":  # whose numbers can be written again
-                    self._add(answer)
-                return
-            source = self._program_of_notebook(file, text) if ending == ".ipynb" else text
+            answer = self._answer(exercise, file)
         except _DAMAGE as error:
             self.submission.tell(f"{exercise}: {file} could not be read: {error}")
             return
-        if ending != ".txt" and is_untouched(self.exercises[exercise], source):
-            return
-        if kind == "text" and ending != ".txt":
-            source = text_answer(source) or ""
-        if source.strip():
-            self._add(Answer(exercise, file, source))
+        if answer is not None:
+            self._add(answer)
+
+    def _answer(self, exercise: str, file: str) -> Answer | None:
+        kind = self.exercises[exercise].parts.kind
+        ending = _ending(file)
+        source = self._text(file)
+        if ending == ".json":
+            answer = Answer(exercise, file, data=json.loads(source)["weights"])
+            is_written = answer.digest and kind == "weights"  # its numbers can be written again
+            return answer if is_written else None
+        if ending == ".ipynb":
+            source = self._program_of_notebook(file, source)
+        if ending != ".txt":
+            if is_untouched(self.exercises[exercise], source):
+                return None
+            if kind == "text":
+                source = text_answer(source) or ""
+        if not source.strip():
+            return None
+        return Answer(exercise, file, source)
 
     def _add(self, answer: Answer) -> None:
         before = self.submission.answers.get(answer.exercise)
@@ -348,10 +361,10 @@ def entry_names(exercise: CourseExercise) -> frozenset[str]:
     return frozenset(str(case["call"]) for case in draw_questions(exercise, 0).encoded)
 
 
-def _defined(tree: ast.Module | None) -> set[str]:
+def _defined(tree: ast.Module) -> set[str]:
     """Return the names that a program defines at its top."""
     found: set[str] = set()
-    body = list(tree.body) if tree is not None else []
+    body = list(tree.body)
     for node in body:
         if isinstance(node, ast.Try):
             body += node.body  # as a notebook's statements stand
@@ -362,19 +375,25 @@ def _defined(tree: ast.Module | None) -> set[str]:
     return found
 
 
-def _cells(text: str) -> list[Any]:
+def _cells(text: str) -> list[Mapping[str, Json]]:
     try:
         cells = json.loads(text)["cells"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WrongUsage(f"expected a notebook, JSON with cells; {error}") from None
-    return [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    if not isinstance(cells, list):
+        return []
+    return [cell for cell in cells if isinstance(cell, dict)]
 
 
-def _nbgrader(cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata of nbgrader for a cell."""
-    metadata = cell.get("metadata")
-    found = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+def _part(whole: Json, name: str) -> Mapping[str, Json]:
+    """Return a part that is a mapping itself; an empty one where it is none."""
+    found = whole.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def _nbgrader(cell: Json) -> Mapping[str, Json]:
+    """Return the metadata of nbgrader for a cell."""
+    return _part(_part(cell, "metadata"), "nbgrader")
 
 
 def _code_cells(text: str) -> list[str]:
@@ -387,10 +406,10 @@ def _code_cells(text: str) -> list[str]:
     return code_of_notebook(json.dumps({"cells": kept}))
 
 
-def _named_in(text: str) -> Sequence[str]:
+def _named_in(text: str) -> Iterable[str]:
     """Return the exercises that a notebook's metadata names, its own or nbgrader's of a cell."""
-    metadata = json.loads(text).get("metadata")
-    ours = metadata.get("attnlab") if isinstance(metadata, dict) else None
-    names = [ours.get("exercise")] if isinstance(ours, dict) else []
-    names += [_nbgrader(cell).get("grade_id") for cell in _cells(text)]
+    ours = _part(_part(json.loads(text), "metadata"), "attnlab")
+    names = [ours.get("exercise")]
+    for cell in _cells(text):
+        names.append(_nbgrader(cell).get("grade_id"))
     return [name for name in names if isinstance(name, str)]

@@ -5,7 +5,6 @@ formula. They know nothing of torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +59,7 @@ def attend_heads(
 
 
 def packed_attention(
-    state: Mapping[str, Any],
+    state: Mapping[str, Floats],
     prefix: str,
     query_from: Floats,
     key_from: Floats,

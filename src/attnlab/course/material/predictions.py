@@ -17,7 +17,7 @@ def choice_case(name: str, right: str, wrong: Mapping[str, str]) -> Case:
         right: the right word.
         wrong: each wrong word, and the name of its mistake.
     """
-    words = " or ".join(repr(each) for each in sorted([right, *wrong]))
+    words = " or ".join(map(repr, sorted([right, *wrong])))
 
     def judge(answer: Any) -> Failure | None:
         if answer is None:

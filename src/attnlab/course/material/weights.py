@@ -157,15 +157,19 @@ def read_head(answer: Any, task: VectorTask, positions: int = 0) -> Head | Failu
         task: says how wide tokens and outputs are.
         positions: how many rows pos must have at least; 0 for a head without positions.
     """
-    names = ["Km", "Qm", "Vm", "pos"][: 4 if positions else 3]
-    given = list(answer) if isinstance(answer, list) else []
-    if not positions and len(given) == 4 and given[3] is None:
-        given = given[:3]
-    if len(given) != len(names):
-        got = f"{len(answer)} values" if isinstance(answer, list) else show(answer)
-        return Failure(f"weights() must return the list [{', '.join(names)}]; got {got}")
+    names = ["Km", "Qm", "Vm"]
+    if positions:
+        names.append("pos")
+    asked = f"weights() must return the list [{', '.join(names)}]"
+    if not isinstance(answer, list):
+        return Failure(f"{asked}; got {show(answer)}")
+    count = len(answer)
+    if count == 4 and answer[3] is None:
+        count = max(3, len(names))
+    if count != len(names):
+        return Failure(f"{asked}; got {count} values")
     matrices = {}
-    for name, each in zip(names, given, strict=True):
+    for name, each in zip(names, answer, strict=False):
         read = _read_matrix(name, each)
         if isinstance(read, Failure):
             return read
@@ -351,7 +355,7 @@ def louder_words(head: Head, is_right: Callable[[Head], bool]) -> str:
 
 def permutations_of(size: int) -> list[list[int]]:
     """Return all orders of some rows but the one they are in."""
-    return [list(order) for order in itertools.permutations(range(size))][1:]
+    return list(map(list, itertools.permutations(range(size))))[1:]
 
 
 def gain_mistake(

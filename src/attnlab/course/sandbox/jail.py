@@ -191,7 +191,7 @@ def _limits(is_root: bool) -> list[str]:
 
 def _most_processes(is_root: bool) -> int:
     """Return the limit of processes; older kernels count all of the user's own in it."""
-    release = tuple(int(each) for each in re.findall(r"\d+", platform.release())[:2])
+    release = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
     if is_root or release >= (5, 14):
         return _PROCESSES
     own = sum(1 for each in Path("/proc").glob("[0-9]*") if _is_own(each))

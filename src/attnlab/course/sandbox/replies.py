@@ -5,16 +5,29 @@ are left as they came: only `compare.read_answer` looks into them.
 """
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from attnlab.course.sandbox.runner import MOST_NUMBERS, EncodedCase, Json, Names, answer_case
+
+MEMORY_BYTES = 2 * 2**30
+"""How much memory a student's code may take beyond what Python and torch do."""
+
+REPLY_BYTES = 12_000_000
+"""How large all answers to an exercise's cases may be together."""
 
 _MOST_PARTS = 200_000  # of all answers of a reply; arrays count as one
 _MOST_WORDS = 300
 _MOST_PRINTED = 600
-_FAILURES = {
-    "time": ("TimeoutError", "it took too long; is there a loop that does not end?"),
-    "size": ("OverflowError", "its answers are too large"),
-    "ended": ("ProcessEnded", "its process ended before it had answered"),
-}
+TOO_LARGE = (
+    f"the answer is too large: an array may have {MOST_NUMBERS:,} numbers, and all answers "
+    f"together {REPLY_BYTES // 10**6} MB and {_MOST_PARTS:,} separate values; return what is "
+    "asked for and no more, numbers as one tensor or array"
+)
+"""What is said of an answer that is too large."""
+
+_SENTENCES = {"NotImplementedError": "it is not written yet", "TooLarge": TOO_LARGE}
+_MEMORY = f"it may take {MEMORY_BYTES >> 30} GB in all; make its arrays and lists smaller"
 
 PYTHON_ERRORS = frozenset(
     (
@@ -26,13 +39,96 @@ PYTHON_ERRORS = frozenset(
 )
 """The exceptions that are told by their names; a rare one could tell of hidden inputs."""
 
+_TOLD = PYTHON_ERRORS | {"Missing", "TooLarge"}
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What was raised in place of an answer.
+
+    Args:
+        name: the exception's type, or one of ours: Missing, TooLarge, ProcessEnded.
+        message: its words; empty where they could tell of hidden inputs.
+        line: of the student's file; None where it is not known.
+    """
+
+    name: str
+    message: str = ""
+    line: int | None = None
+
+    @property
+    def words(self) -> str:
+        """What was raised, and in which line of the student's file."""
+        if self.name == "Missing":
+            return f"there is no {self.message}"
+        if self.name in _SENTENCES:
+            return _SENTENCES[self.name]
+        words = self.name
+        if self.message:
+            words += f": {self.message}"
+        if self.name == "MemoryError":
+            words += f"; {_MEMORY}"
+        if self.line is not None:
+            words += f" (line {self.line})"
+        return words
+
+
+@dataclass(frozen=True)
+class CaseAnswer:
+    """What came of a case.
+
+    Args:
+        value: the answer as JSON of `runner.encode`; None where something was raised.
+        raised: what was raised; None where there is an answer.
+        printed: what the student's code printed.
+    """
+
+    value: Json = None
+    raised: Raised | None = None
+    printed: str = ""
+
+
+FAILURES = {
+    "time": Raised("TimeoutError", "it took too long; is there a loop that does not end?"),
+    "size": Raised("TooLarge"),
+    "ended": Raised("ProcessEnded", "its process ended before it had answered"),
+}
+"""What is told of a case that a worker failed at: time, size or ended."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of putting cases to a program.
+
+    Args:
+        answers: one for each case; none where it could not be asked.
+        broken: what was raised when the program was run; None where it could be.
+        refused: why the worker gave up, of `FAILURES`; empty where it did not.
+    """
+
+    answers: Sequence[CaseAnswer] = ()
+    broken: Raised | None = None
+    refused: str = ""
+
+    def is_whole(self, cases: int) -> bool:
+        """Whether there is an answer to each of so many cases."""
+        return self.broken is None and not self.refused and len(self.answers) == cases
+
+    @property
+    def words(self) -> str:
+        """Say why no case could be put to the program."""
+        if self.broken is not None:
+            return f"it cannot be run: {self.broken.words}"
+        failed = FAILURES[self.refused or "ended"]
+        return failed.message or failed.words
+
 
 def is_countable(data: bytes) -> bool:
     """Whether a reply has few enough parts to be read in a moment."""
     return sum(map(data.count, (b",", b"[", b"{"))) <= _MOST_PARTS
 
 
-def split_reply(data: bytes) -> list[Any]:
+def split_reply(data: bytes) -> list[Json]:
     """Return the whole messages of a reply, up to the first that is damaged."""
     messages, at = [], 0
     while at + 8 <= len(data):
@@ -48,7 +144,15 @@ def split_reply(data: bytes) -> list[Any]:
     return messages
 
 
-def clean_answer(answer: Any, call: str, *, is_graded: bool) -> dict[str, Any]:
+def answer_in_process(names: Names, cases: Sequence[EncodedCase]) -> Reply:
+    """Put cases to names that are in this process."""
+    answers = []
+    for case in cases:
+        answers.append(clean_answer(answer_case(names, case), case["call"], is_graded=False))
+    return Reply(answers)
+
+
+def clean_answer(answer: Json, call: str, *, is_graded: bool) -> CaseAnswer:
     """Return an answer in the form that it must have.
 
     Args:
@@ -58,35 +162,29 @@ def clean_answer(answer: Any, call: str, *, is_graded: bool) -> dict[str, Any]:
     """
     if not isinstance(answer, dict):
         answer = {}
-    if "value" in answer:
-        cleaned = {"value": answer["value"]}
-    else:
-        cleaned = clean_error(answer)
-        if is_graded:
-            kind = cleaned["error"]
-            is_known = kind == "Missing" or kind in PYTHON_ERRORS
-            cleaned = {"error": kind if is_known else "Exception", "message": "", "line": None}
-        if cleaned["error"] == "Missing" and not cleaned["message"].startswith(call):
-            cleaned["message"] = call
     printed = answer.get("printed")
-    if isinstance(printed, str) and printed and not is_graded:
-        cleaned["printed"] = printed[:_MOST_PRINTED]
-    return cleaned
+    if is_graded or not isinstance(printed, str):
+        printed = ""
+    printed = printed[:_MOST_PRINTED]
+    if "value" in answer:
+        return CaseAnswer(answer["value"], printed=printed)
+    raised = clean_error(answer)
+    if is_graded:
+        raised = Raised(raised.name if raised.name in _TOLD else "Exception")
+    if raised.name == "Missing" and not raised.message.startswith(call):
+        raised = replace(raised, message=call)
+    return CaseAnswer(raised=raised, printed=printed)
 
 
-def clean_error(error: Any) -> dict[str, Any]:
+def clean_error(error: Json) -> Raised:
     """Return what was raised in the form that it must have."""
-    kind, message, line = None, None, None
-    if isinstance(error, dict):
-        kind, message, line = (error.get(name) for name in ("error", "message", "line"))
-    return {
-        "error": kind[:80] if isinstance(kind, str) else "damaged answer",
-        "message": message[:_MOST_WORDS] if isinstance(message, str) else "",
-        "line": line if type(line) is int and 0 < line < 10**6 else None,
-    }
-
-
-def failed_answer(why: str) -> dict[str, Any]:
-    """Return the answer to a case that the worker failed at: time, size or ended."""
-    kind, words = _FAILURES[why]
-    return {"error": kind, "message": words, "line": None}
+    if not isinstance(error, dict):
+        error = {}
+    name, message, line = map(error.get, ("error", "message", "line"))
+    if not isinstance(name, str):
+        name = "damaged answer"
+    if not isinstance(message, str):
+        message = ""
+    if type(line) is not int or not 0 < line < 10**6:
+        line = None
+    return Raised(name[:80], message[:_MOST_WORDS], line)

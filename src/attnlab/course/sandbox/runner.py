@@ -13,6 +13,7 @@ import difflib
 import importlib.abc
 import importlib.util
 import io
+import itertools
 import json
 import math
 import os
@@ -24,12 +25,18 @@ import struct
 import sys
 import time
 import types
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+Names = Mapping[str, Any]
+"""What a module defines."""
+
+Json = Any
+"""What `encode` makes and `decode` reads."""
 
 REPLY_HEAD = struct.Struct(">Q??")
 """What a reply begins with: its size, whether it took too long, whether it is the last."""
@@ -37,10 +44,12 @@ REPLY_HEAD = struct.Struct(">Q??")
 WARM = ("optim", "matplotlib")
 """Words of a file that say what it will import; that takes long and is done once for all."""
 
+MOST_NUMBERS = 1_000_000
+"""How many numbers an array may have in an answer, and how many items a list."""
+
 _MOST_DEPTH = 20
 _MOST_WORDS = 300
 _MOST_PRINTED = 600
-_MOST_ITEMS = 1_000_000
 _MOST_STREAMS = 1024
 _MOST_FILES = 500  # that a student's code may leave behind before the sandbox is made anew
 _WRITABLE = ("/box", "/dev/shm")
@@ -49,6 +58,25 @@ _END_WITH_PARENT = 1  # of prctl
 _IS_READABLE = 4  # by processes of the same user: memory and streams
 _PAUSE = 0.05  # seconds between two looks at whether a child has ended
 _LENGTH = struct.Struct(">Q")
+_PLAIN = (type(None), bool, str, int, float)
+
+
+class EncodedCase(TypedDict):
+    """A case as JSON: what is called, with what, and what of it is the answer."""
+
+    call: str
+    args: Json
+    settings: Json
+    build: Json
+    state: Json
+    methods: Sequence[tuple[str, Json, Json]]
+    answer: str
+    training: bool
+    seed: int
+
+
+class TooLarge(Exception):
+    """An answer that is not sent back, since it is too large."""
 
 
 class _Text(importlib.abc.ExecutionLoader):
@@ -69,7 +97,7 @@ class _Text(importlib.abc.ExecutionLoader):
         super().exec_module(module)
 
 
-def load_names(source: str, path: str = "answer.py") -> dict[str, Any]:
+def load_names(source: str, path: str = "answer.py") -> Names:
     """Run the source of a module and return its names; whatever it raises is raised."""
     name = "attnlab_course_" + path.rpartition("/")[2].partition(".")[0]
     spec = importlib.util.spec_from_loader(name, _Text(source, path), origin=path)
@@ -81,34 +109,40 @@ def load_names(source: str, path: str = "answer.py") -> dict[str, Any]:
     return vars(module)
 
 
-def encode(value: Any, depth: int = 0) -> Any:
+def encode(value: Any, depth: int = 0) -> Json:
     """Turn a value into JSON: numbers, texts, lists, mappings, arrays, figures.
 
     Of anything else the name of its type is kept. Subclasses become what they are made of, so that
     no method of a student's class takes part in a comparison.
+
+    Raises:
+        TooLarge: an array has more than `MOST_NUMBERS` numbers.
     """
     if depth > _MOST_DEPTH:
         return {"kind": "other", "type": "nested too deep"}
     if type(value) is int and abs(value) >= 2**53:
         return {"kind": "int", "text": str(value)[:100]}
-    if value is None or type(value) in (bool, str, int, float):
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, Tensor):
-        array = _array(_bare(value), "torch")
-        return {**array, "grad": True} if value.requires_grad else array
+        return _tensor(value)
     if isinstance(value, np.ndarray | np.generic):
         return _array(np.array(value, subok=False), "numpy")
     if isinstance(value, Mapping):
-        pairs = [[encode(key, depth + 1), encode(each, depth + 1)] for key, each in value.items()]
-        return {"kind": "dict", "items": pairs}
+        return {"kind": "dict", "items": _pairs(value, depth + 1)}
     if isinstance(value, list | tuple):
-        return {"kind": "list", "items": [encode(each, depth + 1) for each in value[:_MOST_ITEMS]]}
+        items = map(encode, value[:MOST_NUMBERS], itertools.repeat(depth + 1))
+        return {"kind": "list", "items": list(items)}
     if type(value).__module__.startswith("matplotlib."):
         return _figure(value)
     return {"kind": "other", "type": type(value).__name__}
 
 
-def decode(value: Any, names: Mapping[str, Any] | None = None) -> Any:
+def _pairs(value: Mapping[Any, Any], depth: int) -> Json:
+    return [[encode(key, depth), encode(each, depth)] for key, each in value.items()]
+
+
+def decode(value: Json, names: Names | None = None) -> Any:
     """Turn JSON back into values.
 
     Args:
@@ -133,36 +167,49 @@ def decode(value: Any, names: Mapping[str, Any] | None = None) -> Any:
     return value
 
 
-def answer_case(names: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+def answer_case(names: Names, case: EncodedCase) -> Json:
     """Put one case to a student's names: {"value": …}, or {"error": …} with its line."""
     if case["call"] not in names:
         return {"error": "Missing", "message": _near(case["call"], names), "line": None}
     try:
         torch.default_generator.manual_seed(case["seed"])
-        return {"value": encode(_answer(names, case))}
+        return {"value": _sendable(_answer(names, case))}
     except NotImplementedError as error:
         return {"error": "NotImplementedError", "message": _words(error), "line": None}
     except (Exception, SystemExit) as error:
         return describe_error(error)
 
 
-def _near(name: str, names: Mapping[str, Any]) -> str:
+def _sendable(answer: Any) -> Json:
+    """Return an answer as JSON.
+
+    Raises:
+        TooLarge: it is too large.
+    """
+    try:
+        return encode(answer)
+    except MemoryError:
+        raise TooLarge from None
+
+
+def _near(name: str, names: Names) -> str:
     """Return a missing name, with a hint at a similar one."""
     own = [each for each in names if isinstance(each, str) and not each.startswith("_")]
-    like = difflib.get_close_matches(name, own, 1)
-    return f"{name}; did you mean {like[0]}?" if like else name
+    for like in difflib.get_close_matches(name, own, 1):
+        return f"{name}; did you mean {like}?"
+    return name
 
 
-def answer_all(
-    names: Mapping[str, Any], cases: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def answer_all(names: Names, cases: Iterable[EncodedCase]) -> list[Json]:
     """Put all cases to a student's names."""
     return [answer_case(names, case) for case in cases]
 
 
-def describe_error(error: BaseException) -> dict[str, Any]:
+def describe_error(error: BaseException) -> Json:
     """Say what was raised, in which line of the student's file."""
-    line = error.lineno if isinstance(error, SyntaxError) else None
+    line = None
+    if isinstance(error, SyntaxError):
+        line = error.lineno
     step = error.__traceback__
     while step is not None:
         if "attnlab_course_" in str(step.tb_frame.f_globals.get("__name__")):
@@ -179,31 +226,37 @@ def _words(error: BaseException) -> str:
         return ""
 
 
-def _answer(names: Mapping[str, Any], case: Mapping[str, Any]) -> Any:
+def _answer(names: Names, case: EncodedCase) -> Any:
     target = names[case["call"]]
     if case["build"] is not None:
         target = _build(target, {**case["build"], "state": case["state"]}, names)
         if isinstance(target, nn.Module):
             target.train(case["training"])
     wanted = case["answer"]
-    if wanted == "parameters":
-        return {name: list(each.shape) for name, each in target.named_parameters()}
-    if wanted == "state":
-        return dict(target.state_dict())
-    if wanted == "value":
-        return target
+    if wanted in _UNCALLED:
+        return _UNCALLED[wanted](target)
     args = decode(case["args"], names)
-    leaves = [each for each in args if isinstance(each, Tensor) and each.is_floating_point()]
     if wanted == "gradients":
-        for leaf in leaves:
-            leaf.requires_grad_()
+        return _gradients(target, args, case, names)
     result = _call(target, args, case, names)
     if wanted == "inputs":
         return [each for each in args if isinstance(each, Tensor | np.ndarray)]
-    return _gradients(result, leaves) if wanted == "gradients" else result
+    return result
 
 
-def _call(target: Any, args: list[Any], case: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+_UNCALLED: Mapping[str, Callable[[Any], Any]] = {
+    "parameters": lambda target: _shapes(dict(target.named_parameters())),
+    "state": lambda target: dict(target.state_dict()),
+    "value": lambda target: target,
+}
+"""Answers for which nothing is called."""
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(each.shape) for name, each in tensors.items()}
+
+
+def _call(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Any:
     """Call the methods of a case in turn and return the last one's result; or the target."""
     if not case["methods"]:
         return target(*args, **decode(case["settings"], names))
@@ -214,7 +267,7 @@ def _call(target: Any, args: list[Any], case: Mapping[str, Any], names: Mapping[
     return result
 
 
-def _build(target: Any, given: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+def _build(target: Any, given: Json, names: Names) -> Any:
     """Make an object of a student's class, and write the given parameters into it."""
     made = target(*decode(given["args"], names), **decode(given["settings"], names))
     state = decode(given["state"])
@@ -227,50 +280,60 @@ def _build(target: Any, given: Mapping[str, Any], names: Mapping[str, Any]) -> A
     return made
 
 
-def _check_parameters(made: nn.Module, state: Mapping[str, Any]) -> None:
+def _check_parameters(made: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Say in plain words how a module's parameters differ from those that are given to it.
 
     Raises:
         RuntimeError: as PyTorch raises it.
     """
-    own = {name: tuple(each.shape) for name, each in made.state_dict().items()}
-    asked = {name: tuple(each.shape) for name, each in state.items()}
+    own, asked = _shapes(made.state_dict()), _shapes(state)
     if own == asked:
         return
-    words = []
-    missing = [name for name in asked if name not in own]
-    if missing:
-        words.append(f"asked for and not there: {', '.join(missing)}")
-    more = [name for name in own if name not in asked]
-    if more:
-        words.append(f"there and not asked for: {', '.join(more)}")
+    words = [
+        *_lacking("asked for and not there", asked, own),
+        *_lacking("there and not asked for", own, asked),
+    ]
     for name, shape in own.items():
         if shape != asked.get(name, shape):
             words.append(f"{name} has the shape {shape}, asked for {asked[name]}")
     raise RuntimeError(f"its parameters are not those of the text; {'; '.join(words)}")
 
 
-def _gradients(result: Any, leaves: list[Tensor]) -> list[Tensor]:
+def _lacking(words: str, these: Iterable[str], those: Container[str]) -> Iterator[str]:
+    """Yield the names that are in these and not in those, in one text; nothing without any."""
+    names = [name for name in these if name not in those]
+    if names:
+        yield f"{words}: {', '.join(names)}"
+
+
+def _gradients(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Sequence[Tensor]:
     """Return the gradients of a fixed weighted sum of the first tensor of a result."""
-    first = result
+    leaves = [each for each in args if isinstance(each, Tensor) and each.is_floating_point()]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    first = _call(target, args, case, names)
     while isinstance(first, list | tuple):
         first = first[0]
     weights = torch.cos(torch.arange(first.numel(), dtype=first.dtype)).reshape(first.shape)
-    found = torch.autograd.grad((first * weights).sum(), leaves, allow_unused=True)
-    return [
-        torch.zeros_like(leaf) if each is None else each
-        for leaf, each in zip(leaves, found, strict=True)
-    ]
+    total = (first * weights).sum()
+    return torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
 
 
-def _bare(value: Tensor) -> Any:
-    found = value.detach().cpu()
-    return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+def _tensor(value: Tensor) -> Json:
+    bare = value.detach().cpu()
+    if bare.dtype == torch.bfloat16:
+        bare = bare.float()
+    array = _array(bare.numpy(), "torch")
+    if value.requires_grad:
+        array["grad"] = True
+    return array
 
 
-def _array(array: Any, of: str) -> Any:
-    if array.dtype.kind not in "biufc" or array.size > _MOST_ITEMS:
+def _array(array: np.ndarray[Any, Any], of: str) -> Json:
+    if array.dtype.kind not in "biufc":
         return {"kind": "other", "type": f"array of {array.dtype}, {array.size} numbers"}
+    if array.size > MOST_NUMBERS:
+        raise TooLarge
     data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {
         "kind": "array",
@@ -281,58 +344,59 @@ def _array(array: Any, of: str) -> Any:
     }
 
 
-def _figure(value: Any) -> Any:
+def _figure(value: Any) -> Json:
     """Say what a figure of matplotlib shows: titles, labels, ticks, images, lines."""
     figure = getattr(value, "figure", value)
-    shown = []
-    for axes in figure.axes:
-        images = [*axes.get_images(), *axes.collections]
-        images = [each for each in images if each.get_array() is not None]
-        facts = {
-            "title": axes.get_title(),
-            "xlabel": axes.get_xlabel(),
-            "ylabel": axes.get_ylabel(),
-            "xticks": [each.get_text() for each in axes.get_xticklabels()],
-            "yticks": [each.get_text() for each in axes.get_yticklabels()],
-            "xplaces": np.asarray(axes.get_xticks(), float),
-            "yplaces": np.asarray(axes.get_yticks(), float),
-            "xlim": list(map(float, axes.get_xlim())),
-            "ylim": list(map(float, axes.get_ylim())),
-            "xscale": axes.get_xscale(),
-            "images": [np.asarray(each.get_array(), float) for each in images],
-            "corners": [_corners(each) for each in images],
-            "colors": [each.get_clim() for each in images],
-            "lines": [np.asarray(each.get_xydata(), float) for each in axes.get_lines()],
-            "is_color_bar": axes.get_label() == "<colorbar>",
-        }
-        shown.append(facts)
+    shown = list(map(_axes, figure.axes))
     told = {"kind": "figure", "axes": encode(shown), "title": figure.get_suptitle()}
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close(figure)
     return told
 
 
+def _axes(axes: Any) -> Mapping[str, object]:
+    images = [*axes.get_images(), *axes.collections]
+    images = [each for each in images if each.get_array() is not None]
+    return {
+        "title": axes.get_title(),
+        "xlabel": axes.get_xlabel(),
+        "ylabel": axes.get_ylabel(),
+        "xticks": [each.get_text() for each in axes.get_xticklabels()],
+        "yticks": [each.get_text() for each in axes.get_yticklabels()],
+        "xplaces": np.asarray(axes.get_xticks(), float),
+        "yplaces": np.asarray(axes.get_yticks(), float),
+        "xlim": list(map(float, axes.get_xlim())),
+        "ylim": list(map(float, axes.get_ylim())),
+        "xscale": axes.get_xscale(),
+        "images": [np.asarray(each.get_array(), float) for each in images],
+        "corners": list(map(_corners, images)),
+        "colors": [each.get_clim() for each in images],
+        "lines": [np.asarray(each.get_xydata(), float) for each in axes.get_lines()],
+        "is_color_bar": axes.get_label() == "<colorbar>",
+    }
+
+
 def _corners(image: Any) -> list[float] | None:
     """Return the outer edges of an image: of its first and last column, first and last row."""
     if hasattr(image, "get_extent"):
-        left, right, bottom, top = image.get_extent()
-        is_upward = getattr(image, "origin", "upper") == "lower"
-        first, last = (bottom, top) if is_upward else (top, bottom)
-        return [float(each) for each in (left, right, first, last)]
-    if hasattr(image, "get_coordinates"):
+        left, right, first, last = image.get_extent()
+        if getattr(image, "origin", "upper") != "lower":
+            first, last = last, first
+    elif hasattr(image, "get_coordinates"):
         places = np.asarray(image.get_coordinates(), float)
         (left, first), (right, last) = places[0, 0], places[-1, -1]
-        return [float(each) for each in (left, right, first, last)]
-    return None
+    else:
+        return None
+    return list(map(float, (left, right, first, last)))
 
 
-def pack_message(value: Any) -> bytes:
+def pack_message(value: Json) -> bytes:
     """Return a value as its length and its JSON."""
     text = json.dumps(value).encode()
     return _LENGTH.pack(len(text)) + text
 
 
-def read_message(stream: int) -> Any:
+def read_message(stream: int) -> Json:
     """Read one length and its JSON, and no byte more; None at the end of the stream."""
     head = _read_exactly(stream, _LENGTH.size)
     if head is None:
@@ -379,7 +443,7 @@ def _warm(names: Iterable[str]) -> None:
             import matplotlib.pyplot  # noqa: F401
 
 
-def _in_child(requests: int, limits: Mapping[str, Any], buffer: bytearray) -> tuple[int, bool]:
+def _in_child(requests: int, limits: Json, buffer: bytearray) -> tuple[int, bool]:
     """Fork, let the child answer, and read its answers; return their size, and if it was late."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -392,7 +456,7 @@ def _in_child(requests: int, limits: Mapping[str, Any], buffer: bytearray) -> tu
             os.closerange(writing + 1, _MOST_STREAMS)
             _limit(limits)
             for reply in _replies(request):
-                _write_whole(writing, pack_message(reply))
+                _write_whole(writing, _packed(reply))
             status = 0
         finally:
             os._exit(status)
@@ -404,7 +468,15 @@ def _in_child(requests: int, limits: Mapping[str, Any], buffer: bytearray) -> tu
         _end(child)
 
 
-def _replies(request: Mapping[str, Any]) -> Iterator[Any]:
+def _packed(reply: Json) -> bytes:
+    """Return a reply as a message; one that there is no memory for says so."""
+    try:
+        return pack_message(reply)
+    except MemoryError:
+        return pack_message(describe_error(TooLarge()))
+
+
+def _replies(request: Json) -> Iterator[Json]:
     """Run the student's file, say so, and answer each case in turn."""
     if os.environ.get("ATTNLAB_ALONE") == "yes":
         _stub_course()
@@ -444,7 +516,7 @@ class FirstWords(io.TextIOBase):
         return len(text)
 
 
-def _limit(limits: Mapping[str, Any]) -> None:
+def _limit(limits: Json) -> None:
     """Keep a student's child small, quiet and without a way to its parent's streams."""
     import resource
 
@@ -476,18 +548,18 @@ def _write_whole(stream: int, data: bytes | memoryview) -> None:
         data = data[os.write(stream, data) :]
 
 
-def _read_within(
-    stream: int, child: int, limits: Mapping[str, Any], buffer: bytearray
-) -> tuple[int, bool]:
+def _read_within(stream: int, child: int, limits: Json, buffer: bytearray) -> tuple[int, bool]:
     """Read what the child writes until it ends, is late, or has filled the buffer."""
     deadline, size = time.monotonic() + limits["seconds"], 0
     space = memoryview(buffer)[: limits["reply_bytes"]]
     while size < len(space):
-        left = deadline - time.monotonic()
-        if left <= 0:
+        patience = min(deadline - time.monotonic(), _PAUSE)
+        if patience <= 0:
             return size, True
         has_ended = _has_ended(child)
-        if select.select([stream], [], [], 0 if has_ended else min(left, _PAUSE))[0]:
+        if has_ended:
+            patience = 0
+        if select.select([stream], [], [], patience)[0]:
             read = os.readv(stream, [space[size:]])
             size += read
             has_ended = not read

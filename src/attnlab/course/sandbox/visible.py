@@ -30,7 +30,7 @@ def view_options(runner: Path) -> list[str]:
     options: list[str] = []
     bound: list[Path] = []
     for path in shown:
-        if any(path.is_relative_to(each) for each in bound):
+        if any(map(path.is_relative_to, bound)):
             continue
         options += _make_parents(path, made)
         if path.is_symlink() and str(path) in (*_SYSTEM, *_SYSTEM_LINKS):
@@ -102,7 +102,7 @@ def _hidden_paths(bound: Iterable[Path]) -> list[Path]:
     source = _PACKAGE.parent
     if (source.parent / "pyproject.toml").exists():
         found.add(source.parent)
-    kept = [each for each in found if any(each.is_relative_to(path) for path in bound)]
+    kept = [each for each in found if any(map(each.is_relative_to, bound))]
     return sorted(each for each in kept if each.is_dir() and not _shows_python(each))
 
 

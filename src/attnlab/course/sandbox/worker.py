@@ -11,22 +11,33 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
-from attnlab.course.check import Answerer, Answers
+from attnlab.course.check import Answerer
 from attnlab.course.sandbox.jail import PYTHON_OPTIONS, RUNNER, Jail
 from attnlab.course.sandbox.processes import memory_of
 from attnlab.course.sandbox.replies import (
+    FAILURES,
+    MEMORY_BYTES,
+    REPLY_BYTES,
+    CaseAnswer,
+    Reply,
     clean_answer,
     clean_error,
-    failed_answer,
     is_countable,
     split_reply,
 )
-from attnlab.course.sandbox.runner import REPLY_HEAD, WARM, kill_group, pack_message
+from attnlab.course.sandbox.runner import (
+    REPLY_HEAD,
+    WARM,
+    EncodedCase,
+    Json,
+    kill_group,
+    pack_message,
+)
 from attnlab.course.sandbox.visible import extra_folders
 from attnlab.errors import CouldNotRun
 
@@ -50,13 +61,38 @@ class Limits:
     """
 
     seconds: float = 20.0
-    memory_bytes: int = 2 * 2**30
+    memory_bytes: int = MEMORY_BYTES
     file_bytes: int = 16 * 2**20
-    reply_bytes: int = 12_000_000
+    reply_bytes: int = REPLY_BYTES
 
 
 @dataclass(frozen=True)
-class _Reply:
+class _Program:
+    """A student's file, and how it is run.
+
+    Args:
+        source: its text.
+        path: its name, for messages.
+        shim: a module whose `adapt(names)` gives the names that the cases call; or an empty text.
+        limits: what it may use.
+        is_graded: say of an error no more than its type, so that no input is told.
+    """
+
+    source: str
+    path: str
+    shim: str
+    limits: Limits
+    is_graded: bool
+
+    def request(self, cases: Sequence[EncodedCase]) -> bytes:
+        """Return the two messages that ask the runner: the limits, and the rest."""
+        warm = [name for name in WARM if name in self.source]
+        asked = {"source": self.source, "path": self.path, "shim": self.shim, "cases": cases}
+        return pack_message({**asdict(self.limits), "warm": warm}) + pack_message(asked)
+
+
+@dataclass(frozen=True)
+class _Exchange:
     """What came back.
 
     Args:
@@ -65,9 +101,26 @@ class _Reply:
         is_last: whether the process cannot take another request.
     """
 
-    messages: Sequence[Any]
+    messages: Sequence[Json]
     failure: str
     is_last: bool
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the student's file was run."""
+        return bool(self.messages) and self.messages[0] is not None
+
+    @property
+    def broken(self) -> Json:
+        """What was raised when the file was run; None where it could be."""
+        if self.messages and isinstance(self.messages[0], dict):
+            return self.messages[0].get("broken")
+        return None
+
+    @property
+    def answers(self) -> Sequence[Json]:
+        """The answers that came."""
+        return self.messages[1:]
 
 
 class Worker:
@@ -120,68 +173,55 @@ class Worker:
             limits: what it may use; by default `Limits()`.
             is_graded: say of an error no more than its type, so that no input is told.
         """
-        request = {"source": source, "path": path, "shim": shim}
-        return partial(self._answer, request, limits or Limits(), is_graded)
+        program = _Program(source, path, shim, limits or Limits(), is_graded)
+        return partial(self._answer, program)
 
-    def _answer(
-        self,
-        request: Mapping[str, Any],
-        limits: Limits,
-        is_graded: bool,
-        cases: Sequence[Mapping[str, Any]],
-    ) -> Answers:
+    def _answer(self, program: _Program, cases: Sequence[EncodedCase]) -> Reply:
         """Put cases to a file; after one failure go on with the next case, after two give up."""
-        answers: list[dict[str, Any]] = []
+        answers: list[CaseAnswer] = []
         failures: list[str] = []
         is_answered = False
-        while True:
-            reply = self._ask({**request, "cases": cases[len(answers) :]}, limits)
-            loaded, *given = reply.messages or [None]
-            if isinstance(loaded, dict) and "broken" in loaded:
-                return self._broken(loaded, request, limits, is_graded)
-            is_answered = is_answered or bool(given)
-            for answer, case in zip(given, cases[len(answers) :], strict=False):
-                answers.append(clean_answer(answer, case["call"], is_graded=is_graded))
-            if len(answers) == len(cases) and loaded is not None:
+        while len(failures) < _MOST_FAILURES:
+            rest = cases[len(answers) :]
+            found = self._ask(program, rest)
+            if found.broken is not None:
+                return self._broken(found.broken, program)
+            for answer, case in zip(found.answers, rest, strict=False):
+                answers.append(clean_answer(answer, case["call"], is_graded=program.is_graded))
+                is_answered = True
+            missing = len(cases) - len(answers)
+            if found.is_loaded and not missing:
+                return Reply(answers)
+            failures.append(found.failure or "ended")
+            if not found.is_loaded or missing == 1:
                 break
-            failures.append(reply.failure or "ended")
-            if loaded is None or len(failures) == _MOST_FAILURES:
-                break
-            answers.append(failed_answer(failures[-1]))
-            if len(answers) == len(cases):
-                break
-        if failures and not is_answered:
-            return {"refused": failures[0]}
-        while len(answers) < len(cases):
-            answers.append(failed_answer(failures[-1]))
-        return {"answers": answers}
+            answers.append(CaseAnswer(raised=FAILURES[failures[-1]]))
+        if not is_answered:
+            return Reply(refused=failures[0])
+        failed = CaseAnswer(raised=FAILURES[failures[-1]])
+        return Reply([*answers, *[failed] * (len(cases) - len(answers))])
 
-    def _broken(
-        self, loaded: Mapping[str, Any], request: Mapping[str, Any], limits: Limits, is_graded: bool
-    ) -> Answers:
+    def _broken(self, error: Json, program: _Program) -> Reply:
         """Say why a file cannot be run; when graded, run it again without the secret cases."""
-        if is_graded:
-            reply = self._ask({**request, "cases": []}, limits)
-            loaded = reply.messages[0] if reply.messages else {}
-            if not isinstance(loaded, dict) or "broken" not in loaded:
-                return {"refused": "ended"}
-        return {"broken": clean_error(loaded["broken"])}
+        if program.is_graded:
+            error = self._ask(program, ()).broken
+            if error is None:
+                return Reply(refused="ended")
+        return Reply(broken=clean_error(error))
 
-    def _ask(self, request: Mapping[str, Any], limits: Limits) -> _Reply:
-        """Send a request and read its reply; end the process after a failure."""
-        warm = [name for name in WARM if name in request["source"]]
-        data = pack_message({**asdict(limits), "warm": warm}) + pack_message(request)
+    def _ask(self, program: _Program, cases: Sequence[EncodedCase]) -> _Exchange:
+        """Send a request and read what comes back; end the process after a failure."""
         self._start()
         try:
-            reply = self._exchange(data, limits)
+            found = self._exchange(program.request(cases), program.limits)
         except _Failed as failed:
-            reply = _Reply((), failed.why, is_last=True)
+            found = _Exchange((), failed.why, is_last=True)
         except BaseException:
             self.close()
             raise
-        if reply.is_last:
+        if found.is_last:
             self.close()
-        return reply
+        return found
 
     def _start(self) -> None:
         """Start the process if there is none, and wait until it is ready.
@@ -204,7 +244,7 @@ class Worker:
         if self._jail is not None:
             self._own_memory = memory_of(self._process.pid, 0)
 
-    def _exchange(self, data: bytes, limits: Limits) -> _Reply:
+    def _exchange(self, data: bytes, limits: Limits) -> _Exchange:
         deadline = time.monotonic() + limits.seconds + _GRACE
         self._write(data, deadline)
         head = self._read(REPLY_HEAD.size, deadline, limits)
@@ -214,8 +254,12 @@ class Worker:
         body = self._read(size, deadline, limits)
         if not is_countable(body):
             raise _Failed("size")
-        failure = "size" if size == limits.reply_bytes else ""
-        return _Reply(split_reply(body), "time" if is_late else failure, is_last)
+        failure = ""
+        if is_late:
+            failure = "time"
+        elif size == limits.reply_bytes:
+            failure = "size"
+        return _Exchange(split_reply(body), failure, is_last)
 
     def _write(self, data: bytes, deadline: float) -> None:
         stream, rest = self._stream("stdin"), memoryview(data)

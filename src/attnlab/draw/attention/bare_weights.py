@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
+from attnlab.draw.attention.pattern import CAUSAL, Pattern, numbered, to_array
 from attnlab.draw.attention.summary_maps import SummaryMaps, maps_of_summary
 from attnlab.errors import WrongUsage, type_words
+from attnlab.look.summaries import Summary
 from attnlab.shapes import shape_text
 
 _OUTPUTS = {
@@ -35,7 +36,7 @@ def patterns_from_weights(found: Any, row: int) -> list[Pattern | SummaryMaps] |
     Raises:
         WrongUsage: the axes are ambiguous, or the numbers are no weights.
     """
-    if hasattr(found, "map_max") and hasattr(found, "log_sum"):
+    if isinstance(found, Summary):
         return [_of_summary(found, row)]
     if found is None:
         raise WrongUsage(_no_attentions())
@@ -43,9 +44,8 @@ def patterns_from_weights(found: Any, row: int) -> list[Pattern | SummaryMaps] |
         return _of_outputs(found, row)
     if hasattr(found, "shape") and hasattr(found, "dtype"):
         return _of_tensor(found, row)
-    if not isinstance(found, Sequence) or isinstance(found, str) or not found:
-        return None
-    if isinstance(found[0], Pattern | SummaryMaps):
+    is_list = isinstance(found, Sequence) and not isinstance(found, str) and len(found) > 0
+    if not is_list or isinstance(found[0], Pattern | SummaryMaps):
         return None
     if _is_numbers(found):
         return _of_tensor(_from_lists(found), row)
@@ -61,7 +61,7 @@ def _from_lists(found: Any) -> Any:
         ) from None
 
 
-def _of_outputs(outputs: Mapping[str, Any], row: int) -> list[Pattern | SummaryMaps] | None:
+def _of_outputs(outputs: Mapping[str, object], row: int) -> list[Pattern | SummaryMaps] | None:
     """Turn the outputs of a model into patterns; None for another mapping."""
     found: list[Pattern | SummaryMaps] = []
     for name, site in _OUTPUTS.items():
@@ -139,46 +139,59 @@ def _of_tensor(weights: Any, row: int) -> list[Pattern | SummaryMaps]:
             "many layers: give list(weights) where they are layers of one input, and weights[i] "
             "for input i."
         )
-    return [_pattern("attention.weights", _with_batch(weights), row if axes == 4 else 0)]
+    if axes < 4:
+        row = 0
+    return [_pattern("attention.weights", _with_batch(weights), row)]
 
 
 def _of_layers(layers: Any, row: int, site: str) -> list[Pattern | SummaryMaps]:
+    found: list[Pattern | SummaryMaps] = []
     if any(each is None for each in layers):
         raise WrongUsage(_no_attentions())
     if all(isinstance(each, list | tuple) for each in layers):
-        return [
-            _of_steps(steps, row, site.format(number))
-            for number, steps in enumerate(zip(*layers, strict=False))
-        ]
-    if any(len(getattr(each, "shape", ())) not in (3, 4) for each in layers):
-        given = [
-            shape_text(each.shape) if hasattr(each, "shape") else type(each).__name__
-            for each in layers[:3]
-        ]
+        for number, steps in enumerate(zip(*layers, strict=False)):
+            found.append(_of_steps(steps, row, site.format(number)))
+        return found
+    if any(_num_axes(each) not in (3, 4) for each in layers):
+        given = ", ".join(map(_shape_words, layers[:3]))
         raise WrongUsage(
             "a list of weights holds (head, query, key), or (batch, head, query, key), for "
-            f"each layer; got {', '.join(given)}."
+            f"each layer; got {given}."
         )
-    return [
-        _pattern(site.format(number), _with_batch(each), row) for number, each in enumerate(layers)
-    ]
+    for number, each in enumerate(layers):
+        found.append(_pattern(site.format(number), _with_batch(each), row))
+    return found
+
+
+def _num_axes(weights: Any) -> int:
+    return len(getattr(weights, "shape", ()))
+
+
+def _shape_words(weights: Any) -> str:
+    if hasattr(weights, "shape"):
+        return shape_text(weights.shape)
+    return type(weights).__name__
 
 
 def _of_steps(steps: Sequence[Any], row: int, site: str) -> Pattern:
     """Join the steps of one layer into one pattern; keys of later steps are masked."""
-    is_wrong = any(len(getattr(each, "shape", ())) != 4 for each in steps)
+    is_wrong = any(_num_axes(each) != 4 for each in steps)
     if is_wrong or len({each.shape[:2] for each in steps}) > 1:
         raise WrongUsage(
             f"the steps of {site!r} are not (batch, head, query, key) of one batch; give a "
             "step alone: attentions[-1]."
         )
     num_keys = steps[-1].shape[-1]
-    rows = [_array(site, each[row : row + 1]) for each in steps]
-    padded = [np.pad(each, [(0, 0)] * 3 + [(0, num_keys - each.shape[-1])]) for each in rows]
-    whole = np.concatenate(padded, 2)
-    keys_so_far = np.cumsum([each.shape[-2] for each in steps]).tolist()
-    is_causal = [each.shape[-1] for each in steps] == keys_so_far
-    return replace(_pattern(site, whole, 0), blocked=CAUSAL if is_causal else None)
+    padded, is_causal, num_queries = [], True, 0
+    for each in steps:
+        rows = _array(site, each[row : row + 1])
+        padded.append(np.pad(rows, [(0, 0)] * 3 + [(0, num_keys - rows.shape[-1])]))
+        num_queries += rows.shape[-2]
+        is_causal &= rows.shape[-1] == num_queries
+    found = _pattern(site, np.concatenate(padded, 2), 0)
+    if is_causal:
+        return replace(found, blocked=CAUSAL)
+    return found
 
 
 def _with_batch(weights: Any) -> Any:
@@ -212,18 +225,19 @@ def _pattern(site: str, weights: Any, row: int) -> Pattern:
             f"rows of {site} sum to {sums[off].min():.3g} to {sums[off].max():.3g}, not to 1: "
             "scores, or weights after dropout or an edit?"
         )
-    queries, keys = (tuple(map(str, range(length))) for length in found.shape[1:])
+    queries, keys = map(numbered, found.shape[1:])
     return Pattern(site, found, queries, keys, caution=caution)
 
 
-def _of_summary(summary: Any, row: int) -> SummaryMaps:
+def _of_summary(summary: Summary, row: int) -> SummaryMaps:
     """Return the maps of one input, with as many keys as queries unless its cells differ."""
     leading = len(summary.entropy.shape) - 1
     if leading > 2:
         raise WrongUsage(
             f"a summary is of (batch, head, query); got {shape_text(summary.entropy.shape)}."
         )
-    whole = type(summary)(*(part[(None,) * (2 - leading)] for part in summary[:-1]), summary.cells)
+    with_batch = [part[(None,) * (2 - leading)] for part in summary[:-1]]
+    whole = Summary._make([*with_batch, summary.cells])
     if not 0 <= row < len(whole.entropy):
         raise WrongUsage(f"the summary has rows 0 to {len(whole.entropy) - 1}; got row {row}.")
     keys = int(summary.cells[1])

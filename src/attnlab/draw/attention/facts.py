@@ -3,8 +3,6 @@
 They are computed from the exact weights, before anything is quantized or pooled.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +25,8 @@ class HeadFacts:
 
     def __init__(self, pattern: Pattern) -> None:
         self._is_self = pattern.query_tokens == pattern.key_tokens
-        self._sums = dict.fromkeys(list(FACTS) if self._is_self else list(FACTS)[:4], 0.0)
+        names = list(FACTS) if self._is_self else list(FACTS)[:4]
+        self._sums = dict.fromkeys(names, 0.0)
         self._count = 0
         self.least = 0.0
         self._keys = np.arange(pattern.num_keys, dtype=np.float32)
@@ -38,7 +37,7 @@ class HeadFacts:
         is_counted = rows.sum(1) > 0
         entropies = _entropy(rows)
         queries = np.arange(first, first + len(rows))
-        found: dict[str, Any] = {
+        found = {
             "entropy": entropies,
             "effective_keys": np.exp(entropies),
             "largest": rows.max(1),

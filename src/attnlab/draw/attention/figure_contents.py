@@ -2,7 +2,7 @@
 
 import base64
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from attnlab.core.store import JsonObject
 from attnlab.display import displayed
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
 from attnlab.draw.carried import carried_in
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_WEIGHTS = 1_000_000  # in a file
-_CONTENTS: "WeakKeyDictionary[Figure, Callable[[], dict[str, Any]]]" = WeakKeyDictionary()
+_CONTENTS: "WeakKeyDictionary[Figure, Callable[[], JsonObject]]" = WeakKeyDictionary()
 
 
 @displayed
@@ -40,8 +41,8 @@ class FigureContents:
     patterns: tuple[Pattern, ...] = ()
     others: tuple[Pattern, ...] = ()
     code: str = ""
-    edits: tuple[Mapping[str, Any], ...] = ()
-    model: Mapping[str, Any] | None = None
+    edits: tuple[JsonObject, ...] = ()
+    model: JsonObject | None = None
     seed: int | None = None
     link: str = ""
     report: ReportContent | None = None
@@ -60,22 +61,26 @@ def remember(
 
 def contents_for(
     line: str, recordings: Sequence[Any], patterns: Sequence[Sequence[Pattern]]
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return what a figure of these patterns carries, as plain values: weights if they are few."""
-    known = [each for each in recordings if isinstance(each, Recording)]
-    told = {
-        "attnlab": 1,
-        "code": line,
-        "edits": [edit for each in known for edit in each.edits],
-        "model": known[0].model if known else None,
-    }
-    if sum(prod(each.shape) for every in patterns for each in every) > _MOST_WEIGHTS:
-        return told
-    first, *rest = ([_to_json(each) for each in every] for every in patterns)
-    return {**told, "patterns": first, "others": rest[0] if rest else []}
+    edits: list[JsonObject] = []
+    models = []
+    for each in recordings:
+        if isinstance(each, Recording):
+            edits += each.edits
+            models.append(each.model)
+    told: JsonObject = {"attnlab": 1, "code": line, "edits": edits, "model": None}
+    if models:
+        told["model"] = models[0]
+    num_weights = sum(prod(each.shape) for every in patterns for each in every)
+    if num_weights <= _MOST_WEIGHTS:
+        told |= {"patterns": [], "others": []}
+        for name, every in zip(("patterns", "others"), patterns, strict=False):
+            told[name] = list(map(_to_json, every))
+    return told
 
 
-def contents_of(figure: "Figure", seed: int | None) -> dict[str, Any] | None:
+def contents_of(figure: "Figure", seed: int | None) -> JsonObject | None:
     """Return what a figure carries as plain values; None for a kind of figure that does not."""
     contents = _CONTENTS.get(figure)
     return None if contents is None else {**contents(), "seed": seed}
@@ -104,10 +109,12 @@ def open_figure(path: Path) -> FigureContents:
     )
 
 
-def _from_json(told: Mapping[str, Any]) -> FigureContents:
+def _from_json(told: JsonObject) -> FigureContents:
     if told.get("attnlab") != 1:
         raise CouldNotRun(f"it is of version {told.get('attnlab')!r}; this attnlab reads 1.")
     report = told.get("report")
+    if report is not None:
+        report = ReportContent.from_json(report)
     return FigureContents(
         patterns=tuple(map(_pattern, told.get("patterns", []))),
         others=tuple(map(_pattern, told.get("others", []))),
@@ -116,11 +123,11 @@ def _from_json(told: Mapping[str, Any]) -> FigureContents:
         model=told.get("model"),
         seed=told.get("seed"),
         link=str(told.get("link", "")),
-        report=None if report is None else ReportContent.from_json(report),
+        report=report,
     )
 
 
-def _to_json(pattern: Pattern) -> dict[str, Any]:
+def _to_json(pattern: Pattern) -> JsonObject:
     heads = [to_array(pattern.weights[head, :], "<f4") for head in range(pattern.num_heads)]
     blocked = pattern.blocked
     if not (blocked is None or isinstance(blocked, str)):
@@ -136,7 +143,7 @@ def _to_json(pattern: Pattern) -> dict[str, Any]:
     }
 
 
-def _pattern(told: Mapping[str, Any]) -> Pattern:
+def _pattern(told: JsonObject) -> Pattern:
     queries, keys = tuple(told["query_tokens"]), tuple(told["key_tokens"])
     weights = _unpacked(told["weights"], "<f4").reshape(-1, len(queries), len(keys))
     blocked = told["blocked"]

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnlab.core.store import write_bytes
 from attnlab.draw.attention.figure_contents import contents_of
@@ -64,7 +64,7 @@ def plain_style(salt: str) -> Iterator[None]:
     from matplotlib import style
 
     keep_text = {"svg.hashsalt": salt, "svg.fonttype": "none", "pdf.fonttype": 42}
-    styles: list[str | dict[str, Any]] = ["default", keep_text]
+    styles: list[str | dict[str, object]] = ["default", keep_text]
     with style.context(styles), warnings.catch_warnings():
         # A letter that the font lacks is drawn as a box, and stays a letter in the SVG.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

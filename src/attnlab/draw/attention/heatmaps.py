@@ -12,11 +12,11 @@ import numpy as np
 from attnlab.draw.attention.figure_contents import remember
 from attnlab.draw.attention.names import name_axis
 from attnlab.draw.attention.pattern import Pattern, Rows, site_words
-from attnlab.draw.attention.pooled_maps import pool_head, squares
+from attnlab.draw.attention.pooled_maps import pool_head, pooled_length, squares
 from attnlab.draw.attention.recordings import to_patterns, why_unjoined
 from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, require_known
 from attnlab.look.heads import head_at, heads_named
 
 if TYPE_CHECKING:
@@ -79,9 +79,8 @@ def draw_difference(
     The arguments are those of `draw_head`; `high` is the difference of the strongest shade. Cells
     masked in both are hatched.
     """
-    (one, number), (two, _) = (
-        _pick(to_patterns(each, row, tokens), site, head) for each in (recording, other)
-    )
+    one, number = _pick(to_patterns(recording, row, tokens), site, head)
+    two, _ = _pick(to_patterns(other, row, tokens), site, head)
     if one.shape != two.shape or one.site != two.site:
         raise WrongUsage(
             f"only maps of one site and shape can be subtracted; got {one.site!r} "
@@ -108,16 +107,13 @@ def draw_heads(
     patterns = to_patterns(recording, row)
     if sites is not None:
         patterns = [_pick(patterns, site)[0] for site in sites]
-    most = max(pattern.num_heads for pattern in patterns)
-    mosaic, side = _mosaic(patterns, most)
+    mosaic, most, side = _mosaic(patterns)
     inches = min(0.62, 14 / most)
     figure = new_figure(max(4.5, most * inches + 1.6), max(2.6, len(patterns) * inches + 1.3))
     axes = figure.add_subplot()
     extent = (-0.5, most - 0.5, len(patterns) - 0.5, -0.5)
     picture = draw_shades(axes, mosaic, scale="root", high=1.0, aspect="auto", extent=extent)
-    for draw_line, count in ((axes.axvline, most), (axes.axhline, len(patterns))):
-        for place in range(count + 1):
-            draw_line(place - 0.5, color=PAPER, linewidth=2.5)
+    _draw_gaps(axes, len(patterns), most)
     kind, layers = _kind_and_layers(patterns)
     axes.set_yticks(range(len(patterns)), layers)
     axes.set_xticks(range(0, most, max(1, round(0.2 / inches))))
@@ -138,30 +134,42 @@ def draw_heads(
     return remember(figure, line, [recording], [patterns])
 
 
+def _draw_gaps(axes: Any, rows: int, columns: int) -> None:
+    """Separate the heads by blank lines."""
+    for column in range(columns + 1):
+        axes.axvline(column - 0.5, color=PAPER, linewidth=2.5)
+    for row in range(rows + 1):
+        axes.axhline(row - 0.5, color=PAPER, linewidth=2.5)
+
+
 def _kind_and_layers(patterns: Sequence[Pattern]) -> tuple[str, list[str]]:
     """Return the kind of all attentions, and their layers; with the kind of each if they differ."""
     sites = [site_words(pattern.site) for pattern in patterns]
-    kind = sites[0][0]
-    if all(each == kind for each, _ in sites):
-        return kind, [layer or "·" for _, layer in sites]
-    return "Attention", [" ".join(site) for site in sites]
+    kinds, layers = zip(*sites, strict=True)
+    if len(set(kinds)) > 1:
+        return "Attention", list(map(" ".join, sites))
+    return kinds[0], [layer or "·" for layer in layers]
 
 
-def _mosaic(patterns: Sequence[Pattern], most: int) -> tuple[Rows, int]:
-    """Join all heads into one picture of equal tiles; NaN where masked or without a head."""
-    side = squares(max(max(each.shape[1:]) for each in patterns), _THUMB_CELLS)
-    tiles = [[_largest(each, head, side) for head in range(each.num_heads)] for each in patterns]
-    tall = max(tile.shape[0] for layer in tiles for tile in layer)
-    wide = max(tile.shape[1] for layer in tiles for tile in layer)
+def _mosaic(patterns: Sequence[Pattern]) -> tuple[Rows, int, int]:
+    """Join all heads into one picture of equal tiles; NaN where masked or without a head.
+
+    Returns:
+        The picture, its heads in a row, and how many weights a cell has along each axis.
+    """
+    most, num_queries, num_keys = map(max, zip(*(each.shape for each in patterns), strict=True))
+    side = squares(max(num_queries, num_keys), _THUMB_CELLS)
+    tall, wide = pooled_length(num_queries, side), pooled_length(num_keys, side)
     mosaic = np.full((len(patterns) * tall, most * wide), np.nan, np.float32)
-    for i, layer in enumerate(tiles):
-        for j, tile in enumerate(layer):
+    for i, pattern in enumerate(patterns):
+        for j in range(pattern.num_heads):
+            tile = _largest(pattern, j, side)
             # Shorter sequences are stretched, so that each tile shows a whole head.
             rows = np.arange(tall) * tile.shape[0] // tall
             columns = np.arange(wide) * tile.shape[1] // wide
             stretched = tile[np.ix_(rows, columns)]
             mosaic[i * tall : (i + 1) * tall, j * wide : (j + 1) * wide] = stretched
-    return mosaic, side
+    return mosaic, most, side
 
 
 def _largest(pattern: Pattern, head: int, side: int) -> Rows:
@@ -183,24 +191,27 @@ def _pick(
 ) -> tuple[Pattern, int]:
     """Return the pattern of a head, and the head's number in it."""
     if isinstance(head, str):
-        by_part = {each.site.removesuffix("weights").rstrip("."): each for each in patterns}
-        sizes = {part: each.num_heads for part, each in by_part.items()}
-        ((part, numbers),) = heads_named([head], sizes).items()
-        return by_part[part], numbers[0]
+        return _named(patterns, head)
     if site is None and len(patterns) > 1:
         raise WrongUsage(
             f"there are {len(patterns)} attentions; choose one with site=, such as "
             f"site={patterns[0].site!r}."
         )
-    found = [pattern for pattern in patterns if site in (None, pattern.site)]
-    if not found:
-        raise WrongUsage(
-            f"there is no site {site!r}; "
-            f"{did_you_mean(str(site), [each.site for each in patterns])}"
-        )
-    if not 0 <= head < found[0].num_heads:
-        raise WrongUsage(f"{found[0].site!r} has heads 0 to {found[0].num_heads - 1}; got {head}.")
-    return found[0], head
+    sites = [pattern.site for pattern in patterns]
+    if site is None:
+        site = sites[0]
+    require_known("site", site, sites)
+    found = patterns[sites.index(site)]
+    if not 0 <= head < found.num_heads:
+        raise WrongUsage(f"{site!r} has heads 0 to {found.num_heads - 1}; got {head}.")
+    return found, head
+
+
+def _named(patterns: Sequence[Pattern], head: str) -> tuple[Pattern, int]:
+    by_part = {each.site.removesuffix("weights").rstrip("."): each for each in patterns}
+    sizes = {part: each.num_heads for part, each in by_part.items()}
+    ((part, numbers),) = heads_named([head], sizes).items()
+    return by_part[part], numbers[0]
 
 
 def _map_figure(
@@ -216,10 +227,9 @@ def _map_figure(
     label: str = "",
 ) -> "Figure":
     """Draw one map with the names of its axes and its color bar."""
-    largest = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 0.0
-    top = high
-    if top is None:
-        top = largest or 1.0  # a map of zeros has no strongest shade
+    if high is None:
+        largest = float(np.abs(np.nan_to_num(values)).max())
+        high = largest or 1.0  # a map of zeros has no strongest shade
     is_signed = is_signed or bool((values < 0).any())
     num_rows, num_columns = values.shape
     cell = min(0.36, _SIDE_INCHES / max(num_rows, num_columns))
@@ -227,25 +237,29 @@ def _map_figure(
     figure = new_figure(max(4.8, num_columns * wide + 2.4), max(2.6, num_rows * tall + 1.9))
     axes = figure.add_subplot()
     picture = draw_shades(
-        axes, values, scale=scale, high=top, is_signed=is_signed, aspect=tall / wide
+        axes, values, scale=scale, high=high, is_signed=is_signed, aspect=tall / wide
     )
     other = tokens_of or pattern
     queries = _joined(pattern.query_tokens, other.query_tokens)
     keys = _joined(pattern.key_tokens, other.key_tokens)
     name_axis(axes.yaxis, queries, tall, title="query", side=side)
     name_axis(axes.xaxis, keys, wide, title="key", side=side)
+    dot, measure = "largest", "weight"
+    if tokens_of:
+        dot, measure = "difference of the largest", "difference of weights"
     words = [title]
     if side > 1:
-        difference = "difference of the " if tokens_of else ""
-        words.append(f"each dot the {difference}largest of {side} × {side}")
+        words.append(f"each dot the {dot} of {side} × {side}")
     if pattern.caution:
         words.append("rows do not sum to 1")
-    lines = [shown("; ".join(words), 90), *filter(None, [shown(label, _LABEL)])]
+    lines = [shown("; ".join(words), 90)]
+    if label:
+        lines.append(shown(label, _LABEL))
     axes.set_title("\n".join(lines), fontsize=10, loc="left", color=INK)
-    state_scale(figure, axes, picture, "difference of weights" if tokens_of else "weight")
+    state_scale(figure, axes, picture, measure)
     return figure
 
 
 def _joined(one: Sequence[str], other: Sequence[str]) -> list[str]:
     """Name each place by its token, or by both tokens if they differ."""
-    return [a if a == b else f"{a}/{b}" for a, b in zip(one, other, strict=True)]
+    return ["/".join(dict.fromkeys(pair)) for pair in zip(one, other, strict=True)]

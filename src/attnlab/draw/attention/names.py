@@ -29,18 +29,16 @@ def token_words(token: str, most: int = _MAX_LETTERS) -> str:
     >>> token_words(" the"), token_words(""), token_words("$x"), token_words("\\n")
     ('␣the', '∅', '\\\\$x', '⏎')
     """
-    text = token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") if token else "∅"
-    known = _letters()
-    words = "".join(
-        letter if ord(letter) in known or _is_shapeless(letter) else f"⟨{ord(letter):X}⟩"
-        for letter in text
-    )
-    return shown(words, most)
+    text = token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
+    return shown("".join(map(_drawable, text)), most)
 
 
-def _is_shapeless(letter: str) -> bool:
-    """Is this a control character, a lone surrogate or a direction mark, which no font draws?"""
-    return unicodedata.category(letter) in ("Cc", "Cs", "Cf")
+def _drawable(letter: str) -> str:
+    """Return a letter, or its code if no font has it."""
+    # No font draws a control character, a lone surrogate or a direction mark.
+    if ord(letter) in _letters() or unicodedata.category(letter) in ("Cc", "Cs", "Cf"):
+        return letter
+    return f"⟨{ord(letter):X}⟩"
 
 
 @functools.cache
@@ -71,16 +69,16 @@ def name_axis(axis: Any, tokens: Sequence[str], cell: float, *, title: str, side
     """
     num_cells = -(-len(tokens) // side)
     stride = next((each for each in STRIDES if each * cell >= _NAME_INCHES), num_cells)
-    places = range(0, num_cells, stride)
-    names = [token_words(tokens[place * side]) for place in places]
-    apart = stride * side
+    places, apart = range(0, num_cells, stride), stride * side
+    names = list(map(token_words, tokens[::apart]))
     if apart > 1:
-        names = [f"{place * side:,}  {name}" for place, name in zip(places, names, strict=True)]
+        names = [f"{index * apart:,}  {name}" for index, name in enumerate(names)]
         title = f"{title} (place and name of every {apart:,}{_ending(apart)})"
     leans = axis.axis_name == "x" and max(map(len, names), default=0) * 0.075 > stride * cell
-    axis.set_ticks(
-        list(places), names, fontfamily=fonts() or None, **({"rotation": 90} if leans else {})
-    )
+    style: dict[str, object] = {"fontfamily": fonts() or None}
+    if leans:
+        style["rotation"] = 90
+    axis.set_ticks(list(places), names, **style)
     axis.set_tick_params(length=0, labelcolor=INK, labelsize=7.5)
     axis.set_label_text(title, color=MUTED, fontsize=9)
 

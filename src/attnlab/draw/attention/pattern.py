@@ -136,15 +136,24 @@ class Pattern:
         else:
             blocked = to_array(self.blocked[first:last], np.bool_)
         hidden: NDArray[np.bool_] = blocked & (found == 0)
-        return found, hidden if hidden.any() else None
+        if not hidden.any():
+            return found, None
+        return found, hidden
 
     def whole(self, head: int) -> Rows:
         """Return a whole head: (query, key), NaN where masked."""
         parts = []
         for first, last in self.bands():
             rows, hidden = self.rows(head, first, last)
-            parts.append(rows if hidden is None else np.where(hidden, np.float32(np.nan), rows))
+            if hidden is not None:
+                rows = np.where(hidden, np.float32(np.nan), rows)
+            parts.append(rows)
         return np.concatenate(parts)
+
+
+def numbered(length: int) -> tuple[str, ...]:
+    """Return names for places without tokens: their numbers."""
+    return tuple(map(str, range(length)))
 
 
 def to_array(values: Any, kind: Any) -> NDArray[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.draw.attention.bare_weights import patterns_from_weights, with_tokens
-from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
+from attnlab.draw.attention.pattern import CAUSAL, Pattern, numbered, to_array
 from attnlab.draw.attention.summary_maps import SummaryMaps, maps_of_recorded
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.heads import head_at
@@ -69,7 +69,7 @@ def _drawable(recording: Any, row: int) -> "list[Pattern | SummaryMaps]":
     )
 
 
-def _of_sites(recording: Mapping[str, Any], row: int) -> "list[Pattern | SummaryMaps]":
+def _of_sites(recording: Mapping[str, object], row: int) -> "list[Pattern | SummaryMaps]":
     whole, _ = _joined(recording)
     sites = _weights_of(whole)
     if not sites:
@@ -86,7 +86,7 @@ def why_unjoined(recording: Any) -> str:
     return _joined(recording)[1]
 
 
-def _weights_of(recording: Mapping[str, Any]) -> list[str]:
+def _weights_of(recording: Mapping[str, object]) -> list[str]:
     return [site for site in recording if site.split(".")[-1] == "weights"]
 
 
@@ -101,21 +101,19 @@ def _joined(recording: Any) -> tuple[Any, str]:
 
 
 def _recorded(recording: Any, site: str, row: int) -> Pattern | SummaryMaps:
-    is_recording = hasattr(recording, "tile")
-    if is_recording and not _has_shape(recording, site):
+    if not hasattr(recording, "tile"):
+        weights = recording[site]
+        _check_row(site, tuple(weights.shape), row)
+        queries, keys = map(numbered, weights.shape[2:])
+        return Pattern(site, weights[row], queries, keys)
+    if not _has_shape(recording, site):
         if not hasattr(recording[site], "map_mean"):
             raise WrongUsage(
                 f"{site!r} was reduced to {type_words(recording[site])}, which has no map to draw."
             )
         return maps_of_recorded(recording, site, row)
-    shape = tuple(recording.shape(site) if is_recording else recording[site].shape)
-    if len(shape) != 4:
-        raise WrongUsage(f"{site!r} must be (batch, head, query, key); got {shape_text(shape)}.")
-    if not 0 <= row < shape[0]:
-        raise WrongUsage(f"{site!r} has rows 0 to {shape[0] - 1}; got row {row}.")
-    if not is_recording:
-        queries, keys = (tuple(map(str, range(length))) for length in shape[2:])
-        return Pattern(site, recording[site][row], queries, keys)
+    shape = tuple(recording.shape(site))
+    _check_row(site, shape, row)
     sides = recording.tokens(site, row)
     blocked = recording.blocked(site, row)
     if blocked is not None:
@@ -126,6 +124,14 @@ def _recorded(recording: Any, site: str, row: int) -> Pattern | SummaryMaps:
     labels = tuple(known.get(head_at(site, head), "") for head in range(shape[1]))
     queries, keys = tuple(sides.query), tuple(sides.key)
     return Pattern(site, _OnDemand(recording, site, row), queries, keys, blocked, labels=labels)
+
+
+def _check_row(site: str, shape: tuple[int, ...], row: int) -> None:
+    """Raise unless a site has weights of this input."""
+    if len(shape) != 4:
+        raise WrongUsage(f"{site!r} must be (batch, head, query, key); got {shape_text(shape)}.")
+    if not 0 <= row < shape[0]:
+        raise WrongUsage(f"{site!r} has rows 0 to {shape[0] - 1}; got row {row}.")
 
 
 def _has_shape(recording: Any, site: str) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attnlab.draw.pictures.look import MUTED, PAPER, RULE, shown
-from attnlab.draw.pictures.maps import color_map
+from attnlab.draw.pictures.maps import add_color_bar, color_map
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ def state_scale(
     The label is broken into lines no longer than the bar: `inches`, or what a figure of one map
     leaves for it.
     """
-    bar: Any = figure.colorbar(picture, ax=axes, fraction=0.045, pad=0.03, aspect=24)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(colors=MUTED, labelsize=8, length=0)
+    bar = add_color_bar(figure, axes, picture)
     values = np.ma.masked_invalid(picture.get_array())
     words = [label] if label else []
     if type(picture.norm).__name__ == "FuncNorm":
@@ -54,8 +52,9 @@ def state_scale(
         words.append("hatched: masked")
     if values.count() and abs(values).max() > picture.norm.vmax * 1.000001:
         words.append("beyond the end: as at the end")
-    room = figure.get_figheight() - _MARGIN if inches is None else inches
-    lines = textwrap.wrap(shown("; ".join(words)), max(14, int(room / _LETTER)))
+    if inches is None:
+        inches = figure.get_figheight() - _MARGIN
+    lines = textwrap.wrap(shown("; ".join(words)), max(14, int(inches / _LETTER)))
     bar.set_label("\n".join(lines), color=MUTED, fontsize=8.5)
 
 

@@ -1,19 +1,21 @@
 """Figures of summaries: measures over layers and heads or along queries, maps of long inputs."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnlab.draw.attention.names import STRIDES, fonts, name_axis, token_words
-from attnlab.draw.attention.pattern import CAUSAL
+from attnlab.draw.attention.pattern import CAUSAL, numbered
 from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
+from attnlab.draw.json_form import without_nan
 from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, dress, finite, new_figure, shown
 from attnlab.draw.pictures.maps import draw_map
 from attnlab.draw.sections import Heatmap
 from attnlab.errors import WrongUsage
+from attnlab.look.summaries import Tile
 from attnlab.shapes import shape_text
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def draw_measure(
         max(4.0, num_heads * cell + 1.8), max(2.2, num_layers * min(cell, 0.42) + 1.4)
     )
     axes = figure.add_subplot()
-    names = layers or [str(number) for number in range(num_layers)]
+    names = layers or numbered(num_layers)
     picture = draw_map(axes, measure_map(table, title or label, names, high))
     axes.set_aspect("auto")
     state_scale(figure, axes, picture, label)
@@ -70,9 +72,9 @@ def measure_map(
     top = high or float(np.nanmax(np.abs(table))) or 1.0
     return Heatmap(
         title=title,
-        rows=[[None if math.isnan(v) else v for v in row] for row in table.tolist()],
+        rows=without_nan(table.tolist()),
         row_labels=[*layers],
-        column_labels=[str(head) for head in range(table.shape[1])],
+        column_labels=numbered(table.shape[1]),
         row_title="layer",
         column_title="head",
         low=-top if np.nanmin(table) < 0 else 0.0,
@@ -95,7 +97,7 @@ def _check_measure(table: Any, label: str, layers: Sequence[str]) -> None:
 
 
 def draw_rows(
-    rows: Mapping[str, Any], *, label: str, title: str = "", tokens: Sequence[str] = ()
+    rows: Mapping[str, object], *, label: str, title: str = "", tokens: Sequence[str] = ()
 ) -> "Figure":
     """Draw measures along the queries, one line each, such as the entropy of several heads.
 
@@ -136,7 +138,7 @@ def draw_rows(
     return figure
 
 
-def _lines(rows: Mapping[str, Any]) -> dict[str, Any]:
+def _lines(rows: Mapping[str, object]) -> dict[str, NDArray[np.float64]]:
     """Return the lines as arrays; raise `WrongUsage` if they cannot be drawn together."""
     if not 1 <= len(rows) <= len(HUES):
         raise WrongUsage(f"one to {len(HUES)} lines can be told apart; got {len(rows)}.")
@@ -194,7 +196,11 @@ def draw_long_map(
     part = _part(
         values, (num_queries, num_keys), (first_query, first_key), (query_tokens, key_tokens)
     )
-    table = _hide(part, part.blocked if blocked is None else blocked)
+    if blocked is None:
+        blocked = part.blocked
+    table = _hide(part, blocked)
+    if high is None:
+        high = _strongest(table)
     label = label or part.label
     is_signed = bool(np.isfinite(table).any() and np.nanmin(table) < 0)
     (rows, row_side), (columns, column_side) = zip(part.lengths, part.sides, strict=True)
@@ -206,7 +212,7 @@ def draw_long_map(
         axes,
         table,
         scale=scale,
-        high=_strongest(table) if high is None else high,
+        high=high,
         is_signed=is_signed,
         aspect="auto" if is_long else 1.0,
         extent=(left, left + column_side * table.shape[1], top + row_side * table.shape[0], top),
@@ -240,7 +246,7 @@ def _part(
     tokens: tuple[Sequence[str], ...],
 ) -> _Part:
     """Read a map or a tile with its places; raise `WrongUsage` if they do not fit together."""
-    if all(hasattr(values, name) for name in ("max", "queries", "keys", "allowed", "cell")):
+    if isinstance(values, Tile):
         if any(lengths) or any(first):
             raise WrongUsage(
                 "a tile has its own places; leave num_queries, num_keys, first_query and "
@@ -270,7 +276,7 @@ def _part(
     return _Part(table, first, (num_queries, num_keys), sides, None, "weight")
 
 
-def _part_of_tile(tile: Any, tokens: tuple[Sequence[str], ...]) -> _Part:
+def _part_of_tile(tile: Tile, tokens: tuple[Sequence[str], ...]) -> _Part:
     rows = tile.queries.stop - tile.queries.start
     columns = tile.keys.stop - tile.keys.start
     _check_names("query", rows, tokens[0])
@@ -343,17 +349,17 @@ def _count_axis(axis: Any, name: str, first: int, length: int, tokens: Sequence[
     """Put ticks at round places, with the names of the tokens there if they have names."""
     step = next(each for each in STRIDES if length / each <= _MAX_TICKS)
     places = range(-(-first // step) * step, first + length, step)
-    words = [f"{place:,}" for place in places]
+    words = list(map("{:,}".format, places))
     if tokens:
         words = [f"{place:,}  {token_words(tokens[place - first])}" for place in places]
-    axis.set_ticks([place + 0.5 for place in places], words, fontfamily=fonts() or None)
+    axis.set_ticks(np.add(places, 0.5).tolist(), words, fontfamily=fonts() or None)
     axis.set_tick_params(length=3, color=MUTED, labelcolor=INK, labelsize=8)
     if axis.axis_name == "x" and tokens:
         axis.set_tick_params(rotation=30)
     axis.set_label_text(f"{name} (place in the input)", color=MUTED, fontsize=9)
 
 
-def _array(values: Any) -> Any:
+def _array(values: Any) -> NDArray[np.float64]:
     if hasattr(values, "detach"):
         values = values.detach().cpu().double().numpy()
     return np.asarray(values, dtype=np.float64)

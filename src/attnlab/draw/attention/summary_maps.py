@@ -46,7 +46,9 @@ class SummaryMaps:
         sums = join_squares(np.add, self.mean[head] * counts, side)
         mean = sums / join_squares(np.add, counts, side)
         largest = join_squares(np.maximum, self.largest[head], side)
-        hidden = None if self.hidden is None else join_squares(np.logical_and, self.hidden, side)
+        hidden = self.hidden
+        if hidden is not None:
+            hidden = join_squares(np.logical_and, hidden, side)
         return Pooled(mean.astype(np.float32), largest, hidden)
 
 

@@ -11,6 +11,7 @@ from attnlab.draw.attention.shades import draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
 from attnlab.errors import WrongUsage, type_words
 from attnlab.look.heads import head_at
+from attnlab.look.trace import HeadTrace, Step, Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,14 +37,13 @@ def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) ->
         WrongUsage: not a trace, no such head, or more than can be shown.
         CouldNotRun: matplotlib is missing.
     """
-    mapping = _as_mapping(trace)
-    shown_heads = _chosen_heads(mapping["attention"], heads)
-    steps = mapping["steps"]
+    found = _read(trace)
+    shown_heads = _chosen_heads(found.attention, heads)
     across = min(_MAX_COLUMNS, max(2, len(shown_heads)))
     down = -(-len(shown_heads) // across)
-    step_inches = 0.5 + 0.3 * max(1, len(steps))
+    step_inches = 0.5 + 0.3 * max(1, len(found.steps))
     width = max(6.4, 2.25 * across)
-    lines = _title_lines(mapping, int(width / _LETTER))
+    lines = _title_lines(found, int(width / _LETTER))
     figure = new_figure(width, 0.5 + 0.2 * len(lines) + step_inches + _HEAD_INCHES * down)
     figure.suptitle(
         "\n".join(lines), fontsize=11, x=0.01, ha="left", color=INK, fontfamily=fonts() or None
@@ -51,19 +51,21 @@ def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) ->
     grid = figure.add_gridspec(
         1 + down, across, height_ratios=[step_inches, *[_HEAD_INCHES] * down]
     )
-    _draw_steps(figure, figure.add_subplot(grid[0, :]), mapping, step_inches)
+    _draw_steps(figure, figure.add_subplot(grid[0, :]), found, step_inches)
     for index, head in enumerate(shown_heads):
         axes = figure.add_subplot(grid[1 + index // across, index % across])
-        _draw_head(figure, axes, head, mapping["tokens"], is_last=index == len(shown_heads) - 1)
+        _draw_head(figure, axes, head, found.tokens, is_last=index == len(shown_heads) - 1)
     return figure
 
 
-def _as_mapping(trace: Any) -> Mapping[str, Any]:
+def _read(trace: Any) -> Trace:
+    """Return a trace with rounded weights, as its mapping has them."""
+    if isinstance(trace, Trace):
+        trace = trace.to_mapping()
     if isinstance(trace, Mapping) and {"input", "tokens", "steps", "attention"} <= set(trace):
-        return trace
-    if hasattr(trace, "to_mapping") and hasattr(trace, "steps"):
-        mapping: Mapping[str, Any] = trace.to_mapping()
-        return mapping
+        steps = [Step(**step) for step in trace["steps"]]
+        heads = [HeadTrace(**head) for head in trace["attention"]]
+        return Trace(trace["input"], trace["tokens"], tuple(steps), tuple(heads))
     hint = "a recording is drawn with draw_heads or write_view."
     if isinstance(trace, Sequence) and trace and hasattr(trace[0], "to_mapping"):
         hint = "there is one trace for each prompt: draw_trace(traces[0])."
@@ -74,29 +76,32 @@ def _as_mapping(trace: Any) -> Mapping[str, Any]:
 
 
 def _chosen_heads(
-    attention: Sequence[Mapping[str, Any]], heads: Sequence[tuple[str, int]] | None
-) -> list[Mapping[str, Any]]:
+    attention: Sequence[HeadTrace], heads: Sequence[tuple[str, int]] | None
+) -> Sequence[HeadTrace]:
     if heads is None:
         if len(attention) > _MAX_HEADS:
+            first = attention[0]
             raise WrongUsage(
                 f"the trace has {len(attention)} heads and a figure shows at most {_MAX_HEADS}; "
-                f"choose some, such as heads=[({attention[0]['site']!r}, {attention[0]['head']})]."
+                f"choose some, such as heads=[({first.site!r}, {first.head})]."
             )
-        return list(attention)
-    known = {(head["site"], head["head"]): head for head in attention}
-    missing = [each for each in heads if tuple(each) not in known]
-    if missing:
-        raise WrongUsage(
-            f"the trace has no head {missing[0]}; it has {', '.join(map(str, known)) or 'none'}."
-        )
-    return [known[site, head] for site, head in heads]
+        return attention
+    known = {(head.site, head.head): head for head in attention}
+    chosen = []
+    for each in heads:
+        site, number = each
+        if (site, number) not in known:
+            listed = ", ".join(map(str, known)) or "none"
+            raise WrongUsage(f"the trace has no head {each}; it has {listed}.")
+        chosen.append(known[site, number])
+    return chosen
 
 
-def _title_lines(trace: Mapping[str, Any], letters: int) -> list[str]:
+def _title_lines(trace: Trace, letters: int) -> list[str]:
     """Return the input and the choices, on one line or each on one or two of its own."""
-    parts = [_first_tokens(trace["input"])]
-    if trace["steps"]:
-        parts.append(f"→  {_first_tokens([step['choice'] for step in trace['steps']])}")
+    parts = [_first_tokens(trace.input)]
+    if trace.steps:
+        parts.append(f"→  {_first_tokens(trace.choices)}")
     line = "  ".join(parts)
     if len(line) <= letters:
         return [line]
@@ -107,15 +112,15 @@ def _title_lines(trace: Mapping[str, Any], letters: int) -> list[str]:
 
 
 def _first_tokens(tokens: Sequence[str], most: int = 24) -> str:
-    words = [token_words(token) for token in tokens[:most]]
+    words = list(map(token_words, tokens[:most]))
     if len(tokens) > most:
         words.append("…")
     return " ".join(words)
 
 
-def _draw_steps(figure: "Figure", axes: Any, trace: Mapping[str, Any], inches: float) -> None:
+def _draw_steps(figure: "Figure", axes: Any, trace: Trace, inches: float) -> None:
     """Draw a row for each step and a column for each candidate, with the choice framed."""
-    steps = trace["steps"]
+    steps = trace.steps
     if not steps:
         axes.set_axis_off()
         axes.text(0, 0.5, "No token was chosen.", color=MUTED, fontsize=9)
@@ -123,43 +128,37 @@ def _draw_steps(figure: "Figure", axes: Any, trace: Mapping[str, Any], inches: f
     names, num_left_out = _candidates(steps)
     table = np.full((len(steps), len(names)), np.nan)
     for i, step in enumerate(steps):
-        chances = dict(zip(step["candidates"], step["probabilities"], strict=True))
+        chances = dict(zip(step.candidates, step.probabilities, strict=True))
         table[i] = _floats(map(chances.get, names))
     picture = draw_shades(axes, table, scale="linear", high=1.0, aspect="auto")
     for i, step in enumerate(steps):
-        j = names.index(step["choice"])
-        axes.add_patch(_frame(j, i))
-        if np.isfinite(table[i, j]):
-            color = PAPER if table[i, j] > 0.52 else INK
-            words = f"{table[i, j]:.3f}"
-            axes.text(j, i, words, ha="center", va="center", fontsize=7.5, color=color)
-    rows = [f"{i + 1}.  after {_before(trace, step)}" for i, step in enumerate(steps)]
+        _frame_choice(axes, names.index(step.choice), i, table)
+    rows = [f"{i}.  after {_before(trace, step)}" for i, step in enumerate(steps, 1)]
     axes.set_yticks(range(len(steps)), rows, fontfamily=fonts() or None)
-    axes.set_xticks(
-        range(len(names)), [token_words(name, 10) for name in names], fontfamily=fonts() or None
-    )
+    axes.set_xticks(range(len(names)), _short(names, 10), fontfamily=fonts() or None)
     axes.tick_params(length=0, labelcolor=INK, labelsize=8)
-    rest = f"; {num_left_out:,} less likely ones left out" if num_left_out else ""
-    axes.set_title(
-        f"Candidates at each step, the choice framed{rest}", fontsize=9.5, loc="left", color=INK
-    )
+    title = "Candidates at each step, the choice framed"
+    if num_left_out:
+        title += f"; {num_left_out:,} less likely ones left out"
+    axes.set_title(title, fontsize=9.5, loc="left", color=INK)
     state_scale(figure, axes, picture, "probability", inches=inches)
 
 
-def _before(trace: Mapping[str, Any], step: Mapping[str, Any]) -> str:
-    position = step["position"]
-    if position is not None:
-        return token_words(trace["tokens"][position], 10)
-    return "all" if step.get("place") is None else f"all, at {step['place']}"
+def _before(trace: Trace, step: Step) -> str:
+    if step.position is not None:
+        return token_words(trace.tokens[step.position], 10)
+    if step.place is None:
+        return "all"
+    return f"all, at {step.place}"
 
 
-def _candidates(steps: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
+def _candidates(steps: Sequence[Step]) -> tuple[list[str], int]:
     """Return the chosen and likeliest candidates in their first order, and how many are left."""
     most: dict[str, float] = {}
     for step in steps:
-        for name, chance in zip(step["candidates"], step["probabilities"], strict=True):
+        for name, chance in zip(step.candidates, step.probabilities, strict=True):
             most[name] = max(most.get(name, 0.0), chance or 0.0)
-    chosen = {step["choice"] for step in steps}
+    chosen = {step.choice for step in steps}
     for name in chosen:
         most.setdefault(name, 0.0)
     ranking = sorted(most, key=lambda name: (name not in chosen, -most[name]))
@@ -167,32 +166,36 @@ def _candidates(steps: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
     return [name for name in most if name in kept], len(most) - len(kept)
 
 
-def _frame(column: int, row: int) -> Any:
+def _frame_choice(axes: Any, column: int, row: int, table: Any) -> None:
+    """Frame the choice of a step, and write its probability if it is known."""
     from matplotlib.patches import Rectangle
 
-    return Rectangle(
-        (column - 0.47, row - 0.45), 0.94, 0.9, fill=False, edgecolor=INK, linewidth=1.8
-    )
+    corner, chance = (column - 0.47, row - 0.45), table[row, column]
+    axes.add_patch(Rectangle(corner, 0.94, 0.9, fill=False, edgecolor=INK, linewidth=1.8))
+    if np.isfinite(chance):
+        color = PAPER if chance > 0.52 else INK
+        place = {"ha": "center", "va": "center"}
+        axes.text(column, row, f"{chance:.3f}", fontsize=7.5, color=color, **place)
 
 
 def _draw_head(
-    figure: "Figure", axes: Any, head: Mapping[str, Any], tokens: Sequence[str], *, is_last: bool
+    figure: "Figure", axes: Any, head: HeadTrace, tokens: Sequence[str], *, is_last: bool
 ) -> None:
     """Draw the weights of one head; keys beyond the end of a row are masked."""
-    rows = head["rows"]
-    keys = head.get("key_tokens") or tokens
-    num_keys = len(keys) if head.get("key_tokens") else max(map(len, rows), default=0)
+    rows, keys = head.rows, head.key_tokens
+    if not keys:
+        keys = tuple(tokens[: max(map(len, rows), default=0)])
+    num_keys = len(keys)
     table = np.full((max(1, len(rows)), max(1, num_keys)), np.nan)
     for i, row in enumerate(rows):
         table[i, : len(row)] = _floats(row)
     picture = draw_shades(axes, table, scale="linear", high=1.0)
     _name_places(axes.yaxis, tokens[: len(rows)])
-    _name_places(axes.xaxis, keys[:num_keys])
-    if max((len(token_words(name, 8)) for name in keys[:num_keys]), default=0) > 2:
+    _name_places(axes.xaxis, keys)
+    if max(map(len, _short(keys, 8)), default=0) > 2:
         axes.xaxis.set_tick_params(rotation=90)
-    axes.set_title(
-        shown(f"head {head_at(head['site'], head['head'])}", 34), fontsize=8, loc="left", color=INK
-    )
+    title = shown(f"head {head_at(head.site, head.head)}", 34)
+    axes.set_title(title, fontsize=8, loc="left", color=INK)
     if is_last:
         state_scale(figure, axes, picture, "weight", inches=_HEAD_INCHES - 0.8)
 
@@ -202,9 +205,13 @@ def _floats(values: Iterable[float | None]) -> Any:
     return np.array(list(values), np.float64)
 
 
+def _short(names: Sequence[str], most: int) -> list[str]:
+    return [token_words(name, most) for name in names]
+
+
 def _name_places(axis: Any, names: Sequence[str]) -> None:
     stride = max(1, -(-len(names) // 12))
-    words = [token_words(name, 8) for name in names[::stride]]
+    words = _short(names[::stride], 8)
     axis.set_ticks(range(0, len(names), stride), words, fontfamily=fonts() or None)
     axis.set_tick_params(length=0, labelcolor=INK, labelsize=7)
     if stride > 1:

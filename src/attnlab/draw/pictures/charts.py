@@ -42,14 +42,17 @@ def lines_figure(section: Lines) -> "Figure":
     for index, series in enumerate(section.series):
         _draw_line(axes, series, index, x_log=section.x_log)
     _draw_levels(axes, section.levels)
-    places = [x for series in section.series for x in finite(series.x)]
+    places, heights = [], []
+    for series in section.series:
+        places += finite(series.x)
+        heights += finite(series.y)
     if section.x_log:
         _make_log(axes, "x", places)
     else:
         _count_in_whole_steps(axes, places)
     if section.y_log:
-        _make_log(axes, "y", [y for series in section.series for y in finite(series.y)])
-    if section.from_zero and not section.y_log:
+        _make_log(axes, "y", heights)
+    elif section.from_zero:
         axes.update_datalim([(max(places, default=0.0), 0.0)])
         axes.autoscale_view()
         axes.set_ylim(bottom=0.0)
@@ -70,7 +73,9 @@ def _count_in_whole_steps(axes: Any, places: Sequence[float]) -> None:
 def _draw_line(axes: Any, series: Series, index: int, *, x_log: bool) -> None:
     x = np.array(finite(series.x))
     pick = np.argsort(x, kind="stable")
-    pick = pick[x[pick] > (0.0 if x_log else -math.inf)]  # no NaN is larger
+    pick = pick[~np.isnan(x[pick])]
+    if x_log:
+        pick = pick[x[pick] > 0.0]
     x, y = x[pick], np.array(finite(series.y))[pick]
     hue = HUES[index % len(HUES)]
     style = series.style
@@ -147,7 +152,9 @@ def _make_log(axes: Any, which: str, values: Sequence[float]) -> None:
 
 
 def _tick_words(value: float) -> str:
-    words = f"{value:,.10g}" if 1e-4 < abs(value) < 1e6 else f"{value:.3g}"
+    words = f"{value:.3g}"
+    if 1e-4 < abs(value) < 1e6:
+        words = f"{value:,.10g}"
     return words.replace("-", "−")
 
 
@@ -163,35 +170,35 @@ def bars_figure(section: Bars) -> "Figure":
     pitch = 1 / (num_series + 0.8)
     for index, series in enumerate(all_series):
         middles = [group + (index - (num_series - 1) / 2) * pitch for group in range(len(groups))]
-        values = finite(series.values)
-        bars = axes.bar(
-            middles,
-            values,
-            0.86 * pitch,
-            color=HUES[index % len(HUES)],
-            label=shown(series.name, 60),
-            zorder=2,
-        )
-        _draw_whiskers(axes, series, middles, values)
-        for bar, middle, value in zip(bars, middles, values, strict=True):
-            if math.isnan(value):
-                bar.set_height(0)
-                words: dict[str, Any] = {"ha": "center", "fontsize": 8, "color": MUTED}
-                axes.annotate("n/a", (middle, 0), (0, 3), textcoords="offset points", **words)
+        _draw_bars(axes, series, middles, 0.86 * pitch, HUES[index % len(HUES)])
     _draw_levels(axes, section.levels)
     axes.axhline(0, color=MUTED, linewidth=0.9)
     axes.spines["bottom"].set_visible(False)
     axes.margins(x=0.01, y=0.08)
     if num_series * len(groups) <= 2.3 * (width - 0.8):
         _write_values(axes, section, pitch)
-    lean: dict[str, Any] = (
-        {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if do_lean else {}
-    )
-    axes.set_xticks(range(len(groups)), names, **lean)
+    places = range(len(groups))
+    if do_lean:
+        axes.set_xticks(places, names, rotation=45, ha="right", rotation_mode="anchor")
+    else:
+        axes.set_xticks(places, names)
     axes.tick_params(axis="x", length=0)
     if num_series > 1 or section.levels:
         _add_legend_below(figure, axes, width)
     return figure
+
+
+def _draw_bars(
+    axes: Any, series: BarSeries, middles: Sequence[float], width: float, hue: str
+) -> None:
+    values, label = finite(series.values), shown(series.name, 60)
+    bars = axes.bar(middles, values, width, color=hue, label=label, zorder=2)
+    _draw_whiskers(axes, series, middles, values)
+    style = {"textcoords": "offset points", "ha": "center", "fontsize": 8, "color": MUTED}
+    for bar, middle, value in zip(bars, middles, values, strict=True):
+        if math.isnan(value):
+            bar.set_height(0)
+            axes.annotate("n/a", (middle, 0), (0, 3), **style)
 
 
 def _add_legend_below(figure: "Figure", axes: Any, width: float) -> None:
@@ -201,15 +208,17 @@ def _add_legend_below(figure: "Figure", axes: Any, width: float) -> None:
         zip(handles, labels, strict=True), key=lambda pair: hasattr(pair[0], "get_linestyle")
     )
     inches = [0.55 + 0.072 * len(label) for _, label in named]
-    columns = [
-        n for n in (4, 3, 2) if sum(max(inches[i::n], default=0.0) for i in range(n)) <= width
-    ]
-    across = max(1, min(columns[0] if columns else 1, len(named)))
-    # matplotlib fills one column after the other.
-    ordered = [named[i] for column in range(across) for i in range(column, len(named), across)]
+    across = 4
+    while across > 1 and sum(max(inches[i::across], default=0.0) for i in range(across)) > width:
+        across -= 1
+    across = max(1, min(across, len(named)))
+    ordered = []
+    for column in range(across):  # matplotlib fills one column after the other
+        ordered += named[column::across]
+    handles, labels = zip(*ordered, strict=True)
     figure.legend(
-        [handle for handle, _ in ordered],
-        [label for _, label in ordered],
+        handles,
+        labels,
         loc="outside lower left",
         ncols=across,
         frameon=False,
@@ -245,7 +254,9 @@ def _write_values(axes: Any, section: Bars, pitch: float) -> None:
             if math.isnan(value):
                 continue
             there = [each for each in (value, low, high) if not math.isnan(each)]
-            at, shift = (max(there), 5) if value >= 0 else (min(there), -12)
+            at, shift = max(there), 5
+            if value < 0:
+                at, shift = min(there), -12
             x = group + (index - (num_series - 1) / 2) * pitch
             axes.annotate(
                 number_words(float(f"{value:.{_MAX_DIGITS}g}")),
@@ -265,7 +276,10 @@ def _group_names(groups: Sequence[str], inches: float) -> tuple[list[str], bool]
     """Return the names, in lines if they fit, and whether they have to be slanted."""
     letters = max(1, int(inches * 13))
     wrap = textwrap.TextWrapper(letters, break_long_words=False, break_on_hyphens=False).wrap
-    broken = [wrap(shown(group, 60)) or [shown(group)] for group in groups]
-    if all(len(lines) <= 4 and max(map(len, lines)) <= letters for lines in broken):
-        return ["\n".join(lines) for lines in broken], False
-    return [shown(group, 28) for group in groups], True
+    names = []
+    for group in groups:
+        lines = wrap(shown(group, 60)) or [shown(group)]
+        if len(lines) > 4 or max(map(len, lines)) > letters:
+            return [shown(each, 28) for each in groups], True
+        names.append("\n".join(lines))
+    return names, False

@@ -83,14 +83,8 @@ def _draw_arrow(axes: Any, arrow: PlacedArrow) -> None:
     from matplotlib.patches import Polygon
 
     x, y = zip(*arrow.shaft, strict=True)
-    axes.plot(
-        x,
-        y,
-        color=MUTED,
-        linewidth=1.1,
-        linestyle=(0, (4, 3)) if arrow.is_dashed else "solid",
-        zorder=2,
-    )
+    dashes: object = (0, (4, 3)) if arrow.is_dashed else "solid"
+    axes.plot(x, y, color=MUTED, linewidth=1.1, linestyle=dashes, zorder=2)
     if arrow.head:
         axes.add_patch(
             Polygon(arrow.head, closed=True, facecolor=MUTED, edgecolor="none", zorder=2)
@@ -100,6 +94,9 @@ def _draw_arrow(axes: Any, arrow: PlacedArrow) -> None:
 def _write(
     axes: Any, line: PlacedLine, color: str, *, weight: str = "normal", ground: str | None = None
 ) -> None:
+    box = None
+    if ground:
+        box = {"facecolor": ground, "edgecolor": "none", "pad": 1}
     axes.text(
         line.x,
         line.y,
@@ -110,5 +107,5 @@ def _write(
         fontweight=weight,
         color=color,
         zorder=4,
-        bbox={"facecolor": ground, "edgecolor": "none", "pad": 1} if ground else None,
+        bbox=box,
     )

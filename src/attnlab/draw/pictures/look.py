@@ -54,14 +54,17 @@ def shown(text: str, most: int = 200) -> str:
         text = text.replace("\t", "⇥")
     else:
         text = text.replace(" ", "␣")
-    text = text.replace("\n", "⏎")
-    # Control characters and lone surrogates would make the SVG invalid.
-    text = "".join(
-        "\ufffd" if unicodedata.category(letter) in ("Cc", "Cs") else letter for letter in text
-    )
+    text = "".join(map(_valid, text.replace("\n", "⏎")))
     if len(text) > most:
         text = text[: most - 1] + "…"
     return text.replace("$", r"\$")
+
+
+def _valid(letter: str) -> str:
+    """Replace control characters and lone surrogates, which would make an SVG invalid."""
+    if unicodedata.category(letter) in ("Cc", "Cs"):
+        return "\ufffd"
+    return letter
 
 
 def finite(values: Any) -> list[float]:

@@ -9,6 +9,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from attnlab.draw.pictures.look import ACCENT, INK, MUTED, PAPER, RULE, finite, new_figure, shown
 from attnlab.draw.sections import Heatmap, Maps, TraceHead, Traces
 from attnlab.look.heads import head_at
@@ -38,9 +41,11 @@ def trace_figure(section: Traces) -> "Figure":
     wanted = list(section.figure_input or ())
     trace = next((each for each in section.traces if list(each.input) == wanted), section.traces[0])
     choices = " ".join(step.choice for step in trace.steps)
-    title = f"{' '.join(trace.input)} → {choices}" if choices else " ".join(trace.input)
-    heads = [head for head in trace.attention if head.rows]
-    return _grid_of_maps(title, [_head_to_map(head, trace.tokens) for head in heads])
+    title = " ".join(trace.input)
+    if choices:
+        title += f" → {choices}"
+    maps = [_head_to_map(head, trace.tokens) for head in trace.attention if head.rows]
+    return _grid_of_maps(title, maps)
 
 
 def _head_to_map(head: TraceHead, tokens: Sequence[str]) -> Heatmap:
@@ -48,23 +53,18 @@ def _head_to_map(head: TraceHead, tokens: Sequence[str]) -> Heatmap:
     keys = head.key_tokens
     if keys is None:
         keys = tokens[: max(map(len, head.rows), default=0)]
-    return Heatmap(
-        title=f"Head {head_at(head.site, head.head)}",
-        rows=[[*row, *[None] * (len(keys) - len(row))] for row in head.rows],
-        row_labels=tokens[: len(head.rows)],
-        column_labels=keys,
-        row_title="query",
-        column_title="key",
-        low=0.0,
-        high=1.0,
-    )
+    rows = [[*row, *[None] * (len(keys) - len(row))] for row in head.rows]
+    title = f"Head {head_at(head.site, head.head)}"
+    return Heatmap.of_weights(title, rows, tokens[: len(rows)], keys)
 
 
 def _grid_of_maps(title: str, maps: Sequence[Heatmap]) -> "Figure":
     across = min(_MAX_COLUMNS, max(1, len(maps)))
-    sizes = [_inches(each) for each in maps] or [(3.0, 2.0)]
-    widths = [max(w for w, _ in sizes[i::across]) for i in range(across)]
-    heights = [max(h for _, h in sizes[i : i + across]) for i in range(0, len(sizes), across)]
+    widths, heights = [3.0], [2.0]
+    if maps:
+        wide, high = zip(*map(_inches, maps), strict=True)
+        widths = [max(wide[column::across]) for column in range(across)]
+        heights = [max(high[first : first + across]) for first in range(0, len(maps), across)]
     width, height = sum(widths), sum(heights)
     room = max(_MIN_INCHES, min(width, _MAX_INCHES))
     heading = textwrap.wrap(shown(title, 100), int(room * _LETTERS_PER_INCH))
@@ -77,12 +77,17 @@ def _grid_of_maps(title: str, maps: Sequence[Heatmap]) -> "Figure":
     for index, each in enumerate(maps):
         axes = figure.add_subplot(grid[index // across, index % across])
         picture = draw_map(axes, each)
-        is_last = index == len(maps) - 1
-        if len(ranges) > 1 or is_last:
-            bar = figure.colorbar(picture, ax=axes, fraction=0.045, pad=0.03, aspect=24)
-            bar.outline.set_visible(False)
-            bar.ax.tick_params(colors=MUTED, labelsize=8, length=0)
+        if len(ranges) > 1 or index == len(maps) - 1:
+            add_color_bar(figure, axes, picture)
     return figure
+
+
+def add_color_bar(figure: "Figure", axes: Any, picture: Any) -> Any:
+    """Add the scale of a map beside it."""
+    bar: Any = figure.colorbar(picture, ax=axes, fraction=0.045, pad=0.03, aspect=24)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(colors=MUTED, labelsize=8, length=0)
+    return bar
 
 
 def _inches(each: Heatmap) -> tuple[float, float]:
@@ -90,10 +95,12 @@ def _inches(each: Heatmap) -> tuple[float, float]:
     num_rows, num_columns = len(each.row_labels), len(each.column_labels)
     cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns)))
     names = 0.085 * max(min(_longest(each.row_labels), 18), 3)
-    heads = 0.085 * _longest(each.column_labels) if _leans(each, cell) else 0.15
+    heads = 0.15
+    if _leans(each, cell):
+        heads = min(0.085 * _longest(each.column_labels), 1.4)
     titles = _LINE_INCHES * (len(_title_lines(each, cell)) - 1)
     width = max(1.9, num_columns * cell + names + _BAR_INCHES)
-    return width, max(1.2, num_rows * cell + min(heads, 1.4) + 0.75) + titles
+    return width, max(1.2, num_rows * cell + heads + 0.75) + titles
 
 
 def _title_lines(each: Heatmap, cell: float) -> list[str]:
@@ -122,7 +129,7 @@ def draw_map(axes: Any, each: Heatmap) -> Any:
     """Draw one map into axes, and return the image for a color bar."""
     low, high = each.low, each.high
     shades = color_map(is_signed=low < 0).with_extremes(bad=PAPER)
-    rows = [finite(row) for row in each.rows]
+    rows = list(map(finite, each.rows))
     num_rows, num_columns = len(rows), len(each.column_labels)
     picture = axes.imshow(
         rows or [[math.nan]], cmap=shades, vmin=low, vmax=high, interpolation="nearest"
@@ -131,12 +138,10 @@ def draw_map(axes: Any, each: Heatmap) -> Any:
         _write_numbers(axes, rows, low, high)
     cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns, 1)))
     _name_axis(axes.set_yticks, each.row_labels, cell)
-    _name_axis(
-        axes.set_xticks,
-        each.column_labels,
-        cell,
-        **({"rotation": 90} if _leans(each, cell) else {}),
-    )
+    if _leans(each, cell):
+        _name_axis(axes.set_xticks, each.column_labels, cell, rotation=90)
+    else:
+        _name_axis(axes.set_xticks, each.column_labels, cell)
     axes.tick_params(length=0, labelcolor=INK, labelsize=8)
     for spine in axes.spines.values():
         spine.set_color(RULE)
@@ -152,20 +157,22 @@ def _name_axis(name: Any, labels: Sequence[str], cell: float, **options: Any) ->
 
 
 def _write_numbers(axes: Any, rows: Sequence[Sequence[float]], low: float, high: float) -> None:
-    decimals = _decimals([value for row in rows for value in row if not math.isnan(value)])
+    decimals = _decimals(np.array(rows, np.float64))
     for i, row in enumerate(rows):
         for j, value in enumerate(row):
             if math.isnan(value):
                 continue
             depth = abs(value) / high if low < 0 else (value - low) / (high - low)
-            words = f"{value:.{decimals}f}"
-            words = "0" if float(words) == 0 else words.replace("-", "−")
+            words = f"{value:.{decimals}f}".replace("-", "−")
+            if round(value, decimals) == 0:
+                words = "0"
             color = PAPER if depth > 0.52 else INK
             axes.text(j, i, words, ha="center", va="center", fontsize=7, color=color)
 
 
-def _decimals(values: Sequence[float]) -> int:
-    largest = max(map(abs, values), default=0)
-    if largest >= 100 or all(value.is_integer() for value in values):
+def _decimals(values: NDArray[np.float64]) -> int:
+    known = values[~np.isnan(values)]
+    largest = np.abs(known).max(initial=0.0)
+    if largest >= 100 or bool((known % 1 == 0).all()):
         return 0
     return 1 if largest >= 10 else 2

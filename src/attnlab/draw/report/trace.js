@@ -19,9 +19,19 @@ export function mountTrace(stage, section) {
     stage.append(make("p", { class: "note" }, "No trace was recorded."));
     return null;
   }
-  const view = { traces, trace: null, step: 0, head: 0, timer: null, strip: null, stage };
+  const view = makeTrace(stage, traces);
+  view.chooser.choose(mostVaried(traces));
+  return view;
+}
+
+// The stepper without a trace as yet. `view.chosen(words)`, if it is set, hears which recorded input is chosen.
+export function makeTrace(stage, traces) {
+  const view = { traces, trace: null, step: 0, head: 0, timer: null, strip: null, stage, chosen: null };
   const words = traces.map((trace) => wordTokens(trace.input));
-  view.chooser = makeChooser(words, { label: "Input", noun: "input", refuse: (typed) => refuseInput(typed, traces, words) }, (index) => openTrace(view, index));
+  view.chooser = makeChooser(words, { label: "Input", noun: "input", refuse: (typed) => refuseInput(typed, traces, words) }, (index) => {
+    openTrace(view, traces[index]);
+    view.chosen?.(words[index]);
+  });
   view.said = make("p", { class: "said", role: "status" });
   view.looks = make("p", { class: "note" });
   view.stripPlace = make("div");
@@ -36,10 +46,10 @@ export function mountTrace(stage, section) {
     make("div", { class: "maps-part" }, make("h3", {}, "All queries, head by head"),
       make("p", { class: "note" }, "Framed: this step. Faint: still to come. Click a row to go to its step."), view.mapsPlace, legend));
   stage.classList.add("trace-view");
-  stage.append(make("div", { class: "controls" }, view.chooser.root, makeStepper(view)), view.said, view.looks, view.parts);
+  view.stepper = makeStepper(view);
+  stage.append(make("div", { class: "controls" }, view.chooser.root, view.stepper), view.said, view.looks, view.parts);
   stage.addEventListener("keydown", (event) => stepByKey(view, event));
   view.sideBySide = makeSideBySide(view.mapsPlace);
-  view.chooser.choose(mostVaried(traces));
   return view;
 }
 
@@ -71,11 +81,11 @@ function makeStepper(view) {
     make("span", { class: "note keys" }, "← → keys step"));
 }
 
-function openTrace(view, index) {
+export function openTrace(view, trace, step = 0) {
   pause(view);
   const before = view.trace;
-  view.trace = view.traces[index];
-  view.step = 0;
+  view.trace = trace;
+  view.step = clamp(step, 0, Math.max(0, trace.steps.length - 1));
   view.head = clamp(view.head, 0, Math.max(0, view.trace.attention.length - 1));
   if (before === view.trace) return showStep(view);
   view.strip = makeStrip(view.trace, (head) => {

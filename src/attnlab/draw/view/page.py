@@ -73,18 +73,12 @@ def view_page(
     patterns = to_drawable(recording, row, tokens)
     others = [] if other is None else to_drawable(other, row, tokens)
     recordings = [recording] if other is None else [recording, other]
-    own_facts = [(name, text, "told") for name, text in _checked(notes)]
-    taken = sum(_FACT_BYTES + len(escape(name + text).encode()) for name, text, _ in own_facts)
+    taken = sum(_FACT_BYTES + len(escape(name + text).encode()) for name, text in _checked(notes))
     carried = _carried(recordings, [patterns, others][: len(recordings)], max_bytes)
     taken += len(carried)
     packed = _pack(patterns, others, names, max_bytes, taken)
-    facts = [
-        *_facts(recordings[-1], patterns),
-        *_remarks(recordings, patterns, packed),
-        *_labels(patterns),
-        *_cautions([*patterns, *others]),
-        *own_facts,
-    ]
+    remarks = [*_remarks(recordings, patterns, packed)]
+    facts = page_facts(recordings[-1], patterns, notes, others=others, remarks=remarks)
     page = make_page(
         "view/view.html",
         ["page.css", "sections.css", "view/view.css", "print.css"],
@@ -109,6 +103,24 @@ def write_view(path: str | Path, recording: Any, other: Any = None, **options: A
     place = Path(path)
     write_text(place, view_page(recording, other, **options))
     return place
+
+
+def page_facts(
+    recording: Any,
+    patterns: Sequence[Drawable],
+    notes: Sequence[tuple[str, str]],
+    *,
+    others: Sequence[Drawable] = (),
+    remarks: Sequence[tuple[str, str, str]] = (),
+) -> list[tuple[str, str, str]]:
+    """Return what stands below the title of a page: names, texts, and a class of each."""
+    return [
+        *_facts(recording, patterns),
+        *remarks,
+        *_labels(patterns),
+        *_cautions([*patterns, *others]),
+        *((name, text, "told") for name, text in notes),
+    ]
 
 
 @displayed
@@ -212,7 +224,7 @@ def _remarks(
     recordings: Sequence[Any], patterns: Sequence[Drawable], packed: Packed
 ) -> Iterator[tuple[str, str, str]]:
     """Yield facts that prevent a misreading: only the last step is shown, or nothing differs."""
-    for why in sorted({why_unjoined(each) for each in recordings} - {""}):
+    for why in sorted(set(map(why_unjoined, recordings)) - {""}):
         places = {
             len(each.key_tokens) - len(each.query_tokens)
             for each in patterns

@@ -11,10 +11,12 @@ import itertools
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from attnlab.core.store import JsonObject
 from attnlab.draw.attention.facts import FACTS, HeadFacts
 from attnlab.draw.attention.pattern import CAUSAL, Hidden, Pattern, Rows, site_words
 from attnlab.draw.attention.pooled_maps import join_squares, pool_head, pooled_length
@@ -33,19 +35,20 @@ _MIN_BITS = 1.5  # of a weight in practice; coarser codes are not tried
 
 
 Drawable = Pattern | SummaryMaps
+_Read = tuple[list[Rows], Hidden, Mapping[str, float | None]]  # maps, mask, and facts of a head
 
 
 @dataclass
 class Packed:
     """The manifest and the tiles of a view."""
 
-    manifest: dict[str, Any]
+    manifest: JsonObject
     tiles: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """The size of all tiles as base64 text, in bytes."""
-        return sum(_text_size(tile) for tile in self.tiles.values())
+        return sum(map(_text_size, self.tiles.values()))
 
 
 class _TooLarge(Exception):
@@ -74,13 +77,15 @@ def pack(
     _check_alike(patterns, others)
     if len(names) != 2:
         raise WrongUsage(f"two recordings have two names; got {len(names)}.")
-    variants = [list(patterns), list(others)] if others else [list(patterns)]
+    variants, titles = [list(patterns)], ["weights"]
+    if others:
+        variants, titles = [list(patterns), list(others)], list(names)
     for levels, side in _ladder(variants, max_bytes):
         if side == 1 and _estimate(variants, levels) > 1.05 * max_bytes:
             continue
         try:
             packed = _packed(variants, levels, side, max_bytes)
-            packed.manifest["names"] = list(names) if others else ["weights"]
+            packed.manifest["names"] = titles
             return packed
         except _TooLarge:
             continue
@@ -101,8 +106,9 @@ def _check_alike(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> No
 
 
 def _check_comparable(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> None:
-    if [each.site for each in patterns] != [each.site for each in others]:
-        missing = sorted({each.site for each in patterns} ^ {each.site for each in others})
+    sites, other_sites = [each.site for each in patterns], [each.site for each in others]
+    if sites != other_sites:
+        missing = sorted(set(sites) ^ set(other_sites))
         raise WrongUsage(
             "two recordings are compared site by site, so both need the same sites in the same "
             f"order; only one has: {', '.join(missing) or 'all, but in another order'}."
@@ -123,7 +129,8 @@ def _ladder(variants: Sequence[Sequence[Drawable]], max_bytes: int) -> list[tupl
         if isinstance(pattern, SummaryMaps):
             return [*whole, *((_POOLED_LEVELS, side) for side in range(2, 65))]
         heads, queries, keys = pattern.shape
-        cells += heads * queries * keys / (1 if pattern.blocked is None else 2)
+        share = 1.0 if pattern.blocked is None else 0.5
+        cells += share * heads * queries * keys
         longest = max(longest, queries, keys)
     ladder = []
     if cells * _MIN_BITS / 8 * _TEXT <= max_bytes:
@@ -137,11 +144,12 @@ def _ladder(variants: Sequence[Sequence[Drawable]], max_bytes: int) -> list[tupl
 
 def _estimate(variants: Sequence[Sequence[Drawable]], levels: int) -> float:
     """Estimate the size of all tiles as text from a few heads."""
-    heads = []
+    heads, all_cells = [], 0
     for pattern in itertools.chain(*variants):
         if isinstance(pattern, SummaryMaps):
             return 0.0
         heads += [(pattern, head) for head in range(pattern.num_heads)]
+        all_cells += prod(pattern.shape)
     # Steps of the golden ratio sample layers and heads evenly.
     places = {int(len(heads) * (number * 0.618034 % 1)) for number in range(_SAMPLED)}
     size = cells = 0
@@ -150,14 +158,15 @@ def _estimate(variants: Sequence[Sequence[Drawable]], levels: int) -> float:
         values, mask = _split(np.abs(pattern.whole(head)))
         size += len(_compressed(_tile(values, mask, levels)))
         cells += values.size
-    all_cells = sum(pattern.num_queries * pattern.num_keys for pattern, _ in heads)
     return _TEXT * size / cells * all_cells
 
 
 def _cells(pattern: Drawable, side: int) -> tuple[int, int]:
     """Return how many queries and keys a cell holds."""
-    queries, keys = pattern.cells if isinstance(pattern, SummaryMaps) else (1, 1)
-    return queries * side, keys * side
+    if isinstance(pattern, SummaryMaps):
+        queries, keys = pattern.cells
+        return queries * side, keys * side
+    return side, side
 
 
 def _packed(
@@ -178,13 +187,11 @@ def _packed(
     return packed
 
 
-def _described(patterns: Sequence[Drawable], side: int) -> dict[str, Any]:
+def _described(patterns: Sequence[Drawable], side: int) -> JsonObject:
     """Describe a group by the first of its layers."""
     pattern = patterns[0]
     cells = _cells(pattern, side)
-    rows, columns = (
-        pooled_length(length, cell) for length, cell in zip(pattern.shape[1:], cells, strict=True)
-    )
+    rows, columns = map(pooled_length, pattern.shape[1:], cells)
     thumb = pooled_length(max(rows, columns), _THUMB)
     return {
         "name": site_words(pattern.site)[0],
@@ -219,10 +226,7 @@ def _groups(patterns: Sequence[Drawable]) -> list[list[int]]:
 
 def _both(tokens: Sequence[tuple[str, ...]]) -> list[str]:
     """Name each place by its token, or by the tokens of both recordings if they differ."""
-    return [
-        names[0] if len(set(names)) == 1 else " / ".join(names)
-        for names in zip(*tokens, strict=True)
-    ]
+    return [" / ".join(dict.fromkeys(names)) for names in zip(*tokens, strict=True)]
 
 
 class _Packer:
@@ -236,7 +240,7 @@ class _Packer:
             packed.manifest["change"] = 0.0  # the largest difference of all maps
         self._thumbs: list[bytes] = []  # by layer and head: each variant, then their difference
 
-    def layer(self, name: str, variants: Sequence[Drawable], thumb_side: int) -> dict[str, Any]:
+    def layer(self, name: str, variants: Sequence[Drawable], thumb_side: int) -> JsonObject:
         """Pack one layer of a group, and return its description."""
         facts: list[list[Any]] = [[] for _ in variants]
         masks: list[list[Any]] = [[] for _ in variants]
@@ -249,11 +253,7 @@ class _Packer:
                     self._bands(f"{variant}.{name}.{head}.{kind}", values, mask)
                 self._thumbs.append(_thumb(maps[-1], mask, thumb_side))
             if len(read) == 2:
-                (before, hidden, _), (after, hidden_too, _) = read
-                both = None if hidden is None or hidden_too is None else hidden & hidden_too
-                change = max(float(np.abs(b - a).max()) for a, b in zip(before, after, strict=True))
-                self._packed.manifest["change"] = max(self._packed.manifest["change"], change)
-                self._thumbs.append(_difference_thumb(after[0] - before[0], both, thumb_side))
+                self._add_change(read[0], read[1], thumb_side)
         return {
             "site": variants[0].site,
             "layer": site_words(variants[0].site)[1],
@@ -263,14 +263,23 @@ class _Packer:
             "masks": masks,
         }
 
+    def _add_change(self, one: _Read, other: _Read, thumb_side: int) -> None:
+        """Note the largest change of a head, and keep the thumbnail of its changes."""
+        (before, hidden, _), (after, hidden_too, _) = one, other
+        both: Hidden = None
+        if hidden is not None and hidden_too is not None:
+            both = hidden & hidden_too
+        for first, second in zip(before, after, strict=True):
+            change = float(np.abs(second - first).max())
+            self._packed.manifest["change"] = max(self._packed.manifest["change"], change)
+        self._thumbs.append(_difference_thumb(after[0] - before[0], both, thumb_side))
+
     def close_group(self, number: int) -> None:
         """Pack the thumbnails of a group: by layer and head, each variant and their difference."""
         self._add(f"thumbs.{number}", b"".join(self._thumbs))
         self._thumbs.clear()
 
-    def _read(
-        self, pattern: Drawable, head: int
-    ) -> tuple[list[Rows], Hidden, Mapping[str, float | None]]:
+    def _read(self, pattern: Drawable, head: int) -> _Read:
         if isinstance(pattern, SummaryMaps):
             pooled = pattern.pooled(head, self._side)
             return [pooled.mean, pooled.largest], pooled.hidden, pattern.facts[head]
@@ -293,8 +302,9 @@ class _Packer:
     def _bands(self, name: str, values: Rows, mask: Hidden) -> None:
         height = _band_height(values.shape[1])
         for band, first in enumerate(range(0, len(values), height)):
-            hidden = None if mask is None else mask[first : first + height]
-            self._add(f"{name}.{band}", _tile(values[first : first + height], hidden, self._levels))
+            rows = slice(first, first + height)
+            hidden = None if mask is None else mask[rows]
+            self._add(f"{name}.{band}", _tile(values[rows], hidden, self._levels))
 
     def _mask(self, mask: Hidden) -> int | str | None:
         """Return None, "causal", or the number of the tile of a mask, shared by equal masks."""
@@ -321,14 +331,18 @@ class _Packer:
 def _split(whole: Rows) -> tuple[Rows, Hidden]:
     """Split a head with NaN where masked into weights and mask."""
     hidden = np.isnan(whole)
-    return np.nan_to_num(whole, copy=False), hidden if hidden.any() else None
+    values = np.nan_to_num(whole, copy=False)
+    if not hidden.any():
+        return values, None
+    return values, hidden
 
 
 def _tile(values: Rows, mask: Hidden, levels: int) -> bytes:
     """Encode rows: their largest weights, then the codes of cells that are not masked."""
     largest, codes = quantize(values, levels)
-    kept = codes if mask is None else codes[~mask]
-    return bytes(largest.astype("<f4").tobytes() + kept.tobytes())
+    if mask is not None:
+        codes = codes[~mask]
+    return bytes(largest.astype("<f4").tobytes() + codes.tobytes())
 
 
 def _compressed(content: bytes) -> bytes:

@@ -8,8 +8,9 @@ Each is what the edit by itself would give, but for rounding; see `sweep` for wh
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
@@ -37,6 +38,9 @@ _SITE = {
     "mlps": "feed_forward.output",
     "attentions": "output",
 }
+_EDGES = ("edges", "head edges")
+_ALSO = {"layers": "residual_before", "edges": "call", "head edges": "call"}
+"""What must be known besides."""
 _Pairs: TypeAlias = list[tuple[int, int]]
 
 
@@ -78,10 +82,13 @@ class Ablation:
         ranked = means.abs().argsort(descending=True, stable=True)[:number]
         return [(self.places[index], float(means[index])) for index in ranked.tolist()]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """Return one mapping per place: part, head, query, key, and the mean effect."""
-        means = zip(self.places, self.effects.mean(1).tolist(), strict=True)
-        return [{**asdict(place), "effect": mean} for place, mean in means]
+        means = self.effects.mean(1).tolist()
+        return [
+            {**asdict(place), "effect": mean}
+            for place, mean in zip(self.places, means, strict=True)
+        ]
 
     def frame(self) -> Any:
         """Return `rows` as a pandas DataFrame.
@@ -98,10 +105,13 @@ class Ablation:
             ranked = [[str(place), _signed(mean)] for place, mean in self.largest(len(self.places))]
             return Card(f"{found}, largest first", (), ("taken out", "mean change"), ranked)
         table = self.table()
-        columns = ["layer", *(f"head {head}" for head in range(table.shape[1]))]
-        rows = zip(map(layer_name, self.parts), table.tolist(), strict=True)
-        cells = [[name, *map(_signed, effects)] for name, effects in rows]
-        return Card(f"{found} where a head is taken out", (), columns, cells)
+        columns = ["layer"]
+        for head in range(table.shape[1]):
+            columns.append(f"head {head}")
+        rows = []
+        for part, effects in zip(self.parts, table.tolist(), strict=True):
+            rows.append([layer_name(part), *map(_signed, effects)])
+        return Card(f"{found} where a head is taken out", (), columns, rows)
 
     def __str__(self) -> str:
         card = self._card()
@@ -109,12 +119,12 @@ class Ablation:
             card = card._replace(rows=card.rows[:_MOST_LISTED])
         return card_text(card)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
         return {
             "what": self.what,
             "metric": self.metric,
-            "places": [asdict(place) for place in self.places],
+            "places": list(map(asdict, self.places)),
             "before": self.before.tolist(),
             "after": self.after.tolist(),
         }
@@ -158,36 +168,58 @@ def ablate(
     """
     how = How.of(how, "ablations")
     require_known("sweep over", what, get_args(What))
-    if heads is not None and what not in ("heads", "edges", "head edges"):
+    if heads is not None and _SITE[what] != "heads":
         raise WrongUsage(f"heads= goes with heads and edges; {what} are taken out whole.")
-    if edges is not None and what not in ("edges", "head edges"):
+    if edges is not None and what not in _EDGES:
         raise WrongUsage(f"edges= goes with what='edges'; got what={what!r}.")
     paths = parts_with(model, _SITE[what], parts)
     call = Call.of(inputs, model)
-    sites = [site_of(path, _SITE[what]) for path in paths]
-    also = {"layers": "residual_before", "edges": "call", "head edges": "call"}.get(what)
-    if also is not None:
-        sites += [site_of(path, also) for path in paths]
+    sites = []
+    for path in paths:
+        sites.append(site_of(path, _SITE[what]))
+        if what in _ALSO:
+            sites.append(site_of(path, _ALSO[what]))
     named = None if heads is None else listed(heads)
-    pairs = None if edges is None else _listed_pairs(edges)
-    allowed = _allowed_edges(model, call, sites, how.budget) if also == "call" else {}
+    make_cases = partial(_taken_out, what, paths, named)
+    if what in _EDGES:
+        pairs = None if edges is None else _listed_pairs(edges)
+        allowed = _allowed_edges(model, call, sites, how.budget)
+        each_head = what == "head edges"
+        make_cases = partial(_edges_cut, paths, allowed, named, pairs, each_head)
+    return Ablation(what, *measure(model, call, make_cases, Metric.of(metric, labels), sites, how))
 
-    def cases(base: Baseline) -> list[Case]:
-        found: list[Case] = []
-        for path in paths:
-            site, places = site_of(path, _SITE[what]), [Place(path)]
-            if _SITE[what] == "heads":
-                chosen = _checked_heads(named, base.values[site].shape[1], path)
-                places = [Place(path, head) for head in chosen]
-            if also == "call":
-                edges = _checked_pairs(pairs, allowed[path], path)
-                found += _edges(base.calls[path], path, chosen, edges, each_head=what != "edges")
-                continue
-            before = base.values.get(site_of(path, "residual_before"))  # kept for layers alone
-            found += [Case(site, writer(before, place), place) for place in places]
-        return found
 
-    return Ablation(what, *measure(model, call, cases, Metric.of(metric, labels), sites, how))
+def _taken_out(
+    what: What, paths: Sequence[str], heads: Sequence[int] | None, base: Baseline
+) -> list[Case]:
+    """List a case for each head, layer or part."""
+    found = []
+    for path in paths:
+        site, places = site_of(path, _SITE[what]), [Place(path)]
+        if what == "heads":
+            chosen = _checked_heads(heads, base.values[site].shape[1], path)
+            places = [Place(path, head) for head in chosen]
+        before = base.values.get(site_of(path, "residual_before"))  # kept for layers alone
+        for place in places:
+            found.append(Case(site, writer(before, place), place))
+    return found
+
+
+def _edges_cut(
+    paths: Sequence[str],
+    allowed: Mapping[str, Tensor],
+    heads: Sequence[int] | None,
+    pairs: _Pairs | None,
+    each_head: bool,
+    base: Baseline,
+) -> list[Case]:
+    """List a case for each edge, in all of the heads at once or in each."""
+    found: list[Case] = []
+    for path in paths:
+        chosen = _checked_heads(heads, base.values[site_of(path, "heads")].shape[1], path)
+        edges = _checked_pairs(pairs, allowed[path], path)
+        found += _edges(base.calls[path], path, chosen, edges, each_head=each_head)
+    return found
 
 
 def _edges(
@@ -197,8 +229,10 @@ def _edges(
     call = call._replace(key=share_heads(call.key, num_heads), mask=_mask_of(call))
     value = share_heads(call.value, num_heads)
     for query, key in pairs:
-        for own in [[head] for head in heads] if each_head else [heads]:
-            place = Place(path, own[0] if each_head else None, query, key)
+        places = {Place(path, None, query, key): heads}
+        if each_head:
+            places = {Place(path, head, query, key): [head] for head in heads}
+        for place, own in places.items():
             write = _cutting(call, value, own, query, key)
             found.append(Case(site_of(path, "heads"), write, place))
     return found
@@ -248,12 +282,16 @@ def _listed_pairs(edges: Any) -> _Pairs:
     """Return edges as (query, key), each once."""
     if isinstance(edges, Tensor):
         edges = edges.tolist()
-    found = list(edges) if isinstance(edges, Iterable) else [edges]
-    for each in found:
-        is_pair = isinstance(each, Sequence) and len(each) == 2
-        if not is_pair or not all(type(number) is int for number in each):  # bool is no place
-            raise WrongUsage(f"edges are pairs (query, key) of integers; got {each!r}.")
-    return list(dict.fromkeys((query, key) for query, key in found))
+    if not isinstance(edges, Iterable):
+        edges = [edges]
+    found: dict[tuple[int, int], None] = {}
+    for each in edges:
+        match each:
+            case [query, key] if type(query) is type(key) is int:  # bool is no place
+                found[query, key] = None
+            case _:
+                raise WrongUsage(f"edges are pairs (query, key) of integers; got {each!r}.")
+    return list(found)
 
 
 def _checked_pairs(pairs: _Pairs | None, allowed: Tensor, path: str) -> _Pairs:

@@ -174,8 +174,9 @@ def allowed_of(call: AttentionCall) -> Tensor:
     mask = as_tensor(call.mask, num_queries, num_keys, call.query.device)  # type: ignore[arg-type]
     if mask is None:
         return torch.ones(num_queries, num_keys, dtype=torch.bool, device=call.query.device)
-    allowed = mask if mask.dtype == torch.bool else mask > float("-inf")
-    return allowed.reshape(-1, *allowed.shape[-2:]).any(0).expand(num_queries, num_keys)
+    if mask.dtype != torch.bool:
+        mask = mask > float("-inf")
+    return mask.reshape(-1, *mask.shape[-2:]).any(0).expand(num_queries, num_keys)
 
 
 def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Tensor]:

@@ -156,7 +156,9 @@ class PatternEffects:
         if not self.can_tell:
             tests, rule = self.tested.p.numel(), self.rule
             inputs, draws = significance.enough(rule.alpha, tests, correction=rule.correction)
-            words = [f"at least {inputs}"] if self.distinct < inputs else []
+            words = []
+            if self.distinct < inputs:
+                words.append(f"at least {inputs}")
             if max(self.distinct, inputs) > significance.MOST_LISTED and rule.draws < draws:
                 words.append(f"Rule(draws={draws}) or more")
             what = "an effect by itself" if rule.correction == "bh" else "anything"
@@ -167,18 +169,26 @@ class PatternEffects:
             )
         return "; ".join(told)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """Return one mapping per head and control; matters=False needs `can_tell`."""
-        found, can_tell = [], self.can_tell
-        columns = {"effect": self.tested.mean, **self.tested._asdict(), "matters": self.matters}
-        del columns["mean"]
-        for (i, place), (j, control) in itertools.product(
-            enumerate(self.heads), enumerate(self.controls)
-        ):
-            row: dict[str, Any] = {"part": place.path, "head": place.head, "control": control}
-            row |= {name: column[i, j].item() for name, column in columns.items()}
-            row |= {"can_tell": can_tell, "largest_weight": float(self.largest[i])}
-            found.append({**row, "entropy": float(self.entropy[i])})
+        found, can_tell, matters = [], self.can_tell, self.matters
+        for i, place in enumerate(self.heads):
+            for j, control in enumerate(self.controls):
+                row: dict[str, object] = {
+                    "part": place.path,
+                    "head": place.head,
+                    "control": control,
+                    "effect": float(self.tested.mean[i, j]),
+                    "low": float(self.tested.low[i, j]),
+                    "high": float(self.tested.high[i, j]),
+                    "p": float(self.tested.p[i, j]),
+                    "p_corrected": float(self.tested.p_corrected[i, j]),
+                    "matters": bool(matters[i, j]),
+                    "can_tell": can_tell,
+                    "largest_weight": float(self.largest[i]),
+                    "entropy": float(self.entropy[i]),
+                }
+                found.append(row)
         return found
 
     def frame(self) -> Any:
@@ -190,16 +200,14 @@ class PatternEffects:
         return frame(self.rows())
 
     def _card(self) -> Card:
-        figures = (self.largest, self.tested.mean, self.matters)
-        columns = (self.heads, *(each.tolist() for each in figures))
-        rows = []
-        for place, largest, means, matters in zip(*columns, strict=True):
-            cells = [
-                f"{mean:+.4g}{'*' * is_sure}" for mean, is_sure in zip(means, matters, strict=True)
-            ]
-            rows.append([str(place), f"{largest:.2f}", *cells])
+        rows, matters = [], self.matters
+        for i, place in enumerate(self.heads):
+            cells = [str(place), f"{float(self.largest[i]):.2f}"]
+            for mean, is_sure in zip(self.tested.mean[i].tolist(), matters[i], strict=True):
+                cells.append(f"{mean:+.4g}{'*' * bool(is_sure)}")
+            rows.append(cells)
         before = f"{self.metric} of {len(self.before)} inputs: {float(self.before.mean()):.4g}"
-        lines = [self.caution] if self.caution else []
+        lines = list(filter(None, [self.caution]))
         if self.can_tell and self._asks_where:
             idle = "; ".join(map(str, self.pretty_but_idle)) or "none"
             lines.append(f"sharp, but where they look is not found to matter: {idle}")
@@ -251,11 +259,7 @@ def pattern_effects(
             `ablate` refuses.
     """
     how = How.of(how, "controls")
-    is_rule = isinstance(rule, Rule) and isinstance(rule.least, int | float)
-    if not (is_rule and isinstance(rule.sharp, int | float)):
-        raise WrongUsage(f"rule= is a Rule, such as Rule(alpha=0.01, sharp=0.5); got {rule!r}.")
-    if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
-        raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
+    _check_rule(rule)
     chosen, call = tuple(listed(controls)), Call.of(inputs, model)
     for control in chosen:
         require_known("control", control, CONTROLS)
@@ -264,7 +268,7 @@ def pattern_effects(
     copies = call.copies()
     distinct = int(copies.max()) + 1
     if distinct < 2:
-        got = "one" if call.num_rows == 1 else f"{call.num_rows} copies of one"
+        got = f"{call.num_rows} copies of one" if call.num_rows > 1 else "one"
         raise WrongUsage(f"whether a pattern matters is asked of many different inputs; got {got}.")
     paths = parts_with(model, "heads", parts)
     sites = [site_of(path, "call") for path in paths]
@@ -286,17 +290,26 @@ def pattern_effects(
     name, places, before, after = measure(model, call, cases, asked, sites, how)
     effects = after - before
     sums = effects.new_zeros(len(effects), distinct).index_add_(1, copies, effects)
-    told: dict[str, Any] = {
-        "correction": rule.correction,
-        "interval": rule.interval,
-        "draws": rule.draws,
-    }
-    results = significance.assess(sums / copies.bincount(), seed=seed, **told)
+    results = significance.assess(
+        sums / copies.bincount(),
+        correction=rule.correction,
+        interval=rule.interval,
+        draws=rule.draws,
+        seed=seed,
+    )
     heads = places[:: len(chosen)]
     tested = Assessed(*(each.view(len(heads), -1) for each in results))
     effects = effects.view(len(heads), len(chosen), -1)
     found = (heads, chosen, name, before, effects, tested, largest, entropy)
     return PatternEffects(*found, rule, distinct)
+
+
+def _check_rule(rule: Rule) -> None:
+    is_rule = isinstance(rule, Rule) and isinstance(rule.least, int | float)
+    if not (is_rule and isinstance(rule.sharp, int | float)):
+        raise WrongUsage(f"rule= is a Rule, such as Rule(alpha=0.01, sharp=0.5); got {rule!r}.")
+    if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
+        raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
 
 
 def _look(

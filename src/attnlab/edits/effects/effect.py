@@ -102,8 +102,13 @@ class Effect:
             return None
         length = min(self.tokens.before.shape[1], self.tokens.after.shape[1])
         before, after = self.tokens.before[:, :length], self.tokens.after[:, :length]
-        places = [row.nonzero().flatten().tolist() for row in before != after]
-        return [each[0] - self.prompt_length + 1 if each else None for each in places]
+        found: list[int | None] = []
+        for row in before != after:
+            step = None
+            if bool(row.any()):
+                step = int(row.nonzero()[0]) - self.prompt_length + 1
+            found.append(step)
+        return found
 
     def text(self, row: int = 0) -> Both[list[str]]:
         """Return what was generated for one input, as words."""
@@ -121,28 +126,28 @@ class Effect:
             raise WrongUsage("no sites were recorded; ask for them with sites=.")
         return self.recordings.map(lambda recording: recording[site])
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the main figures as plain values for JSON."""
         is_changed = self.choices.before != self.choices.after
         counted = torch.ones_like(is_changed)
         if self.real is not None and self.real.shape == counted.shape:
             counted = self.real.to(counted.device)
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "edits": list(self.edits),
             "largest_logit_change": float(self.logits.difference[counted].abs().max()),
             "mean_divergence": float(self.divergence[counted].mean()),
             "choices": int(counted.sum()),
             "choices_changed": int(is_changed[counted].sum()),
         }
-        for name, both in (("loss", self.loss), ("tokens", self.tokens)):
-            if both is not None:
-                found[name] = {"before": both.before.tolist(), "after": both.after.tolist()}
+        if self.loss is not None:
+            found["loss"] = _listed(self.loss)
         if self.tokens is not None:
+            found["tokens"] = _listed(self.tokens)
             found["parted_at"] = self.parted_at
         return found
 
     def __str__(self) -> str:
-        told = self.to_mapping()
+        told: Any = self.to_mapping()
         lines = [", ".join(self.edits)]
         if self.loss is not None:
             before, after = float(self.loss.before.mean()), float(self.loss.after.mean())
@@ -154,9 +159,15 @@ class Effect:
         )
         if self.parted_at is not None:
             steps = [step for step in self.parted_at if step is not None]
-            first = f", the first at step {min(steps)}" if steps else ""
-            lines.append(f"{len(steps)} of {len(self.parted_at)} generated answers change{first}")
+            line = f"{len(steps)} of {len(self.parted_at)} generated answers change"
+            if steps:
+                line += f", the first at step {min(steps)}"
+            lines.append(line)
         return "\n".join(lines)
+
+
+def _listed(both: Both[Tensor]) -> dict[str, list[Any]]:
+    return {"before": both.before.tolist(), "after": both.after.tolist()}
 
 
 @torch.no_grad()
@@ -200,9 +211,7 @@ def effect(
     is_open = ("scores", "weights")
     with opened(model, [site for site in certificate.calls if own_name(site) in is_open]):
         before = _run(model, call, sites, num_tokens, **generation)
-    pairs = zip(before, after, strict=True)
-    found: list[Any] = [None if one is None else Both(one, other) for one, other in pairs]
-    logits, tokens, recordings = found
+    logits, tokens, recordings = map(_both, before, after)
     loss = None
     if labels is not None:
         metric = make_ready(Metric("loss", labels, position=position), logits.before, call.real)
@@ -213,13 +222,18 @@ def effect(
     return Effect(names, certificate, logits, loss, tokens, recordings, *texts)
 
 
+def _both(before: Any, after: Any) -> Any:
+    return None if before is None else Both(before, after)
+
+
 def _run(
     model: nn.Module, call: Call, sites: str | Sequence[str] | None, num_tokens: int, **options: Any
 ) -> tuple[Any, Any, Any]:
     """Return the logits of the first pass, what was generated, and what was recorded."""
-    first = Script(keep=frozenset(["logits"]))
+    first, recording = Script(keep=frozenset(["logits"])), None
     with ExitStack() as stack:
-        recording = None if sites is None else stack.enter_context(record(model, sites))
+        if sites is not None:
+            recording = stack.enter_context(record(model, sites))
         if num_tokens == 0:
             return call(model), None, recording
         if call.options or len(call.arguments) != 1 + isinstance(model, EncoderDecoder):
@@ -229,6 +243,8 @@ def _run(
             )
         *source, prompt = call.arguments
         stack.enter_context(installed(model, first))
-        predictor = model.conditioned(*source) if isinstance(model, EncoderDecoder) else model
+        predictor: Any = model
+        if isinstance(model, EncoderDecoder):
+            predictor = model.conditioned(*source)
         tokens = generate(predictor, prompt, num_tokens, **options).tokens
     return first.kept["logits"], tokens, recording

@@ -65,7 +65,6 @@ class Metric:
 
     def rows(self, span: slice) -> "Metric":
         """Return the same for some of the inputs; a single number is for all."""
-
         told: list[Any] = [self.labels, self.others, self.position]
         for place, each in enumerate(told):
             if isinstance(each, Sequence) or (isinstance(each, Tensor) and each.dim()):
@@ -104,7 +103,7 @@ class Ready:
             before: (row, …), the model's logits as it was, likewise.
         """
         if self.measure is not None:
-            return torch.stack([self._own(each) for each in logits.view(-1, *before.shape)])
+            return torch.stack(list(map(self._own, logits.view(-1, *before.shape))))
         assert self.labels is not None
         if before.dim() == 2:
             logits, before = logits.unsqueeze(1), before.unsqueeze(1)

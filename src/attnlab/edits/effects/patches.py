@@ -129,16 +129,19 @@ class Patched:
 
     def __str__(self) -> str:
         clean, corrupted = float(self.ends.clean.mean()), float(self.ends.corrupted.mean())
-        into = ("clean", "corrupted") if self.direction == "denoise" else ("corrupted", "clean")
+        patched = "clean values in the corrupted run"
+        if self.direction == "noise":
+            patched = "corrupted values in the clean run"
         lines = [
             f"{self.metric} of {len(self.ends.clean)} inputs: clean {clean:.5g}, corrupted "
             f"{corrupted:.5g}; the difference is {self.contrast:.2g} times what a patch typically "
             "changes",
-            *([self.caution] if self.caution else []),
-            f"{into[0]} values in the {into[1]} run; shares (0 as corrupted, 1 as clean), largest "
-            "change first",
+            self.caution,
+            f"{patched}; shares (0 as corrupted, 1 as clean), largest change first",
         ]
-        return "\n".join(lines + [f"  {share:+.4g}  {place}" for place, share in self.largest()])
+        for place, share in self.largest():
+            lines.append(f"  {share:+.4g}  {place}")
+        return "\n".join(filter(None, lines))
 
 
 @dataclass(frozen=True)
@@ -212,13 +215,18 @@ def patch_all(
 def _places(site: str, value: Tensor, each_position: bool | None) -> list[Place]:
     """List what is patched at a site: heads, positions, both, or the whole of it."""
     is_heads = own_name(site) == "heads"
+    if each_position is None:
+        each_position = not is_heads
     places = [Place(site)]
     if is_heads:
         places = [Place(part_of(site), head) for head in range(value.shape[1])]
-    if is_heads if each_position is None else not each_position:
+    if not each_position:
         return places
-    positions = range(value.shape[-2])
-    return [replace(place, query=query) for place in places for query in positions]
+    found = []
+    for place in places:
+        for query in range(value.shape[-2]):
+            found.append(replace(place, query=query))
+    return found
 
 
 def patch_pairs(
@@ -250,19 +258,27 @@ def patch_pairs(
         spans = [span for span, _ in portions_that_fit(model, one, how.budget // 2, sites)]
 
     def make(span: slice) -> Pair:
-        both = (one.rows(span), other.rows(span))
-        runs = [run_plain(model, call, sites) for call in both]
+        clean_call = one.rows(span)
+        clean = run_plain(model, clean_call, sites)
+        corrupted = run_plain(model, other.rows(span), sites)
         # The clean run says what is right, and is what a divergence is taken from.
-        reference = runs[0].logits
-        own = make_ready(metric.rows(span), reference, both[0].real)
-        ends = Recovery(*(own(run.logits, reference)[0].cpu() for run in runs))
-        source, base = runs if direction == "denoise" else runs[::-1]
-        return Pair(base, source, own, ends, reference)
+        reference = clean.logits
+        own = make_ready(metric.rows(span), reference, clean_call.real)
+        ends = Recovery(
+            own(reference, reference)[0].cpu(), own(corrupted.logits, reference)[0].cpu()
+        )
+        if direction == "denoise":
+            return Pair(corrupted, clean, own, ends, reference)
+        return Pair(clean, corrupted, own, ends, reference)
 
     pair = make(spans[0])
-    all_ends = [pair.ends, *(make(span).ends for span in spans[1:])]
-    clean_end = torch.cat([each.clean for each in all_ends])
-    ends = Recovery(clean_end, torch.cat([each.corrupted for each in all_ends]))
+    all_ends = [pair.ends]
+    for span in spans[1:]:
+        all_ends.append(make(span).ends)
+    ends = Recovery(
+        torch.cat([each.clean for each in all_ends]),
+        torch.cat([each.corrupted for each in all_ends]),
+    )
     _check_apart(ends, pair.metric.name, torch.finfo(pair.base.logits.dtype).eps)
     after = []
     for number, span in enumerate(spans):
@@ -289,7 +305,11 @@ def _check_apart(ends: Recovery, metric: str, precision: float) -> None:
 
 def _shapes_of(call: Call) -> str:
     """Describe the tensors of a call, by their names."""
-    named = {f"input {index}": each for index, each in enumerate(call.arguments)}
-    tensors = {**named, **call.options}.items()
-    shapes = [f"{name} {shape_text(x.shape)}" for name, x in tensors if isinstance(x, Tensor)]
+    named: list[tuple[str, object]] = []
+    for index, each in enumerate(call.arguments):
+        named.append((f"input {index}", each))
+    shapes = []
+    for name, value in (*named, *call.options.items()):
+        if isinstance(value, Tensor):
+            shapes.append(f"{name} {shape_text(value.shape)}")
     return ", ".join(shapes)

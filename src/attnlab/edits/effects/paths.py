@@ -6,6 +6,7 @@ put into the receiver, and all after it is computed anew. Norms are computed, ne
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -74,23 +75,31 @@ def patch_paths(
         require_known("input of a head", name, _ALL)
     if not inputs:
         raise WrongUsage(f"into= names by which inputs a head is reached: {', '.join(_ALL)}.")
-    sites = [name for name in site_names(model) if name.endswith("feed_forward.output")]
-    sites.append(LOGITS.site)
-    if len(inputs) < len(_ALL):
-        heads = [name for name in site_names(model) if own_name(name) == "heads"]
-        sites += [site_of(part_of(name), "call") for name in heads]
-    named = None if senders is None else _listed("senders", senders)
+    starts = None if senders is None else _listed("senders", senders)
     ends = _listed("receivers", receivers)
 
     def patched(pair: Pair, how: How) -> tuple[list[Path], Tensor]:
-        starts = _heads(pair) if named is None else named
-        there = [LOGITS] if LOGITS.site in pair.base.values else []
-        for place in (*starts, *(each for each in ends if each not in there)):
+        chosen = starts or _heads(pair)
+        for place in chosen:
             _check_place(pair, place)
-        return _each_path(model, pair, starts, ends, inputs, how)
+        for place in ends:
+            if place != LOGITS or LOGITS.site not in pair.base.values:
+                _check_place(pair, place)
+        return _each_path(model, pair, chosen, ends, inputs, how)
 
-    asked = Metric.of(metric, labels)
+    asked, sites = Metric.of(metric, labels), _sites_kept(model, inputs)
     return patch_pairs(model, clean, corrupted, asked, patched, sites, direction=direction, how=how)
+
+
+def _sites_kept(model: nn.Module, into: Sequence[Into]) -> list[str]:
+    """List what must be kept of the plain passes."""
+    sites = [LOGITS.site]
+    for name in site_names(model):
+        if name.endswith("feed_forward.output"):
+            sites.append(name)
+        elif own_name(name) == "heads" and len(into) < len(_ALL):
+            sites.append(site_of(part_of(name), "call"))
+    return sites
 
 
 def _each_path(
@@ -106,9 +115,10 @@ def _each_path(
     order, paths, after, done = pair.base.order, [], [], 0
     silent = dataclasses.replace(how, progress=None)
     for chosen in _together(starts, most):
-        later = [each for each in ends if order.index(each.site) > order.index(chosen[0].site)]
+        first = order.index(chosen[0].site)
+        later = [each for each in ends if order.index(each.site) > first]
         if later:
-            paths += [Path(sender, receiver) for sender in chosen for receiver in later]
+            paths += list(itertools.starmap(Path, itertools.product(chosen, later)))
             seen = _first_pass(model, pair, chosen, later, into)
             after.append(_second_pass(model, pair, seen, later, silent))
         done += len(chosen)
@@ -141,8 +151,8 @@ def _first_pass(
     for later in base.order[base.order.index(site) + 1 :]:
         if own_name(later) in ("heads", "output"):
             held[later] = sweep.copies(base.values[later], times)
-    for receiver in receivers:
-        for name in set(_ALL) - set(into) if receiver.head is not None else ():
+    for receiver, name in itertools.product(receivers, set(_ALL) - set(into)):
+        if receiver.head is not None:
             given = getattr(base.calls[receiver.path], name)
             held[site_of(receiver.path, name)] = sweep.copies(given, times)
     keep = frozenset(receiver.site for receiver in receivers)
@@ -158,7 +168,10 @@ def _second_pass(
     """Put each receiver's changed input into the run: the metric, (sender · receiver, row)."""
     times = next(iter(seen.values())).shape[0]
     inner = [each for each in receivers if each != LOGITS]
-    cases = [Case(each.site, writer(own, each)) for each in inner for own in seen[each.site]]
+    cases = []
+    for each in inner:
+        for own in seen[each.site]:
+            cases.append(Case(each.site, writer(own, each)))
     found = torch.split(pair.sweep(model, cases, how), times)
     columns = dict(zip(inner, found, strict=False))  # of no case there is one empty piece
     if LOGITS.site in seen:
@@ -171,7 +184,8 @@ def _heads(pair: Pair) -> list[Place]:
     found = []
     for site, value in pair.base.values.items():
         if own_name(site) == "heads":
-            found += [Place(part_of(site), head) for head in range(value.shape[1])]
+            for head in range(value.shape[1]):
+                found.append(Place(part_of(site), head))
     return found
 
 

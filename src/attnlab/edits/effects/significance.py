@@ -119,7 +119,9 @@ def least_p(
     p = 2.0 ** (1 - num_inputs)
     if num_inputs > MOST_LISTED:
         p = max(p, 1.0 / (draws + 1))
-    return min(1.0, p if correction == "none" else p * num_tests)
+    if correction != "none":
+        p *= num_tests
+    return min(1.0, p)
 
 
 def enough(alpha: float, num_tests: int = 1, *, correction: Correction = "holm") -> tuple[int, int]:
@@ -128,7 +130,9 @@ def enough(alpha: float, num_tests: int = 1, *, correction: Correction = "holm")
     >>> enough(0.05, 14)
     (10, 279)
     """
-    times = (1 if correction == "none" else num_tests) / alpha
+    if correction == "none":
+        num_tests = 1
+    times = num_tests / alpha
     return max(2, math.ceil(1.0 + math.log2(times))), math.ceil(times - 1.0)
 
 

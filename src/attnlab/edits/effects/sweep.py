@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.core.sizes import count_numbers
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
 from attnlab.edits.effects.metrics import Metric, Ready, make_ready
 from attnlab.edits.effects.tail import Tail, find_tail
@@ -57,12 +58,16 @@ class Place:
         """The site where the place is changed: a head's output, or a feed-forward part's."""
         if self.head is not None:
             return site_of(self.path, "heads")
-        return f"{self.path}.output" if self.path.endswith("feed_forward") else self.path
+        if self.path.endswith("feed_forward"):
+            return f"{self.path}.output"
+        return self.path
 
     @property
     def cell(self) -> tuple[int, ...]:
         """The place in a table of its part: of an edge (query, key), else head and position."""
-        numbers = (self.head, self.query) if self.key is None else (self.query, self.key)
+        numbers = (self.query, self.key)
+        if self.key is None:
+            numbers = (self.head, self.query)
         return tuple(each for each in numbers if each is not None) or (0,)
 
     @staticmethod
@@ -85,7 +90,9 @@ class Place:
             text = f"head {head_name(self.path, self.head)}"
         if self.key is not None:
             return f"{text}, query {self.query} to key {self.key}"
-        return text if self.query is None else f"{text}, position {self.query}"
+        if self.query is not None:
+            return f"{text}, position {self.query}"
+        return text
 
 
 # numbers of the widest value: a larger batch takes more memory and, on a processor, no less time
@@ -160,7 +167,9 @@ class Case:
 def writer(source: Tensor | None, place: Place) -> Callable[[Tensor], None]:
     """Return what puts a place's values in the source, or zeros, into another run's."""
     query: Any = slice(None) if place.query is None else place.query
-    at = (..., query, slice(None)) if place.head is None else (slice(None), place.head, query)
+    at: tuple[Any, ...] = (..., query, slice(None))
+    if place.head is not None:
+        at = (slice(None), place.head, query)
 
     def write(value: Tensor) -> None:
         value[at] = 0.0 if source is None else source[at]
@@ -196,10 +205,11 @@ class Script(threading.local, Hook):
     def supply(self, site: str) -> Tensor | None:
         """Return what the script knows already."""
         tail = self.tail
+        value = self.known[site]() if site in self.known else None
         if tail is None or site != tail.leaves:
-            return self.known[site]() if site in self.known else None
-        if site in self.known:
-            return self.known[site]()[:, -tail.num_last :]
+            return value
+        if value is not None:
+            return value[:, -tail.num_last :]
         return self._cut_short(tail)
 
     def _cut_short(self, tail: Tail) -> Tensor:
@@ -360,12 +370,13 @@ def _logits(
     known = known_before(baseline, site, times)
     if own_name(site) in ("heads", "residual_after"):
         known[site] = lambda: value
-    script.known, script.change, script.keep, script.tail = known, {}, frozenset(), tail
+    script.known, script.keep, script.tail = known, frozenset(), tail
+    # Also where it is supplied: not every part asks whether what it computes is known already.
+    script.change = {site: value}
     if tail is not None:
         script.keep = frozenset({tail.enters})
-    if tail is None or site not in (tail.heads, tail.leaves):
-        # Also where it is supplied: not every part asks whether what it computes is known already.
-        script.change = {site: value}
+        if site in (tail.heads, tail.leaves):
+            script.change = {}
     script.kept.clear()
     call = baseline.call.repeated(times)
     # all logits are left where they are what a case changes
@@ -389,12 +400,20 @@ def _workers(model: nn.Module, baseline: Baseline, num_cases: int, threads: int 
     if baseline.logits.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return 1  # autocast holds for one thread alone
     if threads is None:
-        streams = [value for site, value in baseline.values.items() if own_name(site) != "heads"]
-        positions = max((value.shape[1] for value in streams), default=1)
-        parameters = sum(each.numel() for each in model.parameters())
-        is_worth_it = parameters * positions * baseline.call.num_rows > _WORTH_A_THREAD
-        threads = torch.get_num_threads() if is_worth_it else 1
+        threads = 1
+        if _multiply_adds(model, baseline) > _WORTH_A_THREAD:
+            threads = torch.get_num_threads()
     return max(1, min(threads, num_cases))
+
+
+def _multiply_adds(model: nn.Module, baseline: Baseline) -> int:
+    """Estimate the work of a pass."""
+    positions = [1]
+    for site, value in baseline.values.items():
+        if own_name(site) != "heads":
+            positions.append(value.shape[1])
+    parameters = count_numbers(model.parameters())
+    return parameters * max(positions) * baseline.call.num_rows
 
 
 def _mapped(

@@ -66,10 +66,16 @@ def find_tail(
     heads, leaves = f"{path}.attention.heads", f"{path}.residual_after"
     if site.startswith(f"{path}.") and site not in (heads, leaves):
         return None
-    mask = baseline.masks[f"{path}.attention"]
-    if isinstance(mask, Tensor):
-        if mask.shape[-2] > 1:
-            mask = mask[..., -num_last:, :]
-        if mask.dim() == 4 and mask.shape[0] > 1:
-            mask = mask.unsqueeze(0).expand(times, *mask.shape).flatten(0, 1)
+    mask = _last_of(baseline.masks[f"{path}.attention"], num_last, times)
     return Tail(block, enters, leaves, heads, num_last, mask)
+
+
+def _last_of(mask: Tensor | str | None, num_last: int, times: int) -> Tensor | str | None:
+    """Return the mask of the last queries, for copies of all rows."""
+    if not isinstance(mask, Tensor):
+        return mask
+    if mask.shape[-2] > 1:
+        mask = mask[..., -num_last:, :]
+    if mask.dim() == 4 and mask.shape[0] > 1:
+        mask = mask.unsqueeze(0).expand(times, *mask.shape).flatten(0, 1)
+    return mask

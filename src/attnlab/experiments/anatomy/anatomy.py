@@ -37,7 +37,7 @@ def run(config: AnatomyConfig, context: Run) -> Findings:
     """Run the chosen experiments; the run's model is the encoder of `position`."""
     model = position.make_encoder("sinusoidal", context.seed, 0)
     context.start(model)
-    asked = list(PARTS) if config.only == "all" else [config.only]
+    asked = [name for name in PARTS if config.only in (name, "all")]
     summaries, claims, sections = list[str](), list[Claim](), list[Section]()
     for name in asked:
         context.stage(name)

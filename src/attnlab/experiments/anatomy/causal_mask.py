@@ -52,7 +52,9 @@ def make_mask(kind: str, length: int) -> Tensor | None:
     """Make one of the three masks: (query, key), True = may attend."""
     if kind == "none":
         return None
-    return causal_mask(length) if kind == "causal" else anti_causal_mask(length)
+    if kind == "causal":
+        return causal_mask(length)
+    return anti_causal_mask(length)
 
 
 def make_model(kind: str, seed: int, number: int) -> MaskedEncoder:
@@ -72,15 +74,19 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     weights = {kind: _weights(query, key, kind) for kind in _KINDS}
     above = float(blocked_weight(weights["causal"], torch.ones(_LENGTH, _LENGTH).tril() == 1).max())
     rows = float((weights["causal"].double().sum(-1) - 1.0).abs().max())
-    tokens = torch.stack(
-        [torch.randperm(_VOCABULARY, generator=generator)[:_LENGTH] for _ in range(4)]
-    )
-    leaks, changes, influence = {}, {}, {}
+    orders = [torch.randperm(_VOCABULARY, generator=generator) for _ in range(4)]
+    tokens = torch.stack(orders)[:, :_LENGTH]
+    leaks: dict[str, list[float]] = {}
+    changes: dict[str, list[float]] = {}
+    influence: dict[str, Tensor] = {}
     for step, kind in enumerate(_KINDS, 1):
-        models = [make_model(kind, context.seed, number) for number in range(config.seeds)]
-        leaks[kind] = [largest_leak(model, tokens) for model in models]
-        changes[kind] = [largest_change(model, tokens) for model in models]
-        influence[kind] = torch.stack([_influence(model, tokens[:1]) for model in models])
+        leaks[kind], changes[kind], influences = [], [], []
+        for number in range(config.seeds):
+            model = make_model(kind, context.seed, number)
+            leaks[kind].append(largest_leak(model, tokens))
+            changes[kind].append(largest_change(model, tokens))
+            influences.append(_influence(model, tokens[:1]))
+        influence[kind] = torch.stack(influences)
         context.step(step, len(_KINDS))
     weight, dependence = least_below(weights["causal"]), least_below(influence["causal"])
     leak = least([*leaks["reversed"], *leaks["none"]])
@@ -113,26 +119,22 @@ def _sections(
     shown = {kind: found[0, 0] for kind, found in weights.items()}
     depends = {kind: found[0] for kind, found in influence.items()}
     top = max(float(each.max()) for each in depends.values())
+    weight_maps = _maps(shown, 1.0, "query", "key")
+    dependence_maps = _maps(depends, top, "output", "input")
     choices = [
-        MapChoice(
-            maps=_maps(shown, 1.0, "query", "key"), **WORDS.texts("masking.weights", numbers)
-        ),
-        MapChoice(
-            maps=_maps(depends, top, "output", "input"),
-            **WORDS.texts("masking.dependence", numbers),
-        ),
+        MapChoice(maps=weight_maps, **WORDS.texts("masking.weights", numbers)),
+        MapChoice(maps=dependence_maps, **WORDS.texts("masking.dependence", numbers)),
     ]
-    records = [
-        {
+    records = []
+    for kind, leaks in numbers["leaks"].items():
+        changes = numbers["changes"][kind]
+        record = {
             "mask": kind,
             "derivative": f"{least(leaks):.3g} to {most(leaks):.3g}",
             "change of an output": f"{least(changes):.3g} to {most(changes):.3g}",
             "sees the future": "yes" if most(leaks) > 0.0 else "no",
         }
-        for kind, leaks, changes in zip(
-            _KINDS, numbers["leaks"].values(), numbers["changes"].values(), strict=True
-        )
-    ]
+        records.append(record)
     return [
         Maps(choices=choices, **WORDS.texts("masking.maps", numbers)),
         Table.of_records(records=records, **WORDS.texts("masking.table", numbers)),
@@ -160,9 +162,9 @@ def least_below(matrices: Tensor) -> float:
 
 
 def _maps(values: dict[str, Tensor], high: float, row: str, column: str) -> list[Heatmap]:
-    places = [str(place) for place in range(_LENGTH)]
-    maps = [
-        Heatmap.of_weights(title, values[kind].tolist(), places, places, (row, column))
-        for kind, title in _KINDS.items()
-    ]
-    return [replace(each, high=high) for each in maps]
+    places, maps = list(map(str, range(_LENGTH))), []
+    for kind, title in _KINDS.items():
+        rows = values[kind].tolist()
+        drawn = Heatmap.of_weights(title, rows, places, places, (row, column))
+        maps.append(replace(drawn, high=high))
+    return maps

@@ -116,18 +116,16 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
             f"weights, about {3.5 * weights_bytes(config.longest) / 2**30:.1f} GiB; take a "
             "smaller longest."
         ) from error
-    agreeing = sum(
-        found == (attention_count(length), feed_forward_count(length), weights_bytes(length))
-        for length, found in counted.items()
-    )
+    agreeing = sum(found == _by_hand(length) for length, found in counted.items())
     longest = config.longest
     grown = {name: _growth(cost) for name, cost in costs.items()}
     slower, steady, beside = _slowdowns(costs, longest)
-    num_threads = torch.get_num_threads()
-    threads = "one thread" if num_threads == 1 else f"{num_threads} threads"
+    threads = "one thread"
+    if torch.get_num_threads() > 1:
+        threads = f"{torch.get_num_threads()} threads"
+    size = f"d = {_D_MODEL}, {_NUM_HEADS} heads, d_ff = {_D_FF:,}, one input, float32"
     numbers: Numbers = {
-        "size": f"d = {_D_MODEL}, {_NUM_HEADS} heads, d_ff = {_D_FF:,}, one input, float32, "
-        f"{threads}",
+        "size": f"{size}, {threads}",
         "d_ff": _D_FF,
         "equal": _EQUAL,
         "repeats": config.repeats,
@@ -164,10 +162,12 @@ def crossing(lengths: list[int], ratios: list[float]) -> float | None:
     >>> round(crossing([100, 200, 400], [0.5, 0.5, 2.0]))
     283
     """
-    below = [index for index, ratio in enumerate(ratios) if ratio <= 1.0]
-    if not below:
+    last = -1  # the last length at which it is not above 1
+    for index, ratio in enumerate(ratios):
+        if ratio <= 1.0:
+            last = index
+    if last == -1:
         return 0.0
-    last = below[-1]
     if last + 1 == len(ratios):
         return None
     share = -math.log(ratios[last]) / (math.log(ratios[last + 1]) - math.log(ratios[last]))
@@ -176,6 +176,10 @@ def crossing(lengths: list[int], ratios: list[float]) -> float | None:
 
 def _doubling(longest: int) -> list[int]:
     return [SHORTEST << count for count in range((longest // SHORTEST).bit_length())]
+
+
+def _by_hand(length: int) -> tuple[int, int, int]:
+    return attention_count(length), feed_forward_count(length), weights_bytes(length)
 
 
 def _count(works: dict[str, Work]) -> tuple[int, int, int]:
@@ -188,12 +192,11 @@ def _count(works: dict[str, Work]) -> tuple[int, int, int]:
 def _measure(works: Callable[[int], dict[str, Work]], config: AnatomyConfig, context: Run) -> Costs:
     """Measure every part at every length in turn, at twice the longest too without the weights."""
     costs: Costs = {name: {} for name in _NAMES}
-    measured = {
-        (name, length): work
-        for length in _doubling(2 * config.longest)
-        for name, work in works(length).items()
-        if name != "kept" or length <= config.longest
-    }
+    measured: dict[tuple[str, int], Work] = {}
+    for length in _doubling(2 * config.longest):
+        for name, work in works(length).items():
+            if name != "kept" or length <= config.longest:
+                measured[name, length] = work
     taken = times(measured, config.repeats, context.step)
     for (name, length), work in measured.items():
         costs[name][length] = Measured(taken[name, length], peak_memory(work))
@@ -217,10 +220,9 @@ def _slowdowns(costs: Costs, last: int) -> list[Interval]:
 
     Each is the geometric mean over the rounds, in which all were timed in turn.
     """
-    attention, feed_forward = (
-        np.log(np.divide(costs[name][last].times, costs[name][SHORTEST].times))
-        for name in ("kept", "feed-forward")
-    )
+    kept, plain = costs["kept"], costs["feed-forward"]
+    attention = np.log(np.divide(kept[last].times, kept[SHORTEST].times))
+    feed_forward = np.log(np.divide(plain[last].times, plain[SHORTEST].times))
     logarithms = (attention, feed_forward, attention - feed_forward)
     return [Interval(*map(math.exp, mean_interval(each.tolist()))) for each in logarithms]
 
@@ -231,28 +233,28 @@ def _crossing_text(costs: Costs, name: str) -> str:
     found = crossing(lengths, [costs[name][each].median / beside[each].median for each in lengths])
     if found is None:
         return f"beyond {lengths[-1]:,} tokens"
-    return f"at {found:,.0f} tokens" if found else f"below {lengths[0]:,} tokens"
+    if not found:
+        return f"below {lengths[0]:,} tokens"
+    return f"at {found:,.0f} tokens"
 
 
 def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
     lengths = list(costs["fused"])
     draw = partial(Lines, x_label="tokens", x_log=True, y_log=True)
-    counts = {
-        "attention": [attention_count(each) / 1e6 for each in lengths],
-        "of it, scores and values": [2 * each**2 * _D_MODEL / 1e6 for each in lengths],
-        "feed-forward": [feed_forward_count(each) / 1e6 for each in lengths],
-    }
-    milliseconds = [
-        Series.of_intervals(_NAMES[name], list(cost), [each.milliseconds for each in cost.values()])
-        for name, cost in costs.items()
-    ]
-    mebibytes = [
-        Series(name=_NAMES[name], x=list(cost), y=[each.memory / _MEBI for each in cost.values()])
-        for name, cost in costs.items()
-    ]
+    milliseconds, mebibytes = [], []
+    for name, cost in costs.items():
+        label, x = _NAMES[name], list(cost)
+        taken = [each.milliseconds for each in cost.values()]
+        memory = [each.memory / _MEBI for each in cost.values()]
+        milliseconds.append(Series.of_intervals(label, x, taken))
+        mebibytes.append(Series(name=label, x=x, y=memory))
     kept = list(costs["kept"])
     alone = [weights_bytes(each) / _MEBI for each in kept]
     mebibytes.append(Series(name="the weights alone (counted)", x=kept, y=alone))
+    grown = []
+    for name, each in numbers["grown"].items():
+        exponents = [f"{each.time:.2f}", f"{each.memory:.2f}"]
+        grown.append([_NAMES[name], each.first, each.last, *exponents])
     crossings = [
         ["scores and values", "counted", f"at {_D_FF:,} tokens"],
         ["all of attention", "counted", f"at {_EQUAL:,} tokens"],
@@ -260,10 +262,7 @@ def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
         [_NAMES["fused"], "measured", numbers["crossing"]["fused"]],
     ]
     return [
-        draw(
-            series=[Series(name=name, x=lengths, y=found) for name, found in counts.items()],
-            **WORDS.texts("complexity.counted", numbers),
-        ),
+        draw(series=_counts(lengths), **WORDS.texts("complexity.counted", numbers)),
         draw(series=milliseconds, **WORDS.texts("complexity.time", numbers)),
         draw(series=mebibytes, **WORDS.texts("complexity.memory")),
         Table(
@@ -273,16 +272,27 @@ def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
         ),
         Table(
             columns=["part", "from", "to", "time", "peak memory"],
-            rows=[
-                [_NAMES[name], each.first, each.last, f"{each.time:.2f}", f"{each.memory:.2f}"]
-                for name, each in numbers["grown"].items()
-            ],
+            rows=grown,
             **WORDS.texts("complexity.growth"),
         ),
         Table.of_records(
             records=[_record(costs, length) for length in lengths],
             **WORDS.texts("complexity.table"),
         ),
+    ]
+
+
+def _counts(lengths: list[int]) -> list[Series]:
+    """Draw the multiply-adds by length, in millions."""
+    attention, scores, feed_forward = list[float](), list[float](), list[float]()
+    for length in lengths:
+        attention.append(attention_count(length) / 1e6)
+        scores.append(2 * length**2 * _D_MODEL / 1e6)
+        feed_forward.append(feed_forward_count(length) / 1e6)
+    return [
+        Series(name="attention", x=lengths, y=attention),
+        Series(name="of it, scores and values", x=lengths, y=scores),
+        Series(name="feed-forward", x=lengths, y=feed_forward),
     ]
 
 
@@ -294,7 +304,8 @@ def _record(costs: Costs, length: int) -> dict[str, Scalar]:
         "weights (MiB)": f"{weights_bytes(length) / _MEBI:,.2f}",
     }
     for name, cost in costs.items():
-        found = cost.get(length)
-        record[f"{name}: ms"] = "" if found is None else f"{1e3 * found.median:.2f}"
-        record[f"{name}: MiB"] = "" if found is None else f"{found.memory / _MEBI:.2f}"
+        record[f"{name}: ms"] = record[f"{name}: MiB"] = ""
+        if length in cost:
+            record[f"{name}: ms"] = f"{1e3 * cost[length].median:.2f}"
+            record[f"{name}: MiB"] = f"{cost[length].memory / _MEBI:.2f}"
     return record

@@ -47,21 +47,21 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     apart: dict[str, list[float]] = {"float64": [], "float32": []}
     biased, shrunk = {}, {}
     for width in _WIDTHS:
-        x = torch.randn(min(config.draws, 1_000), width, generator=generator).double()
+        unit = x = torch.randn(min(config.draws, 1_000), width, generator=generator).double()
         for scale in (1e-4, 1e-2, 1.0, 1e2):
             apart["float64"].append(_apart(layer_norm, scale * x))
             apart["float32"].append(_apart(layer_norm, scale * x.float()))
-        # Each row with mean 0 and variance 1, so that ε hardly matters.
-        unit = F.layer_norm(x, (width,), eps=0.0) if width > 1 else x
-        biased[width] = _apart(other_norm, unit)
         if width > 1:
             shrunk[width] = _shrinkage(x)
-    inside = [_size(layer_norm, scale) for scale in _SCALES]
-    outside = [_size(partial(other_norm, correction=0), scale) for scale in _SCALES]
-    wrong = [
-        most((abs(mine - s / math.sqrt(s**2 + _EPSILON)), abs(other - s / (s + _EPSILON))))
-        for s, mine, other in zip(_SCALES, inside, outside, strict=True)
-    ]
+            # Each row with mean 0 and variance 1, so that ε hardly matters.
+            unit = F.layer_norm(x, (width,), eps=0.0)
+        biased[width] = _apart(other_norm, unit)
+    inside, outside, wrong = [], [], []
+    for scale in _SCALES:
+        inside.append(_size(layer_norm, scale))
+        outside.append(_size(partial(other_norm, correction=0), scale))
+        wrong.append(abs(inside[-1] - scale / math.sqrt(scale**2 + _EPSILON)))
+        wrong.append(abs(outside[-1] - scale / (scale + _EPSILON)))
     before = _uneven(config.draws, generator)
     with torch.no_grad():
         after = LayerNorm(_WIDTH).double()(before)
@@ -70,7 +70,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     numbers: Numbers = {
         "length": _LENGTH,
         "epsilon": _EPSILON,
-        "apart": {dtype: most(found) for dtype, found in apart.items()},
+        "apart": {"float64": most(apart["float64"]), "float32": most(apart["float32"])},
         "biased": biased,
         "means": float(after.mean(-1).abs().max()),
         "low": float(variances.min()),
@@ -79,34 +79,25 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "wrong": most(wrong),
         "small": {"inside": inside[_SMALL], "outside": outside[_SMALL]},
     }
-    is_normed = numbers["means"] <= 1e-10 and numbers["low"] >= 0.995 and numbers["high"] <= 1.001
+    is_normed = numbers["means"] <= 1e-10 and 0.995 <= numbers["low"] <= numbers["high"] <= 1.001
     passed = {
         "the_formula_is_that_of_pytorch": numbers["apart"]["float64"] <= 1e-10,
         "every_position_is_normed": is_normed,
         "unbiased_is_smaller": numbers["off"] <= 1e-9 and math.isnan(biased[1]),
         "the_place_of_epsilon_counts_when_x_is_small": numbers["wrong"] <= 1e-6,
     }
+    densities = [_density("before", before), _density("after", after)]
+    sizes = [
+        Series(name="ε inside the root (PyTorch's)", x=_SCALES, y=inside),
+        Series(name="ε outside", x=_SCALES, y=outside),
+    ]
+    widths = [_width_record(width, shrunk.get(width), biased[width]) for width in _WIDTHS]
+    places = [_position_record(place, before, after) for place in range(_LENGTH)]
     sections: list[Section] = [
-        Lines(
-            series=[_density("before", before), _density("after", after)],
-            **WORDS.texts("normalisation.densities", numbers),
-        ),
-        Lines(
-            x_log=True,
-            series=[
-                Series(name="ε inside the root (PyTorch's)", x=_SCALES, y=inside),
-                Series(name="ε outside", x=_SCALES, y=outside),
-            ],
-            **WORDS.texts("normalisation.epsilon", numbers),
-        ),
-        Table.of_records(
-            records=[_width_record(width, shrunk.get(width), biased[width]) for width in _WIDTHS],
-            **WORDS.texts("normalisation.widths", numbers),
-        ),
-        Table.of_records(
-            records=[_position_record(place, before, after) for place in range(_LENGTH)],
-            **WORDS.texts("normalisation.positions"),
-        ),
+        Lines(series=densities, **WORDS.texts("normalisation.densities", numbers)),
+        Lines(x_log=True, series=sizes, **WORDS.texts("normalisation.epsilon", numbers)),
+        Table.of_records(records=widths, **WORDS.texts("normalisation.widths", numbers)),
+        Table.of_records(records=places, **WORDS.texts("normalisation.positions")),
     ]
     return PartResult("normalisation", numbers, passed, sections)
 
@@ -117,9 +108,10 @@ def _expected(width: int) -> float:
 
 
 def _width_record(width: int, factor: float | None, difference: float) -> dict[str, Scalar]:
+    factor_text = "NaN" if factor is None else f"{factor:.6f}"
     return {
         "width": width,
-        "factor": "NaN" if factor is None else f"{factor:.6f}",
+        "factor": factor_text,
         "√((d-1)/d)": f"{_expected(width):.6f}",
         "largest difference": number_text(difference, ".3g"),
     }

@@ -15,17 +15,7 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.core.stats import mean_interval
-from attnlab.draw.sections import (
-    Bars,
-    BarSeries,
-    Heatmap,
-    Lines,
-    MapChoice,
-    Maps,
-    Section,
-    Series,
-    Table,
-)
+from attnlab.draw import sections as draw
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
 from attnlab.experiments.experiment import Run
@@ -55,10 +45,10 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     distances: dict[str, list[float]] = {}
     kinds = get_args(PositionKind)
     for step, kind in enumerate(kinds, 1):
-        distances[kind] = [
-            set_distance(make_encoder(kind, context.seed, number).double())
-            for number in range(config.seeds)
-        ]
+        distances[kind] = []
+        for number in range(config.seeds):
+            encoder = make_encoder(kind, context.seed, number).double()
+            distances[kind].append(set_distance(encoder))
         context.step(step, len(kinds))
     spreads = {width: spread_of_products(width) for width in _WIDTHS}
     without = most(distances["none"])
@@ -86,39 +76,34 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     return PartResult("position", numbers, passed, _sections(distances, numbers))
 
 
-def _sections(distances: dict[str, list[float]], numbers: Numbers) -> list[Section]:
-    means = {kind: mean_interval(values) for kind, values in distances.items()}
-    products = _products(_WIDTH)
-    curves = [
-        Series(
-            name=f"from p = {start}",
-            x=range(_NUM_POSITIONS - start),
-            y=products[start, start:].tolist(),
-        )
-        for start in _STARTS
-    ]
-    records = [
-        {
+def _sections(distances: dict[str, list[float]], numbers: Numbers) -> list[draw.Section]:
+    products, means, records = _products(_WIDTH), [], []
+    curves = []
+    for start in _STARTS:
+        y = products[start, start:].tolist()
+        curves.append(draw.Series(name=f"from p = {start}", x=range(len(y)), y=y))
+    for kind, values in distances.items():
+        means.append(mean_interval(values))
+        record = {
             "positions": kind,
-            "mean difference": "{:.3g} ({:.3g} to {:.3g})".format(*means[kind]),
+            "mean difference": "{:.3g} ({:.3g} to {:.3g})".format(*means[-1]),
             "smallest": f"{min(values):.3g}",
             "largest": f"{max(values):.3g}",
             "same set": "yes" if max(values) <= 1e-6 else "no",
         }
-        for kind, values in distances.items()
-    ]
+        records.append(record)
     return [
-        Bars(
-            groups=list(means),
-            series=[BarSeries.of_intervals("difference of the two sets", means.values())],
+        draw.Bars(
+            groups=list(distances),
+            series=[draw.BarSeries.of_intervals("difference of the two sets", means)],
             **WORDS.texts("position.bars", numbers),
         ),
-        Maps(
-            choices=[MapChoice(maps=[_encoding_map()], **WORDS.texts("position.sinusoidal"))],
+        draw.Maps(
+            choices=[draw.MapChoice(maps=[_encoding_map()], **WORDS.texts("position.sinusoidal"))],
             **WORDS.texts("position.maps", numbers),
         ),
-        Lines(series=curves, **WORDS.texts("position.products", numbers)),
-        Table.of_records(records=records, **WORDS.texts("position.table", numbers)),
+        draw.Lines(series=curves, **WORDS.texts("position.products", numbers)),
+        draw.Table.of_records(records=records, **WORDS.texts("position.table", numbers)),
     ]
 
 
@@ -128,9 +113,8 @@ def set_distance(encoder: Encoder) -> float:
 
     The outputs of a word that occurs twice are matched in the closest way.
     """
-    sentences = [each.split() for each in (_FIRST, _SECOND)]
-    ids = torch.tensor([[_VOCABULARY.index(word) for word in words] for words in sentences])
-    first, second = (encoder(each.unsqueeze(0))[0] for each in ids)
+    ids = torch.tensor([list(map(_VOCABULARY.index, each.split())) for each in (_FIRST, _SECOND)])
+    first, second = encoder(ids[:1])[0], encoder(ids[1:])[0]
     distances = []
     for word in set(ids[0].tolist()):
         mine, others = first[ids[0] == word], second[ids[1] == word]
@@ -150,8 +134,9 @@ def _products(width: int) -> Tensor:
     return encoding @ encoding.T
 
 
-def _encoding_map() -> Heatmap:
+def _encoding_map() -> draw.Heatmap:
     rows = sinusoidal_positions(_NUM_POSITIONS, _WIDTH).tolist()
-    positions, dimensions = ([str(i) for i in range(size)] for size in (_NUM_POSITIONS, _WIDTH))
+    positions, dimensions = map(str, range(_NUM_POSITIONS)), map(str, range(_WIDTH))
     titles = ("position", "dimension")
-    return replace(Heatmap.of_weights("", rows, positions, dimensions, titles), low=-1.0)
+    drawn = draw.Heatmap.of_weights("", rows, list(positions), list(dimensions), titles)
+    return replace(drawn, low=-1.0)

@@ -5,6 +5,7 @@ no new direction. Several heads joined are `Σ_h weights_h · V_h`, which may ha
 feed-forward layer is nonlinear in each row, and has neither bound.
 """
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,10 +15,11 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.core.stats import mean_interval
-from attnlab.draw.sections import Lines, Series, Table
+from attnlab.draw.sections import Lines, Scalar, Section, Series, Table
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult
 from attnlab.experiments.experiment import Run
+from attnlab.experiments.sections import range_words
 from attnlab.experiments.words import Numbers
 from attnlab.look.statistics import numerical_rank
 from attnlab.parts.attend import attend
@@ -54,7 +56,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         context.step(rank, _WIDTH)
     one, joined, bare, biased = ranks.values()
     numbers: Numbers = {
-        "reach": _reach,
+        "reach": range_words,
         "draws": draws,
         "length": _LENGTH,
         "width": _WIDTH,
@@ -66,28 +68,32 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "biased": biased,
         "within": _count_up_to(one, 1),
         "total": draws * _WIDTH,
-        "exceeding": sum(found > 1 for found in joined[1]),
+        "exceeding": _count_above(joined[1], 1),
         "over": draws * _WIDTH - _count_up_to(joined, _NUM_HEADS),
-        "bent": sum(found == expected for found, expected in zip(bare[1], signs, strict=True)),
-        "more": sum(found > 2 for found in biased[1]),
+        "bent": sum(map(operator.eq, bare[1], signs)),
+        "more": _count_above(biased[1], 2),
     }
     reaches_all = numbers["exceeding"] == draws and max(joined[1]) == _NUM_HEADS
     passed = {
         "one_head_keeps_the_rank": numbers["within"] == numbers["total"],
         "joined_heads_exceed_the_rank": reaches_all and numbers["over"] == 0,
-        "feed_forward_bends": numbers["bent"] == draws and numbers["more"] == draws,
+        "feed_forward_bends": numbers["bent"] == numbers["more"] == draws,
     }
-    series = [
-        Series.of_intervals(name, list(found), [mean_interval(each) for each in found.values()])
-        for name, found in ranks.items()
+    return PartResult("rank", numbers, passed, _sections(ranks, numbers))
+
+
+def _sections(ranks: dict[str, dict[int, list[int]]], numbers: Numbers) -> list[Section]:
+    series, rows = [], list[list[Scalar]]()
+    for name, found in ranks.items():
+        means = map(mean_interval, found.values())
+        series.append(Series.of_intervals(name, list(found), means))
+    for rank in range(1, _WIDTH + 1):
+        rows.append([rank, *(range_words(found[rank]) for found in ranks.values())])
+    columns = ["rank of the input", *ranks]
+    return [
+        Lines(series=series, **WORDS.texts("rank.lines", numbers)),
+        Table(columns=columns, rows=rows, **WORDS.texts("rank.table", numbers)),
     ]
-    table = Table(
-        columns=["rank of the input", *ranks],
-        rows=[[rank, *(_reach(found[rank]) for found in ranks.values())] for rank in one],
-        **WORDS.texts("rank.table", numbers),
-    )
-    lines = Lines(series=series, **WORDS.texts("rank.lines", numbers))
-    return PartResult("rank", numbers, passed, [lines, table])
 
 
 def one_head(value: Tensor, generator: torch.Generator) -> Tensor:
@@ -128,11 +134,10 @@ def _with_weights_of_its_own(
     return output
 
 
+def _count_above(ranks: list[int], bound: int) -> int:
+    return sum(rank > bound for rank in ranks)
+
+
 def _count_up_to(ranks: dict[int, list[int]], times: int) -> int:
     """Count the outputs whose rank is at most so many times that of the input."""
-    return sum(each <= times * rank for rank, found in ranks.items() for each in found)
-
-
-def _reach(values: list[int]) -> str:
-    low, high = min(values), max(values)
-    return str(low) if low == high else f"{low} to {high}"
+    return sum(len(found) - _count_above(found, times * rank) for rank, found in ranks.items())

@@ -63,8 +63,9 @@ def interval_text(interval: Interval, digits: int = 3) -> str:
     >>> interval_text(Interval(1014.38, 1009.6, 1019.1), 2)
     '1,014 (1,010 to 1,019)'
     """
-    places = 0 if abs(interval.value) >= 100 else digits
-    value, low, high = (f"{number:,.{places}f}" for number in interval)
+    if abs(interval.value) >= 100:
+        digits = 0
+    value, low, high = (f"{number:,.{digits}f}" for number in interval)
     return f"{value} ({low} to {high})"
 
 

@@ -4,7 +4,8 @@ The product of two random vectors of width d_k has variance d_k. Without the div
 spread more with the width: softmax puts all weight on one key, and passes no gradient.
 """
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ _FIGURES: dict[str, Callable[[Any], Tensor]] = {  # of an attention, for each dr
     "variance": lambda found: found.scores.double().square().mean((-2, -1)),  # their mean is 0
     "gradient": lambda found: softmax_jacobian_norm(found.weights).mean(-1),
 }
+Measured = dict[bool, dict[str, Interval]]
+"""Each figure at one width, with and without the scale."""
+
 _LEVELS = {
     "largest": [Level(name="saturation 1.0", y=1.0)],
     "entropy": [Level(name="uniform, ln 10", y=2.302585)],
@@ -42,12 +46,9 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     for step, width in enumerate(_WIDTHS, 1):
         found.append(measure(width, config.draws, context.seed))
         context.step(step, len(_WIDTHS))
-    scaled, plain = (
-        {name: [each[scale][name].value for each in found] for name in _FIGURES} for scale in _NAMES
-    )
+    scaled, plain = _means(found, is_scaled=True), _means(found, is_scaled=False)
     drift = {name: max(means) - min(means) for name, means in scaled.items()}
-    ratios = [found / width for found, width in zip(plain["variance"], _WIDTHS, strict=True)]
-    ratios += scaled["variance"]
+    ratios = [*map(operator.truediv, plain["variance"], _WIDTHS), *scaled["variance"]]
     times_smaller = scaled["gradient"][-1] / plain["gradient"][-1]
     numbers: Numbers = {
         "length": _LENGTH,
@@ -60,51 +61,58 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     }
     numbers["about"] = WORDS.text("scaling.about", numbers)
     largest, entropies = plain["largest"][-1], plain["entropy"][-1]
+    keeps_largest = _are_within(scaled["largest"], 0.50, 0.54)
+    keeps_entropy = _are_within(scaled["entropy"], 1.90, 1.95)
+    has_gradient = _are_within(scaled["gradient"], 0.34, 0.35)
+    stays = drift["largest"] <= 0.02 and drift["entropy"] <= 0.02
     passed = {
-        "scaled_weights_keep_their_spread": _are_within(scaled["largest"], 0.50, 0.54)
-        and _are_within(scaled["entropy"], 1.90, 1.95),
-        "scaled_weights_do_not_know_the_width": drift["largest"] <= 0.02
-        and drift["entropy"] <= 0.02,
+        "scaled_weights_keep_their_spread": keeps_largest and keeps_entropy,
+        "scaled_weights_do_not_know_the_width": stays,
         "unscaled_weights_saturate": largest >= 0.99995 and 0.07 <= entropies <= 0.09,
         "score_variance_is_the_width": _are_within(ratios, 0.95, 1.05),
-        "gradient_dies_without_scaling": _are_within(scaled["gradient"], 0.34, 0.35)
-        and 7.0 <= times_smaller <= 9.0,
+        "gradient_dies_without_scaling": has_gradient and 7.0 <= times_smaller <= 9.0,
     }
     return PartResult("scaling", numbers, passed, _sections(found, numbers))
 
 
-def _sections(found: list[dict[bool, dict[str, Interval]]], numbers: Numbers) -> list[Section]:
-    lines = [
-        Lines(
+def _means(found: Sequence[Measured], *, is_scaled: bool) -> dict[str, list[float]]:
+    """Return the mean of each figure at each width."""
+    return {name: [each[is_scaled][name].value for each in found] for name in _FIGURES}
+
+
+def _sections(found: Sequence[Measured], numbers: Numbers) -> list[Section]:
+    sections: list[Section] = []
+    for name in _FIGURES:
+        series = []
+        for scale, label in _NAMES.items():
+            intervals = [each[scale][name] for each in found]
+            series.append(Series.of_intervals(label, _WIDTHS, intervals))
+        lines = Lines(
             x_label="d_k, width of a head's query and key",
             x_log=True,
             y_log=name == "variance",
-            series=[
-                Series.of_intervals(label, _WIDTHS, [each[scale][name] for each in found])
-                for scale, label in _NAMES.items()
-            ],
+            series=series,
             levels=_LEVELS.get(name, []),
             **WORDS.texts(f"scaling.{name}", numbers),
         )
-        for name in _FIGURES
-    ]
-    records: list[dict[str, Scalar]] = [
-        {
-            "d_k": width,
-            "scale": label,
-            "largest weight": interval_text(each[scale]["largest"], 4),
-            "entropy (nats)": interval_text(each[scale]["entropy"]),
-            "variance of scores": interval_text(each[scale]["variance"], 2),
-            "gradient norm": interval_text(each[scale]["gradient"], 4),
-        }
-        for width, each in zip(_WIDTHS, found, strict=True)
-        for scale, label in _NAMES.items()
-    ]
+        sections.append(lines)
+    records: list[dict[str, Scalar]] = []
+    for width, each in zip(_WIDTHS, found, strict=True):
+        for scale, label in _NAMES.items():
+            record: dict[str, Scalar] = {
+                "d_k": width,
+                "scale": label,
+                "largest weight": interval_text(each[scale]["largest"], 4),
+                "entropy (nats)": interval_text(each[scale]["entropy"]),
+                "variance of scores": interval_text(each[scale]["variance"], 2),
+                "gradient norm": interval_text(each[scale]["gradient"], 4),
+            }
+            records.append(record)
     table = Table.of_records(records=records, **WORDS.texts("scaling.table", numbers))
-    return [*lines, table]
+    return [*sections, table]
 
 
-def measure(width: int, draws: int, seed: int) -> dict[bool, dict[str, Interval]]:
+def measure(width: int, draws: int, seed: int) -> Measured:
     """Attend with random queries and keys of one width, scaled and not: means over draws."""
     generator = seeds.generator(seed, NAME, "scaling", width)
     values = {scale: {name: list[float]() for name in _FIGURES} for scale in _NAMES}
@@ -116,10 +124,10 @@ def measure(width: int, draws: int, seed: int) -> dict[bool, dict[str, Interval]
             attention = attend(query, key, key[..., :1], scale=scale)  # values do not matter here
             for name, figure in _FIGURES.items():
                 kept[name] += figure(attention).flatten().tolist()
-    return {
-        scale: {name: mean_interval(each) for name, each in kept.items()}
-        for scale, kept in values.items()
-    }
+    found: Measured = {}
+    for scale, kept in values.items():
+        found[scale] = {name: mean_interval(each) for name, each in kept.items()}
+    return found
 
 
 def _are_within(values: list[float], low: float, high: float) -> bool:

@@ -9,6 +9,7 @@ whether they help. Two heads of half the width, with the same number of paramete
 each.
 """
 
+import math
 from dataclasses import dataclass
 from statistics import median
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.core.sizes import count_numbers
 from attnlab.core.stats import Interval, share_interval
 from attnlab.draw.numbers import plural
 from attnlab.draw.sections import Heatmap, Level, Lines, MapChoice, Maps, Scalar, Series, Table
@@ -49,15 +51,15 @@ class Trial:
     @property
     def parameters(self) -> int:
         """The parameters of one model."""
-        return sum(parameter.numel() for parameter in self.models[0].parameters())
+        return count_numbers(self.models[0].parameters())
 
     @property
     def errors(self) -> list[float]:
         """Each seed's error on held-out tokens; infinity if the training diverged."""
-        return [
-            each.evaluation.figures["error"] if each is not None else float("inf")
-            for each in self.trained
-        ]
+        found = []
+        for each in self.trained:
+            found.append(math.inf if each is None else each.evaluation.figures["error"])
+        return found
 
     @property
     def num_solved(self) -> int:
@@ -186,8 +188,9 @@ def _heads(count: int) -> str:
 
 def _record(count: int, trial: Trial) -> dict[str, Scalar]:
     solved = share_interval(trial.num_solved, len(trial.errors))
-    whole = [error for error in trial.errors if error != float("inf")]
-    quartiles = interval_text(median_and_quartiles(whole), 4) if whole else "n/a"
+    whole, quartiles = [error for error in trial.errors if error != math.inf], "n/a"
+    if whole:
+        quartiles = interval_text(median_and_quartiles(whole), 4)
     return {
         "heads": count,
         "width of each": _WIDTH // count,
@@ -200,7 +203,7 @@ def _record(count: int, trial: Trial) -> dict[str, Scalar]:
 
 def _curve(name: str, trial: Trial) -> Series:
     """Return the median error and quartiles at each evaluation, over seeds that did not diverge."""
-    lines: dict[int, list[float]] = {}
+    lines: dict[float, list[float]] = {}
     for each in filter(None, trial.trained):
         for line in each.metrics:
             if "error" in line:
@@ -211,10 +214,8 @@ def _curve(name: str, trial: Trial) -> Series:
 @torch.no_grad()
 def _choice(label: str, trial: Trial, x: Tensor) -> MapChoice:
     """Show the weights of the first seed, mean over inputs."""
-    places = [str(place) for place in range(_LENGTH)]
+    places, maps = list(map(str, range(_LENGTH))), []
     weights = trial.models[0](x, mask="causal", need_weights=True).weights.mean(0)
-    maps = [
-        Heatmap.of_weights(f"head {head}", rows.tolist(), places, places)
-        for head, rows in enumerate(weights)
-    ]
+    for head, rows in enumerate(weights.tolist()):
+        maps.append(Heatmap.of_weights(f"head {head}", rows, places, places))
     return MapChoice(label=label, note=f"The first seed, error {trial.errors[0]:.3f}.", maps=maps)

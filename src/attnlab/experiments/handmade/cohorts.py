@@ -18,6 +18,7 @@ from attnlab import seeds
 from attnlab.design import Design, Proof, prove
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.handmade.config import NAME, HandmadeConfig
+from attnlab.experiments.sections import finite
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
 from attnlab.tasks.vectors import PADDING, VectorTask
 from attnlab.train import Evaluation, Member
@@ -60,16 +61,14 @@ class Cohort:
     @property
     def name(self) -> str:
         """The title as a name for files."""
-        return f"learned_{self.task.rule}{'_positions' if self.has_learned_positions else ''}"
+        if self.has_learned_positions:
+            return f"learned_{self.task.rule}_positions"
+        return f"learned_{self.task.rule}"
 
     @property
     def finite(self) -> list[SingleHead]:
         """The heads whose training did not diverge."""
-        return [
-            head
-            for head in self.heads
-            if all(bool(each.isfinite().all()) for each in head.parameters())
-        ]
+        return list(filter(_is_finite, self.heads))
 
     @property
     def num_perfect(self) -> int:
@@ -77,10 +76,16 @@ class Cohort:
         return sum(share == 1.0 for share in self.shares)
 
 
+def _is_finite(head: SingleHead) -> bool:
+    return all(bool(each.isfinite().all()) for each in head.parameters())
+
+
 def _title(task: VectorTask, config: SingleHeadConfig) -> str:
     if config.pos_dim is None:
         return task.rule
-    return f"{task.rule}, {'learned' if config.learned_positions else 'one-hot'} positions"
+    if config.learned_positions:
+        return f"{task.rule}, learned positions"
+    return f"{task.rule}, one-hot positions"
 
 
 def initial_head(design: Design, has_learned_positions: bool, seed: int, member: int) -> SingleHead:
@@ -117,10 +122,10 @@ def loss(model: nn.Module, x: Tensor, target: Tensor, share: Tensor, real: Tenso
 
 def every_input(task: VectorTask) -> Tensor:
     """List every input once, padded to the longest: ids (inputs, row_length)."""
-    inputs = task.inputs_by_length()
-    return torch.cat(
-        [F.pad(each, (0, task.row_length - each.shape[1]), value=PADDING) for each in inputs]
-    )
+    rows = []
+    for ids in task.inputs_by_length():
+        rows.append(F.pad(ids, (0, task.row_length - ids.shape[1]), value=PADDING))
+    return torch.cat(rows)
 
 
 def make_evaluation(task: VectorTask) -> Callable[[nn.Module], Evaluation]:
@@ -146,36 +151,27 @@ def train_cohort(
     one.
     """
     task, judge, settings = design.task, make_evaluation(design.task), config.train_config()
-    heads = [
-        initial_head(design, has_learned_positions, context.seed, number)
-        for number in range(config.seeds)
-    ]
-    members = [
-        Member(head, settings, make_draw(task, context.seed, number), judge)
-        for number, head in enumerate(heads)
-    ]
-    context.stage(f"{_title(task, heads[0].config)}, {config.seeds} seeds")
-    name = f"{task.rule}{'-learned-positions' if has_learned_positions else ''}"
+    heads, members = [], []
+    for number in range(config.seeds):
+        head = initial_head(design, has_learned_positions, context.seed, number)
+        heads.append(head)
+        members.append(Member(head, settings, make_draw(task, context.seed, number), judge))
+    context.stage(f"{_title(task, head.config)}, {config.seeds} seeds")
+    name = f"{task.rule}-learned-positions" if has_learned_positions else task.rule
     try:
         found = context.train(name, members, loss, num_threads=1)
-        diverged = [trained is None for trained in found.members]
         steps, losses = blocks(found.history.steps, found.history.losses)
+        trained = found.members
     except NotFinite:
-        diverged, steps = [True] * config.seeds, [config.steps]
+        trained, steps = [None] * config.seeds, [config.steps]
         losses = torch.full((1, config.seeds), math.nan, dtype=torch.float64)
-    for head, is_broken in zip(heads, diverged, strict=True):
-        for parameter in head.parameters() if is_broken else ():
-            parameter.detach().fill_(math.nan)
+    for head, result in zip(heads, trained, strict=True):
+        if result is None:
+            for parameter in head.parameters():
+                parameter.detach().fill_(math.nan)
+    told = {"task": design.name, "learned_positions": has_learned_positions}
     for step, row in zip(steps, losses.tolist(), strict=True):
-        mean = fmean(row)
-        context.record(
-            {
-                "step": step,
-                "task": design.name,
-                "learned_positions": has_learned_positions,
-                "loss": mean if math.isfinite(mean) else None,
-            }
-        )
+        context.record({"step": step, **told, "loss": finite(fmean(row))})
     return cohort_of(task, heads, steps, losses)
 
 

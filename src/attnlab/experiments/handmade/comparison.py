@@ -42,24 +42,27 @@ class Comparison:
 
 def compare(design: Design, cohort: Cohort) -> Comparison:
     """Compare the learned heads of a task with the design (the finite ones, at most 20)."""
-    task = design.task
-    learned = [
-        SingleHead.from_matrices(*head.matrices()) for head in cohort.finite[:_MOST_COMPARED]
-    ]
-    heads = [design.model(), *learned]
-    keys = [head.matrices().Km for head in heads]
-    tables = [score_table(head.matrices(), task).scores for head in heads]
-    (weights, outputs), *others = [_answers(head, task) for head in heads]
-    distances = [(weights - each).abs().sum(-1) / 2 for each, _ in others]
-    return Comparison(
-        raw=[abs(_correlation(keys[0], each)) for each in keys[1:]],
-        table=[_correlation(tables[0], each) for each in tables[1:]],
-        raw_among=[abs(_correlation(*pair)) for pair in itertools.pairwise(keys[1:])],
-        table_among=[_correlation(*pair) for pair in itertools.pairwise(tables[1:])],
-        attention=[float(each.mean()) for each in distances],
-        largest_attention=[float(each.max()) for each in distances],
-        output=[float((outputs - each).abs().amax(-1).mean()) for _, each in others],
-    )
+    task, model = design.task, design.model()
+    weights, outputs = _answers(model, task)
+    key, table = model.matrices().Km, score_table(model.matrices(), task).scores
+    keys, tables = list[Tensor](), list[Tensor]()
+    found = Comparison([], [], [], [], [], [], [])
+    for head in cohort.finite[:_MOST_COMPARED]:
+        double = SingleHead.from_matrices(*head.matrices())
+        keys.append(double.matrices().Km)
+        tables.append(score_table(double.matrices(), task).scores)
+        found.raw.append(abs(_correlation(key, keys[-1])))
+        found.table.append(_correlation(table, tables[-1]))
+        own_weights, own_outputs = _answers(double, task)
+        distance = (weights - own_weights).abs().sum(-1) / 2
+        found.attention.append(float(distance.mean()))
+        found.largest_attention.append(float(distance.max()))
+        found.output.append(float((outputs - own_outputs).abs().amax(-1).mean()))
+    for pair in itertools.pairwise(keys):
+        found.raw_among.append(abs(_correlation(*pair)))
+    for pair in itertools.pairwise(tables):
+        found.table_among.append(_correlation(*pair))
+    return found
 
 
 def counting_way(cohort: Cohort) -> dict[str, float]:
@@ -91,7 +94,9 @@ def _key_kind(query: str, key: str) -> str:
         return "cls"
     if key == query:
         return "itself"
-    return "likes" if key[0] == query[0] else "others"
+    if key[0] == query[0]:
+        return "likes"
+    return "others"
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,14 @@ def largest_difference(draws: int, seed: int) -> float:
     largest = 0.0
     for draw in range(draws):
         input_dim, qk_dim, v_dim, pos_dim, longest = source.integers(1, _WIDEST + 1, 5).tolist()
-        width = input_dim + (pos_dim if draw % 2 else 0)
-        Km, Qm, Vm = (source.normal(size=(width, size)) for size in (qk_dim, qk_dim, v_dim))
-        pos = source.normal(size=(longest, pos_dim)) if draw % 2 else None
+        width, pos = input_dim, None
+        if draw % 2:
+            width += pos_dim
+        Km = source.normal(size=(width, qk_dim))
+        Qm = source.normal(size=(width, qk_dim))
+        Vm = source.normal(size=(width, v_dim))
+        if draw % 2:
+            pos = source.normal(size=(longest, pos_dim))
         reference = NumpyTransformer(Km, Qm, Vm, pos)
         model = SingleHead.from_matrices(Km, Qm, Vm, pos)
         for length in range(1, longest + 1):
@@ -143,7 +153,9 @@ def largest_difference(draws: int, seed: int) -> float:
             with torch.no_grad():
                 got = model(torch.from_numpy(x).unsqueeze(0)).output[0].numpy()
             difference = float(np.abs(reference(x) - got).max())
-            largest = max(largest, difference) if math.isfinite(difference) else math.inf
+            if not math.isfinite(difference):
+                return math.inf
+            largest = max(largest, difference)
     return largest
 
 

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 import torch
 
+from attnlab.configs import Fields
 from attnlab.core.stats import share_interval
 from attnlab.design import Design, Proof, check_record, prove
 from attnlab.experiments.claims import Claim
@@ -71,7 +71,7 @@ class HandmadeResult:
     wrong: Proof
     cohorts: Sequence[Cohort]
     comparisons: Sequence[Comparison]
-    record: Mapping[str, Any]
+    record: Fields
     compiled: Sequence[CompiledTask]
 
 
@@ -138,9 +138,9 @@ def _learned(cohort: Cohort) -> Claim:
 
 
 def _gauge(proved: Sequence[Proved], cohorts: Sequence[Cohort], seed: int) -> list[Claim]:
-    models = [(each.design.model(), each.design.task) for each in proved]
-    models += [(head, cohort.task) for cohort in cohorts for head in cohort.finite[:1]]
-    effects = [gauge_effect(model, task, seed) for model, task in models]
+    effects = [gauge_effect(each.design.model(), each.design.task, seed) for each in proved]
+    for cohort in cohorts:
+        effects += [gauge_effect(head, cohort.task, seed) for head in cohort.finite[:1]]
     least_raw = min(each.raw for each in effects)
     is_same = all(each.weights <= _EXACT and each.outputs <= _EXACT for each in effects)
     numbers: Numbers = {"exact": _EXACT, "effects": effects}
@@ -148,13 +148,12 @@ def _gauge(proved: Sequence[Proved], cohorts: Sequence[Cohort], seed: int) -> li
 
 
 def _agreement(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> list[Claim]:
-    comparable = {
-        cohort.title: each
-        for cohort, each in zip(cohorts, comparisons, strict=True)
-        if _is_comparable(cohort) and each.table
-    }
-    means = [(fmean(each.table), fmean(each.raw)) for each in comparable.values()]
-    agree = [table >= _LEAST_CORRELATION and table > raw for table, raw in means]
+    comparable, agree = {}, []
+    for cohort, each in zip(cohorts, comparisons, strict=True):
+        if _is_comparable(cohort) and each.table:
+            comparable[cohort.title] = each
+            table, raw = fmean(each.table), fmean(each.raw)
+            agree.append(table >= _LEAST_CORRELATION and table > raw)
     numbers: Numbers = {"mean": fmean, "comparable": comparable, "least": _LEAST_CORRELATION}
     passed = {"agree_where_it_can_be_known": bool(agree) and all(agree)}
     return WORDS.claims(numbers, passed)
@@ -167,7 +166,7 @@ def _is_comparable(cohort: Cohort) -> bool:
 
 def _counted(proved: Sequence[Proved], cohorts: Sequence[Cohort]) -> list[Claim]:
     models = [*(each.design.model() for each in proved), *(cohort.heads[0] for cohort in cohorts)]
-    held = [count_from_model(model) for model in models]
+    held = list(map(count_from_model, models))
     counted = [count_from_config(model.config) for model in models]
     numbers = {"held": held, "counted": counted}
     return WORDS.claims(numbers, {"parameters_counted": held == counted})

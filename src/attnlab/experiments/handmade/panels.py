@@ -1,5 +1,6 @@
 """The maps of the report: eight panels of a head on an input, and the score tables of heads."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from attnlab.draw.sections import Arrow, Box, Diagram, Heatmap, MapChoice, Maps,
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.config import WORDS
 from attnlab.models.single_head import SingleHead
-from attnlab.parts.numpy_transformer import NumpyTransformer
+from attnlab.parts.numpy_transformer import NumpyTransformer, Panels
 from attnlab.tasks.vectors import VectorTask
 
 INPUTS = {
@@ -26,30 +27,36 @@ _LEAST_SCALE = 1e-9  # of a map around 0, which may be 0 throughout
 
 def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
     """Show the eight panels of each design and of a learned head, for some inputs of each task."""
-    choices = [
-        _panels_choice(design, cohort, text)
-        for design, cohort in pairs
-        for text in INPUTS[design.task.rule]
-    ]
+    choices = []
+    for design, cohort in pairs:
+        choices += [_panels_choice(design, cohort, text) for text in INPUTS[design.task.rule]]
     return Maps(choices=choices, **WORDS.texts("panels"))
 
 
 def _panels_choice(design: Design, cohort: Cohort, text: str) -> MapChoice:
     task = design.task
     ids = task.parse(text)
-    x = task.vectors(ids, torch.float64).numpy()
-    heads = {"by hand": design.reference()}
-    if cohort.finite:
-        heads["learned"] = NumpyTransformer(*cohort.finite[0].matrices())
     names = {
         "tokens": numbered(task.tokens(ids), task),
         "features": feature_names(task, len(design.Km)),
-        "outputs": ["sign"] if task.rule == "unique" else list(task.names),
+        "outputs": list(task.names),
     }
-    panels = [head.panels(x).maps(who, **names) for who, head in heads.items()]
-    maps = [Heatmap(**each) for side_by_side in zip(*panels, strict=True) for each in side_by_side]
+    if task.rule == "unique":
+        names["outputs"] = ["sign"]
+    panels = panels_of(design, cohort, text)
+    columns = [each.maps(who, **names) for who, each in panels.items()]
+    maps = [Heatmap(**each) for each in itertools.chain(*zip(*columns, strict=True))]
     note = WORDS.text(f"notes.{task.rule}")
     return MapChoice(label=f"{task.rule}: {task.text(ids)}", note=note, maps=maps)
+
+
+def panels_of(design: Design, cohort: Cohort, text: str) -> dict[str, Panels]:
+    """Compute the panels of the hand-made and of a learned head on an input."""
+    x = design.task.vectors(design.task.parse(text), torch.float64).numpy()
+    heads = {"by hand": design.reference()}
+    if cohort.finite:
+        heads["learned"] = NumpyTransformer(*cohort.finite[0].matrices())
+    return {who: head.panels(x) for who, head in heads.items()}
 
 
 def head_section(design: Design) -> Diagram:
@@ -70,16 +77,15 @@ def head_section(design: Design) -> Diagram:
         box(640, 70, "attention", "softmax over the keys"),
         box(640, 220, "output", "attention V"),
     ]
-    arrows = [
-        [(160, start), (190, start), (190, end), (220, end)]
-        for start in (106, 186)
-        for end in (46, 146, 246)
-    ]
+    inputs = itertools.product((106, 186), (46, 146, 246))
+    arrows = [[(160, start), (190, start), (190, end), (220, end)] for start, end in inputs]
     arrows += [
         [(370, 46), (400, 46), (400, 88), (430, 88)],
         [(370, 146), (400, 146), (400, 104), (430, 104)],
+        [(580, 96), (640, 96)],
+        [(715, 122), (715, 220)],
+        [(370, 246), (640, 246)],
     ]
-    arrows += [[(580, 96), (640, 96)], [(715, 122), (715, 220)], [(370, 246), (640, 246)]]
     return Diagram(
         width=800,
         height=290,
@@ -102,13 +108,11 @@ def _comparison_choice(design: Design, cohort: Cohort) -> MapChoice:
     maps, tables = [], []
     for who, head in heads:
         Km = head.matrices().Km.double()
-        rows, columns = feature_names(task, len(Km)), [str(i) for i in range(1, Km.shape[1] + 1)]
+        rows, columns = feature_names(task, len(Km)), list(map(str, range(1, Km.shape[1] + 1)))
         maps.append(signed_map(f"Km, {who}", Km, rows, columns, ("feature", "channel")))
-        found = score_table(head.matrices(), task)
+        found, titles = score_table(head.matrices(), task), ("query", "key")
         scores = found.scores.double()
-        tables.append(
-            signed_map(f"scores, {who}", scores, found.queries, found.keys, ("query", "key"))
-        )
+        tables.append(signed_map(f"scores, {who}", scores, found.queries, found.keys, titles))
     note = "" if design.pos is None else WORDS.text("notes.positions")
     return MapChoice(label=cohort.title, note=note, maps=[*maps, *tables])
 
@@ -120,12 +124,13 @@ def signed_map(
     largest = max(float(values.nan_to_num().abs().max()), _LEAST_SCALE)
     unit = 10.0 ** (math.floor(math.log10(largest)) - 1)
     largest = math.ceil(largest / unit) * unit  # two digits, so that the scale is readable
-    cells = [
-        [None if math.isnan(value) else float(f"{value:.3g}") for value in row]
-        for row in values.tolist()
-    ]
+    cells = [list(map(_cell, row)) for row in values.tolist()]
     drawn = Heatmap.of_weights(f"{title}: ±{largest:g}", cells, rows, columns, titles)
     return replace(drawn, low=-largest, high=largest)
+
+
+def _cell(value: float) -> float | None:
+    return None if math.isnan(value) else float(f"{value:.3g}")
 
 
 def feature_names(task: VectorTask, width: int) -> list[str]:
@@ -135,7 +140,7 @@ def feature_names(task: VectorTask, width: int) -> list[str]:
 
 def numbered(tokens: Sequence[str], task: VectorTask) -> list[str]:
     """Name each token of an input with its place."""
-    start = 0 if task.has_cls else 1
-    return [
-        token if token == "CLS" else f"{token}{place}" for place, token in enumerate(tokens, start)
-    ]
+    names = []
+    for place, token in enumerate(tokens, int(not task.has_cls)):
+        names.append(token if token == "CLS" else f"{token}{place}")
+    return names

@@ -12,11 +12,10 @@ from torch import Tensor
 from attnlab.design import Design
 from attnlab.draw.json_form import Scalar
 from attnlab.draw.sections import Heatmap, MapChoice, Maps, Table, Texts
+from attnlab.experiments.handmade import panels
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.config import WORDS
-from attnlab.experiments.handmade.panels import INPUTS, feature_names, numbered, signed_map
 from attnlab.look import record
-from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.programs import (
     Compiled,
     ModelProof,
@@ -79,18 +78,17 @@ def programs_section(compiled: Sequence[CompiledTask]) -> Table:
     records: list[dict[str, Scalar]] = []
     for each in compiled:
         config = each.compiled.model.config
-        records.append(
-            {
-                "task": each.task.rule,
-                "program": repr(each.program.output),
-                "heads": len(each.compiled.heads),
-                "width of the stream": config.d_model,
-                "hidden units": config.inner_width,
-                "inputs": each.proof.inputs,
-                "failures": each.proof.failures,
-                "margin, less rounding": f"{each.proof.sure:.4g}",
-            }
-        )
+        record: dict[str, Scalar] = {
+            "task": each.task.rule,
+            "program": repr(each.program.output),
+            "heads": len(each.compiled.heads),
+            "width of the stream": config.d_model,
+            "hidden units": config.inner_width,
+            "inputs": each.proof.inputs,
+            "failures": each.proof.failures,
+            "margin, less rounding": f"{each.proof.sure:.4g}",
+        }
+        records.append(record)
     return Table.of_records(records=records, **WORDS.texts("programs"))
 
 
@@ -98,28 +96,21 @@ def program_maps(compiled: Sequence[CompiledTask], pairs: Sequence[tuple[Design,
     """Show where the hand-made, a learned and the compiled head look, on some inputs."""
     choices = []
     for each, (design, cohort) in zip(compiled, pairs, strict=True):
-        choices += [_choice(each, design, cohort, text) for text in INPUTS[design.task.rule]]
+        choices += [_choice(each, design, cohort, text) for text in panels.INPUTS[design.task.rule]]
     return Maps(choices=choices, **WORDS.texts("program_maps"))
 
 
 def _choice(each: CompiledTask, design: Design, cohort: Cohort, text: str) -> MapChoice:
     task = each.task
-    ids = task.parse(text)
-    x = task.vectors(ids, torch.float64).numpy()
-    heads = {"by hand": design.reference()}
-    if cohort.finite:
-        heads["learned"] = NumpyTransformer(*cohort.finite[0].matrices())
-    names = numbered(task.tokens(ids), task)
-    maps = [
-        Heatmap.of_weights(who, head.panels(x).attention.tolist(), names, names)
-        for who, head in heads.items()
-    ]
+    names, maps = panels.numbered(task.tokens(task.parse(text)), task), []
+    for who, kept in panels.panels_of(design, cohort, text).items():
+        maps.append(Heatmap.of_weights(who, kept.attention.tolist(), names, names))
     with record(each.compiled.model, "layers.*.attention.weights") as recording:
         each.compiled.logits(each.compiled.ids([text]))
     names = [*["BOS"] * each.compiled.has_bos, *text]
     for name in each.compiled.heads:
-        layer, head = name.split(".")
-        weights = recording[f"layers.{layer}.attention.weights"][0, int(head)].tolist()
+        layer, number = name.split(".")
+        weights = recording[f"layers.{layer}.attention.weights"][0, int(number)].tolist()
         title = f"compiled, head {name}"
         maps.append(Heatmap.of_weights(title, weights, names, names))
     return MapChoice(label=f"{task.rule}: {text}", note=repr(each.program.output), maps=maps)
@@ -147,7 +138,7 @@ def _side_by_side(each: CompiledTask, design: Design, cohort: Cohort) -> list[He
     for name, part in (("Km", "key"), ("Qm", "query"), ("Vm", "value")):
         for who, matrices in heads.items():
             matrix: Tensor = getattr(matrices, name).double()
-            names = feature_names(each.task, len(matrix))
+            names = panels.feature_names(each.task, len(matrix))
             maps.append(_map(f"{name}, {who}", matrix, names, _numbers(matrix.shape[1])))
         maps.append(_linear_map(f"{name}, compiled", getattr(attention, part), _stream(each)))
     return maps
@@ -161,7 +152,7 @@ def _beyond_the_head(each: CompiledTask) -> list[Heatmap]:
     units = [f"u{number}" for number in _numbers(len(layer.feed_forward.inner.weight))]
     answers = ["number"]
     if each.compiled.numbers is None:
-        answers = [str(value) for value in each.compiled.values]
+        answers = list(map(str, each.compiled.values))
     parts: list[tuple[str, Any, Texts | None, Texts]] = [
         ("head writes", layer.attention.output, None, stream),
         ("hidden units read", layer.feed_forward.inner, stream, units),
@@ -187,11 +178,11 @@ def _linear_map(
 
 
 def _map(title: str, matrix: Tensor, rows: Texts, columns: Texts) -> Heatmap:
-    return signed_map(title, matrix, rows, columns, ("from", "to"))
+    return panels.signed_map(title, matrix, rows, columns, ("from", "to"))
 
 
 def _numbers(count: int) -> list[str]:
-    return [str(number) for number in range(1, count + 1)]
+    return list(map(str, range(1, count + 1)))
 
 
 def _stream(each: CompiledTask) -> list[str]:
@@ -201,7 +192,7 @@ def _stream(each: CompiledTask) -> list[str]:
         width = last - first + 1
         own = [f"r{number}" for number in _numbers(width)]
         if block == "tokens":
-            own = [str(token) for token in each.compiled.alphabet]
+            own = list(map(str, each.compiled.alphabet))
         elif block == "indices":
             own = [f"p{number}" for number in _numbers(width)]
         elif block == "bos":

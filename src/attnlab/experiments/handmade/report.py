@@ -4,11 +4,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 from attnlab.core.stats import mean_interval, share_interval
 from attnlab.design import Design, Proof, prove
-from attnlab.draw.sections import Bars, BarSeries, Lines, ReportContent, Series, Table, Text
+from attnlab.draw.sections import Bars, BarSeries, Lines, ReportContent, Scalar, Series, Table, Text
 from attnlab.experiments.handmade.cohorts import BLOCK, CLOSE, Cohort
 from attnlab.experiments.handmade.comparison import Comparison, counting_way, usual_failures
 from attnlab.experiments.handmade.config import NAME, WORDS, HandmadeConfig
@@ -103,33 +102,39 @@ def make_learned_content(
 
 
 def _proofs_section(proved: Iterable[Proved]) -> Table:
-    records = [
-        {
-            "task": proof.task,
-            "arithmetic": proof.dtype,
-            "inputs": proof.inputs,
-            "failures": proof.failures,
-            "worst error": f"{proof.worst_error:.4g}",
-            "at": proof.worst_input,
-            "margin": f"{proof.margin:.2g}",
-            "rounding at most": f"{proof.rounding:.1g}",
-            "right keys weigh at least": proof.least_right_weight,
-            "least |output|": "" if proof.least_size is None else f"{proof.least_size:.4f}",
-        }
-        for each in proved
-        for proof in (each.proof, each.single)
-    ]
+    records = []
+    for each in proved:
+        records += [_proof_record(each.proof), _proof_record(each.single)]
     return Table.of_records(records=records, **WORDS.texts("proofs"))
+
+
+def _proof_record(proof: Proof) -> dict[str, Scalar]:
+    least_size = ""
+    if proof.least_size is not None:
+        least_size = f"{proof.least_size:.4f}"
+    return {
+        "task": proof.task,
+        "arithmetic": proof.dtype,
+        "inputs": proof.inputs,
+        "failures": proof.failures,
+        "worst error": f"{proof.worst_error:.4g}",
+        "at": proof.worst_input,
+        "margin": f"{proof.margin:.2g}",
+        "rounding at most": f"{proof.rounding:.1g}",
+        "right keys weigh at least": proof.least_right_weight,
+        "least |output|": least_size,
+    }
 
 
 def _gain_section(designs: Iterable[Design]) -> Lines:
     series = []
     for design in designs:
-        gaps = [
-            design.gap * _CURVE_END * point / _CURVE_POINTS for point in range(1, _CURVE_POINTS + 1)
-        ]
-        proofs = [prove(design.with_gap(gap)) for gap in gaps]
-        shares = [100 * proof.failures / proof.inputs for proof in proofs]
+        gaps, shares = [], []
+        for point in range(1, _CURVE_POINTS + 1):
+            gap = design.gap * _CURVE_END * point / _CURVE_POINTS
+            proof = prove(design.with_gap(gap))
+            gaps.append(gap)
+            shares.append(100 * proof.failures / proof.inputs)
         name = f"{design.name} (computed: {design.gap:.2f})"
         series.append(Series(name=name, x=gaps, y=shares))
     return Lines(series=series, **WORDS.texts("gain", {"tolerance": design.tolerance}))
@@ -146,17 +151,22 @@ def _refuted_section(design: Design, wrong: Proof) -> Text:
 
 
 def _learned_section(cohorts: Sequence[Cohort]) -> Bars:
-    measures = {
-        "nearest target right": [cohort.shares for cohort in cohorts],
-        f"within {CLOSE:g} of the target": [cohort.close for cohort in cohorts],
-    }
-    series = []
-    for name, shares in measures.items():
-        means = [mean_interval([100 * share for share in each]) for each in shares]
-        ends = [(each.value, _within(each.low), _within(each.high)) for each in means]
-        series.append(BarSeries.of_intervals(name, ends))
+    right = [_percent(cohort.shares) for cohort in cohorts]
+    close = [_percent(cohort.close) for cohort in cohorts]
+    series = [
+        BarSeries.of_intervals("nearest target right", right),
+        BarSeries.of_intervals(f"within {CLOSE:g} of the target", close),
+    ]
     groups = [cohort.title for cohort in cohorts]
     return Bars(groups=groups, series=series, **WORDS.texts("learned", {"close": CLOSE}))
+
+
+def _percent(shares: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Return the mean of shares and its interval in percent, clipped to 0 and 100."""
+    mean, low, high = mean_interval([100 * share for share in shares])
+    if math.isnan(low):
+        return mean, None, None
+    return mean, max(0.0, low), min(100.0, high)
 
 
 def _losses_section(cohorts: Sequence[Cohort]) -> Lines:
@@ -165,9 +175,11 @@ def _losses_section(cohorts: Sequence[Cohort]) -> Lines:
         # The last block may be a single step, whose loss says little.
         drawn = [index for index, step in enumerate(cohort.steps) if step % BLOCK == 0]
         drawn = drawn or [len(cohort.steps) - 1]
-        means = [mean_interval(cohort.losses[index].log().tolist()) for index in drawn]
-        ends = [(_power(each.value), _power(each.low), _power(each.high)) for each in means]
-        steps = [cohort.steps[index] for index in drawn]
+        steps, ends = [], []
+        for index in drawn:
+            value, low, high = mean_interval(cohort.losses[index].log().tolist())
+            steps.append(cohort.steps[index])
+            ends.append((_power(value), _power(low), _power(high)))
         series.append(Series.of_intervals(cohort.title, steps, ends))
     return Lines(series=series, y_log=True, **WORDS.texts("losses", {"block": BLOCK}))
 
@@ -177,16 +189,15 @@ def _seeds_section(cohorts: Sequence[Cohort]) -> Table:
     for cohort in cohorts:
         total = len(cohort.heads)
         success = share_interval(cohort.num_perfect, total)
-        records.append(
-            {
-                "task": cohort.title,
-                "seeds with every input right": f"{cohort.num_perfect} of {total}",
-                "95 % interval": f"{success.low:.0%} to {success.high:.0%}",
-                "mean share": f"{fmean(cohort.shares):.2%}",
-                "least share": f"{min(cohort.shares):.2%}",
-                f"mean share within {CLOSE:g}": f"{fmean(cohort.close):.2%}",
-            }
-        )
+        record = {
+            "task": cohort.title,
+            "seeds with every input right": f"{cohort.num_perfect} of {total}",
+            "95 % interval": f"{success.low:.0%} to {success.high:.0%}",
+            "mean share": f"{fmean(cohort.shares):.2%}",
+            "least share": f"{min(cohort.shares):.2%}",
+            f"mean share within {CLOSE:g}": f"{fmean(cohort.close):.2%}",
+        }
+        records.append(record)
     return Table.of_records(records=records, **WORDS.texts("seeds"))
 
 
@@ -194,18 +205,17 @@ def _agreement_section(cohorts: Sequence[Cohort], comparisons: Sequence[Comparis
     numbers: Numbers = {"other": "", "way": None}
     records = []
     for cohort, each in zip(cohorts, comparisons, strict=True):
-        records.append(
-            {
-                "task": cohort.title,
-                "Km, |r|": _mean(each.raw),
-                "score table, r": _mean(each.table),
-                "Km among learned, |r|": _mean(each.raw_among),
-                "score table among learned, r": _mean(each.table_among),
-                "attention distance, mean": _mean(each.attention),
-                "largest": _mean(sorted(each.largest_attention)[-1:]),
-                "output distance, mean": _mean(each.output),
-            }
-        )
+        record = {
+            "task": cohort.title,
+            "Km, |r|": _mean(each.raw),
+            "score table, r": _mean(each.table),
+            "Km among learned, |r|": _mean(each.raw_among),
+            "score table among learned, r": _mean(each.table_among),
+            "attention distance, mean": _mean(each.attention),
+            "largest": _mean(sorted(each.largest_attention)[-1:]),
+            "output distance, mean": _mean(each.output),
+        }
+        records.append(record)
         # Do learned heads agree among themselves, but not with the design?
         if each.table_among and not numbers["other"]:
             beside, among = fmean(each.table), fmean(each.table_among)
@@ -224,26 +234,19 @@ def _counting_way(cohort: Cohort) -> dict[str, float] | None:
     if cohort.task.rule != "unique":
         return None
     way = counting_way(cohort)
-    is_counting = way["itself"] > way["others"] and way["cls_value"] > 0 > way["letter_value"]
-    return way if is_counting else None
+    if way["itself"] > way["others"] and way["cls_value"] > 0 > way["letter_value"]:
+        return way
+    return None
 
 
-def _record_section(proved: Iterable[Proved], record: Mapping[str, Any]) -> Table:
-    records = [
-        {
-            "task": each.proof.task,
-            "gain": f"{each.design.gain:.6f}",
-            "gap": f"{each.design.gap:.4f}",
-            "sha256": each.proof.digest,
-        }
-        for each in proved
-    ]
+def _record_section(proved: Iterable[Proved], record: Mapping[str, object]) -> Table:
+    records = []
+    for each in proved:
+        gain, gap = f"{each.design.gain:.6f}", f"{each.design.gap:.4f}"
+        task, digest = each.proof.task, each.proof.digest
+        records.append({"task": task, "gain": gain, "gap": gap, "sha256": digest})
     return Table.of_records(records=records, **WORDS.texts("record", {"record": record}))
 
 
 def _power(logarithm: float) -> float | None:
     return math.exp(logarithm) if math.isfinite(logarithm) else None
-
-
-def _within(share: float) -> float | None:
-    return min(100.0, max(0.0, share)) if math.isfinite(share) else None

@@ -51,11 +51,11 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
         context.stage("proofs")
         proved = {rule: prove_design(design) for rule, design in designs.items()}
         wrong = prove(wrong_design(designs["identity"]))
-        cohorts = [
-            train_cohort(design, config, context, has_learned_positions=is_learned)
-            for design in designs.values()
-            for is_learned in _kinds(design, config)
-        ]
+        cohorts = []
+        for design in designs.values():
+            for is_learned in _kinds(design, config):
+                cohort = train_cohort(design, config, context, has_learned_positions=is_learned)
+                cohorts.append(cohort)
         context.stage("comparison")
         comparisons = []
         for cohort in cohorts:
@@ -91,8 +91,10 @@ def ask(
         raise WrongUsage(f"{NAME} asks a SingleHead; got {type(model).__name__}.")
     first, _, rest = text.strip().partition(" ")
     is_designed = folder is None or (folder / "models").is_dir()
-    own = "copy_first" if is_designed else config.learned
-    rule, letters = (first.lower(), rest) if first.lower() in RULES else (own, text)
+    own: str = "copy_first" if is_designed else config.learned
+    rule, letters = own, text
+    if first.lower() in RULES:
+        rule, letters = first.lower(), rest
     if rule != own and not is_designed:
         raise WrongUsage(f"this head has learned {own}, not {rule}; type letters such as CAB.")
     design = design_for(rule, config.tolerance)
@@ -125,15 +127,12 @@ def problem(configs: Sequence[HandmadeConfig], seeds_: Sequence[int]) -> Problem
     """Make a head for each config and seed, to learn the task that `learned` names."""
     design, has_learned_positions = _trained_design(configs[0])
     judge = make_evaluation(design.task)
-    members = [
-        Member(
-            initial_head(design, has_learned_positions, seed, 0),
-            replace(config.train_config(), evaluate_every=min(_JUDGED_EVERY, config.steps)),
-            make_draw(design.task, seed, 0),
-            judge,
-        )
-        for config, seed in zip(configs, seeds_, strict=True)
-    ]
+    members = []
+    for config, seed in zip(configs, seeds_, strict=True):
+        head = initial_head(design, has_learned_positions, seed, 0)
+        every = min(_JUDGED_EVERY, config.steps)
+        settings = replace(config.train_config(), evaluate_every=every)
+        members.append(Member(head, settings, make_draw(design.task, seed, 0), judge))
     return Problem(members, loss, None, lambda evaluation: evaluation.figures["accuracy"] == 1.0)
 
 
@@ -141,10 +140,12 @@ def conclude(model: nn.Module, trained: Trained, config: HandmadeConfig, context
     """Evaluate one learned head on every input, and compare it with the design."""
     assert isinstance(model, SingleHead)
     design, _ = _trained_design(config)
-    lines = [line for line in trained.metrics if "loss" in line]
-    steps, losses = blocks(
-        [line["step"] for line in lines], [torch.tensor([line["loss"]]) for line in lines]
-    )
+    logged, means = list[int](), list[torch.Tensor]()
+    for line in trained.metrics:
+        if "loss" in line:
+            logged.append(int(line["step"]))
+            means.append(torch.tensor([line["loss"]]))
+    steps, losses = blocks(logged, means)
     cohort = cohort_of(design.task, [model], steps, losses)
     comparison = compare(design, cohort)
     claims = evaluate_learned_claims(cohort, comparison, context.seed)

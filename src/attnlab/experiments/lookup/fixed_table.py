@@ -81,6 +81,11 @@ class TableModel:
     scrambled: Scrambled
     masses: Masses
 
+    @property
+    def num_steps(self) -> int:
+        """The steps of its training; 0 if that diverged."""
+        return int(self.metrics[-1]["step"]) if self.metrics else 0
+
 
 @dataclass(frozen=True)
 class FixedTable:
@@ -124,7 +129,8 @@ def problem_of(config: LookupConfig, members: list[Member]) -> Problem:
     patience = config.patience
 
     def stop(evaluations: Sequence[Evaluation]) -> bool:
-        last = evaluations[-patience:] if patience else []
+        assert patience is not None
+        last = evaluations[-patience:]
         return len(last) == patience and all(map(_is_solved, last))
 
     words = range(1, task.all_sources().shape[1] + 1)
@@ -165,10 +171,10 @@ def train(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedTabl
     """
     seed = context.seed
     others = [build_model(config, seed, index) for index in range(1, config.seeds)]
-    told = [
-        build_model(config, seed, index, encoder_positions=config.control_positions)
-        for index in range(config.control_seeds)
-    ]
+    told = []
+    for index in range(config.control_seeds):
+        positions = config.control_positions
+        told.append(build_model(config, seed, index, encoder_positions=positions))
     own = replace(config, patience=config.own_patience)
     more = f"the same table, {len(others)} more {plural(len(others), 'seed')}"
     trained: list[Trained | None] = []
@@ -194,7 +200,9 @@ def measure(
     config: LookupConfig, seed: int, number: int, model: EncoderDecoder, trained: Trained | None
 ) -> TableModel:
     """Scramble the sources of a trained model, and see where its attention goes."""
-    split, metrics = split_of(config, seed, number), trained.metrics if trained else []
+    split, metrics = split_of(config, seed, number), list[MetricLine]()
+    if trained is not None:
+        metrics = trained.metrics
     masses = measure_masses(model, split.test)
     return TableModel(number, model, split, metrics, scramble(model), masses)
 
@@ -222,7 +230,7 @@ def _make_draw(
     def draw(first: int, count: int) -> tuple[Tensor, ...]:
         start, end = first * size, (first + count) * size
         epochs = range(start // number, (end - 1) // number + 1)
-        passed = torch.cat([order(epoch) for epoch in epochs])
+        passed = torch.cat(list(map(order, epochs)))
         offset = start - epochs[0] * number
         chosen = passed[offset : offset + end - start].view(count, size)
         if reads_sets:
@@ -260,7 +268,8 @@ def _make_evaluation(sources: Tensor, *, reads_sets: bool) -> Callable[[nn.Modul
         losses = F.cross_entropy(logits.transpose(1, 2), batch.target_output, reduction="none")
         loss = losses.mean(-1)
         is_right = (logits.argmax(-1) == batch.target_output).all(-1)
-        accuracy, mean = ((each * times).sum() / times.sum() for each in (is_right.double(), loss))
+        accuracy = (is_right.double() * times).sum() / times.sum()
+        mean = (loss * times).sum() / times.sum()
         return Evaluation((accuracy, -mean), {"accuracy": accuracy, "validation_loss": mean})  # type: ignore[arg-type, dict-item]
 
     return judge
@@ -315,7 +324,7 @@ def scramble(model: EncoderDecoder) -> Scrambled:
     """Compare the model's output on every order of every source with that on the source itself."""
     sources = task.all_sources()
     # (72, 120, 5); the first order is the source itself.
-    orders = torch.stack([task.permutations(source) for source in sources])
+    orders = torch.stack(list(map(task.permutations, sources)))
     # Different sources have orders in common: each is computed once.
     rows, place = torch.unique(orders.flatten(0, 1), dim=0, return_inverse=True)
     place = place.view(orders.shape[:2])
@@ -339,7 +348,7 @@ def measure_masses(model: EncoderDecoder, sources: Tensor) -> Masses:
     with record(model, "decoder.layers.*.cross_attention.weights") as recording:
         model(batch.source, given, real=batch.source_real)
     # (sample, head, row, key)
-    weights = torch.cat([recording[site] for site in recording], 1).double()
+    weights = torch.cat(list(recording.values()), 1).double()
     is_key = batch.source == task.key_of(sources).unsqueeze(-1)
     is_value = batch.source == task.answer(sources).unsqueeze(-1)
     is_padding = ~batch.source_real

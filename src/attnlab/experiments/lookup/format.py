@@ -40,5 +40,5 @@ def difference_text(difference: float) -> str:
 
 def range_text(least: float, most: float) -> str:
     """Write a range, or a single number if both ends read alike."""
-    ends = difference_text(least), difference_text(most)
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    low, high = difference_text(least), difference_text(most)
+    return low if low == high else f"{low} to {high}"

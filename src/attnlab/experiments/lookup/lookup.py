@@ -103,19 +103,26 @@ def ask(
     model: nn.Module, config: LookupConfig, text: str, *, folder: Path | None = None
 ) -> Translation:
     """Put a text to the model; facts with a question go to the model that reads new facts."""
-    if config.has_fixed and "?" in text:
-        if config.readers and folder is None:
-            raise CouldNotRun(
-                "the models for new facts are kept in the run's folder; save the report first."
-            )
-        # A run of the fixed table alone and a member of a population have none.
-        kept = (folder or Path()) / "models" / config.reader_variant
-        if not config.readers or not kept.is_dir():
-            raise WrongUsage(
-                f"there is no model for new facts here; type words such as {task.EXAMPLE!r}."
-            )
-        model = load_model(kept)
     assert isinstance(model, EncoderDecoder)
     if config.has_fixed and "?" not in text:
         return ask_source(model, task.parse(text))
+    if config.has_fixed:
+        model = _reader_in(folder, config)
     return ask_facts(model, config.recall_task(), text)
+
+
+def _reader_in(folder: Path | None, config: LookupConfig) -> EncoderDecoder:
+    """Load the model that reads new facts, kept beside that of the fixed table."""
+    if config.readers and folder is None:
+        raise CouldNotRun(
+            "the models for new facts are kept in the run's folder; save the report first."
+        )
+    # A run of the fixed table alone and a member of a population have none.
+    kept = (folder or Path()) / "models" / config.reader_variant
+    if not config.readers or not kept.is_dir():
+        raise WrongUsage(
+            f"there is no model for new facts here; type words such as {task.EXAMPLE!r}."
+        )
+    model = load_model(kept)
+    assert isinstance(model, EncoderDecoder)
+    return model

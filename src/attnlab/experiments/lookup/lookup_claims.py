@@ -51,11 +51,11 @@ def evaluate_claims(
         control = numbers["control"] = _scrambled(table.controls)
         derivative, change, number = decoder_leak(main)
         numbers["leak"] = {"derivative": derivative, "change": change, "number": number}
+        is_rounding = found["single"] <= _ROUNDING32 and found["double"] <= _ROUNDING64
         passed = {
             "decoded_right": found["right"] == found["total"],
             "any_order_same_output": found["changed"] == 0,
-            "any_order_same_logits": found["single"] <= _ROUNDING32
-            and found["double"] <= _ROUNDING64,
+            "any_order_same_logits": is_rounding,
         }
         if table.controls:
             passed["control_sees_order"] = control["least"] > _SEEN
@@ -72,17 +72,16 @@ def evaluate_claims(
 
 
 def _table_numbers(config: LookupConfig, table: FixedTable) -> Numbers:
-    models = table.models
-    right = [is_right(each.model, each.split.test) for each in models]
-    heads = torch.cat([each.masses.mean[:, 0] for each in models])
-    steps = [each.metrics[-1]["step"] if each.metrics else 0 for each in models]
+    models, masses = table.models, [each.masses for each in table.models]
+    right = torch.stack([is_right(each.model, each.split.test) for each in models])
+    heads = torch.cat([each.mean[:, 0] for each in masses])
     return {
         **_scrambled(models),
-        "right": sum(int(each.sum()) for each in right),
-        "total": sum(map(len, right)),
-        "perfect": sum(bool(each.all()) for each in right),
-        "error": _largest([each.masses.largest_error for each in models]),
-        "padded": _largest([each.masses.largest_on_padding for each in models]),
+        "right": int(right.sum()),
+        "total": right.numel(),
+        "perfect": int(right.all(-1).sum()),
+        "error": _largest([each.largest_error for each in masses]),
+        "padded": _largest([each.largest_on_padding for each in masses]),
         "heads": len(heads),
         "more_value": int((heads[:, 1] > heads[:, 0]).sum()),
         "on_key": mean_interval(table.weights_on(0)).value,
@@ -93,7 +92,7 @@ def _table_numbers(config: LookupConfig, table: FixedTable) -> Numbers:
         "follow": sum(each.follow_shown for each in table.probed),
         "own": sum(each.say_own for each in table.probed),
         "tested": len(models[0].split.test),
-        "epochs": [each / config.steps_per_epoch() for each in steps],
+        "epochs": [each.num_steps / config.steps_per_epoch() for each in models],
     }
 
 
@@ -119,7 +118,11 @@ def _reader_numbers(config: LookupConfig, readers: list[Recalled]) -> Numbers:
     near = min(_NEAR_CHANCE, task.chance / 2)
     keys, values = torch.arange(task.num_keys).unsqueeze(-1), torch.arange(task.num_values)
     may = ~task.is_held_out(keys, values)
-    shown = sum(int((each.pairs & may).sum()) for each in readers)
+    shown = trained_on = asked = 0
+    for each in readers:
+        shown += int((each.pairs & may).sum())
+        trained_on += int((each.pairs & each.asked_held_out).sum())
+        asked += int(each.asked_held_out.sum())
     return {
         "facts": number,
         "chance": task.chance,
@@ -127,8 +130,8 @@ def _reader_numbers(config: LookupConfig, readers: list[Recalled]) -> Numbers:
         "sets": power_text(math.comb(task.num_keys, number) * math.perm(task.num_values, number)),
         "samples": max(each.steps for each in readers) * config.recall_batch_size,
         "held_out": int(readers[0].asked_held_out.sum()),
-        "trained_on": sum(int((each.pairs & each.asked_held_out).sum()) for each in readers),
-        "asked": sum(int(each.asked_held_out.sum()) for each in readers),
+        "trained_on": trained_on,
+        "asked": asked,
         "shown": shown / (len(readers) * int(may.sum())),
         "readers": [_numbers_of(each, task.chance, near) for each in readers],
     }
@@ -137,18 +140,21 @@ def _reader_numbers(config: LookupConfig, readers: list[Recalled]) -> Numbers:
 def _numbers_of(reader: Recalled, chance: float, near: float) -> Numbers:
     new = mean_interval(reader.new)
     # A model counts by the worse of its two accuracies.
-    good = sum(min(both) >= _LEARNED for both in zip(reader.new, reader.held_out, strict=True))
+    worse = map(min, reader.new, reader.held_out)
+    good = sum(share >= _LEARNED for share in worse)
     holds = good == len(reader.new)
     if reader.variant == "loose":
         holds = abs(new.value - chance) <= near and min(reader.named) >= _LEARNED
     _, low, high = share_interval(good, len(reader.new))
-    interval = f" ({share_text(new.low)} to {share_text(new.high)})"
+    interval = ""
+    if not math.isnan(new.low):
+        interval = f" ({share_text(new.low)} to {share_text(new.high)})"
     return {
         "variant": reader.variant,
         "number": len(reader.models),
         "steps": reader.steps,
         "new": new,
-        "interval": "" if math.isnan(new.low) else interval,
+        "interval": interval,
         "held_out": mean_interval(reader.held_out),
         "named": mean_interval(reader.named),
         "least_new": min(reader.new),

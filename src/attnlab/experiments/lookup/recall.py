@@ -52,7 +52,7 @@ class Recalled:
     @property
     def steps(self) -> int:
         """The steps of the longest training."""
-        return max(_num_steps(each) for each in self.trained)
+        return max(map(_num_steps, self.trained))
 
 
 def _num_steps(trained: Trained) -> int:
@@ -84,8 +84,9 @@ def problem_of(config: LookupConfig, members: list[Member]) -> Problem:
             return len(evaluations) >= _LOOSE_EVALUATIONS and _is_solved(evaluations[-1])
         return evaluations[-1].score >= (1.0, -_LOW_LOSS)
 
-    facts = range(1, config.recall_facts + 1)
-    words = ("fact",) if config.reader_variant == "bound" else ("key", "value")
+    facts, words = range(1, config.recall_facts + 1), ["key", "value"]
+    if config.reader_variant == "bound":
+        words = ["fact"]
     return Problem(
         members,
         recall_loss,
@@ -114,7 +115,7 @@ def train(config: LookupConfig, context: Run, models: list[EncoderDecoder]) -> R
         label = variant if index == 0 else None
         trained += train_problem(context, f"{variant}-{index}", problem, label)
     context.stage(f"{variant} facts, evaluating")
-    return evaluate(config, seed, models, [each for each in trained if each is not None])
+    return evaluate(config, seed, models, list(filter(None, trained)))
 
 
 def evaluate(
@@ -178,9 +179,8 @@ def make_draw(config: LookupConfig, seed: int, index: int = 0) -> Draw:
         real = is_there.repeat_interleave(source.shape[1] // task.num_facts, -1)
         wanted = task.answers(facts).masked_fill(~is_there.gather(1, facts.which), _UNASKED)
         parts = source, real, task.questions(facts), wanted
-        return tuple(
-            part.reshape(_BLOCK, -1, *part.shape[1:])[start : start + count] for part in parts
-        )
+        by_step = (part.reshape(_BLOCK, -1, *part.shape[1:]) for part in parts)
+        return tuple(part[start : start + count] for part in by_step)
 
     return draw
 
@@ -217,8 +217,8 @@ def make_evaluation(config: LookupConfig, seed: int) -> Callable[[nn.Module], Ev
         loss, found = F.cross_entropy(logits.flatten(0, 1), wanted.flatten()), logits.argmax(-1)
         right = (found == wanted).double().mean()
         shown = (found == watched.values + task.num_keys).any(-1).double().mean()
-        score = (shown if task.variant == "loose" else right, -loss)
-        return Evaluation(score, {"accuracy": right, "watched_loss": loss, "named": shown})  # type: ignore[arg-type, dict-item]
+        best = shown if task.variant == "loose" else right
+        return Evaluation((best, -loss), {"accuracy": right, "watched_loss": loss, "named": shown})  # type: ignore[arg-type, dict-item]
 
     return judge
 

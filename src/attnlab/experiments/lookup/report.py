@@ -10,7 +10,13 @@ from attnlab.experiments.lookup.fixed_table import KINDS, FixedTable
 from attnlab.experiments.lookup.format import difference_text, rounded_share
 from attnlab.experiments.lookup.recall import Recalled
 from attnlab.experiments.lookup.traces import trace_sources
-from attnlab.experiments.sections import metric_series, parameters_section, settings_section
+from attnlab.experiments.sections import (
+    finite,
+    metric_series,
+    parameters_section,
+    rounded,
+    settings_section,
+)
 from attnlab.experiments.words import Numbers
 from attnlab.look.heads import head_at
 from attnlab.look.trace import Trace
@@ -60,24 +66,17 @@ def _table_sections(
         figure_input=task.EXAMPLE.split(),
         # The page opens with the last of equally varied inputs, and the maps with the first: make
         # these the same.
-        traces=[draw.ShownTrace.of(each) for each in (*shown[1:], shown[0])],
+        traces=list(map(draw.ShownTrace.of, (*shown[1:], shown[0]))),
         **WORDS.texts("traces"),
     )
     yield draw.Maps(
         figure="cross-attention",
-        choices=[_attention_maps(each) for each in shown],
+        choices=list(map(_attention_maps, shown)),
         **WORDS.texts("maps"),
     )
     yield _mass_bars(table, numbers)
-    rows = [
-        [each.number, head, *(round(weight, 4) for row in rows for weight in row[:3])]
-        for each in table.models
-        for head, rows in enumerate(each.masses.mean.tolist())
-    ]
-    yield draw.Table(
-        rows=rows[:_MOST_ROWS], **WORDS.texts("heads", {**numbers, "most": _MOST_ROWS})
-    )
-    yield draw.Table(rows=[list(each) for each in table.probed], **WORDS.texts("probes"))
+    yield _heads_table(table, numbers)
+    yield draw.Table(rows=table.probed, **WORDS.texts("probes"))
     yield _orders_table(table)
     yield _verdicts(traces)
     series = [
@@ -89,19 +88,23 @@ def _table_sections(
 
 def _attention_maps(trace: Trace) -> draw.MapChoice:
     """Draw the cross-attention of each head, (decoder token, encoder token)."""
-    label, said = " ".join(trace.input), " ".join(step.choice for step in trace.steps)
-    maps = [
-        draw.Heatmap.of_weights(
-            f"Head {head_at(head.site, head.head)}",
-            [[round(weight, 4) for weight in row] for row in head.rows],
-            trace.tokens[: len(head.rows)],
-            head.key_tokens,
-            ("decoder token", "encoder token"),
-        )
-        for head in trace.attention
-        if head.key_tokens is not None
-    ]
+    label, said = " ".join(trace.input), " ".join(trace.choices)
+    titles, maps = ("decoder token", "encoder token"), []
+    for head in trace.attention:
+        if head.key_tokens is not None:
+            title, queries = f"Head {head_at(head.site, head.head)}", trace.tokens[: len(head.rows)]
+            rows = rounded(head.rows)
+            maps.append(draw.Heatmap.of_weights(title, rows, queries, head.key_tokens, titles))
     return draw.MapChoice(label=label, note=f"{label} → {said}", maps=maps)
+
+
+def _heads_table(table: FixedTable, numbers: Numbers) -> draw.Table:
+    rows = []
+    for each in table.models:
+        for head, masses in enumerate(each.masses.mean[:, :, :3].flatten(1).tolist()):
+            rows.append([each.number, head, *(round(mass, 4) for mass in masses)])
+    texts = WORDS.texts("heads", {**numbers, "most": _MOST_ROWS})
+    return draw.Table(rows=rows[:_MOST_ROWS], **texts)
 
 
 def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:
@@ -109,9 +112,9 @@ def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:
     series = []
     for kind, name in enumerate(KINDS[:3]):
         value, low, high = mean_interval(table.weights_on(kind))
-        ends = (value, None, None) if math.isnan(low) else (value, low, high)
         heads = [(weight, None, None) for weight in own[:, kind].tolist()]
-        series.append(draw.BarSeries.of_intervals(name, [*heads, ends]))
+        ends = [*heads, (value, finite(low), finite(high))]
+        series.append(draw.BarSeries.of_intervals(name, ends))
     return draw.Bars(
         figure="masses",
         groups=[*(f"head {head}" for head in range(len(own))), "all heads, all seeds"],
@@ -123,11 +126,9 @@ def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:
 
 def _orders_table(table: FixedTable) -> draw.Table:
     rows: list[list[draw.Scalar]] = []
-    for name, models in (
-        ("no positions", table.models),
-        ("with positions (control)", table.controls),
-    ):
-        for each in models:
+    models = {"no positions": table.models, "with positions (control)": table.controls}
+    for name, own in models.items():
+        for each in own:
             found = each.scrambled
             ends = map(difference_text, (found.difference32, found.difference64))
             rows.append([name, each.number, found.outputs_changed, found.num_orders, *ends])
@@ -138,7 +139,7 @@ def _verdicts(traces: Sequence[Trace]) -> draw.Verdicts:
     targets = task.target_output(task.answer(task.all_sources()))
     items = []
     for trace, target in zip(traces, targets, strict=True):
-        output, expected = [step.choice for step in trace.steps], task.words(target)
+        output, expected = list(trace.choices), task.words(target)
         shares = [step.probabilities[step.candidates.index(step.choice)] for step in trace.steps]
         item = draw.Verdict(
             input=list(trace.input),
@@ -155,45 +156,45 @@ def _reader_sections(
     config: LookupConfig, readers: Sequence[Recalled], numbers: Numbers
 ) -> Iterator[draw.Section]:
     chance = 1 / config.recall_facts
+    new = _within(each.new for each in readers)
+    held_out = _within(each.held_out for each in readers)
     yield draw.Bars(
         figure="recall",
         groups=[each.variant for each in readers],
         series=[
-            draw.BarSeries.of_intervals("new facts", _within(each.new for each in readers)),
-            draw.BarSeries.of_intervals(
-                "pairs never seen in training", _within(each.held_out for each in readers)
-            ),
+            draw.BarSeries.of_intervals("new facts", new),
+            draw.BarSeries.of_intervals("pairs never seen in training", held_out),
         ],
         levels=[draw.Level(name=f"chance 1/{config.recall_facts} = {chance:.3f}", y=chance)],
         **WORDS.texts("recall", numbers),
     )
-    written = WORDS.texts("written")
-    rows = []
+    yield _seeds_table(readers)
+    unordered = [each for each in readers if each.variant != "ordered"]
+    if unordered:
+        yield _capacity_lines(unordered, numbers)
+    series = [metric_series(each.variant, each.trained[0].metrics, "accuracy") for each in readers]
+    yield draw.Lines(figure="learning", series=series, **WORDS.texts("learning"))
+
+
+def _seeds_table(readers: Sequence[Recalled]) -> draw.Table:
+    written, rows = WORDS.texts("written"), []
     for each in readers:
         found = zip(each.new, each.held_out, each.trained, strict=True)
         for index, (new, held_out, trained) in enumerate(found):
             written_as = written[each.variant]
             rows.append([each.variant, written_as, index, new, held_out, trained.best_step])
-    yield draw.Table(rows=rows, **WORDS.texts("seeds"))
-    unordered = [each for each in readers if each.variant != "ordered"]
-    if unordered:
-        tested = list(unordered[-1].by_facts)
-        series = [
-            draw.Series.of_intervals(
-                each.variant, list(each.by_facts), _within(each.by_facts.values())
-            )
-            for each in unordered
-        ]
-        series.append(draw.Series(name="chance 1/k", x=tested, y=[1 / number for number in tested]))
-        words = WORDS.texts("capacity", {**numbers, "most": max(tested)})
-        yield draw.Lines(figure="capacity", series=series, x_log=True, **words)
-    yield draw.Lines(
-        figure="learning",
-        series=[
-            metric_series(each.variant, each.trained[0].metrics, "accuracy") for each in readers
-        ],
-        **WORDS.texts("learning"),
-    )
+    return draw.Table(rows=rows, **WORDS.texts("seeds"))
+
+
+def _capacity_lines(readers: Sequence[Recalled], numbers: Numbers) -> draw.Lines:
+    """Draw the accuracy of models without positions by number of facts."""
+    tested, series = list(readers[-1].by_facts), []
+    for each in readers:
+        shares = _within(each.by_facts.values())
+        series.append(draw.Series.of_intervals(each.variant, list(each.by_facts), shares))
+    series.append(draw.Series(name="chance 1/k", x=tested, y=[1 / number for number in tested]))
+    words = WORDS.texts("capacity", {**numbers, "most": max(tested)})
+    return draw.Lines(figure="capacity", series=series, x_log=True, **words)
 
 
 def _within(figures: Iterable[list[float]]) -> Iterator[Interval]:

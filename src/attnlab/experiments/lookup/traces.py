@@ -19,7 +19,7 @@ def trace_sources(model: EncoderDecoder, sources: Tensor) -> list[Trace]:
         torch.full((len(sources), 1), task.SOS),
         task.MAX_LENGTH - 1,
         task.VOCABULARY,
-        source_words=[task.words(source) for source in sources],
+        source_words=list(map(task.words, sources)),
         stop=task.EOS,
     )
 
@@ -60,7 +60,11 @@ def ask_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Translati
         raise WrongUsage(
             f"this model has positions for {recall.num_facts} facts only; got {len(pairs)}."
         )
-    source = pairs if recall.variant == "bound" else pairs.flatten()
+    source, expected = pairs, None
+    if recall.variant != "bound":
+        source = pairs.flatten()
+    if len(values) == 1:
+        expected = recall.words(values)
     start = torch.tensor([[key]])
     likeliest = int(model(source.unsqueeze(0), start)[0, -1].argmax())
     return Translation(
@@ -71,5 +75,5 @@ def ask_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Translati
         1,
         recall.vocabulary,
         candidates=list(dict.fromkeys([*pairs[:, 1].tolist(), likeliest])),
-        expected=recall.words(values) if len(values) == 1 else None,
+        expected=expected,
     )

@@ -20,7 +20,7 @@ from attnlab.experiments.open_program.config import NAME, OpenProgramConfig
 from attnlab.experiments.open_program.targets import Domain, Target
 from attnlab.models.encoder import Encoder
 from attnlab.programs.open_model import OpenModel, drawn_model, model_around
-from attnlab.train import Evaluation, Member
+from attnlab.train import Evaluation, Member, Trained
 from attnlab.train.loop import Draw
 
 ARMS = ("scratch", "frozen", "trainable", "decoy")
@@ -50,34 +50,43 @@ class Cohort:
         """How many came to answer every input right."""
         return sum(map(math.isfinite, self.steps))
 
+    def solved_by(self, step: int) -> float:
+        """Return the share that answered every input right by a step."""
+        return sum(each <= step for each in self.steps) / len(self.steps)
+
 
 def train_cohort(target: Target, arm: str, config: OpenProgramConfig, context: Run) -> Cohort:
     """Train one model for each seed until it answers every input right, and take heads away."""
     made = [initial(target, arm, context.seed, number) for number in range(config.seeds)]
-    judge, settings, opened = judge_of(target.domain), config.train_config(), made[0][1]
+    judge, settings, frozen = judge_of(target.domain), config.train_config(), None
+    if arm in ("frozen", "decoy"):
+        frozen = made[0][1]
     members = []
     for number, (model, _) in enumerate(made):
         seed = seeds.stream_seed(context.seed, NAME, target.name, "data", number)
         members.append(Member(model, settings, draw_of(target.domain, config.batch, seed), judge))
-    loss = loss_of(opened if arm in ("frozen", "decoy") else None)
+    loss = loss_of(frozen)
     found = context.train(f"{target.name}-{arm}", members, loss, stop=_is_solved, num_threads=1)
-    steps = []
-    for trained in found.members:
-        is_solved = trained is not None and _is_solved([trained.evaluation])
-        steps.append(float(trained.best_step) if trained and is_solved else math.inf)
+    steps = list(map(_steps_to_solve, found.members))
     for step in found.history.judged_steps:
         solved = sum(each <= step for each in steps) / len(steps)
         context.record({"step": step, "program": target.name, "arm": arm, "solved": solved})
-    without_part, without_learned, moved = [], [], 0
+    models, without_part, without_learned, moved = [], [], [], 0
     for model, own in made:
-        if own is None:
-            continue
-        moved += sum(own.moved().values())
-        without_part.append(accuracy(model, target.domain, own.heads))
-        others = [accuracy(model, target.domain, heads) for heads in as_many(own)]
-        without_learned.append(fmean(others))
-    models = [model for model, _ in made]
+        models.append(model)
+        if own is not None:
+            moved += sum(own.moved().values())
+            without_part.append(accuracy(model, target.domain, own.heads))
+            others = [accuracy(model, target.domain, heads) for heads in as_many(own)]
+            without_learned.append(fmean(others))
     return Cohort(arm, models, steps, without_part, without_learned, moved)
+
+
+def _steps_to_solve(trained: Trained | None) -> float:
+    """Return the steps until every input was right; infinity if that was not reached."""
+    if trained is None or not _is_solved([trained.evaluation]):
+        return math.inf
+    return float(trained.best_step)
 
 
 def initial(target: Target, arm: str, seed: int, number: int) -> tuple[Encoder, OpenModel | None]:

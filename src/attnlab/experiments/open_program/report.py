@@ -1,23 +1,17 @@
 """The claims and the report of `open_program`."""
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from attnlab.core.stats import (
-    Interval,
-    is_above,
-    mean_interval,
-    median_interval,
-    share_interval,
-    sign_test,
-)
+from attnlab.core import stats
 from attnlab.draw.sections import Lines, ReportContent, Section, Series, Table
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.open_program.cohorts import Cohort
 from attnlab.experiments.open_program.config import NAME, WORDS, OpenProgramConfig
 from attnlab.experiments.open_program.targets import Target
-from attnlab.experiments.sections import parameters_section, settings_section
+from attnlab.experiments.sections import filled, parameters_section, settings_section
 from attnlab.programs.side_by_side import Comparison
 
 _LEVEL = 0.05  # of the sign test
@@ -45,7 +39,7 @@ class Race:
     @property
     def p(self) -> float:
         """The two-sided chance of so uneven a race between equals."""
-        return sign_test(self.sooner, self.later)
+        return stats.sign_test(self.sooner, self.later)
 
     @property
     def passed(self) -> bool | None:
@@ -58,22 +52,24 @@ class Race:
 
 def race(one: Cohort, other: Cohort) -> Race:
     """Compare two kinds, seed by seed."""
-    pairs = list(zip(one.steps, other.steps, strict=True))
-    return Race(sum(a < b for a, b in pairs), sum(a > b for a, b in pairs))
+    sooner = sum(map(operator.lt, one.steps, other.steps))
+    later = sum(map(operator.gt, one.steps, other.steps))
+    return Race(sooner, later)
 
 
-def need(cohort: Cohort) -> Interval:
+def need(cohort: Cohort) -> stats.Interval:
     """Return how much more of the inputs fail without the compiled heads than without learned
     ones, on average over seeds."""
-    pairs = zip(cohort.without_learned, cohort.without_part, strict=True)
-    return mean_interval([learned - part for learned, part in pairs])
+    return stats.mean_interval(list(map(operator.sub, cohort.without_learned, cohort.without_part)))
 
 
 def make_claims(results: Sequence[TargetResult]) -> list[Claim]:
     """Evaluate the claims: four about each program, and one about all."""
-    kinds = [each.cohorts[arm] for each in results for arm in ("frozen", "decoy")]
-    moved = sum(each.moved for each in kinds)
-    models = sum(len(each.models) for each in kinds)
+    moved = models = 0
+    for result in results:
+        for arm in ("frozen", "decoy"):
+            moved += result.cohorts[arm].moved
+            models += len(result.cohorts[arm].models)
     claims = WORDS.claims({"moved": moved, "models": models}, {"frozen_stays": moved == 0})
     for result in results:
         claims += _claims_of(result)
@@ -86,7 +82,7 @@ def _claims_of(result: TargetResult) -> list[Claim]:
     against = {arm: race(best, each) for arm, each in result.cohorts.items()}
     decoy = race(result.cohorts["decoy"], result.cohorts["scratch"])
     needed = need(best)
-    is_used = is_above(needed, 0.0)
+    is_used = stats.is_above(needed, 0.0)
     (other,) = {"frozen", "trainable"} - {source.best}
     passed = {"saves_steps": against["scratch"].passed, "best_kind": against[other].passed}
     if source.is_of_use:
@@ -113,14 +109,16 @@ def _claims_of(result: TargetResult) -> list[Claim]:
 
 def steps_text(cohort: Cohort) -> str:
     """Write the median steps of a kind with their interval."""
-    value, low, high = map(_steps, median_interval(cohort.steps))
+    value, low, high = map(_steps, stats.median_interval(cohort.steps))
     return f"{value} ({low} to {high})"
 
 
 def _steps(steps: float) -> str:
     if math.isnan(steps):
         return "?"
-    return f"{steps:,.0f}" if math.isfinite(steps) else "not reached"
+    if math.isinf(steps):
+        return "not reached"
+    return f"{steps:,.0f}"
 
 
 def make_content(
@@ -142,7 +140,7 @@ def make_content(
         title=NAME,
         subtitle=WORDS.text("subtitle"),
         facts=facts,
-        sections=[each for each in sections if not isinstance(each, Table) or each.rows],
+        sections=filled(sections),
     )
 
 
@@ -150,7 +148,7 @@ def _solved(result: TargetResult, config: OpenProgramConfig) -> Lines:
     steps = list(range(0, config.steps + 1, config.evaluate_every))
     series = []
     for arm, cohort in result.cohorts.items():
-        shares = [sum(each <= step for each in cohort.steps) / len(cohort.steps) for step in steps]
+        shares = list(map(cohort.solved_by, steps))
         series.append(Series(name=arm, x=steps, y=shares, style="steps"))
     numbers = {"name": result.target.name, "source": result.target.source}
     return Lines(
@@ -164,13 +162,15 @@ def _solved(result: TargetResult, config: OpenProgramConfig) -> Lines:
 def _kinds(result: TargetResult, config: OpenProgramConfig) -> Table:
     rows: list[list[str]] = []
     for arm, cohort in result.cohorts.items():
-        solved = share_interval(cohort.solved, len(cohort.steps))
+        solved, against = stats.share_interval(cohort.solved, len(cohort.steps)), ""
+        if arm != "scratch":
+            against = str(race(cohort, result.cohorts["scratch"]))
         rows.append(
             [
                 arm,
                 f"{cohort.solved} of {len(cohort.steps)} ({solved.low:.0%} to {solved.high:.0%})",
                 steps_text(cohort),
-                str(race(cohort, result.cohorts["scratch"])) if arm != "scratch" else "",
+                against,
                 _share(cohort.without_part),
                 _share(cohort.without_learned),
             ]
@@ -182,7 +182,7 @@ def _kinds(result: TargetResult, config: OpenProgramConfig) -> Table:
 def _share(shares: Sequence[float]) -> str:
     if not shares:
         return ""
-    mean, low, high = mean_interval(shares)
+    mean, low, high = stats.mean_interval(shares)
     return f"{mean:.0%} ({low:.0%} to {high:.0%})"
 
 

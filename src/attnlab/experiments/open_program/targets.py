@@ -6,6 +6,7 @@ the same tokens and places. What a part saves beyond its decoy is what it knows,
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -119,10 +120,9 @@ def target_of(name: str, length: int) -> Target:
     source = SOURCES[name]
     program = source.program(LETTERS)
     whole = compile_program(program, length)
-    part, decoy = (
-        compile_program(Program(each, LETTERS, words), length, dtype=torch.float32, reuse=False)
-        for each, words in ((source.part, "part"), (source.decoy, "decoy"))
-    )
+    compiled = partial(compile_program, longest=length, dtype=torch.float32, reuse=False)
+    part = compiled(Program(source.part, LETTERS, "part"))
+    decoy = compiled(Program(source.decoy, LETTERS, "decoy"))
     config = config_around([part, decoy], whole.values)
     domain = domain_of(program, part, whole.values, length)
     return Target(name, source, whole, part, decoy, config, domain)

@@ -1,35 +1,37 @@
 """`train_population`: an experiment's model, trained for many seeds at once."""
 
-import datetime
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from attnlab.configs import Config, Fields
+from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.core.stats import check_intervals
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Problem
-from attnlab.experiments.folder import RunFolder, read_to_go_on
+from attnlab.experiments.folder import RunConfig, RunFolder, read_to_go_on
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.population import learnable as learnable
 from attnlab.experiments.population.report import make_report
 from attnlab.experiments.population.storage import open_population
 from attnlab.experiments.registry import computing_as, config
-from attnlab.experiments.report import describe_run
+from attnlab.experiments.report import begins_at, chosen_observer, describe_run
+from attnlab.experiments.run_config import ManyConfig
 from attnlab.memory import free_memory
 from attnlab.parts.fused import use_attention_path
-from attnlab.progress import notebook_bar
 from attnlab.seeds import stream_seed
 from attnlab.train.config import EngineName, LayoutName
-from attnlab.train.distributed import refuse_launched
 from attnlab.train.history import Evaluation
 from attnlab.train.loop import Member, train_together
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer
+from attnlab.train.processes import refuse_launched
 
 _TINY = 100_000  # parameters; below, torch's second thread costs more than it gains
 _MOST_MEMBERS = 1_000_000
@@ -87,60 +89,38 @@ def train_population(
     """
     check_intervals()
     refuse_launched("a population")
-    experiment = learnable(name)
+    learnable(name)
     numbers = checked_seeds(seeds)
     base = config(name, settings, quick=quick, **fields)
     variants = _checked_variants(name, base, vary)
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    described: dict[str, Any] = {
-        "seeds": list(numbers),
-        "variants": list(variants),
-        "stop_when_solved": stop_when_solved,
-    }
+    plan = _Plan(name, base, variants, numbers, layout, engine, stop_when_solved)
+    started = begins_at()
     path = None if out is None else Path(out)
-    computing = use_attention_path("default")
-    if resume:
-        if path is None:
-            raise WrongUsage("to resume a population, name its folder.")
-        asked = {
-            "experiment": name,
-            "settings": base.to_mapping(),
-            "layout": layout,
-            "engine": engine,
-            "population": described,
-        }
-        computing = computing_as(read_to_go_on(path, "population", asked))
-    configs = [replace(base, **each) for each in variants]
-    _check_memory(
-        experiment.problem(configs[:1], numbers[:1]).members[0], len(configs) * len(numbers)
-    )
-    problem = experiment.problem(
-        [each for each in configs for _ in numbers], numbers * len(configs)
-    )
+    computing = plan.computing(path, resume=resume)
+    problem = plan.problem()
     models = [member.model for member in problem.members]
-    watch = _SolvedCounter(problem, observer or notebook_bar(name) or Silent(), stop_when_solved)
-    num_parameters = sum(parameter.numel() for parameter in models[0].parameters())
+    watch = _SolvedCounter(problem, chosen_observer(observer, name), stop_when_solved)
+    num_parameters = count_numbers(models[0].parameters())
     with computing, ExitStack() as stack:
         description = describe_run(
             name, numbers[0], base.to_mapping(), started, models[0], layout=layout, engine=engine
         )
-        description["population"] = described
-        folder = None
+        description["population"] = plan.described
+        folder = checkpoints = None
         if path is not None:
             opened = RunFolder.begin(path, description, watch.tell, resume=resume)
             folder = stack.enter_context(opened)
-            description = dict(folder.config)
+            description, checkpoints = folder.config, folder.checkpoints
         found = train_together(
             problem.members,
             problem.loss,
             stop=watch.stop,
             observer=watch,
-            folder=None if folder is None else folder.checkpoints,
+            folder=checkpoints,
             layout=layout,
             engine=engine,
             num_threads=1 if num_parameters <= _TINY else None,
         )
-        states = [model.state_dict() for model in models]
         population = Population(
             experiment=name,
             description=description,
@@ -148,7 +128,7 @@ def train_population(
             variants=variants,
             seeds=numbers,
             history=found.history,
-            weights={key: torch.stack([each[key] for each in states]) for key in states[0]},
+            weights=_stacked_weights(models),
             layout=found.layout,
             make_report=make_report,
             folder=path,
@@ -158,6 +138,62 @@ def train_population(
         watch.stage("evaluating")
         population.report.write(folder)
         return open_population(folder.path)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A population before it is trained."""
+
+    experiment: str
+    config: Config
+    variants: tuple[Fields, ...]
+    seeds: tuple[int, ...]
+    layout: LayoutName
+    engine: EngineName
+    stop_when_solved: bool
+
+    @property
+    def described(self) -> ManyConfig:
+        """What `config.json` holds of the members."""
+        return {
+            "seeds": list(self.seeds),
+            "variants": list(self.variants),
+            "stop_when_solved": self.stop_when_solved,
+        }
+
+    def computing(self, path: Path | None, *, resume: bool) -> AbstractContextManager[None]:
+        """Compute as the population in a folder was begun, if that is resumed."""
+        if not resume:
+            return use_attention_path("default")
+        if path is None:
+            raise WrongUsage("to resume a population, name its folder.")
+        asked: RunConfig = {
+            "experiment": self.experiment,
+            "settings": self.config.to_mapping(),
+            "layout": self.layout,
+            "engine": self.engine,
+            "population": self.described,
+        }
+        return computing_as(read_to_go_on(path, "population", asked))
+
+    def problem(self) -> Problem:
+        """Make every member, if this machine can hold them."""
+        make = learnable(self.experiment).problem
+        configs: list[Config] = []
+        for fields in self.variants:
+            configs += [replace(self.config, **fields)] * len(self.seeds)
+        first = make(configs[:1], self.seeds[:1])
+        _check_memory(first.members[0], len(configs))
+        return make(configs, self.seeds * len(self.variants))
+
+
+def _stacked_weights(models: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """Stack the weights of models of one shape: name -> (model, …)."""
+    states = [model.state_dict() for model in models]
+    stacked = {}
+    for name in states[0]:
+        stacked[name] = torch.stack([state[name] for state in states])
+    return stacked
 
 
 class _SolvedCounter:
@@ -170,9 +206,9 @@ class _SolvedCounter:
         self._solved: dict[int, bool] = {}
 
     def stop(self, evaluations: Sequence[Evaluation]) -> bool:
-        before = self._solved.get(id(evaluations))
-        # After a resumption the first call shows all evaluations so far.
-        new = evaluations if before is None else evaluations[-1:]
+        new, before = evaluations, self._solved.get(id(evaluations))
+        if before is not None:  # after a resumption the first call shows all evaluations so far
+            new = evaluations[-1:]
         now = bool(before) or any(map(self._problem.is_solved, new))
         self._solved[id(evaluations)] = now
         if self._stops and now:
@@ -201,15 +237,13 @@ def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
         raise WrongUsage("a population needs at least one seed; got none.")
     for seed in found:
         stream_seed(seed)
-    twice = [seed for seed, times in Counter(found).items() if times > 1]
-    if twice:
-        raise WrongUsage(f"the seed {twice[0]} was given twice; each may be given once.")
+    for seed, times in Counter(found).items():
+        if times > 1:
+            raise WrongUsage(f"the seed {seed} was given twice; each may be given once.")
     return found
 
 
-def _checked_variants(
-    name: str, base: Config, vary: Sequence[Fields] | None
-) -> tuple[dict[str, Any], ...]:
+def _checked_variants(name: str, base: Config, vary: Sequence[Fields] | None) -> tuple[Fields, ...]:
     if vary is None:
         return ({},)
     variants, made = tuple(map(dict, vary)), set()
@@ -233,9 +267,10 @@ def _checked_variants(
 def _check_memory(member: Member, num_members: int) -> None:
     """Refuse a population that this machine cannot hold."""
     batches = member.draw(0, min(50, member.config.steps))
-    drawn = batches if isinstance(batches, list) else [batches]
-    data = sum(part.nbytes for batch in drawn for part in batch)
-    weights = sum(parameter.nbytes for parameter in member.model.parameters())
+    if not isinstance(batches, list):
+        batches = [batches]
+    data = count_bytes(itertools.chain(*batches))
+    weights = count_bytes(member.model.parameters())
     each = _BYTES_EACH + _COPIES * weights + 2 * data
     free = free_memory()
     if free is not None and num_members * each > free:

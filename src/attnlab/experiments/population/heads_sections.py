@@ -11,6 +11,7 @@ from attnlab.core.stats import share_interval
 from attnlab.draw.sections import Bars, BarSeries, Heatmap, MapChoice, Maps, Scalar, Section, Table
 from attnlab.experiments.population.population import WORDS, Population, interval_text
 from attnlab.experiments.population.population_heads import AttentionHeads, PopulationHeads, aligned
+from attnlab.experiments.sections import finite, rounded
 
 _MOST_CELLS = 10_000  # of one picture
 _MOST_ROWS = 100  # of a table that a person reads
@@ -35,16 +36,13 @@ def heads_sections(heads: PopulationHeads) -> Iterator[Section]:
         yield Maps(figure="heads", choices=choices, **words)
     yield _groups_table(heads)
     spreads = [part.spread for part in heads.parts]
+    series = []
+    for name in spreads[0]:
+        values = [finite(spread[name]) for spread in spreads]
+        series.append(BarSeries(name=name, values=values))
     answers = list(zip(names, map(_answer, spreads), strict=True))
-    yield Bars(
-        figure="agreement",
-        groups=names,
-        series=[
-            BarSeries(name=name, values=[_number(spread[name]) for spread in spreads])
-            for name in spreads[0]
-        ],
-        **WORDS.texts("agreement", {"answers": answers}),
-    )
+    texts = WORDS.texts("agreement", {"answers": answers})
+    yield Bars(figure="agreement", groups=names, series=series, **texts)
     yield _typical_table(heads)
 
 
@@ -69,10 +67,9 @@ def _map_choices(heads: PopulationHeads, part: AttentionHeads) -> list[MapChoice
 def _map(heads: PopulationHeads, part: AttentionHeads, title: str, mean: Tensor) -> Heatmap:
     """Draw mean weights (query, key), without padding; masked pairs are blank."""
     cut = unpadded(heads.parts, part)
-    rows = []
-    for weights, blocked in zip(mean[cut].tolist(), part.blocked[cut].tolist(), strict=True):
-        pairs = zip(weights, blocked, strict=True)
-        rows.append([None if is_blocked else round(weight, 4) for weight, is_blocked in pairs])
+    rows: list[list[float | None]] = list(map(list, rounded(mean[cut].tolist())))
+    for query, key in part.blocked[cut].nonzero().tolist():
+        rows[query][key] = None
     queries, keys = axis_names(heads.population, part.site, len(rows), len(rows[0]))
     return Heatmap.of_weights(title, rows, queries, keys, masked="masked: may not be looked at")
 
@@ -95,8 +92,10 @@ def unpadded(parts: Sequence[AttentionHeads], part: AttentionHeads) -> tuple[sli
     stack, _, _ = part.site.partition("layers.")
     queries = keys = slice(None)
     for each in parts:
+        length = slice(None)
         seen = (~each.blocked).any(0).nonzero().flatten()
-        length = slice(int(seen.max()) + 1 if len(seen) else None)
+        if len(seen):
+            length = slice(int(seen.max()) + 1)
         if each is part:
             keys = length
         if each.site.partition("layers.")[0] == stack and "cross_attention" not in each.site:
@@ -107,27 +106,28 @@ def unpadded(parts: Sequence[AttentionHeads], part: AttentionHeads) -> tuple[sli
 def _labels(names: Sequence[str], count: int) -> list[str]:
     if len(names) >= count:
         return list(names[:count])
-    return [str(place + 1) for place in range(count)]
+    return list(map(str, range(1, count + 1)))
 
 
 def _groups_table(heads: PopulationHeads) -> Table:
     population, rows = heads.population, list[list[Scalar]]()
+    has_solved = population.solved.any(1)[heads.members]
     for part in heads.parts:
         num_members, num_heads = part.means.shape[:2]
         of, centres = part.groups.of.view(num_members, num_heads), part.groups.centres
         for group, centre in enumerate(centres):
-            has_it = (of == group).any(1).nonzero().flatten().tolist()
-            owners = [heads.members[at] for at in has_it]
-            share = interval_text(share_interval(len(owners), num_members), ".0%")
-            solved = sum(population.solved_at[index] is not None for index in owners)
+            has_it = (of == group).any(1)
+            owners = int(has_it.sum())
+            share = interval_text(share_interval(owners, num_members), ".0%")
+            solved = int(has_solved[has_it].sum())
             typical = population.name(heads.members[centre // num_heads])
             rows.append(
                 [
                     attention_name(part.site),
                     string.ascii_uppercase[group],
                     int((of == group).sum()),
-                    f"{len(owners):,} of {num_members:,}, {share}",
-                    f"{solved:,} of {len(owners):,}",
+                    f"{owners:,} of {num_members:,}, {share}",
+                    f"{solved:,} of {owners:,}",
                     f"head {centre % num_heads} of seed {typical}",
                 ]
             )
@@ -157,7 +157,7 @@ def ranked_members(heads: PopulationHeads) -> tuple[list[str], list[list[Any]]]:
         numbers = map(trained.evaluation.figures.__getitem__, figures)
         apart = float(heads.distances[at]), float(heads.percentiles[at])
         rows.append([population.name(index), population.solved_at[index], *numbers, *apart, rank])
-    who = "seed" if len(population.variants) == 1 else "variant-seed"
+    who = "variant-seed" if len(population.variants) > 1 else "seed"
     return [who, "solved_at", *figures, "distance", "percentile", "rank"], rows
 
 
@@ -189,7 +189,3 @@ def attention_name(site: str) -> str:
         return site
     words = site.replace("layers", "layer").removesuffix("attention")
     return words.replace(".", " ").replace("_", " ").strip().capitalize()
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -1,12 +1,11 @@
 """A trained population: the result and the model of each seed, and the report on all of them."""
 
-import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from attnlab.core.stats import Interval, share_interval
 from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Learnable, Problem, ProblemDescription, Run, all_claims
+from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.registry import experiments, find
 from attnlab.experiments.report import Report, describe_run
 from attnlab.experiments.words import Numbers, Words
@@ -45,7 +45,7 @@ class Population:
     """
 
     experiment: str
-    description: Mapping[str, Any]
+    description: RunConfig
     config: Config
     variants: tuple[Fields, ...]
     seeds: tuple[int, ...]
@@ -61,8 +61,10 @@ class Population:
     @cached_property
     def member_ids(self) -> tuple[tuple[int, int], ...]:
         """The seed of each member, and the number of its variant."""
-        pairs = itertools.product(range(len(self.variants)), self.seeds)
-        return tuple((seed, variant) for variant, seed in pairs)
+        ids: list[tuple[int, int]] = []
+        for variant in range(len(self.variants)):
+            ids += [(seed, variant) for seed in self.seeds]
+        return tuple(ids)
 
     @cached_property
     def solved(self) -> Tensor:
@@ -81,10 +83,11 @@ class Population:
     @cached_property
     def solved_at(self) -> tuple[int | None, ...]:
         """For each member the first evaluated step at which it had solved the problem, or None."""
+        found: list[int | None] = [None] * len(self)
         firsts = self.solved.int().argmax(1).tolist()
-        ever = self.solved.any(1).tolist()
-        pairs = zip(firsts, ever, strict=True)
-        return tuple(self.judged_steps[first] if is_solved else None for first, is_solved in pairs)
+        for index in self.solved.any(1).nonzero().flatten().tolist():
+            found[index] = self.judged_steps[firsts[index]]
+        return tuple(found)
 
     @property
     def solved_steps(self) -> list[int]:
@@ -99,7 +102,9 @@ class Population:
     @property
     def numbers(self) -> Numbers:
         """What the texts about a population name."""
-        steps = self.solved_steps
+        steps, middle = self.solved_steps, None
+        if steps:
+            middle = statistics.median_low(steps)
         return {
             "population": self,
             "experiment": self.experiment,
@@ -107,15 +112,23 @@ class Population:
             "solved": len(steps),
             "share": interval_text(self.success),
             "steps": steps,
-            "middle": statistics.median_low(steps) if steps else None,
+            "middle": middle,
             "problem": self.problem_description,
         }
 
     @property
     def faults(self) -> dict[str, str]:
         """The errors of members whose training diverged, by name."""
-        faults = self.history.faults
-        return {self.name(index): fault for index, fault in enumerate(faults) if fault is not None}
+        found = {}
+        for index, fault in enumerate(self.history.faults):
+            if fault is not None:
+                found[self.name(index)] = fault
+        return found
+
+    @property
+    def whole(self) -> list[int]:
+        """The indices of the members whose training did not diverge."""
+        return [index for index, fault in enumerate(self.history.faults) if fault is None]
 
     @property
     def judged_steps(self) -> list[int]:
@@ -143,7 +156,7 @@ class Population:
 
     def index(self, name: int | str) -> int:
         """Return the index of the member with this seed or name."""
-        names = [self.name(index) for index in range(len(self))]
+        names = list(map(self.name, range(len(self))))
         if str(name) in names:
             return names.index(str(name))
         if len(self.variants) > 1:
@@ -194,14 +207,19 @@ class Population:
     def model_at(self, index: int) -> nn.Module:
         """Return the model of the member with this index, with its best weights."""
         model = self.problem_of([index]).members[0].model
-        weights = {name: value[index] for name, value in self.weights.items()}
-        if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
-            raise CouldNotRun(
-                f"the weights of seed {self.name(index)} hold NaN or infinity; their file is "
-                "damaged."
-            )
+        weights = self.weights_of(index)
+        for value in weights.values():
+            if not torch.isfinite(value).all():
+                raise CouldNotRun(
+                    f"the weights of seed {self.name(index)} hold NaN or infinity; their file is "
+                    "damaged."
+                )
         model.load_state_dict(weights)
         return model.eval()
+
+    def weights_of(self, index: int) -> dict[str, Tensor]:
+        """Return the best weights of the member with this index."""
+        return {name: value[index] for name, value in self.weights.items()}
 
     def member(self, name: int | str) -> Report:
         """Return a member as the report of an ordinary run, by its seed or name.
@@ -220,11 +238,11 @@ class Population:
         model, config, seed = self.model_at(index), self.config_of(index), self.member_ids[index][0]
         context = Run(seed)
         findings = learnable(self.experiment).conclude(model, trained, config, context)
-        started = str(self.description["started"])
+        started = self.description["started"]
         described = describe_run(self.experiment, seed, config.to_mapping(), started, model)
-        described |= {
-            name: self.description[name] for name in ("versions", "threads", "matrix_path")
-        }
+        described["versions"] = self.description["versions"]
+        described["threads"] = self.description["threads"]
+        described["matrix_path"] = self.description["matrix_path"]
         claims = all_claims(findings, context)
         return Report.of(self.experiment, described, findings, claims, trained.metrics)
 
@@ -250,7 +268,7 @@ class Population:
         """
         return self.report.save(folder)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the share of seeds that solved the problem, and when each did, as plain values."""
         names = map(self.name, range(len(self)))
         return {
@@ -260,15 +278,19 @@ class Population:
         }
 
     def __str__(self) -> str:
-        broken = f", {len(self.faults)} diverged" if self.faults else ""
-        return "{experiment}: {solved} of {total} solved, {share}".format(**self.numbers) + broken
+        words = "{experiment}: {solved} of {total} solved, {share}".format(**self.numbers)
+        if self.faults:
+            words += f", {len(self.faults)} diverged"
+        return words
 
     def _card(self) -> Card:
         rows = []
         for index, step in enumerate(self.solved_at):
             fault = self.history.faults[index] or ""
             rows.append([self.name(index), "never" if step is None else step, fault])
-        facts = [("folder", self.folder)] if self.folder else []
+        facts = []
+        if self.folder:
+            facts.append(("folder", self.folder))
         return Card(str(self), facts, ("seed", "solved at step", "diverged"), rows)
 
 

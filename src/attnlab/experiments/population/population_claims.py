@@ -7,6 +7,7 @@ from torch import Tensor
 
 from attnlab.experiments.checks import nudged
 from attnlab.experiments.claims import Claim
+from attnlab.experiments.experiment import Problem
 from attnlab.experiments.population.population import WORDS, Population
 from attnlab.train.layouts.sequential import Sequential
 from attnlab.train.loop import using_threads
@@ -18,7 +19,7 @@ _TOLERANCE = 1e-5
 
 def evaluate_claims(population: Population) -> list[Claim]:
     """Evaluate the claims; the first, middle and last of the members that are whole are checked."""
-    whole = [index for index, fault in enumerate(population.history.faults) if fault is None]
+    whole = population.whole
     checked = sorted({whole[0], whole[len(whole) // 2], whole[-1]})
     steps, apart = largest_difference_from_alone(population, checked)
     kept = largest_difference_of_kept(population, checked)
@@ -49,13 +50,9 @@ def largest_difference_from_alone(population: Population, members: list[int]) ->
         The number of steps, and the largest relative difference of a logged loss.
     """
     problem = population.problem_of(members)
-    twice = [*problem.members, *problem.members]
-    configs, history = [member.config for member in twice], population.history
-    models = [member.model for member in problem.members]
-    sequential = Sequential(
-        [*models, *map(nudged, models)], configs, problem.loss, [member.noise for member in twice]
-    )
-    schedule, last, difference = Schedule(configs), 0, 0.0
+    history, last, difference = population.history, 0, 0.0
+    schedule = Schedule([member.config for member in problem.members] * 2)
+    sequential = _with_twins(problem)
     for first, end, noted in zip([0, *history.steps], history.steps, history.losses, strict=False):
         if end > _STEPS_ALONE and first:
             break
@@ -65,10 +62,18 @@ def largest_difference_from_alone(population: Population, members: list[int]) ->
         alone, twins = found.losses.double().mean(0).chunk(2)
         if first and _relative(alone, twins) > _TOLERANCE / 50:
             break
-        goes_on = [at for at, index in enumerate(members) if (history.ends[index] or end) >= end]
+        goes_on = [(history.ends[index] or end) >= end for index in members]
         difference = max(difference, _relative(alone[goes_on], noted[members][goes_on]))
         last = end
     return last, difference
+
+
+def _with_twins(problem: Problem) -> Sequential:
+    """Train the members of a problem and, behind them, a twin of each."""
+    models = [member.model for member in problem.members]
+    configs = [member.config for member in problem.members]
+    noises = [member.noise for member in problem.members]
+    return Sequential([*models, *map(nudged, models)], configs * 2, problem.loss, noises * 2)
 
 
 def largest_difference_of_kept(population: Population, members: list[int]) -> float:

@@ -1,7 +1,7 @@
 """The heads of all members on the same inputs: aligned, grouped, and how typical each member is."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -65,23 +65,22 @@ class PopulationHeads:
 
 def record_heads(population: Population) -> PopulationHeads | None:
     """Record the heads of all members that did not diverge; return None if there are no heads."""
-    faults = population.history.faults
-    members = [index for index, fault in enumerate(faults) if fault is None][:_MOST_MEMBERS]
+    members = population.whole[:_MOST_MEMBERS]
     trained, blocked = _weights(population, trained_models(population, members), len(members))
     if not trained:
         return None
     untrained = [each.model.eval() for each in population.problem_of(members[:64]).members]
     fresh, _ = _weights(population, untrained, len(members))
-    parts = [
-        _part(site, trained[site], fresh[site], blocked[site], population.seeds[0])
-        for site in trained
-    ]
+    parts = []
+    for site, weights in trained.items():
+        parts.append(_part(site, weights, fresh[site], blocked[site], population.seeds[0]))
     num_heads = sum(part.marks.shape[1] for part in parts)
     whole = torch.cat([aligned(part.marks, part.order).flatten(1) for part in parts], 1)
     whole /= num_heads**0.5
     apart = distances(whole, whole)
-    solved = [at for at, index in enumerate(members) if population.solved_at[index] is not None]
-    among = torch.tensor(solved or range(len(members)))
+    among = population.solved.any(1)[members].nonzero().flatten()
+    if not len(among):
+        among = torch.arange(len(members))
     middle = int(among[medoid(apart[among][:, among])])
     from_middle = apart[middle].clone()
     from_middle[middle] = 0.0  # exactly, without rounding
@@ -106,7 +105,7 @@ def _part(site: str, trained: Tensor, fresh: Tensor, blocked: Tensor, seed: int)
     groups = find_groups(heads[:num_grouped], places, generator)
     nearest = distances(heads, heads[groups.centres]).argmin(1)
     return AttentionHeads(
-        site, trained.mean(2), blocked, marks, order, spread, groups._replace(of=nearest)
+        site, trained.mean(2), blocked, marks, order, spread, replace(groups, of=nearest)
     )
 
 
@@ -151,8 +150,13 @@ def _weights(
 def _blocked(recording: Recording, site: str, weights: Tensor) -> Tensor:
     """Return the pairs that are masked in every input: (query, key)."""
     nothing = torch.zeros(weights.shape[1:], dtype=torch.bool)
-    rows = [recording.blocked(site, row) for row in range(min(len(weights), _MOST_MASKS))]
-    return torch.stack([nothing if row is None else row.expand_as(nothing) for row in rows]).all(0)
+    blocked = ~nothing
+    for row in range(min(len(weights), _MOST_MASKS)):
+        mask = recording.blocked(site, row)
+        if mask is None:
+            return nothing
+        blocked &= mask
+    return blocked
 
 
 def trained_models(population: Population, members: Sequence[int]) -> Iterator[nn.Module]:
@@ -162,6 +166,5 @@ def trained_models(population: Population, members: Sequence[int]) -> Iterator[n
         variant = population.member_ids[index][1]
         if variant not in models:
             models[variant] = population.model_at(index)
-        weights = {name: value[index] for name, value in population.weights.items()}
-        models[variant].load_state_dict(weights)
+        models[variant].load_state_dict(population.weights_of(index))
         yield models[variant]

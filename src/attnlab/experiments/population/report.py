@@ -3,12 +3,11 @@
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnlab.core.stats import Interval, share_interval
+from attnlab.core.stats import share_interval
 from attnlab.core.store import pack
 from attnlab.draw.sections import Band, Lines, ReportContent, Scalar, Section, Series, Table
 from attnlab.experiments.experiment import Findings, MetricLine
@@ -20,6 +19,7 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.sections import (
     csv_text,
     filled,
+    finite,
     parameters_section,
     problem_section,
     settings_section,
@@ -38,27 +38,35 @@ _BANDS = {"nine in ten members": (0, 4), "the middle half": (1, 3)}  # indices o
 
 def make_report(population: Population) -> Report:
     """Make the report; its model is that of the first variant's most typical member."""
-    heads, claims, model_of = record_heads(population), evaluate_claims(population), 0
+    heads, claims, typical = record_heads(population), evaluate_claims(population), 0
     files = _files(population)
     if heads is not None:
         files[MEMBERS] = csv_text(*ranked_members(heads)).encode()
-        of_first = (index for index in heads.ranking if population.member_ids[index][1] == 0)
-        model_of = next(of_first, 0)
+        typical = _typical_of_first(population, heads)
     content = _lay_out(population, heads)
-    findings = Findings(population.model_at(model_of), claims, content, files=files)
+    findings = Findings(population.model_at(typical), claims, content, files=files)
     metrics = _metrics(population)
     return Report.of(population.experiment, population.description, findings, claims, metrics)
 
 
+def _typical_of_first(population: Population, heads: PopulationHeads) -> int:
+    """Return the index of the first variant's most typical member."""
+    for index in heads.ranking:
+        if population.member_ids[index][1] == 0:
+            return index
+    return 0
+
+
 def _files(population: Population) -> dict[str, bytes]:
-    history, names = population.history, ["loss", "learning_rate", "gradient_norm"]
-    names += history.figures()
-    rows: list[list[Any]] = []
+    history = population.history
+    names = ["loss", "learning_rate", "gradient_norm", *history.figures()]
+    rows: list[list[float | None]] = []
     for index, member in enumerate(population.member_ids):
-        merged: dict[int, MetricLine] = {}
+        merged: dict[float, dict[str, float]] = {}
         for line in history.lines(index):
             merged.setdefault(line["step"], {}).update(line)
-        rows += [[*member, step, *map(line.get, names)] for step, line in merged.items()]
+        for step, line in merged.items():
+            rows.append([*member, step, *map(line.get, names)])
     tensors, facts = history.to_state()
     return {
         WEIGHTS: pack(population.weights),
@@ -94,14 +102,18 @@ def _lay_out(population: Population, heads: PopulationHeads | None) -> ReportCon
     if heads is not None:
         ends = {"first": population.name(heads.middle), "last": population.name(heads.ranking[-1])}
         facts |= WORDS.texts("extremes", ends)
-    faults = [[name, fault] for name, fault in population.faults.items()]
+    faults = list(map(list, population.faults.items()))
     sections: list[Section] = [
         problem_section([population.problem_description]),
         _success_section(population),
         _variants_table(population),
         _loss_section(population),
-        *(_figure_section(population, figure) for figure in figures),
-        *(heads_sections(heads) if heads is not None else []),
+    ]
+    for figure in figures:
+        sections.append(_figure_section(population, figure))
+    if heads is not None:
+        sections += heads_sections(heads)
+    sections += [
         Table(rows=faults, **WORDS.texts("faults")),
         parameters_section(population.model_at(0)),
         settings_section(population.config),
@@ -115,16 +127,22 @@ def _lay_out(population: Population, heads: PopulationHeads | None) -> ReportCon
 
 
 def _success_section(population: Population) -> Lines:
-    steps, series = population.judged_steps, []
-    for name, counts in (
-        ("solved by then", _solved_so_far(population)),
-        ("solved at that step", population.solved.sum(0).tolist()),
-    ):
-        shares = [share_interval(count, len(population)) for count in counts]
-        percents = [Interval(*(100 * end for end in share)) for share in shares]
-        series.append(Series.of_intervals(name, steps, percents))
+    so_far, then = _solved_so_far(population), population.solved.sum(0).tolist()
+    series = [
+        _percents("solved by then", population, so_far),
+        _percents("solved at that step", population, then),
+    ]
     words = WORDS.texts("success", population.numbers)
     return Lines(figure="success", from_zero=True, series=series, **words)
+
+
+def _percents(name: str, population: Population, counts: Sequence[int]) -> Series:
+    """Draw counts of the members as shares in percent."""
+    percents = []
+    for count in counts:
+        share, low, high = share_interval(count, len(population))
+        percents.append((100 * share, 100 * low, 100 * high))
+    return Series.of_intervals(name, population.judged_steps, percents)
 
 
 def _variants_table(population: Population) -> Table:
@@ -162,10 +180,10 @@ def _fan(steps: Sequence[int], values: Tensor) -> list[Series]:
 
     Where no member has a number (all but those that diverged had stopped), there is a gap.
     """
-    finite = values.masked_fill(~torch.isfinite(values), math.nan)
-    quantiles = finite.nanquantile(torch.tensor(_QUANTILES, dtype=values.dtype), dim=1).tolist()
-    ends = [[None if math.isnan(each) else each for each in quantile] for quantile in quantiles]
-    bands = [
-        Band(name=name, low=ends[low], high=ends[high]) for name, (low, high) in _BANDS.items()
-    ]
+    known = values.masked_fill(~torch.isfinite(values), math.nan)
+    quantiles = known.nanquantile(torch.tensor(_QUANTILES, dtype=values.dtype), dim=1)
+    ends = [list(map(finite, quantile)) for quantile in quantiles.tolist()]
+    bands = []
+    for name, (low, high) in _BANDS.items():
+        bands.append(Band(name=name, low=ends[low], high=ends[high]))
     return [Series(name="median", x=list(steps), y=ends[2], bands=bands)]

@@ -84,8 +84,8 @@ def open_population(folder: Path | str) -> Population:
             experiment=whole.experiment,
             description=whole.config,
             config=config_class.from_mapping(whole.config["settings"]),
-            variants=tuple(dict(each) for each in described["variants"]),
-            seeds=tuple(int(seed) for seed in described["seeds"]),
+            variants=tuple(map(dict, described["variants"])),
+            seeds=tuple(map(int, described["seeds"])),
             history=History.from_state(tensors, facts),
             weights=weights,
             layout=str(renamed_layout(facts)["layout"]),
@@ -96,12 +96,15 @@ def open_population(folder: Path | str) -> Population:
     files = [folder / name for name in (WEIGHTS, HISTORY, TABLE, MEMBERS)]
     own = {file.name: file.read_bytes() for file in files if file.is_file()}
     vars(population)["report"] = replace(whole, _files=own)
+    _check_weights(population, folder / WEIGHTS)
+    return population
+
+
+def _check_weights(population: Population, file: Path) -> None:
     states = population.problem.members[0].model.state_dict()
     expected = {name: (len(population), *value.shape) for name, value in states.items()}
-    shapes = {name: tuple(value.shape) for name, value in weights.items()}
+    shapes = {name: tuple(value.shape) for name, value in population.weights.items()}
     if shapes != expected or population.history.num_members != len(population):
         raise CouldNotRun(
-            f"{folder / WEIGHTS} does not hold the {len(population):,} members that "
-            "config.json names."
+            f"{file} does not hold the {len(population):,} members that config.json names."
         )
-    return population

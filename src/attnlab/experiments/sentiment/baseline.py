@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from attnlab.configs import Fields
 from attnlab.errors import CouldNotRun
 from attnlab.tasks.texts import Split
 
@@ -21,7 +21,7 @@ class Recipe:
 
     key: str
     about: str
-    features: dict[str, Any]
+    features: Fields
     freedom: float = 1.0
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from attnlab.draw.sections import Heatmap, MapChoice, Maps, Scalar, Section, Table
+from attnlab.experiments.sections import rounded
 from attnlab.experiments.sentiment.config import WORDS
 from attnlab.experiments.sentiment.fit import Outcome
 
@@ -40,9 +41,8 @@ def class_sections(classes: tuple[str, ...], fair: Outcome) -> list[Section]:
         figures = class_figures(counts)
         lines = [*figures.tolist(), figures.nanmean(0).tolist()]
         totals = [*counts.sum(1).tolist(), float(counts.sum())]
-        for label, shares, total in zip(
-            [*classes, "mean of the classes"], lines, totals, strict=True
-        ):
+        labels = [*classes, "mean of the classes"]
+        for label, shares, total in zip(labels, lines, totals, strict=True):
             rows.append([name, label, *map(_share, shares), round(total)])
         choices.append(MapChoice(label=name, note="", maps=[_confusion_map(counts, classes)]))
     numbers = {"most": _MOST_CLASSES_SHOWN, "number": len(classes)}
@@ -57,7 +57,7 @@ def _confusion_map(counts: Tensor, classes: tuple[str, ...]) -> Heatmap:
     most = counts.sum(1).argsort(descending=True, stable=True)[:_MOST_CLASSES_SHOWN].sort().values
     shares = (counts / counts.sum(1, keepdim=True).clamp(min=1.0))[most][:, most]
     names = [classes[place] for place in most.tolist()]
-    rows = [[round(share, 4) for share in row] for row in shares.tolist()]
+    rows = rounded(shares.tolist())
     return Heatmap.of_weights("answers, by class", rows, names, names, ("class", "answer"))
 
 

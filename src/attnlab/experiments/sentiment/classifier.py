@@ -4,7 +4,6 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import nn
@@ -40,8 +39,10 @@ def run(config: SentimentConfig, context: Run) -> Findings:
     if config.baseline:
         require_library()
     words_of("")  # raises now, before anything long, if its library is missing
-    # One thread is quickest for models so small.
-    with using_threads(1 if config.d_model <= 64 else None):
+    num_threads = None
+    if config.d_model <= 64:  # one thread is quickest for models so small
+        num_threads = 1
+    with using_threads(num_threads):
         return _run(config, context)
 
 
@@ -61,7 +62,9 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
         outcomes.append(fit.train_all(config, context, prepared_for(each)))
     # The held-out texts of the built-in set also choose the epoch, as its report says, so there is
     # nothing to prove.
-    unseen = None if data.is_built_in else exchange_test_texts(config, data, context)
+    unseen = None
+    if not data.is_built_in:
+        unseen = exchange_test_texts(config, data, context)
     context.stage("report")
     return _findings(config, context, data, outcomes, evaluate_claims(data, outcomes, unseen))
 
@@ -100,10 +103,10 @@ def problem(configs: Sequence[SentimentConfig], seeds: Sequence[int]) -> Problem
     A member has solved the problem when it is more accurate than the most frequent class.
     """
     config, data, prepared = _on_one_split(configs[0], seeds[0])
-    members = [
-        fit.learner(fit.build(prepared, each, seed, 0), prepared, each, seed, 0)
-        for each, seed in zip(configs, seeds, strict=True)
-    ]
+    members = []
+    for each, seed in zip(configs, seeds, strict=True):
+        model = fit.build(prepared, each, seed, 0)
+        members.append(fit.learner(model, prepared, each, seed, 0))
     majority = majority_accuracy(data.fair.split.train, data.fair.split.validation)
     return Problem(
         members,
@@ -154,8 +157,8 @@ def ask(
         own = _IN_MEMORY[model]
         return ask_text(model, own.tokenizer, own.classes, text)
     tokenizer, classes = _read(folder / _FILE)
-    num_classes = 0 if model.head is None else model.head.weight.shape[0]
-    if num_classes != len(classes) or tokenizer.vocab_size != model.config.vocab_size:
+    sizes = (model.config.num_classes or 0, model.config.vocab_size)
+    if sizes != (len(classes), tokenizer.vocab_size):
         raise CouldNotRun(
             f"{folder / _FILE} does not fit the model beside it; one of them is from another run."
         )
@@ -168,8 +171,9 @@ def _written(prepared: Prepared) -> bytes:
 
 
 def _read(file: Path) -> tuple[TextTokenizer, tuple[str, ...]]:
-    content: Any = read_json(file)
-    classes = content.get("classes") if isinstance(content, dict) else None
+    content, classes = read_json(file), None
+    if isinstance(content, dict):
+        classes = content.get("classes")
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise CouldNotRun(
             f"{file} is damaged: expected classes and a tokenizer; got {str(content)[:60]}."

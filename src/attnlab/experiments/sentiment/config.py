@@ -110,7 +110,7 @@ class SentimentConfig(Config):
     def validate(self) -> None:
         """Check combinations of fields."""
         self.mini_config(self.vocab_size, 2)
-        if min(len(name) for name in (self.text, self.label, self.split)) == 0:
+        if min(map(len, (self.text, self.label, self.split))) == 0:
             raise WrongUsage("text, label and split must be names of columns; got an empty one.")
         if self.delimiter not in (None, "tab") and (
             len(self.delimiter) != 1 or self.delimiter in '\r\n"'

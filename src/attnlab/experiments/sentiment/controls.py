@@ -156,7 +156,8 @@ def _drawn(rows: Sequence[LabelledText], most: int, seed: int) -> list[LabelledT
 def _nonsense(rows: Sequence[LabelledText], classes: Sequence[str]) -> list[LabelledText]:
     """Replace each row by a text of other words, of varying length, and with the next class."""
     after = dict(zip(classes, [*classes[1:], classes[0]], strict=True))
-    return [
-        LabelledText(f"zq{number} xw " * (1 + number % 3), after[row.label])
-        for number, row in enumerate(rows)
-    ]
+    found = []
+    for number, row in enumerate(rows):
+        text = f"zq{number} xw " * (1 + number % 3)
+        found.append(LabelledText(text, after[row.label]))
+    return found

@@ -60,11 +60,13 @@ def load_data(config: SentimentConfig, seed: int) -> Data:
     """Read, tidy and split; `seed` is that of the run, unless the split has its own."""
     if config.split_seed is not None:
         seed = config.split_seed
-    return _built_in(config, seed) if config.data is None else _from_file(config, config.data, seed)
+    if config.data is None:
+        return _built_in(config, seed)
+    return _from_file(config, config.data, seed)
 
 
 def _built_in(config: SentimentConfig, seed: int) -> Data:
-    rows = [LabelledText(text, label) for _ in range(config.repeats) for text, label in VERDICTS]
+    rows = [LabelledText(*each) for each in VERDICTS] * config.repeats
     arrangements = []
     for name, divide in (("by text", split_by_text), ("by row", split_by_row)):
         train, held = divide(rows, config.held_out, seeds.generator(seed, NAME, "split", name))

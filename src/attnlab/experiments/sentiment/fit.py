@@ -85,11 +85,12 @@ class Outcome:
     @functools.cached_property
     def answers(self) -> dict[str, Tensor]:
         """The answered classes of each model and baseline: (trainings, texts)."""
-        found: dict[str, Tensor] = {
-            name: torch.stack([each.probabilities.argmax(-1) for each in own])
-            for name, own in self.models.items()
-        }
-        return found | {each.name: each.answers.unsqueeze(0) for each in self.baselines}
+        found: dict[str, Tensor] = {}
+        for name, own in self.models.items():
+            found[name] = torch.stack([each.probabilities for each in own]).argmax(-1)
+        for each in self.baselines:
+            found[each.name] = each.answers.unsqueeze(0)
+        return found
 
     @functools.cached_property
     def correct(self) -> dict[str, Tensor]:
@@ -148,11 +149,13 @@ def train_all(
         made = [build(each, config, context.seed, member) for member in range(config.seeds)]
         if main is not None and name == config.main:
             made[0] = main
-        models[name] = [
-            train_model(model, each, config, context, member) for member, model in enumerate(made)
-        ]
+        models[name] = []
+        for member, model in enumerate(made):
+            models[name].append(train_model(model, each, config, context, member))
     context.stage(f"baselines, split {each.arrangement.name}")
-    baselines = train_baselines(each.arrangement.split, each.classes) if config.baseline else []
+    baselines = []
+    if config.baseline:
+        baselines = train_baselines(each.arrangement.split, each.classes)
     return Outcome(prepared, models, baselines)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlab.draw.sections import Heatmap
+from attnlab.experiments.sections import rounded
 from attnlab.experiments.sentiment.config import WORDS, ModelName
 from attnlab.experiments.sentiment.fit import Outcome, is_right
 from attnlab.experiments.sentiment.models import Coded
@@ -15,6 +16,7 @@ from attnlab.look.heads import head_at
 from attnlab.look.questions import Verdict
 from attnlab.look.trace import Trace
 from attnlab.models.encoder import Encoder
+from attnlab.tasks.texts import LabelledText
 from attnlab.tasks.tokenizers import UNK, PartTokenizer, TextTokenizer, clean
 
 UNKNOWN_WORDS = WORDS.text("unknown")
@@ -28,8 +30,11 @@ def ask_text(
 ) -> Verdict:
     """Put one text to a model."""
     ids = torch.tensor([tokenizer.ids(text)])
-    words = ids if tokenizer.num_parts == 1 else ids[..., 0]
-    note = UNKNOWN_WORDS if bool((words == UNK).any()) else ""
+    words, note = ids, ""
+    if tokenizer.num_parts > 1:
+        words = ids[..., 0]
+    if (words == UNK).any():
+        note = UNKNOWN_WORDS
     return Verdict(model, ids, tokenizer.words(text), classes, note=note)
 
 
@@ -64,10 +69,7 @@ def texts_to_show(
     if given is not None:
         return [(text.strip(), None) for text in given.split("|") if clean(text)]
     prepared, rows = outcome.prepared[name], outcome.arrangement.split.test
-    lengths = [prepared.tokenizer.count(row.text) for row in rows]
-    places = [place for place, length in enumerate(lengths) if length <= _LONGEST_SHOWN]
-    if not places:
-        places = sorted(range(len(rows)), key=lambda place: len(rows[place].text))[:20]
+    places = _short_texts(prepared.tokenizer, rows)
     sureness = outcome.models[name][0].probabilities.amax(-1).tolist()
     correct = outcome.correct[name][0].tolist()
     chosen: dict[str, tuple[str, str | None]] = {}
@@ -79,15 +81,18 @@ def texts_to_show(
     return list(chosen.values())
 
 
+def _short_texts(tokenizer: TextTokenizer, rows: Sequence[LabelledText]) -> list[int]:
+    """Return the places of the texts that are short enough, or of the shortest."""
+    lengths = [tokenizer.count(row.text) for row in rows]
+    places = [place for place, length in enumerate(lengths) if length <= _LONGEST_SHOWN]
+    return places or sorted(range(len(rows)), key=lambda place: len(rows[place].text))[:20]
+
+
 def maps_of(trace: Trace) -> list[Heatmap]:
     """Turn a trace's heads into maps: layer by layer, head by head."""
-    words = list(trace.tokens[:_MOST_TOKENS])
-    return [
-        Heatmap.of_weights(
-            f"Head {head_at(head.site, head.head)}",
-            [[round(w, 4) for w in row[:_MOST_TOKENS]] for row in head.rows[:_MOST_TOKENS]],
-            words,
-            words,
-        )
-        for head in trace.attention[:_MOST_MAPS]
-    ]
+    words, maps = list(trace.tokens[:_MOST_TOKENS]), []
+    for head in trace.attention[:_MOST_MAPS]:
+        rows = rounded(row[:_MOST_TOKENS] for row in head.rows[:_MOST_TOKENS])
+        title = f"Head {head_at(head.site, head.head)}"
+        maps.append(Heatmap.of_weights(title, rows, words, words))
+    return maps

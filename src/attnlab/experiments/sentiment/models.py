@@ -9,6 +9,7 @@ of each text hidden at random, so that no rare word decides alone.
 Texts are encoded once, drawn in epochs, and padded to the longest of each batch.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,20 +21,14 @@ from torch.nn.utils.rnn import pad_sequence
 from attnlab import seeds
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
 from attnlab.models.encoder import Encoder
+from attnlab.tasks import tokenizers
 from attnlab.tasks.texts import LabelledText
-from attnlab.tasks.tokenizers import (
-    PAD,
-    SPECIALS,
-    PartTokenizer,
-    SubwordTokenizer,
-    TextTokenizer,
-    WordTokenizer,
-)
 
 _BUCKET = 16  # batches sorted by length together, which saves padding
 _MOST_NUMBERS = 32_000_000  # in the best model's embedding
 _NOISE = 0.02  # spread of the channels that hold no count
 _GAIN = 0.4  # times √tokens: the initial scale of the read-out
+_WRITES = re.compile(r"^layers\..*\.(attention\.output|feed_forward\.outer)\.")
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,9 @@ class Batch(NamedTuple):
     labels: Tensor
 
 
-def code(rows: Sequence[LabelledText], tokenizer: TextTokenizer, classes: Sequence[str]) -> Coded:
+def code(
+    rows: Sequence[LabelledText], tokenizer: tokenizers.TextTokenizer, classes: Sequence[str]
+) -> Coded:
     """Encode labelled texts."""
     number = {name: place for place, name in enumerate(classes)}
     ids = [torch.tensor(tokenizer.ids(row.text)) for row in rows]
@@ -62,11 +59,11 @@ def code(rows: Sequence[LabelledText], tokenizer: TextTokenizer, classes: Sequen
 def make_batch(coded: Coded, chosen: Sequence[int], *, length: int | None = None) -> Batch:
     """Make a batch of some texts, padded to the longest of them, or to `length`."""
     ids = [coded.ids[place] for place in chosen]
-    lengths = torch.tensor([len(each) for each in ids])
-    tokens = pad_sequence(ids, batch_first=True, padding_value=PAD)
+    lengths = torch.tensor(list(map(len, ids)))
+    tokens = pad_sequence(ids, batch_first=True, padding_value=tokenizers.PAD)
     if length is not None and length > tokens.shape[1]:
         shape = (len(ids), length - tokens.shape[1], *tokens.shape[2:])
-        tokens = torch.cat((tokens, tokens.new_full(shape, PAD)), 1)
+        tokens = torch.cat((tokens, tokens.new_full(shape, tokenizers.PAD)), 1)
     real = torch.arange(tokens.shape[1]) < lengths.unsqueeze(-1)
     return Batch(tokens, real, coded.labels[torch.tensor(chosen, dtype=torch.int64)])
 
@@ -98,16 +95,17 @@ def ordered_batches(coded: Coded, num_tokens: int = 8_192) -> Iterator[tuple[lis
 
 def build_tokenizer(
     name: ModelName, config: SentimentConfig, rows: Sequence[LabelledText]
-) -> TextTokenizer:
+) -> tokenizers.TextTokenizer:
     """Build a model's tokenizer from the training texts alone."""
     texts = [row.text for row in rows]
     if name == "best":
         # Each class has a channel, so many classes make wide vectors; fewer of them save memory.
         width = max(config.best_width, len({row.label for row in rows}))
-        size = max(len(SPECIALS), min(config.best_vocab_size, _MOST_NUMBERS // width))
-        return PartTokenizer.build(texts, size, config.best_max_length)
-    kind = WordTokenizer if config.tokenizer == "word" else SubwordTokenizer
-    return kind.build(texts, config.vocab_size, config.max_length)
+        size = max(len(tokenizers.SPECIALS), min(config.best_vocab_size, _MOST_NUMBERS // width))
+        return tokenizers.PartTokenizer.build(texts, size, config.best_max_length)
+    if config.tokenizer == "word":
+        return tokenizers.WordTokenizer.build(texts, config.vocab_size, config.max_length)
+    return tokenizers.SubwordTokenizer.build(texts, config.vocab_size, config.max_length)
 
 
 def build_mini(
@@ -134,16 +132,14 @@ def build_best(
         with torch.no_grad():
             vectors = model.embedding.tokens.weight.normal_(std=_NOISE)
             vectors[:, :num_classes] = log_count_ratios(train, vocab_size, num_classes)
-            vectors[PAD] = 0.0
+            vectors[tokenizers.PAD] = 0.0
             for name, value in model.named_parameters():
-                if name.startswith("layers.") and (
-                    ".attention.output." in name or ".feed_forward.outer." in name
-                ):
+                if _WRITES.search(name):
                     value.zero_()
             assert model.head is not None
             assert model.head.bias is not None
             model.head.bias.zero_()
-            lengths = torch.tensor([len(ids) for ids in train.ids], dtype=torch.float32)
+            lengths = torch.tensor(list(map(len, train.ids)), dtype=torch.float32)
             gain = _GAIN * float(lengths.median()) ** 0.5
             model.head.weight.zero_()[:, :num_classes] = gain * torch.eye(num_classes)
     return model
@@ -161,7 +157,7 @@ def log_count_ratios(train: Coded, vocab_size: int, num_classes: int) -> Tensor:
         counts[torch.unique(ids), label] += 1
     logs = (counts / counts.sum(0)).log()
     ratios = logs - logs.mean(1, keepdim=True)
-    ratios[: len(SPECIALS)] = 0.0
+    ratios[: len(tokenizers.SPECIALS)] = 0.0
     return ratios.float()
 
 

@@ -1,24 +1,16 @@
 """Figures of the run's own model and texts: the stack, recurrent against parallel, positions."""
 
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.draw.sections import (
-    Arrow,
-    Box,
-    Diagram,
-    Heatmap,
-    MapChoice,
-    Maps,
-    Scalar,
-    Section,
-    Table,
-    Tone,
-)
+from attnlab.core.sizes import count_numbers
+from attnlab.draw import sections as draw
+from attnlab.experiments.sections import rounded
 from attnlab.experiments.sentiment.config import WORDS
 from attnlab.experiments.sentiment.fit import Prepared
 from attnlab.models.encoder import Encoder
@@ -26,6 +18,7 @@ from attnlab.models.parameters import count_from_model
 
 _WIDTH, _HEIGHT, _GAP = 330, 46, 22  # of a box, and between boxes, pixels
 _LEFT = 70  # where the boxes begin; the residual connections run on the left of them
+_SMALL_WIDTH, _SMALL_HEIGHT, _SMALL_STEP = 96, 34, 118  # of a box in the picture of recurrence
 _MOST_BLOCKS = 6  # drawn one by one; of a deeper model, the first ones
 _MOST_WORDS = 6  # of the example in the picture of recurrence
 _ADD = {"post": "add & norm", "pre": "add (norm before)", "none": "add"}
@@ -37,26 +30,26 @@ class Layer:
 
     title: str
     note: str
-    tone: Tone = "plain"
+    tone: draw.Tone = "plain"
     is_bypassed: bool = False
 
 
-def architecture_section(model: Encoder, prepared: Prepared) -> Diagram:
+def architecture_section(model: Encoder, prepared: Prepared) -> draw.Diagram:
     """Draw the modules of the model, from the tokens down to the classes."""
-    boxes, arrows = list[Box](), list[Arrow]()
+    boxes, arrows = list[draw.Box](), list[draw.Arrow]()
     middle, top = _LEFT + _WIDTH / 2, 10.0
     for layer in _layers_of(model, prepared):
         if boxes:
-            arrows.append(Arrow(points=[(middle, top - _GAP), (middle, top)]))
+            arrows.append(draw.Arrow(points=[(middle, top - _GAP), (middle, top)]))
         place = {"x": _LEFT, "y": top, "width": _WIDTH, "height": _HEIGHT}
-        boxes.append(Box(title=layer.title, note=layer.note, tone=layer.tone, **place))
+        boxes.append(draw.Box(title=layer.title, note=layer.note, tone=layer.tone, **place))
         if layer.is_bypassed:
             start, end = top - _GAP / 2, top + _HEIGHT + _GAP + _HEIGHT / 2
             points = [(middle, start), (_LEFT - 30, start), (_LEFT - 30, end), (_LEFT, end)]
-            arrows.append(Arrow(points=points, dashed=True))
+            arrows.append(draw.Arrow(points=points, dashed=True))
         top += _HEIGHT + _GAP
     size = sum(count_from_model(model).values())
-    return Diagram(
+    return draw.Diagram(
         width=_LEFT + _WIDTH + 20,
         height=top,
         boxes=boxes,
@@ -76,10 +69,12 @@ def _layers_of(model: Encoder, prepared: Prepared) -> Iterator[Layer]:
 
     kind = type(tokenizer).__name__.removesuffix("Tokenizer").lower()
     yield Layer("text", f"{kind} tokens, at most {tokenizer.max_length:,}", "quiet")
-    scaled = " × √width" if config.scale_embedding else ""
-    parts = f", {tokenizer.num_parts} parts added" if tokenizer.num_parts > 1 else ""
-    vectors = f"{config.vocab_size:,} × {width}{parts} · {size('embedding.tokens')}"
-    yield Layer(f"token embedding{scaled}", vectors)
+    title, vectors = "token embedding", f"{config.vocab_size:,} × {width}"
+    if config.scale_embedding:
+        title += " × √width"
+    if tokenizer.num_parts > 1:
+        vectors += f", {tokenizer.num_parts} parts added"
+    yield Layer(title, f"{vectors} · {size('embedding.tokens')}")
     if model.embedding.positions is not None:
         places = f"length × {width} · {size('embedding.positions')}"
         yield Layer(f"+ {config.positions} positions", places)
@@ -100,14 +95,16 @@ def _layers_of(model: Encoder, prepared: Prepared) -> Iterator[Layer]:
     yield Layer("linear", f"{width} → {classes} classes · {size('head')}", "accent")
 
 
-def recurrence_sections(model: Encoder, prepared: Prepared, texts: Sequence[str]) -> list[Section]:
+def recurrence_sections(
+    model: Encoder, prepared: Prepared, texts: Sequence[str]
+) -> list[draw.Section]:
     """Draw a recurrent network and this model reading one of the texts, and count their steps."""
     starts = [prepared.tokenizer.words(text)[:_MOST_WORDS] for text in texts]
     words = max(starts, key=lambda words: len(set(words)))
     width, inner = model.config.d_model, model.config.inner_width
-    lengths = [len(ids) for ids in prepared.test.ids]
+    lengths = list(map(len, prepared.test.ids))
     mean = round(sum(lengths) / len(lengths))
-    rows: list[list[Scalar]] = []
+    rows: list[list[draw.Scalar]] = []
     for what, length in (
         (f"a text of mean length, {mean} tokens", mean),
         (f"the longest text, {max(lengths)} tokens", max(lengths)),
@@ -119,40 +116,39 @@ def recurrence_sections(model: Encoder, prepared: Prepared, texts: Sequence[str]
             [f"longest path between two tokens: {what}", length - 1, 1],
             [f"multiplications: {what}", length * 6 * width**2, products],
         ]
-    recurrent = sum(value.numel() for value in nn.GRU(width, width).parameters())
-    block = sum(value.numel() for value in model.layers[0].parameters())
+    recurrent = count_numbers(nn.GRU(width, width).parameters())
+    block = count_numbers(model.layers[0].parameters())
     rows.append(["parameters of a layer", recurrent, block])
-    table = Table(rows=rows, **WORDS.texts("counted", {"width": width}))
+    table = draw.Table(rows=rows, **WORDS.texts("counted", {"width": width}))
     return [_recurrence_diagram(words, mean), table]
 
 
-def _recurrence_diagram(words: list[str], mean: int) -> Diagram:
-    step, width, height = 118, 96, 34
-    numbers = range(len(words))
-    rows: list[tuple[int, list[str], Tone]] = [
-        (100, [f"state {number + 1}" for number in numbers], "accent"),
-        (20, words, "quiet"),
-        (310, [f"output {number + 1}" for number in numbers], "accent"),
-        (190, words, "quiet"),
-    ]
+def _row_of_boxes(top: int, titles: Sequence[str], tone: draw.Tone) -> list[draw.Box]:
+    boxes = []
+    for place, title in enumerate(titles):
+        left, width, height = 10 + place * _SMALL_STEP, _SMALL_WIDTH, _SMALL_HEIGHT
+        boxes.append(draw.Box(x=left, y=top, width=width, height=height, title=title, tone=tone))
+    return boxes
+
+
+def _recurrence_diagram(words: list[str], mean: int) -> draw.Diagram:
+    numbers = range(1, len(words) + 1)
     boxes = [
-        Box(x=10 + place * step, y=top, width=width, height=height, title=titles[place], tone=tone)
-        for top, titles, tone in rows
-        for place in numbers
+        *_row_of_boxes(100, [f"state {number}" for number in numbers], "accent"),
+        *_row_of_boxes(20, words, "quiet"),
+        *_row_of_boxes(310, [f"output {number}" for number in numbers], "accent"),
+        *_row_of_boxes(190, words, "quiet"),
     ]
-    middles = [10 + place * step + width / 2 for place in numbers]
-    arrows = []
-    for place, x in enumerate(middles):
-        arrows.append(Arrow(points=[(x, 20 + height), (x, 100)]))
-        if place:
-            ends = [middles[place - 1] + width / 2, x - width / 2]
-            arrows.append(Arrow(points=[(end, 100 + height / 2) for end in ends]))
-    for x in middles:
-        for end in middles:
-            points = [(x, 190 + height), (end, 310)]
-            arrows.append(Arrow(points=points, dashed=end != middles[-1]))
-    return Diagram(
-        width=20 + step * len(words),
+    middles = [box.x + _SMALL_WIDTH / 2 for box in boxes[: len(words)]]
+    arrows = [draw.Arrow(points=[(x, 20 + _SMALL_HEIGHT), (x, 100)]) for x in middles]
+    for before, x in itertools.pairwise(middles):
+        ends = [before + _SMALL_WIDTH / 2, x - _SMALL_WIDTH / 2]
+        arrows.append(draw.Arrow(points=[(end, 100 + _SMALL_HEIGHT / 2) for end in ends]))
+    for x, end in itertools.product(middles, middles):
+        points = [(x, 190 + _SMALL_HEIGHT), (end, 310)]
+        arrows.append(draw.Arrow(points=points, dashed=end != middles[-1]))
+    return draw.Diagram(
+        width=20 + _SMALL_STEP * len(words),
         height=364,
         boxes=boxes,
         arrows=arrows,
@@ -161,41 +157,35 @@ def _recurrence_diagram(words: list[str], mean: int) -> Diagram:
 
 
 @torch.no_grad()
-def positions_section(model: Encoder, prepared: Prepared, text: str) -> Maps:
+def positions_section(model: Encoder, prepared: Prepared, text: str) -> draw.Maps:
     """Compare a text's vectors with each other: tokens alone, positions alone, and their sum."""
     ids = torch.tensor([prepared.tokenizer.ids(text)])
     words = prepared.tokenizer.words(text)
     # Repeated words are numbered, so that each row of a map has its own name.
-    labels = [
-        f"{word} ({place})" if words.count(word) > 1 else word for place, word in enumerate(words)
-    ]
-    tokens = model.embedding.tokens(ids)
-    tokens = (tokens.sum(-2) if tokens.dim() == 4 else tokens)[0] * model.embedding.scale
+    labels = list(words)
+    for place, word in enumerate(words):
+        if words.count(word) > 1:
+            labels[place] = f"{word} ({place})"
+    tokens = model.embedding.tokens(ids)[0]
+    if tokens.dim() == 3:
+        tokens = tokens.sum(-2)
+    tokens = tokens * model.embedding.scale
     both = model.embedding(ids)[0]
     shown = {"tokens alone": tokens}
     has_positions = float((both - tokens).abs().max()) > 0
     if has_positions:
         shown |= {"positions alone": both - tokens, "tokens + positions": both}
-    maps = [
-        Heatmap(
-            title=title,
-            rows=_cosines(vectors),
-            row_labels=labels,
-            column_labels=labels,
-            row_title="",
-            column_title="",
-            low=-1.0,
-            high=1.0,
-        )
-        for title, vectors in shown.items()
-    ]
-    choice = MapChoice(label=text, note=_repeated_note(words, tokens, both), maps=maps)
-    return Maps(choices=[choice], **WORDS.texts("positions", {"has_positions": has_positions}))
+    maps = []
+    for title, vectors in shown.items():
+        cosines = draw.Heatmap.of_weights(title, _cosines(vectors), labels, labels, ("", ""))
+        maps.append(replace(cosines, low=-1.0))
+    choice = draw.MapChoice(label=text, note=_repeated_note(words, tokens, both), maps=maps)
+    return draw.Maps(choices=[choice], **WORDS.texts("positions", {"has_positions": has_positions}))
 
 
 def _cosines(vectors: Tensor) -> list[list[float]]:
     unit = F.normalize(vectors, dim=-1)
-    return [[round(value, 4) for value in row] for row in (unit @ unit.T).clamp(-1, 1).tolist()]
+    return rounded((unit @ unit.T).clamp(-1, 1).tolist())
 
 
 def _repeated_note(words: Sequence[str], tokens: Tensor, both: Tensor) -> str:

@@ -1,48 +1,25 @@
 """The report of `sentiment`: accuracies and baselines, data, curves, attention maps, figures."""
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from attnlab.core.stats import Interval
-from attnlab.draw.sections import (
-    Bars,
-    BarSeries,
-    Level,
-    Lines,
-    MapChoice,
-    Maps,
-    ReportContent,
-    Scalar,
-    Section,
-    Series,
-    Table,
-    Text,
-)
+from attnlab.draw import sections as draw
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.sections import parameters_section, settings_section
+from attnlab.experiments.sections import parameters_section, range_words, settings_section
+from attnlab.experiments.sentiment import inspection, pictures
 from attnlab.experiments.sentiment.classes import class_sections
 from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over, mcnemar
 from attnlab.experiments.sentiment.config import NAME, WORDS, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Data
-from attnlab.experiments.sentiment.fit import Outcome, TrainedModel
-from attnlab.experiments.sentiment.inspection import (
-    UNKNOWN_WORDS,
-    ask_text,
-    correct_without_attention,
-    maps_of,
-    strongest_parts,
-    texts_to_show,
-)
-from attnlab.experiments.sentiment.pictures import (
-    architecture_section,
-    positions_section,
-    recurrence_sections,
-)
+from attnlab.experiments.sentiment.fit import Outcome, Prepared, TrainedModel
 from attnlab.experiments.sentiment.sentiment_claims import majority_accuracy
 from attnlab.experiments.words import Numbers
 from attnlab.models.parameters import count_from_model
@@ -57,11 +34,11 @@ _NO_BAR = (None, None, None)  # of a baseline that found no words in a split
 
 def make_content(
     config: SentimentConfig, context: Run, data: Data, outcomes: Sequence[Outcome]
-) -> ReportContent:
+) -> draw.ReportContent:
     """Make the report's content: on both models, or on the only one that was trained."""
     fair, main = outcomes[0], config.main
     model, prepared = fair.models[main][0].model, fair.prepared[main]
-    shown = texts_to_show(fair, main, config.show)
+    shown = inspection.texts_to_show(fair, main, config.show)
     named = dataclasses.replace(config, data=_data_name(config))
     classes = ", ".join(data.classes) if len(data.classes) <= 6 else f"{len(data.classes):,}"
     numbers = {
@@ -77,29 +54,29 @@ def make_content(
         "scores": [f"{name} {fair.accuracy(name)}" for name in fair.answers],
         "is_built_in": data.is_built_in,
     }
-    learned = [_data_section(data, fair), *_curve_sections(outcomes)]
-    looked = [_attention_section(name, main, fair, shown) for name in fair.models]
-    drawn = architecture_section(model, prepared)
-    last = [parameters_section(model), settings_section(named)]
+    title, whose = f"{NAME}: {main}", "of_one"
+    sections = [_data_section(data, fair), *_curve_sections(outcomes)]
+    for name in fair.models:
+        sections.append(_attention_section(name, main, fair, shown))
+    drawn = pictures.architecture_section(model, prepared)
     if len(fair.models) == 1:
-        title, whose = f"{NAME}: {main}", "of_one"
-        sections = [*learned, *looked, drawn, *last]
+        sections.append(drawn)
     else:
+        repeated = _text_with_repeat(fair, main)
         title, whose = NAME, "of_all"
         sections = [
             _accuracy_section(outcomes),
             _result_table(data, outcomes),
             *class_sections(data.classes, fair),
             _reading_section(config, data, outcomes),
-            *learned,
-            *looked,
+            *sections,
             _words_section(fair),
             drawn,
-            *recurrence_sections(model, prepared, [text for text, _ in shown]),
-            positions_section(model, prepared, _text_with_repeat(fair, main) or shown[0][0]),
-            *last,
+            *pictures.recurrence_sections(model, prepared, [text for text, _ in shown]),
+            pictures.positions_section(model, prepared, repeated or shown[0][0]),
         ]
-    return ReportContent(
+    sections += [parameters_section(model), settings_section(named)]
+    return draw.ReportContent(
         title=title,
         subtitle=WORDS.text(f"subtitle.{whose}", numbers),
         facts=list(WORDS.texts(f"facts.{whose}", numbers).items()),
@@ -114,7 +91,7 @@ def _data_name(config: SentimentConfig) -> str | None:
     return config.data
 
 
-def _accuracy_section(outcomes: Sequence[Outcome]) -> Bars:
+def _accuracy_section(outcomes: Sequence[Outcome]) -> draw.Bars:
     groups = []
     for each in outcomes:
         leak = "leaks" if each.arrangement.shared else "no text shared"
@@ -122,24 +99,26 @@ def _accuracy_section(outcomes: Sequence[Outcome]) -> Bars:
     series = []
     for name in outcomes[0].answers:
         known = [each.accuracy(name) if name in each.answers else _NO_BAR for each in outcomes]
-        series.append(BarSeries.of_intervals(name, known))
+        series.append(draw.BarSeries.of_intervals(name, known))
     fair = outcomes[0].arrangement.split
     majority = majority_accuracy(fair.train, fair.test)
-    return Bars(
+    return draw.Bars(
         groups=groups,
         series=series,
-        levels=[Level(name="always the most frequent class", y=majority)],
+        levels=[draw.Level(name="always the most frequent class", y=majority)],
         **WORDS.texts("accuracy", {"num_trainings": len(outcomes[0].models["mini"])}),
     )
 
 
-def _result_table(data: Data, outcomes: Sequence[Outcome]) -> Table:
-    rows = [row for outcome in outcomes for row in _result_rows(data, outcome)]
+def _result_table(data: Data, outcomes: Sequence[Outcome]) -> draw.Table:
+    rows: list[list[draw.Scalar]] = []
+    for outcome in outcomes:
+        rows += _result_rows(data, outcome)
     names = [baseline.name for baseline in outcomes[0].baselines]
-    return Table(rows=rows, **WORDS.texts("results", {"names": names}))
+    return draw.Table(rows=rows, **WORDS.texts("results", {"names": names}))
 
 
-def _result_rows(data: Data, outcome: Outcome) -> Iterator[list[Scalar]]:
+def _result_rows(data: Data, outcome: Outcome) -> Iterator[list[draw.Scalar]]:
     """Yield accuracy, interval, spread over the trainings, size, and gain over the baselines."""
     where = outcome.arrangement.name
     for name, found in outcome.models.items():
@@ -152,8 +131,8 @@ def _result_rows(data: Data, outcome: Outcome) -> Iterator[list[Scalar]]:
             spread = f"{each.min():.1%} to {each.max():.1%}"
             gains = "too few texts to tell"
             if not data.is_built_in:
-                others = [outcome.correct[baseline.name] for baseline in outcome.baselines]
-                gains = "; ".join(_gain_words(correct, other) for other in others)
+                others = (outcome.correct[baseline.name] for baseline in outcome.baselines)
+                gains = "; ".join(map(partial(_gain_words, correct), others))
             yield [where, what, str(accuracy), accuracy.ends, spread, size, gains]
     for baseline in outcome.baselines:
         accuracy = outcome.accuracy(baseline.name)
@@ -167,7 +146,7 @@ def _gain_words(correct: Tensor, baseline: Tensor) -> str:
     return f"{gain.points} ({gain.ends}, p {mcnemar(correct[0], baseline[0]):.2g})"
 
 
-def _reading_section(config: SentimentConfig, data: Data, outcomes: Sequence[Outcome]) -> Text:
+def _reading_section(config: SentimentConfig, data: Data, outcomes: Sequence[Outcome]) -> draw.Text:
     """Interpret the numbers in words."""
     fair = outcomes[0]
     numbers: Numbers = {
@@ -179,24 +158,19 @@ def _reading_section(config: SentimentConfig, data: Data, outcomes: Sequence[Out
     }
     if not data.is_built_in:
         best, before = fair.correct["best"], fair.correct_before("best")
-        without = {
-            name: torch.stack(
-                [correct_without_attention(each.model, fair.prepared[name].test) for each in found]
-            )
-            for name, found in fair.models.items()
-        }
-        numbers |= {
-            "gains": [(each, gain_over(best, fair.correct[each.name])) for each in fair.baselines],
-            "before": accuracy_of(before),
-            "added": gain_over(best, before),
-            "without_attention": [
-                (name, accuracy_of(each), gain_over(fair.correct[name], each))
-                for name, each in without.items()
-            ],
-        }
+        numbers["gains"] = [
+            (each, gain_over(best, fair.correct[each.name])) for each in fair.baselines
+        ]
+        numbers |= {"before": accuracy_of(before), "added": gain_over(best, before)}
+        numbers["without_attention"] = without = []
+        for name, found in fair.models.items():
+            test = fair.prepared[name].test
+            right = [inspection.correct_without_attention(each.model, test) for each in found]
+            gain = gain_over(fair.correct[name], torch.stack(right))
+            without.append((name, accuracy_of(torch.stack(right)), gain))
     num_validation = len({clean(row.text) for row in data.fair.split.validation})
     courses = [course_words(name, found, num_validation) for name, found in fair.models.items()]
-    return Text(**WORDS.texts("reading", numbers | {"courses": "\n\n".join(courses)}))
+    return draw.Text(**WORDS.texts("reading", numbers | {"courses": "\n\n".join(courses)}))
 
 
 def course_words(name: ModelName, found: Sequence[TrainedModel], num_validation: int) -> str:
@@ -204,11 +178,11 @@ def course_words(name: ModelName, found: Sequence[TrainedModel], num_validation:
     last = [each.epochs[-1] for each in found]
     seen = sum(line["train_accuracy"] for line in last) / len(last)
     held = sum(line["accuracy"] for line in last) / len(last)
-    judged = "course.overfitting" if seen - held > _OVERFITTING else "course.none"
+    judged = "course.none"
     if num_validation < _FEWEST_TO_JUDGE:
         judged = "course.few"
-    steps = [[line["step"] for line in each.epochs] for each in found]
-    best = [own.index(each.trained.best_step) + 1 for own, each in zip(steps, found, strict=True)]
+    elif seen - held > _OVERFITTING:
+        judged = "course.overfitting"
     numbers = {
         "name": name,
         "number": len(found),
@@ -216,25 +190,24 @@ def course_words(name: ModelName, found: Sequence[TrainedModel], num_validation:
         "held": held,
         "gap": seen - held,
         "judged": WORDS.text(judged, {"number": num_validation}),
-        "epochs": _range([len(each) for each in steps]),
-        "best": _range(best),
+        "epochs": range_words([len(each.epochs) for each in found]),
+        "best": range_words(list(map(_best_epoch, found))),
     }
     return WORDS.text("course.text", numbers)
 
 
-def _range(values: Sequence[int]) -> str:
-    low, high = min(values), max(values)
-    return str(low) if low == high else f"{low} to {high}"
+def _best_epoch(found: TrainedModel) -> int:
+    """Return the epoch, counted from 1, after which the best weights were kept."""
+    steps = [line["step"] for line in found.epochs]
+    return steps.index(found.trained.best_step) + 1
 
 
-def _data_section(data: Data, fair: Outcome) -> Table:
+def _data_section(data: Data, fair: Outcome) -> draw.Table:
     split = data.fair.split
-    rows: list[list[Scalar]] = [[what, count] for what, count in data.counts]
+    rows: list[list[draw.Scalar]] = [[what, count] for what, count in data.counts]
     for name, part in zip(("training", "validation", "test"), split, strict=True):
-        counts = Counter(row.label for row in part)
-        shares = ", ".join(
-            f"{each} {counts[each]:,}" for each in data.classes[:_MOST_CLASSES_NAMED]
-        )
+        counts, named = Counter(row.label for row in part), data.classes[:_MOST_CLASSES_NAMED]
+        shares = ", ".join(f"{each} {counts[each]:,}" for each in named)
         if len(data.classes) > _MOST_CLASSES_NAMED:
             shares += ", …"
         rows.append([f"{name} texts", f"{len(part):,} ({shares})"])
@@ -243,30 +216,37 @@ def _data_section(data: Data, fair: Outcome) -> Table:
     majority = majority_accuracy(split.train, split.test)
     rows.append([f"accuracy of always {sizes[0][0]}", f"{majority:.1%}"])
     if "mini" in fair.prepared:
-        ids = [number for each in fair.prepared["mini"].test.ids for number in each[1:].tolist()]
-        rows.append(["test words unknown to mini", f"{ids.count(UNK) / max(1, len(ids)):.1%}"])
-    texts = [row.text for part in split for row in part]
-    for name, each in fair.prepared.items():
-        most = each.tokenizer.max_length
-        cut = sum(each.tokenizer.count(text) > most for text in texts)
-        what = f"texts longer than {name} reads ({most:,} tokens), cut"
-        rows.append([what, f"{cut:,} of {len(texts):,}"])
+        ids = torch.cat([each[1:] for each in fair.prepared["mini"].test.ids])
+        share = int((ids == UNK).sum()) / max(1, len(ids))
+        rows.append(["test words unknown to mini", f"{share:.1%}"])
+    rows += map(_cut_texts, fair.prepared.values())
     rows.append(["texts in training and held out", data.fair.shared])
-    return Table(rows=rows, **WORDS.texts("data", {"said": data.said}))
+    return draw.Table(rows=rows, **WORDS.texts("data", {"said": data.said}))
 
 
-def _curve_sections(outcomes: Sequence[Outcome]) -> list[Section]:
-    sections: list[Section] = []
+def _cut_texts(prepared: Prepared) -> list[draw.Scalar]:
+    """Count the texts that are too long for a model."""
+    tokenizer, cut, total = prepared.tokenizer, 0, 0
+    for row in itertools.chain(*prepared.arrangement.split):
+        cut += tokenizer.count(row.text) > tokenizer.max_length
+        total += 1
+    what = f"texts longer than {prepared.name} reads ({tokenizer.max_length:,} tokens), cut"
+    return [what, f"{cut:,} of {total:,}"]
+
+
+def _curve_sections(outcomes: Sequence[Outcome]) -> list[draw.Section]:
+    sections: list[draw.Section] = []
     for name, found in outcomes[0].models.items():
         for figure, held in (("loss", "validation_loss"), ("accuracy", "accuracy")):
             series = []
             for outcome in outcomes:
-                where = f", split {outcome.arrangement.name}" if len(outcomes) > 1 else ""
-                own = outcome.models[name]
+                where, own = "", outcome.models[name]
+                if len(outcomes) > 1:
+                    where = f", split {outcome.arrangement.name}"
                 series.append(_curve(f"training{where}", f"train_{figure}", own))
                 series.append(_curve(f"validation{where}", held, own))
             sections.append(
-                Lines(
+                draw.Lines(
                     title=f"{figure.capitalize()} of {name}",
                     figure=f"{figure}-{name}" if name == "mini" else None,
                     y_label="loss (nats)" if figure == "loss" else figure,
@@ -277,50 +257,50 @@ def _curve_sections(outcomes: Sequence[Outcome]) -> list[Section]:
     return sections
 
 
-def _curve(title: str, figure: str, found: Sequence[TrainedModel]) -> Series:
+def _curve(title: str, figure: str, found: Sequence[TrainedModel]) -> draw.Series:
     """Draw the mean and the range of a figure after each epoch, of the trainings that got there."""
     curves = [[line[figure] for line in each.epochs] for each in found]
     spread = []
     for place in range(max(map(len, curves))):
         values = [curve[place] for curve in curves if place < len(curve)]
         spread.append(Interval(sum(values) / len(values), min(values), max(values)))
-    return Series.of_intervals(title, range(1, len(spread) + 1), spread)
+    return draw.Series.of_intervals(title, range(1, len(spread) + 1), spread)
 
 
 def _attention_section(
     name: ModelName, main: ModelName, fair: Outcome, shown: Sequence[tuple[str, str | None]]
-) -> Maps:
+) -> draw.Maps:
     prepared, model = fair.prepared[name], fair.models[name][0].model
     choices = []
     for text, label in shown:
-        trace = ask_text(model, prepared.tokenizer, prepared.classes, text).trace()
+        trace = inspection.ask_text(model, prepared.tokenizer, prepared.classes, text).trace()
         step = trace.steps[0]
         note = f"Verdict: {step.choice} with probability {max(step.probabilities):.3f}"
         if label is not None:
             note += ", which is right" if label == step.choice else f", but it is {label}"
-        choices.append(MapChoice(label=clean(text), note=f"{note}.", maps=maps_of(trace)))
-    return Maps(
+        maps = inspection.maps_of(trace)
+        choices.append(draw.MapChoice(label=clean(text), note=f"{note}.", maps=maps))
+    return draw.Maps(
         figure="attention" if name == main else None,
         choices=choices,
-        **WORDS.texts("attention", {"name": name, "unknown": UNKNOWN_WORDS}),
+        **WORDS.texts("attention", {"name": name, "unknown": inspection.UNKNOWN_WORDS}),
     )
 
 
-def _words_section(fair: Outcome) -> Table:
+def _words_section(fair: Outcome) -> draw.Table:
     prepared = fair.prepared["best"]
     assert isinstance(prepared.tokenizer, PartTokenizer)
-    parts = strongest_parts(fair.models["best"][0].model, prepared.tokenizer)
-    rows = [
-        [label, " · ".join(names)]
-        for label, names in zip(prepared.classes, parts[:_MOST_CLASSES_LISTED], strict=False)
-    ]
-    return Table(rows=rows, **WORDS.texts("strongest"))
+    parts = inspection.strongest_parts(fair.models["best"][0].model, prepared.tokenizer)
+    rows: list[list[str]] = []
+    for label, names in zip(prepared.classes, parts[:_MOST_CLASSES_LISTED], strict=False):
+        rows.append([label, " · ".join(names)])
+    return draw.Table(rows=rows, **WORDS.texts("strongest"))
 
 
 def _text_with_repeat(fair: Outcome, main: ModelName) -> str | None:
     """Return a short text in which a word occurs twice, of the test if possible."""
     most = min(14, fair.prepared[main].tokenizer.max_length - 1)
-    for row in (row for part in reversed(fair.arrangement.split) for row in part):
+    for row in itertools.chain(*reversed(fair.arrangement.split)):
         words = words_of(row.text)
         if len(set(words)) < len(words) <= most:
             return row.text

@@ -1,7 +1,7 @@
 """Every option of `sorting`: the task, the model, the training, the evaluation."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ WORDS = Words(__package__)
 
 Recipe = Literal["source", "fast"]
 
-_RECIPES: dict[Recipe, dict[str, Any]] = {
+_RECIPES: dict[Recipe, dict[str, float]] = {
     "source": {"steps": 15_000, "learning_rate": 1e-3, "weight_decay": 0.01},
     "fast": {"steps": 2_000, "learning_rate": 3e-2, "weight_decay": 0.1},
 }

@@ -31,7 +31,7 @@ def traces_to_show(
         forbidden=[SEPARATOR],
         num_input=task.prompt_length,
     )
-    return [ShownTrace.of(each) for each in traces]
+    return list(map(ShownTrace.of, traces))
 
 
 def shown_indices(evaluated: EvaluatedInputs) -> Tensor:
@@ -66,8 +66,11 @@ def make_content(result: Result, trained: Trained) -> ReportContent:
         "inputs": inputs,
         "held_out": kept_out,
     }
+    title = NAME
+    if config.task != "sort":
+        title += f": {config.task}"
     return ReportContent(
-        title=NAME if config.task == "sort" else f"{NAME}: {config.task}",
+        title=title,
         subtitle=WORDS.text("subtitle", numbers),
         facts=[each for each in WORDS.texts("facts", numbers).items() if each[1]],
         sections=[
@@ -94,20 +97,19 @@ def make_content(result: Result, trained: Trained) -> ReportContent:
 
 
 def _verdicts_section(task: SequenceTask, evaluated: EvaluatedInputs, title: str) -> Verdicts:
-    shown = shown_indices(evaluated).tolist()
-    is_whole = evaluated.are_all and evaluated.total == len(shown)
-    numbers = {"evaluated": evaluated, "num_shown": len(shown)}
-    return Verdicts(
-        title=f"All {evaluated.total:,} {title[0].lower()}{title[1:]}" if is_whole else title,
-        caption=WORDS.text("verdicts.all" if is_whole else "verdicts.some", numbers),
-        items=[
-            Verdict(
-                input=task.tokens(evaluated.prompts[index]),
-                output=task.tokens(evaluated.answers[index]),
-                expected=task.tokens(evaluated.expected[index]),
-                correct=bool(evaluated.correct[index]),
-                confidence=float(evaluated.probabilities[index].min()),
-            )
-            for index in shown
-        ],
-    )
+    items = []
+    for index in shown_indices(evaluated).tolist():
+        item = Verdict(
+            input=task.tokens(evaluated.prompts[index]),
+            output=task.tokens(evaluated.answers[index]),
+            expected=task.tokens(evaluated.expected[index]),
+            correct=bool(evaluated.correct[index]),
+            confidence=float(evaluated.probabilities[index].min()),
+        )
+        items.append(item)
+    caption = "verdicts.some"
+    if evaluated.are_all and evaluated.total == len(items):
+        caption = "verdicts.all"
+        title = f"All {evaluated.total:,} {title[0].lower()}{title[1:]}"
+    numbers = {"evaluated": evaluated, "num_shown": len(items)}
+    return Verdicts(title=title, caption=WORDS.text(caption, numbers), items=items)

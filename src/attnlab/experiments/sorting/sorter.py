@@ -56,12 +56,13 @@ def run(config: SortingConfig, context: Run) -> Findings:
     warning = config.too_small()
     if warning is not None:
         context.tell(warning)
+    num_threads = 1 if config.d_model <= 64 else None
     found = context.train(
         NAME,
         own.members,
         own.loss,
         record=lambda member, line: context.record(line),
-        num_threads=1 if config.d_model <= 64 else None,
+        num_threads=num_threads,
         has_rows=not counts_rows(config.sequence_task(), config.batch_size),
     )
     trained = found.members[0]
@@ -73,16 +74,19 @@ def describe_problem(config: SortingConfig) -> ProblemDescription:
     """Describe what the model learns, and when it counts as solved."""
     task = config.sequence_task()
     last = task.vocabulary[-1]
-    most = min(config.most_judged, _MOST_WATCHED)
-    number = len(config.split().trained) if config.holdout else task.num_prompts
+    number, most = task.num_prompts, min(config.most_judged, _MOST_WATCHED)
+    if config.holdout:
+        number = len(config.split().trained)
     is_all = number <= most and task.is_listable
+    if not is_all:
+        number = most
     numbers = {
         "letters": f"{task.length:,} {plural(task.length, 'letter')} from a to {last}",
         "length": task.length,
         "last": last,
         "digit": task.letters - 1,
         "is_all": is_all,
-        "number": number if is_all else most,
+        "number": number,
         "holdout": config.holdout,
     }
     meanings = tuple(WORDS.texts("meanings").items())
@@ -92,29 +96,22 @@ def describe_problem(config: SortingConfig) -> ProblemDescription:
 
 def problem(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Problem:
     """Make a member for each config and seed."""
-    first = configs[0]
+    first, prompts, members = configs[0], None, []
     task, judge = first.sequence_task(), make_evaluation(first)
-    prompts = first.split().trained if first.holdout else None
-    members = [
-        Member(
-            build_model(config, seed),
-            config.train_config(),
-            make_draw(task, config.batch_size, seed, prompts),
-            judge,
-            noise=seeds.stream_seed(seed, NAME, "dropout"),
-        )
-        for config, seed in zip(configs, seeds_, strict=True)
-    ]
+    if first.holdout:
+        prompts = first.split().trained
+    for config, seed in zip(configs, seeds_, strict=True):
+        model, draw = build_model(config, seed), make_draw(task, config.batch_size, seed, prompts)
+        noise = seeds.stream_seed(seed, NAME, "dropout")
+        members.append(Member(model, config.train_config(), draw, judge, noise=noise))
+    given = [f"in {number}" for number in range(1, task.prompt_length + 1)]
+    answered = [f"out {number}" for number in range(1, task.answer_length + 1)]
     return Problem(
         members,
         make_loss(task, first.batch_size, prompts),
         None,
         is_solved=lambda evaluation: evaluation.score[0] == 1.0,
-        positions=[
-            *(f"in {number + 1}" for number in range(task.prompt_length)),
-            "SEP",
-            *(f"out {number + 1}" for number in range(task.answer_length)),
-        ],
+        positions=[*given, "SEP", *answered],
     )
 
 
@@ -158,8 +155,9 @@ def make_draw(
     If the domain is no larger than a batch, a batch holds few distinct rows, each several times, so
     their counts say all. `prompts` are those to draw from; None for the whole domain.
     """
-    has_counts = counts_rows(task, batch_size)
-    number = task.num_prompts if prompts is None else len(prompts)
+    has_counts, number = counts_rows(task, batch_size), task.num_prompts
+    if prompts is not None:
+        number = len(prompts)
 
     def draw(first: int, count: int) -> tuple[Tensor, ...]:
         generator = seeds.generator(seed, NAME, "data", first)
@@ -182,7 +180,9 @@ def make_loss(
     """Return the loss of a batch drawn by `make_draw`: the mean over its rows, nats per token."""
     if not counts_rows(task, batch_size):
         return exact_loss
-    rows = task.rows(task.all_prompts() if prompts is None else prompts)
+    if prompts is None:
+        prompts = task.all_prompts()
+    rows = task.rows(prompts)
 
     def loss(model: nn.Module, counts: Tensor) -> Tensor:
         return (row_losses(model, rows) * counts).sum() / batch_size

@@ -141,9 +141,11 @@ def evaluate_claims(result: Result) -> list[Claim]:
     task = config.sequence_task()
     floor = task.loss_floor
     # A model that learns which inputs were held out may go below the floor of all inputs.
-    least = floor if result.held_out is None else least_loss(task, config.split().trained)
-    # A sample has a floor of its own, which may be lower by chance.
-    slack = 1e-5 if evaluated.are_all else 0.02
+    least, slack = floor, 1e-5
+    if result.held_out is not None:
+        least = least_loss(task, config.split().trained)
+    if not evaluated.are_all:
+        slack = 0.02  # a sample has a floor of its own, which may be lower by chance
     order = torch.randperm(evaluated.total, generator=seeds.generator(result.seed, NAME, "claims"))
     sample = task.rows(evaluated.prompts[order[:64]])[:, :-1]
     leak, change = largest_leak(model, sample), largest_change(model, sample)

@@ -31,18 +31,17 @@ class Axis:
     @property
     def is_numeric(self) -> bool:
         """Whether its values are numbers, so that a curve can run along them."""
-        return all(
-            isinstance(value, int | float) and not isinstance(value, bool) for value in self.values
-        )
+        kinds = set(map(type, self.values))
+        return kinds <= {int, float}
 
     def labels(self) -> list[str]:
         """Write its values as labels."""
-        return [shown(value) for value in self.values]
+        return list(map(shown, self.values))
 
 
 def read_axes(
     config_class: type[Config], settings: Mapping[str, str], *, is_search: bool = False
-) -> tuple[list[Axis], dict[str, Any]]:
+) -> tuple[list[Axis], Fields]:
     """Read settings as texts: the axes (several values), and the fixed fields (one).
 
     Raises:
@@ -58,7 +57,7 @@ def read_axes(
         option = option_of(config_class, name)
         is_number = option.kind in (int, float)
         if is_search and is_number and text.count("..") == 1 and "," not in text:
-            ends = [option.parse(part) for part in text.split("..")]
+            ends = list(map(option.parse, text.split("..")))
             axes.append(axis_of(option, (), ends))
             continue
         values = _read_values(option, text)
@@ -72,7 +71,7 @@ def read_axes(
 def axis_of(option: Option, values: Sequence[Any], ends: Sequence[Any] | None = None) -> Axis:
     """Make an axis of distinct values, or between two ends; all must be valid for the field."""
     if ends is not None:
-        first, last = (option.check(end) for end in ends)
+        first, last = map(option.check, ends)
         if first is None or last is None or first >= last:
             raise WrongUsage(
                 f"a range to search goes upwards, such as {option.name}=LOW..HIGH; got {first} to "
@@ -81,14 +80,17 @@ def axis_of(option: Option, values: Sequence[Any], ends: Sequence[Any] | None = 
         return Axis(option.name, (), option.comment, (first, last))
     if len(values) > _MOST_VALUES:
         raise _too_many(option)
-    checked = [option.check(value) for value in values]
-    twice = [value for index, value in enumerate(checked) if value in checked[:index]]
-    if twice or not checked:
-        what = "it has no values"
-        if twice:
-            what = f"{shown(twice[0])} is given twice; keep one of them"
-        raise WrongUsage(f"the values of {option.name} do not make an axis: {what}.")
-    return Axis(option.name, tuple(checked), option.comment)
+    checked = tuple(map(option.check, values))
+    if not checked:
+        raise _no_axis(option, "it has no values")
+    for index, value in enumerate(checked):
+        if value in checked[:index]:
+            raise _no_axis(option, f"{shown(value)} is given twice; keep one of them")
+    return Axis(option.name, checked, option.comment)
+
+
+def _no_axis(option: Option, why: str) -> WrongUsage:
+    return WrongUsage(f"the values of {option.name} do not make an axis: {why}.")
 
 
 def option_of(config_class: type[Config], name: str) -> Option:
@@ -107,8 +109,14 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         short = f"{value:.10g}"
-        return short if float(short) == value else repr(value)
+        if float(short) == value:
+            return short
     return str(value)
+
+
+def all_shown(values: Mapping[str, Any]) -> dict[str, str]:
+    """Write every value of some settings as a person would type it."""
+    return {name: shown(value) for name, value in values.items()}
 
 
 def typed(fields: Fields) -> str:
@@ -125,28 +133,21 @@ def _read_values(option: Option, text: str) -> list[Any]:
                 f"{option.name}={text}: expected values between commas; got nothing before or "
                 "after one."
             )
-        is_range = ".." in part and option.kind in (int, float)  # a path may hold two dots
-        values += _range(option, part.strip()) if is_range else [option.parse(part)]
+        if ".." in part and option.kind in (int, float):  # a path may hold two dots
+            values += _range(option, part.strip())
+        else:
+            values.append(option.parse(part))
     return values
 
 
 def _range(option: Option, text: str) -> list[Any]:
     """Read `first..last` (integers) or `first..last..step`, exactly: 0.1..0.3..0.1 holds 0.3."""
-    example = f"{option.name}=0.5..2..0.5"
-    if option.kind is int:
-        example = f"{option.name}=1..6 or {option.name}=1..9..2"
-    try:
-        numbers = [Decimal(part.strip()) for part in text.split("..")]
-    except InvalidOperation:
-        numbers = []
-    is_usable = all(each.is_finite() and each.adjusted() < 30 for each in numbers)
-    step = numbers[2] if len(numbers) == 3 else Decimal(1)
-    if not is_usable or len(numbers) not in (2, 3) or step <= 0 or numbers[1] < numbers[0]:
-        raise WrongUsage(
-            f"a range goes upwards by steps above 0 and is written {example}; got "
-            f"{option.name}={text}."
-        )
-    first, last = numbers[:2]
+    numbers = _decimals(text)
+    if len(numbers) not in (2, 3):
+        raise _malformed(option, text)
+    first, last, step = [*numbers, Decimal(1)][:3]
+    if step <= 0 or last < first:
+        raise _malformed(option, text)
     if len(numbers) == 2 and option.kind is float:
         tenth = f"{float(last - first or 1) / 10:.3g}"
         raise WrongUsage(
@@ -159,6 +160,27 @@ def _range(option: Option, text: str) -> list[Any]:
         raise _too_many(option)
     count = math.floor((last - first) / step) + 1
     return [option.parse(str(first + index * step)) for index in range(count)]
+
+
+def _decimals(text: str) -> list[Decimal]:
+    """Read numbers between pairs of dots; return none if one is not finite, or too large."""
+    try:
+        numbers = [Decimal(part.strip()) for part in text.split("..")]
+    except InvalidOperation:
+        return []
+    for each in numbers:
+        if not each.is_finite() or each.adjusted() >= 30:
+            return []
+    return numbers
+
+
+def _malformed(option: Option, text: str) -> WrongUsage:
+    example = f"{option.name}=0.5..2..0.5"
+    if option.kind is int:
+        example = f"{option.name}=1..6 or {option.name}=1..9..2"
+    return WrongUsage(
+        f"a range goes upwards by steps above 0 and is written {example}; got {option.name}={text}."
+    )
 
 
 def _too_many(option: Option) -> WrongUsage:

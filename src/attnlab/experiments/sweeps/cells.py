@@ -46,6 +46,11 @@ class Grid:
     cells: list[Cell]
     seeds: tuple[int, ...]
 
+    @property
+    def impossible(self) -> list[Cell]:
+        """The cells whose values cannot be combined."""
+        return [cell for cell in self.cells if cell.config is None]
+
 
 def make_grid(
     config_class: type[Config], axes: Sequence[Axis], fixed: Fields, seeds: Sequence[int]
@@ -67,11 +72,10 @@ def make_grid(
             f"{num_cells:,} cells of {len(seeds):,} seeds are too many: at most {_MOST_CELLS:,} "
             f"cells and {_MOST_MEMBERS:,} models in all; take fewer values or seeds."
         )
-    names = [axis.name for axis in axes]
-    cells = [
-        make_cell(config_class, fixed, dict(zip(names, values, strict=True)))
-        for values in itertools.product(*(axis.values for axis in axes))
-    ]
+    names, cells = [axis.name for axis in axes], []
+    for values in itertools.product(*(axis.values for axis in axes)):
+        fields = dict(zip(names, values, strict=True))
+        cells.append(make_cell(config_class, fixed, fields))
     if all(cell.config is None for cell in cells):
         raise WrongUsage(
             f"no combination of these values is possible; for {cells[0].name}: {cells[0].refusal}"

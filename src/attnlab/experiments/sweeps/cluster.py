@@ -28,7 +28,7 @@ def _work(take: Callable[[], str], give: Callable[[str], None]) -> None:
         give(json.dumps({"processors": ray.cluster_resources().get("CPU", 0)}))
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(compute)
         while True:
-            waiting = [task.remote(line) for line in iter(take, "")]  # an empty line ends a batch
+            waiting = list(map(task.remote, iter(take, "")))  # an empty line ends a batch
             while waiting:
                 done, waiting = ray.wait(waiting)
                 for each in done:

@@ -16,9 +16,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.sweeps.line_process import LineProcess
 from attnlab.experiments.sweeps.unit import compute, failure
 from attnlab.train.observer import Observer
@@ -28,7 +29,8 @@ EngineKind = Literal["local", "ray"]
 _ATTEMPTS = 3  # of a unit whose worker dies
 _MOST_WORKERS = 256
 _PATIENCE = 15.0  # seconds in which a cluster must answer
-_WORKER, _CLUSTER = (f"attnlab.experiments.sweeps.{name}" for name in ("worker", "cluster"))
+_WORKER = "attnlab.experiments.sweeps.worker"
+_CLUSTER = "attnlab.experiments.sweeps.cluster"
 _ADDRESS = re.compile(r"(?:ray://)?(?P<host>\[[0-9a-fA-F:]+\]|[\w.-]+):(?P<port>\d{1,5})")
 
 
@@ -166,14 +168,14 @@ class _Cluster(Engine):
                     raise self._unreachable(complaint) from None
         if answer is None:
             raise self._unreachable(driver.complaint())
-        if self._check(answer)["processors"] < 1:
+        self._check(answer)
+        if json.loads(answer)["processors"] < 1:
             raise CouldNotRun(f"{self._name} has no free processors; add a node to it.")
 
-    def _check(self, answer: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(answer)
+    def _check(self, answer: str) -> None:
+        found = json.loads(answer)
         if "broken" in found:
             raise self._unreachable(f"{found['broken']}: {found['why']}")
-        return found
 
     def _unreachable(self, complaint: str) -> CouldNotRun:
         if "Authentication" in complaint or "AuthToken" in complaint:
@@ -197,7 +199,7 @@ class Where:
     address: str | None = None
 
 
-def where_to_compute(asked: Where, begun: Mapping[str, Any] | None = None) -> Where:
+def where_to_compute(asked: Where, begun: RunConfig | None = None) -> Where:
     """Return the engine that was asked for, else the one of the sweep to resume, else this process.
 
     Raises:
@@ -210,7 +212,9 @@ def where_to_compute(asked: Where, begun: Mapping[str, Any] | None = None) -> Wh
             raise CouldNotRun(
                 f"its config says that it was computed by {str(begun['computed_by'])[:100]}."
             ) from None
-    num_workers = 1 if asked.num_workers is None else asked.num_workers
+    num_workers = asked.num_workers
+    if num_workers is None:
+        num_workers = 1
     return Where(asked.kind or "local", num_workers, asked.address)
 
 
@@ -231,10 +235,14 @@ def make_engine(
         raise WrongUsage(
             f"workers must be an integer from 1 to {_MOST_WORKERS}; got {num_workers!r}."
         )
-    if kind == "local":
-        if address is not None:
-            raise WrongUsage(f"an address, {address}, is for a cluster: give --engine ray with it.")
-        return _Processes(num_workers) if num_workers > 1 else Engine()
+    if kind == "ray":
+        return _make_cluster(address, num_workers)
+    if address is not None:
+        raise WrongUsage(f"an address, {address}, is for a cluster: give --engine ray with it.")
+    return _Processes(num_workers) if num_workers > 1 else Engine()
+
+
+def _make_cluster(address: str | None, num_workers: int) -> Engine:
     if num_workers != 1:
         raise WrongUsage(
             "workers are processes of this machine; a Ray cluster has its own: leave --workers out."
@@ -275,8 +283,8 @@ def _ray_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
     A cluster may ask for a token, but a client sends none unless it is told to.
     """
-    named = [environment.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")]
-    has_token = any(named) or (Path.home() / ".ray" / "auth_token").is_file()
+    named = environment.get("RAY_AUTH_TOKEN") or environment.get("RAY_AUTH_TOKEN_PATH")
+    has_token = named or (Path.home() / ".ray" / "auth_token").is_file()
     chosen = {"RAY_USAGE_STATS_ENABLED": "0"}
     if has_token and "RAY_AUTH_MODE" not in environment:
         chosen["RAY_AUTH_MODE"] = "token"

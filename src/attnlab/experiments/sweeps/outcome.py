@@ -1,6 +1,7 @@
 """The outcome of a sweep: the results of every model, summarized by cell."""
 
 import dataclasses
+import itertools
 import math
 import statistics
 from collections import Counter
@@ -73,24 +74,35 @@ class CellOutcome(Tally):
     @classmethod
     def of(cls, cell: Cell, members: Sequence[Member]) -> "CellOutcome":
         """Summarize the models of a cell."""
-        steps = [math.inf if each.solved_at is None else each.solved_at for each in members]
-        solved_at = statistics.median(steps)
-        whole = [each for each in members if not each.fault]
-        names = list(whole[0].figures) if whole else []
-        losses = [each.loss for each in whole if each.loss is not None]
+        steps, losses, whole = list[float](), list[float](), 0
+        figures: dict[str, list[float]] = {}
+        for each in members:
+            steps.append(math.inf if each.solved_at is None else each.solved_at)
+            if each.fault:
+                continue
+            whole += 1
+            if each.loss is not None:
+                losses.append(each.loss)
+            for name, value in each.figures.items():
+                figures.setdefault(name, []).append(value)
         return cls(
             cell.fields,
             seeds=len(members),
             solved=sum(map(math.isfinite, steps)),
-            solved_at=solved_at if math.isfinite(solved_at) else None,
-            loss=statistics.median(losses) if losses else None,
-            broken=len(members) - len(whole),
+            solved_at=_median(steps),
+            loss=_median(losses),
+            broken=len(members) - whole,
             cell=cell,
             members=members,
-            figures={
-                name: statistics.median(each.figures[name] for each in whole) for name in names
-            },
+            figures={name: statistics.median(values) for name, values in figures.items()},
         )
+
+
+def _median(values: Sequence[float]) -> float | None:
+    """Return the median; None if it is infinite, or there are no values."""
+    if not values or math.isinf(statistics.median(values)):
+        return None
+    return statistics.median(values)
 
 
 @displayed
@@ -100,7 +112,7 @@ class Outcome:
     def __init__(self, grid: Grid, results: Iterable[Result]) -> None:
         self.grid = grid
         self.results = sorted(results, key=lambda result: result.unit)
-        every = [member for result in self.results for member in result.members]
+        every = itertools.chain(*(result.members for result in self.results))
         self.members = sorted(every, key=lambda member: (member.cell, member.seed))
 
     @cached_property
@@ -109,47 +121,66 @@ class Outcome:
         members: list[list[Member]] = [[] for _ in self.grid.cells]
         for member in self.members:
             members[member.cell].append(member)
-        return [
-            CellOutcome.of(cell, own) if own else None
-            for cell, own in zip(self.grid.cells, members, strict=True)
-        ]
+        found: list[CellOutcome | None] = []
+        for cell, own in zip(self.grid.cells, members, strict=True):
+            found.append(CellOutcome.of(cell, own) if own else None)
+        return found
+
+    @property
+    def trained(self) -> list[CellOutcome]:
+        """The outcome of each cell with results, in the order of the grid."""
+        return [cell for cell in self.cells if cell is not None]
 
     @cached_property
     def figures(self) -> list[str]:
         """The names of the figures of the evaluations."""
-        return list(next((member.figures for member in self.members if member.figures), {}))
+        for member in self.members:
+            if member.figures:
+                return list(member.figures)
+        return []
+
+    @property
+    def found(self) -> list[tuple[int, int]]:
+        """The cell and the seed of every model that was trained."""
+        return [(member.cell, member.seed) for member in self.members]
 
     @property
     def expected(self) -> list[tuple[int, int]]:
         """The cell and the seed of every model when all are trained."""
-        cells = [index for index, cell in enumerate(self.grid.cells) if cell.config is not None]
-        return [(index, seed) for index in cells for seed in self.grid.seeds]
+        pairs: list[tuple[int, int]] = []
+        for index, cell in enumerate(self.grid.cells):
+            if cell.config is not None:
+                pairs += [(index, seed) for seed in self.grid.seeds]
+        return pairs
 
     @property
     def diverged(self) -> int:
         """The number of models that diverged."""
         return sum(bool(member.fault) for member in self.members)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """Return one mapping for each model: the cell's fields, the seed, the results."""
-        return [
-            {
-                **self.grid.cells[member.cell].fields,
-                "seed": member.seed,
-                "solved": member.solved_at is not None,
-                "solved_at": member.solved_at,
-                "best_step": member.best_step,
-                "loss": member.loss,
-                **{name: member.figures.get(name) for name in self.figures},
-                "fault": member.fault,
-            }
-            for member in self.members
-        ]
+        return list(map(self._row, self.members))
+
+    def _row(self, member: Member) -> dict[str, object]:
+        row: dict[str, object] = {
+            **self.grid.cells[member.cell].fields,
+            "seed": member.seed,
+            "solved": member.solved_at is not None,
+            "solved_at": member.solved_at,
+            "best_step": member.best_step,
+            "loss": member.loss,
+        }
+        for name in self.figures:
+            row[name] = member.figures.get(name)
+        row["fault"] = member.fault
+        return row
 
     def csv(self) -> str:
         """Write `rows` as CSV; missing values are empty."""
-        rows = self.rows()
-        names = list(rows[0]) if rows else []
+        rows, names = self.rows(), list[str]()
+        if rows:
+            names = list(rows[0])
         return csv_text(names, [list(row.values()) for row in rows])
 
 

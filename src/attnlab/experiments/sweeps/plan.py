@@ -1,18 +1,17 @@
 """The plan of a sweep or a search: experiment, axes, fixed settings, seeds; all else follows."""
 
-import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, cast
 
 from attnlab.configs import Config, Fields
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import ProblemDescription
-from attnlab.experiments.folder import read_config
+from attnlab.experiments.folder import RunConfig, read_config
 from attnlab.experiments.population.fit import checked_seeds, learnable
 from attnlab.experiments.registry import find
-from attnlab.experiments.report import versions
+from attnlab.experiments.report import begins_at, versions
 from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.cells import Cell, Grid, make_grid, units_of
 from attnlab.experiments.sweeps.unit import Unit
@@ -54,7 +53,8 @@ class Plan:
         """Read the settings (texts) and fields (values), fixed ones and axes."""
         learnable(name)
         config_class = find(name).config_class
-        axes, fixed = read_axes(config_class, settings, is_search=trials is not None)
+        axes, given = read_axes(config_class, settings, is_search=trials is not None)
+        fixed = dict(given)
         for field, value in fields.items():
             option = option_of(config_class, field)
             if field in settings:
@@ -63,13 +63,14 @@ class Plan:
                 axes.append(axis_of(option, value))
             else:
                 fixed[field] = option.check(value)
-        small = dict(config_class.QUICK) if quick else {}
-        for axis in axes:
-            small.pop(axis.name, None)
+        if quick:
+            fixed = {**config_class.QUICK, **fixed}
+            for axis in axes:
+                fixed.pop(axis.name, None)
         return cls(
             name,
             axes,
-            {**small, **fixed},
+            fixed,
             checked_seeds(seeds),
             layout,
             matrix_path_in_use(),
@@ -78,31 +79,34 @@ class Plan:
         )
 
     @classmethod
-    def of_config(cls, config: Mapping[str, Any]) -> "Plan":
+    def of_config(cls, config: RunConfig) -> "Plan":
         """Read the plan back from a `config.json`.
 
         Raises:
             CouldNotRun: this attnlab has no such experiment, or not these settings.
         """
-        kind = "sweep" if "sweep" in config else "search"
+        kind: Kind = "sweep" if "sweep" in config else "search"
         try:
-            described = config[kind]
-            if kind == "sweep":
-                own = {"stop_when_solved": described["stop_when_solved"]}
-                values = {name: (each, None) for name, each in described["axes"].items()}
-            else:
-                own = {"trials": described["trials"]}
-                space = described["space"].items()
-                values = {name: (each["choices"], each["ends"]) for name, each in space}
+            described, axes, stops, trials = config[kind], [], False, None
             config_class = find(config["experiment"]).config_class
+            if kind == "sweep":
+                stops = described["stop_when_solved"]
+                for name, values in described["axes"].items():
+                    axes.append(axis_of(option_of(config_class, name), values))
+            else:
+                trials = described["trials"]
+                for name, space in described["space"].items():
+                    option = option_of(config_class, name)
+                    axes.append(axis_of(option, space["choices"], space["ends"]))
             return cls(
                 config["experiment"],
-                [axis_of(option_of(config_class, name), *each) for name, each in values.items()],
+                axes,
                 dict(config["settings"]),
                 checked_seeds(described["seeds"]),
-                config["layout"],
-                config["matrix_path"],
-                **own,
+                cast(LayoutName, config["layout"]),
+                cast(MatrixPath, config["matrix_path"]),
+                stops,
+                trials,
             )
         except (WrongUsage, KeyError, TypeError, AttributeError) as error:
             raise CouldNotRun(f"the {kind}'s config.json is not usable: {error}") from None
@@ -145,34 +149,34 @@ class Plan:
         configs = [cell.config for cell in cells if cell.config is not None]
         return list(dict.fromkeys(map(learnable(self.experiment).describe_problem, configs)))
 
-    def to_config(self) -> dict[str, Any]:
+    def to_config(self) -> RunConfig:
         """Return the contents of `config.json`."""
-        described: dict[str, Any] = {
-            "axes": {axis.name: list(axis.values) for axis in self.axes},
-            "seeds": list(self.seeds),
-            "stop_when_solved": self.stop_when_solved,
-        }
-        if self.trials is not None:
-            space = {
-                axis.name: {"ends": axis.ends and list(axis.ends), "choices": list(axis.values)}
-                for axis in self.axes
-            }
-            described = {"space": space, "seeds": list(self.seeds), "trials": self.trials}
-        return {
+        config: RunConfig = {
             "experiment": self.experiment,
             "seed": self.seeds[0],
-            "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "started": begins_at(),
             "settings": dict(self.fixed),
             "versions": versions(),
             "threads": 1,
             "matrix_path": self.matrix_path,
             "layout": self.layout,
             "model": {},
-            self.kind: described,
         }
+        seeds = list(self.seeds)
+        if self.trials is None:
+            axes = {axis.name: list(axis.values) for axis in self.axes}
+            stops = self.stop_when_solved
+            config["sweep"] = {"axes": axes, "seeds": seeds, "stop_when_solved": stops}
+        else:
+            space: dict[str, Fields] = {}
+            for axis in self.axes:
+                ends = axis.ends and list(axis.ends)
+                space[axis.name] = {"ends": ends, "choices": list(axis.values)}
+            config["search"] = {"space": space, "seeds": seeds, "trials": self.trials}
+        return config
 
 
-def read_config_of(kind: Kind, folder: Path) -> dict[str, Any]:
+def read_config_of(kind: Kind, folder: Path) -> RunConfig:
     """Read the `config.json` of a sweep or a search.
 
     Raises:

@@ -1,26 +1,15 @@
 """A sweep's report: phase diagrams over its axes, success curves, and every cell's numbers."""
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from attnlab.configs import Fields
+from attnlab.draw import sections as draw
 from attnlab.draw.numbers import plural
-from attnlab.draw.sections import (
-    Bars,
-    BarSeries,
-    Heatmap,
-    Lines,
-    MapChoice,
-    Maps,
-    ReportContent,
-    Scalar,
-    Series,
-    Table,
-    Text,
-)
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.sections import filled, problem_section
 from attnlab.experiments.sweeps.axes import Axis, shown, typed
@@ -46,7 +35,7 @@ def make_content(
     fixed: Fields,
     facts: Mapping[str, str],
     problems: Sequence[ProblemDescription] = (),
-) -> ReportContent:
+) -> draw.ReportContent:
     """Make the report's content.
 
     Args:
@@ -59,29 +48,27 @@ def make_content(
     grid = outcome.grid
     axes, seeds = grid.axes, len(grid.seeds)
     solved = sum(member.solved_at is not None for member in outcome.members)
-    impossible = [[cell.name, cell.refusal] for cell in grid.cells if cell.config is None]
+    impossible = [[cell.name, cell.refusal] for cell in grid.impossible]
     cells = f"{len(grid.cells):,} cells of {seeds:,} {plural(seeds, 'seed')}"
     if impossible:
         cells += f", {len(impossible):,} of which are impossible (their values cannot be combined)"
-    diverged = [
-        [grid.cells[member.cell].name, member.seed, member.fault]
-        for member in outcome.members
-        if member.fault
-    ]
     success = WORDS.text("success", {"seeds": seeds})
-    are_maps = len(axes) > 1
-    sections = [
-        problem_section(problems) if problems else None,
-        _diagram(outcome, success) if are_maps else None,
-        _curves(outcome, success),
-        _figures(outcome, problems) if are_maps else None,
+    sections: list[draw.Section | None] = []
+    if problems:
+        sections.append(problem_section(problems))
+    if len(axes) > 1:
+        sections.append(_diagram(outcome, success))
+    sections.append(_curves(outcome, success))
+    if len(axes) > 1:
+        sections.append(_figures(outcome, problems))
+    sections += [
         _cells(outcome),
         listed(WORDS, "impossible", ["cell", "why"], impossible),
-        listed(WORDS, "diverged", ["cell", "seed", "what happened"], diverged),
+        listed(WORDS, "diverged", ["cell", "seed", "what happened"], _diverged(outcome)),
         _again(experiment, outcome, fixed),
         listed(WORDS, "settings", ["setting", "value"], setting_rows(fixed)),
     ]
-    return ReportContent(
+    return draw.ReportContent(
         title=f"{experiment}: {' × '.join(axis.name for axis in axes)}",
         subtitle=f"{cells}: {solved:,} of {len(outcome.members):,} models solved the problem",
         facts=list(facts.items()),
@@ -89,9 +76,18 @@ def make_content(
     )
 
 
-def listed(words: Words, name: str, columns: list[str], rows: Sequence[list[Any]]) -> Table:
+def _diverged(outcome: Outcome) -> list[list[draw.Scalar]]:
+    """List the models that diverged: cell, seed, what happened."""
+    rows: list[list[draw.Scalar]] = []
+    for member in outcome.members:
+        if member.fault:
+            rows.append([outcome.grid.cells[member.cell].name, member.seed, member.fault])
+    return rows
+
+
+def listed(words: Words, name: str, columns: list[str], rows: Sequence[list[Any]]) -> draw.Table:
     """Make a table of the first rows, with the title and caption of this name."""
-    return Table(**words.texts(name), columns=columns, rows=rows[:MOST_ROWS])
+    return draw.Table(**words.texts(name), columns=columns, rows=rows[:MOST_ROWS])
 
 
 def setting_rows(fixed: Fields) -> list[list[str]]:
@@ -99,7 +95,7 @@ def setting_rows(fixed: Fields) -> list[list[str]]:
     return [[name, shown(value)] for name, value in fixed.items()]
 
 
-def tallied(tally: Tally) -> list[Scalar]:
+def tallied(tally: Tally) -> list[draw.Scalar]:
     """Return the cells of a table that say how many models solved the problem, and when."""
     return [f"{tally.solved}/{tally.seeds}", *tally.share, tally.solved_at, tally.loss]
 
@@ -110,33 +106,34 @@ def run_command(experiment: str, tally: Tally, fixed: Fields, seeds: int, first:
     return f"`attnlab run {experiment} --seeds {seeds} --seed {first} --set {settings}`"
 
 
-def _diagram(outcome: Outcome, success: str) -> Maps:
+def _diagram(outcome: Outcome, success: str) -> draw.Maps:
     rows, columns, *_ = map(_named, outcome.grid.axes)
     numbers = {"success": success, "rows": rows, "columns": columns}
     picks: dict[str, _Pick] = {_SHARE: lambda cell: cell.share.value}
-    return Maps(**WORDS.texts("diagram", numbers), choices=_choices(outcome, picks, (0.0, 1.0)))
+    choices = _choices(outcome, picks, (0.0, 1.0))
+    return draw.Maps(**WORDS.texts("diagram", numbers), choices=choices)
 
 
-def _curves(outcome: Outcome, success: str) -> Bars | Lines | None:
+def _curves(outcome: Outcome, success: str) -> draw.Bars | draw.Lines | None:
     """Draw success along one axis, a curve for each value of the others."""
     along = _along(outcome.grid.axes)
     if along is None:
         return None
     series = _success_series(outcome, along)
-    what = "Bands" if along.is_numeric else "Whiskers"
-    texts = WORDS.texts("curves", {"success": success, "along": _named(along), "what": what})
+    numbers = {"success": success, "along": _named(along), "what": "Whiskers"}
     if not along.is_numeric:
-        return Bars(**texts, groups=along.labels(), series=series)
+        return draw.Bars(**WORDS.texts("curves", numbers), groups=along.labels(), series=series)
+    numbers["what"] = "Bands"
     low, high = min(along.values), max(along.values)
-    x = list(along.values)
-    return Lines(
-        **texts,
+    lines = []
+    for each in series:
+        x = list(along.values)
+        lines.append(draw.Series(name=each.name, x=x, y=each.values, low=each.low, high=each.high))
+    return draw.Lines(
+        **WORDS.texts("curves", numbers),
         x_label=along.name,
         from_zero=True,
-        series=[
-            Series(name=each.name, x=x, y=each.values, low=each.low, high=each.high)
-            for each in series
-        ],
+        series=lines,
         x_log=low > 0 and high >= _WIDE * low,
     )
 
@@ -154,11 +151,11 @@ def _along(axes: Sequence[Axis]) -> Axis | None:
     return None
 
 
-def _success_series(outcome: Outcome, along: Axis) -> list[BarSeries]:
+def _success_series(outcome: Outcome, along: Axis) -> list[draw.BarSeries]:
     """Return the success along one axis, for each value of the others."""
     others = [axis for axis in outcome.grid.axes if axis is not along]
     cells = np.moveaxis(_array(outcome), outcome.grid.axes.index(along), -1)
-    series: list[BarSeries] = []
+    series: list[draw.BarSeries] = []
     for place in np.ndindex(cells.shape[:-1]):
         line = list(cells[place])
         if series and line.count(None) == len(line):
@@ -166,59 +163,68 @@ def _success_series(outcome: Outcome, along: Axis) -> list[BarSeries]:
         fixed = _values(others, place)
         name = ", ".join(f"{name} {shown(value)}" for name, value in fixed.items())
         shares = [(None, None, None) if cell is None else cell.share for cell in line]
-        series.append(BarSeries.of_intervals(name or "success rate", shares))
+        series.append(draw.BarSeries.of_intervals(name or "success rate", shares))
     return series
 
 
-def _figures(outcome: Outcome, problems: Sequence[ProblemDescription]) -> Maps:
-    losses = {problem.loss for problem in problems}
-    loss = losses.pop() if len(losses) == 1 else "loss"
+def _figures(outcome: Outcome, problems: Sequence[ProblemDescription]) -> draw.Maps:
+    losses, loss = {problem.loss for problem in problems}, "loss"
+    if len(losses) == 1:
+        loss = losses.pop()
     picks: dict[str, _Pick] = {
         "step at which it was first solved": lambda cell: cell.solved_at,
         f"training {loss} at the end": lambda cell: cell.loss,
     }
     for name in outcome.figures:
         picks[_plain(name)] = lambda cell, name=name: cell.figures.get(name)  # type: ignore[misc]
-    meanings = {
-        _plain(name): text
-        for problem in problems
-        for name, text in problem.meanings
-        if name in outcome.figures
-    }
+    meanings = {}
+    for problem in problems:
+        for name, text in problem.meanings:
+            if name in outcome.figures:
+                meanings[_plain(name)] = text
     texts = WORDS.texts("figures", {"meanings": meanings})
-    return Maps(**texts, choices=_choices(outcome, picks))
+    return draw.Maps(**texts, choices=_choices(outcome, picks))
 
 
 def _choices(
     outcome: Outcome, picks: Mapping[str, _Pick], ends: tuple[float, float] | None = None
-) -> list[MapChoice]:
+) -> list[draw.MapChoice]:
     """Make maps over the first two axes, for each combination of the others."""
-    rows, columns, *others = outcome.grid.axes
-    cells = _array(outcome)
+    others, cells = outcome.grid.axes[2:], _array(outcome)
     choices = []
     for place in np.ndindex(cells.shape[2:]):
         maps = []
         for title, pick in picks.items():
-            values = [
-                [None if cell is None else pick(cell) for cell in line]
-                for line in cells[:, :, *place]
-            ]
-            low, high = ends or _range(
-                [each for line in values for each in line if each is not None]
-            )
-            heatmap = Heatmap(
-                title=title,
-                rows=values,
-                row_labels=rows.labels(),
-                column_labels=columns.labels(),
-                row_title=rows.name,
-                column_title=columns.name,
-                low=low,
-                high=high,
-            )
-            maps.append(heatmap)
-        choices.append(MapChoice(label=typed(_values(others, place)), note="", maps=maps))
+            values = [_picked(pick, line) for line in cells[:, :, *place]]
+            maps.append(_map(title, outcome.grid.axes, values, ends))
+        choices.append(draw.MapChoice(label=typed(_values(others, place)), note="", maps=maps))
     return choices
+
+
+def _picked(pick: _Pick, line: Iterable[CellOutcome | None]) -> list[float | None]:
+    return [None if cell is None else pick(cell) for cell in line]
+
+
+def _map(
+    title: str,
+    axes: Sequence[Axis],
+    values: Sequence[Sequence[float | None]],
+    ends: tuple[float, float] | None,
+) -> draw.Heatmap:
+    """Draw values over the first two axes."""
+    rows, columns = axes[:2]
+    known = [each for each in itertools.chain(*values) if each is not None]
+    low, high = ends or _range(known)
+    return draw.Heatmap(
+        title=title,
+        rows=values,
+        row_labels=rows.labels(),
+        column_labels=columns.labels(),
+        row_title=rows.name,
+        column_title=columns.name,
+        low=low,
+        high=high,
+    )
 
 
 def _array(outcome: Outcome) -> Any:
@@ -246,7 +252,9 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     most = min(end, max(most, middle + span / 2))
     least = max(0.0, min(least, most - span))
     low, high = _rounded(least, math.floor, span), _rounded(most, math.ceil, span)
-    return (low, high) if low < high else (0.0, high or 1.0)
+    if low < high:
+        return low, high
+    return 0.0, high or 1.0
 
 
 def _rounded(value: float, towards: Callable[[float], int], span: float) -> float:
@@ -255,34 +263,34 @@ def _rounded(value: float, towards: Callable[[float], int], span: float) -> floa
     return float(f"{towards(value / unit) * unit:.10g}")
 
 
-def _cells(outcome: Outcome) -> Table:
+def _cells(outcome: Outcome) -> draw.Table:
     axes = outcome.grid.axes
     rows = []
-    for cell in outcome.cells:
-        if cell is not None:
-            values = zip(axes, cell.fields.values(), strict=True)
-            fields = [value if axis.is_numeric else shown(value) for axis, value in values]
-            figures = map(cell.figures.get, outcome.figures)
-            rows.append([*fields, *tallied(cell), *figures, cell.broken])
+    for cell in outcome.trained:
+        fields = dict(cell.fields)
+        for axis in axes:
+            if not axis.is_numeric:
+                fields[axis.name] = shown(fields[axis.name])
+        figures = map(cell.figures.get, outcome.figures)
+        rows.append([*fields.values(), *tallied(cell), *figures, cell.broken])
     names = [axis.name for axis in axes]
-    return Table(
+    return draw.Table(
         **WORDS.texts("cells", {"is_cut": len(rows) > MOST_ROWS, "most": MOST_ROWS}),
         columns=[*names, *TALLIED, *map(_plain, outcome.figures), "diverged"],
         rows=rows[:MOST_ROWS],
     )
 
 
-def _again(experiment: str, outcome: Outcome, fixed: Fields) -> Text | None:
+def _again(experiment: str, outcome: Outcome, fixed: Fields) -> draw.Text | None:
     """Give the command that trains the models of a cell again."""
-    cells = [cell for cell in outcome.cells if cell is not None]
-    if not cells:
+    if not outcome.trained:
         return None
     # The cell nearest to one half is the one worth looking into.
-    cell = min(cells, key=lambda each: abs(each.share.value - 0.5))
+    cell = min(outcome.trained, key=lambda each: abs(each.share.value - 0.5))
     seeds = outcome.grid.seeds
     texts = WORDS.texts("again")
     command = run_command(experiment, cell, fixed, len(seeds), seeds[0])
-    return Text(title=texts["title"], text=f"{texts['text']}\n{command}")
+    return draw.Text(title=texts["title"], text=f"{texts['text']}\n{command}")
 
 
 def _named(axis: Axis) -> str:

@@ -17,13 +17,12 @@ from attnlab.display import Card
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.folder import RunFolder, is_unfinished, read_to_go_on
-from attnlab.experiments.report import Report, open_run
+from attnlab.experiments.report import Report, chosen_observer, open_run
 from attnlab.experiments.sweeps.engines import Engine, Where, make_engine, where_to_compute
 from attnlab.experiments.sweeps.plan import Kind, Plan, read_config_of
 from attnlab.experiments.sweeps.unit import Result, Unit, read_answer
-from attnlab.progress import notebook_bar
-from attnlab.train.distributed import refuse_launched
 from attnlab.train.observer import Observer, Silent
+from attnlab.train.processes import refuse_launched
 
 _SECONDS = 10.0  # between two versions of an unfinished run's page
 
@@ -46,7 +45,9 @@ class CellResults:
     def _table_card(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], lines: Sequence[str]
     ) -> Card:
-        facts = [("folder", self.folder)] if self.folder else []
+        facts = []
+        if self.folder:
+            facts.append(("folder", self.folder))
         return Card(str(self.report.content.subtitle), facts, columns, rows, lines)
 
 
@@ -106,19 +107,19 @@ class CellRun(ABC, Generic[_Found]):
     ) -> _Found:
         """Compute a plan, or what is missing of it; arguments as those of `sweep`."""
         cls.check(plan)
-        watch = observer or notebook_bar(f"{plan.kind} of {plan.experiment}") or Silent()
-        path = None if out is None else Path(out)
+        watch = chosen_observer(observer, f"{plan.kind} of {plan.experiment}")
         begun = None
-        if path is not None and resume:
-            begun = read_to_go_on(path, plan.kind, plan.to_config())
+        if out is not None and resume:
+            begun = read_to_go_on(Path(out), plan.kind, plan.to_config())
         where = where_to_compute(where, begun)
         with make_engine(
             where.kind, num_workers=where.num_workers, address=where.address
         ) as computing:
-            if path is None:
+            if out is None:
                 return cls(plan, None, watch).run(computing)
-            config = {**plan.to_config(), "computed_by": asdict(where)}
-            with RunFolder.begin(path, config, watch.tell, resume=resume) as folder:
+            config = plan.to_config()
+            config["computed_by"] = asdict(where)
+            with RunFolder.begin(Path(out), config, watch.tell, resume=resume) as folder:
                 return cls(plan, folder, watch).run(computing)
 
     def run(self, engine: Engine) -> _Found:

@@ -24,7 +24,7 @@ from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome, places_word
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import WORDS, make_content
 from attnlab.experiments.sweeps.runner import CellResults, CellRun, refuse_call
-from attnlab.experiments.sweeps.unit import Result, Unit, compute, read_result
+from attnlab.experiments.sweeps.unit import Result, Unit, compute, read_result, versions_words
 from attnlab.seeds import generator
 from attnlab.train.config import LayoutName
 from attnlab.train.observer import Observer, Silent
@@ -48,9 +48,9 @@ class Sweep(CellResults):
     @property
     def cells(self) -> list[CellOutcome]:
         """The outcome of each trained cell, in the order of the grid."""
-        return [cell for cell in self.outcome.cells if cell is not None]
+        return self.outcome.trained
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """Return one mapping for each model: the cell's fields, the seed, the results."""
         return self.outcome.rows()
 
@@ -62,36 +62,32 @@ class Sweep(CellResults):
         """
         return frame(self.rows())
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the cells as plain values."""
-        shares = ("share", "low", "high")
-        return {
-            "cells": [
-                each.tally()
-                | dict(zip(shares, each.share, strict=True))
-                | {"figures": each.figures}
-                for each in self.cells
-            ]
-        }
+        cells = []
+        for each in self.cells:
+            share, low, high = each.share
+            ends = {"share": share, "low": low, "high": high}
+            cells.append({**each.tally(), **ends, "figures": each.figures})
+        return {"cells": cells}
 
     def _card(self) -> Card:
         grid = self.outcome.grid
-        refused = [cell for cell in grid.cells if cell.config is None]
-        lines = []
+        refused, lines = grid.impossible, []
         if refused:
-            more = f", and {len(refused) - 1:,} more" if len(refused) > 1 else ""
-            example = f"{refused[0].name} ({refused[0].refusal})"
-            lines = [f"invalid cells, which stay blank: {example}{more}"]
+            words = f"{refused[0].name} ({refused[0].refusal})"
+            if len(refused) > 1:
+                words += f", and {len(refused) - 1:,} more"
+            lines.append(f"invalid cells, which stay blank: {words}")
         columns = [*(axis.name for axis in grid.axes), "learned", "share", "95 % interval"]
         rows = [[*map(shown, each.fields.values()), *each.learned()] for each in self.cells]
         return self._table_card(columns, rows, lines)
 
     def __str__(self) -> str:
-        lines = [
-            f"{each.name}: {each.solved} of {each.seeds} ({each.learned()[2]})"
-            for each in self.cells
-        ]
-        return "\n".join([str(self.report.content.subtitle), *lines])
+        lines = [str(self.report.content.subtitle)]
+        for each in self.cells:
+            lines.append(f"{each.name}: {each.solved} of {each.seeds} ({each.learned()[2]})")
+        return "\n".join(lines)
 
 
 def sweep(
@@ -149,11 +145,13 @@ def sweep(
             )
         plan = Plan.in_folder("sweep", Path(str(out)), name)
     else:
+        if seeds is None:
+            seeds = range(64)
         plan = Plan.read(
             name,
             settings or {},
             fields,
-            range(64) if seeds is None else seeds,
+            seeds,
             quick=quick,
             layout=layout,
             stop_when_solved=stop_when_solved,
@@ -182,10 +180,8 @@ class _GridRun(CellRun[Sweep]):
         self._grid = plan.grid()
         self._units = plan.units(self._grid)
         self._lines: dict[int, str] = {}
-        for unit in self._units:
-            line = None if folder is None else kept(folder.path, unit.number)
-            if line is not None:
-                self._lines[unit.number] = line
+        if folder is not None:
+            self._lines = all_kept(folder.path, self._units)
 
     @classmethod
     def check(cls, plan: Plan) -> None:
@@ -195,13 +191,13 @@ class _GridRun(CellRun[Sweep]):
         self._counter = _ModelCounter(self._observer, self._units, self._lines)
         yield [unit for unit in self._units if unit.number not in self._lines]
         if self._failures:
-            advice = ""
-            if self._folder is not None:
-                advice = " The finished ones are kept; --resume does the rest."
-            raise type(self._failures[0])(
+            words = (
                 f"{len(self._failures)} of {len(self._units)} populations could not be trained: "
-                f"{self._failures[0]}{advice}"
+                f"{self._failures[0]}"
             )
+            if self._folder is not None:
+                words += " The finished ones are kept; --resume does the rest."
+            raise type(self._failures[0])(words)
 
     def _watch(self) -> Observer:
         return self._counter
@@ -226,13 +222,13 @@ class _GridRun(CellRun[Sweep]):
 
     def _claims(self) -> list[Claim]:
         outcome = self._outcome()
-        found = [(member.cell, member.seed) for member in outcome.members]
+        found, expected = outcome.found, outcome.expected
         numbers = {
-            "there": len(set(found) & set(outcome.expected)),
+            "there": len(set(found) & set(expected)),
             "diverged": outcome.diverged,
-            "expected": len(outcome.expected),
+            "expected": len(expected),
         }
-        claims = WORDS.claims(numbers, {"all_there": sorted(found) == sorted(outcome.expected)})
+        claims = WORDS.claims(numbers, {"all_there": sorted(found) == sorted(expected)})
         elsewhere = [result.unit for result in outcome.results if result.is_elsewhere]
         if elsewhere:
             self._observer.stage("one population again, here")
@@ -260,22 +256,22 @@ class _GridRun(CellRun[Sweep]):
         if outcome.diverged:
             models += f", {outcome.diverged:,} diverged"
         results = outcome.results
-        versions = self._config["versions"]
+        layouts, machines, places, metrics = set(), set(), [], []
+        for each in results:
+            layouts.add(each.layout)
+            machines.add(each.machine)
+            places.append(each.computed or "not known where")
+            line = {"unit": each.unit, "layout": each.layout, "models": len(each.members)}
+            metrics.append(line)
         facts = {
             "models": models,
-            "layout": " and ".join(sorted({result.layout for result in results})),
-            "machines": f"{len({result.machine for result in results}):,}",
-            "computed": places_words(
-                [result.computed or "not known where" for result in results], "population"
-            ),
-            "versions": ", ".join(f"{name} {versions[name]}" for name in ("attnlab", "torch")),
+            "layout": " and ".join(sorted(layouts)),
+            "machines": f"{len(machines):,}",
+            "computed": places_words(places, "population"),
+            "versions": versions_words(self._config["versions"]),
         }
         problems = plan.problems(self._grid.cells)
         content = make_content(plan.experiment, outcome, plan.fixed, facts, problems)
-        metrics = [
-            {"unit": each.unit, "layout": each.layout, "models": len(each.members)}
-            for each in results
-        ]
         return Report(plan.experiment, self._config, tuple(claims), metrics, content)
 
 
@@ -316,7 +312,17 @@ def kept(folder: Path, number: int) -> str | None:
         line, digest, end = _file(folder, number).read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
         return None
-    return line if (digest, end) == (digest_of(line.encode()), "") else None
+    return None if (digest, end) != (digest_of(line.encode()), "") else line
+
+
+def all_kept(folder: Path, units: Iterable[Unit]) -> dict[int, str]:
+    """Read the results of units that are neither missing nor damaged, by number."""
+    found = {}
+    for unit in units:
+        line = kept(folder, unit.number)
+        if line is not None:
+            found[unit.number] = line
+    return found
 
 
 def _file(folder: Path, number: int) -> Path:

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from attnlab.configs import Fields
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments.population.fit import train_population
+from attnlab.experiments.population.population import Population
 from attnlab.experiments.registry import computing_as
 from attnlab.experiments.report import versions
-from attnlab.experiments.sweeps.axes import shown
+from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.parts.linear import MatrixPath
 from attnlab.train.config import LayoutName
 from attnlab.train.faults import NotFinite
@@ -93,7 +94,7 @@ def compute(line: str, observer: Observer | None = None) -> str:
         layout = "none"
     except AttnlabError as error:
         return failure(str(error), is_wrong_usage=isinstance(error, WrongUsage))
-    found = {**about, "members": [asdict(each) for each in members], "layout": layout}
+    found = {**about, "members": list(map(asdict, members)), "layout": layout}
     return json.dumps(found, allow_nan=False)
 
 
@@ -110,7 +111,7 @@ def read_answer(line: str) -> Result:
         CouldNotRun: it was computed with other versions.
     """
     result = read_result(line)
-    there, here = (_words(each) for each in (result.versions, versions()))
+    there, here = versions_words(result.versions), versions_words(versions())
     if there != here:
         raise CouldNotRun(
             f"{result.machine} has {there}, this machine {here}: the numbers would not be the "
@@ -123,43 +124,48 @@ def read_result(line: str) -> Result:
     """Read an answer of `compute`, computed with any versions."""
     found = json.loads(line)
     if "error" in found:
-        raise (WrongUsage if found["is_wrong_usage"] else CouldNotRun)(found["error"])
-    return Result(**{**found, "members": [Member(**each) for each in found["members"]]})
+        if found["is_wrong_usage"]:
+            raise WrongUsage(found["error"])
+        raise CouldNotRun(found["error"])
+    found["members"] = [Member(**each) for each in found["members"]]
+    return Result(**found)
 
 
 def _trained(unit: Unit, observer: Observer | None) -> tuple[list[Member], str]:
     """Train a unit as one population; return its members and how they were laid out."""
     first = unit.fields[0]
     # As texts, since a field may have the name of an argument, such as `seeds`.
-    texts = {name: shown(value) for name, value in first.items()}
+    texts = all_shown(first)
+    vary = []
+    for fields in unit.fields:
+        vary.append({name: value for name, value in fields.items() if value != first[name]})
     population = train_population(
         unit.experiment,
         unit.seeds,
         settings=texts,
         layout=unit.layout,
         observer=observer,
-        vary=[
-            {name: value for name, value in each.items() if value != first[name]}
-            for each in unit.fields
-        ],
+        vary=vary,
         stop_when_solved=unit.stop_when_solved,
     )
-    members = []
-    for index, (seed, variant) in enumerate(population.member_ids):
-        trained = population.trained(index)
-        losses = [line["loss"] for line in population.history.lines(index) if "loss" in line]
-        member = Member(
-            cell=unit.cells[variant],
-            seed=seed,
-            solved_at=population.solved_at[index],
-            best_step=None if trained is None else trained.best_step,
-            loss=losses[-1] if losses else None,
-            figures={} if trained is None else dict(trained.evaluation.figures),
-            fault=population.history.faults[index] or "",
-        )
-        members.append(member)
+    members = [_member(unit, population, index) for index in range(len(population))]
     return members, population.layout
 
 
-def _words(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {versions[name]}" for name in ("attnlab", "torch"))
+def _member(unit: Unit, population: Population, index: int) -> Member:
+    seed, variant = population.member_ids[index]
+    loss = None
+    for line in population.history.lines(index):
+        loss = line.get("loss", loss)
+    best_step, figures = None, dict[str, float]()
+    trained = population.trained(index)
+    if trained is not None:
+        best_step, figures = trained.best_step, dict(trained.evaluation.figures)
+    fault = population.history.faults[index] or ""
+    solved_at = population.solved_at[index]
+    return Member(unit.cells[variant], seed, solved_at, best_step, loss, figures, fault)
+
+
+def versions_words(versions: Mapping[str, str]) -> str:
+    """Name the versions that change the numbers of a unit."""
+    return f"attnlab {versions['attnlab']}, torch {versions['torch']}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from attnlab.configs import Fields
 from attnlab.core.stats import mean_interval
-from attnlab.draw.sections import Bars, BarSeries, Lines, ReportContent, Series, Text
+from attnlab.draw import sections as draw
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.sections import filled, problem_section
 from attnlab.experiments.sweeps.axes import Axis, shown
@@ -28,64 +28,76 @@ def make_content(
     seeds: Sequence[int],
     facts: Mapping[str, str],
     problems: Sequence[ProblemDescription] = (),
-) -> ReportContent:
+) -> draw.ReportContent:
     """Make the report's content; `trials` are in the order in which they were proposed."""
     names = [axis.name for axis in axes]
     whole = [trial for trial in trials if trial.seeds]
-    ranked = sorted(whole, key=lambda trial: -trial.score)
-    best = "no trial yet"
-    if ranked:
-        best = f"best: {ranked[0].name}, solved by {ranked[0].solved} of {ranked[0].seeds} seeds"
-    rows = []
-    for trial in ranked:
-        fields = [
-            trial.fields[axis.name] if axis.ends else shown(trial.fields[axis.name])
-            for axis in axes
-        ]
-        rows.append([trial.number, *fields, *tallied(trial), trial.broken])
-    refused = [[trial.number, trial.name, trial.refusal] for trial in trials if trial.refusal]
+    found = "no trial yet"
     space = [[axis.name, range_words(axis)] for axis in axes]
-    sections = [
-        problem_section(problems) if problems else None,
-        _best(experiment, ranked[0], fixed, seeds) if ranked else None,
-        _course(whole) if whole else None,
-        *(_against(axis, whole) for axis in axes if whole),
-        listed(WORDS, "trials", ["trial", *names, *TALLIED, "diverged"], rows),
-        listed(WORDS, "refused", ["trial", "setting", "why"], refused),
+    sections: list[draw.Section] = []
+    if problems:
+        sections.append(problem_section(problems))
+    if whole:
+        best = max(whole, key=lambda trial: trial.score)
+        found = f"best: {best.name}, solved by {best.solved} of {best.seeds} seeds"
+        sections.append(_best(experiment, best, fixed, seeds))
+        sections.append(_course(whole))
+        sections += [_against(axis, whole) for axis in axes]
+    sections += [
+        _trials(axes, whole),
+        _refused(trials),
         listed(WORDS, "space", ["setting", "searched or set"], [*space, *setting_rows(fixed)]),
     ]
-    return ReportContent(
+    return draw.ReportContent(
         title=f"{experiment}: search over {', '.join(names)}",
-        subtitle=f"{len(trials):,} trials of {len(seeds):,} seeds; {best}",
+        subtitle=f"{len(trials):,} trials of {len(seeds):,} seeds; {found}",
         facts=list(facts.items()),
         sections=filled(sections),
     )
 
 
-def _best(experiment: str, best: Trial, fixed: Fields, seeds: Sequence[int]) -> Text:
+def _trials(axes: Sequence[Axis], trials: Sequence[Trial]) -> draw.Table:
+    """List the trials, the best first."""
+    rows = []
+    for trial in sorted(trials, key=lambda each: -each.score):
+        fields = []
+        for axis in axes:
+            value = trial.fields[axis.name]
+            fields.append(value if axis.ends else shown(value))
+        rows.append([trial.number, *fields, *tallied(trial), trial.broken])
+    names = [axis.name for axis in axes]
+    return listed(WORDS, "trials", ["trial", *names, *TALLIED, "diverged"], rows)
+
+
+def _refused(trials: Sequence[Trial]) -> draw.Table:
+    rows = [[trial.number, trial.name, trial.refusal] for trial in trials if trial.refusal]
+    return listed(WORDS, "refused", ["trial", "setting", "why"], rows)
+
+
+def _best(experiment: str, best: Trial, fixed: Fields, seeds: Sequence[int]) -> draw.Text:
     texts = WORDS.texts("best", {"best": best})
     command = run_command(experiment, best, fixed, 100, max(seeds) + 1)
-    return Text(title=texts["title"], text=f"{texts['text']}\n{command}")
+    return draw.Text(title=texts["title"], text=f"{texts['text']}\n{command}")
 
 
-def _course(trials: Sequence[Trial]) -> Lines:
+def _course(trials: Sequence[Trial]) -> draw.Lines:
     numbers = [trial.number for trial in trials]
     best, so_far = [], trials[0]
     for trial in trials:
         so_far = max(so_far, trial, key=lambda each: each.score)
         best.append(so_far.share.value)
     texts = WORDS.texts("course", {"are_random": len(trials) <= RANDOM, "random": RANDOM})
-    return Lines(
+    return draw.Lines(
         **texts,
         from_zero=True,
         series=[
             _shares(numbers, trials),
-            Series(name="best so far", x=numbers, y=best, style="steps"),
+            draw.Series(name="best so far", x=numbers, y=best, style="steps"),
         ],
     )
 
 
-def _against(axis: Axis, trials: Sequence[Trial]) -> Bars | Lines:
+def _against(axis: Axis, trials: Sequence[Trial]) -> draw.Bars | draw.Lines:
     """Show success against the values of one field, whatever the others are."""
     name = axis.name
     numbers = {
@@ -94,30 +106,38 @@ def _against(axis: Axis, trials: Sequence[Trial]) -> Bars | Lines:
         "range": range_words(axis),
     }
     figure = f"by-{name.replace('_', '-')}"[:60]
-    values = axis.values or sorted({trial.fields[name] for trial in trials})
-    are_few = len(values) <= _MOST_BARS and all(isinstance(value, int) for value in values)
-    if axis.values or are_few:
+    values = axis.values or _few_integers(axis, trials)
+    if values:
         groups, means = [], []
         for value in values:
             own = [trial for trial in trials if trial.fields[name] == value]
             groups.append(f"{shown(value)} ({len(own):,})")
             means.append(_mean_share(own))
-        success = BarSeries.of_intervals("success", means)
+        success = draw.BarSeries.of_intervals("success", means)
         texts = WORDS.texts("by_group", numbers)
-        return Bars(**texts, groups=groups, series=[success], figure=figure)
+        return draw.Bars(**texts, groups=groups, series=[success], figure=figure)
     by_value = sorted(trials, key=lambda trial: float(trial.fields[name]))
-    return Lines(
+    x = [trial.fields[name] for trial in by_value]
+    return draw.Lines(
         **WORDS.texts("by_value", numbers),
         x_log=is_log(axis),
         from_zero=True,
-        series=[_shares([trial.fields[name] for trial in by_value], by_value)],
+        series=[_shares(x, by_value)],
         figure=figure,
     )
 
 
-def _shares(x: Sequence[Any], trials: Sequence[Trial]) -> Series:
+def _few_integers(axis: Axis, trials: Sequence[Trial]) -> Sequence[int]:
+    """Return the values of a field in order if they are few integers, else nothing."""
+    values = sorted({trial.fields[axis.name] for trial in trials})
+    if len(values) > _MOST_BARS or not all(isinstance(value, int) for value in values):
+        return []
+    return values
+
+
+def _shares(x: Sequence[Any], trials: Sequence[Trial]) -> draw.Series:
     """Show each trial's success with its interval as a point."""
-    return Series.of_intervals("each trial", x, [trial.share for trial in trials], "points")
+    return draw.Series.of_intervals("each trial", x, [trial.share for trial in trials], "points")
 
 
 def _mean_share(trials: Sequence[Trial]) -> tuple[float | None, float | None, float | None]:

@@ -22,8 +22,10 @@ def range_words(axis: Axis) -> str:
     """Return the range or the choices, in words."""
     if axis.ends is None:
         return " or ".join(axis.labels())
-    scale = ", on a logarithmic scale" if is_log(axis) else ""
-    return f"{shown(axis.ends[0])} to {shown(axis.ends[1])}{scale}"
+    words = f"{shown(axis.ends[0])} to {shown(axis.ends[1])}"
+    if is_log(axis):
+        words += ", on a logarithmic scale"
+    return words
 
 
 def readable(axis: Axis, value: Any) -> Any:

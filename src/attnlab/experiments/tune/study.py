@@ -4,7 +4,7 @@ Each proposal depends on the trials before it and on its own number alone, so th
 stopped resumes to the same trials. Optuna is optional (`pip install 'attnlab[optuna]'`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,10 +58,13 @@ class Study:
 
     def __init__(self, axes: Sequence[Axis], seed: int, file: Path | None) -> None:
         self._seed, self._file, self._axes = seed, file, axes
+        storage = None
         with self._optuna() as optuna:
             self._distributions = {axis.name: distribution(axis) for axis in axes}
+            if file is not None:
+                storage = _address(file)
             self._study = optuna.create_study(
-                storage=None if file is None else _address(file),
+                storage=storage,
                 study_name="search",
                 direction="maximize",
                 load_if_exists=True,
@@ -70,13 +73,12 @@ class Study:
     def trials(self) -> list[Trial]:
         """Return the finished trials, in order."""
         with self._optuna():
-            found = self._study.user_attrs
-            every = self._study.get_trials(deepcopy=False)
-            return [
-                Trial(self._fields(each.params), number=each.number, **found[str(each.number)])
-                for each in every
-                if each.state.is_finished()
-            ]
+            results, found = self._study.user_attrs, []
+            for each in self._study.get_trials(deepcopy=False):
+                if each.state.is_finished():
+                    fields, own = self._fields(each.params), results[str(each.number)]
+                    found.append(Trial(fields, number=each.number, **own))
+            return found
 
     def ask(self, until: int) -> list[tuple[int, Fields]]:
         """Return the trials with numbers below `until` that are not finished, old and new ones."""
@@ -85,12 +87,11 @@ class Study:
                 seed = stream_seed(self._seed, "search", number) % 2**32
                 self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM)
                 self._study.ask(self._distributions)
-            every = self._study.get_trials(deepcopy=False)
-            return [
-                (each.number, self._fields(each.params))
-                for each in every
-                if not each.state.is_finished()
-            ]
+            asked = []
+            for each in self._study.get_trials(deepcopy=False):
+                if not each.state.is_finished():
+                    asked.append((each.number, self._fields(each.params)))
+            return asked
 
     def tell(self, trial: Trial) -> None:
         """Save the results of a trial."""
@@ -103,7 +104,7 @@ class Study:
             else:
                 self._study.tell(trial.number, trial.score)
 
-    def _fields(self, proposed: Mapping[str, Any]) -> Fields:
+    def _fields(self, proposed: Fields) -> Fields:
         return {axis.name: readable(axis, proposed[axis.name]) for axis in self._axes}
 
     @contextmanager

@@ -7,8 +7,8 @@ folder, so that a stopped search resumes to the same trials.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from attnlab.configs import Fields
 from attnlab.display import Card, displayed
@@ -53,11 +53,11 @@ class Search(CellResults):
         """The trial in which most seeds solved the problem; ties are broken by the loss."""
         return max(self.trials, key=lambda trial: trial.score)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the trials as plain values."""
-        trials = [
-            {"number": each.number, **asdict(each), "success": each.success} for each in self.trials
-        ]
+        trials = []
+        for each in self.trials:
+            trials.append({"number": each.number, **asdict(each), "success": each.success})
         return {"trials": trials}
 
     def _card(self) -> Card:
@@ -65,7 +65,9 @@ class Search(CellResults):
         ranked.sort(key=lambda trial: -trial.score)
         rows = []
         for each in ranked:
-            loss = "" if each.loss is None else f"{each.loss:.4g}"
+            loss = ""
+            if each.loss is not None:
+                loss = f"{each.loss:.4g}"
             rows.append([each.number, *map(shown, each.fields.values()), *each.learned(), loss])
         lines = [f"best: {ranked[0].name}"] if ranked else []
         if len(ranked) <= RANDOM:
@@ -192,10 +194,8 @@ class _SearchRun(CellRun[Search]):
         if not trials:
             return ""
         results = ["seeds", "solved", "solved_at", "loss", "broken", "refusal"]
-        rows = [
-            [each.number, *each.fields.values(), *(getattr(each, name) for name in results)]
-            for each in trials
-        ]
+        found = attrgetter(*results)
+        rows = [[each.number, *each.fields.values(), *found(each)] for each in trials]
         return csv_text(["trial", *trials[0].fields, *results], rows)
 
     def _found(self, report: Report, folder: Path | None) -> Search:
@@ -220,10 +220,10 @@ class _SearchRun(CellRun[Search]):
             facts=facts,
             problems=plan.problems(self._cell(trial.fields) for trial in trials),
         )
-        metrics = [
-            {"trial": each.number, **each.fields, "learned": each.solved, "seeds": each.seeds}
-            for each in trials
-        ]
+        metrics = []
+        for each in trials:
+            results = {"learned": each.solved, "seeds": each.seeds}
+            metrics.append({"trial": each.number, **each.fields, **results})
         return Report(plan.experiment, self._config, tuple(claims), metrics, content)
 
 

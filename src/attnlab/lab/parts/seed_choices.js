@@ -2,11 +2,11 @@
 
 import { make, makeButton } from "../../draw/report/elements.js";
 import { makeMaskedNote, makeRamp } from "../../draw/map/shades.js";
+import { pictureOfHeads } from "../../draw/view/modules/seed_grid.js";
 import { SEED_WORDS } from "../words_populations.js";
 import { firstInput } from "./link.js";
 import { WEIGHTS } from "./maps.js";
 import { groupsOf, kindsOf, mapAt } from "./population.js";
-import { pictureOfHeads } from "./seed_grid.js";
 import { settingsOfRun } from "./server.js";
 
 const TYPED_AFTER = 400; // milliseconds without a key

@@ -102,7 +102,7 @@ export function makeCourse(_session, page) {
   }
 
   function showHints({ hint: seen, all_hints: all }) {
-    hints.replaceChildren(...seen.map((words) => make("li", {}, words)));
+    hints.replaceChildren(...seen.map((words) => make("li", {}, ...wordsWithCode(words))));
     hint.textContent = COURSE_WORDS.hint(seen.length, all);
     hint.disabled = seen.length === all;
   }
@@ -125,7 +125,7 @@ function verdictOfAnswer(told, { rubric }) {
   if (told.broken) return [make("p", { class: "verdict refused", role: "alert" }, COURSE_WORDS.broken(told.broken))];
   if (rubric.length) return [make("p", { class: "verdict" }, COURSE_WORDS.text), make("ul", {}, ...rubric.map((each) => make("li", {}, each)))];
   const passed = told.checks.filter((each) => each.passed).length;
-  const known = told.mistakes.map((words) => make("p", {}, words));
+  const known = told.mistakes.map((words) => make("p", {}, ...wordsWithCode(words)));
   return [
     make("p", { class: told.passed ? "verdict held" : "verdict" }, COURSE_WORDS.passes(passed, told.checks.length, told.waiting)),
     ...(known.length ? [make("div", { class: "known-mistake" }, make("h3", {}, COURSE_WORDS.mistake), ...known)] : []),
@@ -137,7 +137,7 @@ function verdictOfAnswer(told, { rubric }) {
 function criterionOf({ name, words, passed }) {
   const mark = make("span", { class: passed ? "mark held" : "mark refused" }, passed ? "✓" : "✗");
   const spoken = make("span", { class: "unseen" }, passed ? COURSE_WORDS.passed : COURSE_WORDS.failed);
-  return make("li", {}, mark, spoken, " ", make("strong", {}, name), ` ${words}`);
+  return make("li", {}, mark, spoken, " ", make("strong", {}, name), " ", ...wordsWithCode(words));
 }
 
 function failedCase({ call, arguments: given, words, printed, maps }) {
@@ -177,6 +177,11 @@ function buildText(node) {
   if (!TEXT_TAGS.has(tag)) return make("span", {}, ...children);
   const made = make(tag === "th" && children.length === 0 ? "td" : tag, {}, ...children);
   return tag === "table" ? make("div", { class: "scroll", tabindex: 0 }, made) : made;
+}
+
+// Words as nodes: what is between backticks as code, the rest as text.
+function wordsWithCode(words) {
+  return words.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? make("code", {}, part) : part));
 }
 
 function labeledField(label, field) {

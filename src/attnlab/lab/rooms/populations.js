@@ -1,6 +1,7 @@
 // Populations: one training over many seeds, which heads each seed found, and one seed among the others.
 
 import { make } from "../../draw/report/elements.js";
+import { makeSeedGrid } from "../../draw/view/modules/seed_grid.js";
 import { SEED_WORDS } from "../words_populations.js";
 import { RUN_WORDS } from "../words_runs.js";
 import { choicesOf, writeLink } from "../parts/link.js";
@@ -8,7 +9,6 @@ import { listMembers, readPopulation } from "../parts/population.js";
 import { folderOf, RUNS_FOLDER } from "../parts/runs_folder.js";
 import { makeSeedChoices, makeSelect } from "../parts/seed_choices.js";
 import { makeSeedDetails } from "../parts/seed_details.js";
-import { makeSeedGrid } from "../parts/seed_grid.js";
 import { askServer, pathOf } from "../parts/server.js";
 
 // What a link says, and what it means if it does not.
@@ -36,7 +36,7 @@ export function makePopulations({ lab }, page) {
   function choose(member) {
     state.member = member;
     drawSeed();
-    grid.reveal(member);
+    grid.scrollTo(member);
     page.keepLink();
   }
 

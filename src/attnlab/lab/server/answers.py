@@ -7,8 +7,9 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Annotated
 
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from attnlab.errors import CouldNotRun
@@ -24,16 +25,17 @@ class Superseded(CouldNotRun):
 class Crashed(CouldNotRun):
     """The process ended while it answered."""
 
+    status = 503
 
-class Answer(NamedTuple):
-    """An answer as it is sent: status and JSON."""
 
-    status: int
-    body: bytes
+class Form(BaseModel):
+    """The JSON of a request: nothing but its fields, each of its own type."""
 
-    def sent(self) -> Response:
-        """Return the response of a route."""
-        return Response(self.body, self.status, media_type="application/json")
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+PageId = Annotated[str | None, Field(max_length=64)]
+"""The page that asks, whose newer questions take this one's place; None for no page."""
 
 
 class Answers:
@@ -55,8 +57,8 @@ class Answers:
         if self._process is None or self._process.returncode is not None:
             self._process = await spawn("answer_process")
 
-    async def ask(self, what: str, facts: Mapping[str, Any], *, page: str | None = None) -> Answer:
-        """Put a question, and return its answer.
+    async def ask(self, what: str, facts: Mapping[str, object], page: PageId = None) -> Response:
+        """Put a question, and return its answer as a route sends it.
 
         page: the page that asks; its newer question takes the place of its older one. None: all
             its questions are answered.
@@ -92,7 +94,7 @@ class Answers:
             with suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def _answer(self, question: Mapping[str, Any]) -> Answer:
+    async def _answer(self, question: Mapping[str, object]) -> Response:
         await self.begin()
         process = self._process
         assert process is not None
@@ -112,4 +114,4 @@ class Answers:
         if not line.endswith(b"\n"):
             raise Crashed("the process that holds the models ended; ask again.")
         status, _, body = line.partition(b" ")
-        return Answer(int(status), body)
+        return Response(body, int(status), media_type="application/json")

@@ -10,26 +10,25 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Header
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as Received
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from attnlab.errors import AttnlabError, WrongUsage
 from attnlab.experiments.folder import is_finished, list_runs, read_config, read_run
-from attnlab.lab.server.answers import Answer, Answers, Crashed, Superseded
+from attnlab.lab.server.answers import Answers, Form
 from attnlab.lab.server.course import CHECK_SECONDS, add_course
 from attnlab.lab.server.events import follow, is_read
 from attnlab.lab.server.guard import MISTAKE
-from attnlab.lab.server.jobs import Busy, Jobs, Missing, Request
+from attnlab.lab.server.jobs import JobFacts, Jobs, Missing, Request
 from attnlab.lab.server.models import SECONDS, add_models
-from attnlab.lab.server.populations import add_populations
+from attnlab.lab.server.populations import add_populations, add_sweeps
 from attnlab.lab.server.programs import PROOF_SECONDS, add_programs
-from attnlab.lab.server.sweeps import add_sweeps
 
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
@@ -37,26 +36,15 @@ REPORT_POLICY = (
 )
 """A report is a file that anyone may have written: it runs as a page of no origin, alone."""
 
-_STATUS: dict[type[AttnlabError], int] = {
-    Missing: 404,
-    Busy: 429,
-    Superseded: 409,
-    Crashed: 503,
-    WrongUsage: 400,
-}
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _Scalar = str | int | float | bool | None
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class JobRequest(_Body):
+class JobRequest(Form):
     """A training to start; settings as `attnlab settings` names them."""
 
     experiment: str = Field(max_length=100)
-    settings: dict[str, _Scalar] = {}
+    settings: dict[str, _Scalar] = Field(default={})
     quick: bool = False
     seed: int = Field(0, ge=0, lt=2**63)
     seeds: int = Field(1, ge=1, le=10_000)
@@ -64,11 +52,11 @@ class JobRequest(_Body):
     name: str | None = None
 
 
-class DomainRequest(_Body):
+class DomainRequest(Form):
     """All inputs for a run's model, and edits as `attnlab.edits` writes them."""
 
     run: str = Field(max_length=255)
-    edits: list[dict[str, Any]] = Field(default=[], max_length=1_000)
+    edits: list[dict[str, object]] = Field(default=[], max_length=1_000)
 
 
 class AskRequest(DomainRequest):
@@ -87,6 +75,11 @@ class Lab:
         self.checks = Answers(CHECK_SECONDS)
         self.is_closing = False
 
+    def close(self) -> None:
+        """End the processes that answer."""
+        for each in (self.answers, self.models, self.proofs, self.checks):
+            each.close()
+
     def run(self, name: str) -> Path:
         """Return the folder of a run in the folder of runs, and nowhere else."""
         if name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0"):
@@ -101,9 +94,11 @@ class Lab:
         name, slash, member = name.partition("/")
         folder = self.run(name)
         read_run(folder)  # which says what is wrong with one that is not finished
-        if slash and not re.fullmatch(r"[0-9]+(-[0-9]+)?", member):
+        if not slash:
+            return folder
+        if not re.fullmatch(r"[0-9]+(-[0-9]+)?", member):
             raise Missing(f"there is no seed {member[:80]!r}.")
-        return folder / member if slash else folder
+        return folder / member
 
 
 def make_app(lab: Lab, assets: Path) -> FastAPI:
@@ -113,10 +108,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
     async def living(app: FastAPI) -> AsyncIterator[None]:
         await lab.answers.begin()
         yield
-        lab.answers.close()
-        lab.models.close()
-        lab.proofs.close()
-        lab.checks.close()
+        lab.close()
         await lab.jobs.close()
 
     app = FastAPI(title="attnlab lab", lifespan=living, openapi_url=None, redirect_slashes=False)
@@ -161,28 +153,29 @@ def _add_page(app: FastAPI, lab: Lab, assets: Path) -> None:
 def _add_experiments(app: FastAPI, lab: Lab) -> None:
     @app.get("/api/experiments")
     async def experiments() -> Response:
-        return (await lab.answers.ask("experiments", {})).sent()
+        return await lab.answers.ask("experiments", {})
 
     @app.post("/api/check")
     async def check(asked: JobRequest) -> Response:
         checked = await _check(lab, asked)
-        return checked._replace(status=200).sent()  # asking about wrong settings is no mistake
+        checked.status_code = 200  # asking about wrong settings is no mistake
+        return checked
 
 
-async def _check(lab: Lab, asked: JobRequest) -> Answer:
+async def _check(lab: Lab, asked: JobRequest) -> Response:
     return await lab.answers.ask("check", asked.model_dump(exclude={"name"}))
 
 
 def _add_runs(app: FastAPI, lab: Lab) -> None:
     @app.get("/api/runs")
-    async def runs() -> list[dict[str, Any]]:
+    async def runs() -> list[dict[str, object]]:
         if not lab.runs.is_dir():
             return []
         found = await asyncio.to_thread(list_runs, lab.runs)
         return [{**each, "run": Path(each["run"]).name} for each in found]
 
     @app.get("/api/runs/{name}")
-    def run(name: str) -> dict[str, Any]:
+    def run(name: str) -> dict[str, object]:
         folder = lab.run(name)
         if not is_finished(folder):
             return {"config": read_config(folder), "claims": [], "metrics": []}
@@ -194,30 +187,30 @@ def _add_runs(app: FastAPI, lab: Lab) -> None:
     async def ask(asked: AskRequest) -> Response:
         folder = lab.model(asked.run)
         facts = {"folder": str(folder), "text": asked.input, "edits": asked.edits}
-        return (await lab.answers.ask("ask", facts)).sent()
+        return await lab.answers.ask("ask", facts)
 
     @app.post("/api/domain")
     async def domain(asked: DomainRequest) -> Response:
         folder = lab.model(asked.run)
         facts = {"folder": str(folder), "edits": asked.edits}
-        return (await lab.answers.ask("domain", facts)).sent()
+        return await lab.answers.ask("domain", facts)
 
 
 def _add_jobs(app: FastAPI, lab: Lab) -> None:
     jobs = lab.jobs
 
     @app.post("/api/jobs", status_code=201)
-    async def start(asked: JobRequest) -> Any:
+    async def start(asked: JobRequest) -> object:
         jobs.take_place()
         checked = await _check(lab, asked)
-        if checked.status != 200:
-            return checked.sent()
-        settings = json.loads(checked.body)["settings"]
+        if checked.status_code != 200:
+            return checked
+        settings = json.loads(bytes(checked.body))["settings"]
         request = Request(asked.experiment, settings, asked.seed, asked.seeds, asked.sweep)
         return jobs.describe(jobs.start(request, asked.name))
 
     @app.get("/api/jobs")
-    def all_jobs() -> list[dict[str, Any]]:
+    def all_jobs() -> list[JobFacts]:
         return jobs.list()
 
     @app.get("/api/jobs/{name}/events")
@@ -225,24 +218,25 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
         name: str, last_event_id: Annotated[str, Header(max_length=20)] = "0"
     ) -> Response:
         log = jobs.log(name)
-        after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else 0
+        is_number = last_event_id.isascii() and last_event_id.isdigit()
+        after = int(last_event_id) if is_number else 0
         if not jobs.is_live(name) and is_read(log, after):
             return Response(status_code=204)  # which tells the browser not to ask again
         told = follow(log, after, lambda: jobs.is_live(name), lambda: lab.is_closing)
         return StreamingResponse(told, media_type="text/event-stream")
 
     @app.post("/api/jobs/{name}/pause")
-    async def pause(name: str) -> dict[str, Any]:
+    async def pause(name: str) -> JobFacts:
         jobs.end(name, "paused")
         return jobs.describe(name)
 
     @app.post("/api/jobs/{name}/resume")
-    async def resume(name: str) -> dict[str, Any]:
+    async def resume(name: str) -> JobFacts:
         jobs.resume(name)
         return jobs.describe(name)
 
     @app.post("/api/jobs/{name}/cancel")
-    async def cancel(name: str) -> dict[str, Any]:
+    async def cancel(name: str) -> JobFacts:
         jobs.end(name, "canceled")
         return jobs.describe(name)
 
@@ -251,13 +245,13 @@ async def _explain(received: Received, error: Exception) -> Response:
     """Answer an error with one sentence."""
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
-        where = ".".join(str(each) for each in first["loc"][1:])
+        where = ".".join(map(str, first["loc"][1:]))
         status, sentence = 422, f"{where or 'the request'}: {first['msg']}."
     elif isinstance(error, HTTPException):
         status = error.status_code
         sentence = f"there is nothing to {received.method} at {received.url.path[:80]!r}."
     elif isinstance(error, AttnlabError):
-        status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 409)
+        status = getattr(error, "status", 400 if isinstance(error, WrongUsage) else 409)
         sentence = str(error)
     else:  # the guard writes it to the terminal
         status, sentence = 500, MISTAKE

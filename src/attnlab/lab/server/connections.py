@@ -1,13 +1,12 @@
 """Connections of the server: h11 with limits on slow clients, which uvicorn does not set."""
 
 import asyncio
-import json
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from attnlab.lab.server.guard import HEADERS
+from attnlab.lab.server.guard import HEADERS, error_answer
 
 HEADER_SECONDS = 10.0
 READ_SECONDS = 30.0
@@ -55,16 +54,11 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, with the headers of every answer."""
-        body = json.dumps({"error": "this is no request that the lab understands."}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-            *HEADERS.items(),
-        ]
-        events = h11.Response(status_code=400, headers=headers), h11.Data(body), h11.EndOfMessage()
+        headers, body = error_answer("this is no request that the lab understands.")
+        start = h11.Response(status_code=400, headers=[*headers, *HEADERS.items()])
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+            for event in (start, h11.Data(body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
     def _is_idle(self) -> bool:

@@ -3,21 +3,20 @@
 from pathlib import Path
 
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 
-from attnlab.lab.server.answers import Answers
+from attnlab.lab.server.answers import Answers, Form, PageId
 
 CHECK_SECONDS = 60.0
 """How long a check may take, the start of its processes included."""
 
 
-class ExerciseRequest(BaseModel):
+class ExerciseRequest(Form):
     """An exercise by its name."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     exercise: str = Field(max_length=100)
-    page: str | None = Field(None, max_length=64)  # whose newer questions take this one's place
+    page: PageId = None
 
 
 class CheckRequest(ExerciseRequest):
@@ -30,21 +29,22 @@ def add_course(app: FastAPI, folder: Path, checks: Answers) -> None:
     """Add the routes; `folder` holds the student's answers, `checks` is a process of their own."""
     place = {"folder": str(folder)}
 
+    async def respond(what: str, asked: ExerciseRequest, **more: str) -> Response:
+        facts = {**place, "name": asked.exercise, **more}
+        return await checks.ask(what, facts, page=asked.page)
+
     @app.get("/api/course")
     async def course() -> Response:
-        return (await checks.ask("course", place)).sent()
+        return await checks.ask("course", place)
 
     @app.post("/api/course/open")
     async def open_exercise(asked: ExerciseRequest) -> Response:
-        facts = {**place, "name": asked.exercise}
-        return (await checks.ask("open_exercise", facts, page=asked.page)).sent()
+        return await respond("open_exercise", asked)
 
     @app.post("/api/course/check")
     async def check(asked: CheckRequest) -> Response:
-        facts = {**place, "name": asked.exercise, "code": asked.code}
-        return (await checks.ask("check_exercise", facts, page=asked.page)).sent()
+        return await respond("check_exercise", asked, code=asked.code)
 
     @app.post("/api/course/hint")
     async def hint(asked: ExerciseRequest) -> Response:
-        facts = {**place, "name": asked.exercise}
-        return (await checks.ask("next_hint", facts, page=asked.page)).sent()
+        return await respond("next_hint", asked)

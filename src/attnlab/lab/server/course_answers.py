@@ -28,10 +28,12 @@ from attnlab.errors import WrongUsage
 _MOST_CELLS = 16  # rows and columns of a map
 _TAGS = {"h1": "h2", "h2": "h3", "h3": "h4"}  # the page has its own heading
 _ARRAYS = (Tensor, np.ndarray)
+_Array = Tensor | NDArray[Any]
+_Table = NDArray[np.float64]
 _Node = str | list[Any]
 
 
-def _course(folder: str) -> dict[str, Any]:
+def _course(folder: str) -> dict[str, object]:
     """List the chapters, and how far each exercise is."""
     states = Workspace(Path(folder)).states()
     chapters = []
@@ -41,7 +43,7 @@ def _course(folder: str) -> dict[str, Any]:
     return {"folder": folder, "chapters": chapters}
 
 
-def _open(folder: str, name: str) -> dict[str, Any]:
+def _open(folder: str, name: str) -> dict[str, object]:
     """Return the statement of an exercise and the answer so far."""
     exercise, workspace = find_exercise(name), Workspace(Path(folder))
     cells = starter_cells(exercise.source, name)
@@ -49,11 +51,13 @@ def _open(folder: str, name: str) -> dict[str, Any]:
     if workspace.files(name):
         source = workspace.answer(exercise).source
     state = workspace.states().get(name, State())
-    picture = _picture(name)
+    statement: list[_Node] = []
+    for cell in _texts(cells):
+        statement += _nodes(cell)
     return {
         **_summary(exercise, state),
-        "statement": [node for cell in cells if cell.kind == "markdown" for node in _nodes(cell)],
-        "picture": picture,
+        "statement": statement,
+        "picture": _picture(name),
         "code": _code(source),
         "hint": list(exercise.parts.hints[: state.hints]),
         "all_hints": len(exercise.parts.hints),
@@ -62,10 +66,11 @@ def _open(folder: str, name: str) -> dict[str, Any]:
     }
 
 
-def _check(folder: str, name: str, code: str) -> dict[str, Any]:
+def _check(folder: str, name: str, code: str) -> dict[str, object]:
     """Save an answer and check it."""
     exercise, workspace = find_exercise(name), Workspace(Path(folder))
-    source = _with_statement(exercise, code)
+    texts = _texts(starter_cells(exercise.source, name))
+    source = starter_program([*texts, Cell("code", code)])
     if not workspace.files(name):
         workspace.start(exercise)
     workspace.save(exercise, source)
@@ -74,7 +79,7 @@ def _check(folder: str, name: str, code: str) -> dict[str, Any]:
     return {**_told(exercise, outcome), "state": _state(workspace.states().get(name))}
 
 
-def _hint(folder: str, name: str) -> dict[str, Any]:
+def _hint(folder: str, name: str) -> dict[str, object]:
     """Return the next hint, and those before it."""
     exercise, workspace = find_exercise(name), Workspace(Path(folder))
     hints = exercise.parts.hints
@@ -83,7 +88,7 @@ def _hint(folder: str, name: str) -> dict[str, Any]:
     return {"hint": list(hints[:number]), "all_hints": len(hints)}
 
 
-def _summary(exercise: CourseExercise, state: State | None) -> dict[str, Any]:
+def _summary(exercise: CourseExercise, state: State | None) -> dict[str, object]:
     parts = exercise.parts
     return {
         "name": exercise.name,
@@ -102,53 +107,53 @@ def _state(state: State | None) -> str:
     return "solved" if state.passed else "begun"
 
 
-def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, Any]:
+def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
     """Say what came of a check: each criterion, the first case that failed, the mistake."""
-    failure = shown_failure(outcome)
-    checks = [
-        {"name": each.check.name, "words": each.check.words, "passed": each.passed}
-        for each in outcome.checks
-    ]
+    failure, checks = shown_failure(outcome), []
+    for each in outcome.checks:
+        check = each.check
+        checks.append({"name": check.name, "words": check.words, "passed": each.passed})
     return {
         "passed": outcome.passed,
         "is_blank": outcome.is_blank,
         "broken": outcome.broken,
         "checks": checks,
-        "failure": None if failure is None else _failed(exercise, failure),
+        "failure": failure and _failed(exercise, failure),
         "mistakes": mistake_words(outcome),
         "waiting": outcome.waiting,
     }
 
 
-def _failed(exercise: CourseExercise, failure: CaseFailure) -> dict[str, Any]:
-    case = failure.case
-    told: dict[str, Any] = {
+def _failed(exercise: CourseExercise, failure: CaseFailure) -> dict[str, object]:
+    case, maps = failure.case, None
+    pair = _differing(case.expected, failure.got, case.tolerance)
+    if pair is not None:
+        maps = {"expected": pair[0].tolist(), "yours": pair[1].tolist()}
+    return {
         "call": f"{case.call} {case.words}".rstrip(),
         "arguments": call_lines(exercise, case),
         "words": failure.words,
         "printed": failure.printed,
-        "maps": None,
+        "maps": maps,
     }
-    pair = _differing(case.expected, failure.got, case.tolerance)
-    if pair is not None:
-        told["maps"] = {"expected": pair[0].tolist(), "yours": pair[1].tolist()}
-    return told
 
 
-def _differing(
-    expected: Any, got: Any, tolerance: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+def _differing(expected: object, got: object, tolerance: float) -> tuple[_Table, _Table] | None:
     """Return the first two tables of numbers in which two answers of equal form differ."""
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
-        expected, got = list(expected.values()), [got.get(key) for key in expected]
+        expected, got = list(expected.values()), list(map(got.get, expected))
     if isinstance(expected, list | tuple) and isinstance(got, list):
-        for one, other in zip(expected, got, strict=False):
-            found = _differing(one, other, tolerance)
-            if found is not None:
-                return found
-        return None
-    if not isinstance(expected, _ARRAYS) or not isinstance(got, _ARRAYS):
-        return None
+        pairs = zip(expected, got, strict=False)
+        inner = (_differing(one, other, tolerance) for one, other in pairs)
+        return next((found for found in inner if found is not None), None)
+    if isinstance(expected, _ARRAYS) and isinstance(got, _ARRAYS):
+        return _differing_tables(expected, got, tolerance)
+    return None
+
+
+def _differing_tables(
+    expected: _Array, got: _Array, tolerance: float
+) -> tuple[_Table, _Table] | None:
     if np.shape(expected) != np.shape(got):
         return None
     for one, other in zip(_tables(expected), _tables(got), strict=True):
@@ -157,7 +162,7 @@ def _differing(
     return None
 
 
-def _tables(value: Any) -> Iterable[NDArray[np.float64]]:
+def _tables(value: _Array) -> Iterable[_Table]:
     """Return numbers as tables of rows and columns; none where they are too large."""
     array = np.asarray(value)
     if array.ndim == 0 or array.dtype.kind not in "biuf" or array.size == 0:
@@ -177,12 +182,8 @@ def _code(source: str) -> str:
     return "\n\n".join(cells) if cells else source
 
 
-def _with_statement(exercise: CourseExercise, code: str) -> str:
-    """Put an exercise's texts before what was typed, as one program in percent format."""
-    texts = [
-        cell for cell in starter_cells(exercise.source, exercise.name) if cell.kind == "markdown"
-    ]
-    return starter_program([*texts, Cell("code", code)])
+def _texts(cells: Iterable[Cell]) -> list[Cell]:
+    return [cell for cell in cells if cell.kind == "markdown"]
 
 
 @cache
@@ -206,9 +207,9 @@ def _nodes(cell: Cell) -> list[_Node]:
 
 def _node(node: SyntaxTreeNode) -> list[_Node]:
     inner = [each for child in node.children for each in _node(child)]
-    if node.type in ("text", "code_inline", "fence", "code_block"):
-        if node.type == "text":
-            return [node.content]
+    if node.type == "text":
+        return [node.content]
+    if node.type in ("code_inline", "fence", "code_block"):
         code: _Node = ["code", node.content]
         return [code] if node.type == "code_inline" else [["pre", code]]
     if node.type in ("softbreak", "hardbreak"):
@@ -220,7 +221,7 @@ def _node(node: SyntaxTreeNode) -> list[_Node]:
     return inner
 
 
-WORK: Mapping[str, Callable[..., Any]] = {
+WORK: Mapping[str, Callable[..., object]] = {
     "course": _course,
     "open_exercise": _open,
     "check_exercise": _check,

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
 
 import torch
+from torch import nn
 
 from attnlab.configs import Config
+from attnlab.core.sizes import count_numbers
 from attnlab.edits import Edit, edit
 from attnlab.errors import WrongUsage
 from attnlab.experiments.sorting.config import SortingConfig
@@ -17,7 +18,7 @@ _MOST = 1_000
 
 
 @torch.no_grad()
-def answer_all(model: Any, config: Config, edits: Sequence[Edit]) -> dict[str, Any]:
+def answer_all(model: nn.Module, config: Config, edits: Sequence[Edit]) -> dict[str, object]:
     """Answer every input greedily, SEP forbidden, under edits.
 
     A margin is by how much the right letter's logit leads, at the letter where it leads least.
@@ -31,7 +32,8 @@ def answer_all(model: Any, config: Config, edits: Sequence[Edit]) -> dict[str, A
     expected = task.answer(prompts)
     tokens = with_separator(prompts)
     margins = torch.full((len(prompts),), torch.inf)
-    with edit(model, *edits, vocabulary=task.vocabulary, certify=False) if edits else nullcontext():
+    changed = edit(model, *edits, vocabulary=task.vocabulary, certify=False)
+    with changed if edits else nullcontext():
         for right in torch.split(expected, 1, dim=1):
             logits = model(tokens)[:, -1]
             logits[:, SEPARATOR] = -torch.inf
@@ -40,10 +42,10 @@ def answer_all(model: Any, config: Config, edits: Sequence[Edit]) -> dict[str, A
             tokens = torch.cat((tokens, logits.argmax(1, keepdim=True)), 1)
     answers = tokens[:, task.prompt_length + 1 :]
     return {
-        "inputs": [task.text(prompt) for prompt in prompts],
-        "answers": [task.text(answer) for answer in answers],
+        "inputs": list(map(task.text, prompts)),
+        "answers": list(map(task.text, answers)),
         "right": (answers == expected).all(1).tolist(),
         "margins": margins.tolist(),
         "vocabulary": task.vocabulary,
-        "parameters": sum(each.numel() for each in model.parameters()),
+        "parameters": count_numbers(model.parameters()),
     }

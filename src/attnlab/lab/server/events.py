@@ -10,11 +10,14 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 _PAUSE = 0.1  # seconds between two looks at the log, and between two steps that are noted
 _KEEP_ALIVE = 15.0  # seconds of silence after which a line is sent, which finds out who has left
 _PIECE = 2**18  # bytes read at once
+
+
+Event = dict[str, object]
+"""A line of the log: `event` says what happened, `at` when, and the rest belongs to it."""
 
 
 class EventLog:
@@ -44,7 +47,7 @@ class EventLog:
         """Note a departure from the request."""
         self.write("told", sentence=sentence)
 
-    def write(self, event: str, **facts: Any) -> None:
+    def write(self, event: str, **facts: object) -> None:
         """Append an event, in one piece."""
         line = json.dumps({"event": event, "at": round(time.time(), 3), **facts}) + "\n"
         with self._path.open("ab", buffering=0) as log:
@@ -61,17 +64,14 @@ def _end_last_line(path: Path) -> None:
             os.truncate(path, content.rfind(b"\n") + 1)
 
 
-def last_event(path: Path) -> dict[str, Any]:
+def last_event(path: Path) -> Event:
     """Return the last whole event of a log; an empty one where there is none."""
-    try:
-        with path.open("rb") as log:
-            log.seek(0, os.SEEK_END)
-            log.seek(max(0, log.tell() - _PIECE))
-            lines = log.read().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return {}
-    found = json.loads(lines[-1]) if lines else {}
-    return found if isinstance(found, dict) else {}
+    size = path.stat().st_size if path.exists() else 0
+    for line in _whole_lines(path, max(0, size - _PIECE))[-1:]:
+        found = json.loads(line)
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 def is_read(path: Path, after: int) -> bool:

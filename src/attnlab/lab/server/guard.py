@@ -11,7 +11,7 @@ import json
 import logging
 import secrets
 from collections.abc import Iterable
-from typing import Any
+from typing import NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -60,11 +60,11 @@ class Keys:
 
     def is_known(self, cookies: Iterable[bytes]) -> bool:
         """Is the session's cookie among those of a request?"""
-        pairs = [each.strip().partition(b"=") for line in cookies for each in line.split(b";")]
-        return any(
-            name == self._name and hmac.compare_digest(value, self._session)
-            for name, _, value in pairs
-        )
+        for each in b";".join(cookies).split(b";"):
+            name, _, value = each.strip().partition(b"=")
+            if name == self._name and hmac.compare_digest(value, self._session):
+                return True
+        return False
 
     def swap(self, token: bytes) -> dict[bytes, bytes]:
         """Return the header that sets the cookie for the token, which then is used up.
@@ -136,14 +136,12 @@ class Guard:
 def _is_navigation(scope: Scope) -> bool:
     """Is this a plain navigation of the user's to a page, from nowhere or from this page?"""
     is_page = scope["path"] == "/" or scope["path"].startswith("/runs/")
-    sites = _values(scope, b"sec-fetch-site")
-    modes = _values(scope, b"sec-fetch-mode")
     return (
         is_page
         and scope["method"] == "GET"
         and not _values(scope, b"origin")
-        and all(site in (b"none", b"same-origin") for site in sites)
-        and all(mode == b"navigate" for mode in modes)
+        and {b"none", b"same-origin"}.issuperset(_values(scope, b"sec-fetch-site"))
+        and {b"navigate"}.issuperset(_values(scope, b"sec-fetch-mode"))
     )
 
 
@@ -158,18 +156,23 @@ def _check_origin(scope: Scope, host: bytes) -> None:
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes:
     """Read the JSON of a request, and check it before anything is made of it."""
+    lengths = _values(scope, b"content-length")
     if scope["method"] == "GET":
-        if _values(scope, b"transfer-encoding") or any(
-            length != b"0" for length in _values(scope, b"content-length")
-        ):
+        if _values(scope, b"transfer-encoding") or not {b"0"}.issuperset(lengths):
             raise Refused(400, "a GET has no body.")
         return b""
     kind = b"".join(_values(scope, b"content-type")).lower().replace(b" ", b"")
     if kind not in (b"application/json", b"application/json;charset=utf-8"):
         raise Refused(415, "send JSON, with content-type: application/json.")
     too_much = Refused(413, f"a request may take {MOST_BODY:,} bytes; this one takes more.")
-    if any(int(length) > MOST_BODY for length in _values(scope, b"content-length")):
+    if max(map(int, lengths), default=0) > MOST_BODY:
         raise too_much
+    body = await _read_all(receive, too_much)
+    _check_json(body)
+    return body
+
+
+async def _read_all(receive: Receive, too_much: Refused) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -179,11 +182,9 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes:
                 if len(body) > MOST_BODY:
                     raise too_much
                 if not message.get("more_body", False):
-                    break
+                    return bytes(body)
     except TimeoutError:
         raise Refused(408, f"the request did not arrive in {BODY_SECONDS:g} seconds.") from None
-    _check_json(bytes(body))
-    return bytes(body)
 
 
 def _check_json(body: bytes) -> None:
@@ -198,15 +199,16 @@ def _check_json(body: bytes) -> None:
         depth += 1
         if depth > DEEPEST:
             raise Refused(400, f"JSON may be {DEEPEST} levels deep; this is deeper.")
-        level = [
-            child
-            for each in level
-            if isinstance(each, list | dict)
-            for child in (each.values() if isinstance(each, dict) else each)
-        ]
+        deeper: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                deeper.extend(each.values())
+            elif isinstance(each, list):
+                deeper.extend(each)
+        level = deeper
 
 
-def _refuse_constant(text: str) -> Any:
+def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number")
 
 
@@ -224,6 +226,18 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
+def error_answer(sentence: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Return the headers and the body of an answer that is an error and closes the connection."""
+    body = json.dumps({"error": sentence}).encode()
+    length = str(len(body)).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", length),
+        (b"connection", b"close"),
+    ]
+    return headers, body
+
+
 class _Answer:
     """The answer to one request, with the headers of every answer."""
 
@@ -236,7 +250,7 @@ class _Answer:
         if message["type"] == "http.response.start":
             self._has_begun = True
             own = [(name.lower(), value) for name, value in message.get("headers", [])]
-            names = {name for name, _ in own}
+            names = dict(own)
             more = [(name, value) for name, value in HEADERS.items() if name not in names]
             message = {**message, "headers": [*own, *more]}
         await self._send(message)
@@ -245,13 +259,8 @@ class _Answer:
         """Send the sentence of a refusal, and close: what is left of its body is not read."""
         if self._has_begun:
             return
-        body = json.dumps({"error": str(refused)}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-            *refused.headers.items(),
-        ]
+        headers, body = error_answer(str(refused))
+        headers += refused.headers.items()
         start = {"type": "http.response.start", "status": refused.status, "headers": headers}
         await self.send(start)
         await self.send({"type": "http.response.body", "body": body})

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from attnlab.core.store import locked, read_json
 from attnlab.errors import AttnlabError
@@ -66,10 +64,6 @@ def _train(run_folder: Path, folder: Path, log: EventLog) -> None:
     make(asked["experiment"], settings=asked["settings"], out=run_folder, observer=log)
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def _end_with_parent() -> None:
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGINT)
@@ -79,7 +73,7 @@ def _end_with_parent() -> None:
 
 def _main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # a job in the background may ignore them
-        signal.signal(number, _stop)
+        signal.signal(number, signal.default_int_handler)
     try:
         os.nice(_NICE)
         threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from attnlab.core.store import make_folder, read_json, refusing_damage, write_json, writer_of
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.folder import is_finished
-from attnlab.lab.server.events import EventLog, last_event
+from attnlab.lab.server.events import Event, EventLog, last_event
 
 MOST_RUNNING = 2
 MOST_WAITING = 32
@@ -31,15 +31,22 @@ _CLOSING = 1.2  # seconds that jobs have for a checkpoint when the server ends
 
 Wish = Literal["paused", "canceled", "stopped"]
 
+JobFacts = dict[str, Any]
+"""A job as JSON: its name, its state, what it was asked for, and the last event of its log."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Busy(CouldNotRun):
     """So much is waiting already that this was not taken."""
 
+    status = 429
+
 
 class Missing(CouldNotRun):
     """There is no such run or job."""
+
+    status = 404
 
 
 @dataclass(frozen=True)
@@ -131,17 +138,17 @@ class Jobs:
         """Return the log of a job."""
         return self._find(name) / "events.jsonl"
 
-    def list(self) -> list[dict[str, Any]]:
+    def list(self) -> list[JobFacts]:
         """Describe all jobs, the newest first."""
-        folders = self._folder.iterdir() if self._folder.is_dir() else []
+        folders = self._folder.iterdir() if self._folder.is_dir() else ()
         names = [each.name for each in folders if self._is_there(each.name)]
         return sorted(map(self.describe, names), key=lambda job: -job["created"])
 
-    def describe(self, name: str) -> dict[str, Any]:
+    def describe(self, name: str) -> JobFacts:
         """Return what a job was asked for, its state and its last event."""
         folder = self._find(name)
-        last = last_event(folder / "events.jsonl")
-        return {"name": name, "state": self._state(name, last), **_asked(folder), "last": last}
+        last, asked = last_event(folder / "events.jsonl"), asdict(_asked(folder))
+        return {"name": name, "state": self._state(name, last), **asked, "last": last}
 
     def interrupt(self) -> None:
         """Ask all jobs to stop, since the server ends."""
@@ -170,7 +177,7 @@ class Jobs:
             raise Missing(f"there is no job {name[:80]!r}.")
         return self._folder / name
 
-    def _state(self, name: str, last: dict[str, Any]) -> str:
+    def _state(self, name: str, last: Event) -> str:
         live = self._live.get(name)
         if live is not None and live.process is None:
             return "waiting"
@@ -225,9 +232,9 @@ async def spawn(module: str, *arguments: str) -> asyncio.subprocess.Process:
     )
 
 
-def _signal_group(process: asyncio.subprocess.Process | None, number: signal.Signals) -> None:
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     """Send a signal to a process and all that it started, if it still runs."""
-    if process is not None and process.returncode is None:
+    if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
 
@@ -236,7 +243,9 @@ def _usual_name(request: Request) -> str:
     """Name a job that was given no name, as the command line names its folder."""
     if request.sweep:
         return f"{request.experiment}-sweep"
-    return request.experiment + (f"-{request.seeds}-seeds" if request.seeds > 1 else "")
+    if request.seeds > 1:
+        return f"{request.experiment}-{request.seeds}-seeds"
+    return request.experiment
 
 
 def _outcome(status: int | None, wish: Wish | None) -> str:
@@ -248,7 +257,7 @@ def _outcome(status: int | None, wish: Wish | None) -> str:
     return "stopped" if status in (130, -signal.SIGINT, -signal.SIGTERM) else "failed"
 
 
-def _asked(folder: Path) -> dict[str, Any]:
+def _asked(folder: Path) -> Request:
     """Read what a job was asked for."""
     with refusing_damage(str(folder / "job.json")):
-        return asdict(Request(**read_json(folder / "job.json")))
+        return Request(**read_json(folder / "job.json"))

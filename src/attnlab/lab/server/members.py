@@ -6,8 +6,8 @@ An array is `{"float32": base64}`, NaN where a pair is masked; where that would 
 
 import math
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,48 +34,30 @@ from attnlab.look.questions import recorded
 _MOST_EXACT = 2**19  # weights that are sent as float32, which take 2 MB
 _MOST_WEIGHTS = 2**24
 
-_Maps = tuple[Tensor, list[str], list[str]]
-"""Weights (member, head, query, key), NaN where masked; the names of the queries and keys."""
+
+@dataclass(frozen=True)
+class _Maps:
+    """Weights (member, head, query, key), NaN where masked; the names of the queries and keys."""
+
+    weights: Tensor
+    queries: Sequence[str]
+    keys: Sequence[str]
 
 
-def describe_members(folder: str, text: str) -> dict[str, Any]:
+def describe_members(folder: str, text: str) -> dict[str, object]:
     """Describe the members; the maps are of a text, or means over the same inputs without one."""
     population, heads = _opened(folder, os.stat(f"{folder}/claims.json").st_mtime_ns)
-    history, members = population.history, range(len(population))
-    losses = torch.stack(history.losses, 1)
-    for index, end in enumerate(history.ends):
-        if end is not None:  # losses after a member's end are not its training
-            losses[index, torch.tensor(history.steps) > end] = math.nan
-    trained = [population.trained(index) for index in members]
-    last = [next(filter(math.isfinite, reversed(own)), None) for own in losses.tolist()]
-    found = {
-        "experiment": population.experiment,
-        "text": text.strip(),
-        "settings": population.config.to_mapping(),
-        "told": str(population),
-        "problem": asdict(population.problem_description),
-        "names": list(map(population.name, members)),
-        "solvedAt": population.solved_at,
-        "faults": history.faults,
-        "loss": last,
-        "figures": {
-            name: [_known(each and each.evaluation.figures[name]) for each in trained]
-            for name in history.figures()
-        },
-        "steps": history.steps,
-        "losses": packed(losses),
-        "looked": [],
-        "attentions": [],
-    }
+    found = _figures(population, text.strip())
     if heads is None:
         return found
-    maps = list(_means(heads) if not text.strip() else _on_text(heads, text))
-    number = sum(weights.numel() for weights, _, _ in maps)
+    maps = list(_on_text(heads, text) if text.strip() else _means(heads))
+    number = sum(each.weights.numel() for each in maps)
     if number > _MOST_WEIGHTS:
         raise CouldNotRun(
             f"the heads of this population have {number:,} weights, and {_MOST_WEIGHTS:,} are "
             f"shown here at most: look at its report with attnlab open {folder}"
         )
+    is_exact = number <= _MOST_EXACT
     pairs = zip(heads.parts, maps, strict=True)
     return found | {
         "looked": heads.members,
@@ -83,18 +65,51 @@ def describe_members(folder: str, text: str) -> dict[str, Any]:
         "oddest": population.name(heads.ranking[-1]),
         "distances": heads.distances.tolist(),
         "percentiles": heads.percentiles.tolist(),
-        "attentions": [_described(part, found, number <= _MOST_EXACT) for part, found in pairs],
+        "attentions": [_described(part, own, is_exact) for part, own in pairs],
     }
 
 
-def describe_member(folder: str, member: str) -> dict[str, Any]:
+def _figures(population: Population, text: str) -> dict[str, object]:
+    """Describe all that is known of the members but their attention."""
+    history, members = population.history, range(len(population))
+    losses = torch.stack(history.losses, 1)
+    for index, end in enumerate(history.ends):
+        if end is not None:  # losses after a member's end are not its training
+            losses[index, torch.tensor(history.steps) > end] = math.nan
+    last = [next(filter(math.isfinite, reversed(own)), None) for own in losses.tolist()]
+    trained = list(map(population.trained, members))
+    figures: dict[str, list[object]] = {}
+    for name in history.figures():
+        figures[name] = [each and _known(each.evaluation.figures[name]) for each in trained]
+    return {
+        "experiment": population.experiment,
+        "text": text,
+        "settings": population.config.to_mapping(),
+        "told": str(population),
+        "problem": asdict(population.problem_description),
+        "names": list(map(population.name, members)),
+        "solvedAt": population.solved_at,
+        "faults": history.faults,
+        "loss": last,
+        "figures": figures,
+        "steps": history.steps,
+        "losses": packed(losses),
+        "looked": [],
+        "attentions": [],
+    }
+
+
+def describe_member(folder: str, member: str) -> dict[str, object]:
     """Describe one member as a run is described: its config and the course of its training."""
     population = open_population(folder)
     index = population.index(member)
-    settings = population.config_of(index).to_mapping()
-    config = {**population.description, "seed": population.member_ids[index][0]}
+    config = {
+        **population.description,
+        "seed": population.member_ids[index][0],
+        "settings": population.config_of(index).to_mapping(),
+    }
     return {
-        "config": config | {"settings": settings},
+        "config": config,
         "claims": [],
         "metrics": population.history.lines(index),
     }
@@ -114,18 +129,18 @@ def _opened(folder: str, written: int) -> tuple[Population, PopulationHeads | No
     return population, record_heads(population)
 
 
-def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, Any]:
+def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, object]:
     """Describe one attention: its maps, the groups of its heads, and the mean of each group."""
-    weights, queries, keys = maps
-    groups, flat = part.groups, weights.flatten(0, 1)
+    weights, groups = maps.weights, part.groups
+    flat = weights.flatten(0, 1)
     means = [flat[groups.of == group].mean(0) for group in range(len(groups.centres))]
     told = {"name": "", "groups": groups, "members": len(weights)}
     return {
         "name": attention_name(part.site),
         "site": part.site,
         "heads": weights.shape[1],
-        "queries": queries,
-        "keys": keys,
+        "queries": maps.queries,
+        "keys": maps.keys,
         "maps": packed(weights if is_exact else _shades(weights)),
         "groups": groups.of.view(weights.shape[:2]).tolist(),
         "order": part.order.tolist(),
@@ -139,7 +154,7 @@ def _means(heads: PopulationHeads) -> Iterator[_Maps]:
     for part in heads.parts:
         cut = unpadded(heads.parts, part)
         means = part.means.masked_fill(part.blocked, math.nan)[..., *cut]
-        yield means, *axis_names(heads.population, part.site, *means.shape[2:])
+        yield _Maps(means, *axis_names(heads.population, part.site, *means.shape[2:]))
 
 
 def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
@@ -155,12 +170,13 @@ def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
         recording = recorded(replace(question, model=own), passage=passage)
         for site in recording:
             mask, weights = recording.blocked(site), recording[site][0]
-            known = weights if mask is None else weights.masked_fill(mask, math.nan)
-            found.setdefault(site, []).append(known)
+            if mask is not None:
+                weights = weights.masked_fill(mask, math.nan)
+            found.setdefault(site, []).append(weights)
         if len(heads.members) * sum(each[0].numel() for each in found.values()) > _MOST_WEIGHTS:
             raise WrongUsage("this text is too long for so many seeds: type a shorter one.")
     for site, weights in found.items():
-        yield torch.stack(weights), *recording.tokens(site)
+        yield _Maps(torch.stack(weights), *recording.tokens(site))
 
 
 def _shades(weights: Tensor) -> Tensor:
@@ -168,6 +184,6 @@ def _shades(weights: Tensor) -> Tensor:
     return (254 * weights).round().nan_to_num(255).to(torch.uint8)
 
 
-def _known(value: float | None) -> float | None:
+def _known(value: float) -> float | None:
     """Return a number that JSON can say."""
-    return value if value is not None and math.isfinite(value) else None
+    return value if math.isfinite(value) else None

@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from attnlab.core.sizes import count_numbers
 from attnlab.edits import CutEdge, Edit, ZeroHead, edit
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import registry
@@ -54,7 +55,8 @@ _FIRST_TEXTS = {
 }
 
 
-class _Opened(NamedTuple):
+@dataclass(frozen=True)
+class _Opened:
     """A model that is open, the heads of its parts, what it reads in words, and a first text."""
 
     model: nn.Module
@@ -64,7 +66,8 @@ class _Opened(NamedTuple):
     first: str
 
 
-class _Place(NamedTuple):
+@dataclass(frozen=True)
+class _Place:
     """Where an answer is given: the probability of each name."""
 
     title: str
@@ -72,24 +75,25 @@ class _Place(NamedTuple):
     shares: Tensor
 
 
-class _Pass(NamedTuple):
+@dataclass(frozen=True)
+class _Pass:
     """One pass over a text, with summaries of all heads; vectors if the model makes no choice."""
 
     recording: Recording
     summaries: Recording
-    means: list[tuple[str, list[float | None]]]
+    means: dict[str, list[float | None]]
     places: list[_Place]
     vectors: Tensor | None
 
 
-def _open_model(name: str) -> dict[str, Any]:
+def _open_model(name: str) -> dict[str, object]:
     """Open a model, and return its facts."""
     opened = _opened(name, _written(name))
     model = opened.model
     foreign = getattr(model, "foreign", model)
     return {
         "family": type(foreign).__name__,
-        "parameters": sum(each.numel() for each in foreign.parameters()),
+        "parameters": count_numbers(foreign.parameters()),
         "layers": [[layer_name(part), size] for part, size in opened.sizes.items()],
         "notes": list(getattr(model, "notes", ())),
         "expected": opened.expected,
@@ -100,23 +104,29 @@ def _open_model(name: str) -> dict[str, Any]:
 def _ask_model(
     name: str,
     text: str,
-    edits: list[dict[str, Any]],
+    edits: Sequence[object],
     head: str = "",
     at: Sequence[int] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the tokens of a text, the means of all heads, the answer, and the weights and scores
     of one head, the first if there is none of this name; each before and after.
 
     at: the first query and key of the part that is shown of a long text; None for its end.
     """
-    before, after = _both(name, text, edits)
-    _, passage = _asked(name, _written(name), text)
-    means = zip(before.means, after.means, strict=True)
-    names = [each for each, _ in before.means]
-    told: dict[str, Any] = {
-        "head": head if head in names else names[0],
+    written = _written(name)
+    before = after = _passed(name, written, text, "[]")
+    if edits:
+        after = _passed(name, written, text, json.dumps(edits))
+    _, passage = _asked(name, written, text)
+    heads = []
+    for own, means in before.means.items():
+        heads.append({"name": own, "before": means, "after": after.means[own]})
+    if head not in before.means:
+        head = next(iter(before.means))
+    told: dict[str, object] = {
+        "head": head,
         "tokens": next(iter(passage.words.values())),
-        "heads": [{"name": was[0], "before": was[1], "after": now[1]} for was, now in means],
+        "heads": heads,
         "places": _compared(before.places, after.places),
     }
     if before.vectors is not None and after.vectors is not None:
@@ -124,13 +134,13 @@ def _ask_model(
         moved = torch.cosine_similarity(was, now, dim=-1)
         told["cosine"] = float(torch.cosine_similarity(was.mean(0), now.mean(0), dim=0))
         told["moved"] = {"token": int(moved.argmin()), "cosine": float(moved.min())}
-    sizes = _opened(name, _written(name)).sizes
-    return told | {"shown": _one_head(told["head"], sizes, before, after, at)}
+    told["shown"] = _one_head(head, _opened(name, written).sizes, before, after, at)
+    return told
 
 
 def _one_head(
     head: str, sizes: Mapping[str, int], before: _Pass, after: _Pass, at: Sequence[int] | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the weights and scores of one head, before and after; of a long text those of a part,
     and a map of the whole."""
     [(part, [number])] = heads_named([head], sizes).items()
@@ -139,20 +149,19 @@ def _one_head(
     starts = at or (len(sides.query), len(sides.key))
     queries, keys = (_part_of(len(side), start) for side, start in zip(sides, starts, strict=True))
     both = {"before": before, "after": after}
-    told: dict[str, Any] = {
+    told: dict[str, object] = {
         "at": [queries.start, keys.start],
         "queries": sides.query[queries],
         "keys": sides.key[keys],
     }
     for when, each in both.items():
-        parts = (
-            each.recording.tile(site, head=number, queries=queries, keys=keys) for site in sites
-        )
-        told[when] = packed_head(head, *parts)
-    if max(map(len, sides)) <= _WINDOW:
+        tile = partial(each.recording.tile, head=number, queries=queries, keys=keys)
+        told[when] = packed_head(head, *map(tile, sites))
+    lengths = list(map(len, sides))
+    if max(lengths) <= _WINDOW:
         return told
     whole = {when: each.summaries[sites[0]] for when, each in both.items()}
-    told["lengths"] = [len(side) for side in sides]
+    told["lengths"] = lengths
     told["cell"] = whole["before"].cells.tolist()
     told["whole"] = {when: packed(each.map_max[0, number]) for when, each in whole.items()}
     return told
@@ -164,7 +173,7 @@ def _part_of(length: int, start: int) -> slice:
     return slice(first, min(length, first + _WINDOW))
 
 
-WORK: dict[str, Callable[..., Any]] = {
+WORK: dict[str, Callable[..., object]] = {
     "open_model": _open_model,
     "ask_model": _ask_model,
 }
@@ -220,14 +229,12 @@ def _open_any(name: str) -> _Opened:
         raise CouldNotRun(f"could not open {name[:200]}: {error.strerror or error}.") from None
     model, folder = report.model.eval(), report.folder
     expected = experiment.prompt_words(config)
-    example = re.search(r"such as:? ([^,;]+)", expected)
-    return _Opened(
-        model,
-        _sizes(model),
-        lambda text: experiment.ask(model, config, text, folder=folder),
-        expected,
-        example[1] if example else "",
-    )
+    first = next(iter(re.findall(r"such as:? ([^,;]+)", expected)), "")
+
+    def ask(text: str) -> Question:
+        return experiment.ask(model, config, text, folder=folder)
+
+    return _Opened(model, _sizes(model), ask, expected, first)
 
 
 def _open_pretrained(name: str) -> _Opened:
@@ -260,13 +267,6 @@ def _asked(name: str, written: int, text: str) -> tuple[Question, Passage]:
     return question, question.passage()
 
 
-def _both(name: str, text: str, edits: list[dict[str, Any]]) -> tuple[_Pass, _Pass]:
-    """Return the pass without the edits and the one with them."""
-    key = (name, _written(name), text)
-    before = _passed(*key, "[]")
-    return before, _passed(*key, json.dumps(edits)) if edits else before
-
-
 @lru_cache(maxsize=3)
 def _passed(name: str, written: int, text: str, edits: str) -> _Pass:
     """Run the model over the tokens that it reads without edits."""
@@ -281,7 +281,9 @@ def _passed(name: str, written: int, text: str, edits: str) -> _Pass:
         ):
             output = model(*passage.arguments, **passage.options)
         places = _places(question, passage, output)
-    vectors = output[0].reshape(-1, output.shape[-1]) if type(question) is TextReading else None
+    vectors = None
+    if type(question) is TextReading:
+        vectors = output[0].reshape(-1, output.shape[-1])
     named = recording.named(passage.words)
     return _Pass(named, summaries, _means(named, summaries), places, vectors)
 
@@ -324,32 +326,34 @@ def _choices(question: TextChoice, passage: Passage, output: Tensor) -> list[_Pl
     return [_Place(title, question.names, row) for title, row in zip(titles, rows, strict=True)]
 
 
-def _compared(before: list[_Place], after: list[_Place]) -> list[dict[str, Any]]:
+def _compared(before: list[_Place], after: list[_Place]) -> list[dict[str, object]]:
     """Return the likeliest answers with both probabilities, at the places that changed most."""
-    pairs = list(zip(before, after, strict=False))
-    changes = torch.tensor([float((now.shares - was.shares).abs().sum()) for was, now in pairs])
-    shown = changes.argsort(descending=True, stable=True)[:_MOST_PLACES].sort().values
-    found = []
-    for was, now in (pairs[index] for index in shown.tolist()):
+    changes = []
+    for was, now in zip(before, after, strict=False):
+        changes.append(float((now.shares - was.shares).abs().sum()))
+    ranked = torch.tensor(changes).argsort(descending=True, stable=True)
+    found: list[dict[str, object]] = []
+    for place in ranked[:_MOST_PLACES].sort().values.tolist():
+        was, now = before[place], after[place]
         most = min(_TOP, len(was.shares))
-        best = [each.shares.topk(most).indices.tolist() for each in (was, now)]
-        rows = [
-            [was.names[id], float(was.shares[id]), float(now.shares[id])]
-            for id in dict.fromkeys(best[0] + best[1])
-        ]
+        best = was.shares.topk(most).indices.tolist() + now.shares.topk(most).indices.tolist()
+        rows = []
+        for id in dict.fromkeys(best):
+            rows.append([was.names[id], float(was.shares[id]), float(now.shares[id])])
         found.append({"title": was.title, "rows": rows})
     return found
 
 
-def _means(recording: Recording, summaries: Recording) -> list[tuple[str, list[float | None]]]:
+def _means(recording: Recording, summaries: Recording) -> dict[str, list[float | None]]:
     """Name every head with four means over its queries: the weight on the first key, on the one
     before, on itself, and the entropy; None where there is none."""
-    found = []
+    found: dict[str, list[float | None]] = {}
     for site, summary in summaries.items():
         sides = recording.tokens(site)
         measures = [summary.first, summary.previous, summary.own, summary.entropy]
         rows = torch.stack([each[0].mean(-1) for each in measures], -1)
         for head, row in enumerate(rows.tolist()):
-            means = row if sides.query == sides.key else [row[0], None, None, row[3]]
-            found.append((head_at(site, head), means))
+            if sides.query != sides.key:
+                row[1:3] = [None, None]
+            found[head_at(site, head)] = row
     return found

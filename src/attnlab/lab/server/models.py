@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from attnlab.experiments.folder import list_runs
-from attnlab.lab.server.answers import Answer, Answers
+from attnlab.lab.server.answers import Answers, Form, PageId
 from attnlab.lab.server.jobs import Missing
 
 SECONDS = 600.0
@@ -19,17 +19,15 @@ SECONDS = 600.0
 _MOST = 60  # models that are listed
 
 
-class ModelRequest(BaseModel):
+class ModelRequest(Form):
     """A model to open: a run in the folder of runs, a folder, a GGUF file, or a hub id."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     model: str = Field(min_length=1, max_length=1_000)
 
 
-class Change(BaseModel):
+class Change(Form):
     """A head to knock out or, with a query and a key, an edge of it to cut."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     head: str = Field(max_length=200)
     query: int | None = Field(None, ge=0)
     key: int | None = Field(None, ge=0)
@@ -42,21 +40,20 @@ class TextRequest(ModelRequest):
     edits: list[Change] = Field(default=[], max_length=200)
     head: str = Field("", max_length=200)
     at: list[Annotated[int, Field(ge=0)]] | None = Field(None, min_length=2, max_length=2)
-    page: str | None = Field(None, max_length=64)  # whose newer questions take this one's place
+    page: PageId = None
 
 
 def add_models(app: FastAPI, runs: Path, find_run: Callable[[str], Path], answers: Answers) -> None:
     """Add the routes; `answers` is a process for models alone, started when first asked."""
     opened: dict[str, None] = {}
 
-    async def ask(what: str, asked: ModelRequest) -> Answer:
+    async def ask(what: str, asked: ModelRequest) -> Response:
         facts = asked.model_dump(exclude={"model", "page"}, exclude_none=True)
         try:
             name = str(find_run(asked.model))
         except Missing:
             name = os.path.expanduser(asked.model)
-        page = getattr(asked, "page", None)
-        return await answers.ask(what, {"name": name, **facts}, page=page)
+        return await answers.ask(what, {"name": name, **facts}, page=getattr(asked, "page", None))
 
     @app.get("/api/models")
     async def there() -> list[dict[str, str]]:
@@ -67,19 +64,21 @@ def add_models(app: FastAPI, runs: Path, find_run: Callable[[str], Path], answer
     @app.post("/api/models/open")
     async def open_it(asked: ModelRequest) -> Response:
         told = await ask("open_model", asked)
-        if told.status == 200:
+        if told.status_code == 200:
             opened.pop(asked.model, None)
             opened[asked.model] = None
-        return told.sent()
+        return told
 
     @app.post("/api/models/ask")
     async def ask_it(asked: TextRequest) -> Response:
-        return (await ask("ask_model", asked)).sent()
+        return await ask("ask_model", asked)
 
 
 def _runs(runs: Path) -> Iterator[dict[str, str]]:
     """List the finished runs that kept a model."""
-    for each in list_runs(runs) if runs.is_dir() else []:
+    if not runs.is_dir():
+        return
+    for each in list_runs(runs):
         folder = Path(each["run"])
         is_one = each["kind"] == "run" and each["state"] == "finished"
         if is_one and (folder / "model.safetensors").is_file():
@@ -91,8 +90,8 @@ def _folders(runs: Path) -> Iterator[dict[str, str]]:
     for folder in sorted([*runs.glob("*/"), *runs.glob("models/*/")]):
         config = folder / "config.json"
         is_model = config.is_file() and '"model_type"' in config.read_text(errors="replace")
-        found = [folder] if is_model else sorted(folder.glob("*.gguf"))
-        yield from ({"name": str(each), "kind": "folder"} for each in found)
+        for each in [folder] if is_model else sorted(folder.glob("*.gguf")):
+            yield {"name": str(each), "kind": "folder"}
 
 
 def _cached() -> Iterator[dict[str, str]]:

@@ -4,13 +4,11 @@ of the process with torch. Its text may come with a link: it is read, and never 
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.lab.server.arrays import packed_head
-from attnlab.look.heads import head_at
+from attnlab.lab.server.arrays import PackedHead, packed_heads
 from attnlab.look.recording import record
 from attnlab.programs import Compiled, Program, ProgramError, compile_program, prove_program
 from attnlab.programs.domains import Domains
@@ -26,15 +24,15 @@ _SECONDS = 40.0  # for a model and its proof
 _MOST_WORDS = 12  # letters of a value that are shown
 
 
-def _steps(text: str, alphabet: str, example: str) -> dict[str, Any]:
+def _steps(text: str, alphabet: str, example: str) -> dict[str, object]:
     """Return the value of each line at every position of an example, or why it has none."""
     meaning = _meaning(alphabet, example)
     lines = [_shown(each, meaning) for each in read_lines(text, alphabet)]
     return {"alphabet": list(alphabet), "tokens": list(example), "lines": lines}
 
 
-def _shown(each: TextLine, meaning: Meaning) -> dict[str, Any]:
-    told: dict[str, Any] = {"number": each.line.number, "name": each.name}
+def _shown(each: TextLine, meaning: Meaning) -> dict[str, object]:
+    told: dict[str, object] = {"number": each.line.number, "name": each.name}
     if each.error is not None:
         return told | {"error": each.error.reason}
     try:
@@ -56,7 +54,7 @@ def _word(value: object) -> str:
     return f"{words[: _MOST_WORDS - 1]}…"
 
 
-def _prove(text: str, alphabet: str, example: str, longest: int) -> dict[str, Any]:
+def _prove(text: str, alphabet: str, example: str, longest: int) -> dict[str, object]:
     """Make a model of a program, prove it, and record its heads on an example; or say which line
     is refused, and why."""
     meaning = _meaning(alphabet, example)
@@ -66,7 +64,7 @@ def _prove(text: str, alphabet: str, example: str, longest: int) -> dict[str, An
         return {"refused": error.reason, "number": error.line.number}
 
 
-def _proved(program: Program, meaning: Meaning, longest: int) -> dict[str, Any]:
+def _proved(program: Program, meaning: Meaning, longest: int) -> dict[str, object]:
     _check_size(program, longest, meaning.ids.shape[1])
     started = time.monotonic()
     compiled = compile_program(program, longest)
@@ -135,27 +133,25 @@ def _check_size(program: Program, longest: int, example: int) -> None:
         )
 
 
-def _lines(compiled: Compiled, program: Program, meaning: Meaning) -> list[dict[str, Any]]:
+def _lines(compiled: Compiled, program: Program, meaning: Meaning) -> list[dict[str, object]]:
     """List the lines that have heads, each with what it selects and what its heads attend to."""
     with record(compiled.model, ["*weights", "*scores"]) as recording:
         compiled.logits(compiled.with_bos(torch.from_numpy(meaning.ids)))
-    heads: dict[str, list[dict[str, Any]]] = {}
-    for site in recording:
-        if site.endswith("weights"):
-            scores = recording[f"{site.removesuffix('weights')}scores"][0]
-            for number, weights in enumerate(recording[site][0]):
-                name = head_at(site, number)
-                if name in compiled.heads:
-                    packed = packed_head(name, weights, scores[number])
-                    heads.setdefault(compiled.heads[name], []).append(packed)
-    found: dict[str, dict[str, Any]] = {}
+    heads: dict[str, list[PackedHead]] = {}
+    for head in packed_heads(recording):
+        if head["name"] in compiled.heads:
+            heads.setdefault(compiled.heads[head["name"]], []).append(head)
+    selectors: dict[str, list[dict[str, object]]] = {}
+    found: dict[str, dict[str, object]] = {}
     for each in sequences_of(program.output):
-        if isinstance(each, Aggregate | Width) and str(each.line) in heads:
-            told = {"number": each.line.number, "source": each.line.source, "selectors": []}
-            line = found.setdefault(str(each.line), told | {"heads": heads[str(each.line)]})
+        name = str(each.line)
+        if isinstance(each, Aggregate | Width) and name in heads:
             selected = meaning.selected(each.selector)[0].tolist()
-            line["selectors"].append({"words": each.selector.words, "selected": selected})
+            own = selectors.setdefault(name, [])
+            own.append({"words": each.selector.words, "selected": selected})
+            line = {"number": each.line.number, "source": each.line.source}
+            found[name] = line | {"selectors": own, "heads": heads[name]}
     return list(found.values())
 
 
-WORK: dict[str, Callable[..., Any]] = {"program_steps": _steps, "prove_program": _prove}
+WORK: dict[str, Callable[..., object]] = {"program_steps": _steps, "prove_program": _prove}

@@ -1,23 +1,22 @@
 """The routes of the room Programs: the value of each line on an example, and a proof."""
 
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 
-from attnlab.lab.server.answers import Answers, Crashed
+from attnlab.lab.server.answers import Answers, Crashed, Form, PageId
 
 PROOF_SECONDS = 60.0
 """How long a model may be made and proved, the start of the process included."""
 
 
-class StepsRequest(BaseModel):
+class StepsRequest(Form):
     """A program as text, which is never run as Python, its alphabet, and an input."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     text: str = Field(max_length=20_000)
     alphabet: str = Field(max_length=100)
     example: str = Field(max_length=100)
-    page: str | None = Field(None, max_length=64)  # whose newer questions take this one's place
+    page: PageId = None
 
 
 class ProofRequest(StepsRequest):
@@ -32,13 +31,13 @@ def add_programs(app: FastAPI, answers: Answers, proofs: Answers) -> None:
     @app.post("/api/programs/steps")
     async def steps(asked: StepsRequest) -> Response:
         facts = asked.model_dump(exclude={"page"})
-        return (await answers.ask("program_steps", facts, page=asked.page)).sent()
+        return await answers.ask("program_steps", facts, page=asked.page)
 
     @app.post("/api/programs/prove")
     async def prove(asked: ProofRequest) -> Response:
         facts = asked.model_dump(exclude={"page"})
         try:
-            return (await proofs.ask("prove_program", facts, page=asked.page)).sent()
+            return await proofs.ask("prove_program", facts, page=asked.page)
         except Crashed:
             raise Crashed(
                 f"this took more than {PROOF_SECONDS:g} seconds or the memory there is: take fewer "

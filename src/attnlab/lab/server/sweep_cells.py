@@ -1,21 +1,22 @@
 """The cells of a sweep, as the room Sweeps shows them."""
 
-from typing import Any
-
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.sweeps import open_sweep
-from attnlab.experiments.sweeps.axes import shown
+from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.experiments.sweeps.cells import Cell
 from attnlab.experiments.sweeps.outcome import CellOutcome
 
 _MOST_MODELS = 100_000
 
 
-def describe_sweep(folder: str) -> dict[str, Any]:
+def describe_sweep(folder: str) -> dict[str, object]:
     """Describe a sweep, finished or not: its axes, and every cell, the last axis moving fastest."""
     found = open_sweep(folder)
     outcome, config = found.outcome, found.report.config
     grid = outcome.grid
+    axes = []
+    for axis in grid.axes:
+        axes.append({"name": axis.name, "comment": axis.comment, "labels": axis.labels()})
     if len(outcome.expected) > _MOST_MODELS:
         raise CouldNotRun(
             f"this sweep has {len(outcome.expected):,} models, and {_MOST_MODELS:,} are shown here "
@@ -26,24 +27,18 @@ def describe_sweep(folder: str) -> dict[str, Any]:
         "told": str(found.report.content.subtitle),
         "models": len(outcome.members),
         "expected": len(outcome.expected),
-        "axes": [
-            {"name": axis.name, "comment": axis.comment, "labels": axis.labels()}
-            for axis in grid.axes
-        ],
+        "axes": axes,
         "seeds": list(grid.seeds),
-        "fixed": {name: shown(value) for name, value in config["settings"].items()},
+        "fixed": all_shown(config["settings"]),
         "figures": outcome.figures,
-        "cells": [
-            _described(cell, trained)
-            for cell, trained in zip(grid.cells, outcome.cells, strict=True)
-        ],
+        "cells": list(map(_described, grid.cells, outcome.cells)),
     }
 
 
-def _described(cell: Cell, trained: CellOutcome | None) -> dict[str, Any]:
+def _described(cell: Cell, trained: CellOutcome | None) -> dict[str, object]:
     """Describe a cell; without `solved` if none of its models is trained."""
-    values = {name: shown(value) for name, value in cell.fields.items()}
-    told: dict[str, Any] = {"name": cell.name, "values": values, "refusal": cell.refusal}
+    values = all_shown(cell.fields)
+    told: dict[str, object] = {"name": cell.name, "values": values, "refusal": cell.refusal}
     if trained is None:
         return told
     return told | {

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attnlab.display import short
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage, require_known
 from attnlab.look.collector import Collector
 from attnlab.look.recording.kept_call import KeptCall, KeptMask
 from attnlab.shapes import shape_text
@@ -80,15 +80,16 @@ def measure_of(measure: str | Callable[[Rows], Tensor]) -> tuple[str, Measure]:
             return measure, _named(measure.removeprefix("token:"))
         except re.error as error:
             raise WrongUsage(f"{measure!r} is no pattern: {error}.") from None
-    if measure not in _MEASURES:
-        raise WrongUsage(f"there is no measure {measure!r}; {did_you_mean(str(measure), MEASURES)}")
+    require_known("measure", measure, MEASURES)
     return measure, _MEASURES[measure]
 
 
 def digest_of(measure: object) -> str:
     """Return a digest of a function's code, by which a resumed search knows it; "" without code."""
     code = getattr(measure, "__code__", None)
-    return "" if code is None else hashlib.sha256(repr(_words_of(code)).encode()).hexdigest()
+    if code is None:
+        return ""
+    return hashlib.sha256(repr(_words_of(code)).encode()).hexdigest()
 
 
 def _words_of(code: CodeType) -> list[Any]:
@@ -108,7 +109,9 @@ def _measured(measure: Callable[[Rows], Tensor], rows: Rows) -> tuple[Tensor, Te
     is_real = isinstance(found, Tensor) and found.shape == shape and not found.is_complex()
     if not is_real:
         raise WrongUsage(f"a measure returns real numbers {tuple(shape)}; got {short(found)}.")
-    return found if found.is_floating_point() else found.to(rows.weights.dtype), _most(rows)
+    if not found.is_floating_point():
+        found = found.to(rows.weights.dtype)
+    return found, _most(rows)
 
 
 def _most(rows: Rows) -> Tensor:
@@ -269,10 +272,12 @@ class Measurer(Collector):
     def _allowed(self, mask: KeptMask, queries: slice) -> Tensor:
         """Return which keys may be attended to: (batch, head or 1, query, key)."""
         real = self._real[:, None, None, :].expand(-1, -1, queries.stop - queries.start, -1)
-        part = mask.part(queries=queries)
-        if part is None:
+        allowed = mask.part(queries=queries)
+        if allowed is None:
             return real
-        return real & (part if part.dtype == torch.bool else part > torch.finfo(part.dtype).min / 2)
+        if allowed.dtype != torch.bool:
+            allowed = allowed > torch.finfo(allowed.dtype).min / 2
+        return real & allowed
 
 
 def _keys_of(call: AttentionCall, heads: Sequence[int]) -> Tensor:

@@ -5,11 +5,12 @@ and its folder, whose state is replaced as a whole, so that a stopped search res
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from attnlab.core import store
+from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.corpus.tally import Tally
@@ -18,7 +19,8 @@ _AROUND = 12  # tokens of the context on either side
 
 
 @displayed
-class Example(NamedTuple):
+@dataclass(frozen=True)
+class Example:
     """One query with an extreme value of a head.
 
     text: the number of the row in the corpus · query, key: their positions in it · tokens: of the
@@ -46,7 +48,9 @@ class Example(NamedTuple):
                 found.append((-1, "…"))
             found.append((place, self.tokens[place]))
             last = place
-        return found if last == length - 1 else [*found, (-1, "…")]
+        if last < length - 1:
+            found.append((-1, "…"))
+        return found
 
 
 @displayed
@@ -57,7 +61,7 @@ class Found:
     corpus was read.
     """
 
-    def __init__(self, told: Mapping[str, Any], tally: Tally):
+    def __init__(self, told: JsonObject, tally: Tally):
         self.measure, self.model = str(told["measure"]), str(told["model"])
         self.heads: tuple[str, ...] = tuple(told["heads"])
         self.counts: dict[str, int] = dict(told["counts"])
@@ -73,14 +77,16 @@ class Found:
         title = f"{self.measure} of {len(self.heads)} heads in {self.counts['texts read']:,} texts"
         return Card(title, [("model", self.model)], columns, [list(row.values()) for row in rows])
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[JsonObject]:
         """Return a row for each head, the largest mean first: count, mean with its 95 % interval,
         quantiles."""
-        rows: list[dict[str, Any]] = []
+        rows = []
         for index, head in enumerate(self.heads):
-            values = {name: float(each[index]) for name, each in self._distribution.items()}
-            known = {name: None if math.isnan(each) else each for name, each in values.items()}
-            rows.append({"head": head, **known})
+            row: JsonObject = {"head": head}
+            for name, each in self._distribution.items():
+                value = float(each[index])
+                row[name] = None if math.isnan(value) else value
+            rows.append(row)
         sign = 1 if self.lowest else -1
         return sorted(rows, key=lambda row: math.inf if row["mean"] is None else sign * row["mean"])
 
@@ -104,7 +110,7 @@ class SearchFolder(store.StateFolder):
     def __init__(self, path: Path) -> None:
         super().__init__(path, "search.json", "attnlab corpus search 1", "search")
 
-    def keep(self, told: Mapping[str, Any], tally: Tally) -> None:
+    def keep(self, told: JsonObject, tally: Tally) -> None:
         """Write the state: first the numbers in a new file, then the JSON file that names it."""
         content = store.pack(tally.state())
         digest = store.digest_of(content)
@@ -115,7 +121,7 @@ class SearchFolder(store.StateFolder):
             if old.name != name:
                 old.unlink(missing_ok=True)
 
-    def found(self) -> tuple[dict[str, Any], Tally]:
+    def found(self) -> tuple[JsonObject, Tally]:
         """Read the state.
 
         Raises:
@@ -149,7 +155,7 @@ def write_tables(found: Found, folder: Path) -> None:
     examples = []
     for head in found.heads:
         for rank, each in enumerate(found.examples(head), 1):
-            row = {"head": head, "rank": rank, **each._asdict()}
+            row = {"head": head, "rank": rank, **vars(each)}
             tokens = row.pop("tokens")
             row |= {"query_token": tokens[each.query], "key_token": tokens[each.key]}
             examples.append(row | {"context": " ".join(token for _, token in each.context())})
@@ -157,7 +163,7 @@ def write_tables(found: Found, folder: Path) -> None:
     _write_table(folder, "heads", found.table())
 
 
-def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+def _write_table(folder: Path, name: str, rows: list[JsonObject]) -> None:
     if not rows:
         return
     try:

@@ -14,16 +14,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from operator import index
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from attnlab.core.store import locked, make_folder, remove_remains
+from attnlab.core.store import JsonObject, locked, make_folder, remove_remains
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.collector import run_collector
 from attnlab.look.corpus.measures import Measure, Measurer, Rows, digest_of, measure_of
@@ -31,10 +31,11 @@ from attnlab.look.corpus.result import Found, SearchFolder, write_tables
 from attnlab.look.corpus.tally import Tally
 from attnlab.look.corpus.text_files import Row, rows_of
 from attnlab.look.heads import chosen_heads, head_name
+from attnlab.look.indices import is_integer
 from attnlab.look.inputs import foreign_of
 from attnlab.look.long_text.inputs import arguments_for, check_ids, parts_of
 from attnlab.look.long_text.long_text import fingerprint
-from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
+from attnlab.look.recording.tokens import Vocabulary, name_of, names_of, vocabulary_of
 from attnlab.pretrained.text import most_tokens, tokenized
 from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
@@ -132,7 +133,7 @@ def search_corpus(
     chosen = chosen_heads(model, parts_of(model), heads)
     if not chosen:
         raise WrongUsage("heads names no head; leave it out for all.")
-    told: dict[str, Any] = {
+    told: JsonObject = {
         "model": str(getattr(model, "name", "") or type(model).__name__),
         "fingerprint": fingerprint(model),
         "measure": name,
@@ -176,7 +177,7 @@ class _Search:
         heads: dict[str, list[int]],
         encode: Encode,
         vocabulary: Vocabulary | None,
-        told: dict[str, Any],
+        told: JsonObject,
     ) -> None:
         self._model, self._measure, self._heads = model, measure, heads
         self._encode, self._vocabulary = encode, vocabulary
@@ -227,7 +228,7 @@ class _Search:
                 "Choose another folder."
             )
         self._told["counts"].update(before["counts"])
-        self._told |= {name: before[name] for name in ("rows", "texts")}
+        self._told |= {"rows": before["rows"], "texts": before["texts"]}
         self._before, self._tally = before["seconds"], tally
 
     def _encoded(self, window: list[Row]) -> list[tuple[int, list[int]]]:
@@ -249,17 +250,15 @@ class _Search:
     def _measure_batch(self, batch: Batch) -> None:
         arguments, options = inputs_of(self._model, batch)
         ids = arguments[0]
-        measurer = Measurer(self._heads, self._measure, ids, batch.real.to(ids.device), self._name)
+        names = partial(name_of, vocabulary=self._vocabulary)
+        measurer = Measurer(self._heads, self._measure, ids, batch.real.to(ids.device), names)
         run_collector(self._model, measurer, arguments, options)
         self._tally.add(*measurer.found(), batch.numbers, batch.lengths)
         texts = self._told["texts"]  # of the examples
         for row, number in enumerate(batch.numbers):
             texts[str(number)] = batch.ids[row, : batch.lengths[row]].tolist()
-        kept = {str(number) for number in set(self._tally.places[..., 0].flatten().tolist())}
+        kept = set(map(str, set(self._tally.places[..., 0].flatten().tolist())))
         self._told["texts"] = {number: ids for number, ids in texts.items() if number in kept}
-
-    def _name(self, token: int) -> str:
-        return name_of(token, self._vocabulary)
 
     def _learn(self, row: Row) -> None:
         """Add a row to the digest of the corpus."""
@@ -267,16 +266,16 @@ class _Search:
         self._digest.update(hashlib.sha256(text.encode("utf-8", "replace")).digest())
 
     def _keep(self) -> None:
-        tokens = {token for ids in self._told["texts"].values() for token in ids}
+        tokens = chain.from_iterable(self._told["texts"].values())
         self._told |= {
             "digest": self._digest.hexdigest(),
-            "names": {str(token): self._name(token) for token in sorted(tokens)},
+            "names": names_of(tokens, self._vocabulary),
             "seconds": round(self._before + time.monotonic() - self._began, 3),
         }
         if self._folder is not None:
             self._folder.keep(self._told, self._tally)
 
-    def _differences(self, rows: Iterator[Row], before: dict[str, Any]) -> list[str]:
+    def _differences(self, rows: Iterator[Row], before: JsonObject) -> list[str]:
         """Read the rows of a search again, and say what is not as it was."""
         count = 0
         for row in islice(rows, before["rows"]):
@@ -309,9 +308,9 @@ def encoder_of(model: nn.Module, encode: Encode | None, longest: int) -> Encode:
     def encoded(text: str) -> list[int]:
         if encode is None:
             found = tokenized(tokenizer, text, truncation=True, max_length=longest)
-            return [int(each) for each in found["input_ids"]]
+            return list(map(int, found["input_ids"]))
         try:
-            ids = [index(each) for each in encode(text)][:longest]
+            ids = list(map(index, encode(text)))[:longest]
         except TypeError:
             raise WrongUsage("encode returns ids, one for each token of a text.") from None
         check_ids(model, torch.tensor(ids))
@@ -326,8 +325,7 @@ def longest_of(model: nn.Module, asked: int | None) -> int:
     most = most_tokens(foreign_of(model))
     if asked is None:
         return min(most or _USUAL, _USUAL)
-    is_whole = isinstance(asked, int) and not isinstance(asked, bool)
-    if not is_whole or asked < 2 or (most is not None and asked > most):
+    if not is_integer(asked) or asked < 2 or (most is not None and asked > most):
         raise WrongUsage(f"max_length is a number from 2 to {most or 'any'}; got {asked!r}.")
     return asked
 
@@ -349,13 +347,14 @@ def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[B
 
 
 def _batch(texts: Sequence[tuple[int, Sequence[int]]]) -> Batch:
-    lengths = [len(ids) for _, ids in texts]
-    found = pad_sequence([torch.tensor(list(ids)) for _, ids in texts], batch_first=True)
+    numbers, rows = zip(*texts, strict=True)
+    lengths = list(map(len, rows))
+    found = pad_sequence([torch.tensor(list(ids)) for ids in rows], batch_first=True)
     real = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(-1)
-    return Batch(found, real, [number for number, _ in texts], lengths)
+    return Batch(found, real, list(numbers), lengths)
 
 
-def inputs_of(model: nn.Module, batch: Batch) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+def inputs_of(model: nn.Module, batch: Batch) -> tuple[tuple[Tensor, ...], dict[str, object]]:
     """Return a model's arguments for a batch: in order, and by name."""
     parameters = foreign_of(model).parameters()
     device = next((each.device for each in parameters), torch.device("cpu"))

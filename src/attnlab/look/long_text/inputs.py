@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from attnlab.display import short
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.heads import attentions
+from attnlab.look.indices import has_integers
 from attnlab.look.inputs import foreign_of
 from attnlab.look.recording.budget import in_words
 from attnlab.look.summaries.summary import cell_size
@@ -37,7 +38,7 @@ class Given:
 
     ids: Tensor
     arguments: tuple[Tensor, ...]
-    options: dict[str, Any]
+    options: dict[str, object]
 
     @property
     def length(self) -> int:
@@ -103,14 +104,14 @@ def given(model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: b
 
 def arguments_for(
     model: nn.Module, ids: Tensor, real: Tensor | None = None
-) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+) -> tuple[tuple[Tensor, ...], dict[str, object]]:
     """Return the arguments, in order and by name, with which a model reads ids (text, length).
 
     The decoder of a foreign encoder–decoder, which is not looked at, gets one token. `real` (text,
     length) is False at padding; a causal model of ours needs no mask, since padding comes last.
     """
     takes = inspect.signature(foreign_of(model).forward).parameters
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if "use_cache" in takes:
         options["use_cache"] = False
     if real is not None and (isinstance(model, Pretrained) or "real" in takes):
@@ -158,8 +159,7 @@ def _checked(document: Any) -> Tensor:
         ids = torch.empty(0)
     if ids.dim() == 1:
         ids = ids.unsqueeze(0)
-    is_whole = not ids.is_floating_point() and ids.dtype != torch.bool
-    if not is_whole or ids.dim() != 2 or ids.shape[0] != 1 or not ids.numel():
+    if not has_integers(ids) or ids.dim() != 2 or ids.shape[0] != 1 or not ids.numel():
         raise WrongUsage(f"a document is a text or ids, (length,); got {short(document)}.")
     return ids
 
@@ -191,7 +191,9 @@ def mask_bytes(model: nn.Module, length: int) -> int:
     if getattr(config, "_attn_implementation", "") == "eager":
         return 4 * length * length
     window = getattr(config, "sliding_window", None) or getattr(config, "local_attention", None)
-    return length * length if isinstance(window, int) and window < length else 0
+    if isinstance(window, int) and window < length:
+        return length * length
+    return 0
 
 
 def check_room_for(needed: dict[str, int], limit: int) -> None:

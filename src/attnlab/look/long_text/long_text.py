@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from attnlab.core import store
+from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage, require_known
 from attnlab.look.heads import head_name, heads_named, layer_name, parts_by_name
 from attnlab.look.inputs import foreign_of
 from attnlab.look.summaries import Summary, Zoom
@@ -42,7 +43,7 @@ class Document:
         self._files = Folder(folder)
         state = self._files.read()
         with store.refusing_damage(f"the document in {folder}"):
-            self._layers: dict[str, dict[str, Any]] = state["layers"]
+            self._layers: dict[str, JsonObject] = state["layers"]
             self._names: dict[str, str] = state["names"]
             self.length, self.model = int(state["length"]), str(state["model"])
             self.is_done = bool(state["is_done"])
@@ -69,29 +70,29 @@ class Document:
     @property
     def kept(self) -> tuple[str, ...]:
         """The heads whose tiles can be computed."""
-        return tuple(
-            head_name(part, head)
-            for part in self.parts
-            for head in self._layers[part].get("kept", {}).get("heads", ())
-        )
+        found = []
+        for part in self.parts:
+            kept = self._layers[part].get("kept", {})
+            found += [head_name(part, head) for head in kept.get("heads", ())]
+        return tuple(found)
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[JsonObject]:
         """Return a row for each head with each measure's mean over the queries; distances in
         tokens, entropy in nats."""
-        return [
-            {"layer": layer_name(part), "head": head, **means}
-            for part in self.parts
-            for head, means in enumerate(self._layers[part]["heads"])
-        ]
+        rows = []
+        for part in self.parts:
+            for head, means in enumerate(self._layers[part]["heads"]):
+                rows.append({"layer": layer_name(part), "head": head, **means})
+        return rows
 
     def measure(self, name: str) -> Tensor:
         """Return one measure, (layer, head), such as "entropy"; NaN for heads that a layer does not
         have."""
-        rows = [self._layers[part]["heads"] for part in self.parts]
-        known = list(rows[0][0]) if rows else []
-        if name not in known:
-            raise WrongUsage(f"there is no measure {name!r}; {did_you_mean(name, known)}")
-        values = [torch.tensor([each[name] for each in row]) for row in rows]
+        layers = [self._layers[part]["heads"] for part in self.parts]
+        require_known("measure", name, layers[0][0] if layers else ())
+        values = []
+        for heads in layers:
+            values.append(torch.tensor([means[name] for means in heads]))
         return pad_sequence(values, batch_first=True, padding_value=float("nan"))
 
     def summary(self, layer: str | int) -> Summary:
@@ -132,7 +133,7 @@ class Document:
         """Return the full name of a layer."""
         by_name = parts_by_name(self.parts)
         if str(layer) not in by_name:
-            raise WrongUsage(f"there is no layer {layer!r}; {did_you_mean(str(layer), by_name)}")
+            require_known("layer", layer, by_name)
         return by_name[str(layer)]
 
     def heads(self, names: Sequence[str]) -> dict[str, list[int]]:
@@ -197,4 +198,4 @@ def _lasting(settings: Any) -> Any:
     if isinstance(settings, Mapping):
         named = sorted((str(name), value) for name, value in settings.items())
         return {name: _lasting(value) for name, value in named if not name.startswith(_IRRELEVANT)}
-    return [_lasting(each) for each in settings] if isinstance(settings, list | tuple) else settings
+    return list(map(_lasting, settings)) if isinstance(settings, list | tuple) else settings

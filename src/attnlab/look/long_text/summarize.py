@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.core import store
+from attnlab.core.sizes import count_bytes
+from attnlab.core.store import JsonObject
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.collector import Collector, run_collector
 from attnlab.look.heads import chosen_heads, number_of_heads
@@ -36,7 +37,7 @@ from attnlab.look.long_text.inputs import (
 from attnlab.look.long_text.long_text import Document, Folder, fingerprint
 from attnlab.look.recording.budget import to_bytes
 from attnlab.look.recording.kept_call import KeptMask
-from attnlab.look.recording.tokens import name_of
+from attnlab.look.recording.tokens import names_of
 from attnlab.look.summaries import Summarize, Summary
 from attnlab.look.summaries.question import ask_about
 from attnlab.progress import notebook_bar
@@ -144,20 +145,19 @@ def summarize_document(
     return Document(folder.path)
 
 
-def _described(model: nn.Module, ids: Tensor) -> dict[str, Any]:
+def _described(model: nn.Module, ids: Tensor) -> JsonObject:
     """Return what identifies a model and its text."""
     vocabulary = getattr(model, "vocabulary", None)
-    names = {str(token): name_of(token, vocabulary) for token in sorted(set(ids[0].tolist()))}
     return {
         "model": str(getattr(model, "name", "") or type(model).__name__),
         "fingerprint": fingerprint(model),
         "length": ids.shape[1],
         "ids": hashlib.sha256(ids.cpu().long().numpy().tobytes()).hexdigest(),
-        "names": names,
+        "names": names_of(ids[0].tolist(), vocabulary),
     }
 
 
-def _begin(folder: Folder, state: dict[str, Any]) -> None:
+def _begin(folder: Folder, state: JsonObject) -> None:
     """Write a state into an empty folder, or add the layers to it that are finished there.
 
     Raises:
@@ -185,7 +185,7 @@ def _begin(folder: Folder, state: dict[str, Any]) -> None:
     state["is_done"] = is_whole and before.get("is_done") is True
 
 
-def _disk_bytes(model: nn.Module, state: dict[str, Any]) -> int:
+def _disk_bytes(model: nn.Module, state: JsonObject) -> int:
     """Estimate the bytes of the unfinished layers and of the stream."""
     heads = sum(size for part, size in state["heads"].items() if part not in state["layers"])
     # The width of most norms and biases: the largest may be that of a vocabulary.
@@ -211,7 +211,7 @@ class Summarizer(Collector):
         self,
         model: nn.Module,
         folder: Folder,
-        state: dict[str, Any],
+        state: JsonObject,
         keep: Mapping[str, Sequence[int]],
         limit: int,
         progress: Callable[[Progress], None] | None,
@@ -278,7 +278,7 @@ class Summarizer(Collector):
         hidden = hidden_cells(call, own.cells.tolist())
         if hidden is not None:
             tensors["hidden"] = hidden
-        facts: dict[str, Any] = {"heads": measures_of(own)}
+        facts: JsonObject = {"heads": measures_of(own)}
         if part in self._keep:
             tensors |= self._kept(part, call, facts)
         file = self._folder.path / name
@@ -293,7 +293,7 @@ class Summarizer(Collector):
         self._state["layers"][part] = facts
         self._folder.write(self._state)
 
-    def _kept(self, part: str, call: AttentionCall, facts: dict[str, Any]) -> dict[str, Tensor]:
+    def _kept(self, part: str, call: AttentionCall, facts: JsonObject) -> dict[str, Tensor]:
         """Return queries, keys and mask of the kept heads, from which any tile can be computed."""
         if not call.is_whole:
             raise CouldNotRun(f"{part} has weights of more than queries and keys; do not keep it.")
@@ -311,7 +311,7 @@ class Summarizer(Collector):
                 mask = call.mask[(None,) * (4 - call.mask.dim())]
                 place = min(head, mask.shape[1] - 1)
                 found[f"mask.{place}"] = mask[0, place].clone()
-        check_room_for({"the kept heads": sum(each.nbytes for each in found.values())}, self._limit)
+        check_room_for({"the kept heads": count_bytes(found.values())}, self._limit)
         return found
 
 
@@ -337,16 +337,17 @@ def hidden_cells(call: AttentionCall, cells: Sequence[int]) -> Tensor | None:
     if is_causal:
         last_seen = (tops + cells[0]).clamp(max=num_queries) - 1 + num_keys - num_queries
         hidden = last_seen.unsqueeze(1) < torch.arange(0, num_keys, cells[1])
-        return hidden if bool(hidden.any()) else None
-    mask = KeptMask(call.mask, num_queries, num_keys, call.query.device)
-    rows = []
-    for top in tops.tolist():
-        some = mask.part(queries=slice(top, min(top + cells[0], num_queries)))
-        assert some is not None
-        seen = (some if some.dtype == torch.bool else some > float("-inf")).flatten(0, 2).any(0)
-        padded = nn.functional.pad(seen, (0, -num_keys % cells[1]))
-        rows.append(padded.view(-1, cells[1]).any(1).cpu())
-    hidden = ~torch.stack(rows)
+    else:
+        mask = KeptMask(call.mask, num_queries, num_keys, call.query.device)
+        rows = []
+        for top in tops.tolist():
+            seen = mask.part(queries=slice(top, min(top + cells[0], num_queries)))
+            assert seen is not None
+            if seen.dtype != torch.bool:
+                seen = seen > float("-inf")
+            padded = nn.functional.pad(seen.flatten(0, 2).any(0), (0, -num_keys % cells[1]))
+            rows.append(padded.view(-1, cells[1]).any(1).cpu())
+        hidden = ~torch.stack(rows)
     return hidden if bool(hidden.any()) else None
 
 
@@ -355,7 +356,9 @@ def _streams(model: nn.Module, last: str) -> list[str]:
     layers = f"{last.rpartition('layers.')[0]}layers."
     sites = [site for site in site_names(model) if site.startswith(layers)]
     own = [site for site in sites if site.endswith("residual_after")]
-    return _up_to(own, _after(last)) if _after(last) in own else []
+    if _after(last) not in own:
+        return []
+    return _up_to(own, _after(last))
 
 
 def _after(part: str) -> str:

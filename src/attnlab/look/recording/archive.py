@@ -14,16 +14,20 @@ import torch
 from torch import Tensor
 
 from attnlab.core import store as disk
+from attnlab.core.sizes import count_bytes
+from attnlab.core.store import JsonObject
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
+from attnlab.look.indices import has_integers
 from attnlab.look.recording.budget import Budget
-from attnlab.look.recording.contents import MADE, Passed, Store
+from attnlab.look.recording.contents import MADE, Passed, Store, own_name
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
-from attnlab.look.recording.tokens import Read, name_of
+from attnlab.look.recording.tokens import Read, names_of
 from attnlab.look.summaries.summary import Summary
 from attnlab.sites import SITES
 
 _NUMBERS = "recording.safetensors"
 _LONGEST = 2**24  # positions; a file that speaks of more is not believed
+_Tensors = Mapping[str, Tensor]
 
 
 def write_store(store: Store, folder: Path) -> None:
@@ -36,14 +40,12 @@ def write_store(store: Store, folder: Path) -> None:
         "edits": list(store.edits),
         "heads": store.heads,
         "names": _names(store),
-        "reads": [writer.read(read) for read in store.reads],
-        "passed": {
-            site: [writer.passed(each) for each in found] for site, found in store.passed.items()
-        },
+        "reads": list(map(writer.read, store.reads)),
+        "passed": {site: list(map(writer.passed, found)) for site, found in store.passed.items()},
     }
     disk.make_folder(folder)
     file = folder / _NUMBERS
-    disk.check_room(file, sum(each.nbytes for each in writer.tensors.values()), "the recording")
+    disk.check_room(file, count_bytes(writer.tensors.values()), "the recording")
     disk.write_tensors(file, writer.tensors)
     shapes = {name: _told(str(each.dtype), each.shape) for name, each in writer.tensors.items()}
     # Last, and with the checksum: what was begun and not ended is found out.
@@ -99,7 +101,7 @@ def _names(store: Store) -> dict[str, str] | None:
     for read in store.reads:
         if read.ids is not None:
             ids.update(read.ids.flatten().tolist())
-    return {str(token): name_of(token, store.vocabulary) for token in sorted(ids)}
+    return names_of(ids, store.vocabulary)
 
 
 class _Writer:
@@ -114,44 +116,49 @@ class _Writer:
         """Return the name of a tensor, or of all that one has grown to."""
         if held is None:
             return None
-        tensor = held.grown.store[..., : held.grown.used, :] if isinstance(held, Part) else held
-        place = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+        if isinstance(held, Part):
+            held = held.grown.store[..., : held.grown.used, :]
+        place = held.data_ptr(), held.dtype, held.shape, held.stride()
         if place not in self._known:
             name = f"t{len(self.tensors)}"
-            self.tensors[name] = tensor.detach().cpu().contiguous()
-            self._known[place] = tensor, name
+            self.tensors[name] = held.detach().cpu().contiguous()
+            self._known[place] = held, name
         return self._known[place][1]
 
-    def read(self, read: Read) -> dict[str, Any]:
+    def read(self, read: Read) -> JsonObject:
         """Return the form of the tokens of one pass."""
-        named = {field: self.name(getattr(read, field)) for field in ("ids", "real", "rows")}
-        return read._asdict() | named
+        form = dict(vars(read))
+        for field in ("ids", "real", "rows"):
+            form[field] = self.name(form[field])
+        return form
 
-    def passed(self, passed: Passed) -> dict[str, Any]:
+    def passed(self, passed: Passed) -> JsonObject:
         """Return the form of a value at a site."""
         return {
             "held": self.held(passed.held),
             "query": passed.query,
             "key": passed.key,
-            "mask": None if passed.mask is None else self.held(passed.mask),
+            "mask": passed.mask and self.held(passed.mask),
             "gradient": self.name(passed.gradient),
         }
 
-    def held(self, held: Any) -> dict[str, Any]:
+    def held(self, held: Any) -> JsonObject:
         """Return the form of what is held: a value, or what it is made from."""
         if isinstance(held, Tensor):
             return {"kind": "value", "value": self.name(held)}
         if isinstance(held, Part):
             return {"kind": "part", "value": self.name(held), "length": held.length}
         if isinstance(held, KeptMask):
-            mask = self.name(held.mask) if isinstance(held.mask, Tensor) else held.mask
+            mask = held.mask
+            if isinstance(mask, Tensor):
+                mask = self.name(mask)
             sizes = {"queries": held.num_queries, "keys": held.num_keys}
             return {"kind": "mask", "mask": mask, **sizes}
         if isinstance(held, KeptCall):
             names = {"query": self.name(held.query), "key": self.name(held.key)}
             return {"kind": held.what, **names, "mask": self.held(held.mask), "scale": held.scale}
         if isinstance(held, tuple) and hasattr(held, "_fields"):
-            fields: dict[str, Any] = {}
+            fields: JsonObject = {}
             for name, value in zip(held._fields, held, strict=True):
                 is_tensor = isinstance(value, Tensor)
                 fields[name] = {"tensor": self.name(value)} if is_tensor else {"plain": value}
@@ -159,14 +166,15 @@ class _Writer:
         raise WrongUsage(f"reduce made {type_words(held)}; only NamedTuples can be saved.")
 
 
-def _read_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor], reads: list[Read]) -> Read:
+def _read_of(form: JsonObject, tensors: _Tensors, reads: list[Read]) -> Read:
     """Return the tokens of one pass; `reads` are those of the passes before."""
-    ids, real, rows = (_tensor_at(form, field, tensors) for field in ("ids", "real", "rows"))
+    ids = _tensor_at(form, "ids", tensors)
+    real = _tensor_at(form, "real", tensors)
+    rows = _tensor_at(form, "rows", tensors)
     shape, offset, before = tuple(form["shape"]), form["offset"], form["before"]
     _require("a text", len(shape) == 2, _is_count(offset), *map(_is_count, shape))
     if ids is not None:
-        is_whole = not ids.is_floating_point() and ids.dtype != torch.bool
-        _require("a text's ids", is_whole, ids.shape[:2] == shape, ids.dim() < 4)
+        _require("a text's ids", has_integers(ids), ids.shape[:2] == shape, ids.dim() < 4)
     if real is not None:
         _require("a text's padding", real.dtype == torch.bool, real.shape == shape)
     _require("the pass before", before is None or _is_count(before, most=len(reads) - 1))
@@ -180,7 +188,7 @@ def _read_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor], reads: list
     return Read(str(form["part"]), ids, shape, offset, real, before, edits, names, rows)
 
 
-def _passed_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor], num_reads: int) -> Passed:
+def _passed_of(form: JsonObject, tensors: _Tensors, num_reads: int) -> Passed:
     query, key, mask = form["query"], form["key"], form["mask"]
     for side in (query, key):
         _require("a pass", side is None or _is_count(side, most=num_reads - 1))
@@ -190,7 +198,7 @@ def _passed_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor], num_reads
     return Passed(_held_of(form["held"], tensors), query, key, mask, gradient)
 
 
-def _held_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+def _held_of(form: JsonObject, tensors: _Tensors) -> Any:
     kind = form["kind"]
     if kind == "value":
         return tensors[form["value"]]
@@ -203,7 +211,7 @@ def _held_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     if kind in MADE:
         return _call_of(form, tensors)
     _require(f"the kind {kind!r}", kind == "reduced")
-    fields: dict[str, Any] = {}
+    fields: JsonObject = {}
     for name, value in form["fields"].items():
         fields[name] = tensors[value["tensor"]] if "tensor" in value else value["plain"]
     if set(fields) == set(Summary._fields):
@@ -211,7 +219,7 @@ def _held_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     return namedtuple(str(form["name"]), fields)(**fields)
 
 
-def _mask_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> KeptMask:
+def _mask_of(form: JsonObject, tensors: _Tensors) -> KeptMask:
     queries, keys, mask = form["queries"], form["keys"], form["mask"]
     _require("a mask", form["kind"] == "mask", _is_count(queries), _is_count(keys))
     if mask not in (None, "causal"):
@@ -222,7 +230,7 @@ def _mask_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> KeptMask
     return KeptMask(mask, queries, keys, torch.device("cpu"))
 
 
-def _call_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> KeptCall:
+def _call_of(form: JsonObject, tensors: _Tensors) -> KeptCall:
     query, key, scale = tensors[form["query"]], tensors[form["key"]], form["scale"]
     mask = _mask_of(form["mask"], tensors)
     (batch, heads, num_queries, width), (_, kv_heads, num_keys, _) = query.shape, key.shape
@@ -242,9 +250,11 @@ def _call_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> KeptCall
 
 def _check_passed(site: str, passed: Passed, num_heads: int | None) -> None:
     """Raise unless a value fits its site."""
-    own, shape, held = site.rpartition(".")[2], passed.shape(), passed.held
+    own, shape, held = own_name(site), passed.shape(), passed.held
     what, is_mask = f"what is at {site}", isinstance(held, KeptMask)
-    is_own = held.what == own if isinstance(held, KeptCall) else (own == "mask") == is_mask
+    is_own = is_mask == (own == "mask")
+    if isinstance(held, KeptCall):
+        is_own = held.what == own
     _require(what, own in SITES, is_own)
     if shape is None or is_mask:
         return
@@ -264,12 +274,13 @@ def _fits(mask: KeptMask, shape: tuple[int, ...]) -> bool:
     return fits
 
 
-def _tensor_at(form: Mapping[str, Any], field: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
+def _tensor_at(form: JsonObject, field: str, tensors: _Tensors) -> Tensor | None:
     """Return the tensor that a field names; None for none."""
-    return None if form.get(field) is None else tensors[form[field]]
+    name = form.get(field)
+    return None if name is None else tensors[name]
 
 
-def _is_count(number: Any, least: int = 0, most: int = _LONGEST) -> bool:
+def _is_count(number: object, least: int = 0, most: int = _LONGEST) -> bool:
     return type(number) is int and least <= number <= most
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.indices import is_integer
 from attnlab.memory import free_memory
 
 SHARE = 0.5
@@ -89,14 +90,19 @@ class Budget:
 
     def _told(self) -> str:
         """Say what the sites cost, those of all layers together, the dearest first."""
+        if not self.kept:
+            return ""
         groups: Counter[str] = Counter()
         for site, size in self.kept.items():
             groups[re.sub(r"\.\d+\.", ".*.", site)] += size
-        words = [f"{in_words(size)} for {name}" for name, size in groups.most_common(_SHOWN)]
-        rest = groups.total() - sum(size for _, size in groups.most_common(_SHOWN))
+        rest = groups.total()
+        words = []
+        for name, size in groups.most_common(_SHOWN):
+            words.append(f"{in_words(size)} for {name}")
+            rest -= size
         if rest:
             words.append(f"{in_words(rest)} for others")
-        return f"Held so far: {', '.join(words)}. " if words else ""
+        return f"Held so far: {', '.join(words)}. "
 
 
 def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> int:
@@ -113,7 +119,7 @@ def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> in
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", budget.lower())
         if found and found[2] in _UNITS:
             return int(float(found[1]) * _UNITS[found[2]])
-    elif isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
+    elif is_integer(budget) and budget >= 0:
         return budget
     raise WrongUsage(f'budget is a number of bytes or a text such as "2 GiB"; got {budget!r}.')
 

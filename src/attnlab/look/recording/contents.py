@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
+from attnlab.core.sizes import count_bytes
+from attnlab.core.store import JsonObject
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part, working_bytes
@@ -19,6 +21,15 @@ BY_HEAD = ("query", "key", "value", *HAS_KEYS, "heads")
 def join(path: str, name: str) -> str:
     """Return the name of a site in a part; the model itself has no path."""
     return f"{path}.{name}" if path else name
+
+
+def own_name(site: str) -> str:
+    """Return the name of a site in its part.
+
+    >>> own_name("layers.0.attention.weights")
+    'weights'
+    """
+    return site.rpartition(".")[2]
 
 
 @dataclass
@@ -40,8 +51,25 @@ class Passed:
 
     def shape(self) -> tuple[int, ...] | None:
         """Of the value, without making it; None for what has none."""
-        has_shape = isinstance(self.held, Tensor | Part | KeptMask | KeptCall)
-        return tuple(self.held.shape) if has_shape else None
+        if isinstance(self.held, Tensor | Part | KeptMask | KeptCall):
+            return tuple(self.held.shape)
+        return None
+
+    def lengths(self, name: str) -> tuple[int, int]:
+        """Return the numbers of queries and of keys; 0 where a value of this name does not show
+        it."""
+        if self.mask is not None:
+            return self.mask.num_queries, self.mask.num_keys
+        shape = self.shape()
+        if shape is None or len(shape) < 3:
+            return 0, 0
+        if name in HAS_KEYS:
+            return shape[-2], shape[-1]
+        if name in ("key", "value"):
+            return 0, shape[-2]
+        if name in ("query", "heads"):
+            return shape[-2], 0
+        return shape[-2], shape[-2]
 
     def value(self, site: str, budget: Budget) -> Any:
         """The value, made if need be, within the budget."""
@@ -74,11 +102,11 @@ class Store:
     sites: tuple[str, ...]
     budget: Budget
     vocabulary: Vocabulary | None
-    model: dict[str, Any]
+    model: JsonObject
     passed: dict[str, list[Passed]] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
     heads: dict[str, int] = field(default_factory=dict)
-    edits: tuple[dict[str, Any], ...] = ()
+    edits: tuple[JsonObject, ...] = ()
     gradients: frozenset[str] = frozenset()
 
     def check_recorded(self) -> None:
@@ -93,8 +121,10 @@ class Store:
             for passed in entries:
                 for tensor in tensors_of((passed.held, passed.gradient, passed.mask)):
                     found[tensor.data_ptr()] = tensor.nbytes
-        read = sum(each.nbytes for one in self.reads for each in tensors_of((one.ids, one.real)))
-        return sum(found.values()) + read
+        total = sum(found.values())
+        for read in self.reads:
+            total += count_bytes(tensors_of((read.ids, read.real)))
+        return total
 
     def of(self, site: str) -> list[Passed]:
         """Return what passed a site, in order; there is at least one.

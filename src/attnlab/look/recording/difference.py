@@ -52,15 +52,24 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
+def compared(one: Mapping[str, object], other: Mapping[str, object]) -> Comparison:
     """Compare the sites of both recordings, one at a time."""
-    both = [site for site in one if site in other]
-    if not both:
-        here, there = (", ".join([*each][:_SHOWN]) or "none" for each in (one, other))
-        raise WrongUsage(f"the recordings have no site in common: {here} here, {there} there.")
-    sites = {site: _difference(site, one[site], other[site]) for site in both}
-    only_here = tuple(site for site in one if site not in other)
-    return Comparison(sites, only_here, tuple(site for site in other if site not in one))
+    sites, only_here = {}, []
+    for site in one:
+        if site in other:
+            sites[site] = _difference(site, one[site], other[site])
+        else:
+            only_here.append(site)
+    if not sites:
+        raise WrongUsage(
+            f"the recordings have no site in common: {_first(one)} here, {_first(other)} there."
+        )
+    only_there = [site for site in other if site not in one]
+    return Comparison(sites, tuple(only_here), tuple(only_there))
+
+
+def _first(sites: Mapping[str, object]) -> str:
+    return ", ".join(list(sites)[:_SHOWN]) or "none"
 
 
 def _difference(site: str, here: Any, there: Any) -> Difference:
@@ -73,9 +82,9 @@ def _difference(site: str, here: Any, there: Any) -> Difference:
         )
     if here.numel() == 0:
         return Difference(0.0, 0.0, ())
-    here, there = (each.to("cpu", torch.float64) for each in (here, there))
+    here, there = here.to("cpu", torch.float64), there.to("cpu", torch.float64)
     # Equal infinities, as in scores that are blocked, are no difference.
     apart = (here - there).abs().masked_fill_(here == there, 0.0)
     largest, place = apart.flatten().max(0)
-    where = torch.unravel_index(place, apart.shape)
-    return Difference(float(largest), float(apart.mean()), tuple(int(axis) for axis in where))
+    where = tuple(map(int, torch.unravel_index(place, apart.shape)))
+    return Difference(float(largest), float(apart.mean()), where)

@@ -7,16 +7,14 @@ has let go of old keys, the others keep their places.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from attnlab.errors import WrongUsage
-from attnlab.look.recording.budget import Budget
-from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store
+from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, MADE, Passed, Store, own_name
 from attnlab.look.recording.kept_call import KeptCall, KeptMask, working_bytes
 from attnlab.look.recording.selection import Pick
 from attnlab.look.recording.tokens import Read, first_key
@@ -44,36 +42,107 @@ def joined(store: Store, site: str) -> Passed:
     Raises:
         WrongUsage: they do not fit together.
     """
-    steps, budget = _steps(store, site), store.budget
-    last, name = steps[-1], site.rpartition(".")[2]
-    if len(steps) == 1:
+    passed = _last_generation(store, site)
+    last = passed[-1]
+    if len(passed) == 1:
         return last
-    if any(step.shape() is None for step in steps):
-        raise WrongUsage(f"{site} was reduced; what is kept of single steps cannot be joined.")
-    firsts = [_first_key(store, step, name) for step in steps]
+    name, firsts = own_name(site), []
+    for step in passed:
+        if step.shape() is None:
+            raise WrongUsage(f"{site} was reduced; what is kept of single steps cannot be joined.")
+        firsts.append(_first_key(store, step, name))
+    steps = _Steps(site, store, passed, firsts)
     if name in ("key", "value"):
         if not any(firsts):
             return last
-        keys = [step.value(site, budget) for step in steps]
-        return replace(last, held=_all_keys(keys, store, steps))
+        return replace(last, held=steps.all_keys(steps.values()))
     if name not in HAS_KEYS:
-        return replace(last, held=_laid_out(site, steps, budget, firsts), gradient=None)
-    mask = _joined_mask([step.mask for step in steps if step.mask is not None], firsts)
+        return replace(last, held=steps.end_to_end(), gradient=None)
+    mask = _joined_mask([step.mask for step in passed if step.mask is not None], firsts)
     held: KeptMask | KeptCall | Tensor | None = mask
     if name in MADE:
-        held = _joined_call(site, steps, mask, store, firsts)
+        held = steps.call(mask)
     if held is None:
-        held = _laid_out(site, steps, budget, firsts)
+        held = steps.end_to_end()
     return replace(last, held=held, mask=mask, gradient=None)
 
 
-def _steps(store: Store, site: str) -> list[Passed]:
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of a generation at one site, and the position of the first key of each."""
+
+    site: str
+    store: Store
+    passed: list[Passed]
+    firsts: list[int]
+
+    def values(self) -> list[Tensor]:
+        """Return the value of each step."""
+        return [step.value(self.site, self.store.budget) for step in self.passed]
+
+    def all_keys(self, keys: Sequence[Tensor]) -> Tensor:
+        """Concatenate the new keys of each step, if the last one no longer holds all."""
+        new = []
+        for step, own in zip(self.passed, keys, strict=True):
+            assert step.query is not None  # its first key is known
+            length = self.store.reads[step.query].shape[1]
+            new.append(own[..., -length:, :])
+        found = torch.cat(new, -2)
+        self.store.budget.made(found)
+        return found
+
+    def call(self, mask: KeptMask) -> KeptCall | None:
+        """Return the call that the steps' calls make up, if all their keys are still held."""
+        calls = [step.held for step in self.passed if isinstance(step.held, KeptCall)]
+        if len(calls) < len(self.passed):
+            return None
+        last, budget = calls[-1], self.store.budget
+        keys = last.keys
+        if any(self.firsts):
+            keys = self.all_keys([call.keys for call in calls])
+        queries, size = [], 0
+        for call, first in zip(calls, self.firsts, strict=True):
+            own = call.keys
+            is_there = torch.equal(own, keys[..., first : first + own.shape[-2], :])
+            if call.scale != last.scale or not is_there:
+                return None
+            queries.append(call.query)
+            size += call.query.nbytes
+        budget.allow(self.site, size)
+        whole = torch.cat(queries, 2)
+        budget.made(whole)
+        return last._replace(query=whole, key=keys, mask=mask)
+
+    def end_to_end(self) -> Tensor:
+        """Put values end to end; weights and scores with nothing for the keys that a step did not
+        have."""
+        values, budget = self.values(), self.store.budget
+        last = values[-1]
+        if last.dim() < 3:
+            raise WrongUsage(f"{self.site} has no positions, so that steps cannot be joined there.")
+        length = sum(value.shape[-2] for value in values)
+        whole = (*last.shape[:-2], length, last.shape[-1] + self.firsts[-1])
+        budget.allow(self.site, working_bytes(whole, last.dtype))
+        made = last.new_zeros(whole)
+        if self.site.endswith("scores"):
+            made.fill_(float("-inf"))
+        start = 0
+        for value, first in zip(values, self.firsts, strict=True):
+            made[..., start : start + value.shape[-2], first : first + value.shape[-1]] = value
+            start += value.shape[-2]
+        budget.made(made)
+        return made
+
+
+def _last_generation(store: Store, site: str) -> list[Passed]:
     """Return the values of the last generation, with their rows in the order of the last."""
     entries = store.of(site)
     steps = [entries[-1]]
     for entry in reversed(entries[:-1]):
         number = steps[-1].query
-        before = None if number is None else store.reads[number].before
+        if number is None:
+            break
+        before = store.reads[number].before
         if before is None or entry.query != before:
             break
         steps.append(entry)
@@ -98,32 +167,16 @@ def _row_orders(reads: Sequence[Read]) -> list[list[int] | None]:
     for read in reads:
         orders.append(rows)
         if read.rows is not None:
-            rows = [read.row_before(row) for row in rows or range(read.shape[0])]
+            rows = list(map(read.row_before, rows or range(read.shape[0])))
     return orders
 
 
 def _first_key(store: Store, step: Passed, name: str) -> int:
     """Return the position of the first key of a step."""
-    if step.query is None or step.key != step.query:
+    if step.query is None or step.key != step.query or name not in BY_HEAD:
         return 0
-    read, shape = store.reads[step.query], step.shape()
-    assert shape is not None
-    if name in ("key", "value"):
-        num_keys = shape[-2]
-    elif name in HAS_KEYS:
-        num_keys = step.held.num_keys if isinstance(step.held, KeptMask) else shape[-1]
-    else:
-        return 0
+    read, (_, num_keys) = store.reads[step.query], step.lengths(name)
     return first_key(read.offset + read.shape[1], num_keys, read.offset)
-
-
-def _all_keys(keys: Sequence[Tensor], store: Store, steps: Sequence[Passed]) -> Tensor:
-    """Concatenate the new keys of each step, if the last one no longer holds all."""
-    lengths = [store.reads[step.query].shape[1] for step in steps if step.query is not None]
-    new = [each[..., -length:, :] for each, length in zip(keys, lengths, strict=True)]
-    found = torch.cat(new, -2)
-    store.budget.made(found)
-    return found
 
 
 def _joined_read(reads: Sequence[Read], number: int) -> Read:
@@ -131,18 +184,23 @@ def _joined_read(reads: Sequence[Read], number: int) -> Read:
     chain = [reads[number]]
     while chain[-1].before is not None:
         chain.append(reads[chain[-1].before])
+    length, is_padded = 0, False
     ids, real = [], []
     for read, rows in zip(reversed(chain), reversed(_row_orders(chain)), strict=True):
         own = slice(None) if rows is None else rows
+        known = torch.ones(read.shape, dtype=torch.bool)
+        if read.real is not None:
+            known, is_padded = read.real, True
         if read.ids is not None:
             ids.append(read.ids[own])
-        known = torch.ones(read.shape, dtype=torch.bool) if read.real is None else read.real
         real.append(known[own])
-    return chain[0]._replace(
+        length += read.shape[1]
+    return replace(
+        chain[0],
         ids=torch.cat(ids, 1) if len(ids) == len(chain) else None,
-        shape=(chain[0].shape[0], sum(read.shape[1] for read in chain)),
+        shape=(chain[0].shape[0], length),
         offset=chain[-1].offset,
-        real=torch.cat(real, 1) if any(read.real is not None for read in chain) else None,
+        real=torch.cat(real, 1) if is_padded else None,
         before=None,
         rows=None,
     )
@@ -154,7 +212,7 @@ def _joined_mask(masks: Sequence[KeptMask], firsts: Sequence[int]) -> KeptMask:
     if not any(firsts) and (_is_panel(masks) or _is_triangle(masks)):
         return last._replace(num_queries=num_queries)
     num_keys = last.num_keys + firsts[-1]
-    whole = _stacked([_written_out(mask) for mask in masks], firsts, num_keys)
+    whole = _stacked(list(map(_written_out, masks)), firsts, num_keys)
     while whole.dim() > max(len(mask.shape) for mask in masks):
         whole = whole[0]
     return last._replace(mask=whole, num_queries=num_queries, num_keys=num_keys)
@@ -162,42 +220,46 @@ def _joined_mask(masks: Sequence[KeptMask], firsts: Sequence[int]) -> KeptMask:
 
 def _stacked(masks: Sequence[Tensor], firsts: Sequence[int], num_keys: int) -> Tensor:
     """Put the rows of masks below one another, as numbers to add if one of them is."""
+    blocked: float | bool = False
     floating = [mask.dtype for mask in masks if mask.is_floating_point()]
     if floating:
+        blocked = float("-inf")
         dtype = max(floating, key=lambda each: each.itemsize)
         masks = [_added(mask, dtype) for mask in masks]
     rows = []
     for mask, first in zip(masks, firsts, strict=True):
         room = (first, num_keys - first - mask.shape[-1])
-        rows.append(pad(mask, room, value=float("-inf") if floating else False))
-    batch, head = (max(row.shape[axis] for row in rows) for axis in (0, 1))
+        rows.append(pad(mask, room, value=blocked))
+    batch = max(row.shape[0] for row in rows)
+    head = max(row.shape[1] for row in rows)
     return torch.cat([row.expand(batch, head, -1, -1) for row in rows], 2)
 
 
 def _is_panel(masks: Sequence[KeptMask]) -> bool:
     """Do all steps look at the same keys, whatever the query?"""
-    last = masks[-1]
+    last, rows = masks[-1], [mask.mask for mask in masks]
     if any(mask.num_keys != last.num_keys for mask in masks):
         return False
     if isinstance(last.mask, Tensor) and last.mask.shape[-2] == 1:
-        return all(
-            isinstance(mask.mask, Tensor) and torch.equal(mask.mask, last.mask) for mask in masks
-        )
-    return all(mask.mask is None for mask in masks)
+        return all(isinstance(row, Tensor) and torch.equal(row, last.mask) for row in rows)
+    return all(row is None for row in rows)
 
 
 def _is_triangle(masks: Sequence[KeptMask]) -> bool:
     """Does each step look at all keys up to its queries, and is its first key the first of all?"""
-    return (
-        all(isinstance(mask.mask, str) for mask in masks)
-        and masks[0].num_keys == masks[0].num_queries
-        and all(two.num_keys == one.num_keys + two.num_queries for one, two in pairwise(masks))
-    )
+    num_keys = 0
+    for each in masks:
+        num_keys += each.num_queries
+        if not isinstance(each.mask, str) or each.num_keys != num_keys:
+            return False
+    return True
 
 
 def _written_out(mask: KeptMask) -> Tensor:
     rows = mask.part()
-    return torch.ones(1, 1, mask.num_queries, mask.num_keys).bool() if rows is None else rows
+    if rows is None:
+        return torch.ones(1, 1, mask.num_queries, mask.num_keys).bool()
+    return rows
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -205,45 +267,3 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, float("-inf"))
-
-
-def _joined_call(
-    site: str, steps: Sequence[Passed], mask: KeptMask, store: Store, firsts: Sequence[int]
-) -> KeptCall | None:
-    """Return the call that the steps' calls make up, if the last one still holds all their keys."""
-    calls = [step.held for step in steps if isinstance(step.held, KeptCall)]
-    if len(calls) < len(steps):
-        return None
-    last, budget = calls[-1], store.budget
-    keys = last.keys
-    if any(firsts):
-        keys = _all_keys([call.keys for call in calls], store, steps)
-    for call, first in zip(calls, firsts, strict=True):
-        own = call.keys
-        is_there = torch.equal(own, keys[..., first : first + own.shape[-2], :])
-        if call.scale != last.scale or not is_there:
-            return None
-    queries = [call.query for call in calls]
-    budget.allow(site, sum(query.nbytes for query in queries))
-    whole = torch.cat(queries, 2)
-    budget.made(whole)
-    return last._replace(query=whole, key=keys, mask=mask)
-
-
-def _laid_out(site: str, steps: Sequence[Passed], budget: Budget, firsts: Sequence[int]) -> Tensor:
-    """Put values end to end; weights and scores with nothing for the keys that a step did not
-    have."""
-    values: list[Tensor] = [step.value(site, budget) for step in steps]
-    last, name = values[-1], site.rpartition(".")[2]
-    if last.dim() < 3:
-        raise WrongUsage(f"{site} has no positions, so that steps cannot be joined there.")
-    width = last.shape[-1] + firsts[-1]
-    whole = (*last.shape[:-2], sum(value.shape[-2] for value in values), width)
-    budget.allow(site, working_bytes(whole, last.dtype))
-    made = last.new_full(whole, float("-inf") if name == "scores" else 0.0)
-    start = 0
-    for value, first in zip(values, firsts, strict=True):
-        made[..., start : start + value.shape[-2], first : first + value.shape[-1]] = value
-        start += value.shape[-2]
-    budget.made(made)
-    return made

@@ -84,7 +84,9 @@ class KeptMask(NamedTuple):
     def working_bytes(self, head: int | None = None, queries: int | None = None) -> int:
         """Return the memory that the mask's rows of some queries take, for one input."""
         heads = self.shape[-3] if head is None and len(self.shape) > 2 else 1
-        return heads * (self.num_queries if queries is None else queries) * self.num_keys
+        if queries is None:
+            queries = self.num_queries
+        return heads * queries * self.num_keys
 
     def part(
         self, row: int | None = None, head: int | None = None, queries: slice = ALL
@@ -116,7 +118,9 @@ class KeptMask(NamedTuple):
         mask = self.part(row, head)
         if mask is None:
             return None
-        return ~mask if mask.dtype == torch.bool else mask == float("-inf")
+        if mask.dtype == torch.bool:
+            return ~mask
+        return mask == float("-inf")
 
 
 class KeptCall(NamedTuple):
@@ -189,7 +193,9 @@ class KeptCall(NamedTuple):
         self, query: Tensor, key: Tensor, mask: Tensor | None, queries: slice, keys: slice
     ) -> Tensor:
         scores = attention_scores(query[:, :, queries], key, mask, scale=self.scale)
-        return (attention_weights(scores) if self.what == "weights" else scores)[..., keys]
+        if self.what == "weights":
+            return attention_weights(scores)[..., keys]
+        return scores[..., keys]
 
     @torch.no_grad()
     def _simple_block(self, query: Tensor, key: Tensor, queries: slice, keys: slice) -> Tensor:
@@ -197,13 +203,15 @@ class KeptCall(NamedTuple):
         queries."""
         start, stop, num_keys = queries.start, queries.stop, key.shape[2]
         past = num_keys - query.shape[2]
-        reach = num_keys if self.mask.mask is None else past + stop
+        is_causal = self.mask.mask is not None
+        reach = past + stop if is_causal else num_keys
         scores = attention_scores(query[:, :, start:stop], key[:, :, :reach], scale=self.scale)
-        if self.mask.mask is not None:
+        if is_causal:
             square = torch.ones(stop - start, stop - start, device=query.device)
             scores[..., past + start :].masked_fill_(square.triu(1).bool(), float("-inf"))
-        found = scores.softmax(-1) if self.what == "weights" else scores
-        return found[..., slice(*keys.indices(num_keys))]
+        if self.what == "weights":
+            scores = scores.softmax(-1)
+        return scores[..., slice(*keys.indices(num_keys))]
 
 
 def working_bytes(shape: Sequence[int], dtype: torch.dtype) -> int:

@@ -5,13 +5,17 @@ of each attention, and leaves the fused kernel in place. Where an edit opens the
 gradients of weights are asked for, it takes the weights that are used.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from attnlab.core.sizes import count_bytes
+from attnlab.core.store import JsonObject
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.recording.budget import Budget, to_bytes
 from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store, join, tensors_of
@@ -28,11 +32,9 @@ class Reduction(Protocol):
 
     def reduce(self, call: AttentionCall) -> Any:
         """Of an attention that is about to be computed."""
-        ...
 
     def of_weights(self, weights: Tensor) -> Any:
         """Of weights that are there already, (batch, head, query, key)."""
-        ...
 
 
 @contextmanager
@@ -155,7 +157,7 @@ class _Recorder(Hook):
         if site in self._store.gradients and value.requires_grad:
             self._store.budget.take(site, value.nbytes)
             passed.awaits = True
-            value.register_hook(self._keeper(passed))  # type: ignore[no-untyped-call]
+            value.register_hook(partial(self._add_gradient, passed))  # type: ignore[no-untyped-call]
         return value
 
     def end(self) -> None:
@@ -168,18 +170,24 @@ class _Recorder(Hook):
         number = self._stacks.get(part)
         if number is None or not reading.offset:
             return None
-        last, batch = self._store.reads[number], reading.tokens.shape[0]
-        rows = range(last.shape[0]) if reading.rows is None else reading.rows.tolist()
-        is_next = last.offset + last.shape[1] == reading.offset and len(rows) == batch
-        return number if is_next and all(0 <= row < last.shape[0] for row in rows) else None
+        last, rows = self._store.reads[number], reading.rows
+        num_rows, length = last.shape
+        if last.offset + length != reading.offset:
+            return None
+        if rows is None:
+            rows = torch.arange(num_rows)
+        are_there = (rows >= 0) & (rows < num_rows)
+        if len(rows) != len(reading.tokens) or not bool(are_there.all()):
+            return None
+        return number
 
     def _look_around(self) -> None:
         """Note what the other hooks change, if it differs from before."""
         standing = [point._installed for point in self._points]
         if standing != self._installed:
             self._installed = standing
-            hooks = dict.fromkeys(each.hook for point in standing for each in point)
-            self._store.edits = tuple(edit for each in hooks for edit in each.describe())
+            hooks = dict.fromkeys(each.hook for each in chain.from_iterable(standing))
+            self._store.edits = tuple(chain.from_iterable(hook.describe() for hook in hooks))
 
     def _look_at(self, part: str, call: AttentionCall, asked: set[str]) -> None:
         self._store.heads[part] = call.query.shape[1]
@@ -194,24 +202,31 @@ class _Recorder(Hook):
             names.remove("weights")
             self._add_reduced(join(part, "weights"), self._reduce.reduce(call), part)
         if names:
-            query = self._kept_once(part, "query", call.query, join(part, names[0]))
-            key = self._kept_once(part, "key", call.key, join(part, names[0]))
-            assert isinstance(query, Tensor)
-            assert mask is not None
-            for name in names:
-                self._add(join(part, name), KeptCall(query, key, mask, call.scale, name), part)
+            self._add_call(part, call, mask, names)
+
+    def _add_call(
+        self, part: str, call: AttentionCall, mask: KeptMask | None, names: Sequence[str]
+    ) -> None:
+        """Keep what weights and scores are made of."""
+        site = join(part, names[0])
+        query = self._kept_once(part, "query", call.query, site)
+        key = self._kept_once(part, "key", call.key, site)
+        assert isinstance(query, Tensor)
+        assert mask is not None
+        for name in names:
+            self._add(join(part, name), KeptCall(query, key, mask, call.scale, name), part)
 
     def _add(self, site: str, held: Any, part: str) -> Passed:
         if not self._store.reads:
             self._look_around()
-        query, key = self._sides_of(part)
-        is_looking = site.rpartition(".")[2] in HAS_KEYS
-        passed = Passed(held, query, key, self._masks.get(part) if is_looking else None)
+        passed = Passed(held, *self._sides_of(part))
+        if site.rpartition(".")[2] in HAS_KEYS:
+            passed.mask = self._masks.get(part)
         self._store.passed.setdefault(site, []).append(passed)
         return passed
 
     def _add_reduced(self, site: str, value: Any, part: str) -> None:
-        self._store.budget.take(site, sum(each.nbytes for each in tensors_of(value)))
+        self._store.budget.take(site, count_bytes(tensors_of(value)))
         self._add(site, _moved(value, self._keep_on), part)
 
     def _sides_of(self, part: str) -> tuple[int | None, int | None]:
@@ -253,7 +268,9 @@ class _Recorder(Hook):
         if before is None:
             return None
         is_own = isinstance(before, Part)
-        grown, length = before if isinstance(before, Part) else (Grown(before), before.shape[-2])
+        if not isinstance(before, Part):
+            before = Part(Grown(before), before.shape[-2])
+        grown, length = before
         moved = value.detach().to(self._keep_on)
         if not grown.goes_on(moved, length):
             return None
@@ -281,14 +298,13 @@ class _Recorder(Hook):
 
     def _kept(self, value: Tensor, site: str, device: torch.device | str | None = None) -> Tensor:
         self._store.budget.take(site, value.nbytes)
-        return _copied(value, self._keep_on if device is None else device)
+        return _copied(value, device or self._keep_on)
 
-    def _keeper(self, passed: Passed) -> Callable[[Tensor], None]:
-        def keep(gradient: Tensor) -> None:
-            moved = _copied(gradient, self._keep_on)
-            passed.gradient = moved if passed.gradient is None else passed.gradient + moved
-
-        return keep
+    def _add_gradient(self, passed: Passed, gradient: Tensor) -> None:
+        moved = _copied(gradient, self._keep_on)
+        if passed.gradient is not None:
+            moved = passed.gradient + moved
+        passed.gradient = moved
 
 
 class _Opener(Hook):
@@ -308,7 +324,10 @@ def _matching(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
         raise WrongUsage(
             f'sites are named by a pattern such as "*.weights", or several; got {patterns!r}.'
         )
-    return list(dict.fromkeys(site for pattern in listed for site in matches(pattern, model)))
+    found: dict[str, None] = {}
+    for pattern in listed:
+        found |= dict.fromkeys(matches(pattern, model))
+    return list(found)
 
 
 def _check(reduce: Reduction | None, sites: Sequence[str], gradients: Sequence[str]) -> None:
@@ -334,10 +353,13 @@ def _device(name: torch.device | str) -> torch.device:
     return device
 
 
-def _description(model: nn.Module) -> dict[str, Any]:
+def _description(model: nn.Module) -> JsonObject:
     if any(type(model) is cls for cls, _ in MODELS.values()):
+        found = describe_model(model)
         labels = getattr(model, "head_labels", None)
-        return describe_model(model) | ({"heads": dict(labels)} if labels else {})
+        if labels:
+            found["heads"] = dict(labels)
+        return found
     if isinstance(model, Pretrained):
         return {"kind": f"{model.name}, {type(model.foreign).__name__}"}
     return {"kind": type(model).__name__}

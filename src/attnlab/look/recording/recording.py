@@ -13,12 +13,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage, type_words
 from attnlab.look.indices import check_index, check_slice
 from attnlab.look.recording.archive import read_store, write_store
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, Passed, Store
+from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, Passed, Store, own_name
 from attnlab.look.recording.difference import Comparison, compared
 from attnlab.look.recording.join import joined, joined_store
 from attnlab.look.recording.kept_call import ALL, KeptCall, KeptMask, working_bytes
@@ -66,8 +67,10 @@ class Recording(Mapping[str, Any]):
         kind = self._store.model.get("kind", "a model")
         rows = []
         for site, passed in self._store.passed.items():
-            shape = passed[-1].shape()
-            rows.append([site, "reduced" if shape is None else shape_text(shape), len(passed)])
+            words, shape = "reduced", passed[-1].shape()
+            if shape is not None:
+                words = shape_text(shape)
+            rows.append([site, words, len(passed)])
         title = f"Recording of {kind}: {len(self)} sites, {self.nbytes:,} bytes"
         return Card(title, [], ("site", "shape of the last value", "passes"), rows)
 
@@ -100,7 +103,7 @@ class Recording(Mapping[str, Any]):
         positions.
         """
         names = {part: tuple(each) for part, each in words.items()}
-        reads = [read._replace(names=names.get(read.part)) for read in self._store.reads]
+        reads = [replace(read, names=names.get(read.part)) for read in self._store.reads]
         return Recording(replace(self._store, reads=reads))
 
     def real(self, site: str, row: int = 0) -> tuple[list[bool], list[bool]]:
@@ -137,9 +140,9 @@ class Recording(Mapping[str, Any]):
         """
         passed = self._at_row(site, row)
         held, shape, budget = passed.held, passed.shape(), self._store.budget
-        if _name(site) not in HAS_KEYS or shape is None:
+        if own_name(site) not in HAS_KEYS or shape is None:
             raise WrongUsage(f"tiles are of kept weights, scores and masks, not of {site}.")
-        num_queries, num_keys = _lengths(site, passed)
+        num_queries, num_keys = passed.lengths(own_name(site))
         queries = check_slice("queries", queries, num_queries)
         keys = check_slice("keys", keys, num_keys)
         self._check_head(site, head)
@@ -150,13 +153,15 @@ class Recording(Mapping[str, Any]):
             assert rows is not None
             made = rows[0, ..., keys]
         elif isinstance(held, KeptCall):
-            size = (shape[1] if head is None else 1, height, num_keys)
+            num_heads = shape[1] if head is None else 1
+            size = (num_heads, height, num_keys)
             budget.allow(f"a tile of {site}", working_bytes(size, held.query.dtype))
             made = held.make(row, head, queries, keys)[0]
             budget.made(made)
+        elif head is None:
+            made = held[row, :, queries, keys]
         else:
-            heads = slice(None) if head is None else slice(head, head + 1)
-            made = held[row, heads, queries, keys]
+            made = held[row, head : head + 1, queries, keys]
         return made if head is None else made[0]
 
     def joined(self, site: str | None = None) -> Any:
@@ -189,13 +194,13 @@ class Recording(Mapping[str, Any]):
         raise WrongUsage(why)
 
     @property
-    def edits(self) -> list[dict[str, Any]]:
+    def edits(self) -> list[JsonObject]:
         """The edits that were installed during the last forward pass, as plain values for JSON."""
         last = self._store.reads[-1] if self._store.reads else self._store
-        return [dict(edit) for edit in last.edits]
+        return list(map(dict, last.edits))
 
     @property
-    def model(self) -> dict[str, Any]:
+    def model(self) -> JsonObject:
         """The recorded model: its type, and for models of attnlab its config and dtype."""
         return self._store.model
 
@@ -222,7 +227,7 @@ class Recording(Mapping[str, Any]):
         sites = selected_sites(self._store, patterns, numbers_of(layers))
         chosen, chosen_rows = numbers_of(heads), numbers_of(rows)
         if chosen is not None:
-            sites = [site for site in sites if _name(site) in BY_HEAD]
+            sites = [site for site in sites if own_name(site) in BY_HEAD]
             if not sites:
                 raise WrongUsage("none of the selected sites has heads; leave heads= out.")
         passed, counts, reads = {}, dict(self._store.heads), self._store.reads
@@ -232,7 +237,7 @@ class Recording(Mapping[str, Any]):
                 check_all("head", chosen, self._store.heads[part], site)
                 counts[part] = len(chosen)
             pick = Pick(site, chosen, self._store.heads.get(part), chosen_rows, budget)
-            passed[site] = [pick.passed(each) for each in self._store.passed[site]]
+            passed[site] = list(map(pick.passed, self._store.passed[site]))
         if chosen_rows is not None:
             reads = [rows_read(read, chosen_rows) for read in reads]
         found = replace(self._store, sites=tuple(sites), passed=passed, reads=reads, heads=counts)
@@ -244,7 +249,7 @@ class Recording(Mapping[str, Any]):
             raise WrongUsage(f"compared with another recording; got {type_words(other)}.")
         return compared(self, other)
 
-    def to_numpy(self) -> dict[str, Any]:
+    def to_numpy(self) -> dict[str, object]:
         """Return the last value of every site as an array; bfloat16 becomes float32.
 
         What was reduced to several tensors becomes as many arrays.
@@ -269,14 +274,14 @@ class Recording(Mapping[str, Any]):
     def _positions(self, site: str, row: int) -> tuple[Positions, Positions]:
         """Return the positions of a site's queries and of its keys, as far as known."""
         passed, reads = self._at_row(site, row), self._store.reads
-        num_queries, num_keys = _lengths(site, passed)
+        num_queries, num_keys = passed.lengths(own_name(site))
         queries = unknown_positions(num_queries)
         if passed.query is not None:
             read = reads[passed.query]
             # A model may put positions of its own before what it reads; then these are others.
             if num_queries in (0, read.shape[1]):
                 queries = Positions([Span(read, row, read.shape[1])])
-        if _name(site) not in BY_HEAD:
+        if own_name(site) not in BY_HEAD:
             return queries, queries
         unknown = unknown_positions(num_keys)
         if passed.key is None:
@@ -309,34 +314,19 @@ class Recording(Mapping[str, Any]):
 def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Recording:
     """Read a saved recording, also from the folder that `attnlab look --out` wrote; see
     `Recording.load`."""
-    within = Path(folder) / "recording"
-    is_without = not (Path(folder) / "recording.json").exists()
-    return Recording.load(within if is_without and within.is_dir() else folder, budget=budget)
-
-
-def _name(site: str) -> str:
-    return site.rpartition(".")[2]
-
-
-def _lengths(site: str, passed: Passed) -> tuple[int, int]:
-    """Return the numbers of queries and of keys; 0 where the value does not show it."""
-    if passed.mask is not None:
-        return passed.mask.num_queries, passed.mask.num_keys
-    shape = passed.shape()
-    if shape is None or len(shape) < 3:
-        return 0, 0
-    name = _name(site)
-    if name in HAS_KEYS:
-        return shape[-2], shape[-1]
-    if name in ("key", "value"):
-        return 0, shape[-2]
-    return shape[-2], 0 if name in ("query", "heads") else shape[-2]
+    place = Path(folder)
+    within = place / "recording"
+    if within.is_dir() and not (place / "recording.json").exists():
+        place = within
+    return Recording.load(place, budget=budget)
 
 
 def _to_numpy(site: str, value: Any) -> Any:
     if isinstance(value, Tensor):
         value = value.cpu()
-        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        if value.dtype == torch.bfloat16:
+            value = value.float()
+        return value.numpy()
     if isinstance(value, tuple):
         return type(value)(*(_to_numpy(site, each) for each in value))
     raise WrongUsage(f"{site} was reduced to {type_words(value)}, which has no arrays.")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.look.indices import check_index
+from attnlab.look.indices import check_index, is_integer
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.contents import Passed, Store
 from attnlab.look.recording.kept_call import KeptCall, KeptMask, Part
@@ -21,8 +21,10 @@ def numbers_of(given: Iterable[int] | int | None) -> list[int] | None:
     """Return what a user gives, a number or several, as a list."""
     if given is None:
         return None
-    numbers = [given] if isinstance(given, int) else list(given)
-    if not numbers or any(isinstance(each, bool) or not isinstance(each, int) for each in numbers):
+    if isinstance(given, int):
+        given = [given]
+    numbers = list(given)
+    if not numbers or not all(map(is_integer, numbers)):
         raise WrongUsage(f"expected a number, or several; got {given!r}.")
     return numbers
 
@@ -31,22 +33,30 @@ def selected_sites(
     store: Store, patterns: str | Sequence[str] | None, layers: list[int] | None
 ) -> list[str]:
     """Return the recorded sites that match, in these layers."""
+    if patterns is None:
+        patterns = "*"
     if isinstance(patterns, str):
         patterns = [patterns]
     sites = list(store.passed)
     found: dict[str, int | None] = {}
-    for pattern in ["*"] if patterns is None else patterns:
+    for pattern in patterns:
         matching = fnmatch.filter(sites, pattern)
         if not matching:
             raise WrongUsage(f"no site matches {pattern!r}; {did_you_mean(pattern, sites)}")
-        for site in matching:
-            place = re.search(r"(?:^|\.)layers\.(\d+)\.", site)
-            found[site] = int(place[1]) if place else None
+        found |= zip(matching, map(_layer_of, matching), strict=True)
+    if layers is None:
+        return list(found)
     known = sorted({layer for layer in found.values() if layer is not None})
-    for layer in layers or ():
+    for layer in layers:
         if layer not in known:
             raise WrongUsage(f"no site is in layer {layer}; recorded layers: {known or 'none'}.")
-    return [site for site, layer in found.items() if layers is None or layer in layers]
+    return [site for site, layer in found.items() if layer in layers]
+
+
+def _layer_of(site: str) -> int | None:
+    """Return the number of a site's layer; None where it is in no layer."""
+    place = re.search(r"(?:^|\.)layers\.(\d+)\.", site)
+    return None if place is None else int(place[1])
 
 
 @dataclass(frozen=True)
@@ -63,9 +73,12 @@ class Pick:
         """Select from a value with all its details."""
         if self.heads is None and self.rows is None:
             return passed
-        gradient = None if passed.gradient is None else self.tensor(passed.gradient)
-        mask = None if passed.mask is None else self.mask(passed.mask)
-        return replace(passed, held=self.held(passed.held), mask=mask, gradient=gradient)
+        picked = replace(passed, held=self.held(passed.held))
+        if passed.mask is not None:
+            picked.mask = self.mask(passed.mask)
+        if passed.gradient is not None:
+            picked.gradient = self.tensor(passed.gradient)
+        return picked
 
     def held(self, held: Any) -> Any:
         """Select from the held form of a value."""
@@ -76,19 +89,28 @@ class Pick:
             return self.mask(held)
         if isinstance(held, Part):
             return self.tensor(held.tensor())
-        if isinstance(held, tuple):  # what `reduce` made: every field that has a batch and heads
-            return type(held)(*(self.tensor(each) if each.dim() > 2 else each for each in held))
+        if isinstance(held, tuple):  # what `reduce` made
+            return type(held)(*map(self._field, held))
         return self.tensor(held)
+
+    def _field(self, value: Tensor) -> Tensor:
+        """Select from a field that has a batch and heads."""
+        return self.tensor(value) if value.dim() > 2 else value
 
     def mask(self, kept: KeptMask) -> KeptMask:
         """Select from a mask along the axes that are not shared."""
         if not isinstance(kept.mask, Tensor) or kept.mask.dim() < 3:
             return kept
         mask = kept.with_heads()
-        heads = None if mask.shape[1] == 1 else self.heads
-        rows = None if mask.shape[0] == 1 else self.rows
-        picked = replace(self, heads=heads, rows=rows).tensor(mask)
-        return kept._replace(mask=picked[0] if kept.mask.dim() == 3 else picked)
+        own = self
+        if mask.shape[1] == 1:
+            own = replace(own, heads=None)
+        if mask.shape[0] == 1:
+            own = replace(own, rows=None)
+        picked = own.tensor(mask)
+        if kept.mask.dim() == 3:
+            picked = picked[0]
+        return kept._replace(mask=picked)
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Select from (batch, ...) or (batch, head, ...); a key that heads share is repeated for
@@ -118,11 +140,15 @@ def check_all(name: str, numbers: list[int], size: int, site: str) -> None:
 def rows_read(read: Read, rows: list[int]) -> Read:
     """Return some rows of what was read."""
     rows = [row for row in rows if row < read.shape[0]]
-    ids, real = (None if each is None else each[rows] for each in (read.ids, read.real))
-    picked = read._replace(ids=ids, real=real, shape=(len(rows), read.shape[1]))
+    ids, real = read.ids, read.real
+    if ids is not None:
+        ids = ids[rows]
+    if real is not None:
+        real = real[rows]
+    picked = replace(read, ids=ids, real=real, shape=(len(rows), read.shape[1]))
     if read.rows is None:
         return picked
-    before = [read.row_before(row) for row in rows]
+    before = list(map(read.row_before, rows))
     if not set(before) <= set(rows):
-        return picked._replace(before=None, rows=None)  # what they go on from was left out
-    return picked._replace(rows=torch.tensor([rows.index(row) for row in before]))
+        return replace(picked, before=None, rows=None)  # what they go on from was left out
+    return replace(picked, rows=torch.tensor(list(map(rows.index, before))))

@@ -1,11 +1,13 @@
 """The tokens that a model read while it was recorded, and their names: queries and keys apart."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
+from attnlab.core.store import JsonObject
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage, type_words
 
@@ -20,7 +22,8 @@ class Sides(NamedTuple):
     key: list[str]
 
 
-class Read(NamedTuple):
+@dataclass(frozen=True)
+class Read:
     """The input of one stack in one pass.
 
     ids (batch, length) or (batch, length, parts), None for vectors · real (batch, length), False at
@@ -36,13 +39,15 @@ class Read(NamedTuple):
     offset: int
     real: Tensor | None
     before: int | None
-    edits: tuple[dict[str, Any], ...]
+    edits: tuple[JsonObject, ...]
     names: tuple[str, ...] | None = None
     rows: Tensor | None = None
 
     def row_before(self, row: int) -> int:
         """Say which row of the reading before one goes on from."""
-        return row if self.rows is None else int(self.rows[row])
+        if self.rows is None:
+            return row
+        return int(self.rows[row])
 
 
 def vocabulary_of(model: object, vocabulary: Vocabulary | None) -> Vocabulary | None:
@@ -70,10 +75,17 @@ def name_of(token: int, vocabulary: Vocabulary | None) -> str:
         return str(token)
     if callable(vocabulary):
         return str(vocabulary(token))
-    known = vocabulary if isinstance(vocabulary, Mapping) else range(len(vocabulary))
+    known: Container[int] = range(len(vocabulary))
+    if isinstance(vocabulary, Mapping):
+        known = vocabulary
     if token in known:
         return str(vocabulary[token])
     raise WrongUsage(f"the vocabulary has {len(vocabulary)} names, and none for token id {token}.")
+
+
+def names_of(tokens: Iterable[int], vocabulary: Vocabulary | None) -> dict[str, str]:
+    """Return the names of ids by their numbers, in order, for JSON."""
+    return {str(token): name_of(token, vocabulary) for token in sorted(set(tokens))}
 
 
 @dataclass(frozen=True)
@@ -93,8 +105,10 @@ class Span:
             return list(read.names)
         if read.ids is None:
             return [f"[{read.offset + place}]" for place in range(self.length)]
-        parts = read.ids[self.row].unsqueeze(-1).flatten(1).tolist()
-        return ["+".join(name_of(token, vocabulary) for token in each) for each in parts]
+        names = []
+        for parts in read.ids[self.row].unsqueeze(-1).flatten(1).tolist():
+            names.append("+".join(name_of(part, vocabulary) for part in parts))
+        return names
 
     def real(self) -> list[bool]:
         """Return which positions are no padding, as far as known."""
@@ -113,11 +127,13 @@ class Positions:
 
     def names(self, vocabulary: Vocabulary | None) -> list[str]:
         """Return the names of the tokens."""
-        return [name for span in self.spans for name in span.names(vocabulary)][self.first :]
+        names = chain.from_iterable(span.names(vocabulary) for span in self.spans)
+        return list(names)[self.first :]
 
     def real(self) -> list[bool]:
         """Return which positions are no padding, as far as known."""
-        return [is_real for span in self.spans for is_real in span.real()][self.first :]
+        are_real = chain.from_iterable(span.real() for span in self.spans)
+        return list(are_real)[self.first :]
 
 
 def unknown_positions(length: int) -> Positions:
@@ -137,7 +153,9 @@ def all_positions(reads: Sequence[Read], read: Read, row: int, first: int) -> Po
 def first_key(length: int, num_keys: int, offset: int) -> int:
     """Return the position of the first key: a cache that drops the oldest holds the last of
     `length`."""
-    return length - num_keys if offset and 0 < num_keys < length else 0
+    if offset and 0 < num_keys < length:
+        return length - num_keys
+    return 0
 
 
 def stack_of(part: str, stacks: Mapping[str, int]) -> int | None:
@@ -148,5 +166,7 @@ def stack_of(part: str, stacks: Mapping[str, int]) -> int | None:
         around = around.rpartition(".")[0]
     if around in stacks:
         return stacks[around]
-    inside = f"{part}." if part else ""
-    return max((stacks[path] for path in stacks if path.startswith(inside)), default=None)
+    if not part:
+        return max(stacks.values(), default=None)
+    inside = (number for path, number in stacks.items() if path.startswith(f"{part}."))
+    return max(inside, default=None)

@@ -32,13 +32,17 @@ def reason_against(question: Question, top: int, *, is_finite: bool = False) -> 
         return "there is nothing to compute"
     if top > _MOST_TOP:
         return f"it finds at most {_MOST_TOP} top keys"
-    if not is_finite:
-        size = float(torch.linalg.vector_norm(query)) * float(torch.linalg.vector_norm(key))
-        largest = size * abs(question.scale) * attention.LOG2_E
-        if not largest < attention.LARGEST_SCORE:  # or NaN
-            return "numbers are too large, or not numbers"
+    if not is_finite and not _is_small(question):
+        return "numbers are too large, or not numbers"
     found = attention.library()
     return found if isinstance(found, str) else None
+
+
+def _is_small(question: Question) -> bool:
+    """Is no score too large for the kernel, and no number NaN?"""
+    norms = torch.linalg.vector_norm(question.query), torch.linalg.vector_norm(question.key)
+    size = float(norms[0]) * float(norms[1])
+    return size * abs(question.scale) * attention.LOG2_E < attention.LARGEST_SCORE
 
 
 def summary_of(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage
+from attnlab.look.indices import is_integer
 from attnlab.parts.attend import _scale_factor, attention_scores
 from attnlab.parts.masks import as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes, require_integer, shape_text
@@ -73,7 +74,9 @@ class Question:
 
     def mask_block(self, heads: slice, queries: slice, keys: slice) -> Tensor | None:
         """Return a part of the mask, (head, query, key), without the band."""
-        return None if self.mask is None else self._of(self.mask[..., queries, keys], heads)
+        if self.mask is None:
+            return None
+        return self._of(self.mask[..., queries, keys], heads)
 
     def scores(self, heads: slice, queries: slice, keys: slice) -> Tensor:
         """Compute a part of the scores, (head, query, key), as `attend` does."""
@@ -83,8 +86,10 @@ class Question:
             position = torch.arange(queries.start, queries.stop, device=device) + self.mask_offset
             distance = position.unsqueeze(-1) - torch.arange(keys.start, keys.stop, device=device)
             band = (distance <= self.left) & (distance >= -self.right)
-            if mask is None or mask.dtype == torch.bool:
-                mask = band if mask is None else mask & band
+            if mask is None:
+                mask = band
+            elif mask.dtype == torch.bool:
+                mask = mask & band
             else:
                 mask = mask.masked_fill(~band, float("-inf"))
         query = self._of(self.query[..., queries, :], heads)
@@ -112,7 +117,7 @@ def ask(
         raise WrongUsage(f"at most {_MOST - 1:,} positions; got {shape_text(query.shape)}.")
     if offset is None:
         offset = key.shape[-2] - query.shape[-2]
-    if not isinstance(offset, int) or isinstance(offset, bool) or abs(offset) >= _MOST:
+    if not is_integer(offset) or abs(offset) >= _MOST:
         raise WrongUsage(f"offset is an integer, the first query's position; got {offset!r}.")
     refuse_zeros_and_ones(mask)
     left, right, tensor = _band(mask)

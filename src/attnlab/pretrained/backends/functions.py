@@ -67,7 +67,9 @@ class Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is SDPA:
             point = self._find("sdpa")
-            return func(*args, **kwargs) if point is None else _fused(point, *args, **kwargs)
+            if point is None:
+                return func(*args, **kwargs)
+            return _fused(point, *args, **kwargs)
         if func in SOFTMAXES:
             return self._softmax(func, args, kwargs)
         if func is MULTI_HEAD:
@@ -80,7 +82,7 @@ class Functions(TorchFunctionMode):
             return self._followed(func, args, output)
         return output
 
-    def _softmax(self, func: Callable[..., Tensor], args: Any, kwargs: dict[str, Any]) -> Tensor:
+    def _softmax(self, func: Callable[..., Tensor], args: Any, kwargs: Any) -> Tensor:
         scores, compute = softmax_parts(func, args, kwargs)
         point = self._find("softmax") if scores.dim() in (3, 4) else None
         if point is None or not is_over_keys(scores, args, kwargs):
@@ -93,12 +95,11 @@ class Functions(TorchFunctionMode):
         shape = whole.shape
         if point.is_hooked:
             point.watch(_softmax_call(point, whole))
-        weights = hooked_softmax(
-            point,
-            shape[-1],
-            whole,
-            lambda given: compute(given.reshape(scores.shape)).reshape(shape),
-        ).reshape(scores.shape)
+
+        def compute_whole(given: Tensor) -> Tensor:
+            return compute(given.reshape(scores.shape)).reshape(shape)
+
+        weights = hooked_softmax(point, shape[-1], whole, compute_whole).reshape(scores.shape)
         self._waiting = _Waiting(point, weights, tuple(shape))
         return weights
 
@@ -117,11 +118,13 @@ class Functions(TorchFunctionMode):
         order = gathered_order(func, args) or tuple(range(output.dim()))
         ordered = output.permute(order)
         heads = ordered.reshape(*waiting.shape[:3], output.shape[order[-1]])
-        known = waiting.point.supplied("heads")
-        found = waiting.point.visit("heads", heads if known is None else known)
+        found = waiting.point.supplied("heads")
+        if found is None:
+            found = heads
+        found = waiting.point.visit("heads", found)
         if found is heads:
             return output
-        back = [order.index(axis) for axis in range(output.dim())]
+        back = list(map(order.index, range(output.dim())))
         return found.reshape(ordered.shape).permute(back)
 
 
@@ -130,8 +133,10 @@ def operands_of(args: Any) -> list[Tensor]:
     tuple."""
     found: list[Tensor] = []
     for arg in args:
-        several = arg if isinstance(arg, tuple | list) else (arg,)
-        found += [each for each in several if isinstance(each, Tensor)]
+        if isinstance(arg, Tensor):
+            found.append(arg)
+        elif isinstance(arg, tuple | list):
+            found += [each for each in arg if isinstance(each, Tensor)]
     return found
 
 
@@ -142,12 +147,15 @@ def made_of(weights: Tensor, func: Callable[..., Any], args: Any, output: Tensor
     with something · "": nothing of these.
     """
     operands = operands_of(args)
-    if func not in PRODUCTS:
-        is_moved = any(each is weights for each in operands) and output.numel() == weights.numel()
-        return "moved" if is_moved else ""
-    if not operands or operands[0].numel() != weights.numel():
+    if not operands:
         return ""
-    return "gathered" if operands[0].data_ptr() == weights.data_ptr() else ""
+    if func in PRODUCTS:
+        first = operands[0]
+        if first.numel() == weights.numel() and first.data_ptr() == weights.data_ptr():
+            return "gathered"
+    elif output.numel() == weights.numel() and any(each is weights for each in operands):
+        return "moved"
+    return ""
 
 
 def gathered_order(func: Callable[..., Any], args: Any) -> tuple[int, ...] | None:
@@ -164,7 +172,9 @@ def gathered_order(func: Callable[..., Any], args: Any) -> tuple[int, ...] | Non
     given, _, output = equation.replace("...", "ABCDEFGH"[:others]).partition("->")
     wanted = given.partition(",")[0][:-1]
     wanted += "".join(letter for letter in output if letter not in wanted)
-    return tuple(map(output.index, wanted)) if sorted(wanted) == sorted(output) else None
+    if sorted(wanted) != sorted(output):
+        return None
+    return tuple(map(output.index, wanted))
 
 
 def gathers(equation: Any) -> bool:
@@ -181,9 +191,12 @@ def gathers(equation: Any) -> bool:
     return key in values and key not in output and query in output and query not in values
 
 
-def is_over_keys(scores: Tensor, args: Any, kwargs: dict[str, Any]) -> bool:
+def is_over_keys(scores: Tensor, args: Any, kwargs: Any) -> bool:
     """Is a softmax computed over the last axis?"""
-    return (args[1] if len(args) > 1 else kwargs.get("dim")) in (-1, scores.dim() - 1)
+    dim = kwargs.get("dim")
+    if len(args) > 1:
+        dim = args[1]
+    return dim in (-1, scores.dim() - 1)
 
 
 def _fused(
@@ -201,36 +214,69 @@ def _fused(
 ) -> Tensor:
     """Bring a call of torch's fused attention to its hook point; `allowed` is the mask in our
     convention, if known."""
-    is_flat = query.dim() == 3  # batch and heads in one axis
+    is_flat = query.dim() == 3
     if is_flat:
-        query, key, value = (point.unfolded(each) for each in (query, key, value))
+        query, key, value = map(point.unfolded, (query, key, value))
         if attn_mask is not None and attn_mask.dim() == 3 and attn_mask.shape[0] > 1:
             attn_mask = point.unfolded(attn_mask)
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    call = _FusedCall(attn_mask, dropout_p, is_causal, scale, enable_gqa, is_flat)
+    mask = allowed
+    if mask is None and point.is_hooked:
+        mask = call.own_mask(query, key)
+    factor = call.factor(query)
+    asked = ForeignAttention(query, key, value, mask, factor, call.fused, call.opened)
+    found: Tensor = point(asked)
+    if is_flat:
+        found = found.flatten(0, 1)
+    return found
 
-    def fused(query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
-        mask, causal = (attn_mask, is_causal) if edited is None else (edited, False)
-        if not is_flat:
-            shared = enable_gqa and key.shape[1] != query.shape[1]
-            return SDPA(query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=shared)
+
+@dataclass(frozen=True)
+class _FusedCall:
+    """The arguments of torch's fused attention beside query, key and value, which have a batch and
+    a head axis here; is_flat: the model has both in one axis."""
+
+    mask: Tensor | None
+    dropout: float
+    is_causal: bool
+    scale: float | None
+    shares_heads: bool
+    is_flat: bool
+
+    def factor(self, query: Tensor) -> float:
+        """Return the factor of the scores."""
+        return float(query.shape[-1] ** -0.5) if self.scale is None else self.scale
+
+    def own_mask(self, query: Tensor, key: Tensor) -> Mask:
+        """Return the model's mask, as `attend` takes it."""
+        if self.is_causal:
+            return causal(query, key)
+        if self.mask is None or self.mask.dtype == torch.bool:
+            return self.mask
+        return with_infinities(self.mask)
+
+    def fused(self, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
+        """Compute the heads as the model does."""
+        mask, is_causal = self.mask, self.is_causal
+        if edited is not None:
+            mask, is_causal = edited, False
+        rest = (self.dropout, is_causal)
+        if not self.is_flat:
+            shares = self.shares_heads and key.shape[1] != query.shape[1]
+            return SDPA(query, key, value, mask, *rest, scale=self.scale, enable_gqa=shares)
         if mask is not None and mask.dim() == 4:
             mask = mask.expand(*query.shape[:2], -1, -1).flatten(0, 1)
         q, k, v = (each.flatten(0, 1) for each in (query, key, value))
-        gathered = SDPA(q, k, v, mask, dropout_p, causal, scale=scale)
+        gathered = SDPA(q, k, v, mask, *rest, scale=self.scale)
         return gathered.reshape(*query.shape[:3], value.shape[-1])
 
-    def opened(query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
+    def opened(self, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
+        """Compute the heads by a softmax that can be intercepted."""
         mask = edited
         if mask is None:
-            own = _own_mask(attn_mask, is_causal, query, key)
+            own = self.own_mask(query, key)
             mask = as_tensor(own, query.shape[-2], key.shape[-2], query.device)
-        return _opened(query, key, value, mask, factor, dropout_p)
-
-    mask = allowed
-    if mask is None and point.is_hooked:
-        mask = _own_mask(attn_mask, is_causal, query, key)
-    found: Tensor = point(ForeignAttention(query, key, value, mask, factor, fused, opened))
-    return found.flatten(0, 1) if is_flat else found
+        return _opened(query, key, value, mask, self.factor(query), self.dropout)
 
 
 @outside_autocast
@@ -254,12 +300,6 @@ def _opened(
     return (torch.nn.functional.dropout(weights, dropout) @ value).to(dtype)
 
 
-def _own_mask(mask: Tensor | None, is_causal: bool, query: Tensor, key: Tensor) -> Mask:
-    if is_causal:
-        return causal(query, key)
-    return mask if mask is None or mask.dtype == torch.bool else with_infinities(mask)
-
-
 def _softmax_call(point: AttentionPoint, scores: Tensor) -> AttentionCall:
     """Describe an attention of which only the softmax is known: its sizes, and what is blocked."""
     batch, heads, queries, keys = scores.shape
@@ -268,9 +308,9 @@ def _softmax_call(point: AttentionPoint, scores: Tensor) -> AttentionCall:
     if is_open:
         visible = scores > torch.finfo(scores.dtype).min / 2
         if not bool(visible.all()):
-            is_shared = bool((visible == visible[:, :1]).all())
-            mask = visible[:, :1] if is_shared else visible
-    query, key = (scores.new_empty((batch, heads, length, 0)) for length in (queries, keys))
+            mask = visible[:, :1] if bool((visible == visible[:, :1]).all()) else visible
+    query = scores.new_empty((batch, heads, queries, 0))
+    key = scores.new_empty((batch, heads, keys, 0))
     return AttentionCall(
         query, key, key, mask, None, is_open, is_cross=point.is_cross, is_whole=False
     )

@@ -66,14 +66,15 @@ def left_out(encoder: nn.TransformerEncoder, *args: Any, **options: Any) -> list
     Our hooks must be hidden meanwhile.
     """
     idle = copy.copy(encoder)
-    layers = [_Idle(each) for each in encoder.layers]
+    layers = list(map(_Idle, encoder.layers))
     vars(idle)["_modules"] = {**encoder._modules, "layers": layers}
     try:
         with torch._C.DisableTorchFunction():
             type(encoder).forward(idle, *args, **options)
     except _Begun as begun:
         (given,) = begun.args
-        return [len(each) for each in given.unbind()] if given.is_nested else None
+        if given.is_nested:
+            return list(map(len, given.unbind()))
     return None
 
 
@@ -90,7 +91,8 @@ def hooked_multi_head(
     bound = _SIGNATURE.bind(*args, **options)
     bound.apply_defaults()
     asked = bound.arguments
-    needs_weights, made = asked["need_weights"], list[Tensor]()
+    needs_weights = asked["need_weights"]
+    made: list[Tensor] = []
     # With weights torch does not take the hint that its mask is causal.
     is_hinted = asked["is_causal"] and not (needs_weights and asked["attn_mask"] is not None)
 
@@ -102,8 +104,10 @@ def hooked_multi_head(
         dropout: float,
         is_causal: bool,
     ) -> Tensor:
-        allowed: Mask = "causal" if is_causal else None
-        if point.is_hooked and not is_causal:
+        allowed: Mask = None
+        if is_causal:
+            allowed = "causal"
+        elif point.is_hooked:
             allowed = _allowed(added)
         if not needs_weights:
             return fused(point, query, key, value, added, dropout, is_causal, allowed=allowed)
@@ -120,8 +124,12 @@ def hooked_multi_head(
     output, _ = compute(**{**asked, "need_weights": False, "is_causal": is_hinted})
     if not made:
         return output, None
-    weights = made[0].mean(dim=1) if asked["average_attn_weights"] else made[0]
-    return output, weights.squeeze(0) if asked["query"].dim() == 2 else weights
+    weights = made[0]
+    if asked["average_attn_weights"]:
+        weights = weights.mean(dim=1)
+    if asked["query"].dim() == 2:
+        weights = weights.squeeze(0)
+    return output, weights
 
 
 def _allowed(added: Tensor | None) -> Mask:
@@ -148,7 +156,9 @@ def _with_weights(
     def opened(query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
         batch, heads, length, _ = query.shape
         flat = [each.flatten(0, 1) for each in (query * scale, key.transpose(-2, -1), value)]
-        mask = added if edited is None else _as_added(edited, query.dtype)
+        mask = added
+        if edited is not None:
+            mask = _as_added(edited, query.dtype)
         if mask is None:
             scores = torch.bmm(flat[0], flat[1])
         else:
@@ -157,7 +167,8 @@ def _with_weights(
                 wide = mask.expand(batch, heads, *mask.shape[-2:]).flatten(0, 1)
             scores = torch.baddbmm(wide, flat[0], flat[1])
         weights = functional.softmax(scores.view(batch, heads, length, -1), dim=-1)
-        weights = functional.dropout(weights, dropout) if dropout else weights
+        if dropout:
+            weights = functional.dropout(weights, dropout)
         made[:] = [weights]
         return torch.bmm(weights.flatten(0, 1), flat[2]).view(batch, heads, length, -1)
 

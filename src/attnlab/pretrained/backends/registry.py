@@ -61,7 +61,7 @@ def attentions_hooked(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
     Raises:
         CouldNotRun: they use a function whose masks are not tensors.
     """
-    names = {implementation(module) for module in modules}
+    names = set(map(implementation, modules))
     for name in names:
         if name.startswith(("flash", "flex")):
             raise CouldNotRun(
@@ -162,8 +162,9 @@ def faster_products(model: nn.Module) -> Iterator[None]:
                 module.forward = partial(product, module)
                 stack.callback(vars(module).pop, "forward", None)
         stack.enter_context(use_matrix_path("onednn"))
-        modules = _attentions(model) if hasattr(model, "foreign") else []
-        stack.enter_context(_entries_replaced({"sdpa"} if modules else ()))
+        modules = _attentions(model)
+        if modules:
+            stack.enter_context(_entries_replaced({"sdpa"}))
         with _lock:
             _native.update((module, _native.get(module, 0) + 1) for module in modules)
         try:
@@ -177,11 +178,13 @@ def faster_products(model: nn.Module) -> Iterator[None]:
 def _attentions(model: Any) -> list[nn.Module]:
     """List the modules whose attention depends on its arguments alone; none if another backend is
     in use."""
+    if not hasattr(model, "foreign"):
+        return []
     points = dict(model.attention_points())
     if any(point.backend != "registry" for point in points.values()):
         return []
     places = {each.place.path for path, each in model.structure.attentions if points[path].is_lazy}
-    return [model.foreign.get_submodule(path) for path in places]
+    return list(map(model.foreign.get_submodule, places))
 
 
 def _product_of(module: nn.Module) -> Callable[[nn.Module, Tensor], Tensor] | None:
@@ -244,7 +247,9 @@ class _Call:
     @property
     def scale(self) -> float:
         scale = self.options.get("scaling")
-        return float(self.query.shape[-1] ** -0.5) if scale is None else float(scale)
+        if scale is None:
+            return float(self.query.shape[-1] ** -0.5)
+        return float(scale)
 
     @property
     def is_native(self) -> bool:
@@ -280,10 +285,10 @@ class _Call:
             mask = with_infinities(self.mask)
         if bias is None:
             return mask
-        found = self._as_tensor(mask)
-        return (
-            torch.where(found, bias, float("-inf")) if found.dtype == torch.bool else found + bias
-        )
+        found: Tensor = self._as_tensor(mask)
+        if found.dtype == torch.bool:
+            return torch.where(found, bias, float("-inf"))
+        return found + bias
 
     def _as_tensor(self, mask: Mask) -> Any:
         return as_tensor(mask, self.query.shape[-2], self.key.shape[-2], self.query.device)
@@ -348,11 +353,11 @@ def _attention(
     """Replace the attention function of this name; many models pass the mask by its name."""
     call = _Call(name, module, query, key, value, attention_mask, options)
     finder, watch = _finders.get(module), getattr(_watches, "watch", None)
-    point = None if finder is None else finder(module)
+    point = finder(module) if finder is not None else None
     if point is None:
-        found: tuple[Tensor, Tensor | None] = (
-            call.run() if watch is None else watch(module, query, key, call.run)
-        )
+        if watch is None:
+            return call.run()
+        found: tuple[Tensor, Tensor | None] = watch(module, query, key, call.run)
         return found
     weights: list[Tensor | None] = [None]
 
@@ -360,11 +365,14 @@ def _attention(
         output, weights[0] = call.edited(*edited).run()
         return output.transpose(1, 2)
 
+    mask: Mask = None
+    if point.is_hooked:
+        mask = call.own_mask()
     asked = ForeignAttention(
         query,
         key,
         value,
-        call.own_mask() if point.is_hooked else None,
+        mask,
         call.scale,
         fused=partial(run, call),
         open=lambda *edited: run(call.opened(), *edited),
@@ -379,14 +387,18 @@ def _function(name: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tenso
     from transformers.modeling_utils import AttentionInterface
 
     found: Callable[..., Any]
-    if name != "eager" or name in _overrides:
-        found = _overrides.get(name) or AttentionInterface._global_mapping[name]
+    if name in _overrides:
+        return _overrides[name]
+    if name != "eager":
+        found = AttentionInterface._global_mapping[name]
         return found
     for parent in type(module).__mro__:
         source: Any = sys.modules.get(parent.__module__)
         names = [each for each in vars(source or object) if each.endswith(_EAGER)]
-        if len(names) == 1 or _EAGER in names:
-            found = getattr(source, _EAGER if len(names) > 1 else names[0])
+        if len(names) > 1 and _EAGER in names:
+            names = [_EAGER]
+        if len(names) == 1:
+            found = getattr(source, names[0])
             return found
     raise CouldNotRun(f"{type(module).__name__} defines no {_EAGER}, which could show its weights.")
 
@@ -444,7 +456,9 @@ def order_of(cache: object) -> Tensor | None:
 
 def _wrap_caches() -> None:
     module = sys.modules.get("transformers.cache_utils")  # without it there is no such cache
-    found = [] if module is None else [module.Cache]
+    found = []
+    if module is not None:
+        found.append(module.Cache)
     while found:
         kind = found.pop()
         found += kind.__subclasses__()
@@ -466,7 +480,9 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
             _inside.cache = None
         with _cache_lock:
             before, now = _orders.get(cache), rows.detach().cpu().to(torch.int64)
-            _orders[cache] = now if before is None else before[now]
+            if before is not None:
+                now = before[now]
+            _orders[cache] = now
         return found
 
     return recorded

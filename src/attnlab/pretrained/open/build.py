@@ -30,7 +30,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
+from attnlab.core.sizes import count_bytes, count_numbers
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean, one_line
 from attnlab.pretrained.open.folder import ModelFolder, check_memory
 from attnlab.pretrained.open.header import JsonObject, require
 from attnlab.pretrained.text import check_added_tokens
@@ -70,13 +71,12 @@ class Differences:
     @classmethod
     def of(cls, said: JsonObject) -> "Differences":
         """Read them from what transformers says of loading."""
-        mismatched = [
-            f"{name} {tuple(has)}, expected {tuple(wants)}"
-            for name, has, wants in sorted(said["mismatched_keys"])
-        ]
-        errors = [" ".join(str(each).split())[:200] for each in said.get("error_msgs", ())]
-        missing, extra = sorted(said["missing_keys"]), sorted(said["unexpected_keys"])
-        return cls(missing, extra, mismatched + errors)
+        mismatched = []
+        for name, has, wants in sorted(said["mismatched_keys"]):
+            mismatched.append(f"{name} {tuple(has)}, expected {tuple(wants)}")
+        for error in said.get("error_msgs", ()):
+            mismatched.append(one_line(error, 200))
+        return cls(sorted(said["missing_keys"]), sorted(said["unexpected_keys"]), mismatched)
 
     def require_none(self, where: object, model: str) -> None:
         """Refuse weights that differ, with up to ten names of each kind."""
@@ -92,7 +92,10 @@ class Differences:
 
 def _some(names: list[str]) -> str:
     """List up to ten names."""
-    return ", ".join(names[:10]) + (" …" if len(names) > 10 else "")
+    shown = ", ".join(names[:10])
+    if len(names) > 10:
+        shown += " …"
+    return shown
 
 
 @contextmanager
@@ -172,7 +175,7 @@ def errors_explained(where: str) -> Iterator[None]:
     except MemoryError:
         raise CouldNotRun(f"there is not enough memory for the model in {where}.") from None
     except Exception as error:  # an untrusted config can make the library fail in any way
-        words = " ".join(str(error).split())[:300].rstrip(".")
+        words = one_line(error, 300).rstrip(".")
         raise CouldNotRun(
             f"transformers could not build the model in {where}: {type(error).__name__}: {words}."
         ) from None
@@ -209,7 +212,9 @@ def _classes(model_type: str) -> set[str]:
     for name, mapping in vars(modeling_auto).items():
         if name.startswith("MODEL_") and name.endswith("_MAPPING_NAMES") and model_type in mapping:
             classes = mapping[model_type]
-            found |= {classes} if isinstance(classes, str) else set(classes)
+            if isinstance(classes, str):
+                classes = {classes}
+            found.update(classes)
     return found
 
 
@@ -217,16 +222,10 @@ def _model_class(transformers: Any, config: Any, head: str | None, where: str) -
     from transformers.models.auto import modeling_auto
 
     kind = config.model_type
-    if head is None:
-        names = list(config.architectures or []) or modeling_auto.MODEL_MAPPING_NAMES.get(kind, "")
+    if head is not None:
+        names = _names_of_head(kind, head)
     else:
-        if head not in HEADS:
-            raise WrongUsage(f"there is no head {head!r}; {did_you_mean(head, HEADS)}.")
-        tables = {word: getattr(modeling_auto, table) for word, table in HEADS.items()}
-        if kind not in tables[head]:
-            fitting = ", ".join(word for word, table in tables.items() if kind in table) or "none"
-            raise WrongUsage(f"{kind} has no head {head!r}; it has {fitting}.")
-        names = tables[head][kind]
+        names = list(config.architectures or []) or modeling_auto.MODEL_MAPPING_NAMES.get(kind, "")
     name = names if isinstance(names, str) else names[0]
     known = _classes(kind)
     words = f"names the class {name!r}, which transformers does not have for {kind}; "
@@ -237,6 +236,19 @@ def _model_class(transformers: Any, config: Any, head: str | None, where: str) -
     words = f"needs {name}, which this transformers lacks; a library it needs may be missing."
     require(is_model, where, words)
     return found
+
+
+def _names_of_head(model_type: str, head: str) -> Any:
+    """Return the name of a model type's class with this head, or several."""
+    from transformers.models.auto import modeling_auto
+
+    if head not in HEADS:
+        raise WrongUsage(f"there is no head {head!r}; {did_you_mean(head, HEADS)}.")
+    tables = {word: getattr(modeling_auto, table) for word, table in HEADS.items()}
+    if model_type not in tables[head]:
+        fitting = ", ".join(word for word, table in tables.items() if model_type in table)
+        raise WrongUsage(f"{model_type} has no head {head!r}; it has {fitting or 'none'}.")
+    return tables[head][model_type]
 
 
 def _dtype_of(folder: ModelFolder) -> torch.dtype:
@@ -260,15 +272,19 @@ def _compare(
     options: JsonObject = {"config": config, "dtype": dtype}
     sketch, found = _sketch(model_class, folder, options)
     notes = []
-    is_pooler = [("pooler" in name.split(".")) for name in found.missing]
+    lacks_pooler = all("pooler" in name.split(".") for name in found.missing)
     takes = inspect.signature(model_class.__init__).parameters
-    if is_pooler and all(is_pooler) and "add_pooling_layer" in takes:
+    if found.missing and lacks_pooler and "add_pooling_layer" in takes:
         # Without its weights a pooler is left out rather than initialized at random.
         options["add_pooling_layer"] = False
         sketch, found = _sketch(model_class, folder, options)
         notes.append("the file holds no pooler, so the model was built without one")
-    unused = [name for name in found.extra if _is_of_a_head(name, sketch)]
-    extra = [name for name in found.extra if name not in unused]
+    unused, extra = [], []
+    for name in found.extra:
+        if _is_of_a_head(name, sketch):
+            unused.append(name)
+        else:
+            extra.append(name)
     found = Differences(found.missing, extra, found.mismatched)
     found.require_none(folder.path, model_class.__name__)
     if unused:
@@ -280,8 +296,8 @@ def _compare(
 def _check_size(sketch: nn.Module, folder: ModelFolder) -> None:
     """Refuse a model that takes more memory than there is, or far more than its files hold."""
     tensors = {id(each): each for each in (*sketch.parameters(), *sketch.buffers())}.values()
-    takes = sum(each.nbytes for each in tensors)
-    numbers = sum(each.numel() for each in tensors)
+    takes = count_bytes(tensors)
+    numbers = count_numbers(tensors)
     stored = sum(math.prod(each.shape) for each in folder.tensors.values())
     # Tables of positions and the like are computed, not stored.
     beside = takes * (1 - stored / max(1, numbers))
@@ -331,12 +347,14 @@ def bounded_modules(num_tensors: int, model: str) -> Iterator[None]:
 def _is_of_a_head(name: str, model: nn.Module) -> bool:
     """Does an unused tensor belong to a head or a pooler, not to the body of the model?"""
     prefix, parts = getattr(model, "base_model_prefix", ""), name.split(".")
-    base = getattr(model, prefix, None) if prefix else None
     if parts[0] == prefix:
         return parts[1:2] == ["pooler"]
-    body = dict((base if isinstance(base, nn.Module) else model).named_children())
-    heads = dict(model.named_children()) if isinstance(base, nn.Module) else {}
-    return parts[0] not in body and (parts[0] in heads or parts[0] in _HEAD_NAMES)
+    own, body = dict(model.named_children()), model
+    if isinstance(getattr(model, prefix, None), nn.Module):
+        body = getattr(model, prefix)
+    if parts[0] in dict(body.named_children()):
+        return False
+    return parts[0] in own or parts[0] in _HEAD_NAMES
 
 
 def _with_weights(model_class: Any, weights: Sequence[Path], options: JsonObject) -> Any:
@@ -410,16 +428,18 @@ def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of its Rust code is no Exception
-        words = " ".join(str(error).split())[:200].rstrip(".")
+        words = one_line(error, 200).rstrip(".")
         why = f"transformers could not build it ({type(error).__name__}: {words})"
-    has_files = any(name.startswith(("tokenizer", "vocab")) for name in files)
-    return None, [f"there is no tokenizer: {why}"] if has_files else []
+    if not any(name.startswith(("tokenizer", "vocab")) for name in files):
+        return None, []
+    return None, [f"there is no tokenizer: {why}"]
 
 
 def _check_added(folder: ModelFolder) -> None:
     """Refuse a tokenizer that would exhaust the memory when opened."""
-    said: list[JsonObject] = []
-    for name in ("tokenizer.json", "tokenizer_config.json"):
+    said: list[JsonObject] = [{}, {}]
+    for place, name in enumerate(("tokenizer.json", "tokenizer_config.json")):
         path = folder.path / name
-        said.append(json.loads(path.read_bytes()) if path.exists() else {})
+        if path.exists():
+            said[place] = json.loads(path.read_bytes())
     check_added_tokens(*said)

@@ -149,8 +149,10 @@ def _check_size(path: Path) -> None:
 def _root(path: Path) -> Path:
     """Return the folder that links must stay in: this one or, in the hub's cache, the model's."""
     real = path.resolve()
-    in_cache = real.parent.name == "snapshots" and real.parent.parent.name.startswith("models--")
-    return real.parent.parent if in_cache else real
+    model = real.parent.parent
+    if real.parent.name == "snapshots" and model.name.startswith("models--"):
+        return model
+    return real
 
 
 def _check_entry(entry: Path, root: Path) -> None:
@@ -195,24 +197,16 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, S
         return (path / WEIGHTS,), read_header(path / WEIGHTS)
     if INDEX not in names:
         raise CouldNotRun(_no_weights(path, names))
-    where = path / INDEX
-    placed: Any = read_object(where, MOST_INDEX).get("weight_map")
-    is_map = isinstance(placed, dict) and all(isinstance(each, str) for each in placed.values())
-    require(placed and is_map, where, "must hold weight_map, which file each tensor is in.")
-    contents: dict[str, set[str]] = {}
-    for tensor, shard in placed.items():
-        contents.setdefault(shard, set()).add(tensor)
-    for shard in contents:
-        is_beside = _is_plain_name(shard) and shard.endswith(".safetensors")
-        words = "the shards of a model lie beside it and end in .safetensors."
-        require(is_beside, where, f"points at {ascii(shard)[:80]}; {words}")
+    contents = _contents_of_shards(path / INDEX)
     shards = sorted(contents)
     missing = [shard for shard in shards if shard not in names]
     words = f"lacks {len(missing)} of {len(shards)} shards: {_some(missing)}. Fetch them."
     require(not missing, path, words)
+    count = sum(map(len, contents.values()))
     most = f"at most {MOST_SHARDS:,} and {MOST_TENSORS_IN_ALL:,} are read."
-    are_few = len(shards) <= MOST_SHARDS and len(placed) <= MOST_TENSORS_IN_ALL
-    require(are_few, where, f"names {len(shards):,} shards and {len(placed):,} tensors; {most}")
+    are_few = len(shards) <= MOST_SHARDS and count <= MOST_TENSORS_IN_ALL
+    words = f"names {len(shards):,} shards and {count:,} tensors; {most}"
+    require(are_few, path / INDEX, words)
     tensors: dict[str, StoredTensor] = {}
     for shard in shards:
         held = read_header(path / shard)
@@ -223,10 +217,25 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, S
     return tuple(path / shard for shard in shards), tensors
 
 
+def _contents_of_shards(index: Path) -> dict[str, set[str]]:
+    """Return the names of the tensors in each shard, as the index says."""
+    placed: Any = read_object(index, MOST_INDEX).get("weight_map")
+    is_map = isinstance(placed, dict) and all(isinstance(each, str) for each in placed.values())
+    require(placed and is_map, index, "must hold weight_map, which file each tensor is in.")
+    contents: dict[str, set[str]] = {}
+    for tensor, shard in placed.items():
+        contents.setdefault(shard, set()).add(tensor)
+    for shard in contents:
+        is_beside = _is_plain_name(shard) and shard.endswith(".safetensors")
+        words = "the shards of a model lie beside it and end in .safetensors."
+        require(is_beside, index, f"points at {ascii(shard)[:80]}; {words}")
+    return contents
+
+
 def _no_weights(path: Path, names: set[str]) -> str:
-    kinds = (".safetensors",), _PICKLES, _OTHERS
-    stray, pickles, others = (sorted(n for n in names if n.endswith(kind)) for kind in kinds)
-    pickles = [name for name in pickles if not name.startswith(_NO_WEIGHTS)]
+    stray = _ending_in(names, (".safetensors",))
+    pickles = [name for name in _ending_in(names, _PICKLES) if not name.startswith(_NO_WEIGHTS)]
+    others = _ending_in(names, _OTHERS)
     if stray:
         words = f"but {_some(stray)}: rename it if it is the whole model."
         return f"{path} holds neither {WEIGHTS} nor {INDEX}, {words}"
@@ -239,6 +248,10 @@ def _no_weights(path: Path, names: set[str]) -> str:
         words = f"expected {WEIGHTS}: convert it where it was made."
         return f"{path} keeps its weights in {_some(others)} alone; {words}"
     return f"{path} holds no weights; expected {WEIGHTS}, or {INDEX} and its shards."
+
+
+def _ending_in(names: set[str], endings: tuple[str, ...]) -> list[str]:
+    return sorted(name for name in names if name.endswith(endings))
 
 
 def _is_plain_name(value: Any) -> bool:
@@ -255,7 +268,9 @@ def _is_plain_name(value: Any) -> bool:
 def _some(names: list[str]) -> str:
     """List up to ten names."""
     shown = ", ".join(ascii(name)[1:-1][:100] for name in names[:10])
-    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10:,} more"
+    if len(names) > 10:
+        shown += f" and {len(names) - 10:,} more"
+    return shown
 
 
 MOST_NUMBER = 2**40
@@ -303,7 +318,9 @@ def clean_description(config: JsonObject, path: Path, *, remote_code: bool = Fal
     if not remote_code:
         refuse_remote_code(config, path)
     for place, value in walk(config):
-        _check(place[-1] if place else "", value, f"{path}: {'.'.join(place)[:80]}")
+        key, where = "".join(place[-1:]), f"{path}: {'.'.join(place)[:80]}"
+        _check_code(key, value, where)
+        _check_kind(key, value, where)
     check_numbers(config, path)
     kept: JsonObject = _without(config)
     return kept
@@ -328,7 +345,9 @@ def check_numbers(said: JsonObject, path: Path) -> None:
         if type(value) is not int:
             continue
         where, most = f"{path}: {'.'.join(place)[:80]}", _most(place)
-        came = f"a number of {len(str(value))} digits" if abs(value) >= 2**64 else f"{value:,}"
+        came = f"{value:,}"
+        if abs(value) >= 2**64:
+            came = f"a number of {len(str(value))} digits"
         words = f"is {came}; no model has more than {most:,}. It is damaged, or a trap."
         require(abs(value) <= most, where, words)
         is_count = _COUNTS.search(place[-1])
@@ -337,24 +356,33 @@ def check_numbers(said: JsonObject, path: Path) -> None:
 
 def _most(place: JsonPath) -> int:
     """Return the largest number that a key may have."""
-    key = next((word for word in reversed(place) if not word.isdigit()), "")
+    words = [word for word in place if not word.isdigit()]
+    key = "".join(words[-1:])
     if key.endswith(("_id", "_ids")):
         return MOST_NUMBER
-    return next((most for words, most in _MOST if re.search(words, key)), MOST_NUMBER)
+    for pattern, most in _MOST:
+        if re.search(pattern, key):
+            return most
+    return MOST_NUMBER
 
 
-def _check(key: str, value: Any, where: str) -> None:
+def _check_code(key: str, value: Any, where: str) -> None:
+    """Refuse keys that let other code compute, or that point at files."""
     if key.startswith(("quantization_config", "compression_config")):
         method = value.get("quant_method") if isinstance(value, dict) else value
         words = f"says that the weights are quantised ({ascii(method)[:40]}) for another library."
         require(not value, where, f"{words} Take the model's unquantised form, or its GGUF file.")
     if any(word in key for word in _IMPLEMENTATIONS):
-        chosen = value.values() if isinstance(value, dict) else [value]
+        chosen = list(value.values()) if isinstance(value, dict) else [value]
         words = f"names code to compute with ({ascii(value)[:60]}), which might be fetched and run."
         require(all(map(_is_built_in, chosen)), where, f"{words} Remove the key.")
     if key in _FETCHING:
         words = f"points at code or files of its own ({ascii(value)[:60]}). Remove the key."
         require(not value, where, words)
+
+
+def _check_kind(key: str, value: Any, where: str) -> None:
+    """Refuse a dtype that is not known, and outputs without names."""
     if key == "return_dict":
         words = "is false, which leaves the model's outputs without names. Remove the key."
         require(value is not False, where, words)
@@ -370,7 +398,7 @@ def _is_built_in(word: Any) -> bool:
 def _without(value: Any) -> Any:
     """Copy a JSON value without the keys that choose an implementation or name remote code."""
     if isinstance(value, list):
-        return [_without(inner) for inner in value]
+        return list(map(_without, value))
     if not isinstance(value, dict):
         return value
     names = [name for name in value if not any(word in name for word in _IMPLEMENTATIONS)]

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from attnlab.core.sizes import count_numbers
 from attnlab.core.store import CouldNotWrite, check_room, explained, locked, write_json, writer_of
 from attnlab.errors import CouldNotRun, did_you_mean
 from attnlab.pretrained.open import header
@@ -66,6 +67,10 @@ def read_gguf_header(path: Path) -> GgufHeader:
     """
     with plain_file(path) as (file, size):
         return _HeaderReader(file.read(min(size, MOST_HEADER)), path, size).whole()
+
+
+_Place = tuple[int, int, str]
+"""The first byte of a tensor, the one after its last, and its name for messages."""
 
 
 class _HeaderReader:
@@ -109,7 +114,8 @@ class _HeaderReader:
             from gguf.constants import GGML_QUANT_SIZES  # numbers in a block, and its bytes
         sizes = {int(kind): block for kind, block in GGML_QUANT_SIZES.items()}
         names: set[str] = set()
-        places, num_numbers, longest = [], 0, 0
+        places: list[_Place] = []
+        num_numbers, longest = 0, 0
         for _ in range(count):
             name, num_dimensions = self.text(header.MOST_NAME), self.number("I")
             where = f"{self.path}: {name[:60]!a}"
@@ -127,6 +133,11 @@ class _HeaderReader:
             places.append((offset, offset + numbers // block * size, where))
             num_numbers += numbers
             longest = max(longest, *shape, 0)
+        self.check_places(places, facts)
+        return num_numbers, longest
+
+    def check_places(self, places: list[_Place], facts: JsonObject) -> None:
+        """Check that the tensors lie beside each other, and within the file."""
         alignment = facts.get("general.alignment", 32)
         is_possible = type(alignment) is int and 0 < alignment <= 2**16
         require(is_possible, self.path, f"has an impossible alignment, {ascii(alignment)[:40]}.")
@@ -136,7 +147,6 @@ class _HeaderReader:
             is_apart = end <= begin and after <= room
             require(is_apart, where, f"{words}: the file is cut off or damaged. Fetch it again.")
             end = after
-        return num_numbers, longest
 
     def value(self, kind: int) -> Any:
         if kind in _NUMBERS:
@@ -180,8 +190,10 @@ _YOUNG = 60.0  # seconds in which another process may be about to write into a n
 
 def gguf_cache() -> Path:
     """Return the folder of the converted models."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "attnlab" / "gguf"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        base = Path.home() / ".cache"
+    return base / "attnlab" / "gguf"
 
 
 def convert_gguf(file: Path) -> Path:
@@ -286,10 +298,12 @@ def _save_converted(folder: str, name: str, goal: Path, stated: GgufHeader) -> N
     config = transformers.AutoConfig.from_pretrained(folder, **asking)
     decoders = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     is_decoder = config.model_type in decoders
-    auto = transformers.AutoModelForCausalLM if is_decoder else transformers.AutoModel
+    auto = transformers.AutoModel
+    if is_decoder:
+        auto = transformers.AutoModelForCausalLM
     with bounded_modules(stated.num_tensors, config.model_type), torch.device("meta"):
         sketch = auto.from_config(config)
-    takes = sum(each.numel() for each in sketch.parameters())
+    takes = count_numbers(sketch.parameters())
     # Other weights would be random; a matrix that is used twice may be stored once.
     words = f"asks for {takes:,} numbers, and it holds {stated.num_numbers:,}."
     is_backed = takes <= 2 * stated.num_numbers

@@ -163,6 +163,22 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     """
     from safetensors import SafetensorError, safe_open
 
+    header = _header_of(path)
+    for name, entry in header.items():
+        _check_entry(name, entry, f"{path}: {name[:60]!a}")
+    try:  # the library checks that the tensors fill the file without a gap
+        with safe_open(str(path), framework="numpy"):
+            pass
+    except (OSError, SafetensorError) as error:
+        raise CouldNotRun(f"{path} is cut off or damaged ({error}). Fetch it again.") from None
+    tensors = {}
+    for name, entry in header.items():
+        tensors[name] = StoredTensor(tuple(entry["shape"]), _NUMBERS[entry["dtype"]])
+    return tensors
+
+
+def _header_of(path: Path) -> JsonObject:
+    """Read the header of a safetensors file: its tensors by name."""
     with plain_file(path) as (file, size):
         start = file.read(16)
         other = wrong_kind(start) or ""
@@ -179,30 +195,24 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     most = f"at most {MOST_TENSORS:,} are read."
     require(header, path, "holds no tensor.")
     require(len(header) <= MOST_TENSORS, path, f"holds {len(header):,} tensors; {most}")
-    for name, entry in header.items():
-        where = f"{path}: {name[:60]!a}"
-        is_name = 0 < len(name) <= MOST_NAME and name.isprintable() and ".." not in name
-        require(is_name, where, f"is no name for a tensor (at most {MOST_NAME} printable letters).")
-        is_described = isinstance(entry, dict) and set(entry) == {"dtype", "shape", "data_offsets"}
-        require(is_described, where, "must be described by dtype, shape and data_offsets alone.")
-        advice = ""
-        if str(entry["dtype"])[:2] in ("F8", "F4", "F6"):
-            advice = " It is quantised: take the model's unquantised form."
-        words = f"has numbers of kind {ascii(entry['dtype'])[:40]}; known: {', '.join(_NUMBERS)}."
-        require(str(entry["dtype"]) in _NUMBERS, where, words + advice)
-        shape = entry["shape"]
-        is_shape = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
-        wanted = f"expected at most {MOST_DIMENSIONS} whole numbers of at least 1."
-        require(is_shape and 0 not in shape, where, f"has shape {ascii(shape)[:60]}; {wanted}")
-    try:  # the library checks that the tensors fill the file without a gap
-        with safe_open(str(path), framework="numpy"):
-            pass
-    except (OSError, SafetensorError) as error:
-        raise CouldNotRun(f"{path} is cut off or damaged ({error}). Fetch it again.") from None
-    return {
-        name: StoredTensor(tuple(entry["shape"]), _NUMBERS[entry["dtype"]])
-        for name, entry in header.items()
-    }
+    return header
+
+
+def _check_entry(name: str, entry: Any, where: str) -> None:
+    """Check what a header says of one tensor."""
+    is_name = 0 < len(name) <= MOST_NAME and name.isprintable() and ".." not in name
+    require(is_name, where, f"is no name for a tensor (at most {MOST_NAME} printable letters).")
+    is_described = isinstance(entry, dict) and set(entry) == {"dtype", "shape", "data_offsets"}
+    require(is_described, where, "must be described by dtype, shape and data_offsets alone.")
+    advice = ""
+    if str(entry["dtype"])[:2] in ("F8", "F4", "F6"):
+        advice = " It is quantised: take the model's unquantised form."
+    words = f"has numbers of kind {ascii(entry['dtype'])[:40]}; known: {', '.join(_NUMBERS)}."
+    require(str(entry["dtype"]) in _NUMBERS, where, words + advice)
+    shape = entry["shape"]
+    is_shape = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
+    wanted = f"expected at most {MOST_DIMENSIONS} whole numbers of at least 1."
+    require(is_shape and 0 not in shape, where, f"has shape {ascii(shape)[:60]}; {wanted}")
 
 
 _BEGINNINGS = {
@@ -225,7 +235,10 @@ def wrong_kind(start: bytes) -> str | None:
     # and its ninth is {.
     if len(start) > 8 and start[4:8] == b"\0\0\0\0" and start[8:9] == b"{":
         return None
-    return next((words for begin, words in _BEGINNINGS.items() if start.startswith(begin)), None)
+    for begin, words in _BEGINNINGS.items():
+        if start.startswith(begin):
+            return words
+    return None
 
 
 def how_to_convert(pickle: Path) -> str:

@@ -15,7 +15,8 @@ import socket
 import threading
 import urllib.parse
 import urllib.request
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import torch
 from torch import nn
 
 from attnlab.core.store import check_room
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, one_line
 from attnlab.pretrained.open.build import HEADS, build, needed
 from attnlab.pretrained.open.folder import (
     CONFIG,
@@ -117,7 +118,7 @@ def _found(x: str | os.PathLike[str], revision: str | None, remote_code: bool) -
 
 
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    found: torch.dtype | None = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     known = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
     if dtype is not None and found not in known:
         raise WrongUsage(f"dtype is float64, float32, bfloat16 or float16; got {dtype!r}.")
@@ -125,8 +126,10 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def _device(device: torch.device | str | None) -> torch.device | None:
+    found = None
     try:
-        found = None if device is None else torch.device(device)
+        if device is not None:
+            found = torch.device(device)
     except (RuntimeError, TypeError):
         raise WrongUsage(f"device is cpu, cuda, cuda:1 or the like; got {device!r}.") from None
     if found is not None and found.type == "meta":
@@ -170,17 +173,18 @@ def hub_folder(name: str, revision: str | None, *, remote_code: bool = False) ->
     cached = _cached(hub, name, revision)
     if cached is not None:
         return cached
-    which = f"{name!r}" + (f" (revision {revision})" if revision else "")
+    which = repr(name)
+    if revision:
+        which += f" (revision {revision})"
     advice = (
         "Give a folder that holds the model, or fetch it where there is a network (hf download "
         f"{name}) and carry over the cache that HF_HOME names."
     )
-    why = "the network is switched off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE)"
-    if not is_offline():
-        host, port = _address(endpoint)
-        why = "" if _answers(host, port) else f"{host} cannot be reached"
     nowhere = "is no folder here and not in the hub's cache, and"
-    require(not why, which, f"{nowhere} {why}. {advice}")
+    why = "the network is switched off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE)"
+    require(not is_offline(), which, f"{nowhere} {why}. {advice}")
+    host, port = _address(endpoint)
+    require(_answers(host, port), which, f"{nowhere} {host} cannot be reached. {advice}")
     return _fetched(hub, name, revision, remote_code)
 
 
@@ -192,7 +196,9 @@ def _cached(hub: Any, name: str, revision: str | None) -> Path | None:
         folder = Path(hub.snapshot_download(name, revision=revision, local_files_only=True))
     except (OSError, ValueError):  # not in the cache; LocalEntryNotFoundError is one of these
         return None
-    return folder if _has_weights(folder) and (folder / CONFIG).exists() else None
+    if not _has_weights(folder) or not (folder / CONFIG).exists():
+        return None
+    return folder
 
 
 def _has_weights(folder: Path) -> bool:
@@ -219,7 +225,8 @@ def _address(endpoint: str) -> tuple[str, int]:
         host, port = None, None
     words = "the address of the hub or its proxy, is no address, https://HOST."
     require(host, f"{goal!r},", words)
-    return str(host), port or (80 if found.scheme == "http" else 443)
+    usual = 80 if found.scheme == "http" else 443
+    return str(host), port or usual
 
 
 def _answers(host: str, port: int) -> bool:
@@ -238,22 +245,13 @@ def _answers(host: str, port: int) -> bool:
 
 def _fetched(hub: Any, name: str, revision: str | None, remote_code: bool) -> Path:
     """Fetch what a model needs, the small files first."""
-    try:
+    with _fetching(name):
         said = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=10)
-        files = {each.rfilename: int(each.size or 0) for each in said.siblings}
-        weights = {
-            file: size
-            for file, size in files.items()
-            if file.endswith(".safetensors") and "/" not in file
-        }
-        held = ", ".join(sorted(files)[:10]) or "nothing"
-        words = "has no config.json with safetensors beside it, and nothing else is fetched; "
-        require(CONFIG in files and weights, f"{name} on the hub", f"{words}it holds {held}.")
-        if WEIGHTS in weights:  # the other weights are copies in other forms
-            weights = {WEIGHTS: weights[WEIGHTS]}
-        cache = Path(hub.constants.HF_HUB_CACHE)
-        check_room(cache, sum(weights.values()), name)
-        small = [*_SMALL, *(["*.py"] if remote_code else [])]
+        weights = _weights_on_hub(name, said.siblings)
+        check_room(Path(hub.constants.HF_HUB_CACHE), sum(weights.values()), name)
+        small = list(_SMALL)
+        if remote_code:
+            small.append("*.py")
         fetched = hub.snapshot_download(
             name, revision=said.sha, allow_patterns=small, ignore_patterns=["*/*"]
         )
@@ -262,13 +260,34 @@ def _fetched(hub: Any, name: str, revision: str | None, remote_code: bool) -> Pa
         hub.snapshot_download(name, revision=said.sha, allow_patterns=sorted(weights))
         if revision != said.sha:  # so that the name is found in the cache next time
             hub.snapshot_download(name, revision=revision, allow_patterns=[CONFIG])
+    return folder
+
+
+def _weights_on_hub(name: str, siblings: Sequence[Any]) -> dict[str, int]:
+    """Return the weight files of a model on the hub, with their sizes."""
+    files = {each.rfilename: int(each.size or 0) for each in siblings}
+    weights = {}
+    for file, size in files.items():
+        if file.endswith(".safetensors") and "/" not in file:
+            weights[file] = size
+    held = ", ".join(sorted(files)[:10]) or "nothing"
+    words = "has no config.json with safetensors beside it, and nothing else is fetched; "
+    require(CONFIG in files and weights, f"{name} on the hub", f"{words}it holds {held}.")
+    if WEIGHTS in weights:  # the other weights are copies in other forms
+        return {WEIGHTS: weights[WEIGHTS]}
+    return weights
+
+
+@contextmanager
+def _fetching(name: str) -> Iterator[None]:
+    """Turn any error of the hub's client into one sentence."""
+    try:
+        yield
     except CouldNotRun:
         raise
     except Exception as error:  # the client and the web can fail in any way
         if getattr(getattr(error, "response", None), "status_code", None) in (401, 403, 404):
             advice = "a gated model needs `hf auth login`."
             raise CouldNotRun(f"the hub has no {name} for you; {advice}") from None
-        words = " ".join(str(error).split())[:300].rstrip(".")
-        words = f"{type(error).__name__}: " + words
+        words = f"{type(error).__name__}: " + one_line(error, 300).rstrip(".")
         raise CouldNotRun(f"could not fetch {name} from the hub: {words}.") from None
-    return folder

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from attnlab.errors import WrongUsage
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Batch, Batches, NotExpressible, Progress, stacked
-from attnlab.train.layouts.update import Rule, State, update
+from attnlab.train.layouts.update import MOMENTS, Rule, State, update
 
 _SECONDS = 0.2  # about so long between two questions whether to stop
 
@@ -57,22 +57,26 @@ class Blocks(ABC):
         self._members = torch.arange(-(-len(models) // width) * width)
         self._members = self._members.clamp(max=len(models) - 1).view(-1, width)
         self._is_sgd = configs[0].optimiser == "sgd"
-        self._parts = ("model",) if self._is_sgd else ("model", "first", "second")
+        self._parts = ("model", *MOMENTS[configs[0].optimiser])
         rows = self._in_lanes(list(own.values()))
         blocks, size, _ = rows.shape
         order = (width, size) if lanes_first else (size, width)
-        numbers = rows.new_zeros(blocks, len(self._parts), *order)
-        self._numbers = numbers.mT if lanes_first else numbers
+        self._numbers = rows.new_zeros(blocks, len(self._parts), *order)
+        if lanes_first:
+            self._numbers = self._numbers.mT
         self._numbers[:, 0] = rows
         buffers = [*(different or {}).values(), rows.new_zeros(len(models), 0)]
         self._buffers = self._in_lanes([each.to(rows.dtype) for each in buffers])
-        decay = torch.tensor([config.weight_decay for config in configs], dtype=torch.float64)
-        clip = torch.tensor([config.clip for config in configs], dtype=torch.float64)
-        self._decay, self._clip = (each[self._members].to(rows.device) for each in (decay, clip))
+        self._decay = self._numbers_of(configs, "weight_decay").to(rows.device)
+        self._clip = self._numbers_of(configs, "clip").to(rows.device)
         self._updates = torch.zeros_like(self._decay)
         self._is_alive = torch.ones_like(self._decay, dtype=torch.bool)
         self._workers = min(workers or torch.get_num_threads(), blocks)
         self._at_once = 1  # steps until the next question; grows with how quick they are
+
+    def _numbers_of(self, configs: Sequence[TrainConfig], name: str) -> Tensor:
+        values = [getattr(config, name) for config in configs]
+        return torch.tensor(values, dtype=torch.float64)[self._members]
 
     @abstractmethod
     def _run(self, block: int, batches: list[Tensor], rates: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,8 +135,9 @@ class Blocks(ABC):
                     found = list(pool.map(run, blocks))
             finally:
                 torch.set_num_threads(before)
-        losses, norms = (torch.cat(each, 1) for each in zip(*found, strict=True))
-        return losses[:, : self._num_members], norms[:, : self._num_members]
+        losses, norms = zip(*found, strict=True)
+        kept = slice(self._num_members)
+        return torch.cat(losses, 1)[:, kept], torch.cat(norms, 1)[:, kept]
 
     def parameters(self) -> dict[str, Tensor]:
         """Return every parameter by name, (member, …)."""
@@ -183,7 +188,6 @@ class Engine(Protocol):
     def losses(self, batch: Batch) -> Tensor:
         """Compute the losses at the parameters, (lane,), and write the gradients; `batch` is
         (lane, …)."""
-        ...
 
 
 class EngineBlocks(Blocks):
@@ -237,7 +241,7 @@ class EngineBlocks(Blocks):
 
 def cut(rows: Tensor, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
     """Cut rows (member, numbers) into tensors (member, …) by name, as views."""
-    sizes = [math.prod(shape) for shape in shapes.values()]
+    sizes = list(map(math.prod, shapes.values()))
     parts = zip(shapes.items(), torch.split(rows, sizes, 1), strict=True)
     return {name: part.view(-1, *shape) for (name, shape), part in parts}
 
@@ -249,7 +253,7 @@ def stacked_batches(batches: Sequence[Batches]) -> list[Tensor]:
     if len(whole) < len(batches) or len(shapes) > 1:
         found = "; ".join(sorted(shapes)[:2]) or "from step to step"
         raise NotExpressible(f"the batches differ in shape ({found})")
-    return [torch.stack(parts) for parts in zip(*whole, strict=True)]
+    return list(map(torch.stack, zip(*whole, strict=True)))
 
 
 def _shapes_text(batch: Sequence[Tensor]) -> str:
@@ -261,7 +265,7 @@ def different_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     found = {}
     for name, value in models[0].named_buffers():
         own = [model.get_buffer(name) for model in models]
-        if not all(torch.equal(value, other) for other in own):
+        if not all(map(value.equal, own)):
             found[name] = torch.stack(own)
     return found
 

@@ -6,9 +6,8 @@ what a step takes is counted, and priced by what each layout was measured to nee
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -23,6 +22,9 @@ from attnlab.train.layouts.sequential import Sequential, batch_of
 from attnlab.train.layouts.simd import WIDTH, Simd, interpreted
 from attnlab.train.layouts.trial import expected_of, tried
 from attnlab.train.layouts.vmap import refuse_noise, vmapped
+
+_What = tuple[Sequence[nn.Module], Sequence[TrainConfig], Loss, Batch]
+"""Models, configs, loss, and the batch of one step of one member."""
 
 _FEW_STEPS = 300  # of all members together
 
@@ -52,8 +54,9 @@ class Way:
 
     def seconds(self, effort: Effort, members: int, steps: int, threads: int) -> float:
         """Estimate how long a training takes; a last call with fewer members costs the same."""
-        calls = math.ceil(members / self.width)
-        rounds = math.ceil(calls / threads) if self.layout == "simd" else calls
+        rounds = math.ceil(members / self.width)
+        if self.layout == "simd":
+            rounds = math.ceil(rounds / threads)
         work = self.member + effort.numbers * self.number + effort.products * self.product
         return self.once + steps * rounds * (self.call + self.width * work) * 1e-6
 
@@ -103,53 +106,61 @@ def choose_layout(
     if layout == "sequential":
         return sequential
     threads = workers or torch.get_num_threads()
-    refused = []
+    refused: list[NotExpressible] = []
+    made: Layout | None = None
+
+    def refuse(way: Way, reason: NotExpressible) -> None:
+        refused.append(reason)
+        if isinstance(reason, NotCompiled) or (engine == "compiled" and way.is_compiled):
+            tell(f"The layout {way.layout} cannot be compiled here: {reason}.")
+
     try:
         refuse_noise(models[0])
         stacked_batches(example)
-        first = batch_of(example[0], 0)
-        expected = None
-        is_free = layout == "auto" and engine != "compiled"
-        by_price = _by_price(models, configs, loss, first, threads, is_free=is_free)
-        found = [way for way in by_price if layout in ("auto", way.layout)]
-        for way in _possible(found, engine, models[0], tell):
-            if way.layout == "sequential":
-                return sequential
-            if expected is None:
-                expected = expected_of(models, configs, loss, first)
-            try:
-                made = _made(way, (models, configs, loss, first), threads)
-                return tried(made, configs, first, expected)
-            except NotExpressible as reason:
-                refused.append(str(reason))
-                if isinstance(reason, NotCompiled) or (engine == "compiled" and way.is_compiled):
-                    tell(f"The layout {way.layout} cannot be compiled here: {reason}.")
+        what = (models, configs, loss, batch_of(example[0], 0))
+        found = _by_price(what, threads, layout, engine)
+        made = _first_right(_possible(found, engine, models[0], tell), what, threads, refuse)
     except NotExpressible as reason:
-        refused.append(str(reason))
-    if layout != "auto":
+        refused.append(reason)
+    if made is None and layout != "auto":
         raise WrongUsage(f"the layout {layout} cannot hold these models: {refused[0]}.")
-    return sequential
+    return sequential if made is None else made
 
 
-def _by_price(
-    models: Sequence[nn.Module],
-    configs: Sequence[TrainConfig],
-    loss: Loss,
-    example: Batch,
+def _first_right(
+    possible: Iterable[Way],
+    what: _What,
     threads: int,
-    *,
-    is_free: bool,
-) -> list[Way]:
-    """List the ways, the quickest first; `is_free`: none was asked for."""
+    refuse: Callable[[Way, NotExpressible], None],
+) -> Layout | None:
+    """Return the first layout that can hold the models and takes the right first step; None where
+    that is the sequential one."""
+    _, configs, _, example = what
+    expected = None
+    for way in possible:
+        if way.layout == "sequential":
+            break
+        expected = expected or expected_of(*what)
+        try:
+            return tried(_made(way, what, threads), configs, example, expected)
+        except NotExpressible as reason:
+            refuse(way, reason)
+    return None
+
+
+def _by_price(what: _What, threads: int, layout: LayoutName, engine: EngineName) -> list[Way]:
+    """List the ways that are of a layout, the quickest first."""
+    models, configs, loss, example = what
     number, steps = len(models), configs[0].steps
-    if is_free and number * steps <= _FEW_STEPS:
+    if layout == "auto" and engine != "compiled" and number * steps <= _FEW_STEPS:
         effort = Effort(0.0, 0.0)  # not worth counting: nothing is quicker than to begin
     else:
         effort = effort_of(models[0], loss, example)
-    return sorted(ways(effort, number), key=lambda way: way.seconds(effort, number, steps, threads))
+    found = [way for way in ways(effort, number) if layout in ("auto", way.layout)]
+    return sorted(found, key=lambda way: way.seconds(effort, number, steps, threads))
 
 
-def _made(way: Way, what: Any, threads: int) -> Layout:
+def _made(way: Way, what: _What, threads: int) -> Layout:
     if way.layout == "vmap":
         return vmapped(*what)
     make = Simd if way.is_compiled else interpreted

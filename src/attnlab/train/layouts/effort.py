@@ -49,7 +49,8 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = func(*args, **(kwargs or {}))
         if all(each.alias_info is None for each in func._schema.returns):  # views write nothing
             for leaf in tree_leaves(found):
-                self.numbers += leaf.numel() if isinstance(leaf, Tensor) else 0
+                if isinstance(leaf, Tensor):
+                    self.numbers += leaf.numel()
         if func in _PRODUCTS:
             self.products += 2 * found.numel() * args[-2].shape[-1]
         return found

@@ -63,20 +63,16 @@ class Layout(Protocol):
             should_stop: asked now and then, between steps; when it says so, what is done is
                 returned.
         """
-        ...
 
     def parameters(self) -> dict[str, Tensor]:
         """Return every parameter by name, (member, …); they may be views, which the caller copies
         to keep them."""
-        ...
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of the complete state."""
-        ...
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore a state."""
-        ...
 
 
 def stacked(models: Sequence[nn.Module]) -> dict[str, Tensor]:

@@ -16,8 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from attnlab import seeds
 from attnlab.train.config import TrainConfig
-from attnlab.train.distributed import ProcessGroup, explained
 from attnlab.train.layouts.layout import Batch, Batches, Loss, Progress
+from attnlab.train.processes import ProcessGroup, explained
+
+_KEYS = {"first": "exp_avg", "second": "exp_avg_sq"}
+"""Torch's names of the moments."""
 
 
 class Sequential:
@@ -45,13 +48,13 @@ class Sequential:
         self._group = group
         if group is not None:
             models = [copy.deepcopy(model).to(group.device) for model in models]
-            loss, noise = _divided(models, loss, group), [group.noise(seed) for seed in noise]
+            loss, noise = _divided(models, loss, group), list(map(group.noise, noise))
         self._models, self._loss, self._noise = models, loss, noise
         self._clips = [config.clip for config in configs]
-        self._optimisers = [
-            make_optimiser(m.parameters(), c) for m, c in zip(models, configs, strict=True)
-        ]
-        self._is_noisy = any(makes_noise(part) for part in models[0].modules())
+        self._optimisers = []
+        for model, config in zip(models, configs, strict=True):
+            self._optimisers.append(make_optimiser(model.parameters(), config))
+        self._is_noisy = any(map(makes_noise, models[0].modules()))
         self._is_alive = [True] * len(models)
 
     def advance(
@@ -62,12 +65,13 @@ class Sequential:
         losses, norms = [], []
         for index, row in enumerate(rates.tolist()):
             with nullcontext() if group is None else explained():
-                found = [
-                    self._step(member, batch_of(batches[member], index), rate, first + index)
-                    for member, rate in enumerate(row)
-                ]
-            losses.append(torch.stack([loss for loss, _ in found]))
-            norms.append(torch.stack([norm for _, norm in found]))
+                found = []
+                for member, rate in enumerate(row):
+                    batch = batch_of(batches[member], index)
+                    found.append(self._step(member, batch, rate, first + index))
+            own_losses, own_norms = zip(*found, strict=True)
+            losses.append(torch.stack(own_losses))
+            norms.append(torch.stack(own_norms))
             is_stopped = should_stop() if group is None else group.any(should_stop())
             if is_stopped or not any(self._is_alive):
                 break
@@ -97,24 +101,29 @@ class Sequential:
     def parameters(self) -> dict[str, Tensor]:
         """Return every parameter and persistent buffer by name: (member, …)."""
         own = [model.state_dict() for model in self._models]
-        if self._group is not None:
-            own = [{name: value.cpu() for name, value in each.items()} for each in own]
-        if len(own) == 1:
-            return {name: value.detach().unsqueeze(0) for name, value in own[0].items()}
-        return {name: torch.stack([each[name].detach() for each in own]) for name in own[0]}
+        found = {}
+        for name, value in own[0].items():
+            if len(own) == 1:
+                found[name] = value.detach().unsqueeze(0)
+            else:
+                found[name] = torch.stack([each[name].detach() for each in own])
+            if self._group is not None:
+                found[name] = found[name].cpu()
+        return found
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of the complete state."""
         state = {f"model.{name}": value.clone() for name, value in self.parameters().items()}
         names = [name for name, _ in self._models[0].named_parameters()]
         kept = [optimiser.state_dict()["state"] for optimiser in self._optimisers]
-        for part, key in (("first", "exp_avg"), ("second", "exp_avg_sq")):
+        for part, key in _KEYS.items():
             for index, name in enumerate(names):
-                blank = torch.zeros_like(state[f"model.{name}"][0])
                 # A parameter without a gradient has no moments.
-                moments = [each.get(index, {}).get(key, blank).to(blank.device) for each in kept]
-                if any(moment is not blank for moment in moments):
-                    state[f"{part}.{name}"] = torch.stack(moments)
+                if any(key in each.get(index, {}) for each in kept):
+                    blank = torch.zeros_like(state[f"model.{name}"][0])
+                    moments = [each.get(index, {}).get(key, blank) for each in kept]
+                    stack = [moment.to(blank.device) for moment in moments]
+                    state[f"{part}.{name}"] = torch.stack(stack)
         steps = []
         for each in kept:
             counts = [int(own.get("step", 0)) for own in each.values()]
@@ -127,22 +136,18 @@ class Sequential:
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore a state."""
         self._is_alive = state["is_alive"].tolist()
-        for member, (model, optimiser) in enumerate(
-            zip(self._models, self._optimisers, strict=True)
-        ):
+        for member, steps in enumerate(state["steps"].tolist()):
+            model, optimiser = self._models[member], self._optimisers[member]
             kept = {}
             for name, value in model.state_dict().items():
                 value.copy_(state[f"model.{name}"][member])
             for index, (name, _) in enumerate(model.named_parameters()):
-                if f"first.{name}" in state and int(state["steps"][member]):
-                    kept[index] = {
-                        "step": torch.tensor(float(state["steps"][member])),
-                        "exp_avg": state[f"first.{name}"][member].clone(),
-                        "exp_avg_sq": state[f"second.{name}"][member].clone(),
-                    }
-            optimiser.load_state_dict(
-                {"state": kept, "param_groups": optimiser.state_dict()["param_groups"]}
-            )
+                if f"first.{name}" in state and steps:
+                    kept[index] = {"step": torch.tensor(float(steps))}
+                    for part, key in _KEYS.items():
+                        kept[index][key] = state[f"{part}.{name}"][member].clone()
+            groups = optimiser.state_dict()["param_groups"]
+            optimiser.load_state_dict({"state": kept, "param_groups": groups})
 
 
 def _divided(models: Sequence[nn.Module], loss: Loss, group: ProcessGroup) -> Loss:

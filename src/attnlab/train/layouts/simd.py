@@ -66,18 +66,12 @@ class Simd(Blocks):
         )
         self._steps, scratch = _compiled(recorded, self._real, vector)
         self._scratch = (scratch + recorded.parameters.size) * self._width
-        memory = (
-            self._numbers,
-            self._buffers,
-            self._decay,
-            self._clip,
-            self._updates,
-            self._is_alive,
-        )
-        self._blocks = []
-        for block in range(len(self._members)):
-            pointers = [each[block].data_ptr() for each in memory]
-            self._blocks.append(_Block(*pointers, int(self._is_sgd)))
+        self._blocks = list(map(self._block, range(len(self._members))))
+
+    def _block(self, block: int) -> "_Block":
+        numbers = (self._numbers, self._buffers, self._decay, self._clip, self._updates)
+        pointers = [_pointer(each[block]) for each in (*numbers, self._is_alive)]
+        return _Block(*pointers, int(self._is_sgd))
 
     def _prepared(self, stacks: list[Tensor]) -> list[Tensor]:
         """Make all numbers of the members' batches real, one after the other: (member, steps,
@@ -89,7 +83,9 @@ class Simd(Blocks):
                 if largest > 2 / torch.finfo(self._real).eps:
                     raise NotExpressible(f"a batch holds the whole number {largest}")
             parts.append(part.flatten(2).to(self._real))
-        return [torch.cat(parts, 2)] if parts else []
+        if not parts:
+            return []
+        return [torch.cat(parts, 2)]
 
     def _run(self, block: int, batches: list[Tensor], rates: Tensor) -> tuple[Tensor, Tensor]:
         packed = [part.movedim(0, -1).contiguous() for part in batches] or [torch.zeros(1)]
@@ -97,8 +93,7 @@ class Simd(Blocks):
         losses = torch.empty(rates.shape, dtype=self._real)
         norms = torch.empty_like(losses)
         scratch = torch.empty(self._scratch, dtype=self._real)
-        pointers = [each.data_ptr() for each in (packed[0], rates, losses, norms, scratch)]
-        arguments = [ctypes.c_void_p(pointer) for pointer in pointers]
+        arguments = map(_pointer, (packed[0], rates, losses, norms, scratch))
         count = ctypes.c_int64(len(rates))
         if self._steps(ctypes.byref(self._blocks[block]), *arguments, count):
             raise WrongUsage(
@@ -107,14 +102,20 @@ class Simd(Blocks):
         return losses, norms
 
 
+def _pointer(tensor: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
 class _Block(ctypes.Structure):
     """One block's memory, as `step.h` declares it."""
 
     _fields_ = [
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("state", "members", "decay", "clip", "updates", "alive")
-        ),
+        ("state", ctypes.c_void_p),
+        ("members", ctypes.c_void_p),
+        ("decay", ctypes.c_void_p),
+        ("clip", ctypes.c_void_p),
+        ("updates", ctypes.c_void_p),
+        ("alive", ctypes.c_void_p),
         ("is_sgd", ctypes.c_int64),
     ]
 
@@ -128,15 +129,15 @@ def _compiled(recorded: Traced, real: torch.dtype, vector: int) -> tuple[Any, in
         raise NotExpressible(f"a step is {num_lines:,} lines of C++, too many to compile")
     is_double = real == torch.float64
     erfc = erfc_series(30 if is_double else 12)
-    numbers = {
-        "SIZE": recorded.parameters.size,
-        "BATCH": recorded.batch.size,
-        "SCRATCH": scratch,
-        "ERFC_TERMS": len(erfc),
-    }
-    head = [vectors(is_double=is_double, width=vector)]
-    head += [f"#define {name} {value}" for name, value in numbers.items()]
-    head.append(f"static const R ERFC[] = {{{', '.join(f'R({each!r})' for each in erfc)}}};")
+    terms = ", ".join(f"R({each!r})" for each in erfc)
+    head = [
+        vectors(is_double=is_double, width=vector),
+        f"#define SIZE {recorded.parameters.size}",
+        f"#define BATCH {recorded.batch.size}",
+        f"#define SCRATCH {scratch}",
+        f"#define ERFC_TERMS {len(erfc)}",
+        f"static const R ERFC[] = {{{terms}}};",
+    ]
     steps = built(source_of("\n".join(head), function)).steps
     steps.restype = ctypes.c_int64
     return steps, scratch

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from attnlab.errors import WrongUsage
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.config import TrainConfig
+from attnlab.train.faults import is_finite
 from attnlab.train.layouts.blocks import one_dtype
 from attnlab.train.layouts.layout import Batch, Layout, Loss, NotExpressible
 from attnlab.train.layouts.update import BETAS
@@ -49,7 +50,7 @@ def expected_of(
             anew each step.
     """
     one_dtype(models)
-    frames = [frame_of(model) for model in models]
+    frames = list(map(frame_of, models))
     with torch.no_grad(), trusted_numbers():
         losses = torch.stack([loss(frame, *batch) for frame in frames])
         again = loss(frames[0], *batch)
@@ -63,7 +64,7 @@ def expected_of(
         if not bool(torch.isfinite(losses[place])):
             continue
         gradients = _by_autograd(frame, configs, loss, batch)
-        if all(bool(torch.isfinite(each).all()) for each in gradients.values()):
+        if all(map(is_finite, gradients.values())):
             return Expected(losses, place, gradients)
     return Expected(losses, None, {})
 
@@ -113,9 +114,8 @@ def _apart(
     place = expected.place
     if place is None:
         return 0.0
-    norm = float(
-        torch.cat([each.flatten() for each in expected.gradients.values()]).double().norm()
-    )
+    flat = list(map(torch.flatten, expected.gradients.values()))
+    norm = float(torch.cat(flat).double().norm())
     factor = min(1.0, configs[place].clip / (norm + 1e-6))
     apart = torch.zeros((), dtype=torch.float64)
     for name, gradient in expected.gradients.items():
@@ -133,15 +133,16 @@ def _by_autograd(
     named = dict(frame.named_parameters())
     with torch.enable_grad(), trusted_numbers():
         found = torch.autograd.grad(loss(frame, *batch), list(named.values()), allow_unused=True)
-    decays = configs[0].optimiser == "adamw" and any(config.weight_decay for config in configs)
-    gradients = {}
-    for (name, parameter), each in zip(named.items(), found, strict=True):
+    decays = configs[0].optimiser == "adamw" and any(each.weight_decay for each in configs)
+    gradients = dict(zip(named, found, strict=True))
+    for name, each in gradients.items():
         if each is None and decays:
             # PyTorch's optimisers leave it alone; members side by side would let it decay.
             raise NotExpressible(
                 f"the loss does not depend on the parameter {name}, which would decay all the same"
             )
-        gradients[name] = torch.zeros_like(parameter) if each is None else each
+        if each is None:
+            gradients[name] = torch.zeros_like(named[name])
     return gradients
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 
 BETAS = (0.9, 0.999)
 EPS = 1e-8
+MOMENTS: dict[str, tuple[str, ...]] = {"adamw": ("first", "second"), "sgd": ()}
+"""The names of the moments that each optimiser keeps, in checkpoints too."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def update(state: State, gradients: Tensor, losses: Tensor, rates: Tensor, rule:
         _step(state, gradients, factors, rates, rule)
     else:
         numbers = (state.parameters, *state.moments)
-        before = [each.clone() for each in numbers]
+        before = list(map(torch.clone, numbers))
         _step(state, gradients, factors, rates, rule)
         for each, old in zip(numbers, before, strict=True):
             each.copy_(torch.where(is_good.unsqueeze(1), each, old))

@@ -5,7 +5,7 @@ import { setSize } from "../../map/layout.js";
 
 const LISTED = 8;
 const MOST_ROWS = 2_000;
-const HEIGHT = 72;
+const PROFILE_HEIGHT = 72;
 
 export function makeRow() {
   const canvas = make("canvas", { class: "profile", "aria-hidden": "true" });
@@ -44,19 +44,19 @@ function drawProfile(canvas, state) {
   if (!place || !map) return;
   const pen = canvas.getContext("2d");
   pen.reset();
-  setSize(canvas, pen, place.left + place.width + 2, HEIGHT);
+  setSize(canvas, pen, place.left + place.width + 2, PROFILE_HEIGHT);
   const weights = weightsOf(state);
   const most = weights.reduce((high, value) => (Math.abs(value) > high ? Math.abs(value) : high), 0);
   const isSigned = weights.some((value) => value < 0);
-  const ground = isSigned ? HEIGHT / 2 : HEIGHT - 4;
-  const tall = isSigned ? HEIGHT / 2 - 4 : HEIGHT - 12;
+  const ground = isSigned ? PROFILE_HEIGHT / 2 : PROFILE_HEIGHT - 4;
+  const tall = isSigned ? PROFILE_HEIGHT / 2 - 4 : PROFILE_HEIGHT - 12;
   pen.strokeStyle = colors.muted;
   pen.beginPath();
   pen.moveTo(place.left, ground + 0.5);
   pen.lineTo(place.left + place.width, ground + 0.5);
   pen.stroke();
   pen.beginPath();
-  pen.rect(place.left, 0, place.width, HEIGHT);
+  pen.rect(place.left, 0, place.width, PROFILE_HEIGHT);
   pen.fillStyle = colors.muted;
   pen.font = '11px system-ui, "Segoe UI", sans-serif';
   pen.textAlign = "right";

@@ -1,7 +1,7 @@
 // The view: choose a head, read its map, follow one query. `mount(element, source)` builds it anywhere; the source may
 // be a page, a server or a widget. It returns
 //   { head(),         { group, layer, head, name, map }, as they are shown
-//     open(source),   shows another source for the same heads
+//     open(source),   shows another source, usually of the same heads
 //     redraw(),
 //     use(tools) }    gives the map the tools { root, press, key, markOf, show() } of tools.js
 
@@ -45,10 +45,14 @@ export async function mount(element, source) {
   };
 }
 
-// What was shown stays: the head, the row, and which of two recordings, if there are two again.
+// What was shown stays, as far as there is such: the head, the row, and which of two recordings.
 async function openSource(app, source) {
   const { state, choosers } = app;
   const { manifest } = source;
+  state.group = Math.min(state.group, manifest.groups.length - 1);
+  const { layers } = manifest.groups[state.group];
+  state.layer = Math.min(state.layer, layers.length - 1);
+  state.head = Math.min(state.head, layers[state.layer].heads - 1);
   const thumbs = [];
   thumbs[state.group] = await readThumbs(source, state.group);
   if (manifest.variants !== app.manifest.variants) state.variant = manifest.variants - 1;
@@ -56,12 +60,18 @@ async function openSource(app, source) {
   app.cache.clear();
   choosers.variant.offer(variantsOf(manifest), state.variant);
   choosers.variant.root.hidden = manifest.variants === 1;
+  choosers.group.offer(groupsOf(manifest), state.group);
+  choosers.group.root.hidden = manifest.groups.length === 1;
   const { layer, head, row } = state;
   await openGroup(app, state.group, { layer, head, row });
 }
 
 function variantsOf({ variants, names: [first, second] }) {
   return variants === 2 ? [[2, `${second} − ${first}`], [0, first], [1, second]] : [[0, ""]];
+}
+
+function groupsOf({ groups }) {
+  return groups.map(({ name }, i) => [i, name]);
 }
 
 function build(app) {
@@ -119,10 +129,9 @@ function makeChoosers(app) {
     root.hidden = entries.length === 1;
     return { root, select, offer };
   };
-  const numbered = manifest.groups.map((group, i) => [i, group.name]);
   const facts = Object.entries(manifest.fact_words).map(([key, [name]]) => [key, name]);
   return {
-    group: chooser("Attention", numbered, 0, (value) => openGroup(app, Number(value))),
+    group: chooser("Attention", groupsOf(manifest), 0, (value) => openGroup(app, Number(value))),
     layer: chooser("Layer", [], 0, (value) => pick(app, Number(value), state.head)),
     head: chooser("Head", [], 0, (value) => pick(app, state.layer, Number(value))),
     variant: chooser("Show", variantsOf(manifest), state.variant, (value) => {

@@ -85,9 +85,11 @@ class ProcessGroup:
         part all the same.
         """
         number = len(batch[0])
-        rows = slice(self.rank, None, self.size) if self.rank < number else slice(0, 1)
-        count = len(range(self.rank, number, self.size))
-        return tuple(part[rows].to(self.device) for part in batch), self.size * count / number
+        rows, count = slice(self.rank, None, self.size), len(range(self.rank, number, self.size))
+        if count == 0:
+            rows = slice(0, 1)
+        own = tuple(part[rows].to(self.device) for part in batch)
+        return own, self.size * count / number
 
     def noise(self, seed: int) -> int:
         """Derive this process's seed of dropout from the training's."""
@@ -125,10 +127,11 @@ class ProcessGroup:
         rounding."""
 
         def judged(model: nn.Module) -> Evaluation:
-            found = [plain(judge(model))[0] if self.rank == 0 else None]
+            found: list[Evaluation] = [Evaluation((), {})]
+            if self.rank == 0:
+                found = plain(judge(model))
             with explained():
                 dist.broadcast_object_list(found, 0)
-            assert found[0] is not None
             return found[0]
 
         return judged
@@ -145,12 +148,13 @@ def joined() -> Iterator[ProcessGroup | None]:
         yield None
         return
     # One GPU for each process, or none.
-    has_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if has_gpu else torch.device("cpu")
+    device, backend = torch.device("cpu"), "gloo"
+    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
+        device, backend = torch.device("cuda", int(os.environ["LOCAL_RANK"])), "cpu:gloo,cuda:nccl"
     with explained():
         store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if has_gpu else "gloo",
+            backend,
             # Under a name of its own, for the store still holds what the processes said when they
             # joined before.
             store=dist.PrefixStore(f"attnlab {next(_joinings)}", store),  # type: ignore[attr-defined]
@@ -172,11 +176,10 @@ def explained() -> Iterator[None]:
     except AttnlabError:
         raise
     except RuntimeError as error:
-        reason = (
-            re.sub(r"^\[[^]]*\] *", "", str(error).strip()).splitlines()[0].split(". ")[0][:120]
-        )
         if not isinstance(error, dist.DistError) and not _LOST.search(str(error)):
             raise
+        words = re.sub(r"^\[[^]]*\] *", "", str(error).strip())
+        reason = words.splitlines()[0].split(". ")[0][:120]
         raise CouldNotRun(
             f"another process of this training has ended, so number {os.environ.get('RANK', '?')} "
             f"ends too ({reason}). A run with a folder goes on with --resume."

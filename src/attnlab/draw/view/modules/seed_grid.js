@@ -1,16 +1,17 @@
-// All seeds at one glance: the heads of each as one picture, as radio buttons.
+// All seeds at one glance: the heads of each as one picture, as radio buttons. The lab and a notebook show the same.
+//
+// A member is { name, row (or null), kind, solvedAt (or null), fault (or null) }; an attention has the maps of all
+// members { rows, columns, heads, order, maps }: member, head, query, key, and NaN where a pair is masked.
 
-import { make, makeButton, setVariable } from "../../draw/report/elements.js";
-import { makePicture } from "../../draw/map/paint.js";
-import { pixelOf } from "../../draw/map/shades.js";
-import { SEED_WORDS } from "../words_populations.js";
-import { WEIGHTS } from "./maps.js";
-import { mapAt } from "./population.js";
+import { make, makeButton, setVariable } from "../../report/elements.js";
+import { makePicture } from "../../map/paint.js";
+import { makeScale, pixelOf } from "../../map/shades.js";
 
 const MOST_ACROSS = 4; // heads in a line of a picture
+const SEED_SCALE = makeScale(0, 1);
 
 export function makeSeedGrid(choose) {
-  const root = make("div", { class: "seed-grid", role: "radiogroup", "aria-label": SEED_WORDS.seeds });
+  const root = make("div", { class: "seed-grid", role: "radiogroup", "aria-label": "All seeds" });
   let [cells, built] = [new Map(), []];
   root.addEventListener("keydown", (event) => {
     const all = [...root.children];
@@ -44,7 +45,7 @@ export function makeSeedGrid(choose) {
       }
     },
     // Scrolls to a cell within the grid, and the page not at all.
-    reveal(name) {
+    scrollTo(name) {
       const { offsetTop: top = 0, offsetHeight: high = 0 } = find(name) ?? {};
       const isSeen = top >= root.scrollTop && top + high <= root.scrollTop + root.clientHeight;
       if (high && !isSeen) root.scrollTop = top;
@@ -55,15 +56,21 @@ export function makeSeedGrid(choose) {
 function makeSeedCell(member, attention, colors, choose) {
   const { name, row, kind, solvedAt, fault } = member;
   const look = solvedAt === null ? "seed unsolved" : "seed";
-  const named = { "data-name": name, "aria-label": SEED_WORDS.cell(member) };
+  const named = { "data-name": name, "aria-label": sayMember(member) };
   const cell = makeButton("", () => choose(name), { class: look, role: "radio", ...named });
   if (attention && row !== null) {
-    const { order, heads, maps: all } = attention;
-    const maps = order[row].map((head) => mapAt(all, attention, row * heads + head));
+    const { order, heads, rows, columns, maps: all } = attention;
+    const size = rows * columns;
+    const maps = order[row].map((head) => all.subarray((row * heads + head) * size, (row * heads + head + 1) * size));
     cell.append(pictureOfHeads(maps, attention, colors));
   }
-  cell.append(make("b", {}, name), make("span", {}, fault ? SEED_WORDS.diverged : kind));
+  cell.append(make("b", {}, name), make("span", {}, fault ? "diverged" : kind));
   return cell;
+}
+
+function sayMember({ name, kind, solvedAt, fault }) {
+  const outcome = solvedAt === null ? "not solved" : "solved";
+  return `Seed ${name}${kind ? `, heads ${kind}` : ""}, ${fault ? "diverged" : outcome}`;
 }
 
 // Several maps as one picture of one pixel for each weight, with a line between them.
@@ -74,7 +81,7 @@ export function pictureOfHeads(maps, { rows, columns }, colors) {
   maps.forEach((values, head) => values.forEach((value, k) => {
     const y = Math.floor(head / across) * (rows + 1) + Math.floor(k / columns);
     const x = (head % across) * (columns + 1) + (k % columns);
-    pixels[y * width + x] = Number.isNaN(value) ? 0 : pixelOf(value, WEIGHTS, colors);
+    pixels[y * width + x] = Number.isNaN(value) ? 0 : pixelOf(value, SEED_SCALE, colors);
   }));
   const picture = makePicture(pixels, width, pixels.length / width);
   picture.setAttribute("aria-hidden", "true");

@@ -15,7 +15,7 @@ from attnlab.experiments.resumption import resume
 from attnlab.experiments.sweeps import sweep
 from attnlab.experiments.tune import tune
 from attnlab.train.checkpoint import latest_checkpoint
-from attnlab.train.distributed import ProcessGroup, is_launched, is_writer, joined
+from attnlab.train.processes import ProcessGroup, is_launched, is_writer, joined
 
 from . import team_worker
 

@@ -58,12 +58,17 @@ def _reached(node: ast.AST, banned: Sequence[str]) -> Iterator[str]:
     elif isinstance(node, ast.Subscript):
         yield from _named(node.slice, banned)
     elif isinstance(node, ast.Call):
-        getter = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if getter in _GETTERS and node.args:
-            name = node.args[min(1, len(node.args) - 1)]
-            yield from _named(name, banned)
-            if _text(name) is None:
-                yield f"{getter} of a computed name"
+        yield from _got(node, banned)
+
+
+def _got(call: ast.Call, banned: Sequence[str]) -> Iterator[str]:
+    """Yield the banned names that a call of `getattr` or the like looks up, and computed ones."""
+    getter = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if getter in _GETTERS and call.args:
+        *_, name = call.args[:2]
+        yield from _named(name, banned)
+        if _text(name) is None:
+            yield f"{getter} of a computed name"
 
 
 def _is_like(name: str, banned: Sequence[str]) -> bool:
@@ -93,16 +98,17 @@ def _imported(node: ast.Import | ast.ImportFrom, banned: Sequence[str]) -> Itera
 
 def _text(node: ast.AST) -> str | None:
     """Return the text that an expression of constants makes; None for any other."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else None
-    parts: list[ast.AST] = []
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        parts = [node.left, node.right]
-    elif isinstance(node, ast.JoinedStr):
-        parts = list(node.values)
-    elif isinstance(node, ast.FormattedValue):
-        parts = [node.value]
-    texts = [_text(part) for part in parts]
+    match node:
+        case ast.Constant(str(text)):
+            return text
+        case ast.BinOp(left, ast.Add(), right):
+            texts = [_text(left), _text(right)]
+        case ast.JoinedStr(values):
+            texts = list(map(_text, values))
+        case ast.FormattedValue(value):
+            return _text(value)
+        case _:
+            return None
     if not texts or None in texts:
         return None
-    return "".join(text for text in texts if text is not None)
+    return "".join(filter(None, texts))

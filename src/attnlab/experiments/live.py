@@ -1,0 +1,149 @@
+"""What answers in a notebook: a run, a population, a trained or pretrained model."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+import torch
+from torch import nn
+
+from attnlab.core.sizes import count_numbers
+from attnlab.draw.numbers import plural
+from attnlab.draw.page import render_page
+from attnlab.draw.sections import ReportContent, Traces
+from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.experiments.notebook import Asker, EditableView, State
+from attnlab.experiments.population import Population
+from attnlab.experiments.prompts import ask
+from attnlab.experiments.registry import askable, config_of
+from attnlab.experiments.report import Report
+from attnlab.look.questions import Continuation, Question, Verdict
+from attnlab.look.text_questions import TextContinuation
+from attnlab.models.decoder import Decoder
+from attnlab.models.encoder import Encoder
+from attnlab.pretrained.model import Pretrained
+
+_MOST_STEPS = 8  # of what a model by itself goes on with
+
+
+def live_report(thing: Any) -> EditableView | None:
+    """Show the report of a run or a population, or the card of a model, so that it answers to what
+    is typed; return None for what answers nothing."""
+    if isinstance(thing, Population):
+        return EditableView(
+            _report_page(thing.report), _population_asker(thing), is_report=True, population=thing
+        )
+    if isinstance(thing, Report):
+        try:
+            asker = asker_of(thing)
+        except AttnlabError:  # it is shown as it is
+            return None
+        start = State(input=_first_input(thing.content))
+        return EditableView(_report_page(thing), asker, start, is_report=True)
+    if isinstance(thing, Pretrained) or _takes_ids(thing):
+        page = render_page(_card_of(thing), is_live=True)
+        return EditableView(page, _stepwise_asker(thing), is_report=True)
+    return None
+
+
+def asker_of(thing: Report | nn.Module) -> Asker:
+    """Return what asks a run's model, or a model.
+
+    Raises:
+        WrongUsage, CouldNotRun: the run has no model to ask.
+    """
+    if isinstance(thing, Report):
+        prompt = askable(thing).prompt_words(config_of(thing))
+        return Asker(lambda _seed, text: ask(thing, text), prompt)
+    if _takes_ids(thing):
+        return Asker(lambda _seed, text: _ask_ids(thing, text), _ids_prompt(thing))
+    return Asker(lambda _seed, text: ask(thing, text), "a text")
+
+
+def _takes_ids(model: Any) -> TypeGuard[Decoder | Encoder]:
+    """Is this a model of this package that goes on with ids, or finds the class of them?"""
+    if isinstance(model, Encoder):
+        return model.config.num_classes is not None and not model.config.per_token
+    return isinstance(model, Decoder)
+
+
+def _stepwise_asker(model: Any) -> Asker:
+    """Ask a model so that one which goes on with a text does so for some steps to follow."""
+    asker = asker_of(model)
+
+    def ask_steps(seed: str, text: str) -> Question:
+        question = asker.ask(seed, text)
+        if isinstance(question, TextContinuation):
+            return ask(model, text, steps=_MOST_STEPS)
+        return question
+
+    return replace(asker, ask=ask_steps)
+
+
+def _population_asker(population: Population) -> Asker | None:
+    try:
+        experiment = askable(population.report)
+    except AttnlabError:
+        return None
+
+    def ask_seed(seed: str, text: str) -> Any:
+        index = population.index(seed)
+        model, config = population.model_at(index), population.config_of(index)
+        return experiment.ask(model, config, text, folder=population.folder)
+
+    return Asker(ask_seed, experiment.prompt_words(population.config))
+
+
+def _report_page(report: Report) -> str:
+    return render_page(replace(report.content, claims=report.claims), is_live=True)
+
+
+def _first_input(content: ReportContent) -> str:
+    """Return the recorded input with which the living picture begins, see `report/trace.js`."""
+    tokens: Sequence[str] = ()
+    for part in content.sections:
+        if isinstance(part, Traces):
+            for each in part.traces:
+                if len(set(each.input)) >= len(set(tokens)):
+                    tokens = each.input
+    if all(len(token) == 1 for token in tokens):
+        return "".join(tokens)
+    return " ".join(tokens)
+
+
+def _ids_prompt(model: Decoder | Encoder) -> str:
+    most = model.config.vocab_size - 1
+    return f"ids of tokens from 0 to {most} with blanks between them, such as {most} 0"
+
+
+def _ask_ids(model: Decoder | Encoder, text: str) -> Question:
+    """Put ids to a model of this package, which does not know what its tokens are called."""
+    names, words = list(map(str, range(model.config.vocab_size))), text.split()
+    if not words or not set(words) <= set(names):
+        raise WrongUsage(
+            f"expected {_ids_prompt(model)}; got {text!r}. The names of its tokens are in its run."
+        )
+    if model.training:
+        raise WrongUsage("the model is in training mode, where dropout acts; call model.eval().")
+    ids = torch.tensor([list(map(int, words))], device=next(model.parameters()).device)
+    if isinstance(model, Encoder):
+        classes = [f"class {each}" for each in range(model.config.num_classes or 0)]
+        return Verdict(model, ids, words, classes)
+    room = model.config.max_length - len(words)
+    if room < 1:
+        raise WrongUsage(
+            f"expected fewer than {model.config.max_length} ids, as that is all that the model "
+            f"reads; got {len(words)}."
+        )
+    return Continuation(model, ids, min(_MOST_STEPS, room), names)
+
+
+def _card_of(model: nn.Module) -> ReportContent:
+    """Describe a model in a line."""
+    kind, name = type(model).__name__, ""
+    if isinstance(model, Pretrained):
+        kind, name = type(model.foreign).__name__, model.name
+    number = count_numbers(model.parameters())
+    words = f"{number:,} {plural(number, 'parameter')}"
+    subtitle = f"A {kind} of {words} that answers in this notebook."
+    return ReportContent(title=name or kind, subtitle=subtitle, facts=[], sections=[])

@@ -1,0 +1,85 @@
+"""The heads of all seeds as small maps, for a page in a notebook."""
+
+import string
+from typing import TypedDict
+
+import torch
+
+from attnlab.experiments.population.heads_sections import attention_name, unpadded
+from attnlab.experiments.population.population import Population
+from attnlab.experiments.population.population_heads import (
+    AttentionHeads,
+    PopulationHeads,
+    record_heads,
+)
+
+_MASKED = 255  # among the bytes of weights, which are 254 times the weight
+_MOST_BYTES = 4_000_000  # of all maps
+_MOST_LETTERS = 4  # of the groups of a seed's heads
+
+
+class SeedMaps(TypedDict, total=False):
+    """What `draw/view/modules/seeds.js` shows."""
+
+    members: list[dict[str, object]]
+    attentions: list[dict[str, object]]
+    typical: str
+
+
+def seed_maps(population: Population) -> SeedMaps:
+    """Return what `draw/view/modules/seeds.js` shows: each member, and the mean weights of all
+    heads."""
+    heads = record_heads(population)
+    parts, typical = list[AttentionHeads](), 0
+    if heads is not None:
+        parts, typical = heads.parts, heads.middle
+    if sum(part.means.numel() for part in parts) > _MOST_BYTES:
+        parts = []
+    return {
+        "members": [_member(population, index, heads) for index in range(len(population))],
+        "attentions": [_attention(parts, part) for part in parts],
+        "typical": population.name(typical),
+    }
+
+
+def _member(population: Population, index: int, heads: PopulationHeads | None) -> dict[str, object]:
+    found: dict[str, object] = {
+        "name": population.name(index),
+        "solvedAt": population.solved_at[index],
+        "fault": population.history.faults[index],
+        "row": None,
+        "rank": None,
+        "kind": "",
+    }
+    if heads is None or index not in heads.members:
+        return found
+    row = heads.members.index(index)
+    kinds = [_kind(part, row) for part in heads.parts]
+    return found | {
+        "row": row,
+        "rank": heads.ranking.index(index) + 1,
+        "kind": " · ".join(kinds),
+    }
+
+
+def _kind(part: AttentionHeads, row: int) -> str:
+    """Name the groups of a member's heads: "AAB", of many heads "6A 2B"."""
+    of = part.groups.of.view(part.means.shape[:2])[row].tolist()
+    letters = sorted(string.ascii_uppercase[group] for group in of)
+    if len(letters) <= _MOST_LETTERS:
+        return "".join(letters)
+    return " ".join(f"{letters.count(each)}{each}" for each in sorted(set(letters)))
+
+
+def _attention(parts: list[AttentionHeads], part: AttentionHeads) -> dict[str, object]:
+    rows, columns = unpadded(parts, part)
+    codes = (part.means * (_MASKED - 1)).round().to(torch.uint8)
+    codes = codes.masked_fill(part.blocked, _MASKED)[..., rows, columns].contiguous()
+    return {
+        "name": attention_name(part.site),
+        "heads": codes.shape[1],
+        "rows": codes.shape[2],
+        "columns": codes.shape[3],
+        "order": part.order.tolist(),
+        "maps": codes.numpy().tobytes(),
+    }

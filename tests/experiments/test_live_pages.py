@@ -1,0 +1,398 @@
+"""Runs, models and populations answer in a notebook, without any notebook: see `live_page.py`."""
+
+import html
+import re
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from live_page import LivePage, PlainWidget
+
+import attnlab
+from attnlab.draw.page import render_page
+from attnlab.draw.sections import ReportContent
+from attnlab.edits import CutEdge, ZeroHead
+from attnlab.errors import WrongUsage
+from attnlab.experiments import notebook, viewer
+from attnlab.experiments.notebook import Asker, EditableView
+from attnlab.experiments.population.population_heads import record_heads
+from attnlab.look.questions import Continuation, Translation
+
+OUT = ZeroHead(layer=0, head=0)
+CONTENT = ReportContent(title="A model", subtitle="", facts=[], sections=[])
+SEEDS = range(4)
+PIXELS = """canvas => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return [...data];
+}"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_notebook(monkeypatch):
+    """Pretend to be a notebook with plain widgets."""
+    monkeypatch.setattr(notebook, "_widget_class", lambda: PlainWidget)
+    monkeypatch.setattr(viewer, "has_widgets", lambda: True)
+    module = ModuleType("IPython")
+    module.get_ipython = lambda: SimpleNamespace(kernel=True)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    display = ModuleType("IPython.display")  # where a slow machine draws a bar
+    display.display = lambda *_, **__: SimpleNamespace(update=lambda _: None)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+
+
+@pytest.fixture
+def blank(browser):
+    """A page that asks nothing of a network and complains of nothing."""
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
+    asked, complaints = [], []
+    try:
+        page = context.new_page()
+        page.set_default_timeout(4000)
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        yield page
+    finally:
+        context.close()
+    assert [url for url in asked if not url.startswith(("blob:", "data:"))] == []
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def population():
+    found = attnlab.train_population(
+        "sorting", seeds=SEEDS, steps=150, recipe="fast", evaluate_every=50, most_judged=5
+    )
+    found.history.faults[2] = "at step 7"  # as if its training had diverged
+    return found
+
+
+def choices(trace):
+    return " ".join(step.choice for step in trace.steps)
+
+
+def share(step):
+    return step.probabilities[step.candidates.index(step.choice)]
+
+
+def picture(live):
+    """Step through the living picture, and return each choice with its probability."""
+    frame, found = live.frame, []
+    while frame.get_by_role("button", name="Previous step").is_enabled():
+        frame.get_by_role("button", name="Previous step").click()
+    while True:
+        words = frame.locator(".trace-view .said").inner_text()
+        *_, choice, number = re.findall(r"picks (\S+) with probability (\S+)\.$", words)[0]
+        found.append((choice, float(number.strip("<>"))))  # ">0.999"
+        forward = frame.get_by_role("button", name="Next step")
+        if forward.is_disabled():
+            return found
+        forward.click()
+
+
+def agree(found, trace):
+    expected = [(step.choice, pytest.approx(share(step), abs=1e-3)) for step in trace.steps]
+    return found == expected
+
+
+def message(live):
+    return live.frame.locator(".trace-view .message, #content > .chooser .message").first
+
+
+def test_a_run_answers_the_input_that_is_typed(blank, sorter):
+    live = LivePage(blank, attnlab.show(sorter))
+    assert live.frame.locator("h1").inner_text() == "sorting"
+    assert live.shown.input == "cba"  # as the picture begins
+    for text in ("bac", "aaa"):
+        live.ask(text)
+        message(live).get_by_text("of 27 inputs").wait_for()
+        assert live.shown.input == text
+        assert agree(picture(live), attnlab.ask(sorter, text).trace())
+
+
+def test_an_input_that_was_not_recorded_is_answered_too(blank, sorter, monkeypatch):
+    """A report that recorded other inputs only stands for all that is too large to record."""
+    run = attnlab.open(sorter)
+    section = run.content.section("Step by step")
+    few = [each for each in section.traces if each.input[0] != "c"]
+    monkeypatch.setitem(vars(section), "traces", few)
+    live = LivePage(blank, attnlab.show(run))
+    assert live.shown.input == "bca"
+    live.ask("cab")
+    message(live).get_by_text("The model’s answer.").wait_for()
+    assert agree(picture(live), attnlab.ask(sorter, "cab").trace())
+    live.frame.get_by_role("button", name="Next input").click()  # the recorded ones are there still
+    assert live.heard() == "aaa"
+    assert live.shown.input == "aaa"
+
+
+def test_a_wrong_input_is_told_in_a_sentence_and_the_last_answer_stays(blank, sorter):
+    live = LivePage(blank, attnlab.show(sorter))
+    evil = "<img src=x onerror=alert(1)>"
+    live.ask(evil)
+    refused = message(live)
+    refused.get_by_text("expected 3 letters from a to c").wait_for()
+    assert evil in refused.inner_text()
+    assert live.frame.locator("img").count() == 0
+    field = live.frame.get_by_label("Input", exact=True)
+    assert (field.input_value(), field.get_attribute("aria-invalid")) == (evil, "true")
+    assert live.shown.input == "cba"
+    live.frame.get_by_text("Look closer, and edit the model").click()
+    live.frame.get_by_role("button", name="Knock out head 0.0").click()
+    live.heard()
+    live.answer()
+    after = attnlab.fork(attnlab.ask(sorter, "cba"), OUT).after
+    live.frame.get_by_text(f"Answer: a b c → {choices(after)}").wait_for()
+    live.ask("bca")
+    live.frame.get_by_text("with 1 edit").wait_for()
+    assert field.get_attribute("aria-invalid") == "false"
+
+
+def test_the_picture_shows_the_edited_model_and_edits_stay_for_the_next_input(blank, sorter):
+    live = LivePage(blank, attnlab.show(sorter))
+    live.frame.get_by_text("Look closer, and edit the model").click()
+    live.frame.get_by_role("button", name="Next step").click()
+    live.frame.get_by_role("button", name="Knock out head 0.0").click()
+    live.heard()
+    live.answer()
+    live.frame.get_by_text("The answer of the model with 1 edit.").wait_for()
+    assert live.frame.get_by_text("step 2 of 3", exact=True).is_visible()  # one step, both models
+    for text in ("cba", "bca"):
+        if text != live.shown.input:
+            live.ask(text)
+        live.frame.get_by_text("The answer of the model with 1 edit.").wait_for()
+        after = attnlab.fork(attnlab.ask(sorter, text), OUT).after
+        assert live.shown.edits == [OUT]
+        assert agree(picture(live), after)
+        told = live.frame.locator(".edit-answer > p").inner_text()
+        assert told == f"Answer: {choices(attnlab.ask(sorter, text).trace())} → {choices(after)}"
+
+
+def test_edits_that_do_not_fit_are_told_and_the_plain_answer_is_shown(blank, sorter):
+    live = LivePage(blank, attnlab.show(sorter))
+    for edit in (OUT, ZeroHead(layer=9, head=0)):
+        live.shown.edits = [edit]
+        live.put("edits", "result")
+    message(live).get_by_text("layer=9 is out of range").wait_for()
+    assert agree(picture(live), attnlab.ask(sorter, "cba").trace())
+
+
+def test_arrow_keys_in_the_maps_below_step_no_trace(blank, sorter):
+    live = LivePage(blank, attnlab.show(sorter))
+    live.frame.get_by_text("Look closer, and edit the model").click()
+    live.frame.locator(".head[data-layer='0'][data-head='0']").press("ArrowRight")
+    live.frame.get_by_role("heading", name="Head 0.1", exact=True).wait_for()
+    assert live.frame.get_by_text("step 1 of 3", exact=True).is_visible()
+    live.frame.get_by_role("button", name="Next step").press("ArrowRight")
+    live.frame.get_by_text("step 2 of 3", exact=True).wait_for()
+
+
+def test_maps_of_another_model_are_shown_with_their_own_heads(blank):
+    """The one run asks several: an input of `lookup` is for an encoder–decoder or a decoder."""
+    torch.manual_seed(0)
+    shape = {"vocab_size": 4, "max_length": 9, "d_model": 8, "num_heads": 2, "d_ff": 8}
+    small = attnlab.Decoder(attnlab.DecoderConfig(**shape)).eval()
+    large = attnlab.EncoderDecoder(attnlab.EncoderDecoderConfig(**shape, num_layers=2)).eval()
+    names, ids = ["0", "1", "2", "3"], torch.tensor([[3, 1, 2]])
+    questions = {
+        "large": Translation(large, ids, ["3", "1", "2"], ids[:, :1], 2, names),
+        "small": Continuation(small, ids, 2, names),
+    }
+    page = render_page(CONTENT, is_live=True)
+    asker = Asker(lambda _seed, text: questions[text], "large or small")
+    live = LivePage(blank, EditableView(page, asker, is_report=True))
+    live.ask("large")
+    live.frame.get_by_text("Look closer, and edit the model").click()
+    attention = live.frame.get_by_label("Attention", exact=True)
+    attention.select_option(label="Decoder cross-attention")
+    live.frame.locator(".head[data-layer='1'][data-head='1']").click()
+    live.frame.get_by_role("heading", name="Head cross 1.1", exact=True).wait_for()
+    live.ask("small")
+    live.frame.get_by_role("heading", name="Head 0.1", exact=True).wait_for()
+    assert attention.is_hidden()
+    live.ask("large")
+    attention.wait_for()
+    live.frame.get_by_role("heading", name="Head encoder 0.1", exact=True).wait_for()
+
+
+def test_python_sets_input_and_edits_and_the_page_follows(blank, sorter):
+    live = LivePage(blank, attnlab.show(sorter))
+    live.shown.input, live.shown.edits = "bbc", [CutEdge(layer=0, head=1, query=3, key=0)]
+    live.put("input", "edits", "result")
+    live.frame.get_by_text("The answer of the model with 1 edit.").wait_for()
+    assert live.frame.get_by_label("Input", exact=True).input_value() == "bbc"
+    assert live.frame.locator(".edit-list li").count() == 1
+    after = attnlab.fork(attnlab.ask(sorter, "bbc"), *live.shown.edits).after
+    assert agree(picture(live), after)
+    with pytest.raises(WrongUsage, match="expected 3 letters"):
+        live.shown.input = "bbcc"
+    assert live.shown.input == "bbc"
+    with pytest.raises(WrongUsage, match="only a population has seeds"):
+        live.shown.seed = 1
+
+
+def test_maps_of_a_text_follow_another_input_with_their_facts(blank, sorter):
+    live = LivePage(blank, attnlab.show(sorter, "cab"))
+    facts = live.frame.locator(".top .facts")
+    live.frame.get_by_text("Answer: a b c").wait_for()
+    assert "Read\nc a b\nAnswer\na b c" in facts.inner_text()
+    live.ask("bbb")
+    live.frame.get_by_text("Answer: b b b").wait_for()
+    assert "Read\nb b b\nAnswer\nb b b" in facts.inner_text()
+    assert live.frame.locator(".row-words .word").first.inner_text() in ("b", "SEP")
+    live.ask("cab")  # the maps that the page holds
+    live.frame.get_by_text("Answer: a b c").wait_for()
+    assert "Read\nc a b" in facts.inner_text()
+
+
+def test_a_model_answers_ids_step_by_step(blank, sorter):
+    live = LivePage(blank, attnlab.show(attnlab.load(sorter)))
+    assert "A Decoder of 480 parameters" in live.frame.locator(".subtitle").inner_text()
+    assert live.shown.input == ""
+    message(live).get_by_text("Type ids of tokens from 0 to 3").wait_for()
+    assert live.frame.get_by_role("button", name="Next step").count() == 0
+    live.ask("3 1 2 0")
+    found = picture(live)
+    assert [choice for choice, _ in found] == ["1", "2", "3"]
+    for text, words in (("3 x", "expected ids of tokens"), ("0 " * 7, "expected fewer than 7")):
+        live.frame.get_by_label("Input", exact=True).fill(text)
+        live.frame.get_by_role("button", name="Ask", exact=True).click()
+        live.heard()
+        live.answer()
+        message(live).get_by_text(words).wait_for()
+    assert live.shown.input == "3 1 2 0"
+
+
+def test_a_model_in_training_is_refused_until_it_is_evaluated(blank, sorter):
+    model = attnlab.load(sorter).train()
+    live = LivePage(blank, attnlab.show(model))
+    live.ask("3 1 2 0")
+    message(live).get_by_text("call model.eval()").wait_for()
+    model.eval()
+    live.ask("3 1 2  0")
+    live.frame.get_by_text("Step 1 of 3: after").wait_for()
+
+
+def test_a_class_is_told_in_a_sentence_above_its_maps(blank):
+    torch.manual_seed(0)
+    config = attnlab.EncoderConfig(
+        vocab_size=4, num_classes=2, max_length=9, d_model=8, num_heads=2, d_ff=8
+    )
+    model = attnlab.Encoder(config).eval()
+    live = LivePage(blank, attnlab.show(model))
+    live.ask("3 1 2")
+    shares = model(torch.tensor([[3, 1, 2]])).detach().softmax(-1)[0]
+    best = int(shares.argmax())
+    words = f"The model answers class {best} with probability {float(shares[best]):.3f}"
+    live.frame.get_by_text(words).wait_for()
+    live.frame.get_by_role("button", name="Knock out head 0.0").click()  # nothing hides the maps
+    live.heard()
+    live.answer()
+    live.frame.get_by_text("The answer of the model with 1 edit.").wait_for()
+    assert live.shown.edits == [OUT]
+
+
+def test_a_model_that_answers_nothing_is_refused_as_without_a_widget():
+    config = attnlab.EncoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
+    with pytest.raises(WrongUsage, match="got an Encoder"):
+        attnlab.show(attnlab.Encoder(config))
+
+
+def test_all_seeds_are_small_pictures_of_their_own_heads(blank, population):
+    live = LivePage(blank, attnlab.show(population))
+    live.frame.locator(".seed").first.wait_for()
+    names = live.frame.locator(".seed").evaluate_all("all => all.map(each => each.dataset.name)")
+    assert names == ["0", "1", "2", "3"]
+    assert live.frame.locator(".seed[data-name='2'] canvas").count() == 0  # it diverged
+    (part,) = record_heads(population).parts
+    means = torch.stack([own[order] for own, order in zip(part.means, part.order, strict=True)])
+    is_masked = np.triu(np.ones(means.shape[2:], bool), 1)  # the attention is causal
+    for seed, heads in zip((0, 1, 3), means.numpy(), strict=True):
+        canvas = live.frame.locator(f".seed[data-name='{seed}'] canvas")
+        pixels = np.array(canvas.evaluate(PIXELS), float).reshape(len(is_masked), -1, 4)
+        for place, weights in enumerate(heads):
+            first = place * (len(is_masked) + 1)
+            drawn = pixels[:, first : first + len(is_masked)]
+            assert ((drawn[..., 3] == 0) == is_masked).all()
+            lightness = drawn[..., :3].sum(-1)[~is_masked]
+            assert (
+                np.diff(lightness[weights[~is_masked].argsort()]) <= 9
+            ).all()  # 3 steps of shade
+
+
+def test_a_seed_is_chosen_on_the_page_and_in_python(blank, population):
+    shown = attnlab.show(population)
+    live = LivePage(blank, shown)
+    chosen = live.frame.locator(".seed[aria-checked=true]")
+    chosen.wait_for()
+    assert chosen.get_attribute("data-name") == str(shown.seed) != "2"
+    other = next(seed for seed in (0, 1) if seed != shown.seed)
+    live.frame.locator(f".seed[data-name='{other}']").click()
+    live.heard()
+    assert shown.seed == other
+    assert chosen.get_attribute("data-name") == str(other)
+    assert population.member(shown.seed).config["seed"] == other
+    live.frame.locator(f".seed[data-name='{other}']").press("End")
+    live.heard()
+    assert shown.seed == 3
+    shown.seed = 2
+    live.put("seed", "result")
+    live.frame.get_by_text("Seed 2 diverged").wait_for()
+    assert chosen.get_attribute("data-name") == "2"
+    with pytest.raises(WrongUsage, match="no member 9; it has the seeds 0 to 3"):
+        shown.seed = 9
+    assert shown.seed == 2
+
+
+def test_an_input_is_answered_by_the_chosen_seed(blank, population):
+    live = LivePage(blank, attnlab.show(population))
+    live.shown.seed = 0
+    live.put("seed", "result")
+    live.ask("cab")
+    found = {}
+    for seed in (0, 1, 3):
+        if seed:
+            live.frame.locator(f".seed[data-name='{seed}']").click()
+            live.heard()
+            live.answer()
+        probabilities = attnlab.ask(population.member(seed), "cab").trace()
+        live.frame.get_by_text("The model’s answer.").wait_for()
+        found[seed] = picture(live)
+        assert agree(found[seed], probabilities)
+    assert found[0] != found[1] != found[3]
+
+
+@pytest.mark.parametrize("name", ["run", "population"])
+def test_without_a_kernel_the_report_is_as_it_is_in_a_file(blank, sorter, population, name):
+    thing = {"run": attnlab.open(sorter), "population": population}[name]
+    shown = attnlab.show(thing)
+    assert isinstance(shown, EditableView)
+    (source,) = re.findall(r'srcdoc="([^"]*)"', shown._repr_html_())
+    words = []
+    for content in (html.unescape(source), thing.html()):
+        page = blank.context.new_page()
+        page.set_content(content)
+        page.locator(".stage canvas, .stage svg").first.wait_for()
+        words.append(page.locator("body").inner_text())
+    assert words[0] == words[1]
+    assert "Ask the model" not in words[0]
+
+
+def test_a_report_on_disk_has_none_of_the_scripts_of_a_notebook(population):
+    assert "listenToNotebook" not in population.html()
+    assert "listenToNotebook" in render_page(population.report.content, is_live=True)
+
+
+def test_a_failure_is_told_in_the_page_and_raised(blank, monkeypatch):
+    torch.manual_seed(0)
+    config = attnlab.DecoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
+    model = attnlab.Decoder(config).eval()
+    live = LivePage(blank, attnlab.show(model))
+    live.ask("3 1 2")
+    monkeypatch.setattr(model, "forward", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        live.ask("3 1")
+    live.answer()
+    message(live).get_by_text("ZeroDivisionError: division by zero").wait_for()
