@@ -7,6 +7,9 @@ into one sentence and an exit status. Failed assertions are our own mistakes and
 import difflib
 import re
 from collections.abc import Collection, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _MOST_NAMES = 30  # that a message lists in full
 
@@ -28,6 +31,12 @@ class CouldNotRun(AttnlabError, RuntimeError):
     taken."""
 
     exit_status = 3
+
+
+def present(value: T | None) -> T:
+    """Return a value that cannot be missing, which the type checker does not know."""
+    assert value is not None
+    return value
 
 
 def in_order(name: str) -> list[tuple[int, int, str]]:

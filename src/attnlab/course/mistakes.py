@@ -13,6 +13,7 @@ from attnlab.course.compare import difference, is_same, leave_out, read_answer
 from attnlab.course.exercise import Case, CourseExercise, Failure, Mistake
 from attnlab.course.sandbox.replies import CaseAnswer, answer_in_process
 from attnlab.course.sandbox.runner import load_names
+from attnlab.errors import present
 
 _LOOSE = 1e-2  # the tolerance of a common weak check
 _own_names = lru_cache(maxsize=1024)(load_names)
@@ -78,9 +79,8 @@ def find_mistakes(
 
 def judge_value(case: Case, value: Any) -> Failure | None:
     """Ask a case's judge of an answer; one that the judge cannot read is wrong."""
-    assert case.judge is not None
     try:
-        return case.judge(value)
+        return present(case.judge)(value)
     except Exception as error:
         words = f"the answer has not the form that is asked ({type(error).__name__})"
         return Failure(words, kind="form")
@@ -88,8 +88,7 @@ def judge_value(case: Case, value: Any) -> Failure | None:
 
 def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
     """Whether a mistake passes a common weak check: one input, compared at 1e-2."""
-    source = with_mistakes(questions.exercise, [mistake])
-    assert source is not None
+    source = present(with_mistakes(questions.exercise, [mistake]))
     number = len(questions.cases[0]) - 1
     case = questions.cases[0][number]
     if case.judge is not None:

@@ -10,7 +10,7 @@ from attnlab.course.exercise import CourseExercise
 from attnlab.course.feedback import feedback_lines
 from attnlab.course.sandbox.runner import Names
 from attnlab.course.workspace import find_workspace
-from attnlab.errors import WrongUsage, type_words
+from attnlab.errors import WrongUsage, present, type_words
 
 
 class Feedback:
@@ -52,10 +52,8 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
             f"got {type_words(exercise)}."
         )
     if names is None:
-        frame = inspect.currentframe()
-        assert frame is not None
-        assert frame.f_back is not None
-        names = frame.f_back.f_globals
+        own_frame = present(inspect.currentframe())
+        names = present(own_frame.f_back).f_globals
     found = find_exercise(exercise)
     outcome = check_answer(draw_questions(found, seed), answer_from(names))
     workspace = find_workspace(None)

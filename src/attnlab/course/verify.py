@@ -11,6 +11,7 @@ from attnlab.course.mistakes import answer_own, passes_snapshot, with_mistakes
 from attnlab.course.sandbox.replies import Reply
 from attnlab.course.sandbox.runner import EncodedCase
 from attnlab.course.workspace import draw_picture
+from attnlab.errors import present
 
 _WORTHLESS = ("pass", "raise ValueError", "return None", "return False", "return True", "return 0")
 """Lines in place of the solution; none may give a point."""
@@ -78,8 +79,7 @@ def _problems(questions: Questions) -> list[str]:
 
 def _unnamed(questions: Questions, mistake: Mistake) -> str | None:
     """Say what a mistake is taken for; None where it is named rightly."""
-    source = with_mistakes(questions.exercise, [mistake])
-    assert source is not None
+    source = present(with_mistakes(questions.exercise, [mistake]))
     outcome = _outcome(questions, source)
     if outcome.passed:
         return "passes"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.edits.targets import own_name, part_of
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 from attnlab.look.recording.tokens import first_key
 from attnlab.shapes import shape_text
 from attnlab.sites import Reading
@@ -216,8 +216,7 @@ class EditContext(Positions):
     @property
     def seen(self) -> Tensor:
         """Which keys may be looked at; there for weights alone."""
-        assert self.visible is not None
-        return self.visible
+        return present(self.visible)
 
     def of(self, whole: Tensor, rows: Tensor | None = None) -> Tensor:
         """Select the chosen rows (or other rows) and heads from the values of all of them."""

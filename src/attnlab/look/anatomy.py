@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, present
 from attnlab.look.inputs import foreign_of
 from attnlab.look.recording.contents import join
 from attnlab.models.decoder import Decoder
@@ -178,8 +178,7 @@ def _block_steps(model: Pretrained, seen: ModelTrace, index: int, block: TracedC
         at = found[(each.place.path, each.place.number), each.nth]
         attentions.append((f"{name}.{each.name}", at))
     inside = [call for call in seen.calls if block.begun < call.begun < block.ended]
-    assert block.given is not None
-    steps = _steps_of(name, block.given, attentions, inside, block)
+    steps = _steps_of(name, present(block.given), attentions, inside, block)
     if steps is None:
         raise not_a_sum(
             f"the output of {block.path} is not the sum of its stream, its heads' outputs "
@@ -220,16 +219,16 @@ def _path(
 ) -> tuple[_Named, float] | None:
     """Find the way from the output of a call to the output embedding, through at most `left` of the
     calls after: names and functions, and a factor."""
-    assert call.found is not None
-    factor = _factor(own.given, call.found)
+    output = present(call.found)
+    factor = _factor(own.given, output)
     if factor is not None:
         return [], factor
     for later in after:
         if not left or later.begun < call.ended or later.found is None:
             continue
         way: _Named = [(later.path, model.foreign.get_submodule(later.path))]
-        if _factor(later.given, call.found) != 1.0:
-            if _factor(later.given, gelu(call.found)) != 1.0:
+        if _factor(later.given, output) != 1.0:
+            if _factor(later.given, gelu(output)) != 1.0:
                 continue
             way.insert(0, ("gelu", gelu))  # some models call it without a module
         rest = _path(model, later, own, after, left - 1)
@@ -243,8 +242,7 @@ def _after(
 ) -> tuple[float | None, Tensor | None]:
     """Return the scale and bias between the output embedding and the logits; a scale of None if
     they are capped."""
-    logits, plain = seen.output["logits"], own.found
-    assert plain is not None
+    logits, plain = seen.output["logits"], present(own.found)
     factor = _factor(logits, plain)
     if factor is not None:
         return factor, None
@@ -334,11 +332,11 @@ def _last_steps(
     name: str, stream: Tensor, inside: Sequence[TracedCall], block: TracedCall
 ) -> list[_Step] | None:
     """Find the last addition, perhaps before a norm, that makes the block's output."""
-    assert block.found is not None
-    ends: list[tuple[list[_Step], Tensor]] = [([], block.found)]
+    output = present(block.found)
+    ends: list[tuple[list[_Step], Tensor]] = [([], output)]
     for call in inside:
         given = _like(call.given, stream)
-        if given is not None and _is_leaf(call) and _factor(call.found, block.found) == 1.0:
+        if given is not None and _is_leaf(call) and _factor(call.found, output) == 1.0:
             ends.append(([NormStep(call.path)], given))
     for norm, end in ends:
         if _factor(end, stream) == 1.0:

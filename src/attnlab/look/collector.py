@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, present
 from attnlab.sites import AttentionCall, Hook, installed
 
 
@@ -52,8 +52,7 @@ class Collector(Hook):
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Collect from weights that the model computes explicitly."""
-        assert self._call is not None
-        self._finish(site.rpartition(".")[0], self._call, value)
+        self._finish(site.rpartition(".")[0], present(self._call), value)
         return value
 
     def _finish(self, part: str, call: AttentionCall, weights: Tensor | None) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnlab.display import displayed
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, present
 from attnlab.look.questions import Passage, Question, extended, steps_left
 from attnlab.look.recording import record
 from attnlab.look.trace import Step, Trace, head_traces, names_at
@@ -446,5 +446,4 @@ def _step(
 
 
 def _names(model: Pretrained) -> TokenNames:
-    assert model.vocabulary is not None  # the text was read with a tokenizer
-    return model.vocabulary
+    return present(model.vocabulary)  # the text was read with a tokenizer

@@ -7,7 +7,7 @@ first asked for.
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 
 
 class LayerCache:
@@ -39,9 +39,8 @@ class LayerCache:
 
     def keys_and_values(self) -> tuple[Tensor, Tensor]:
         """Return what is held; the cache must not be empty."""
-        assert self._keys is not None
-        assert self._values is not None
-        return self._keys[..., : self.length, :], self._values[..., : self.length, :]
+        keys, values = present(self._keys), present(self._values)
+        return keys[..., : self.length, :], values[..., : self.length, :]
 
     def _with_room(self, store: Tensor | None, new: Tensor) -> Tensor:
         needed = self.length + new.shape[-2]

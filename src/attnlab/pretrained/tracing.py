@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attnlab import seeds
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 from attnlab.pretrained.attention_call import SOFTMAXES
 from attnlab.pretrained.backends.functions import (
     SDPA,
@@ -310,9 +310,7 @@ def first_tensor(output: Any) -> Tensor | None:
 
 def tensor_of(output: Any) -> Tensor:
     """Return the tensor that a module certainly returns."""
-    found = first_tensor(output)
-    assert found is not None
-    return found
+    return present(first_tensor(output))
 
 
 def has_rows(value: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from attnlab.errors import present
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.parts.positions import LearnedPositions
 from attnlab.programs.views import Views
@@ -131,10 +132,10 @@ def _write_heads(
         _write(attention.value, columns, head.values, config, bos, block.at_bos)
         attention.output.weight[range(block.offset, _end(block)), range(first, columns.stop)] = 1.0
         if bos is not None:
-            assert head.bos_score is not None
+            score = present(head.bos_score)
             own = first + channels  # the channel in which BOS is a key
-            attention.query.bias[own] = head.bos_score * width**0.5
-            attention.query.weight[own, bos.offset] = (_CERTAIN - head.bos_score) * width**0.5
+            attention.query.bias[own] = score * width**0.5
+            attention.query.weight[own, bos.offset] = (_CERTAIN - score) * width**0.5
             attention.key.weight[own, bos.offset] = 1.0
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from attnlab.errors import present
 from attnlab.simd.program import Stage
 from attnlab.simd.rows import Part, reduce_of, sizes_of
 from attnlab.simd.terms import Apply, Buffer, Read, Reduce, Scalar, Term, reads
@@ -59,8 +60,7 @@ def erfc_series(terms: int) -> list[float]:
 
 
 def _table(name: str, buffer: Buffer) -> list[str]:
-    assert buffer.values is not None
-    numbers = buffer.values.double().tolist()
+    numbers = present(buffer.values).double().tolist()
     values, ids = map(_number, numbers), map(_id, numbers)
     return [
         f"static const R {name}[] = {{{', '.join(values)}}};",
@@ -247,11 +247,11 @@ class _Stage:
         return f"picked(&{self._place(read, point)}, {self._id(read, point)}, {read.pick})"
 
     def _id(self, read: Read, point: Sequence[int]) -> str:
-        assert read.where is not None
-        if read.where.buffer.kind == "constant":
-            name, address = self._name(read.where.buffer), self._address(read.where, point)
+        where = present(read.where)
+        if where.buffer.kind == "constant":
+            name, address = self._name(where.buffer), self._address(where, point)
             return f"{name}_ids[{address}] * {read.pick}"
-        return self._local(f"places({self._place(read.where, point)}, {read.pick_size}, wrong)")
+        return self._local(f"places({self._place(where, point)}, {read.pick_size}, wrong)")
 
     def _place(self, read: Read, point: Sequence[int]) -> str:
         return f"{self._name(read.buffer)}[{self._address(read, point)}]"

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from attnlab.errors import present
 from attnlab.simd.terms import (
     Apply,
     Buffer,
@@ -150,8 +151,7 @@ class Program:
         found = reshaped(x, shape)
         if found is None:
             found = reshaped(self.stored(x), shape)
-        assert found is not None
-        return found
+        return present(found)
 
     def stored(self, x: Value, kind: BufferKind = "temporary") -> Value:
         """Compute a value into a buffer of its own, and return the reading of it."""

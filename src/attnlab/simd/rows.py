@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from attnlab.errors import present
 from attnlab.simd.program import Stage
 from attnlab.simd.terms import (
     Apply,
@@ -312,9 +313,7 @@ class _Rows:
             apart = self.sliced.get(read.buffer)
             if apart is None or read.buffer in kept_whole:
                 return _row_of(read, axis)
-            found = self._one_row(read, sizes, axis, apart)
-            assert found is not None
-            return found
+            return present(self._one_row(read, sizes, axis, apart))
 
         target = with_reads(stage.target, changed)
         term = with_reads(stage.term, changed)
@@ -322,8 +321,7 @@ class _Rows:
         if axis.place < len(stage.shape):
             shape = _with(stage.shape, axis.place, axis.rest)
             return replace(stage, shape=shape, target=target, term=term)
-        reduce = reduce_of(term)
-        assert reduce is not None
+        reduce = present(reduce_of(term))
         own = _with(reduce.sizes, axis.place - len(stage.shape), axis.rest)
         changed_term = _exchanged(term, reduce, replace(reduce, sizes=own))
         return replace(stage, target=target, term=changed_term)

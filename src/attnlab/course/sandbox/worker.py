@@ -39,7 +39,7 @@ from attnlab.course.sandbox.runner import (
     pack_message,
 )
 from attnlab.course.sandbox.visible import extra_folders
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, present
 
 _START_SECONDS = 120.0
 _GRACE = 10.0  # seconds beyond a request's own, after which the worker itself is late
@@ -295,9 +295,8 @@ class Worker:
         """Fail where the sandbox takes more memory than the limits allow."""
         if self._jail is None or limits is None:
             return
-        assert self._process is not None
         most = self._own_memory + limits.memory_bytes
-        if memory_of(self._process.pid, most) > most:
+        if memory_of(present(self._process).pid, most) > most:
             raise _Failed("ended")
 
 

@@ -38,7 +38,7 @@ from attnlab.edits.effects.significance import Assessed, Correction, IntervalKin
 from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure
 from attnlab.edits.sources import other_rows
 from attnlab.edits.targets import listed, part_of, parts_with, require_known, site_of
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 from attnlab.look.inputs import Call, Inputs
 from attnlab.parts.attend import weighted_values
 
@@ -371,9 +371,8 @@ def _writer(
         elif control == "first":
             weights = (allowed & (allowed.cumsum(-1) == 1)).to(weights.dtype)
         elif control == "mean":
-            assert means is not None
             weights = Pattern.renormalised(
-                means[place.head].to(weights).expand_as(weights), allowed
+                present(means)[place.head].to(weights).expand_as(weights), allowed
             )
         elif control == "frozen":
             donors = other_rows(len(weights), draw).to(weights.device)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from attnlab.edits.targets import described, require_known
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 from attnlab.look.inputs import places_of
 from attnlab.shapes import shape_text
 
@@ -104,11 +104,10 @@ class Ready:
         """
         if self.measure is not None:
             return torch.stack(list(map(self._own, logits.view(-1, *before.shape))))
-        assert self.labels is not None
         if before.dim() == 2:
             logits, before = logits.unsqueeze(1), before.unsqueeze(1)
-        num_rows, length = self.labels.shape
-        labels = self.labels.to(logits.device)
+        num_rows, length = present(self.labels).shape
+        labels = present(self.labels).to(logits.device)
         row, place = (labels != IGNORED).nonzero(as_tuple=True)
         position = place - length  # from the end, for the first ones may be left out
         copies = logits.view(-1, num_rows, *logits.shape[1:])
@@ -124,8 +123,7 @@ class Ready:
 
     def _own(self, logits: Tensor) -> Tensor:
         """Measure all rows once by the user's function."""
-        assert self.measure is not None
-        values = self.measure(logits)
+        values = present(self.measure)(logits)
         if isinstance(values, Tensor) and values.shape == (len(logits),):
             return values.detach().double()
         raise WrongUsage(f"a metric gives one number for each row; got {described(values)}.")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.draw.sections import Heatmap, MapChoice, Maps, Section, Table
+from attnlab.errors import present
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
 from attnlab.experiments.experiment import Run
@@ -142,9 +143,7 @@ def _sections(
 
 
 def _weights(query: Tensor, key: Tensor, kind: str) -> Tensor:
-    weights = attend(query, key, key, make_mask(kind, query.shape[-2])).weights
-    assert weights is not None
-    return weights
+    return present(attend(query, key, key, make_mask(kind, query.shape[-2])).weights)
 
 
 def _influence(model: MaskedEncoder, tokens: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from attnlab.errors import present
 from attnlab.parts.linear import use_matrix_path
 
 Work = TypeVar("Work", bound=Hashable)
@@ -41,10 +42,9 @@ def peak_memory(work: Callable[[], object]) -> int:
         finally:
             if quiet:
                 del os.environ["KINETO_LOG_LEVEL"]
-    assert profiled.profiler is not None
-    assert profiled.profiler.kineto_results is not None
+    events = present(present(profiled.profiler).kineto_results).events()
     held = most = 0
-    for event in sorted(profiled.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
+    for event in sorted(events, key=lambda event: event.start_ns()):
         if event.name() == "[memory]":
             held += event.nbytes()
             most = max(most, held)

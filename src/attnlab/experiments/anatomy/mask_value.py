@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.draw.sections import Lines, Section, Series, Table
+from attnlab.errors import present
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most, number_text
 from attnlab.experiments.experiment import Run
@@ -163,8 +164,8 @@ def refuses(dtype: torch.dtype, value: float) -> bool:
 def _own_leak(scores: Tensor) -> float:
     """Return the largest weight that `attend` gives a masked key for the same scores."""
     key = scores.unsqueeze(-1)  # a query of 1, unscaled, makes each key its own score
-    weights = attend(torch.ones(1, 1, dtype=key.dtype), key, key, _ALLOWED, scale=False).weights
-    assert weights is not None
+    query = torch.ones(1, 1, dtype=key.dtype)
+    weights = present(attend(query, key, key, _ALLOWED, scale=False).weights)
     return float(blocked_weight(weights, _ALLOWED).max())
 
 

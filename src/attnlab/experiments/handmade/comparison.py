@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.design import Design, gauge_change, score_table
+from attnlab.errors import present
 from attnlab.experiments.handmade.cohorts import Cohort, every_input
 from attnlab.experiments.handmade.config import NAME
 from attnlab.models.single_head import SingleHead
@@ -81,9 +82,8 @@ def counting_way(cohort: Cohort) -> dict[str, float]:
             for key, score in zip(table.keys, row, strict=True):
                 if not math.isnan(score):
                     found[_key_kind(query, key)].append(score)
-        assert matrices.pos is not None
         letters = matrices.Vm[: task.input_dim]
-        positions = matrices.pos @ matrices.Vm[task.input_dim :]
+        positions = present(matrices.pos) @ matrices.Vm[task.input_dim :]
         found["letter_value"].append(float(letters[: task.letters].mean() + positions[1:].mean()))
         found["cls_value"].append(float(letters[task.letters] + positions[0]))
     return {name: fmean(values) for name, values in found.items()}
@@ -180,8 +180,7 @@ def _answers(model: SingleHead, task: VectorTask) -> tuple[Tensor, Tensor]:
     counted = task.counted(ids)
     with torch.no_grad():
         found = model(task.vectors(ids, torch.float64), real=ids != PADDING)
-    assert found.weights is not None
-    return found.weights.squeeze(1)[counted], found.output[counted]
+    return present(found.weights).squeeze(1)[counted], found.output[counted]
 
 
 def _correlation(first: Tensor, second: Tensor) -> float:

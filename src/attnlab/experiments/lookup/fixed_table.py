@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.draw.numbers import plural
+from attnlab.errors import present
 from attnlab.experiments.experiment import MetricLine, Problem, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.experiments.lookup.trainer import train_problem
@@ -129,8 +130,7 @@ def problem_of(config: LookupConfig, members: list[Member]) -> Problem:
     patience = config.patience
 
     def stop(evaluations: Sequence[Evaluation]) -> bool:
-        assert patience is not None
-        last = evaluations[-patience:]
+        last = evaluations[-present(patience) :]
         return len(last) == patience and all(map(_is_solved, last))
 
     words = range(1, task.all_sources().shape[1] + 1)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.errors import present
 from attnlab.experiments.experiment import MetricLine, Run
 from attnlab.experiments.sentiment.baseline import Baseline, train_baselines
 from attnlab.experiments.sentiment.comparison import Accuracy, accuracy_of
@@ -176,8 +177,7 @@ def train_model(
         ),
         has_rows=True,
     )
-    trained = found.members[0]
-    assert trained is not None  # the divergence of a single model raises an error
+    trained = present(found.members[0])  # the divergence of a single model raises an error
     return TrainedModel(model, trained, answer(model, prepared.test), before)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from attnlab import seeds
+from attnlab.errors import present
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
 from attnlab.models.encoder import Encoder
 from attnlab.tasks import tokenizers
@@ -136,12 +137,11 @@ def build_best(
             for name, value in model.named_parameters():
                 if _WRITES.search(name):
                     value.zero_()
-            assert model.head is not None
-            assert model.head.bias is not None
-            model.head.bias.zero_()
+            head = present(model.head)
+            present(head.bias).zero_()
             lengths = torch.tensor(list(map(len, train.ids)), dtype=torch.float32)
             gain = _GAIN * float(lengths.median()) ** 0.5
-            model.head.weight.zero_()[:, :num_classes] = gain * torch.eye(num_classes)
+            head.weight.zero_()[:, :num_classes] = gain * torch.eye(num_classes)
     return model
 
 

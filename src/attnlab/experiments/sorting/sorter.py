@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.draw.numbers import plural
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
 from attnlab.experiments.sorting.config import NAME, WORDS, SortingConfig
 from attnlab.experiments.sorting.report import make_content
@@ -65,9 +65,7 @@ def run(config: SortingConfig, context: Run) -> Findings:
         num_threads=num_threads,
         has_rows=not counts_rows(config.sequence_task(), config.batch_size),
     )
-    trained = found.members[0]
-    assert trained is not None
-    return conclude(model, trained, config, context)
+    return conclude(model, present(found.members[0]), config, context)
 
 
 def describe_problem(config: SortingConfig) -> ProblemDescription:

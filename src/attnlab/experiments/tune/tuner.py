@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attnlab.configs import Fields
 from attnlab.display import Card, displayed
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.folder import RunFolder
 from attnlab.experiments.report import Report
@@ -163,10 +163,10 @@ class _SearchRun(CellRun[Search]):
 
     def _rounds(self) -> Iterator[Sequence[Unit]]:
         plan, study = self._plan, self._study
-        assert plan.trials is not None
-        while (done := len(study.trials())) < plan.trials:
-            self._observer.step(done, plan.trials, {})
-            asked = study.ask(min(plan.trials, _TOGETHER * (done // _TOGETHER + 1)))
+        trials = present(plan.trials)
+        while (done := len(study.trials())) < trials:
+            self._observer.step(done, trials, {})
+            asked = study.ask(min(trials, _TOGETHER * (done // _TOGETHER + 1)))
             grid = Grid([], [self._cell(fields) for _, fields in asked], plan.seeds)
             self._results = []
             yield plan.units(grid)
@@ -181,7 +181,7 @@ class _SearchRun(CellRun[Search]):
                     words = self._engine.words
                     trial = Trial(**found.tally(), number=number, computed=words)
                 study.tell(trial)
-        self._observer.step(done, plan.trials, {})
+        self._observer.step(done, trials, {})
 
     def _cell(self, fields: Fields) -> Cell:
         return make_cell(self._plan.config_class, self._plan.fixed, fields)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from attnlab.core import store
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, present
 from attnlab.look.collector import Collector, run_collector
 from attnlab.look.heads import chosen_heads, number_of_heads
 from attnlab.look.long_text.inputs import (
@@ -341,8 +341,8 @@ def hidden_cells(call: AttentionCall, cells: Sequence[int]) -> Tensor | None:
         mask = KeptMask(call.mask, num_queries, num_keys, call.query.device)
         rows = []
         for top in tops.tolist():
-            seen = mask.part(queries=slice(top, min(top + cells[0], num_queries)))
-            assert seen is not None
+            rows_seen = slice(top, min(top + cells[0], num_queries))
+            seen = present(mask.part(queries=rows_seen))
             if seen.dtype != torch.bool:
                 seen = seen > float("-inf")
             padded = nn.functional.pad(seen.flatten(0, 2).any(0), (0, -num_keys % cells[1]))

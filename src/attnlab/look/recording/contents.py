@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, present
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part, working_bytes
 from attnlab.look.recording.tokens import Read, Vocabulary
@@ -80,9 +80,7 @@ class Passed:
             return held.mask
         if isinstance(held, KeptMask):
             budget.allow(site, held.working_bytes())
-            rows = held.part()
-            assert rows is not None
-            found = rows[0, 0]
+            found = present(held.part())[0, 0]
         elif isinstance(held, KeptCall):
             budget.allow(site, working_bytes(held.shape, held.query.dtype))
             found = held.make()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, MADE, Passed, Store, own_name
 from attnlab.look.recording.kept_call import KeptCall, KeptMask, working_bytes
 from attnlab.look.recording.selection import Pick
@@ -84,8 +84,7 @@ class _Steps:
         """Concatenate the new keys of each step, if the last one no longer holds all."""
         new = []
         for step, own in zip(self.passed, keys, strict=True):
-            assert step.query is not None  # its first key is known
-            length = self.store.reads[step.query].shape[1]
+            length = self.store.reads[present(step.query)].shape[1]  # its first key is known
             new.append(own[..., -length:, :])
         found = torch.cat(new, -2)
         self.store.budget.made(found)

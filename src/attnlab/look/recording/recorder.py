@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
-from attnlab.errors import CouldNotRun, WrongUsage, type_words
+from attnlab.errors import CouldNotRun, WrongUsage, present, type_words
 from attnlab.look.recording.budget import Budget, to_bytes
 from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store, join, tensors_of
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
@@ -212,9 +212,8 @@ class _Recorder(Hook):
         query = self._kept_once(part, "query", call.query, site)
         key = self._kept_once(part, "key", call.key, site)
         assert isinstance(query, Tensor)
-        assert mask is not None
         for name in names:
-            self._add(join(part, name), KeptCall(query, key, mask, call.scale, name), part)
+            self._add(join(part, name), KeptCall(query, key, present(mask), call.scale, name), part)
 
     def _add(self, site: str, held: Any, part: str) -> Passed:
         if not self._store.reads:

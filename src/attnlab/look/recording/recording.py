@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
-from attnlab.errors import WrongUsage, type_words
+from attnlab.errors import WrongUsage, present, type_words
 from attnlab.look.indices import check_index, check_slice
 from attnlab.look.recording.archive import read_store, write_store
 from attnlab.look.recording.budget import Budget, to_bytes
@@ -149,9 +149,7 @@ class Recording(Mapping[str, Any]):
         height = queries.stop - queries.start
         if isinstance(held, KeptMask):
             budget.allow(f"a tile of {site}", held.working_bytes(head, height))
-            rows = held.part(row, head, queries)
-            assert rows is not None
-            made = rows[0, ..., keys]
+            made = present(held.part(row, head, queries))[0, ..., keys]
         elif isinstance(held, KeptCall):
             num_heads = shape[1] if head is None else 1
             size = (num_heads, height, num_keys)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from attnlab.errors import present
 from attnlab.parts.attend import outside_autocast
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import Mask, as_tensor
@@ -105,8 +106,7 @@ class Functions(TorchFunctionMode):
 
     def _followed(self, func: Callable[..., Any], args: Any, output: Tensor) -> Tensor:
         """Follow weights until they are multiplied with values, and show the product."""
-        waiting = self._waiting
-        assert waiting is not None
+        waiting = present(self._waiting)
         made = made_of(waiting.weights, func, args, output)
         if made == "moved":
             self._waiting = _Waiting(waiting.point, output, waiting.shape)
