@@ -1,6 +1,7 @@
 """Runs, models and populations answer in a notebook, without any notebook: see `live_page.py`."""
 
 import html
+import json
 import re
 import sys
 from types import ModuleType, SimpleNamespace
@@ -8,12 +9,13 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import transformers
 from live_page import LivePage, PlainWidget
 
 import attnlab
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import ReportContent
-from attnlab.edits import CutEdge, ZeroHead
+from attnlab.edits import CutEdge, ScaleHead, ShufflePattern, ZeroHead
 from attnlab.errors import WrongUsage
 from attnlab.experiments import notebook, viewer
 from attnlab.experiments.notebook import Asker, EditableView
@@ -173,10 +175,76 @@ def test_the_picture_shows_the_edited_model_and_edits_stay_for_the_next_input(bl
 def test_edits_that_do_not_fit_are_told_and_the_plain_answer_is_shown(blank, sorter):
     live = LivePage(blank, attnlab.show(sorter))
     for edit in (OUT, ZeroHead(layer=9, head=0)):
-        live.shown.edits = [edit]
+        live.shown.widget.edits = [edit.to_json()]  # as an observer would
         live.put("edits", "result")
     message(live).get_by_text("layer=9 is out of range").wait_for()
     assert agree(picture(live), attnlab.ask(sorter, "cba").trace())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (OUT, "edits are a list, .* got a ZeroHead"),
+        (None, "edits are a list"),
+        ([OUT.to_json()], "edits are a list"),
+        ([ZeroHead(layer=9, head=0)], "layer=9 is out of range"),
+        ([ShufflePattern(layer=0, head=0, seed=2**60 + 1)], r"whole numbers up to 2\*\*53"),
+    ],
+)
+def test_wrong_edits_from_python_raise_and_the_last_answer_stays(sorter, wrong, words):
+    shown = attnlab.show(sorter)
+    shown.edits = [OUT]
+    before = shown.widget.result
+    with pytest.raises(WrongUsage, match=words):
+        shown.edits = wrong
+    assert shown.edits == [OUT]
+    assert shown.widget.result is before
+
+
+def test_the_edited_answer_stays_when_its_input_is_asked_again(blank, sorter):
+    live = LivePage(blank, attnlab.show(sorter))
+    live.shown.edits = [OUT]
+    live.put("edits", "result")
+    after = attnlab.fork(attnlab.ask(sorter, "cba"), OUT).after
+    field = live.frame.get_by_label("Input", exact=True)
+    for _ in range(2):
+        field.press("Enter")
+        live.frame.get_by_text("The answer of the model with 1 edit.").wait_for()
+        assert agree(picture(live), after)
+    field.fill("bca")  # is a recorded input as soon as it is typed
+    assert live.heard() == "bca"
+    assert agree(picture(live), after)  # until the model has answered
+    live.answer()
+    live.frame.get_by_text("The answer of the model with 1 edit.").wait_for()
+    assert agree(picture(live), attnlab.fork(attnlab.ask(sorter, "bca"), OUT).after)
+
+
+def test_a_kernel_that_stays_silent_is_told_and_the_last_answer_stays(blank, sorter):
+    blank.clock.install()
+    live = LivePage(blank, attnlab.show(sorter))
+    live.frame.get_by_role("button", name="Next input").click()
+    live.heard()
+    message(live).get_by_text("The model answers …").wait_for()
+    blank.clock.run_for(10_000)
+    message(live).get_by_text("There is no answer yet. If the kernel was restarted").wait_for()
+    assert agree(picture(live), attnlab.ask(sorter, "cba").trace())
+    live.answer()
+    message(live).get_by_text("of 27 inputs").wait_for()
+    assert agree(picture(live), attnlab.ask(sorter, live.shown.input).trace())
+
+
+def test_a_refusal_repeats_no_long_input(blank, sorter):
+    live = LivePage(blank, attnlab.show(sorter))
+    live.ask("z" * 10_000)
+    message(live).get_by_text("expected 3 letters from a to c").wait_for()
+    assert len(message(live).inner_text()) < 400
+
+
+def test_an_answer_that_is_not_finite_is_plain_json(sorter):
+    shown = attnlab.show(sorter)
+    shown.edits = [ScaleHead(layer=0, head=0, factor=1e308)]
+    result = {name: each for name, each in shown.widget.result.items() if name != "tiles"}
+    json.dumps(result, allow_nan=False)
 
 
 def test_arrow_keys_in_the_maps_below_step_no_trace(blank, sorter):
@@ -298,6 +366,13 @@ def test_a_model_that_answers_nothing_is_refused_as_without_a_widget():
     config = attnlab.EncoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
     with pytest.raises(WrongUsage, match="got an Encoder"):
         attnlab.show(attnlab.Encoder(config))
+
+
+def test_a_pretrained_model_without_a_tokenizer_says_how_it_is_shown():
+    config = transformers.GPT2Config(n_embd=8, n_head=2, n_layer=1, vocab_size=9, n_positions=9)
+    model = attnlab.load(transformers.GPT2LMHeadModel(config).eval())
+    with pytest.raises(WrongUsage, match="without a tokenizer.* record it with attnlab.record"):
+        attnlab.show(model)
 
 
 def test_all_seeds_are_small_pictures_of_their_own_heads(blank, population):

@@ -40,6 +40,11 @@ def live_report(thing: Any) -> EditableView | None:
             return None
         start = State(input=_first_input(thing.content))
         return EditableView(_report_page(thing), asker, start, is_report=True)
+    if isinstance(thing, Pretrained) and thing.vocabulary is None:
+        raise WrongUsage(
+            "this model came without a tokenizer, so a page cannot ask it; record it with "
+            "attnlab.record(model), and show the recording."
+        )
     if isinstance(thing, Pretrained) or _takes_ids(thing):
         page = render_page(_card_of(thing), is_live=True)
         return EditableView(page, _stepwise_asker(thing), is_report=True)

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import sys
+import textwrap
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +27,7 @@ from attnlab.draw.sections import ShownTrace
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, page_facts
 from attnlab.draw.view.wire import pack
 from attnlab.edits import Edit, edit, edits_from_json
-from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.errors import AttnlabError, WrongUsage, type_words
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.seed_maps import seed_maps
 from attnlab.look.questions import Question, recorded
@@ -40,6 +41,7 @@ _NO_STEP: dict[str, Any] = {
 }  # of an answer that ended sooner
 _MOST_WEIGHTS = 200_000  # of a trace whose heads are drawn step by step
 _MOST_OTHERS = 3  # candidates beside the choice
+_MOST_LETTERS = 300  # of a refusal on the page
 _SHARED = ["seed", "input", "edits"]  # as in draw/view/modules/notebook.js
 _SHOWS_NO_HTML_BESIDE = ("VSCODE_PID", "VSCODE_CWD")  # set in the kernels of VS Code
 
@@ -113,21 +115,27 @@ def result_of(state: State, asker: Asker | None, home: State | None = None) -> d
     try:
         answerer = asker.answerer(state.seed, state.input) if asker and is_asked else None
     except AttnlabError as error:
-        return {**found, "refused": str(error)}
+        return {**found, "refused": _brief(error)}
     try:
         edits = edits_from_json(list(state.edits))
         answer = answerer.answer(edits) if answerer else None
     except AttnlabError as error:
-        found["error"] = str(error)
+        found["error"] = _brief(error)
         answer = answerer.answer([]) if answerer else None
     if answerer is None or answer is None:
         return found
-    found |= {"steps": _pairs(answerer.trace, answer.trace), "certificate": answer.certificate}
+    steps = without_nan(_pairs(answerer.trace, answer.trace))
+    found |= {"steps": steps, "certificate": answer.certificate}
     if home is None:
         found["trace"] = _drawn(answer.trace)
     if home is None or state != home:
         found |= _maps(answerer, answer)
     return found
+
+
+def _brief(error: AttnlabError) -> str:
+    """Return what an error says, without the most of a long input that it repeats."""
+    return textwrap.shorten(str(error), _MOST_LETTERS, placeholder=" …")
 
 
 def _maps(answerer: Answerer, answer: Answer) -> dict[str, Any]:
@@ -220,7 +228,17 @@ class EditableView:
 
     @edits.setter
     def edits(self, edits: Sequence[Edit]) -> None:
-        self.widget.edits = [each.to_json() for each in edits]
+        if not isinstance(edits, list | tuple) or not all(isinstance(each, Edit) for each in edits):
+            raise WrongUsage(
+                "edits are a list, such as [attnlab.ZeroHead(layer=0, head=0)]; got "
+                f"{type_words(edits)}."
+            )
+        forms = json.dumps([each.to_json() for each in edits])
+        forms = json.loads(forms, parse_int=_exact)
+        if self._asker is not None and (self._answered or not self._asker.prompt):
+            answerer = self._asker.answerer(self.widget.seed, self._answered)
+            answerer.answer(list(edits))  # or the error is raised here
+        self.widget.edits = forms
 
     @property
     def input(self) -> str:
@@ -231,6 +249,8 @@ class EditableView:
     def input(self, text: str) -> None:
         if self._asker is None or not self._asker.prompt:
             raise WrongUsage("this page asks no model; show a run, a population or a model.")
+        if not isinstance(text, str):
+            raise WrongUsage(f"an input is a text; got {type_words(text)}.")
         self._asker.answerer(self.widget.seed, text)  # or the error is raised here
         self.widget.input = text
 
@@ -287,6 +307,13 @@ class EditableView:
         """Return what marimo displays."""
         self.widget.page = self._shown.page
         return self.widget
+
+
+def _exact(digits: str) -> int:
+    """Read a whole number that JavaScript, which has float64 alone, can hold."""
+    if abs(int(digits)) > 2**53:
+        raise WrongUsage(f"a page holds whole numbers up to 2**53; got {digits}.")
+    return int(digits)
 
 
 @cache

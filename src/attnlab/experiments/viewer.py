@@ -111,9 +111,10 @@ def _shown(thing: Any, tokens: Any, other: Any, options: dict[str, Any]) -> Show
             options = {"max_bytes": NOTEBOOK_BYTES, **options}
         return show_page(view_page(thing, other, tokens=tokens, **options))
     if tokens is not None or other is not None or options:
-        raise WrongUsage(
-            f"{type_words(thing)} is shown as it is; tokens, other and options go with weights."
-        )
+        hint = "tokens, other and options go with weights."
+        if isinstance(thing, Population):
+            hint = 'a member can be asked: attnlab.show(population.member(0), "cab").'
+        raise WrongUsage(f"{type_words(thing)} is shown as it is; {hint}")
     return show_page(page)
 
 

@@ -24,13 +24,14 @@ export function mountTrace(stage, section) {
   return view;
 }
 
-// The stepper without a trace as yet. `view.chosen(words)`, if it is set, hears which recorded input is chosen.
+// The stepper without a trace as yet. `view.chosen(words)`, if it is set, hears which recorded input is chosen, and draws
+// what a model answers in place of what was recorded.
 export function makeTrace(stage, traces) {
   const view = { traces, trace: null, step: 0, head: 0, timer: null, strip: null, stage, chosen: null };
   const words = traces.map((trace) => wordTokens(trace.input));
   view.chooser = makeChooser(words, { label: "Input", noun: "input", refuse: (typed) => refuseInput(typed, traces, words) }, (index) => {
-    openTrace(view, traces[index]);
-    view.chosen?.(words[index]);
+    if (view.chosen) view.chosen(words[index]);
+    else openTrace(view, traces[index]);
   });
   view.said = make("p", { class: "said", role: "status" });
   view.looks = make("p", { class: "note" });

@@ -4,6 +4,8 @@
 // What page and kernel agree on, each of them free to change it: the seed that is chosen, the input that is asked, the
 // edits as JSON. A result of the kernel names the three that it answers.
 const SHARED = ["seed", "input", "edits"];
+const SILENT = { error: "There is no answer yet. If the kernel was restarted, run the cell again." };
+const PATIENCE = 8000; // milliseconds until it is said
 
 // makeParts(offer, change) is called once, when a kernel is there, and returns the parts of the page that are live. The
 // offer is { hasModel, prompt, seeds }, where the prompt says what can be typed, if anything can; change({ input, … })
@@ -13,20 +15,27 @@ export function listenToNotebook(makeParts) {
   if (window.parent === window || !name.startsWith("attnlab-")) return;
   const tell = (message) => window.parent.postMessage({ attnlab: name, ...message }, "*");
   let state = null;
+  let latest = null; // the answer to it
+  let timer = null;
   let parts = null;
+  const show = (result) => {
+    clearTimeout(timer);
+    latest = result;
+    if (!result) timer = setTimeout(() => show(SILENT), PATIENCE);
+    parts.forEach((part) => part.take(state, result));
+  };
   const change = (changes) => {
     const next = { ...state, ...changes };
-    if (isEqual(next, state)) return;
+    if (isEqual(next, state)) return parts.forEach((part) => part.take(state, latest));
     state = next;
     tell(changes);
-    parts.forEach((part) => part.take(state, null));
+    return show(null);
   };
   window.addEventListener("message", ({ source, data }) => {
     if (source !== window.parent || data?.attnlab !== name) return;
     state = sharedOf(data);
     parts ??= makeParts(data, change);
-    const result = isEqual(sharedOf(data.result), state) ? data.result : null; // or it answers earlier ones
-    parts.forEach((part) => part.take(state, result));
+    show(isEqual(sharedOf(data.result), state) ? data.result : null); // or it answers earlier ones
   });
   tell({});
 }

@@ -39,7 +39,7 @@ function makeLivePicture(found, title, prompt, change) {
   };
   picture.chosen = (input) => change({ input });
   const draw = (result, isOther) => {
-    if (found && !result.steps) return; // what was recorded stays
+    if (!result.steps && (found || result.error)) return; // what is there stays
     if (result.steps && edits.hidden) edits.open = !result.trace;
     drawAnswer(picture, result, isOther ? 0 : picture.step);
   };
