@@ -369,7 +369,8 @@ def test_a_model_that_answers_nothing_is_refused_as_without_a_widget():
 
 
 def test_a_pretrained_model_without_a_tokenizer_says_how_it_is_shown():
-    config = transformers.GPT2Config(n_embd=8, n_head=2, n_layer=1, vocab_size=9, n_positions=9)
+    shape = {"n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 99, "n_positions": 64}
+    config = transformers.GPT2Config(**shape, bos_token_id=0, eos_token_id=0)
     model = attnlab.load(transformers.GPT2LMHeadModel(config).eval())
     with pytest.raises(WrongUsage, match="without a tokenizer.* record it with attnlab.record"):
         attnlab.show(model)
