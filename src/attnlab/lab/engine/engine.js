@@ -77,21 +77,16 @@ class LocalEngine {
   /** Answer the whole domain, as a batch: which are right, by how much, and the answers. */
   check(id, edits = []) {
     const { task, model } = this.get(id);
-    const number = task.prompts.length;
-    const [right, margins, answers] = [new Uint8Array(number), new Float64Array(number), []];
+    const [answers, margins] = [[], new Float64Array(task.prompts.length)];
     const editor = new Editor(model, edits, task.vocabulary);
-    for (let first = 0; first < number; first += CHUNK) {
-      const places = task.prompts.slice(first, first + CHUNK).map((_, i) => first + i);
-      const found = this.answer(id, places.map((place) => task.prompts[place]), editor);
-      for (const place of places) {
-        const [answer, margin] = [found.answers[place - first], found.margins[place - first]];
-        right[place] = isSame(answer, task.answers[place]) ? 1 : 0;
-        margins[place] = margin;
-        answers.push(task.text(answer));
-      }
+    for (let first = 0; first < task.prompts.length; first += CHUNK) {
+      const found = this.answer(id, task.prompts.slice(first, first + CHUNK), editor);
+      answers.push(...found.answers);
+      margins.set(found.margins, first);
     }
     editor.finish();
-    return { right, margins, answers };
+    const right = Uint8Array.from(answers, (answer, i) => Number(isSame(answer, task.answers[i])));
+    return { right, margins, answers: answers.map((answer) => task.text(answer)) };
   }
 
   /** Answer one input, with every head's weights and scores at every step. */

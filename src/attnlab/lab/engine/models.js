@@ -203,10 +203,8 @@ export function forwardSingleHead(model, tape, x, { hooks = [] } = {}) {
   const [batch, length, own] = x.shape;
   const rows = weights.get("positions.weight");
   if (rows) {
-    const width = own + config.pos_dim;
-    const placeOf = (i) => (i % width < own ? Math.floor(i / width) * own + (i % width) : -1);
-    const widened = tape.pick(x, [batch, length, width], indexOf(batch * length * width, placeOf));
-    x = tape.add(widened, positionRows(tape, rows, length, width));
+    const widened = pickRows(tape, x, [batch, length, own + config.pos_dim]);
+    x = tape.add(widened, positionRows(tape, rows, length, own + config.pos_dim));
   }
   const [query, key, value] = ["query", "key", "value"].map((name) => {
     const made = linear(run, x, name);
@@ -258,8 +256,7 @@ function readStack(run, { prefix, positions, layers }, tokens, { isCausal, memor
 function embedded({ tape, config, weights }, prefix, positions, { batch, length, ids }) {
   const table = weights.get(`${prefix}embedding.tokens.weight`);
   const [own, width] = [table.shape[1], config.d_model];
-  const placeOf = (i) => (i % width < own ? ids[Math.floor(i / width)] * own + (i % width) : -1);
-  let x = tape.pick(table, [batch, length, width], indexOf(ids.length * width, placeOf));
+  let x = pickRows(tape, table, [batch, length, width], { rowOf: (i) => ids[i] });
   if (config.scale_embedding) x = tape.scale(x, Math.sqrt(own));
   if (positions === "sinusoidal") {
     return tape.add(x, tape.once(`sines ${length}`, () => sinusoidalPositions(length, width)));
@@ -272,16 +269,24 @@ function embedded({ tape, config, weights }, prefix, positions, { batch, length,
 function positionRows(tape, table, length, width) {
   const [most, own] = table.shape;
   if (length > most) throw new EngineError(`this model has ${most} positions; got ${length} tokens.`);
-  const placeOf = (i) => (i % width < width - own ? -1 : Math.floor(i / width) * own + (i % width) - (width - own));
-  return tape.pick(table, [length, width], tape.once(`positions ${length}`, () => indexOf(length * width, placeOf)));
+  return pickRows(tape, table, [length, width], { at: width - own });
+}
+
+/** Rows of a table, in their order or by a function, from some column on; zeros beside them, or nothing beyond. */
+function pickRows(tape, table, shape, { rowOf = (i) => i, at = 0 } = {}) {
+  const [own, width] = [table.shape.at(-1), shape.at(-1)];
+  const index = indexOf(sizeOf(shape), (i) => {
+    const column = (i % width) - at;
+    return column >= 0 && column < own ? rowOf(Math.floor(i / width)) * own + column : -1;
+  });
+  return tape.pick(table, shape, index);
 }
 
 /** From the stream to the vocabulary: by a layer of its own, or by comparing with each token's vector. */
 function readOut(run, x, prefix) {
   if (run.weights.has("head.weight")) return linear(run, x, "head");
   const table = run.weights.get(`${prefix}embedding.tokens.weight`);
-  const [rows, full, width] = [x.shape.slice(0, -1), x.shape.at(-1), table.shape[1]];
-  if (full === width) return run.tape.product(x, table, true);
-  const index = indexOf(sizeOf(rows) * width, (i) => Math.floor(i / width) * full + (i % width));
-  return run.tape.product(run.tape.pick(x, [...rows, width], index), table, true);
+  const width = table.shape[1];
+  const read = x.shape.at(-1) === width ? x : pickRows(run.tape, x, [...x.shape.slice(0, -1), width]);
+  return run.tape.product(read, table, true);
 }

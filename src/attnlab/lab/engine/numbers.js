@@ -82,37 +82,30 @@ export function pow(base, exponent) {
   return timesPowerOfTwo(exp(part * LN2 + exponent * rest), whole);
 }
 
-/** Return the number of quarter turns in an angle, and what is left, at most π/4 either way. */
-function quarterTurns(x) {
+/** The sine of an angle to which some quarter turns are added. */
+function sineAfter(x, quarters) {
+  if (!(Math.abs(x) <= LARGEST_ANGLE)) return NaN;
   const k = Math.floor(x / (HALF_PI[0] + HALF_PI[1]) + 0.5);
-  return [k & 3, x - k * HALF_PI[0] - k * HALF_PI[1] - k * HALF_PI[2] - k * HALF_PI[3]];
-}
-
-function sineOrCosine(turns, r) {
+  const turns = (k & 3) + quarters;
+  const isCosine = (turns & 1) === 1;
+  const r = HALF_PI.reduce((rest, piece) => rest - k * piece, x); // at most π/4 either way
   const square = r * r;
   let sum = 0;
-  if (turns & 1) {
-    for (let n = 18; n > 0; n -= 2) sum = (sum + INVERSE_FACTORIALS[n] * (n & 2 ? -1 : 1)) * square;
-    sum += 1;
-  } else {
-    for (let n = 17; n > 1; n -= 2) sum = (sum + INVERSE_FACTORIALS[n] * (n & 2 ? -1 : 1)) * square;
-    sum = r + r * sum;
+  for (let n = isCosine ? 18 : 17; n > 1; n -= 2) {
+    sum = (sum + INVERSE_FACTORIALS[n] * (n & 2 ? -1 : 1)) * square;
   }
-  return turns & 2 ? -sum : sum;
+  const size = isCosine ? sum + 1 : r + r * sum;
+  return turns & 2 ? -size : size;
 }
 
 /** For angles up to a million either way; NaN beyond. */
 export function sin(x) {
-  if (!(Math.abs(x) <= LARGEST_ANGLE)) return NaN;
-  const [turns, r] = quarterTurns(x);
-  return sineOrCosine(turns, r);
+  return sineAfter(x, 0);
 }
 
 /** For angles up to a million either way; NaN beyond. */
 export function cos(x) {
-  if (!(Math.abs(x) <= LARGEST_ANGLE)) return NaN;
-  const [turns, r] = quarterTurns(x);
-  return sineOrCosine(turns + 1, r);
+  return sineAfter(x, 1);
 }
 
 export function tanh(x) {

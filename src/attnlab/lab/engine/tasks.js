@@ -40,12 +40,11 @@ export class SequenceTask {
 
   /** List every prompt once, in alphabetical order. */
   allPrompts() {
-    const found = Array.from({ length: this.letters ** this.promptLength }, (_, number) =>
-      Array.from({ length: this.promptLength }, (_, place) => {
-        const power = this.letters ** (this.promptLength - 1 - place);
-        return (Math.floor(number / power) % this.letters) + 1;
-      }),
-    );
+    const letters = Array.from({ length: this.letters }, (_, i) => i + 1);
+    let found = [[]];
+    for (let place = 0; place < this.promptLength; place++) {
+      found = found.flatMap((start) => letters.map((letter) => [...start, letter]));
+    }
     return found.filter((prompt) => this.isInDomain(prompt));
   }
 

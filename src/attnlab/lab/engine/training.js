@@ -74,15 +74,37 @@ export class Optimizer {
   }
 }
 
-/** A training of a model on a task. Where the domain is no larger than a batch, rows are counted, not repeated. */
-export class Training {
-  constructor(model, task, settings, seed) {
+/** A training of a model, whose `lossOfStep()` is the array of the loss of what is drawn for a step. */
+export class TrainingByLoss {
+  constructor(model, settings, seed) {
     this.model = model;
     this.settings = settings;
     this.seed = seed;
     this.loss = null;
     this.tape = new Tape({ isRecording: true });
     this.optimizer = new Optimizer(model.numbers, model.gradients, settings);
+  }
+
+  get step() {
+    return this.optimizer.step;
+  }
+
+  /** Take one step and return its loss. */
+  advance() {
+    this.tape.restart();
+    this.model.gradients.fill(0);
+    const loss = this.lossOfStep();
+    this.tape.backward(loss);
+    this.loss = loss.data[0];
+    if (Number.isFinite(this.loss) && this.optimizer.update()) return this.loss;
+    throw new EngineError(`the training is no longer finite at step ${this.step + 1}; try a smaller learning_rate.`);
+  }
+}
+
+/** A training on a task. Where the domain is no larger than a batch, rows are counted, not repeated. */
+export class Training extends TrainingByLoss {
+  constructor(model, task, settings, seed) {
+    super(model, settings, seed);
     this.rows = task.prompts.map((prompt, i) => [...prompt, 0, ...task.answers[i]]);
     const { batch_size } = settings;
     this.isCounted = this.rows.length <= batch_size;
@@ -91,10 +113,6 @@ export class Training {
     this.targets = new Int32Array(batch * length);
     this.shares = new Float64Array(batch * length).fill(1 / (batch_size * length));
     if (this.isCounted) this.rows.forEach((row, place) => this.put(row, place));
-  }
-
-  get step() {
-    return this.optimizer.step;
   }
 
   put(row, place) {
@@ -117,17 +135,11 @@ export class Training {
     }
   }
 
-  /** Take one step and return its loss, in nats per token. */
-  advance() {
+  /** In nats per token. */
+  lossOfStep() {
     const { model, tape } = this;
     if (model.config.dropout > 0) throw new EngineError("a model with dropout is not trained here; set dropout to 0.");
     this.draw();
-    tape.restart();
-    model.gradients.fill(0);
-    const loss = tape.crossEntropy(forward(model, tape, this.tokens), this.targets, this.shares);
-    tape.backward(loss);
-    this.loss = loss.data[0];
-    if (Number.isFinite(this.loss) && this.optimizer.update()) return this.loss;
-    throw new EngineError(`the training is no longer finite at step ${this.step + 1}; try a smaller learning_rate.`);
+    return tape.crossEntropy(forward(model, tape, this.tokens), this.targets, this.shares);
   }
 }

@@ -1,11 +1,10 @@
 // One head of a design's shape that learns the design's task: plain gradient descent, one sequence a step, as
 // attnlab.experiments.handmade has it.
 
-import { constant, Tape } from "./arrays.js";
-import { EngineError } from "./errors.js";
+import { constant } from "./arrays.js";
 import { forwardSingleHead, makeModel } from "./models.js";
 import { integer } from "./random.js";
-import { Optimizer, readSettings } from "./training.js";
+import { readSettings, TrainingByLoss } from "./training.js";
 import { emptyHead, makeVectorTask, targetOf } from "./vectors.js";
 
 const TWIN_SETTINGS = {
@@ -14,28 +13,21 @@ const TWIN_SETTINGS = {
 };
 const [LENGTHS, LETTERS] = [0x1e46, 0x1e77]; // streams
 
-/** A training of one head, with the step, the settings and the advance() of `Training`. */
-export class TwinTraining {
+/** A training of one head, on one sequence a step: each length equally often, each letter too. */
+export class TwinTraining extends TrainingByLoss {
   constructor({ seed, ...rule }, told) {
-    this.task = makeVectorTask(rule);
-    this.seed = seed;
-    this.settings = readSettings({ ...TWIN_SETTINGS, ...told });
-    const { Km, Vm, pos } = emptyHead(this.task);
+    const task = makeVectorTask(rule);
+    const settings = readSettings({ ...TWIN_SETTINGS, ...told });
+    const { Km, Vm, pos } = emptyHead(task);
     const places = pos ? { pos_dim: pos[0].length, max_seq_len: pos.length } : {};
-    const sizes = { input_dim: this.task.inputDim, qk_dim: Km[0].length, v_dim: Vm[0].length };
-    this.model = makeModel("single_head", { ...sizes, ...places }, seed);
+    const sizes = { input_dim: task.inputDim, qk_dim: Km[0].length, v_dim: Vm[0].length };
+    super(makeModel("single_head", { ...sizes, ...places }, seed), settings, seed);
+    this.task = task;
     if (pos) this.model.weights.get("positions.weight").data.set(pos.flat());
-    this.optimizer = new Optimizer(this.model.numbers, this.model.gradients, this.settings);
-    this.tape = new Tape({ isRecording: true });
-    this.loss = null;
   }
 
-  get step() {
-    return this.optimizer.step;
-  }
-
-  /** Take one step, on one sequence: each length equally often, each letter too. Return the mean squared error. */
-  advance() {
+  /** The mean squared error. */
+  lossOfStep() {
     const { task, tape, model, seed, step } = this;
     const length = 1 + integer(seed, LENGTHS, step, task.longest);
     const letters = Array.from({ length }, (_, i) => integer(seed, LETTERS, step * task.longest + i, task.letters));
@@ -45,15 +37,9 @@ export class TwinTraining {
     const size = targets.length;
     const skipped = size - length * task.outputDim; // what comes out at CLS does not count
     const shares = Array.from({ length: size }, (_, i) => (i < skipped ? 0 : 1 / (size - skipped)));
-    tape.restart();
-    model.gradients.fill(0);
     const output = forwardSingleHead(model, tape, constant([1, ids.length, task.inputDim], vectors));
     const differences = tape.add(tape.reshape(output, [1, size]), constant([1, size], targets));
-    const loss = tape.product(tape.times(differences, differences), constant([size, 1], shares));
-    tape.backward(loss);
-    this.loss = loss.data[0];
-    if (Number.isFinite(this.loss) && this.optimizer.update()) return this.loss;
-    throw new EngineError(`the training is no longer finite at step ${step + 1}; try a smaller learning_rate.`);
+    return tape.product(tape.times(differences, differences), constant([size, 1], shares));
   }
 
   /** The matrices as one writes them, which are the weights turned. */

@@ -2,8 +2,9 @@
 // them; and the check of a head on every input, as attnlab.prove does it. A head is
 //   { gain, Km, Qm, Vm, pos }   matrices as rows; queries are [x ; pos] Qm · gain; pos is null for no positions.
 
+import { softmaxInto } from "./arrays.js";
 import { requireKnown, requireWhole } from "./errors.js";
-import { exp, log } from "./numbers.js";
+import { log } from "./numbers.js";
 
 const USUAL_LONGEST = { identity: 6, copy_first: 4, unique: 4 };
 const HEADROOM = 1.001; // as in attnlab.design.designs
@@ -57,15 +58,10 @@ export function prepareHead(task, { gain, Km, Qm, Vm, pos }) {
 /** Where a token of an input looks, and what comes out there; into arrays of the caller, as there are many inputs. */
 export function readPlace({ task, values, scores }, codes, place, weights = [], output = []) {
   const row = scores[codes[place]];
-  let [highest, total] = [-Infinity, 0];
-  for (let key = 0; key < codes.length; key++) highest = Math.max(highest, row[codes[key]]);
-  for (let key = 0; key < codes.length; key++) {
-    weights[key] = exp(row[codes[key]] - highest);
-    total += weights[key];
-  }
+  for (let key = 0; key < codes.length; key++) weights[key] = row[codes[key]];
+  softmaxInto(weights, weights, 0, codes.length);
   for (let i = 0; i < task.outputDim; i++) output[i] = 0;
   for (let key = 0; key < codes.length; key++) {
-    weights[key] /= total;
     const value = values[codes[key]];
     for (let i = 0; i < task.outputDim; i++) output[i] += weights[key] * value[i];
   }
