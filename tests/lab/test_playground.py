@@ -655,9 +655,7 @@ def test_the_page_of_the_docs_names_every_part_of_a_link() -> None:
     named += re.findall(r"(\w+): \[\d", script)
     assert len(named) > 20
     assert [name for name in named if not re.search(rf"`{name}(=1)?`", page)] == []
-    kinds = re.findall(
-        r"(?:Kind\(|`\^)\"?([a-z])(?:\"|\$)", (folder / "parts" / "edits.js").read_text()
-    )
+    kinds = re.findall(r'letter: "(\w)"', (folder / "parts" / "edits.js").read_text())
     assert sorted(set(kinds)) == sorted(re.findall(r"^\| [^|]+ \| `(\w)` [A-Z]", page, re.M))
 
 

@@ -171,8 +171,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
       page.room = makers[name](session, page);
       byId("content").replaceChildren(page.room.root);
       for (const anchor of byId("rooms").children) {
-        if (anchor.dataset.room === name) anchor.setAttribute("aria-current", "page");
-        else anchor.removeAttribute("aria-current");
+        anchor.ariaCurrent = anchor.dataset.room === name ? "page" : null;
       }
     } else page.room.follow?.(page.link.own);
     show();

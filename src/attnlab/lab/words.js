@@ -2,7 +2,6 @@
 
 import { count, wordNumber } from "../draw/report/elements.js";
 
-const RULES = { sort: "sort", reverse: "reverse", copy: "copy" };
 const DOES = {
   sort: (letters) => `writes ${letters} in order`,
   reverse: (letters) => `writes ${letters} backwards`,
@@ -13,25 +12,32 @@ const COUNTS = ["no", "one", "two", "three", "four"];
 const AFRESH = "; the page starts afresh.";
 const brief = (text) => String(text).slice(0, 20);
 const verdict = (isRight) => (isRight ? "right" : "wrong");
-const right = (now) => now.right.reduce((sum, each) => sum + each, 0);
-const least = (now) => now.margins.reduce((low, each) => Math.min(low, each), Infinity);
-const ofAll = (lab, now = lab.now) => `${right(now)} of ${now.right.length} inputs right`;
+const ofAll = (lab, now = lab.now) => `${countRight(now)} of ${now.right.length} inputs right`;
+
+export function countRight({ right }) {
+  return right.reduce((sum, each) => sum + each, 0);
+}
+
+export function leastMargin({ margins }) {
+  const margin = Math.min(...margins);
+  return { index: margins.indexOf(margin), margin };
+}
 
 function outcome(lab) {
   const { now, before } = lab;
-  const lost = right(before) - right(now);
+  const lost = countRight(before) - countRight(now);
   const fewer = lost > 0 ? `${lost} fewer` : `${-lost} more`;
   const change = lost === 0 ? "as many as before" : `${fewer} than before`;
   const [was, is] = [before.ask.answer, now.ask.answer];
   const answer = was === is ? `${lab.input} still becomes ${is}` : `${lab.input} became ${was}, now ${is}`;
-  return `${ofAll(lab)}, ${change}. Smallest margin ${wordNumber(least(now))}. ${answer}.`;
+  return `${ofAll(lab)}, ${change}. Smallest margin ${wordNumber(leastMargin(now).margin)}. ${answer}.`;
 }
 
 const looks = (from, to) => `${from} → ${to}`;
 
 export const WORDS = {
   verdict,
-  title: ({ task }) => `A transformer learns to ${RULES[task]}`,
+  title: ({ task }) => `A transformer learns to ${task}`,
   subtitle({ settings: { task, length }, model, step, isDone, isRunning }) {
     const rests = isDone ? "It has trained in this page" : "It trains in this page, and rests";
     const state = step && !isRunning ? rests : "It trains in this page, right now";
@@ -40,7 +46,7 @@ export const WORDS = {
       ? `All it knows are ${wordNumber(model.parameters)} numbers, ${start}.` : ""}`;
   },
 
-  fileTitle: ({ task }) => `A saved transformer that learned to ${RULES[task]}`,
+  fileTitle: ({ task }) => `A saved transformer that learned to ${task}`,
   fileSubtitle: ({ settings: { task, length }, model }) => `It was opened from its files. It reads ${COUNTS[length]} letters and ${DOES[task]("them")}.${model
     ? ` All it knows are ${wordNumber(model.parameters)} numbers.` : ""}`,
 
@@ -74,10 +80,10 @@ export const WORDS = {
     if (!lab.now) return "";
     const all = lab.now.right.length;
     if (lab.edits.length) return "inputs still right";
-    if (lab.settings.file && lab.step === 0) return right(lab.now) === all ? "Every input there is." : "inputs right.";
+    if (lab.settings.file && lab.step === 0) return countRight(lab.now) === all ? "Every input there is." : "inputs right.";
     if (lab.step === 0) return "inputs right, by chance.";
     if (lab.isRunning) return "inputs right. It is learning.";
-    const isAll = right(lab.now) === all;
+    const isAll = countRight(lab.now) === all;
     if (!lab.isDone) return `${isAll ? "Every input there is" : "inputs right"}. Training is paused.`;
     return isAll ? "Every input there is." : "This seed did not learn them all. Try another.";
   },
@@ -145,8 +151,8 @@ export const WORDS = {
   worthNote: "Each head is taken out alone, without your edits; the bar says how many inputs stay right.",
   worthRow: (name) => `without ${name}`,
 
-  trained: (lab) => (right(lab.now) === lab.now.right.length
-    ? `${right(lab.now)} of ${lab.now.right.length}. Every input there is. Click any square of a head to cut that edge.`
+  trained: (lab) => (countRight(lab.now) === lab.now.right.length
+    ? `${countRight(lab.now)} of ${lab.now.right.length}. Every input there is. Click any square of a head to cut that edge.`
     : `Training is done: ${ofAll(lab)}. Try another seed.`),
   linkOpened: (lab) => `The edits of the link are back. ${outcome(lab)}`,
   changed(lab, edit, isAdded) {

@@ -49,7 +49,6 @@ export const DESIGN = {
   undo: "Undo", redo: "Redo",
 
   holds: (all) => `Holds on all ${wordNumber(all)} inputs.`,
-  right: (failures, all) => `${wordNumber(all - failures)} of ${wordNumber(all)} inputs right.`,
   counterexample: (text, token, place, wanted, got) =>
     `The first that fails: ${text}. At ${token} in place ${place} it says ${got} and should say ${wanted}.`,
   noFailure: (text, error) => `The worst is ${text}: its output is off by ${wordNumber(error)}.`,
@@ -99,6 +98,7 @@ export const DESIGN = {
     Vm: "What each token says when it is looked at.",
   },
   sign: "sign",
+  mapKeys: "Arrow keys read cells, plus and minus zoom",
   panelCell: (from, to, value) => `${from}, ${to}: ${value}.`,
 
   code: "The same in Python",

@@ -1,9 +1,9 @@
 // Attention taken apart: the numbers of each experiment in the anatomy room, by the parts that the models are made of.
 
-import { constant, softmaxInto, Tape } from "./arrays.js";
+import { constant, Tape } from "./arrays.js";
 import { requireKnown } from "./errors.js";
 import { forward, makeModel } from "./models.js";
-import { exp } from "./numbers.js";
+import { exp, softmaxInto } from "./numbers.js";
 import { attended, sinusoidalPositions } from "./parts.js";
 import { normal } from "./random.js";
 

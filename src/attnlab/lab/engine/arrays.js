@@ -5,7 +5,7 @@
 // a tape gave is overwritten after `restart`. Every sum is taken in a fixed order, so that bits are reproducible.
 
 import { EngineError } from "./errors.js";
-import { exp, log } from "./numbers.js";
+import { log, softmaxInto } from "./numbers.js";
 
 /**
  * Numbers row by row; grad is null where no gradient is asked for.
@@ -250,17 +250,4 @@ function addProduct(out, x, y, rows, inner, columns) {
       result[out.at + i * out.row + j * out.column] += sum;
     }
   }
-}
-
-/** Write the softmax of one row; return its largest number and the sum of e^(x - largest). */
-export function softmaxInto(out, x, at, width) {
-  let highest = -Infinity;
-  for (let i = at; i < at + width; i++) if (x[i] > highest) highest = x[i];
-  let total = 0;
-  for (let i = at; i < at + width; i++) {
-    out[i] = x[i] === -Infinity ? 0 : exp(x[i] - highest);
-    total += out[i];
-  }
-  for (let i = at; total > 0 && i < at + width; i++) out[i] /= total;
-  return [highest, total];
 }

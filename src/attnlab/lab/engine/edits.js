@@ -159,13 +159,11 @@ function readEdit(form, model, all, vocabulary) {
   const kind = KINDS[requireKnown("edit here", name, Object.keys(KINDS))];
   requireKnown(`version of ${name}`, version, [1, 2]);
   const [fields, known] = [{ ...kind.fields }, ["layer", "site", ...(kind.narrows ?? USUAL)]];
-  /** @type {Record<string, Atom[] | null>} */
-  const atoms = {};
   for (const [field, value] of Object.entries(told)) {
     if (field in fields) fields[field] = readValue(value);
     else requireKnown(`field of ${name}`, field, [...known, ...Object.keys(fields)]);
   }
-  for (const axis of AXES) atoms[axis] = atomsOf(axis, told[axis]);
+  const atoms = Object.fromEntries(AXES.map((axis) => [axis, atomsOf(axis, told[axis])]));
   for (const atom of version === 1 ? atoms.step ?? [] : []) {
     // it counted from 0
     [atom.low, atom.high] = [atom.low, atom.high].map((each) => (each === null ? null : each + 1));

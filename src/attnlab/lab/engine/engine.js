@@ -1,9 +1,10 @@
 // The engine that a page uses: makes models, trains them for a while at a time, asks them, and applies edits.
 
-import { softmaxInto, Tape } from "./arrays.js";
+import { Tape } from "./arrays.js";
 import { Editor } from "./edits.js";
 import { EngineError, requireKnown, requireNumber, requireObject, requireWhole } from "./errors.js";
 import { forward, loadWeights, makeModel } from "./models.js";
+import { softmaxInto } from "./numbers.js";
 import { readTensors, writeTensors } from "./safetensors.js";
 import { SEPARATOR, SequenceTask } from "./tasks.js";
 import { readSettings, Training } from "./training.js";

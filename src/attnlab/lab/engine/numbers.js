@@ -29,20 +29,16 @@ function timesPowerOfTwo(x, k) {
   return x * POWERS[k + 1022];
 }
 
-/** e^x - 1 for |x| up to 1, by its power series. */
-function seriesOfExp(x) {
-  let sum = 0;
-  for (let n = x > 0.4 || x < -0.4 ? 18 : 13; n > 0; n--) sum = (sum + INVERSE_FACTORIALS[n]) * x;
-  return sum;
-}
-
 /** A result below the smallest normal number is within one unit of its last place. */
 export function exp(x) {
   if (x !== x) return x;
   if (x > 709.782712893384) return Infinity;
   if (x < -745.1332191019412) return 0;
   const k = Math.floor(x / LN2 + 0.5);
-  return timesPowerOfTwo(1 + seriesOfExp(x - k * LN2_HIGH - k * LN2_LOW), k);
+  const rest = x - k * LN2_HIGH - k * LN2_LOW; // less than 0.4 either way
+  let series = 0; // of e^rest - 1
+  for (let n = 13; n > 0; n--) series = (series + INVERSE_FACTORIALS[n]) * rest;
+  return timesPowerOfTwo(1 + series, k);
 }
 
 /** x = 2^exponent · m with m from √½ to √2: return the exponent and log m. */
@@ -108,14 +104,6 @@ export function cos(x) {
   return sineAfter(x, 1);
 }
 
-export function tanh(x) {
-  if (x !== x) return x;
-  const twice = 2 * Math.min(Math.abs(x), 20);
-  const grown = twice <= 1 ? seriesOfExp(twice) : exp(twice) - 1;
-  const found = grown / (grown + 2);
-  return x < 0 ? -found : found;
-}
-
 /** e^(-x²), whose square is taken in two parts, so that its rounding does not grow. */
 function bell(x) {
   const high = Math.fround(x);
@@ -136,4 +124,17 @@ export function erf(x) {
     found = 1 - bell(size) / (SQRT_PI * fraction);
   }
   return x < 0 ? -found : found;
+}
+
+/** Write the softmax of one row; return its largest number and the sum of e^(x - largest). */
+export function softmaxInto(out, x, at, width) {
+  let highest = -Infinity;
+  for (let i = at; i < at + width; i++) if (x[i] > highest) highest = x[i];
+  let total = 0;
+  for (let i = at; i < at + width; i++) {
+    out[i] = x[i] === -Infinity ? 0 : exp(x[i] - highest);
+    total += out[i];
+  }
+  for (let i = at; total > 0 && i < at + width; i++) out[i] /= total;
+  return [highest, total];
 }

@@ -72,11 +72,11 @@ export function attention(run, path, x, context, { isCausal = false, positions =
   const keys = context.shape[1];
   const kvHeads = config.num_kv_heads ?? config.num_heads;
   const made = { query: [x, config.num_heads], key: [context, kvHeads], value: [context, kvHeads] };
-  const parts = Object.entries(made).map(([name, [source, heads]]) => {
+  const [query, key, value] = Object.entries(made).map(([name, [source, heads]]) => {
     const part = splitHeads(tape, projected(run, source, `${path}.${name}`), heads);
-    return positions === "rotary" && name !== "value" ? rotated(tape, part) : part;
+    const isTurned = positions === "rotary" && name !== "value";
+    return visit(run, `${path}.${name}`, isTurned ? rotated(tape, part) : part);
   });
-  const [query, key, value] = parts.map((part, i) => visit(run, `${path}.${Object.keys(made)[i]}`, part));
   const mask = attentionMask(tape, { queries, keys, isCausal, heads: positions === "alibi" ? config.num_heads : 0 });
   const heads = attended(run, path, query, key, value, mask);
   const joined = tape.reshape(swapped(tape, heads, heads.shape), [batch, queries, config.d_model]);
@@ -159,18 +159,20 @@ const sigmoid = (x) => 1 / (1 + exp(-x));
 const normalShare = (x) => 0.5 * (1 + erf(x * Math.SQRT1_2));
 const normalDensity = (x) => exp(-0.5 * x * x) / Math.sqrt(2 * Math.PI);
 
+/** Functions of each number by itself, and their slopes; swiglu gates by the last. */
+const ACTIVATIONS = {
+  relu: [(z) => (z > 0 ? z : 0), (z) => (z > 0 ? 1 : 0)],
+  gelu: [(z) => z * normalShare(z), (z) => normalShare(z) + z * normalDensity(z)],
+  swiglu: [(z) => z * sigmoid(z), (z) => sigmoid(z) * (1 + z * (1 - sigmoid(z)))],
+};
+
 /** What each position does by itself: activation(x W_inner) W_outer, or (silu(x W_gate) · x W_inner) W_outer. */
 export function feedForward(run, path, x) {
   const { tape, config } = run;
   const inner = linear(run, x, `${path}.inner`);
-  let hidden;
-  if (config.activation === "swiglu") {
-    const slope = (z) => sigmoid(z) * (1 + z * (1 - sigmoid(z)));
-    hidden = tape.times(tape.apply(linear(run, x, `${path}.gate`), (z) => z * sigmoid(z), slope), inner);
-  } else if (config.activation === "gelu") {
-    hidden = tape.apply(inner, (z) => z * normalShare(z), (z) => normalShare(z) + z * normalDensity(z));
-  } else {
-    hidden = tape.apply(inner, (z) => (z > 0 ? z : 0), (z) => (z > 0 ? 1 : 0));
-  }
+  const isGated = config.activation === "swiglu";
+  const gate = isGated ? linear(run, x, `${path}.gate`) : inner;
+  const active = tape.apply(gate, ...ACTIVATIONS[config.activation]);
+  const hidden = isGated ? tape.times(active, inner) : active;
   return visit(run, `${path}.output`, linear(run, visit(run, `${path}.hidden`, hidden), `${path}.outer`));
 }

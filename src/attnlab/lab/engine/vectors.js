@@ -2,9 +2,8 @@
 // them; and the check of a head on every input, as attnlab.prove does it. A head is
 //   { gain, Km, Qm, Vm, pos }   matrices as rows; queries are [x ; pos] Qm · gain; pos is null for no positions.
 
-import { softmaxInto } from "./arrays.js";
 import { requireKnown, requireWhole } from "./errors.js";
-import { log } from "./numbers.js";
+import { log, softmaxInto } from "./numbers.js";
 
 const USUAL_LONGEST = { identity: 6, copy_first: 4, unique: 4 };
 const HEADROOM = 1.001; // as in attnlab.design.designs
@@ -66,6 +65,13 @@ export function readPlace({ task, values, scores }, codes, place, weights = [], 
     for (let i = 0; i < task.outputDim; i++) output[i] += weights[key] * value[i];
   }
   return { weights, output };
+}
+
+/** Where each token of an input looks, and what comes out there. */
+export function readInput(task, head, index) {
+  const prepared = prepareHead(task, head);
+  const codes = prepared.codesOf(task.inputs[index]);
+  return codes.map((_, place) => readPlace(prepared, codes, place));
 }
 
 /** How far an output is from its target, and how clearly it means it: above 0 is right. */

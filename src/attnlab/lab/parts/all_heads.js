@@ -6,7 +6,7 @@ import { WORDS } from "../words.js";
 import { MODEL_WORDS } from "../words_models.js";
 import { badgeOf } from "./maps.js";
 import { makeHeadings, makeRow } from "./one_input.js";
-import { makeTableMap } from "./table_map.js";
+import { makeTableMap, onKeys } from "./table_map.js";
 
 export const MEASURES = ["first", "previous", "own", "entropy"];
 const MOST_LISTED = 100;
@@ -14,10 +14,7 @@ const MOST_LISTED = 100;
 export function makeAllHeads(lab, view, choose) {
   const nameAt = ([row, column]) => `${lab.facts.layers[row][0]}.${column}`;
   const chooseAt = (cell) => cell[1] < lab.facts.layers[cell[0]][1] && choose(nameAt(cell));
-  const squares = makeTableMap(WORDS.allHeads, {
-    press: chooseAt,
-    key: (event, cell) => event.key === "Enter" && cell !== null && (chooseAt(cell), true),
-  });
+  const squares = makeTableMap(WORDS.allHeads, { press: chooseAt, key: onKeys(["Enter"], chooseAt) });
   const table = make("table", { class: "outputs" });
   const look = { class: "scroll head-table", tabindex: 0, role: "group", "aria-label": WORDS.allHeads };
   const list = make("div", look, table);

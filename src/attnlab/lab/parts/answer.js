@@ -2,11 +2,11 @@
 
 import { make } from "../../draw/report/elements.js";
 import { WORDS } from "../words.js";
+import { makeTyped } from "./controls.js";
 import { firstInput } from "./link.js";
 
 export function makeAnswer({ lab, setInput }) {
-  const plain = { autocomplete: "off", spellcheck: "false", autocapitalize: "off", maxlength: 24 };
-  const field = make("input", { type: "text", id: "input", class: "typed", ...plain });
+  const field = makeTyped("input", { class: "typed", autocapitalize: "off", maxlength: 24 });
   const message = make("p", { class: "message refused", id: "input-message", role: "status" });
   const answer = make("output", { class: "answer", for: "input" });
   field.setAttribute("aria-describedby", "input-message");

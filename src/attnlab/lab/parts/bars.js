@@ -12,20 +12,26 @@ export function makeBars(title = null) {
     show(rows, words = title) {
       heading.textContent = words;
       list.replaceChildren(...rows.map(([name, value, wordOf, kind = ""]) => {
-        const bar = setVariable(make("i", {}), "--w", value || 0);
-        return make("li", { class: Number.isNaN(value) ? `${kind} nan` : kind }, make("span", {}, name),
-          make("span", { class: "track", "aria-hidden": true }, bar), make("span", { class: "figure" }, wordOf));
+        const look = { class: Number.isNaN(value) ? `${kind} nan` : kind };
+        const figure = make("span", { class: "figure" }, wordOf);
+        return make("li", look, make("span", {}, name), makeTrack(value || 0), figure);
       }));
     },
   };
 }
 
+// A bar of so much of its track.
+export function makeTrack(share, look = {}) {
+  const bar = setVariable(make("i", look), "--w", share);
+  return make("span", { class: "track", "aria-hidden": true }, bar);
+}
+
 // A bar to the left or to the right of zero.
 export function makeSigned(value) {
   const share = clamp(Math.abs(value) / LONGEST, 0, 1);
-  const bar = setVariable(make("i", { class: value < 0 ? "minus" : "" }), "--w", share);
-  return make("span", { class: "signed" }, make("span", { class: "track", "aria-hidden": true }, bar),
-    make("span", { class: "figure" }, value.toFixed(2).replace("-", "−")));
+  const track = makeTrack(share, { class: value < 0 ? "minus" : "" });
+  const figure = make("span", { class: "figure" }, value.toFixed(2).replace("-", "−"));
+  return make("span", { class: "signed" }, track, figure);
 }
 
 // Three decimals; what is less is written as a power of ten, for it is not nothing.

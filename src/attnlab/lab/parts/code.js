@@ -1,30 +1,19 @@
 // The Python lines and the command that do the same to a model trained by attnlab.
 
-import { make } from "../../draw/report/elements.js";
 import { WORDS } from "../words.js";
-import { rowsOf } from "./edits.js";
+import { makeCodes } from "./controls.js";
+import { BORROWED, nameEdit, placesOfEdit, rowsOf } from "./edits.js";
 import { folderOf, RUNS_FOLDER } from "./runs_folder.js";
 
-const NAMES = {
-  cut: ["attnlab.CutEdge", "cut-edge"], zero: ["attnlab.ZeroHead", "zero-head"],
-  add: ["attnlab.edits.AddToScores", "add-to-scores"], mask: ["attnlab.edits.SetMask", "set-mask"],
-  first: ["attnlab.edits.RedirectToFirst", "redirect-to-first"],
-  freeze: ["attnlab.edits.FreezePattern", null], mean: ["attnlab.edits.FreezePattern", null], uniform: ["attnlab.edits.UniformPattern", "uniform-pattern"],
-};
+const AT_THE_TOP = ["CutEdge", "ZeroHead"]; // of attnlab; the others are in attnlab.edits
 // Of a setting: its name here, its name in `attnlab run sorting`, and what it is there.
 const SETTINGS = [
   ["task", "task", "sort"], ["letters", "letters", 3], ["length", "length", 3],
   ["heads", "num_heads", 2], ["layers", "num_layers", 1],
 ];
-const PLACES = ["layer", "head", "query", "key", "amount"];
 
 export function makeCode({ lab }) {
-  const [python, command] = [make("code", {}), make("code", {})];
-  const block = (title, code) =>
-    make("div", {}, make("h3", {}, title), make("pre", { tabindex: 0, "aria-label": title }, code));
-  const note = make("p", { class: "note" });
-  const root = make("details", { class: "code-part", "data-part": "code" }, make("summary", {}, WORDS.codeTitle),
-    note, block(WORDS.python, python), block(WORDS.shell, command));
+  const { root, note, python, command } = makeCodes(WORDS.codeTitle, { "data-part": "code" });
   return {
     root,
     show() {
@@ -66,11 +55,16 @@ function wordMean(folder, { length }, layers) {
 }
 
 function pythonOf(edit) {
-  const fields = PLACES.filter((name) => name in edit).map((name) => `${name}=${edit[name]}`);
+  const fields = wordPlaces(edit);
   if (edit.kind === "freeze") fields.push(`recording=${edit.input}`);
   if (edit.kind === "mean") fields.push(`recording=mean`);
   if (edit.kind === "mask") fields.push(`mask=torch.tensor(${maskOf(edit)}) > 0`);
-  return `${NAMES[edit.kind][0]}(${fields.join(", ")})`;
+  const name = nameEdit(edit);
+  return `attnlab.${AT_THE_TOP.includes(name) ? "" : "edits."}${name}(${fields.join(", ")})`;
+}
+
+function wordPlaces(edit) {
+  return placesOfEdit(edit).map(([name, number]) => `${name}=${number}`);
 }
 
 function maskOf({ open }) {
@@ -83,7 +77,7 @@ function wordCommand({ settings, input, edits }) {
   const run = settings.run ? [] : [`attnlab run sorting --set ${["recipe=fast", ...own].join(" ")}`];
   const name = settings.run ? folderOf(settings.run) : "sorting";
   if (!edits.length) return [...run, `attnlab trace ${name} ${input}`].join("\n");
-  const known = edits.filter(({ kind }) => NAMES[kind][1]);
+  const known = edits.filter(({ kind }) => !BORROWED.includes(kind));
   const told = known.map((edit) => `--edit '${commandOf(edit)}'`);
   const note = known.length < edits.length ? [`# ${WORDS.onlyPython}`] : [];
   if (!known.length) return [...run, ...note].join("\n");
@@ -91,7 +85,8 @@ function wordCommand({ settings, input, edits }) {
 }
 
 function commandOf(edit) {
-  const fields = PLACES.filter((name) => name in edit).map((name) => `${name}=${edit[name]}`);
+  const fields = wordPlaces(edit);
   if (edit.kind === "mask") fields.push(`mask={"tensor":${maskOf(edit)},"dtype":"bool"}`);
-  return [NAMES[edit.kind][1], ...fields].join(" ");
+  const name = nameEdit(edit).replace(/\B[A-Z]/g, "-$&").toLowerCase();
+  return [name, ...fields].join(" ");
 }

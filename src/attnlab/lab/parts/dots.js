@@ -1,8 +1,8 @@
 // The whole domain: a dot for each input, green where the answer is right. A dot is a button that makes it the input.
 
 import { clamp, make, makeButton, setVariable, wordNumber } from "../../draw/report/elements.js";
-import { WORDS } from "../words.js";
-import { countRight, leastMargin } from "./session.js";
+import { countRight, leastMargin, WORDS } from "../words.js";
+import { listenToArrows } from "./controls.js";
 
 const MOST_MARGIN = 10; // where the bar ends
 
@@ -21,17 +21,9 @@ export function makeDots({ lab, setInput }) {
     list.replaceChildren(...dots.map((dot) => make("li", {}, dot)));
     list.classList.toggle("many", inputs.length > 100);
   };
-  list.addEventListener("keydown", (event) => {
-    const i = dots.indexOf(event.target);
-    const across = Math.max(1, dots.findIndex((dot, k) => k > 0 && dot.offsetTop > dots[0].offsetTop));
-    const moves = { ArrowLeft: i - 1, ArrowRight: i + 1, ArrowUp: i - across, ArrowDown: i + across };
-    const to = { ...moves, Home: 0, End: dots.length - 1 }[event.key];
-    if (i < 0 || !dots[to]) return;
-    event.preventDefault();
-    reach(to);
-    dots[to].focus();
-  });
   const reach = (to) => dots.forEach((dot, i) => (dot.tabIndex = i === to ? 0 : -1));
+  const across = () => Math.max(1, dots.findIndex((dot) => dot.offsetTop > dots[0].offsetTop));
+  listenToArrows(list, () => dots, across, reach);
 
   const score = make("p", { class: "score" }, number, " ", state);
   const root = make("div", { class: "dots-part", "data-part": "dots" }, score, prompt, list);

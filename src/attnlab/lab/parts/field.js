@@ -1,6 +1,7 @@
 // Every input of a task as a small button, row after row by length: green where a head is right.
 
 import { make, makeButton } from "../../draw/report/elements.js";
+import { listenToArrows } from "./controls.js";
 import { DESIGN } from "../words_design.js";
 
 export function makeField(choose) {
@@ -10,16 +11,8 @@ export function makeField(choose) {
     const i = buttons.indexOf(event.target);
     if (i >= 0) choose(i);
   });
-  root.addEventListener("keydown", (event) => {
-    const i = buttons.indexOf(event.target);
-    const line = buttons.filter((button) => button.offsetTop === event.target.offsetTop).length;
-    const moves = { ArrowLeft: i - 1, ArrowRight: i + 1, ArrowUp: i - line, ArrowDown: i + line };
-    const to = { ...moves, Home: 0, End: buttons.length - 1 }[event.key];
-    if (!buttons[to]) return;
-    event.preventDefault();
-    choose(to);
-    buttons[to].focus();
-  });
+  const across = ({ offsetTop }) => buttons.filter((button) => button.offsetTop === offsetTop).length;
+  listenToArrows(root, () => buttons, across, choose);
   return {
     root,
     show(shown, { right }, chosen) {

@@ -87,9 +87,15 @@ function originOf({ run, file, seed }) {
   return file ? [["file", 1]] : [["seed", seed]];
 }
 
-// The choices of a room whose usual values these are.
-export function choicesOf(usual, valueOf) {
-  return Object.fromEntries(Object.entries(usual).map(([key, value]) => [key, valueOf(key, value)]));
+// The choices of a room: what a link says of them, or else what they are usually.
+export function readChoices(usual, own) {
+  return Object.fromEntries(Object.entries(usual).map(([key, value]) => [key, own[key] ?? value]));
+}
+
+// What a link says of choices: those that are not as usual.
+export function writeChoices(usual, state, isLeftOut = (_key) => false) {
+  const valueOf = (key) => (state[key] === usual[key] || isLeftOut(key) ? null : state[key]);
+  return Object.fromEntries(Object.keys(usual).map((key) => [key, valueOf(key)]));
 }
 
 // Without the edits, where they would not fit. Only what is not as it would be anyway is written, besides version, room, seed and input.

@@ -2,31 +2,18 @@
 
 import { make, quote, wordBriefly, wordTrimmed } from "../../draw/report/elements.js";
 import { axisName } from "../../draw/map/layout.js";
-import { mountMap } from "../../draw/map/map.js";
 import { makeMaskedNote, makeRamp, makeScale } from "../../draw/map/shades.js";
 import { WORDS } from "../words.js";
 import { findEdit, findSwitch, headOf } from "./edits.js";
+import { makeTitledMap } from "./table_map.js";
 
 export const WEIGHTS = makeScale(0, 1);
 export const CHANGES = makeScale(-1, 1);
 
 export function makeHeadMap(hear, keys) {
-  const title = make("h3", {});
-  const badge = make("span", { class: "badge" });
-  const place = make("div", {});
-  const root = make("div", { class: "map" }, make("div", { class: "map-head" }, title, badge), place);
-  let map = null;
-  return {
-    root, place,
-    point: (cell) => map?.point(cell),
-    redraw: () => map?.redraw(),
-    show(source, name, words = "") {
-      title.textContent = WORDS.head(name);
-      badge.textContent = words;
-      if (map) map.show({ ...source, keys });
-      else map = mountMap(place, { ...source, keys }, hear);
-    },
-  };
+  const map = makeTitledMap(hear);
+  const show = (source, name, badge) => map.show({ ...source, keys }, WORDS.head(name), badge);
+  return { ...map, show };
 }
 
 // What a map shows of a head: weights, crosses and what a square says. Keys have names of their own in cross-attention.
@@ -46,14 +33,18 @@ export function sourceOf(lab, { tokens, keys = tokens, at: [first, start] = [0, 
       return added > 0 ? "more" : "less";
     },
     say(i, j) {
-      const [from, to] = [`Query ${first + i} ${quote(tokens[i])}`, `key ${start + j} ${quote(keys[j])}`];
-      if (editAt("cut", i, j)) return `${WORDS.cell(from, to, WORDS.cutCell)}.`;
-      if (!isOpen(i, j)) return `${WORDS.cell(from, to, WORDS.maskedCell)}.`;
-      const k = i * columns + j;
-      return `${WORDS.cell(from, to, WORDS.weight(wordTrimmed(weights[k], 4), wordTrimmed(scores[k], 4)))}.`;
+      const [weight, score] = [weights, scores].map((all) => wordTrimmed(all[i * columns + j], 4));
+      let words = isOpen(i, j) ? WORDS.weight(weight, score) : WORDS.maskedCell;
+      if (editAt("cut", i, j)) words = WORDS.cutCell;
+      return saySquare([first + i, tokens[i]], [start + j, keys[j]], words);
     },
     isOpen,
   };
+}
+
+// A query and a key are pairs of a position and a token.
+export function saySquare([query, from], [key, to], words) {
+  return `${WORDS.cell(`Query ${query} ${quote(from)}`, `key ${key} ${quote(to)}`, words)}.`;
 }
 
 // What is done to the whole head, in a word or two.

@@ -2,6 +2,7 @@
 
 import { make, makeButton } from "../../draw/report/elements.js";
 import { WORDS } from "../words.js";
+import { makeSetting, makeTyped } from "./controls.js";
 import { firstInput, NUMBERS, readLink, shapeOf, TASKS, writeLink } from "./link.js";
 
 const FILES = { config: "config.json", weights: "model.safetensors" };
@@ -12,18 +13,17 @@ export function makeModel({ lab, start }, page) {
     ["task", makeChooser("task", TASKS)],
     ...SIZES.map((name) => [name, makeChooser(name, range(NUMBERS[name]))]),
   ]);
-  const whole = { inputmode: "numeric", pattern: " *[1-9][0-9]{0,5} *", required: true, autocomplete: "off" };
-  fields.seed = make("input", { type: "text", id: "model-seed", title: WORDS.seedNote, ...whole });
+  const whole = { inputmode: "numeric", pattern: " *[1-9][0-9]{0,5} *", required: true };
+  fields.seed = makeTyped("model-seed", { title: WORDS.seedNote, ...whole });
   for (const [name, field] of Object.entries(fields)) {
     field.addEventListener("change", () => field.reportValidity() && change(name, field.value));
   }
   const files = make("input", { type: "file", multiple: true, hidden: true });
   files.addEventListener("change", () => page.openSaved([...files.files]));
   const keep = makeButton(WORDS.save, page.save);
-  const labels = Object.entries(fields).map(([name, field]) =>
-    make("div", { class: "setting" }, make("label", { for: field.id }, WORDS.settings[name]), field));
+  const settings = Object.entries(fields).map(([name, field]) => makeSetting(WORDS.settings[name], field));
   const root = make("section", { class: "model-part", "data-part": "model", "aria-labelledby": "model-title" },
-    make("h2", { id: "model-title" }, WORDS.modelTitle), make("div", { class: "fields" }, ...labels),
+    make("h2", { id: "model-title" }, WORDS.modelTitle), make("div", { class: "fields" }, ...settings),
     make("div", { class: "bar" }, keep, makeButton(WORDS.open, () => files.click()), files));
 
   // What was typed stays as the input where the new model can be asked it.

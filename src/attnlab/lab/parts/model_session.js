@@ -2,10 +2,9 @@
 
 import { MODEL_WORDS } from "../words_models.js";
 import { WORDS } from "../words.js";
-import { findEdit, headOf } from "./edits.js";
-import { askServer, unpack } from "./server.js";
+import { findEdit, headOf, readEdit } from "./edits.js";
+import { askServer, unpack, unpackHead } from "./server.js";
 
-const CHANGE_FORM = /^(?:z(.+\.\d+)|c(.+?\.\d+)\.(\d+)\.(\d+))$/;
 const PART_FORM = /^\d{1,5}\.\d{1,5}$/; // the first query and key that are shown of a long text
 const PAGE = String(Math.random()); // the server drops what this page asked before
 
@@ -66,9 +65,7 @@ export function makeModelSession({ hear, say, busy }) {
     const asked = { model: mine.model, text: mine.text, edits, head: mine.head ?? "", at: mine.at, page: PAGE };
     return during(async () => {
       const { shown, head, ...told } = await askServer("/api/models/ask", asked);
-      for (const each of [shown.before, shown.after]) {
-        for (const part of ["weights", "scores", "mask"]) each[part] = unpack(each[part]);
-      }
+      for (const when of ["before", "after"]) shown[when] = unpackHead(shown[when]);
       for (const [when, each] of Object.entries(shown.whole ?? {})) shown.whole[when] = unpack(each);
       return { ...mine, told, head, shown };
     });
@@ -131,8 +128,7 @@ export function makeModelSession({ hear, say, busy }) {
 }
 
 function readChange(word) {
-  const [, whole, head, query, key] = CHANGE_FORM.exec(word) ?? [];
-  if (whole) return { kind: "zero", ...headOf(whole) };
-  if (head) return { kind: "cut", ...headOf(head), query: Number(query), key: Number(key) };
+  const edit = readEdit(word);
+  if (["zero", "cut"].includes(edit?.kind)) return edit;
   throw new Error(MODEL_WORDS.badChange(word));
 }

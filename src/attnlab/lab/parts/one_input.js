@@ -1,17 +1,16 @@
 // One input of a head: where each token looks, and what comes out beside what is wanted.
 
 import { make, makeButton, wordBriefly, wordNumber, wordTrimmed } from "../../draw/report/elements.js";
-import { mountMap } from "../../draw/map/map.js";
-import { makeRamp, makeScale } from "../../draw/map/shades.js";
-import { judge, prepareHead, readPlace } from "../engine/vectors.js";
+import { makeRamp } from "../../draw/map/shades.js";
+import { judge, readInput } from "../engine/vectors.js";
 import { DESIGN, wordOutput } from "../words_design.js";
-
-const PLAIN = makeScale(0, 1);
+import { makeTyped } from "./controls.js";
+import { WEIGHTS } from "./maps.js";
+import { makeTitledMap } from "./table_map.js";
 
 // `pin(text)` chooses an input, `pin(null)` the one shown without a choice; `refuse(words)` tells a mistake.
 export function makeOneInput(state, { pin, refuse }) {
-  const look = { class: "typed", autocomplete: "off", spellcheck: "false" };
-  const typed = make("input", { type: "text", id: "one-input", ...look });
+  const typed = makeTyped("one-input", { class: "typed" });
   typed.addEventListener("input", () => {
     const text = typed.value.toUpperCase().replace(/[\s,]/g, "");
     const { texts } = state.problem.task;
@@ -19,16 +18,15 @@ export function makeOneInput(state, { pin, refuse }) {
     if (texts.includes(text)) pin(text);
   });
   const toWorst = makeButton(DESIGN.toWorst, () => pin(null));
-  const place = make("div", {});
+  const map = makeTitledMap({}, DESIGN.map);
   const outputs = make("table", { class: "outputs" });
   const root = make("section", { class: "one-input", "data-part": "maps", "aria-labelledby": "input-title" },
     make("h2", { id: "input-title" }, DESIGN.input),
     make("div", { class: "answer-line" }, make("label", { for: "one-input" }, DESIGN.typed), typed, toWorst),
     make("div", { class: "one-grid" },
-      make("div", {}, make("h3", {}, DESIGN.map), place, makeRamp(PLAIN, "weight 0", "1")),
+      make("div", {}, map.root, makeRamp(WEIGHTS, "weight 0", "1")),
       make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": DESIGN.answers },
         make("h3", {}, DESIGN.answers), outputs)));
-  let map = null;
 
   function rowsOf(task, index, names, read) {
     return names.flatMap((name, at) => {
@@ -50,17 +48,13 @@ export function makeOneInput(state, { pin, refuse }) {
       typed.style.setProperty("--typed", task.longest);
       toWorst.textContent = found.failures ? DESIGN.toFailure : DESIGN.toWorst;
       toWorst.disabled = state.input === null;
-      const prepared = prepareHead(task, head);
-      const codes = prepared.codesOf(task.inputs[index]);
-      const read = codes.map((_, at) => readPlace(prepared, codes, at));
+      const read = readInput(task, head, index);
       const names = nameTokens(task, index);
-      const source = {
+      map.show({
         rows: names.length, columns: names.length, values: Float32Array.from(read.flatMap(({ weights }) => weights)),
-        rowNames: names, columnNames: names, scale: PLAIN, colors, label: DESIGN.mapLabel(task.texts[index]),
+        rowNames: names, columnNames: names, scale: WEIGHTS, colors, label: DESIGN.mapLabel(task.texts[index]),
         word: wordBriefly, say: (i, j) => DESIGN.cell(names[i], names[j], wordTrimmed(read[i].weights[j], 4)),
-      };
-      if (map) map.show(source);
-      else map = mountMap(place, source);
+      }, DESIGN.map);
       outputs.replaceChildren(make("caption", { class: "unseen" }, DESIGN.outputs(task.texts[index])),
         makeHeadings(DESIGN.columns), make("tbody", {}, ...rowsOf(task, index, names, read)));
     },

@@ -1,13 +1,13 @@
 // For a class: before what an edit did is shown, the reader says how many inputs will stay right.
 
 import { make, makeButton } from "../../draw/report/elements.js";
-import { WORDS } from "../words.js";
+import { countRight, WORDS } from "../words.js";
+import { makeTyped } from "./controls.js";
 import { writeEdits } from "./edits.js";
-import { countRight } from "./session.js";
 
 export function makePredict({ lab }, page) {
-  const look = { inputmode: "numeric", pattern: "[0-9]{1,3}", required: true, autocomplete: "off" };
-  const guess = make("input", { type: "text", id: "guess", ...look });
+  const look = { inputmode: "numeric", pattern: "[0-9]{1,3}", required: true };
+  const guess = makeTyped("guess", look);
   const question = make("label", { for: "guess" });
   const form = make("form", { class: "bar" }, question, guess, makeButton(WORDS.reveal, () => form.requestSubmit()));
   const verdict = make("p", { role: "status" });

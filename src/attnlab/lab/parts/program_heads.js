@@ -4,6 +4,7 @@ import { axisName } from "../../draw/map/layout.js";
 import { makeRamp } from "../../draw/map/shades.js";
 import { isNumber, make, wordBriefly, wordTrimmed } from "../../draw/report/elements.js";
 import { PROGRAM_WORDS } from "../words_programs.js";
+import { makeFact } from "./controls.js";
 import { makeHeadMap, sourceOf, WEIGHTS } from "./maps.js";
 import { unpack } from "./server.js";
 import { makeTableMap } from "./table_map.js";
@@ -21,7 +22,7 @@ export function makeProgramHeads() {
     show(told, colors) {
       drawn = [];
       const { proof, verdict, lines, hasBos } = told;
-      const facts = PROGRAM_WORDS.facts(told).map(([title, value]) => make("div", {}, make("dt", {}, title), make("dd", {}, value)));
+      const facts = PROGRAM_WORDS.facts(told).map(makeFact);
       const legend = makeRamp(WEIGHTS, "weight 0", "1");
       const bos = hasBos ? [PROGRAM_WORDS.bosNote] : [];
       const notes = lines.length ? [PROGRAM_WORDS.sides, ...bos] : [PROGRAM_WORDS.noHeads];

@@ -2,20 +2,18 @@
 
 import { make } from "../../draw/report/elements.js";
 import { PROGRAM_WORDS } from "../words_programs.js";
+import { makeHeadings } from "./one_input.js";
 
 export function makeProgramLines() {
   const caption = make("caption", {});
-  const head = make("thead", {});
-  const body = make("tbody", {});
-  const table = make("table", { class: "line-values" }, caption, head, body);
+  const table = make("table", { class: "line-values" });
   const dots = make("p", { class: "note" }, PROGRAM_WORDS.dots);
   return {
     nodes: [make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": PROGRAM_WORDS.lines }, table), dots],
     show({ tokens, lines }) {
       caption.textContent = PROGRAM_WORDS.table(tokens);
-      head.replaceChildren(make("tr", {}, make("th", { scope: "col" }, PROGRAM_WORDS.lines),
-        ...tokens.map((token) => make("th", { scope: "col" }, token))));
-      body.replaceChildren(...lines.map((line) => makeValuesRow(line, tokens)));
+      table.replaceChildren(caption, makeHeadings([PROGRAM_WORDS.lines, ...tokens]),
+        make("tbody", {}, ...lines.map((line) => makeValuesRow(line, tokens))));
       dots.hidden = !lines.some(({ selected }) => selected);
     },
   };

@@ -2,10 +2,9 @@
 
 import { make, makeButton } from "../../draw/report/elements.js";
 import { BENCH_PUZZLES } from "../bench_puzzles.js";
-import { WORDS } from "../words.js";
+import { countRight, WORDS } from "../words.js";
 import { readEdits, writeEdits } from "./edits.js";
-import { firstInput, NUMBERS, shapeOf } from "./link.js";
-import { countRight } from "./session.js";
+import { firstInput, readLink, shapeOf } from "./link.js";
 
 export function makePuzzles(session, page) {
   const { lab } = session;
@@ -57,8 +56,7 @@ export function makePuzzles(session, page) {
 }
 
 function settingsOf({ settings: { task, seed } }) {
-  const usual = Object.entries(NUMBERS).map(([name, [, , value]]) => [name, value]);
-  return { task, ...Object.fromEntries(usual), seed };
+  return { ...readLink("").settings, task, seed };
 }
 
 function beginningOf(puzzle) {

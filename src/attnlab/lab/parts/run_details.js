@@ -2,12 +2,14 @@
 
 import { make, makeButton, makeSvg, wordNumber } from "../../draw/report/elements.js";
 import { RUN_WORDS } from "../words_runs.js";
+import { fillOptions } from "./controls.js";
+import { CHART_WIDTH, makeLineChart, writeLine } from "./line_chart.js";
 import { firstInput, readLink, writeLink } from "./link.js";
+import { makeHeadings, makeRow } from "./one_input.js";
 import { folderOf } from "./runs_folder.js";
 import { askServer, followJob, pathOf, seriesOf, settingsOfRun } from "./server.js";
 
 const NO_EDITS = { edits: [], at: null, hide: [], own: {} }; // what a link says of a model as it is
-const [CHART_WIDTH, CHART_HEIGHT] = [360, 84];
 
 export function makeRunDetails({ act, compare }) {
   let [entry, other] = [null, null];
@@ -113,7 +115,7 @@ export function makeRunDetails({ act, compare }) {
       other = rest.find(({ name }) => name === otherName) ?? null;
       beside.hidden = rest.length === 0;
       const options = [["", RUN_WORDS.nothing], ...rest.map(({ name }) => [name, name])];
-      if (others.dataset.of !== String(options)) others.replaceChildren(...options.map(([value, words]) => make("option", { value }, words)));
+      if (others.dataset.of !== String(options)) fillOptions(others, options, "");
       others.dataset.of = String(options);
       others.value = other?.name ?? "";
       log.follow(entry?.state === "finished" ? null : entry?.job);
@@ -152,12 +154,9 @@ function makeClaim(claim) {
 
 // A figure over the steps, above zero.
 function makeChart(name) {
-  const value = make("output", {});
   const line = makeSvg("path", { class: "series" });
-  const svg = makeSvg("svg", { class: "loss", viewBox: `0 0 ${CHART_WIDTH} ${CHART_HEIGHT}`, preserveAspectRatio: "none", role: "img" },
-    makeSvg("line", { class: "axis", x1: 0, x2: CHART_WIDTH, y1: CHART_HEIGHT - 0.5, y2: CHART_HEIGHT - 0.5 }), line);
-  const root = make("div", { "data-figure": name },
-    make("p", { class: "margin-line" }, make("span", { class: "label" }, RUN_WORDS.figures[name]), value), make("div", { class: "loss-box" }, svg));
+  const { value, svg, nodes } = makeLineChart(RUN_WORDS.figures[name], line);
+  const root = make("div", { "data-figure": name }, ...nodes);
   return {
     root,
     show(lines, steps) {
@@ -168,8 +167,7 @@ function makeChart(name) {
       const [wide, high] = [Math.max(steps, last), series.reduce((most, [, each]) => Math.max(most, each), name === "accuracy" ? 1 : 0) * 1.05];
       const every = Math.ceil(series.length / CHART_WIDTH);
       const seen = series.filter((_, i) => i % every === 0 || i === series.length - 1);
-      const points = seen.map(([step, each]) => `${((step / wide) * CHART_WIDTH).toFixed(1)} ${((1 - each / high) * CHART_HEIGHT).toFixed(1)}`);
-      line.setAttribute("d", `M${points.join("L")}`);
+      line.setAttribute("d", writeLine(seen, wide, high));
       value.textContent = wordNumber(now);
       svg.setAttribute("aria-label", RUN_WORDS.chart(RUN_WORDS.figures[name], wordNumber(now), last));
     },
@@ -180,14 +178,14 @@ function makeComparison(names, files) {
   const settings = files.map(({ config }) => ({ experiment: config.experiment, seed: config.seed, ...config.settings }));
   const claims = files.map((each) => Object.fromEntries(each.claims.map(({ name, measured, passed }) => [name, `${RUN_WORDS.claimMark(passed)} ${measured}`])));
   const figures = files.map(({ metrics }) => Object.assign({}, ...metrics));
-  const row = (name, cells) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
   const part = (title, [one, two], word, isSeen = () => true) => {
     const keys = [...new Set([...Object.keys(one), ...Object.keys(two)])].filter((key) => isSeen(one[key], two[key]));
-    const rows = keys.map((key) => row(key.replaceAll("_", " "), [one, two].map((each) => (key in each ? word(each[key]) : "–"))));
-    const none = row(RUN_WORDS.noDifference, ["", ""]);
+    const rows = keys.map((key) => makeRow(key.replaceAll("_", " "), [one, two].map((each) => (key in each ? word(each[key]) : "–"))));
+    const none = makeRow(RUN_WORDS.noDifference, ["", ""]);
     return make("tbody", {}, make("tr", {}, make("th", { scope: "rowgroup", colspan: 3 }, title)), ...(rows.length ? rows : [none]));
   };
   return make("table", { class: "comparison" }, make("caption", { id: "comparison" }, RUN_WORDS.compared(names)),
-    make("thead", {}, make("tr", {}, make("td"), ...names.map((name) => make("th", { scope: "col" }, name)))), part(RUN_WORDS.parts.settings, settings, (value) => String(value ?? "none"), (one, two) => one !== two),
+    makeHeadings(["", ...names]),
+    part(RUN_WORDS.parts.settings, settings, (value) => String(value ?? "none"), (one, two) => one !== two),
     part(RUN_WORDS.parts.claims, claims, String), part(RUN_WORDS.parts.figures, figures, wordNumber));
 }

@@ -2,25 +2,27 @@
 
 import { make, makeButton } from "../../draw/report/elements.js";
 import { FIRST_SETTINGS, RUN_WORDS } from "../words_runs.js";
-import { folderOf, RUNS_FOLDER } from "./runs_folder.js";
+import { fillOptions, makeSetting, makeTyped } from "./controls.js";
+import { OUT_OF_RUNS } from "./runs_folder.js";
 import { askServer } from "./server.js";
+import { slowly } from "./slowly.js";
 
 const CHECK_AFTER = 200; // milliseconds without a key
 
 export function makeRunForm({ experiment: first, start, changed }) {
-  let [experiments, name, fields, due, isStarting] = [null, first, [], 0, false];
+  let [experiments, name, fields, isStarting] = [null, first, [], false];
   const typed = new Map(); // the settings that are not as usual
 
   const choice = make("select", { id: "experiment" });
   const summary = make("p", { class: "note" });
   const quick = make("input", { type: "checkbox", checked: true });
-  const [seed, seeds] = [makeSetting("seed", null), makeSetting("seeds", null, "number-of-seeds")];
+  const [seed, seeds] = [makeRunSetting("seed"), makeRunSetting("seeds", null, "number-of-seeds")];
   const [few, many] = [make("div", { class: "fields" }), make("div", { class: "fields" })];
   const more = make("details", {}, make("summary", {}), many);
   const message = make("p", { class: "message refused", role: "status" });
   const command = make("code", { class: "command" });
   const form = make("form", { hidden: true, "aria-labelledby": "start-title" },
-    make("div", { class: "setting" }, make("label", { for: "experiment" }, RUN_WORDS.experiment), choice, summary),
+    makeSetting(RUN_WORDS.experiment, choice, summary),
     make("label", { class: "switch-line" }, quick, RUN_WORDS.quick), few, more, make("p", { class: "note" }, RUN_WORDS.manyValues), message,
     make("div", { class: "bar" }, makeButton(RUN_WORDS.start, begin, { class: "primary" })), command);
   const loading = make("p", { class: "note" }, RUN_WORDS.loading);
@@ -48,7 +50,8 @@ export function makeRunForm({ experiment: first, start, changed }) {
     summary.textContent = `${found().summary[0].toUpperCase()}${found().summary.slice(1)}.`;
     fields = found().settings.map((setting) => {
       const choices = setting.choices ?? (setting.type === "bool" ? ["true", "false"] : null);
-      return { setting, ...makeSetting(setting.name, choices && [...choices, ...(setting.is_optional ? ["none"] : [])]) };
+      const none = setting.is_optional ? ["none"] : [];
+      return { setting, ...makeRunSetting(setting.name, choices && [...choices, ...none]) };
     });
     const names = FIRST_SETTINGS[name] ?? fields.slice(0, 6).map(({ setting }) => setting.name);
     const others = fields.filter(({ setting }) => !names.includes(setting.name));
@@ -74,13 +77,10 @@ export function makeRunForm({ experiment: first, start, changed }) {
     checkSoon();
   }
 
-  function checkSoon() {
-    clearTimeout(due);
-    due = setTimeout(() => attempt(async () => {
-      const told = await askServer("/api/check", asked());
-      command.textContent = `${told.command}${RUNS_FOLDER === "runs" ? "" : ` --out ${folderOf("NAME")}`}`;
-    }), CHECK_AFTER);
-  }
+  const checkSoon = slowly(() => attempt(async () => {
+    const told = await askServer("/api/check", asked());
+    command.textContent = `${told.command}${OUT_OF_RUNS}`;
+  }), CHECK_AFTER);
 
   // What the command line would refuse is refused with its sentence.
   async function attempt(deed) {
@@ -118,7 +118,7 @@ export function makeRunForm({ experiment: first, start, changed }) {
       experiments = await askServer("/api/experiments");
       const refusal = found() ? "" : RUN_WORDS.noExperiment(name, experiments.map((each) => each.name));
       if (refusal) name = "sorting";
-      choice.replaceChildren(...experiments.map((each) => make("option", { value: each.name, selected: each.name === name }, each.name)));
+      fillOptions(choice, experiments.map((each) => [each.name, each.name]), name);
       [loading.hidden, form.hidden] = [true, false];
       [seed.input.value, seed.note.textContent] = ["0", RUN_WORDS.seedNote];
       [seeds.input.value, seeds.note.textContent] = ["1", RUN_WORDS.seedsNote];
@@ -128,10 +128,11 @@ export function makeRunForm({ experiment: first, start, changed }) {
   };
 }
 
-function makeSetting(name, choices, key = name) {
+function makeRunSetting(name, choices = null, key = name) {
   const id = `setting-${key}`;
-  const input = make(choices ? "select" : "input", { id, "aria-describedby": `${id}-note`, ...(choices ? {} : { type: "text", autocomplete: "off", spellcheck: "false" }) },
-    ...(choices ?? []).map((each) => make("option", { value: each }, each)));
   const note = make("p", { class: "note", id: `${id}-note` });
-  return { input, note, root: make("div", { class: "setting" }, make("label", { for: id }, name), input, note) };
+  const look = { "aria-describedby": note.id };
+  const input = choices ? make("select", { id, ...look }) : makeTyped(id, look);
+  if (choices) fillOptions(input, choices.map((each) => [each, each]), choices[0]);
+  return { input, note, root: makeSetting(name, input, note) };
 }

@@ -6,6 +6,9 @@ export function folderOf(name) {
   return typed(`${RUNS_FOLDER}/${name}`);
 }
 
+// What a command is told of the folder, unless it is the usual one.
+export const OUT_OF_RUNS = RUNS_FOLDER === "runs" ? "" : ` --out ${folderOf("NAME")}`;
+
 // A word of a command, in quotes where a shell would read it as something else.
 export function typed(word) {
   return /^[\w.,:@%+/=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;

@@ -4,17 +4,18 @@ import { make, makeButton } from "../../draw/report/elements.js";
 import { makeMaskedNote, makeRamp } from "../../draw/map/shades.js";
 import { pictureOfHeads } from "../../draw/view/modules/seed_grid.js";
 import { SEED_WORDS } from "../words_populations.js";
+import { makeSelect, makeSetting, makeTyped } from "./controls.js";
 import { firstInput } from "./link.js";
 import { WEIGHTS } from "./maps.js";
 import { groupsOf, kindsOf, mapAt } from "./population.js";
 import { settingsOfRun } from "./server.js";
+import { slowly } from "./slowly.js";
 
 const TYPED_AFTER = 400; // milliseconds without a key
 
 // `take(changes)` hears what is chosen.
 export function makeSeedChoices(take) {
-  const plain = { autocomplete: "off", spellcheck: "false" };
-  const reads = make("input", { type: "text", id: "reads", "aria-describedby": "reads-note", ...plain });
+  const reads = makeTyped("reads", { "aria-describedby": "reads-note" });
   const message = make("p", { class: "message refused", role: "status" });
   const [note, listed] = [make("p", { class: "note" }), make("h2", {})];
   const order = makeSelect("order", SEED_WORDS.order, take);
@@ -23,11 +24,8 @@ export function makeSeedChoices(take) {
   const kinds = make("div", { class: "bar", role: "group", "aria-labelledby": "kinds-title" });
   const legend = makeRamp(WEIGHTS, "weight 0", "1");
   legend.append(makeMaskedNote(SEED_WORDS.masked));
-  let due = 0;
-  reads.addEventListener("input", () => {
-    clearTimeout(due);
-    due = setTimeout(() => take({ reads: reads.value.trim() }), TYPED_AFTER);
-  });
+  const takeLater = slowly(() => take({ reads: reads.value.trim() }), TYPED_AFTER);
+  reads.addEventListener("input", takeLater);
 
   function showGroups(shown, colors) {
     const items = groupsOf(shown).map(({ letter, heads, seeds }, i) => {
@@ -49,13 +47,13 @@ export function makeSeedChoices(take) {
     buttons[focused]?.focus();
   }
 
-  const readsField = make("div", { class: "setting" }, make("label", { for: "reads" }, SEED_WORDS.reads), reads,
-    make("p", { class: "note", id: "reads-note" }, SEED_WORDS.readsHint));
+  const hint = make("p", { class: "note", id: "reads-note" }, SEED_WORDS.readsHint);
+  const readsField = makeSetting(SEED_WORDS.reads, reads, hint);
   return {
     nodes: [make("div", { class: "fields" }, readsField, attention.root, order.root), message, groups, note, listed,
       make("p", { class: "label", id: "kinds-title" }, SEED_WORDS.only), kinds, legend],
     refuse: (words) => (message.textContent = words),
-    forget: () => clearTimeout(due),
+    forget: takeLater.forget,
     show({ found, shown, state, number, colors }) {
       const { members, attentions, figures, experiment } = found;
       if (document.activeElement !== reads) reads.value = state.reads;
@@ -68,18 +66,6 @@ export function makeSeedChoices(take) {
       showKinds(members, state.only);
       note.textContent = shown ? `${SEED_WORDS.isRead(found.text)} ${shown.note}` : "";
       if (shown) showGroups(shown, colors);
-    },
-  };
-}
-
-export function makeSelect(name, words, take) {
-  const select = make("select", { id: `choice-${name}` });
-  select.addEventListener("change", () => take({ [name]: select.value }));
-  return {
-    root: make("div", { class: "setting" }, make("label", { for: select.id }, words), select),
-    fill(options, value) {
-      select.replaceChildren(...options.map(([each, told]) => make("option", { value: each }, told)));
-      select.value = value;
     },
   };
 }

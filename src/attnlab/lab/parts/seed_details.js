@@ -2,16 +2,16 @@
 
 import { make, makeSvg, nameHead, wordTrimmed } from "../../draw/report/elements.js";
 import { SEED_WORDS } from "../words_populations.js";
+import { makeTyped } from "./controls.js";
+import { makeLineChart, writeLine } from "./line_chart.js";
 import { WEIGHTS } from "./maps.js";
 import { groupOf, mapAt } from "./population.js";
 import { linkToBench } from "./run_details.js";
 import { folderOf, RUNS_FOLDER } from "./runs_folder.js";
 import { makeTableMap } from "./table_map.js";
 
-const [WIDTH, HEIGHT] = [360, 84];
-
 export function makeSeedDetails(choose) {
-  const input = make("input", { type: "text", id: "seed", autocomplete: "off", spellcheck: "false", size: 8 });
+  const input = makeTyped("seed", { size: 8 });
   const message = make("p", { class: "message refused", role: "status" });
   const told = make("p", { class: "seed-told" });
   const chart = makeLosses();
@@ -86,28 +86,19 @@ function sentences({ members, typical }, member) {
 
 // The losses of all seeds, with that of one before them.
 function makeLosses() {
-  const [title, value] = [make("span", { class: "label" }), make("output", {})];
   const [all, own] = [makeSvg("path", { class: "series others" }), makeSvg("path", { class: "series" })];
-  const look = { class: "loss", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" };
-  const floor = makeSvg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5 });
-  const svg = makeSvg("svg", look, floor, all, own);
-  const box = make("div", { class: "loss-box" }, svg);
+  const { name: title, value, svg, box, nodes } = makeLineChart("", all, own);
   let drawn = null;
   return {
-    root: make("div", {}, make("p", { class: "margin-line" }, title, value), box),
+    root: make("div", {}, ...nodes),
     show({ steps, losses, members, problem }, { index, name, loss }) {
       box.hidden = steps.length < 2;
       const lossAt = (member, k) => losses[member * steps.length + k];
       const last = steps.findLastIndex((_, k) => Number.isFinite(lossAt(index, k)));
       const most = losses.reduce((high, each) => (Number.isFinite(each) && each > high ? each : high), 0);
-      const pointAt = (step, loss) =>
-        `${((step / steps.at(-1)) * WIDTH).toFixed(1)} ${((1 - loss / most) * HEIGHT).toFixed(1)}`;
       const lineOf = (member) => {
-        const known = steps.flatMap((step, k) => {
-          const each = lossAt(member, k);
-          return Number.isFinite(each) ? [pointAt(step, each)] : [];
-        });
-        return known.length ? `M${known.join("L")}` : "";
+        const pairs = steps.map((step, k) => [step, lossAt(member, k)]);
+        return writeLine(pairs.filter(([, each]) => Number.isFinite(each)), steps.at(-1), most);
       };
       if (drawn !== losses) all.setAttribute("d", members.map((member) => lineOf(member.index)).join(""));
       drawn = losses;

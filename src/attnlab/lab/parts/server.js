@@ -14,6 +14,37 @@ export async function askServer(path, body) {
   return told;
 }
 
+// Asks the server for several things, each by its name; `notice` tells what it refuses.
+export function makeAsker(notice) {
+  const times = {}; // how often each was asked; older answers are dropped
+  const waiting = new Set();
+  const wait = (what, isBusy) => {
+    if (isBusy) waiting.add(what);
+    else waiting.delete(what);
+    document.body.dataset.busy = waiting.size > 0;
+  };
+  const begin = (what) => (times[what] = (times[what] ?? 0) + 1);
+  return {
+    // The answer, or { refusal }; null if the same was asked again meanwhile, or dropped.
+    async ask(what, path, body) {
+      const mine = begin(what);
+      wait(what, true);
+      const told = await askServer(path, body).catch(({ message }) => ({ refusal: message }));
+      if (mine !== times[what]) return null;
+      wait(what, false);
+      notice.tell(told.refusal ?? "");
+      return told;
+    },
+    // What is on its way is too late.
+    drop() {
+      for (const what of Object.keys(times)) {
+        begin(what);
+        wait(what, false);
+      }
+    },
+  };
+}
+
 export function pathOf(kind, name, deed = "") {
   return `/api/${kind}/${encodeURIComponent(name)}${deed}`;
 }
@@ -92,7 +123,6 @@ export function joinEngines(local, count) {
     },
     async ask(run, input, edits = []) {
       const told = await askServer("/api/ask", { run, input, edits });
-      const unpackHead = (head) => ({ ...head, weights: unpack(head.weights), scores: unpack(head.scores), mask: unpack(head.mask) });
       const unpackStep = (step) => ({ ...step, probabilities: unpack(step.probabilities), heads: step.heads.map(unpackHead) });
       return { ...told, steps: told.steps.map(unpackStep) };
     },
@@ -107,6 +137,10 @@ export function joinEngines(local, count) {
       count(waiting -= 1);
     }
   };
+}
+
+export function unpackHead({ weights, scores, mask, ...head }) {
+  return { ...head, weights: unpack(weights), scores: unpack(scores), mask: unpack(mask) };
 }
 
 export function unpack({ float32, uint8 }) {

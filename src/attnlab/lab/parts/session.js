@@ -1,7 +1,7 @@
 // One model in the page: trained, asked and edited. It knows the engine and no element of the page.
 
 import { clamp } from "../../draw/report/elements.js";
-import { WORDS } from "../words.js";
+import { countRight, WORDS } from "../words.js";
 import { BORROWED, headOf, toJson } from "./edits.js";
 import { shapeOf } from "./link.js";
 
@@ -21,7 +21,7 @@ export function makeSession(call, hear) {
   };
   let plain = null; // what the model says without edits, kept until it has learned more
   let latest = null; // what was asked last; older answers are dropped
-  let newest = null; // the promise of the newest look
+  let newest = null; // the promise of what was asked last: whether it is shown
   let looping = null; // the model whose training loop runs
 
   // With a model that the engine has opened already, that one; otherwise one is made and trained.
@@ -133,29 +133,24 @@ export function makeSession(call, hear) {
 
   // Asks for everything that is shown, without and with the edits, and tells it with these words. Where something newer
   // was asked meanwhile, its answer is waited for; false if that is another model.
-  function look(words = () => "") {
-    newest = lookOnce(words);
-    return newest;
+  async function look(words = () => "") {
+    newest = lookOnce();
+    const isThere = await newest;
+    if (isThere) hear(words());
+    return isThere;
   }
 
-  async function lookOnce(words) {
+  async function lookOnce() {
     const mine = {};
     latest = mine;
     const { input, edits } = lab;
     const json = await jsonOf(edits);
-    if (latest !== mine) return tellLater(words);
+    if (latest !== mine) return newest.catch(() => false); // told where it was asked
     const [was, told, is, answer] = await Promise.all([check([]), ask(input, []), check(json), ask(input, json)]);
-    if (latest !== mine) return tellLater(words);
+    if (latest !== mine) return newest.catch(() => false);
     lab.before = { ...was, ask: told };
     lab.now = { ...is, ask: answer };
-    hear(words());
     return true;
-  }
-
-  async function tellLater(words) {
-    const isThere = await newest.catch(() => false); // told where it was asked
-    if (isThere) hear(words());
-    return isThere;
   }
 
   // Takes other edits; if the engine refuses them, those before stay, and its sentence is told.
@@ -217,18 +212,6 @@ export function makeSession(call, hear) {
 // The edits that a link should hold: before those of a link are put back, they.
 export function wantedEdits(lab) {
   return lab.awaited?.edits ?? lab.edits;
-}
-
-export function countRight({ right }) {
-  return right.reduce((sum, each) => sum + each, 0);
-}
-
-export function leastMargin({ margins }) {
-  let least = 0;
-  margins.forEach((margin, i) => {
-    if (margin < margins[least]) least = i;
-  });
-  return { index: least, margin: margins[least] };
 }
 
 // The mean weights of all heads of a layer at the last step of these answers, in the form (1, heads, query, key).

@@ -1,8 +1,9 @@
 // The steps of an answer: which letter is written, how likely each one was, and what the heads looked at.
 
-import { make, makeButton, setVariable, wordProbability } from "../../draw/report/elements.js";
+import { make, makeButton, wordProbability } from "../../draw/report/elements.js";
 import { makeStrip } from "../../draw/report/strip.js";
 import { WORDS } from "../words.js";
+import { makeTrack } from "./bars.js";
 
 export function makeStepper({ lab }, state, { goTo, choose }) {
   const slider = make("input", { type: "range", min: 0, value: 0, "aria-label": WORDS.step });
@@ -65,7 +66,7 @@ function makeChance(token, chance, { answer, expected }) {
   const other = isRight ? WORDS.expected : "";
   return make("li", { class: token === answer ? "is-choice" : "" },
     make("span", { class: "word" }, token),
-    make("span", { class: "track", "aria-hidden": true }, setVariable(make("i", {}), "--w", chance)),
+    makeTrack(chance),
     make("span", { class: "number" }, wordProbability(chance)),
     make("span", { class: "tag" }, token === answer ? chosen : other));
 }

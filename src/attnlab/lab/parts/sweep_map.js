@@ -3,9 +3,9 @@
 import { make, wordBriefly, wordNumber } from "../../draw/report/elements.js";
 import { makeMaskedNote, makeRamp, makeScale } from "../../draw/map/shades.js";
 import { SWEEP_WORDS } from "../words_sweeps.js";
-import { makeSelect } from "./seed_choices.js";
+import { makeSelect } from "./controls.js";
 import { figureOf, layAxes, moveAlong, placeOf } from "./sweep_cells.js";
-import { makeTableMap } from "./table_map.js";
+import { makeTableMap, onKeys } from "./table_map.js";
 
 // `choose(cell)` hears of a press.
 export function makeSweepMap(choose) {
@@ -18,10 +18,7 @@ export function makeSweepMap(choose) {
     return moveAlong(axes, row === null ? chosen : moveAlong(axes, chosen, row, i), column, j);
   };
   const chooseAt = (cell) => choose(cellAt(...cell));
-  const map = makeTableMap("", {
-    press: chooseAt,
-    key: (event, cell) => event.key === "Enter" && cell !== null && (chooseAt(cell), true),
-  });
+  const map = makeTableMap("", { press: chooseAt, key: onKeys(["Enter"], chooseAt) });
 
   let [selects, built] = [[], ""];
   function showOthers({ axes }) {

@@ -1,28 +1,48 @@
-// Any table of numbers, drawn by the attention map.
+// A map under its title, and any table of numbers as such a map.
 
 import { make, wordTrimmed } from "../../draw/report/elements.js";
 import { mountMap } from "../../draw/map/map.js";
 
-// Without a `say` and titles, rows are queries and columns are keys.
-export function makeTableMap(title, hear = {}) {
-  const heading = make("h3", {}, title);
+// Drawn when it is shown first, as it needs its place in the page.
+export function makeTitledMap(hear = {}, words = "") {
+  const title = make("h3", {}, words);
+  const badge = make("span", { class: "badge" });
   const place = make("div", {});
   let map = null;
+  const head = make("div", { class: "map-head" }, title, badge);
   return {
-    root: make("div", { class: "map" }, make("div", { class: "map-head" }, heading), place),
+    root: make("div", { class: "map" }, head, place), place,
     point: (cell) => map?.point(cell),
-    show(numbers, { names, titles: [rowTitle, columnTitle] = ["query", "key"], ...source }, words = title) {
-      heading.textContent = words;
+    redraw: () => map?.redraw(),
+    show(source, shownTitle, beside = "") {
+      title.textContent = shownTitle;
+      badge.textContent = beside;
+      if (map) map.show(source);
+      else map = mountMap(place, source, hear);
+    },
+  };
+}
+
+// A hearer of keys that do one thing to the square that is read.
+export function onKeys(keys, act) {
+  return (event, cell) => keys.includes(event.key) && cell !== null && (act(cell, event), true);
+}
+
+// Without a `say` and titles, rows are queries and columns are keys.
+export function makeTableMap(title, hear = {}) {
+  const map = makeTitledMap(hear, title);
+  return {
+    ...map,
+    show(numbers, { names, titles = ["query", "key"], ...source }, words = title) {
       const [rowNames, columnNames] = names;
-      const [rows, columns] = [rowNames.length, columnNames.length];
+      const [rowTitle, columnTitle] = titles;
+      const columns = columnNames.length;
       const wordAt = (i, j) => wordTrimmed(numbers[i * columns + j], 4);
-      const sayCell = (i, j) => `Query ${rowNames[i]} → key ${columnNames[j]}: ${wordAt(i, j)}.`;
-      const whole = {
-        rows, columns, rowNames, columnNames, rowTitle, columnTitle, values: Float32Array.from(numbers),
-        keys: "Arrow keys read squares", say: sayCell, ...source,
-      };
-      if (map) map.show(whole);
-      else map = mountMap(place, whole, hear);
+      map.show({
+        rows: rowNames.length, columns, rowNames, columnNames, rowTitle, columnTitle,
+        values: Float32Array.from(numbers), keys: "Arrow keys read squares",
+        say: (i, j) => `Query ${rowNames[i]} → key ${columnNames[j]}: ${wordAt(i, j)}.`, ...source,
+      }, words);
     },
   };
 }

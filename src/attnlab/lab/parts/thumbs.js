@@ -4,18 +4,12 @@ import { make, makeButton } from "../../draw/report/elements.js";
 import { makePicture } from "../../draw/map/paint.js";
 import { pixelOf } from "../../draw/map/shades.js";
 import { WORDS } from "../words.js";
+import { listenToArrows } from "./controls.js";
 
 export function makeThumbs(choose) {
   const root = make("div", { class: "thumbs", role: "radiogroup", "aria-label": WORDS.allHeads });
   let buttons = [];
-  root.addEventListener("keydown", (event) => {
-    const i = buttons.indexOf(event.target);
-    const to = { ArrowLeft: i - 1, ArrowUp: i - 1, ArrowRight: i + 1, ArrowDown: i + 1 }[event.key];
-    if (i < 0 || !buttons[to]) return;
-    event.preventDefault();
-    choose(to);
-    buttons[to].focus();
-  });
+  listenToArrows(root, () => buttons, () => 1, choose);
   return {
     root,
     // `sources` as of the maps, with a name and a badge each.

@@ -1,12 +1,13 @@
 // The learned twin: a head of the same shape learns the same task in the engine, and stands beside the one set by hand.
 
 import { make, makeButton, wordBriefly, wordNumber, wordTrimmed } from "../../draw/report/elements.js";
-import { mountMap } from "../../draw/map/map.js";
 import { makeScale } from "../../draw/map/shades.js";
-import { checkHead, prepareHead, readPlace } from "../engine/vectors.js";
+import { checkHead, prepareHead, readInput } from "../engine/vectors.js";
 import { DESIGN } from "../words_design.js";
+import { makeChoice } from "./controls.js";
 import { makeHeadings, makeRow, nameAxes, namePair, nameTokens } from "./one_input.js";
 import { untilSeen } from "./session.js";
+import { makeTableMap } from "./table_map.js";
 
 const PANELS = ["scores", "attention", "Km", "Qm", "Vm"];
 const [TWIN_SLICE, CALM_TWIN_SLICE] = [30, 450]; // milliseconds of training between two pictures
@@ -20,20 +21,17 @@ export function makeTwin(call, state, changed) {
     changed();
   });
   const table = make("table", { class: "twins" });
-  const choices = PANELS.map((name) => makeButton(DESIGN.panels.names[name], () => {
+  const panels = makeChoice(DESIGN.panels, PANELS, (name) => {
     twin.panel = name;
     draw();
-  }));
-  const note = make("p", { class: "note" });
-  const places = [DESIGN.hand, DESIGN.learned].map((title) => {
-    const place = make("div", {});
-    return { place, map: null, title, root: make("div", { class: "map" }, make("h3", {}, title), place) };
   });
+  const note = make("p", { class: "note" });
+  const titles = [DESIGN.hand, DESIGN.learned];
+  const maps = titles.map((title) => makeTableMap(title));
   const root = make("section", { class: "twin-part", "aria-labelledby": "twin-title" },
     make("h2", { id: "twin-title" }, DESIGN.twin), make("p", { class: "note" }, DESIGN.twinNote),
     make("div", { class: "bar" }, again, progress), table,
-    make("div", { class: "bar choice-bar", role: "group", "aria-label": DESIGN.panels.label }, ...choices), note,
-    make("div", { class: "maps" }, ...places.map((each) => each.root)));
+    panels.root, note, make("div", { class: "maps" }, ...maps.map(({ root: each }) => each)));
 
   async function learn(rule, seed) {
     const mine = twin.key;
@@ -56,34 +54,29 @@ export function makeTwin(call, state, changed) {
     const { task, tolerance } = state.problem;
     again.textContent = DESIGN.again(state.seed + 1);
     progress.textContent = told ? DESIGN.twinState(told.step, told.steps, told.loss) : "";
-    choices.forEach((button, i) => button.setAttribute("aria-pressed", PANELS[i] === panel));
+    panels.show(panel);
     note.textContent = DESIGN.panelNotes[panel];
     if (!head) return;
-    const both = [state.head, head];
     if (twin.judged !== head || twin.tolerance !== tolerance) {
       Object.assign(twin, { judged: head, tolerance, words: wordScores(task, checkHead(task, head, tolerance)) });
     }
     const sentences = [wordScores(task, state.found), twin.words];
     const rows = { right: 0, [task.rule === "unique" ? "sign" : "nearest"]: 1, error: 2 };
-    table.replaceChildren(makeHeadings(["", ...places.map(({ title }) => title)]), make("tbody", {},
+    table.replaceChildren(makeHeadings(["", ...titles]), make("tbody", {},
       ...Object.entries(rows).map(([name, k]) => makeRow(DESIGN.rows[name], sentences.map((each) => each[k])))));
-    const panels = both.map((each) => panelOf(task, each, panel, shown));
-    const sizes = panels.flatMap(({ values }) => Array.from(values, (value) => Math.abs(value) || 0));
-    const most = Math.max(...sizes, 1e-9);
-    panels.forEach((source, i) => {
-      const scale = panel === "attention" ? makeScale(0, 1) : makeScale(-most, most);
-      const shownPanel = {
-        ...source, scale, colors: twin.colors, isMasked: () => false,
-        label: `${DESIGN.panels.names[panel]}, ${places[i].title}`,
-        word: panel === "attention" ? wordBriefly : (value) => wordTrimmed(value, 2),
-        say(row, column) {
-          const value = source.values[row * source.columns + column];
-          return DESIGN.panelCell(source.rowNames[row], source.columnNames[column], wordTrimmed(value, 4));
-        },
-      };
-      if (places[i].map) places[i].map.show(shownPanel);
-      else places[i].map = mountMap(places[i].place, shownPanel);
-    });
+    const both = [state.head, head].map((each) => panelOf(task, each, panel, shown));
+    const numbers = both.flatMap((each) => each.rows.flat());
+    const most = Math.max(...numbers.map((value) => Math.abs(value) || 0), 1e-9);
+    const isAttention = panel === "attention";
+    both.forEach(({ rows, ...source }, i) => maps[i].show(rows.flat(), {
+      ...source, keys: DESIGN.mapKeys, scale: isAttention ? makeScale(0, 1) : makeScale(-most, most),
+      colors: twin.colors, isMasked: () => false, label: `${DESIGN.panels.names[panel]}, ${titles[i]}`,
+      word: isAttention ? wordBriefly : (value) => wordTrimmed(value, 2),
+      say(row, column) {
+        const [from, to] = [source.names[0][row], source.names[1][column]];
+        return DESIGN.panelCell(from, to, wordTrimmed(rows[row][column], 4));
+      },
+    }));
   }
 
   return {
@@ -114,21 +107,15 @@ function wordScores(task, { failures, unclear, error }) {
 function panelOf(task, head, panel, shown) {
   if (panel === "scores") return scorePanel(task, head);
   if (panel === "attention") {
-    const prepared = prepareHead(task, head);
-    const codes = prepared.codesOf(task.inputs[shown]);
     const names = nameTokens(task, shown);
-    const rows = codes.map((_, place) => readPlace(prepared, codes, place).weights);
-    return panelFrom(rows, names, names, ["query", "key"]);
+    const rows = readInput(task, head, shown).map(({ weights }) => weights);
+    return { rows, names: [names, names] };
   }
   const factor = panel === "Qm" ? head.gain : 1;
   const { rowNames, columnNames } = nameAxes(task, head, panel);
   const rows = head[panel].map((row) => row.map((value) => value * factor));
-  return panelFrom(rows, rowNames, columnNames, ["token", panel === "Vm" ? "output" : "channel"]);
-}
-
-function panelFrom(rows, rowNames, columnNames, [rowTitle, columnTitle]) {
-  const sizes = { rows: rows.length, columns: rows[0].length };
-  return { ...sizes, values: Float32Array.from(rows.flat()), rowNames, columnNames, rowTitle, columnTitle };
+  const titles = ["token", panel === "Vm" ? "output" : "channel"];
+  return { rows, names: [rowNames, columnNames], titles };
 }
 
 // attnlab.design.score_table: every token at every place where it can stand, less the mean of each row.
@@ -149,5 +136,5 @@ function scorePanel(task, head) {
   });
   const names = pairs.map(([token, place]) => namePair(task, token, place));
   const first = task.hasCls ? 1 : 0; // what comes out at CLS is ignored
-  return panelFrom(rows.slice(first), names.slice(first), names, ["query", "key"]);
+  return { rows: rows.slice(first), names: [names.slice(first), names] };
 }

@@ -2,7 +2,7 @@
 
 import { wordBriefly } from "../../draw/report/elements.js";
 import { MODEL_WORDS } from "../words_models.js";
-import { makeTableMap } from "./table_map.js";
+import { makeTableMap, onKeys } from "./table_map.js";
 
 // `goTo([query, key])` hears where the part begins that is to be shown.
 export function makeWholeMap(goTo) {
@@ -12,10 +12,7 @@ export function makeWholeMap(goTo) {
     const sizes = [queries.length, keys.length];
     goTo(square.map((place, axis) => Math.max(0, Math.round((place + 0.5) * cell[axis] - sizes[axis] / 2))));
   };
-  const map = makeTableMap("", {
-    press,
-    key: (event, square) => event.key === "Enter" && square !== null && (press(square), true),
-  });
+  const map = makeTableMap("", { press, key: onKeys(["Enter"], press) });
   return {
     root: map.root,
     // Only a long text has one.

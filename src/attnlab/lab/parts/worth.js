@@ -1,7 +1,8 @@
 // Which head did the work? Each is knocked out alone, and a bar says how many inputs stay right.
 
-import { make, makeButton, setVariable } from "../../draw/report/elements.js";
+import { make, makeButton } from "../../draw/report/elements.js";
 import { WORDS } from "../words.js";
+import { makeTrack } from "./bars.js";
 
 export function makeWorth({ lab, weigh }) {
   const button = makeButton(WORDS.worthButton, weigh);
@@ -15,7 +16,7 @@ export function makeWorth({ lab, weigh }) {
       const all = lab.now?.right.length;
       list.replaceChildren(...(lab.worth ?? []).map(({ name, right }) => make("li", {},
         make("span", {}, WORDS.worthRow(name)),
-        make("span", { class: "track", "aria-hidden": true }, setVariable(make("i", {}), "--w", right / all)),
+        makeTrack(right / all),
         make("span", { class: "figure" }, `${right} of ${all}`))));
     },
   };

@@ -5,11 +5,11 @@ import { makeMaskedNote, makeRamp, makeScale } from "../../draw/map/shades.js";
 import { ANATOMY, wordBytes, wordCount, wordHundredths } from "../words_anatomy.js";
 import { WORDS } from "../words.js";
 import { ANATOMY_SETTINGS, readAnatomy, SENTENCE, writeAnatomy } from "../parts/anatomy_state.js";
+import { makeChoice, makeCodes } from "../parts/controls.js";
 import { makeBars, makeSigned, wordShare } from "../parts/bars.js";
 import { makeCurves } from "../parts/curves.js";
 import { WEIGHTS } from "../parts/maps.js";
-import { makeTableMap } from "../parts/table_map.js";
-import { makeChoice } from "./bench.js";
+import { makeTableMap, onKeys } from "../parts/table_map.js";
 
 const IDS = { the: 0, cat: 1, sat: 2, on: 3, mat: 4 };
 const ORDERS = {
@@ -58,28 +58,29 @@ export function makeAnatomy(session, page) {
   };
 }
 
-// A maker gets { state, set, colors } and returns { controls, pictures, ask: () => [method, settings], show(told) },
-// whose show returns the sentence and the Python lines.
+// A maker gets { state, set, colors, words, slider, choice } and returns { controls, pictures,
+// ask: () => [method, settings], show(told) }, whose show returns the sentence and the Python lines.
 function makeExperiment(name, maker, { state, set, session, page }) {
   const words = ANATOMY[name];
   const change = (changes) => {
     set(changes);
     look();
   };
-  const given = { state: () => state, set: change, colors: () => session.lab.colors, words };
+  const given = {
+    state, set: change, colors: () => session.lab.colors, words,
+    slider: (setting, word) => makeSlider(state, change, setting, words[setting], word),
+    choice: (setting, told = words[setting]) => makeSetChoice(state, change, setting, told),
+  };
   const { controls, pictures, ask, show } = maker(given);
   const said = make("p", { class: "said", "aria-live": "polite" });
-  const python = make("code", {});
-  const block = (title, code) =>
-    make("div", {}, make("h3", {}, title), make("pre", { tabindex: 0, "aria-label": title }, code));
-  const code = make("details", { class: "code-part" }, make("summary", {}, WORDS.codeTitle),
-    make("p", { class: "note" }, ANATOMY.codeNote), block(WORDS.python, python),
-    block(WORDS.shell, make("code", {}, ANATOMY.command(ANATOMY.parts[name]))));
+  const code = makeCodes(WORDS.codeTitle);
+  code.note.textContent = ANATOMY.codeNote;
+  code.command.textContent = ANATOMY.command(ANATOMY.parts[name]);
   const title = `${name}-title`;
   const root = make("section", { class: `experiment ${name}`, "data-part": name, "aria-labelledby": title },
     make("h2", { id: title }, words.title), make("p", { class: "lead" }, words.lead),
     make("div", { class: "set" }, ...controls.map((control) => control.root)), said,
-    make("div", { class: "pictures" }, ...pictures), code);
+    make("div", { class: "pictures" }, ...pictures), code.root);
   let [isAsking, isStale] = [false, false];
 
   // What changes while an answer is on its way is asked right after it: nothing piles up.
@@ -94,7 +95,7 @@ function makeExperiment(name, maker, { state, set, session, page }) {
         const told = await page.call("anatomy", ...ask());
         const words = show(told);
         if (said.textContent !== words.said) said.textContent = words.said;
-        python.textContent = words.python;
+        code.python.textContent = words.python;
       }
     } catch (error) {
       page.notice(WORDS.failed(error.message));
@@ -105,11 +106,11 @@ function makeExperiment(name, maker, { state, set, session, page }) {
   return { root, look };
 }
 
-function makeScaling({ state, set, colors, words }) {
-  const width = () => Number(state().width);
+function makeScaling({ state, colors, words, slider }) {
+  const width = () => Number(state.width);
   const both = ["scaled", "plain"].map((name) => ({ name, map: makeTableMap(words[name]), bars: makeBars() }));
   return {
-    controls: [makeSlider({ state, set, name: "width", label: words.width, word: wordNumber })],
+    controls: [slider("width", wordNumber)],
     pictures: both.map(({ map, bars }) => make("div", { class: "pair" }, map.root, bars.root)),
     ask: () => ["scaling", { width: width() }],
     show(told) {
@@ -132,35 +133,33 @@ const MASKS = {
   own: (query, key, { own }) => own[query * SENTENCE.length + key] === "1",
 };
 
-function makeMasks({ state, set, colors, words }) {
+function makeMasks({ state, set, colors, words, slider }) {
   const size = SENTENCE.length;
   const cells = Array.from({ length: size ** 2 }, (_, k) => [Math.floor(k / size), k % size]);
-  const openOf = (name) => cells.map(([query, key]) => Number(MASKS[name](query, key, state())));
+  const openOf = (name) => cells.map(([query, key]) => Number(MASKS[name](query, key, state)));
   const reading = make("p", { class: "map-reading" }, words.hint);
   let [stroke, read] = [null, () => {}];
   // The first square of a stroke says what it does: closes what is open, or opens what is closed.
   const paint = (cell) => {
     if (!cell) return (stroke = null);
     const k = cell[0] * size + cell[1];
-    const own = [...state().own];
+    const own = [...state.own];
     stroke ??= own[k] === "1" ? "0" : "1";
     own[k] = stroke;
     return set({ own: own.join("") });
   };
   const maps = Object.entries(words.names).map(([name, title]) => {
     const isOwn = name === "own";
-    const hear = { read: (cell) => read(cell, map), brush: paint };
-    hear.key = (event, cell) => {
-      if (!isOwn || !cell || ![" ", "Enter", "x"].includes(event.key)) return false;
+    const paintOne = (cell) => {
       paint(cell);
       paint(null);
-      return true;
     };
-    const map = makeTableMap(title, hear);
+    const key = onKeys(isOwn ? [" ", "Enter", "x"] : [], paintOne);
+    const map = makeTableMap(title, { read: (cell) => read(cell, map), brush: paint, key });
     return Object.assign(map, { name, isOwn });
   });
   return {
-    controls: [makeSlider({ state, set, name: "window", label: words.window, word: wordNumber })],
+    controls: [slider("window", wordNumber)],
     pictures: [makeMaps(maps), reading, makeMaskLegend(words)],
     ask: () => ["masking", { masks: maps.map(({ name }) => openOf(name)) }],
     show({ scores, weights }) {
@@ -194,60 +193,53 @@ function makeMasks({ state, set, colors, words }) {
         });
       });
       const dead = SENTENCE.find((_, query) => !openOf("own").slice(query * size, (query + 1) * size).includes(1));
-      return { said: words.said(leaks, leaks.own, dead), python: words.python(scores, state().window, openOf("own")) };
+      return { said: words.said(leaks, leaks.own, dead), python: words.python(scores, state.window, openOf("own")) };
     },
   };
 }
 
-function makeHiding({ state, set, words }) {
+function makeHiding({ state, set, words, slider, choice }) {
   const usual = makeBars("");
   const ours = makeBars(words.ours);
-  const isAll = () => state().all === "1";
+  const isAll = () => state.all === "1";
   const openOf = () => Array.from({ length: 8 }, (_, i) => Number(i < 4 && !isAll()));
-  const choice = { label: words.value, names: words.values };
-  const values = makeChoice(choice, ANATOMY_SETTINGS.value.known, (value) => set({ value }));
   const all = makeButton(words.all, () => set({ all: isAll() ? "0" : "1" }));
   return {
     controls: [
-      makeSlider({ state, set, name: "size", label: words.size, word: words.wordSize }),
-      { root: make("div", { class: "switch" }, words.value, values.root), show: () => values.show(state().value) },
+      slider("size", words.wordSize),
+      choice("value", { label: words.value, names: words.values }),
       { root: make("div", { class: "bar" }, all), show: () => all.setAttribute("aria-pressed", isAll()) },
     ],
     pictures: [usual.root, ours.root],
     ask() {
-      const value = state().value === "-inf" ? -Infinity : Number(state().value);
-      return ["maskValue", { value, size: Number(state().size), open: openOf() }];
+      const value = state.value === "-inf" ? -Infinity : Number(state.value);
+      return ["maskValue", { value, size: Number(state.size), open: openOf() }];
     },
     show(told) {
-      const [open, value] = [openOf(), words.values[state().value]];
+      const [open, value] = [openOf(), words.values[state.value]];
       const rows = (weights) => Array.from(weights, (weight, i) =>
         [words.key(i, open[i]), weight, wordShare(weight), open[i] ? "" : "hidden-key"]);
       usual.show(rows(told.usual), words.usual(value));
       ours.show(rows(told.ours));
       const leak = told.usual.slice(4).reduce((sum, weight) => sum + weight, 0);
       return {
-        said: words.said(leak, value, words.wordSize(Number(state().size)), isAll()),
-        python: words.python(told.noise, open, state().value, state().size),
+        said: words.said(leak, value, words.wordSize(Number(state.size)), isAll()),
+        python: words.python(told.noise, open, state.value, state.size),
       };
     },
   };
 }
 
-function makeOrder({ state, set, colors, words }) {
+function makeOrder({ state, colors, words, choice }) {
   const outputs = [makeTableMap(SENTENCE.join(" ")), makeTableMap("")];
   const table = makeTableMap(words.table);
-  const choices = ["kind", "order"].map((name) => {
-    const choice = makeChoice(words[name], ANATOMY_SETTINGS[name].known, (value) => set({ [name]: value }));
-    const root = make("div", { class: "switch" }, words[name].label, choice.root);
-    return { root, show: () => choice.show(state()[name]) };
-  });
-  const other = () => ORDERS[state().order];
+  const other = () => ORDERS[state.order];
   const idsOf = (sentence) => sentence.map((word) => IDS[word]);
   const numbered = (length) => Array.from({ length }, (_, i) => String(i));
   return {
-    controls: choices,
+    controls: [choice("kind"), choice("order")],
     pictures: [makeMaps(outputs), table.root],
-    ask: () => ["ordering", { positions: state().kind, first: idsOf(SENTENCE), second: idsOf(other()) }],
+    ask: () => ["ordering", { positions: state.kind, first: idsOf(SENTENCE), second: idsOf(other()) }],
     show(told) {
       [told.first, told.second].forEach((rows, i) => {
         const sentence = i ? other().join(" ") : SENTENCE.join(" ");
@@ -263,15 +255,15 @@ function makeOrder({ state, set, colors, words }) {
         say: (row, column) => `${words.tableCell(row, column, wordTrimmed(told.table.data[row * 32 + column], 4))}.`,
       });
       return {
-        said: words.said(state().kind, told.changes, SENTENCE),
-        python: words.python(state().kind, idsOf(SENTENCE), idsOf(other()), told.places),
+        said: words.said(state.kind, told.changes, SENTENCE),
+        python: words.python(state.kind, idsOf(SENTENCE), idsOf(other()), told.places),
       };
     },
   };
 }
 
 function makeNorms({ state, set, words }) {
-  const tenths = () => state().numbers.split("_").map(Number);
+  const tenths = () => state.numbers.split("_").map(Number);
   const put = (numbers) => set({ numbers: numbers.map((each) => clamp(each, -100, 100)).join("_") });
   const makeDeed = (label, deed) => makeButton(label, () => put(tenths().map(deed)));
   const add = makeDeed(words.add, (each) => each + 10);
@@ -317,28 +309,31 @@ function makeNorms({ state, set, words }) {
   };
 }
 
-function makeCosts({ state, set, words }) {
+function makeCosts({ state, words, slider }) {
   const lengths = ANATOMY_SETTINGS.length.known.map(Number);
   const makeChart = (name, wordOf) =>
     makeCurves({ ...words[name], wordOf, wordLength: words.wordLength, say: words.chart });
   const charts = { counts: makeChart("counts", wordCount), bytes: makeChart("bytes", wordBytes) };
   return {
-    controls: [
-      makeSlider({ state, set, name: "length", label: words.length, word: words.wordLength }),
-      makeSlider({ state, set, name: "model", label: words.model, word: wordNumber }),
-    ],
+    controls: [slider("length", words.wordLength), slider("model", wordNumber)],
     pictures: Object.values(charts).map(({ root }) => root),
-    ask: () => ["costs", { width: Number(state().model), lengths }],
+    ask: () => ["costs", { width: Number(state.model), lengths }],
     show(told) {
-      const at = ANATOMY_SETTINGS.length.known.indexOf(state().length);
+      const at = ANATOMY_SETTINGS.length.known.indexOf(state.length);
       for (const [name, chart] of Object.entries(charts)) chart.show(told[name], lengths, at);
-      const python = words.python(Number(state().model), told.heads, told.hidden, lengths[at]);
+      const python = words.python(Number(state.model), told.heads, told.hidden, lengths[at]);
       return { said: words.said(told, at, lengths[at]), python };
     },
   };
 }
 
-function makeSlider({ state, set, name, label, word }) {
+function makeSetChoice(state, set, name, told) {
+  const choice = makeChoice(told, ANATOMY_SETTINGS[name].known, (value) => set({ [name]: value }));
+  const root = make("div", { class: "switch" }, told.label, choice.root);
+  return { root, show: () => choice.show(state[name]) };
+}
+
+function makeSlider(state, set, name, label, word) {
   const { known } = ANATOMY_SETTINGS[name];
   const output = make("output", { for: `set-${name}` });
   const input = make("input", { type: "range", id: `set-${name}`, min: 0, max: known.length - 1 });
@@ -346,8 +341,8 @@ function makeSlider({ state, set, name, label, word }) {
   return {
     root: make("div", { class: "slider" }, make("label", { for: `set-${name}` }, label), output, input),
     show() {
-      input.value = known.indexOf(state()[name]);
-      output.textContent = word(Number(state()[name]));
+      input.value = known.indexOf(state[name]);
+      output.textContent = word(Number(state[name]));
       input.setAttribute("aria-valuetext", output.textContent);
     },
   };
@@ -360,7 +355,6 @@ function makeMaps(maps) {
 function makeMaskLegend(words) {
   const legend = makeRamp(WEIGHTS, "weight 0", "1");
   const swatch = make("span", { class: "corner-swatch", "aria-hidden": true });
-  const corner = make("span", { class: "masked-note" }, swatch, words.later);
-  legend.append(makeMaskedNote(words.masked), corner);
+  legend.append(makeMaskedNote(words.masked), make("span", { class: "masked-note" }, swatch, words.later));
   return legend;
 }

@@ -1,19 +1,15 @@
 // Bench: the same model at rest. Step through an answer, and change what a head may look at.
 
-import { make, makeButton, quote, wordBriefly, wordTrimmed } from "../../draw/report/elements.js";
+import { make, wordBriefly, wordTrimmed } from "../../draw/report/elements.js";
 import { axisName } from "../../draw/map/layout.js";
 import { WORDS } from "../words.js";
-import { makeAnswer } from "../parts/answer.js";
-import { makeCode, wordPython } from "../parts/code.js";
-import { makeDots, makeMargin } from "../parts/dots.js";
+import { wordPython } from "../parts/code.js";
+import { fillOptions, makeChoice } from "../parts/controls.js";
 import { findEdit, findSwitch, headOf, SWITCHES } from "../parts/edits.js";
-import { makeEditsList } from "../parts/edits_list.js";
 import { makeKeys } from "../parts/keys.js";
-import { makeLoss } from "../parts/loss.js";
-import { badgeOf, CHANGES, makeHeadMap, makeLegend, sourceOf } from "../parts/maps.js";
-import { makeModel } from "../parts/model.js";
+import { badgeOf, CHANGES, makeHeadMap, makeLegend, saySquare, sourceOf } from "../parts/maps.js";
+import { cutEdge, makeModelParts } from "../parts/model_parts.js";
 import { makePictureBar } from "../parts/picture.js";
-import { makePredict } from "../parts/predict.js";
 import { makePuzzles } from "../parts/puzzles.js";
 import { makeStepper } from "../parts/stepper.js";
 import { makeThumbs } from "../parts/thumbs.js";
@@ -36,10 +32,7 @@ export function makeBench(session, page) {
     state.head = head;
     show();
   };
-  const parts = {
-    answer: makeAnswer(session), predict: makePredict(session, page), dots: makeDots(session), margin: makeMargin(session),
-    model: makeModel(session, page), loss: makeLoss(session, page.again), edits: makeEditsList(session), code: makeCode(session), puzzles: makePuzzles(session, page),
-  };
+  const parts = { ...makeModelParts(session, page), puzzles: makePuzzles(session, page) };
   const stepper = makeStepper(session, state, { goTo, choose });
   const thumbs = makeThumbs(choose);
   const variants = makeChoice(WORDS.variants, VARIANTS, (name) => {
@@ -67,12 +60,9 @@ export function makeBench(session, page) {
     if (state.variant === "before") state.variant = "after";
   }
 
-  function cut([query, key]) {
+  function cut(cell) {
     reach();
-    const edit = { kind: "cut", ...headAt(), query, key };
-    const there = findEdit(lab.edits, edit);
-    if (!there && !isOpen(query, key)) page.say(WORDS.nothingToCut);
-    else session.toggle(edit, there);
+    cutEdge(session, page, lastHead(), cell);
   }
 
   function addToScore([query, key], amount) {
@@ -235,7 +225,7 @@ export function makeBench(session, page) {
 // After less before. A letter that differs between the two answers is named in both.
 export function changeOf(lab, before, after, i) {
   const [was, is] = [before.heads[i], after.heads[i]];
-  const { rows, columns, name } = is;
+  const { columns, name } = is;
   const source = sourceOf(lab, after, is);
   const nameBoth = (earlier, later) =>
     later.map((token, k) => axisName(token === earlier[k] ? token : `${earlier[k]} / ${token}`));
@@ -249,20 +239,10 @@ export function changeOf(lab, before, after, i) {
     say(row, column) {
       const k = row * columns + column;
       const [first, start] = after.at ?? [0, 0];
-      const [from, to] = [`Query ${first + row} ${quote(rowNames[row])}`, `key ${start + column} ${quote(columnNames[column])}`];
-      if (Number.isNaN(values[k])) return `${WORDS.cell(from, to, WORDS.maskedCell)}.`;
-      return `${WORDS.cell(from, to, WORDS.change(wordTrimmed(was.weights[k], 4), wordTrimmed(is.weights[k], 4)))}.`;
+      const change = WORDS.change(...[was, is].map(({ weights }) => wordTrimmed(weights[k], 4)));
+      const words = Number.isNaN(values[k]) ? WORDS.maskedCell : change;
+      return saySquare([first + row, rowNames[row]], [start + column, columnNames[column]], words);
     },
-    rows,
-  };
-}
-
-// Buttons of which one is pressed.
-export function makeChoice({ label, names, titles = {} }, known, choose) {
-  const buttons = known.map((name) => makeButton(names[name], () => choose(name), { title: titles[name] ?? null }));
-  return {
-    root: make("div", { class: "bar choice-bar", role: "group", "aria-label": label }, ...buttons), choose,
-    show: (chosen) => buttons.forEach((button, i) => button.setAttribute("aria-pressed", known[i] === chosen)),
   };
 }
 
@@ -272,9 +252,7 @@ function makeSwitch(choose) {
   return {
     root: make("div", { class: "switch" }, make("label", { for: "switch" }, WORDS.wholeHead), select),
     show(chosen, input) {
-      const makeOption = (kind) => make("option", { value: kind }, WORDS.switches[kind](input));
-      select.replaceChildren(...["", ...SWITCHES].map(makeOption));
-      select.value = chosen;
+      fillOptions(select, ["", ...SWITCHES].map((kind) => [kind, WORDS.switches[kind](input)]), chosen);
     },
   };
 }

@@ -2,33 +2,37 @@
 
 import { make, makeButton, setVariable, wordNumber } from "../../draw/report/elements.js";
 import { COURSE_WORDS } from "../words_course.js";
-import { askServer } from "../parts/server.js";
+import { makeNotice, makeSetting, AS_TYPED } from "../parts/controls.js";
+import { readChoices, writeChoices } from "../parts/link.js";
+import { makeAsker } from "../parts/server.js";
 
-const FIRST_EXERCISE = "attention";
+const FIRST_EXERCISE = { exercise: "attention" };
 const CODE_INDENT = "    ";
 const COURSE_PAGE = `course ${Math.random()}`; // the server drops what this page asked before
 const TEXT_TAGS = new Set(["p", "h2", "h3", "h4", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "strong", "em", "code", "pre", "hr", "a", "blockquote"]);
 
 export function makeCourse(_session, page) {
-  const state = { exercise: page.link.own.exercise ?? FIRST_EXERCISE, course: null, shown: null, saved: "", drafts: {} };
-  const asked = { open: 0, check: 0 };
+  const begun = { course: null, shown: null, saved: "", drafts: {} };
+  const state = { ...readChoices(FIRST_EXERCISE, page.link.own), ...begun };
 
   const choose = make("select", { id: "exercise" });
   const solved = make("p", { class: "note" });
   const facts = make("p", { class: "note" });
   const statement = make("div", { class: "statement" });
-  const code = make("textarea", { id: "answer-code", rows: 22, spellcheck: "false", autocomplete: "off", autocapitalize: "off", wrap: "off", "aria-describedby": "answer-hint" });
+  const look = { rows: 22, ...AS_TYPED, autocapitalize: "off", wrap: "off" };
+  const code = make("textarea", { id: "answer-code", "aria-describedby": "answer-hint", ...look });
   const check = makeButton(COURSE_WORDS.check, ask, { class: "primary", "aria-keyshortcuts": "Control+Enter" });
   const hint = makeButton("", nextHint);
   const hints = make("ol", { class: "hints" });
-  const notice = make("p", { class: "notice", role: "alert", hidden: true });
+  const notice = makeNotice();
+  const server = makeAsker(notice);
   const file = make("p", { class: "note" });
   const feedback = make("section", { class: "feedback", "aria-live": "polite" });
-  const root = make("div", { class: "room course-room" }, make("div", { class: "told-line" }, page.status, notice),
-    make("div", { class: "fields" }, labeledField(COURSE_WORDS.exercise, choose), solved),
+  const root = make("div", { class: "room course-room" }, make("div", { class: "told-line" }, page.status, notice.root),
+    make("div", { class: "fields" }, makeSetting(COURSE_WORDS.exercise, choose), solved),
     make("div", { class: "course-columns" },
       make("section", {}, facts, statement),
-      make("section", { class: "answer-part" }, labeledField(COURSE_WORDS.code, code),
+      make("section", { class: "answer-part" }, makeSetting(COURSE_WORDS.code, code),
         make("p", { class: "note", id: "answer-hint" }, COURSE_WORDS.codeHint),
         make("div", { class: "bar" }, check, hint), hints, feedback, file)));
 
@@ -46,14 +50,8 @@ export function makeCourse(_session, page) {
   }
 
   async function answer(what, path, body) {
-    const mine = (asked[what] += 1);
-    document.body.dataset.busy = true;
-    const told = await askServer(path, body).catch(({ message }) => ({ refusal: message }));
-    if (mine !== asked[what]) return null;
-    document.body.dataset.busy = false;
-    notice.textContent = told.refusal ?? "";
-    notice.hidden = !told.refusal;
-    return told.refusal ? null : told;
+    const told = await server.ask(what, path, body);
+    return told?.refusal ? null : told;
   }
 
   async function open() {
@@ -112,10 +110,10 @@ export function makeCourse(_session, page) {
     root, heading: { title: COURSE_WORDS.title, subtitle: COURSE_WORDS.subtitle },
     show() {},
     follow(own) {
-      const exercise = own.exercise ?? FIRST_EXERCISE;
+      const { exercise } = readChoices(FIRST_EXERCISE, own);
       if (exercise !== state.exercise) take(exercise);
     },
-    link: () => ({ exercise: state.exercise === FIRST_EXERCISE ? null : state.exercise }),
+    link: () => writeChoices(FIRST_EXERCISE, state),
   };
 }
 
@@ -182,10 +180,6 @@ function buildText(node) {
 // Words as nodes: what is between backticks as code, the rest as text.
 function wordsWithCode(words) {
   return words.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? make("code", {}, part) : part));
-}
-
-function labeledField(label, field) {
-  return make("div", { class: "setting" }, make("label", { for: field.id }, label), field);
 }
 
 // Tab indents, until Escape gives it back to the page.

@@ -1,7 +1,8 @@
 // Design: the weights of one head are set by hand, and every input is checked at each change.
 
 import { make, makeButton, wordNumber } from "../../draw/report/elements.js";
-import { checkHead, prepareHead, readPlace, VECTOR_RULES } from "../engine/vectors.js";
+import { checkHead, readInput, VECTOR_RULES } from "../engine/vectors.js";
+import { fillOptions } from "../parts/controls.js";
 import { makeField } from "../parts/field.js";
 import { makeGrid } from "../parts/grid.js";
 import { CRITERIA, makeProblem, MATRICES, MOST_GAIN, STARTS } from "../parts/head_state.js";
@@ -19,6 +20,8 @@ export function makeDesign({ lab }, page) {
   const state = { problem: null, head: null, input: null, seed: 1, found: null, past: [], future: [], stroke: null };
   const solved = new Set();
   let drawn = null; // the colors of the last picture
+  const undo = () => step("past", "future");
+  const redo = () => step("future", "past");
   const sayLater = slowly(() => {
     if (!root.isConnected) return;
     page.keepLink();
@@ -97,19 +100,12 @@ export function makeDesign({ lab }, page) {
     draw();
   }
 
+  // Goes back from the past to the future, or the other way.
   function step(from, to) {
-    if (!from.length) return;
-    to.push(state.head);
-    Object.assign(state, { head: from.pop(), stroke: null });
+    if (!state[from].length) return;
+    state[to].push(state.head);
+    Object.assign(state, { head: state[from].pop(), stroke: null });
     update();
-  }
-
-  function undo() {
-    step(state.past, state.future);
-  }
-
-  function redo() {
-    step(state.future, state.past);
   }
 
   function pin(input) {
@@ -144,11 +140,10 @@ export function makeDesign({ lab }, page) {
   function wordFailure() {
     const { task } = state.problem;
     const { index, place } = state.found.first;
-    const ids = task.inputs[index];
-    const prepared = prepareHead(task, state.head);
-    const { output } = readPlace(prepared, prepared.codesOf(ids), place);
-    const [wanted, got] = [task.targets[index][place], output].map((each) => wordOutput(each));
-    return DESIGN.counterexample(task.texts[index], task.names[ids[place]], place + !task.hasCls, wanted, got);
+    const token = task.names[task.inputs[index][place]];
+    const wanted = wordOutput(task.targets[index][place]);
+    const got = wordOutput(readInput(task, state.head, index)[place].output);
+    return DESIGN.counterexample(task.texts[index], token, place + !task.hasCls, wanted, got);
   }
 
   function draw() {
@@ -163,8 +158,8 @@ export function makeDesign({ lab }, page) {
     starts.show(problem.start, (name) => DESIGN.startNames[name]);
     starts.root.hidden = puzzle !== null;
     const criteria = DESIGN.criteria(task.rule);
-    criterion.replaceChildren(...CRITERIA.map((value) => make("option", { value }, criteria[value])));
-    criterion.value = String(problem.tolerance ?? "nearest");
+    const options = CRITERIA.map((value) => [value, criteria[value]]);
+    fillOptions(criterion, options, String(problem.tolerance ?? "nearest"));
     criterion.disabled = puzzle !== null;
     law.textContent = DESIGN.law(task.rule);
     aim.textContent = puzzle?.aim ?? "";

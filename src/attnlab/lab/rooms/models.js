@@ -5,6 +5,7 @@ import {
   make, makeButton, quote, setVariable, wordNumber, wordProbability, wordToken, wordTrimmed,
 } from "../../draw/report/elements.js";
 import { makeAllHeads, MEASURES } from "../parts/all_heads.js";
+import { makeChoice, makeFact, makeNotice, makeTyped, AS_TYPED } from "../parts/controls.js";
 import { findEdit, headOf, writeEdits } from "../parts/edits.js";
 import { makeEditsList } from "../parts/edits_list.js";
 import { makeKeys } from "../parts/keys.js";
@@ -12,10 +13,11 @@ import { badgeOf, makeHeadMap, sourceOf } from "../parts/maps.js";
 import { makeModelSession } from "../parts/model_session.js";
 import { makeHeadings, makeRow } from "../parts/one_input.js";
 import { askServer } from "../parts/server.js";
+import { onKeys } from "../parts/table_map.js";
 import { makeWholeMap } from "../parts/whole_map.js";
 import { WORDS } from "../words.js";
 import { MODEL_WORDS } from "../words_models.js";
-import { changeOf, makeChoice } from "./bench.js";
+import { changeOf } from "./bench.js";
 
 const VIEWS = ["before", "after", "difference"];
 const SHARES = makeScale(0, 1, true); // square roots: most weights of a real model are small
@@ -31,12 +33,11 @@ export function makeModels({ lab: own }, page) {
     },
   });
 
-  const plain = { spellcheck: "false", autocomplete: "off" };
-  const name = make("input", { type: "text", id: "model", placeholder: MODEL_WORDS.hint, ...plain });
-  const text = make("textarea", { id: "model-text", rows: 2, ...plain });
+  const name = makeTyped("model", { placeholder: MODEL_WORDS.hint });
+  const text = make("textarea", { id: "model-text", rows: 2, ...AS_TYPED });
   const there = make("ul", { class: "there" });
   const others = make("details", { open: true }, make("summary", {}, MODEL_WORDS.there), there);
-  const notice = make("p", { class: "notice", role: "alert", hidden: true });
+  const notice = makeNotice();
   const facts = make("dl", { class: "facts" });
   const expected = make("p", { class: "note" });
   const answer = make("div", { class: "answers" });
@@ -53,7 +54,7 @@ export function makeModels({ lab: own }, page) {
   const map = makeHeadMap({
     press: cut,
     read: (cell) => lab.shown && strip.show(lab.shown, cell ? cell[0] : queryNow()),
-    key: (event, cell) => ["x", "Enter"].includes(event.key) && cell !== null && (cut(cell), true),
+    key: onKeys(["x", "Enter"], cut),
   }, MODEL_WORDS.mapKeys);
   const legends = [makeRamp(SHARES, "weight 0", "1"), makeRamp(SHIFTS, "−1", "1")];
   legends.forEach((legend) => legend.append(makeMaskedNote(WORDS.masked)));
@@ -79,11 +80,10 @@ export function makeModels({ lab: own }, page) {
       make("section", {}, make("h2", {}, MODEL_WORDS.answer), answer), edits.root,
       make("section", { class: "heads-part" }, heads.squares, measures.root, make("p", { class: "note" }, MODEL_WORDS.headsNote))));
   const root = make("div", { class: "room models-room" }, nameForm, others, facts, textForm, expected,
-    make("div", { class: "told-line" }, page.status, notice), reading, makeKeys(MODEL_WORDS.keys));
+    make("div", { class: "told-line" }, page.status, notice.root), reading, makeKeys(MODEL_WORDS.keys));
 
   function hear(refusal) {
-    notice.textContent = refusal;
-    notice.hidden = refusal === "";
+    notice.tell(refusal);
     show();
   }
 
@@ -127,8 +127,7 @@ export function makeModels({ lab: own }, page) {
     if (!shown) return;
     if (document.activeElement !== name) name.value = lab.model;
     if (document.activeElement !== text) text.value = lab.text;
-    facts.replaceChildren(...MODEL_WORDS.facts(known, wordNumber(known.parameters))
-      .map(([title, value]) => make("div", {}, make("dt", {}, title), make("dd", {}, value))));
+    facts.replaceChildren(...MODEL_WORDS.facts(known, wordNumber(known.parameters)).map(makeFact));
     expected.textContent = MODEL_WORDS.reads(known.expected);
     measures.show(view.by);
     variants.show(view.variant);

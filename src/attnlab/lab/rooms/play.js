@@ -2,25 +2,15 @@
 
 import { make } from "../../draw/report/elements.js";
 import { WORDS } from "../words.js";
-import { makeAnswer } from "../parts/answer.js";
-import { makeCode } from "../parts/code.js";
-import { makeDots, makeMargin } from "../parts/dots.js";
-import { findEdit, headOf } from "../parts/edits.js";
-import { makeEditsList } from "../parts/edits_list.js";
 import { makeKeys } from "../parts/keys.js";
-import { makeLoss } from "../parts/loss.js";
 import { badgeOf, makeHeadMap, makeLegend, sourceOf } from "../parts/maps.js";
-import { makeModel } from "../parts/model.js";
-import { makePredict } from "../parts/predict.js";
+import { cutEdge, makeModelParts } from "../parts/model_parts.js";
+import { onKeys } from "../parts/table_map.js";
 import { makeWorth } from "../parts/worth.js";
 
 export function makePlay(session, page) {
   const { lab } = session;
-  const parts = {
-    answer: makeAnswer(session), predict: makePredict(session, page), dots: makeDots(session), margin: makeMargin(session),
-    model: makeModel(session, page), loss: makeLoss(session, page.again), edits: makeEditsList(session), worth: makeWorth(session),
-    code: makeCode(session),
-  };
+  const parts = { ...makeModelParts(session, page), worth: makeWorth(session) };
   const place = make("div", { class: "maps" });
   const maps = make("section", { class: "heads-part", "data-part": "maps", "aria-labelledby": "maps-title" },
     make("h2", { id: "maps-title" }, WORDS.heads), make("p", { class: "note" }, WORDS.headsNote), place, makeLegend());
@@ -32,22 +22,14 @@ export function makePlay(session, page) {
     makeDoors(), parts.code.root, makeKeys(WORDS.keys.play));
   let heads = [];
 
-  const cut = (name, [query, key]) => {
-    const edit = { kind: "cut", ...headOf(name), query, key };
-    const there = findEdit(lab.edits, edit);
-    const { mask, columns } = lab.now.ask.steps.at(-1).heads.find((head) => head.name === name);
-    if (!there && !mask[query * columns + key]) page.say(WORDS.nothingToCut);
-    else session.toggle(edit, there);
+  const makeMap = (i) => {
+    const cut = (cell) => cutEdge(session, page, lab.now.ask.steps.at(-1).heads[i], cell);
+    return makeHeadMap({
+      read: (cell) => heads.forEach((other, k) => k !== i && other.point(cell)),
+      press: cut,
+      key: onKeys(["x", "Enter", " "], cut),
+    }, WORDS.playKeys);
   };
-  const makeMap = (name, i) => makeHeadMap({
-    read: (cell) => heads.forEach((other, k) => k !== i && other.point(cell)),
-    press: (cell) => cut(name, cell),
-    key(event, cell) {
-      if (!cell || !["x", "Enter", " "].includes(event.key)) return false;
-      cut(name, cell);
-      return true;
-    },
-  }, WORDS.playKeys);
 
   return {
     root,
@@ -56,7 +38,7 @@ export function makePlay(session, page) {
       if (!lab.now) return;
       const step = lab.now.ask.steps.at(-1);
       if (heads.length !== step.heads.length) {
-        heads = step.heads.map(({ name }, i) => makeMap(name, i));
+        heads = step.heads.map((_, i) => makeMap(i));
         place.replaceChildren(...heads.map((head) => head.root));
       }
       step.heads.forEach((head, i) => heads[i].show(sourceOf(lab, step, head), head.name, badgeOf(lab, head.name)));

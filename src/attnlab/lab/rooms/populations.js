@@ -4,10 +4,11 @@ import { make } from "../../draw/report/elements.js";
 import { makeSeedGrid } from "../../draw/view/modules/seed_grid.js";
 import { SEED_WORDS } from "../words_populations.js";
 import { RUN_WORDS } from "../words_runs.js";
-import { choicesOf, writeLink } from "../parts/link.js";
+import { makeSelect } from "../parts/controls.js";
+import { readChoices, writeChoices, writeLink } from "../parts/link.js";
 import { listMembers, readPopulation } from "../parts/population.js";
-import { folderOf, RUNS_FOLDER } from "../parts/runs_folder.js";
-import { makeSeedChoices, makeSelect } from "../parts/seed_choices.js";
+import { OUT_OF_RUNS } from "../parts/runs_folder.js";
+import { makeSeedChoices } from "../parts/seed_choices.js";
 import { makeSeedDetails } from "../parts/seed_details.js";
 import { askServer, pathOf } from "../parts/server.js";
 
@@ -15,7 +16,10 @@ import { askServer, pathOf } from "../parts/server.js";
 const USUAL = { population: null, member: null, order: "seed", only: "", attention: "0", reads: "" };
 
 export function makePopulations({ lab }, page) {
-  const state = { ...choicesOf(USUAL, (key, usual) => page.link.own[key] ?? usual), list: [], found: null, asked: 0, isUnread: false, isOver: false };
+  const state = {
+    ...readChoices(USUAL, page.link.own),
+    list: [], found: null, asked: 0, isUnread: false, isOver: false,
+  };
   const takeOther = (changes) => take({ ...changes, member: null, only: "" });
   const population = makeSelect("population", SEED_WORDS.population, takeOther);
   const choices = makeSeedChoices(take);
@@ -25,7 +29,7 @@ export function makePopulations({ lab }, page) {
   const [told, more] = [make("p", {}), make("p", { class: "note" })];
   const whole = make("div", { class: "seed-columns", hidden: true },
     make("section", { class: "seed-list" }, ...choices.nodes, grid.root), details.root);
-  const command = SEED_WORDS.command(RUNS_FOLDER === "runs" ? "" : ` --out ${folderOf("NAME")}`);
+  const command = SEED_WORDS.command(OUT_OF_RUNS);
   const toRuns = make("a", { class: "button" }, SEED_WORDS.toRuns);
   const root = make("div", { class: "room populations-room" }, make("div", { class: "told-line" }, page.status), notice,
     population.root, told, whole,
@@ -130,8 +134,8 @@ export function makePopulations({ lab }, page) {
       toRuns.href = writeLink({ ...page.link, room: "runs", own: {} });
       draw();
     },
-    follow: (own) => take(choicesOf(USUAL, (key, usual) => own[key] ?? usual)),
-    link: () => choicesOf(USUAL, (key, usual) => (state[key] === usual || isRefused(key) ? null : state[key])),
+    follow: (own) => take(readChoices(USUAL, own)),
+    link: () => writeChoices(USUAL, state, isRefused),
     leave() {
       state.isOver = true;
       choices.forget();

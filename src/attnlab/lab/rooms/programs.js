@@ -2,15 +2,16 @@
 
 import { make, makeButton } from "../../draw/report/elements.js";
 import { PROGRAM_WORDS } from "../words_programs.js";
-import { choicesOf } from "../parts/link.js";
+import {
+  makeCodes, makeNotice, makeSelect, makeSetting, makeTyped, AS_TYPED,
+} from "../parts/controls.js";
+import { readChoices, writeChoices } from "../parts/link.js";
 import { makeProgramHeads } from "../parts/program_heads.js";
 import { makeProgramLines } from "../parts/program_lines.js";
 import { choicesOfProgram, PROGRAMS } from "../parts/program_texts.js";
 import { typed } from "../parts/runs_folder.js";
-import { makeSelect } from "../parts/seed_choices.js";
-import { askServer } from "../parts/server.js";
+import { makeAsker } from "../parts/server.js";
 import { slowly } from "../parts/slowly.js";
-import { WORDS } from "../words.js";
 
 const LONGEST_INPUT = 10; // tokens of an input
 const MOST_IN_LINK = 1700; // characters of the text, as a link writes it
@@ -18,30 +19,31 @@ const PROGRAM_PAGE = `programs ${Math.random()}`; // the server drops what this 
 const AT_FIRST = choicesOfProgram("sort");
 
 export function makePrograms({ lab }, page) {
-  const state = choicesOf(AT_FIRST, (key, usual) => page.link.own[key] ?? usual);
-  const asked = { steps: 0, prove: 0 }; // how often; older answers are dropped
-  const waiting = { steps: false, prove: false };
+  const state = readChoices(AT_FIRST, page.link.own);
 
-  const plain = { spellcheck: "false", autocomplete: "off", autocapitalize: "off" };
-  const text = make("textarea", { id: "program-text", rows: 8, "aria-describedby": "program-hint program-said", ...plain });
-  const alphabet = make("input", { type: "text", id: "program-alphabet", ...plain });
-  const example = make("input", { type: "text", id: "program-example", ...plain });
+  const plain = { ...AS_TYPED, autocapitalize: "off" };
+  const described = { "aria-describedby": "program-hint program-said" };
+  const text = make("textarea", { id: "program-text", rows: 8, ...described, ...plain });
+  const alphabet = makeTyped("program-alphabet", plain);
+  const example = makeTyped("program-example", plain);
   const fields = { program: text, alphabet, example };
   const start = makeSelect("program", PROGRAM_WORDS.start, ({ program: name }) => name && take(choicesOfProgram(name)));
   const longest = makeSelect("longest", PROGRAM_WORDS.longest, take);
   const said = make("p", { class: "message", id: "program-said", role: "status" });
-  const notice = make("p", { class: "notice", role: "alert", hidden: true });
+  const notice = makeNotice();
+  const server = makeAsker(notice);
   const tooLong = make("p", { class: "message refused", role: "status", hidden: true }, PROGRAM_WORDS.tooLong(MOST_IN_LINK));
   const lines = makeProgramLines();
   const values = make("section", { class: "values-part", hidden: true }, ...lines.nodes);
   const heads = makeProgramHeads();
   const button = makeButton(PROGRAM_WORDS.prove, prove, { class: "primary", "aria-keyshortcuts": "Control+Enter" });
   const code = makeProgramCode();
-  const root = make("div", { class: "room programs-room" }, make("div", { class: "told-line" }, page.status, notice),
+  const root = make("div", { class: "room programs-room" }, make("div", { class: "told-line" }, page.status, notice.root),
     make("div", { class: "program-columns" },
-      make("section", { class: "program-part" }, start.root, makeLabeled(PROGRAM_WORDS.program, text), said, tooLong,
+      make("section", { class: "program-part" }, start.root, makeSetting(PROGRAM_WORDS.program, text), said, tooLong,
         make("p", { class: "note", id: "program-hint" }, PROGRAM_WORDS.hint),
-        make("div", { class: "fields" }, makeLabeled(PROGRAM_WORDS.alphabet, alphabet), makeLabeled(PROGRAM_WORDS.example, example), longest.root),
+        make("div", { class: "fields" }, makeSetting(PROGRAM_WORDS.alphabet, alphabet),
+          makeSetting(PROGRAM_WORDS.example, example), longest.root),
         make("div", { class: "bar" }, button)),
       values),
     heads.root, code.root);
@@ -61,7 +63,7 @@ export function makePrograms({ lab }, page) {
   // What is changed has no values and no proof yet.
   function forget(changes) {
     Object.assign(state, changes);
-    drop();
+    server.drop();
     page.say("");
     heads.clear();
     code.show(null);
@@ -84,17 +86,10 @@ export function makePrograms({ lab }, page) {
   }
 
   // The answer to what is asked now, or null if something was asked or changed meanwhile.
-  async function answer(what, more = {}) {
-    const mine = (asked[what] += 1);
+  function answer(what, more = {}) {
     const { program, alphabet: letters, example: input } = state;
-    wait(what, true);
-    const found = await askServer(`/api/programs/${what}`, { text: program, alphabet: letters, example: input, page: PROGRAM_PAGE, ...more })
-      .catch(({ message }) => ({ refusal: message }));
-    if (mine !== asked[what]) return null;
-    wait(what, false);
-    notice.textContent = found.refusal ?? "";
-    notice.hidden = !found.refusal;
-    return found;
+    const asked = { text: program, alphabet: letters, example: input, page: PROGRAM_PAGE, ...more };
+    return server.ask(what, `/api/programs/${what}`, asked);
   }
 
   async function ask() {
@@ -123,19 +118,6 @@ export function makePrograms({ lab }, page) {
     heads.show(told, lab.colors);
   }
 
-  function wait(what, isBusy) {
-    waiting[what] = isBusy;
-    document.body.dataset.busy = waiting.steps || waiting.prove;
-  }
-
-  // What is on its way is too late.
-  function drop() {
-    for (const what of Object.keys(asked)) {
-      asked[what] += 1;
-      wait(what, false);
-    }
-  }
-
   function isTooLong() {
     return encodeURIComponent(state.program).length > MOST_IN_LINK;
   }
@@ -145,27 +127,18 @@ export function makePrograms({ lab }, page) {
     root, heading: { title: PROGRAM_WORDS.title, subtitle: PROGRAM_WORDS.subtitle },
     show: () => heads.redraw(lab.colors),
     follow(own) {
-      const now = choicesOf(AT_FIRST, (key, usual) => own[key] ?? usual);
+      const now = readChoices(AT_FIRST, own);
       if (JSON.stringify(now) !== JSON.stringify(state)) take(now);
     },
-    link: () => choicesOf(AT_FIRST, (key, usual) => {
-      const isLeftOut = state[key] === usual || (key === "program" && isTooLong());
-      return isLeftOut ? null : state[key];
-    }),
-    leave: drop,
+    link: () => writeChoices(AT_FIRST, state, (key) => key === "program" && isTooLong()),
+    leave: server.drop,
   };
-}
-
-function makeLabeled(label, field) {
-  return make("div", { class: "setting" }, make("label", { for: field.id }, label), field);
 }
 
 // The Python lines and the command that do the same.
 function makeProgramCode() {
-  const [python, command] = [make("code", {}), make("code", {})];
-  const block = (title, each) => make("div", {}, make("h3", {}, title), make("pre", { tabindex: 0, "aria-label": title }, each));
-  const root = make("details", { class: "code-part", hidden: true }, make("summary", {}, PROGRAM_WORDS.code),
-    block(WORDS.python, python), block(WORDS.shell, command));
+  const { root, note, python, command } = makeCodes(PROGRAM_WORDS.code, { hidden: true });
+  note.remove();
   return {
     root,
     show(state, output) {

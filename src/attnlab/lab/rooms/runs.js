@@ -2,6 +2,7 @@
 
 import { make, makeButton } from "../../draw/report/elements.js";
 import { RUN_WORDS } from "../words_runs.js";
+import { makeNotice } from "../parts/controls.js";
 import { makeRunDetails } from "../parts/run_details.js";
 import { makeRunForm } from "../parts/run_form.js";
 import { askServer, pathOf } from "../parts/server.js";
@@ -19,8 +20,8 @@ export function makeRuns(session, page) {
   const cards = new Map();
   const list = make("ul", { class: "run-cards", "aria-labelledby": "runs-title" });
   const none = make("p", { class: "note" }, RUN_WORDS.none);
-  const notice = make("p", { class: "notice", role: "alert", hidden: true });
-  const root = make("div", { class: "room runs-room" }, make("div", { class: "told-line" }, page.status, notice),
+  const notice = makeNotice();
+  const root = make("div", { class: "room runs-room" }, make("div", { class: "told-line" }, page.status, notice.root),
     details.root, form.root, make("section", { class: "run-list" }, make("h2", { id: "runs-title" }, RUN_WORDS.runs), none, list));
 
   function choose(name, beside = null) {
@@ -85,9 +86,7 @@ export function makeRuns(session, page) {
   // A server that is away is waited for.
   async function keepLooking() {
     while (!state.isOver) {
-      const sentence = document.hidden ? "" : await look().then(() => "", lose);
-      notice.textContent = sentence;
-      notice.hidden = sentence === "";
+      notice.tell(document.hidden ? "" : await look().then(() => "", lose));
       await new Promise((done) => setTimeout(done, LOOK_EVERY));
     }
   }

@@ -4,10 +4,10 @@ import { make } from "../../draw/report/elements.js";
 import { RUN_WORDS } from "../words_runs.js";
 import { SWEEP_WORDS } from "../words_sweeps.js";
 import { makeCellDetails } from "../parts/cell_details.js";
-import { choicesOf } from "../parts/link.js";
+import { readChoices, writeChoices } from "../parts/link.js";
 import { linkToRoom } from "../parts/run_details.js";
-import { folderOf, RUNS_FOLDER } from "../parts/runs_folder.js";
-import { makeSelect } from "../parts/seed_choices.js";
+import { OUT_OF_RUNS } from "../parts/runs_folder.js";
+import { makeSelect } from "../parts/controls.js";
 import { askServer, pathOf } from "../parts/server.js";
 import { closestCall } from "../parts/sweep_cells.js";
 import { makeSweepMap } from "../parts/sweep_map.js";
@@ -17,7 +17,7 @@ const GROWS_EVERY = 2000; // milliseconds, while a sweep is in training
 const WITHOUT_LINK = { sweep: null, figure: "share", cell: null };
 
 export function makeSweeps({ lab }, page) {
-  const state = { ...choicesOf(WITHOUT_LINK, (key, usual) => page.link.own[key] ?? usual), found: null, asked: 0, due: 0 };
+  const state = { ...readChoices(WITHOUT_LINK, page.link.own), found: null, asked: 0, due: 0 };
   const sweep = makeSelect("sweep", SWEEP_WORDS.sweep, (taken) => take({ ...taken, cell: null }));
   const figure = makeSelect("figure", SWEEP_WORDS.figure, take);
   const map = makeSweepMap((cell) => take({ cell: String(cell) }));
@@ -27,7 +27,7 @@ export function makeSweeps({ lab }, page) {
   const whole = make("div", { class: "seed-columns", hidden: true },
     make("section", { class: "seed-list" }, make("h2", {}, SWEEP_WORDS.grid), figure.root, ...map.nodes, make("p", { class: "note" }, SWEEP_WORDS.medians)),
     details.root);
-  const command = SWEEP_WORDS.command(RUNS_FOLDER === "runs" ? "" : ` --out ${folderOf("NAME")}`);
+  const command = SWEEP_WORDS.command(OUT_OF_RUNS);
   const toRuns = make("a", { class: "button", href: linkToRoom("runs", {}) }, SWEEP_WORDS.toRuns);
   const root = make("div", { class: "room sweeps-room" }, make("div", { class: "told-line" }, page.status), notice,
     sweep.root, told, whole,
@@ -94,8 +94,8 @@ export function makeSweeps({ lab }, page) {
   return {
     root, heading: { title: SWEEP_WORDS.title, subtitle: SWEEP_WORDS.subtitle },
     show: draw,
-    follow: (own) => take(choicesOf(WITHOUT_LINK, (key, usual) => own[key] ?? usual)),
-    link: () => choicesOf(WITHOUT_LINK, (key, usual) => (state[key] === usual ? null : state[key])),
+    follow: (own) => take(readChoices(WITHOUT_LINK, own)),
+    link: () => writeChoices(WITHOUT_LINK, state),
     leave() {
       state.asked += 1; // an answer on its way is too late
       clearTimeout(state.due);
