@@ -36,35 +36,59 @@ def server(playground: Path) -> Iterator[str]:
         httpd.shutdown()
 
 
+@pytest.fixture(scope="session")
+def free_pages() -> dict[str, list[Any]]:
+    """Keep pages that no test uses, by the options of their context: a new one costs a process."""
+    return {}
+
+
 @pytest.fixture
-def open_lab(browser: Any, playground: Path) -> Iterator[Open]:
+def open_lab(browser: Any, free_pages: dict[str, list[Any]], playground: Path) -> Iterator[Open]:
     """Open the playground; at the end, no request but its own files, and no complaint."""
-    contexts, requests, complaints, bases = [], [], [], set()
+    requests, complaints, bases = [], [], set()
+    taken: list[tuple[list[Any], Any]] = []
+    listeners = {
+        "request": lambda request: requests.append(request.url),
+        "console": lambda message: complaints.append(f"{message.type}: {message.text}"),
+        "pageerror": lambda error: complaints.append(str(error)),
+        "dialog": lambda dialog: (complaints.append(dialog.message), dialog.dismiss()),
+    }
 
     def open_it(
         link: str = "", width: int = 1280, base: str = "", script: str = "", **options: Any
     ) -> Any:
         base = base or f"{playground.as_uri()}/"
         bases.add(base)
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        contexts.append(context)
-        context.set_default_timeout(90_000)  # milliseconds, on a busy machine
-        context.add_init_script(script)
-        page = context.new_page()
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        free = free_pages.setdefault(f"{sorted(options.items())} {script}", [])
+        page = free.pop() if free else new_page(browser, script, options)
+        taken.append((free, page))
+        page.set_viewport_size({"width": width, "height": 900})
+        for event, listener in listeners.items():
+            page.on(event, listener)
         page.goto(f"{base}index.html{link}")
         return page
 
     yield open_it
-    for context in contexts:
-        context.close()
+    for free, page in taken:
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
+        page.mouse.up()
+        page.mouse.move(-1, -1)  # nothing is pointed at
+        page.context.set_offline(False)
+        page.goto("about:blank")
+        free.append(page)
     own = {f"{base}{name}" for base in bases for name in ("index.html", "lab.js", "lab.css")}
     others = [url for url in requests if url.partition("#")[0] not in own]
     assert [url for url in others if not url.startswith(("data:,", "blob:"))] == []
     assert complaints == []
+
+
+def new_page(browser: Any, script: str, options: dict[str, Any]) -> Any:
+    """Open a page of a context of its own, which runs a script before those of the page."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(90_000)  # milliseconds, on a busy machine
+    context.add_init_script(script)
+    return context.new_page()
 
 
 @pytest.fixture(scope="module")
