@@ -44,7 +44,10 @@ def free_pages() -> dict[str, list[Any]]:
 
 @pytest.fixture
 def open_lab(browser: Any, free_pages: dict[str, list[Any]], playground: Path) -> Iterator[Open]:
-    """Open the playground; at the end, no request but its own files, and no complaint."""
+    """Open the playground; at the end, no request but its own files, and no complaint.
+
+    The page shows fewer pictures of a training unless a test asks for them as `MOVING` does.
+    """
     requests, complaints, bases = [], [], set()
     taken: list[tuple[list[Any], Any]] = []
     listeners = {
@@ -59,6 +62,7 @@ def open_lab(browser: Any, free_pages: dict[str, list[Any]], playground: Path) -
     ) -> Any:
         base = base or f"{playground.as_uri()}/"
         bases.add(base)
+        options = {"reduced_motion": "reduce"} | options
         free = free_pages.setdefault(f"{sorted(options.items())} {script}", [])
         page = free.pop() if free else new_page(browser, script, options)
         taken.append((free, page))
@@ -70,11 +74,11 @@ def open_lab(browser: Any, free_pages: dict[str, list[Any]], playground: Path) -
 
     yield open_it
     for free, page in taken:
-        for event, listener in listeners.items():
-            page.remove_listener(event, listener)
         page.mouse.up()
         page.mouse.move(-1, -1)  # nothing is pointed at
         page.context.set_offline(False)
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
         page.goto("about:blank")
         free.append(page)
     own = {f"{base}{name}" for base in bases for name in ("index.html", "lab.js", "lab.css")}
@@ -109,18 +113,35 @@ def cookies(browser: Any, lab: tuple[Lab, str]) -> Any:
     context.close()
 
 
-@pytest.fixture
-def context(browser: Any, cookies: Any) -> Iterator[Any]:
-    """A browser's window; at the end, no complaint but of requests that were refused."""
+@pytest.fixture(scope="module")
+def window(browser: Any, cookies: Any) -> Iterator[Any]:
+    """A browser's window at the server of a test's file."""
     made = browser.new_context(
         viewport={"width": 1280, "height": 900}, storage_state=cookies, bypass_csp=True
     )
-    complaints: list[str] = []
-    made.on("console", lambda told: complaints.append(told.text))
-    made.on("weberror", lambda error: complaints.append(str(error.error)))
-    made.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+    made.new_page()  # which stays, so that the processes of the window do
     yield made
     made.close()
+
+
+@pytest.fixture
+def context(window: Any) -> Iterator[Any]:
+    """The window without a page yet; at the end, no complaint but of requests refused."""
+    complaints: list[str] = []
+    listeners = {
+        "console": lambda told: complaints.append(told.text),
+        "weberror": lambda error: complaints.append(str(error.error)),
+        "dialog": lambda dialog: (complaints.append(dialog.message), dialog.dismiss()),
+    }
+    resting = window.pages
+    for event, listener in listeners.items():
+        window.on(event, listener)
+    yield window
+    for page in window.pages:
+        if page not in resting:
+            page.close()
+    for event, listener in listeners.items():
+        window.remove_listener(event, listener)
     assert [each for each in complaints if not re.search("status of 40[09]", each)] == []
 
 

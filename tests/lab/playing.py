@@ -8,6 +8,9 @@ import pytest
 
 Open = Callable[..., Any]
 
+MOVING = {"reduced_motion": "no-preference"}
+"""What opens a page that shows a training as it goes."""
+
 
 def trained(page: Any) -> Any:
     """Wait until the training is over, and what it led to is shown."""

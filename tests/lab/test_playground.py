@@ -16,6 +16,7 @@ from attnlab.draw.bundle import bundle
 from attnlab.lab import static
 
 from .playing import (
+    MOVING,
     Open,
     answers,
     at_cell,
@@ -36,7 +37,7 @@ AT = "at=60"  # where the training pauses: enough for whatever needs no good mod
 
 
 def test_a_model_learns_every_input_without_a_click(open_lab: Open) -> None:
-    page = open_lab()
+    page = open_lab(**MOVING)
     page.wait_for_selector(".letters")
     assert page.get_by_label("Input", exact=True).input_value() == "cab"
     assert page.locator(".letters").count() == 1
@@ -53,7 +54,7 @@ def test_a_model_learns_every_input_without_a_click(open_lab: Open) -> None:
 
 
 def test_before_it_has_learned_anything_the_answer_is_wrong_and_red(open_lab: Open) -> None:
-    page = open_lab("#seed=1&at=1")
+    page = open_lab("#seed=1&at=1", **MOVING)
     page.wait_for_selector("body[data-state=rests]")
     assert answers(page) != ["abc"]
     assert page.locator(".letters .letter.wrong").count() > 0
@@ -61,7 +62,7 @@ def test_before_it_has_learned_anything_the_answer_is_wrong_and_red(open_lab: Op
 
 
 def test_a_click_cuts_an_edge_and_undo_mends_it(open_lab: Open) -> None:
-    page = trained(open_lab())
+    page = trained(open_lab(**MOVING))
     whole = state(page)
     click_cell(page, 1, 3, 1)
     cut = state(page)
@@ -93,7 +94,7 @@ def test_a_click_cuts_an_edge_and_undo_mends_it(open_lab: Open) -> None:
 
 
 def test_a_second_click_on_a_cut_edge_mends_it(open_lab: Open) -> None:
-    page = rested(open_lab(f"#{AT}"))
+    page = rested(open_lab(f"#{AT}", **MOVING))
     for cuts in (1, 0):
         click_cell(page, 0, 4, 0)
         assert len(edits(page)) == cuts
@@ -111,7 +112,7 @@ PAUSE = """new MutationObserver((changes, observer) => {
 
 
 def test_a_click_while_it_trains_pauses_and_going_on_ends_the_training(open_lab: Open) -> None:
-    page = rested(open_lab(script=PAUSE))
+    page = rested(open_lab(script=PAUSE, **MOVING))
     step = int(page.locator(".loss-part output").inner_text().split()[3])
     click_cell(page, 0, 3, 0)
     assert edits(page) == ["Head 0.0: SEP → letter 1 is cut."]
@@ -123,7 +124,7 @@ def test_a_click_while_it_trains_pauses_and_going_on_ends_the_training(open_lab:
 
 
 def test_another_seed_is_another_model(open_lab: Open) -> None:
-    page = trained(open_lab())
+    page = trained(open_lab(**MOVING))
     first = state(page)
     page.get_by_role("button", name="Again with seed 2").click()
     page.wait_for_selector("body[data-state=trains]")
@@ -234,7 +235,7 @@ def test_an_edit_of_a_link_that_changes_nothing_is_told(open_lab: Open) -> None:
 
 
 def test_a_link_followed_in_the_page_keeps_the_model(open_lab: Open) -> None:
-    page = rested(open_lab(f"#{AT}"))
+    page = rested(open_lab(f"#{AT}", **MOVING))
     click_cell(page, 1, 3, 1)
     page.mouse.move(5, 5)
     seen = state(page)
@@ -464,7 +465,7 @@ def test_the_python_lines_and_the_command_do_the_same(
 
 
 def test_the_story_can_be_told_by_keyboard_alone(open_lab: Open) -> None:
-    page = trained(open_lab())
+    page = trained(open_lab(**MOVING))
     page.keyboard.press("Tab")
     assert page.locator(":focus").inner_text() == "Skip to the content"
     reached = []
@@ -546,7 +547,7 @@ def test_light_and_dark_by_the_button_change_the_maps(open_lab: Open) -> None:
 
 
 def test_the_page_works_without_a_network(open_lab: Open, browser: Any, server: str) -> None:
-    page = open_lab(base=server)
+    page = open_lab(base=server, **MOVING)
     page.context.set_offline(True)
     trained(page)
     click_cell(page, 1, 3, 1)
