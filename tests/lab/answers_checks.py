@@ -143,11 +143,11 @@ async def check_no_answer_is_mistaken(answers: Any) -> None:
     await asyncio.sleep(0.1)
     leaving.cancel()
     assert (await put(answers, "a", number=2))[0]["number"] == 2
-    seconds, module._SECONDS = module._SECONDS, 0.5
+    seconds, module.SECONDS = module.SECONDS, 0.5
     try:
         with pytest.raises(module.Crashed):
             await put(answers, "hang")
     finally:
-        module._SECONDS = seconds
+        module.SECONDS = seconds
     assert (await put(answers, "a", number=3))[0]["number"] == 3
     assert answers._waiting == 0

@@ -20,6 +20,7 @@ from tests.pretrained.speaking import made, saved
 import attnlab
 from attnlab.edits import CutEdge, Edit, ZeroHead
 from attnlab.errors import CouldNotRun
+from attnlab.experiments.folder import list_runs
 from attnlab.lab.server import answer_process, model_answers, models
 from attnlab.look.summaries import Summarize
 from attnlab.pretrained.open import folder as opening
@@ -471,7 +472,7 @@ def test_models_that_are_there_are_listed(tmp_path: Path, monkeypatch: Any, sort
         each.mkdir(parents=True)
     (cache / "snapshots" / "abc" / "config.json").write_text("{}")
     monkeypatch.setenv("HF_HUB_CACHE", str(cache.parent))
-    found = [*models._runs(runs), *models._folders(runs), *models._cached()]
+    found = [*models._runs(list_runs(runs)), *models._folders(runs), *models._cached()]
     assert [(Path(each["name"]).name, each["kind"]) for each in found] == [
         ("sorter", "run"), ("llama", "folder"), ("small.gguf", "folder"), ("small-one", "hub"),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnlab.lab.server import answers, app, connections, events, guard, jobs
+from attnlab.lab.server import answers, connections, events, guard, jobs, shared
 
 from . import answers_checks, connections_checks, guard_checks, jobs_checks
 from .asgi import page_over
@@ -38,16 +38,16 @@ FAULTS = [
      guard_checks.check_one_time_address),
     (guard, "; HttpOnly; SameSite=Strict", "; HttpOnly; SameSite=Lax",
      guard_checks.check_one_time_address),
-    (guard, "for name, value in HEADERS.items() if name not in names]",
+    (guard, "for name, value in HEADERS.items() if name not in own]",
      "for name, value in HEADERS.items() if message['status'] < 400]", guard_checks.check_headers),
     (guard, "                if len(body) > MOST_BODY:\n                    raise too_much\n", "",
      guard_checks.check_sizes),
-    (guard, "if depth > DEEPEST:", "if depth > 1_000_000:", guard_checks.check_json),
+    (guard, "_is_deeper(each, levels - 1)", "_is_deeper(each, levels)", guard_checks.check_json),
     (guard, 'if kind not in (b"application/json",', 'if b"json" not in kind and kind not in (b"",',
      guard_checks.check_json),
     (guard, 'if scope["method"] not in ("GET", "POST"):', 'if scope["method"] == "OPTIONS":',
      guard_checks.check_methods),
-    (app, "is_inside = folder.parent == self.runs.resolve() and folder.name == name",
+    (shared, "is_inside = folder.parent == self.runs.resolve() and folder.name == name",
      "is_inside = str(folder).startswith(str(self.runs.parent))", guard_checks.check_paths),
     (connections, "        self._await_headers()\n\n    def data", "\n    def data",
      connections_checks.check_slow),

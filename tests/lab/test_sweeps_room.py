@@ -16,7 +16,7 @@ from attnlab.cli import main
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.sweeps import Sweep, open_sweep
 from attnlab.experiments.sweeps.outcome import CellOutcome
-from attnlab.lab.server import sweep_cells
+from attnlab.lab.server import members
 
 from .playing import cells, tamper, violations
 from .serving import PATIENCE, Lab
@@ -273,6 +273,6 @@ def test_a_sweep_is_started_in_runs_and_a_cell_of_it_is_trained_again(
 
 
 def test_too_many_models_are_refused_in_a_sentence(home: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sweep_cells, "_MOST_MODELS", 23)
+    monkeypatch.setattr(members, "_MOST_MODELS", 23)
     with pytest.raises(CouldNotRun, match="look at its report with attnlab open"):
-        sweep_cells.describe_sweep(str(home / "runs" / "grid"))
+        members.WORK["sweep"](str(home / "runs" / "grid"))

@@ -8,70 +8,61 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attnlab.configs import Config, Option
-from attnlab.edits import Edit, edit, edits_from_json
+from attnlab.core.sizes import count_numbers
+from attnlab.edits import edit, edits_from_json
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments import registry
 from attnlab.experiments.population.population import learnable
 from attnlab.experiments.population.storage import is_member
 from attnlab.experiments.report import open_run
+from attnlab.experiments.sorting.config import SortingConfig
+from attnlab.experiments.sorting.sorting_claims import with_separator
 from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.experiments.sweeps.line_process import serve_lines
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.lab.server import course_answers, model_answers, program_answers
+from attnlab.lab.server import course_answers, members, model_answers, program_answers
 from attnlab.lab.server.arrays import Packed, PackedHead, packed, packed_heads
-from attnlab.lab.server.domain import answer_all
-from attnlab.lab.server.members import describe_member, describe_members, open_member
-from attnlab.lab.server.sweep_cells import describe_sweep
-from attnlab.look.heads import attentions, number_of_heads
-from attnlab.look.questions import Continuation, Question, recorded
+from attnlab.look.questions import Continuation, Question, extended, recorded
 from attnlab.look.recording import record
+from attnlab.look.recording.tokens import Vocabulary
 from attnlab.memory import free_memory
 from attnlab.models.config import TransformerConfig
 from attnlab.models.parameters import count_from_config
 from attnlab.seeds import stream_seed
+from attnlab.tasks.sequences import SEPARATOR
 
 __all__: list[str] = []
 
 _MODELS = 4  # that stay open
 _SITES = ["*weights", "*scores"]
-_SHOWN = ("default", "is_optional", "low", "high", "choices", "expected", "comment")
+_MOST_INPUTS = 1_000
 _MOST_BYTES = 2**28  # of the attention in one answer
-
-
-class _Step(TypedDict):
-    """One step of an answer, as JSON."""
-
-    tokens: list[str]
-    answer: str
-    expected: str | None
-    candidates: NotRequired[list[str]]
-    probabilities: Packed
-    heads: list[PackedHead]
+_SHOWN = ("default", "is_optional", "low", "high", "choices", "expected", "comment")
 
 
 def _experiments() -> list[dict[str, object]]:
     """Describe all experiments and their settings."""
-    found: list[dict[str, object]] = []
-    for name, entry in registry.experiments().items():
-        config_class = registry.find(name).config_class
-        facts: dict[str, object] = {
-            "name": name,
-            "summary": entry.summary,
-            "settings": list(map(_described, config_class.options())),
-            "quick": dict(config_class.QUICK),
-        }
-        found.append(facts)
-    return found
+    return [_experiment(name, entry) for name, entry in registry.experiments().items()]
+
+
+def _experiment(name: str, entry: registry.Entry) -> dict[str, object]:
+    config_class = registry.find(name).config_class
+    return {
+        "name": name,
+        "summary": entry.summary,
+        "settings": list(map(_described, config_class.options())),
+        "quick": dict(config_class.QUICK),
+    }
 
 
 def _described(option: Option) -> dict[str, object]:
@@ -100,18 +91,26 @@ def _check(
         _check_memory(registry.config(experiment, texts, quick=quick))
     if seeds > 1:
         learnable(experiment)
+    small: Mapping[str, object] = {}
+    if quick:
+        small = registry.find(experiment).config_class.QUICK
+    command = _command(experiment, texts, seed, quick, seeds, sweep)
+    return {"settings": all_shown(small) | texts, "command": command}
+
+
+def _command(
+    experiment: str, texts: Mapping[str, str], seed: int, quick: bool, seeds: int, sweep: bool
+) -> str:
+    """Write a request as a command."""
     words = ["attnlab", "sweep" if sweep else "run", experiment]
-    all_texts = texts
     if quick:
         words.append("--quick")
-        small = registry.find(experiment).config_class.QUICK
-        all_texts = all_shown(small) | texts
     words += ["--seed", str(seed)]
     if seeds > 1 or sweep:
         words += ["--seeds", str(seeds)]
     if texts:
         words += ["--set", *(f"{name}={text}" for name, text in texts.items())]
-    return {"settings": all_texts, "command": shlex.join(words)}
+    return shlex.join(words)
 
 
 def _check_memory(config: Config | None) -> None:
@@ -130,13 +129,28 @@ def _check_memory(config: Config | None) -> None:
         )
 
 
+class TooLarge(CouldNotRun):
+    """The request would take too much memory."""
+
+    status = 413
+
+
+class _Step(TypedDict):
+    """One step of an answer, as JSON."""
+
+    tokens: list[str]
+    answer: str
+    expected: str | None
+    candidates: NotRequired[list[str]]
+    probabilities: Packed
+    heads: list[PackedHead]
+
+
 def _ask(folder: str, text: str, edits: list[object]) -> dict[str, object]:
     """Answer an input with a run's model under edits: every step, and every head in it."""
     question = _newest(folder).ask(text)
-    changes = _read_edits(edits)
-    changed = edit(question.model, *changes, vocabulary=question.vocabulary, certify=False)
     space, margins = " ", list[float]()
-    with changed if changes else nullcontext(), torch.no_grad():
+    with _edited(question.model, edits, question.vocabulary), torch.no_grad():
         if isinstance(question, Continuation):
             space = ""
             steps, margins = _continued(question)
@@ -157,17 +171,58 @@ def _ask(folder: str, text: str, edits: list[object]) -> dict[str, object]:
     }
 
 
+@torch.no_grad()
 def _domain(folder: str, edits: list[object]) -> dict[str, object]:
-    """Answer every input with a run's model under edits."""
+    """Answer every input of a run of sorting greedily, SEP forbidden, under edits.
+
+    A margin is by how much the right letter's logit leads, at the letter where it leads least.
+    """
     opened = _newest(folder)
-    return answer_all(opened.model, opened.config, _read_edits(edits))
+    model, config = opened.model, opened.config
+    if not isinstance(config, SortingConfig):
+        raise WrongUsage("only the inputs of a run of sorting can all be answered at once.")
+    task = config.sequence_task()
+    if task.num_prompts > _MOST_INPUTS:
+        raise WrongUsage(
+            f"{_MOST_INPUTS:,} inputs can be answered at once; got {task.num_prompts:,}."
+        )
+    prompts = task.all_prompts()
+    expected = task.answer(prompts)
+    tokens = with_separator(prompts)
+    margins = torch.full((len(prompts),), torch.inf)
+    with _edited(model, edits, task.vocabulary):
+        for right in torch.split(expected, 1, dim=1):
+            logits = model(tokens)[:, -1]
+            logits[:, SEPARATOR] = -torch.inf
+            margins = margins.minimum(_margins(logits, right))
+            tokens = torch.cat((tokens, logits.argmax(1, keepdim=True)), 1)
+    answers = tokens[:, task.prompt_length + 1 :]
+    return {
+        "inputs": list(map(task.text, prompts)),
+        "answers": list(map(task.text, answers)),
+        "right": (answers == expected).all(1).tolist(),
+        "margins": margins.tolist(),
+        "vocabulary": task.vocabulary,
+        "parameters": count_numbers(model.parameters()),
+    }
 
 
-def _read_edits(forms: list[object]) -> list[Edit]:
+def _margins(logits: Tensor, right: Tensor) -> Tensor:
+    """Return by how much the right token of each row leads; right (rows, 1)."""
+    others = logits.scatter(1, right, -torch.inf).amax(1)
+    return logits.gather(1, right).squeeze(1) - others
+
+
+def _edited(
+    model: nn.Module, forms: list[object], vocabulary: Vocabulary | None
+) -> AbstractContextManager[object]:
+    """Apply edits, as JSON, while the `with` lasts."""
     for each in forms:
         if isinstance(each, dict) and isinstance(each.get("recording"), str):
             raise WrongUsage("an edit from the page cannot read a recording: give its numbers.")
-    return edits_from_json(forms)
+    if not forms:
+        return nullcontext()
+    return edit(model, *edits_from_json(forms), vocabulary=vocabulary, certify=False)
 
 
 @dataclass(frozen=True)
@@ -189,14 +244,12 @@ def _opened(folder: str, written: int) -> _Opened:
     """Open a run, or a member of a population, for questions; its model stays open until it is
     written anew."""
     if is_member(folder):
-        report, model, config = open_member(Path(folder))
+        report, model, config = members.open_member(Path(folder))
     else:
         report = open_run(Path(folder))
         model, config = report.model.eval(), registry.config_of(report)
-    experiment = registry.askable(report)
-    return _Opened(
-        model, config, lambda text: experiment.ask(model, config, text, folder=report.folder)
-    )
+    ask = registry.askable(report).ask
+    return _Opened(model, config, partial(ask, model, config, folder=report.folder))
 
 
 def _continued(question: Continuation) -> tuple[list[_Step], list[float]]:
@@ -208,24 +261,24 @@ def _continued(question: Continuation) -> tuple[list[_Step], list[float]]:
     _check_size(question.model, (tokens.shape[1] + question.num_tokens) ** 2 * question.num_tokens)
     for place in range(question.num_tokens):
         with record(question.model, _SITES) as recording:
-            logits = question.model(tokens)[0, -1]
-        logits[list(question.forbidden)] = -torch.inf
+            logits = question.model(tokens)[:, -1]
+        logits[:, list(question.forbidden)] = -torch.inf
         choice = int(logits.argmax())
         right, expected = choice, None
         if question.expected:
             expected = question.expected[place]
             right = names.index(expected)
-        others = logits.index_fill(0, torch.tensor([right]), -torch.inf)
-        margins.append(float(logits[right] - others.amax()))
-        step: _Step = {
-            "tokens": [names[token] for token in tokens[0]],
-            "answer": names[choice],
-            "expected": expected,
-            "probabilities": packed(logits.softmax(-1)),
-            "heads": list(packed_heads(recording)),
-        }
-        steps.append(step)
-        tokens = torch.cat((tokens, torch.tensor([[choice]])), 1)
+        margins.append(float(_margins(logits, torch.tensor([[right]]))))
+        steps.append(
+            {
+                "tokens": [names[token] for token in tokens[0]],
+                "answer": names[choice],
+                "expected": expected,
+                "probabilities": packed(logits[0].softmax(-1)),
+                "heads": list(packed_heads(recording)),
+            }
+        )
+        tokens = extended(tokens, [choice])
     return steps, margins
 
 
@@ -233,9 +286,8 @@ def _traced(question: Question) -> list[_Step]:
     """Answer a question of another kind; all its steps share the heads of one pass."""
     found = question.trace()
     heads = list(packed_heads(recorded(question, _SITES)))
-    steps: list[_Step] = []
-    for own in found.steps:
-        step: _Step = {
+    return [
+        {
             "tokens": list(found.tokens),
             "answer": own.choice,
             "expected": own.expected,
@@ -243,13 +295,12 @@ def _traced(question: Question) -> list[_Step]:
             "probabilities": packed(torch.tensor(own.probabilities)),
             "heads": heads,
         }
-        steps.append(step)
-    return steps
+        for own in found.steps
+    ]
 
 
 def _check_size(model: nn.Module, cells: int) -> None:
-    heads = sum(number_of_heads(model, part) for part in attentions(model))
-    needed = 9 * heads * cells
+    needed = 9 * sum(model_answers.sizes_of(model).values()) * cells
     if needed > _MOST_BYTES:
         raise TooLarge(
             f"the attention of this answer takes {needed / 1e6:,.0f} MB, and "
@@ -257,20 +308,12 @@ def _check_size(model: nn.Module, cells: int) -> None:
         )
 
 
-class TooLarge(CouldNotRun):
-    """The request would take too much memory."""
-
-    status = 413
-
-
 _WORK: dict[str, Callable[..., object]] = {
     "experiments": _experiments,
     "check": _check,
+    **members.WORK,
     "ask": _ask,
     "domain": _domain,
-    "members": describe_members,
-    "member": describe_member,
-    "sweep": describe_sweep,
     **model_answers.WORK,
     **program_answers.WORK,
     **course_answers.WORK,

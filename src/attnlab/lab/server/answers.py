@@ -15,7 +15,8 @@ from starlette.responses import Response
 from attnlab.errors import CouldNotRun
 from attnlab.lab.server.jobs import MOST_WAITING, Busy, spawn
 
-_SECONDS = 60.0  # that an answer may take, the start of the process included
+SECONDS = 60.0
+"""How long an answer may take, the start of the process included."""
 
 
 class Superseded(CouldNotRun):
@@ -34,7 +35,7 @@ class Form(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-PageId = Annotated[str | None, Field(max_length=64)]
+PageId = Annotated[str | None, Field(max_length=64, exclude=True)]
 """The page that asks, whose newer questions take this one's place; None for no page."""
 
 
@@ -104,7 +105,7 @@ class Answers:
         try:
             with suppress(ConnectionError, TimeoutError):
                 process.stdin.write(json.dumps(question).encode() + b"\n")
-                line = await asyncio.wait_for(process.stdout.readline(), self._seconds or _SECONDS)
+                line = await asyncio.wait_for(process.stdout.readline(), self._seconds or SECONDS)
         finally:
             if not line.endswith(b"\n"):  # it died, or its answer would be taken for the next one
                 self._kill()

@@ -3,10 +3,7 @@
 This process loads neither torch nor NumPy; what needs them is asked of the process in `answers`.
 """
 
-import asyncio
 import json
-import os
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,15 +17,14 @@ from starlette.requests import Request as Received
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from attnlab.errors import AttnlabError, WrongUsage
-from attnlab.experiments.folder import is_finished, list_runs, read_config, read_run
-from attnlab.lab.server.answers import Answers, Form
-from attnlab.lab.server.course import CHECK_SECONDS, add_course
+from attnlab.experiments.folder import is_finished, read_config, read_run
+from attnlab.lab.server.answers import Form
 from attnlab.lab.server.events import follow, is_read
 from attnlab.lab.server.guard import MISTAKE
-from attnlab.lab.server.jobs import JobFacts, Jobs, Missing, Request
-from attnlab.lab.server.models import SECONDS, add_models
-from attnlab.lab.server.populations import add_populations, add_sweeps
-from attnlab.lab.server.programs import PROOF_SECONDS, add_programs
+from attnlab.lab.server.jobs import JobFacts, Missing, Request
+from attnlab.lab.server.models import add_models
+from attnlab.lab.server.rooms import add_course, add_populations, add_programs
+from attnlab.lab.server.shared import Lab
 
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
@@ -49,56 +45,20 @@ class JobRequest(Form):
     seed: int = Field(0, ge=0, lt=2**63)
     seeds: int = Field(1, ge=1, le=10_000)
     sweep: bool = False
-    name: str | None = None
+    name: str | None = Field(None, exclude=True)
 
 
 class DomainRequest(Form):
     """All inputs for a run's model, and edits as `attnlab.edits` writes them."""
 
-    run: str = Field(max_length=255)
+    run: str = Field(max_length=255, exclude=True)
     edits: list[dict[str, object]] = Field(default=[], max_length=1_000)
 
 
 class AskRequest(DomainRequest):
     """One input for a run's model, and edits."""
 
-    input: str = Field(max_length=10_000)
-
-
-class Lab:
-    """What the routes share: the runs, the jobs, the answers, and whether the server ends."""
-
-    def __init__(self, runs: Path) -> None:
-        self.runs, self.jobs, self.answers = runs, Jobs(runs), Answers()
-        self.models = Answers(SECONDS)  # a process of its own, as opening a model takes long
-        self.proofs = Answers(PROOF_SECONDS)
-        self.checks = Answers(CHECK_SECONDS)
-        self.is_closing = False
-
-    def close(self) -> None:
-        """End the processes that answer."""
-        for each in (self.answers, self.models, self.proofs, self.checks):
-            each.close()
-
-    def run(self, name: str) -> Path:
-        """Return the folder of a run in the folder of runs, and nowhere else."""
-        if name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0"):
-            folder = (self.runs / name).resolve()
-            is_inside = folder.parent == self.runs.resolve() and folder.name == name
-            if is_inside and os.path.isfile(folder / "config.json"):  # no error for a long name
-                return folder
-        raise Missing(f"there is no run {name[:80]!r}.")
-
-    def model(self, name: str) -> Path:
-        """Return the folder of a finished run, or of a member of a population: `runs/NAME/17`."""
-        name, slash, member = name.partition("/")
-        folder = self.run(name)
-        read_run(folder)  # which says what is wrong with one that is not finished
-        if not slash:
-            return folder
-        if not re.fullmatch(r"[0-9]+(-[0-9]+)?", member):
-            raise Missing(f"there is no seed {member[:80]!r}.")
-        return folder / member
+    text: str = Field(max_length=10_000, alias="input")
 
 
 def make_app(lab: Lab, assets: Path) -> FastAPI:
@@ -108,8 +68,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
     async def living(app: FastAPI) -> AsyncIterator[None]:
         await lab.answers.begin()
         yield
-        lab.close()
-        await lab.jobs.close()
+        await lab.close()
 
     app = FastAPI(title="attnlab lab", lifespan=living, openapi_url=None, redirect_slashes=False)
     for kind in (AttnlabError, HTTPException, RequestValidationError, Exception):
@@ -118,36 +77,33 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
     _add_experiments(app, lab)
     _add_runs(app, lab)
     _add_jobs(app, lab)
-    add_populations(app, lab.runs, lab.model, lab.answers)
-    add_sweeps(app, lab.runs, lab.run, lab.answers)
-    add_models(app, lab.runs, lab.run, lab.models)
-    add_programs(app, lab.answers, lab.proofs)
-    add_course(app, Path("course"), lab.checks)
+    add_populations(app, lab)
+    add_models(app, lab)
+    add_programs(app, lab)
+    add_course(app, lab, Path("course"))
     return app
 
 
 def _add_page(app: FastAPI, lab: Lab, assets: Path) -> None:
     files = {path.name: path.read_bytes() for path in assets.iterdir() if path.is_file()}
-    kinds = {name: _KINDS.get(Path(name).suffix, "application/octet-stream") for name in files}
 
-    @app.get("/", include_in_schema=False)
+    @app.get("/")
     async def page() -> Response:
         return Response(files["index.html"], media_type="text/html")
 
-    @app.get("/{file}", include_in_schema=False)
+    @app.get("/{file}")
     async def asset(file: str) -> Response:
         if file not in files:
             raise Missing(f"there is no file {file[:80]!r}.")
-        return Response(files[file], media_type=kinds[file])
+        kind = _KINDS.get(Path(file).suffix, "application/octet-stream")
+        return Response(files[file], media_type=kind)
 
-    @app.get("/runs/{name}/report.html", include_in_schema=False)
+    @app.get("/runs/{name}/report.html")
     async def report(name: str) -> Response:
         path = lab.run(name) / "report.html"
         if path.is_symlink() or not path.is_file():
             raise Missing(f"the run {name!r} has no report.")
-        return FileResponse(
-            path, media_type="text/html", headers={"content-security-policy": REPORT_POLICY}
-        )
+        return FileResponse(path, 200, {"content-security-policy": REPORT_POLICY}, "text/html")
 
 
 def _add_experiments(app: FastAPI, lab: Lab) -> None:
@@ -163,16 +119,13 @@ def _add_experiments(app: FastAPI, lab: Lab) -> None:
 
 
 async def _check(lab: Lab, asked: JobRequest) -> Response:
-    return await lab.answers.ask("check", asked.model_dump(exclude={"name"}))
+    return await lab.answers.ask("check", asked.model_dump())
 
 
 def _add_runs(app: FastAPI, lab: Lab) -> None:
     @app.get("/api/runs")
     async def runs() -> list[dict[str, object]]:
-        if not lab.runs.is_dir():
-            return []
-        found = await asyncio.to_thread(list_runs, lab.runs)
-        return [{**each, "run": Path(each["run"]).name} for each in found]
+        return [{**each, "run": Path(each["run"]).name} for each in await lab.list_runs()]
 
     @app.get("/api/runs/{name}")
     def run(name: str) -> dict[str, object]:
@@ -185,15 +138,15 @@ def _add_runs(app: FastAPI, lab: Lab) -> None:
 
     @app.post("/api/ask")
     async def ask(asked: AskRequest) -> Response:
-        folder = lab.model(asked.run)
-        facts = {"folder": str(folder), "text": asked.input, "edits": asked.edits}
-        return await lab.answers.ask("ask", facts)
+        return await _put(lab, "ask", asked)
 
     @app.post("/api/domain")
     async def domain(asked: DomainRequest) -> Response:
-        folder = lab.model(asked.run)
-        facts = {"folder": str(folder), "edits": asked.edits}
-        return await lab.answers.ask("domain", facts)
+        return await _put(lab, "domain", asked)
+
+
+async def _put(lab: Lab, what: str, asked: DomainRequest) -> Response:
+    return await lab.answers.ask(what, {"folder": str(lab.model(asked.run)), **asked.model_dump()})
 
 
 def _add_jobs(app: FastAPI, lab: Lab) -> None:
@@ -217,13 +170,8 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
     async def events(
         name: str, last_event_id: Annotated[str, Header(max_length=20)] = "0"
     ) -> Response:
-        log = jobs.log(name)
         is_number = last_event_id.isascii() and last_event_id.isdigit()
-        after = int(last_event_id) if is_number else 0
-        if not jobs.is_live(name) and is_read(log, after):
-            return Response(status_code=204)  # which tells the browser not to ask again
-        told = follow(log, after, lambda: jobs.is_live(name), lambda: lab.is_closing)
-        return StreamingResponse(told, media_type="text/event-stream")
+        return _events(lab, name, int(last_event_id) if is_number else 0)
 
     @app.post("/api/jobs/{name}/pause")
     async def pause(name: str) -> JobFacts:
@@ -239,6 +187,15 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
     async def cancel(name: str) -> JobFacts:
         jobs.end(name, "canceled")
         return jobs.describe(name)
+
+
+def _events(lab: Lab, name: str, after: int) -> Response:
+    """Send the events of a job after an id, and those to come."""
+    log, jobs = lab.jobs.log(name), lab.jobs
+    if not jobs.is_live(name) and is_read(log, after):
+        return Response(status_code=204)  # which tells the browser not to ask again
+    told = follow(log, after, lambda: jobs.is_live(name), lambda: lab.is_closing)
+    return StreamingResponse(told, media_type="text/event-stream")
 
 
 async def _explain(received: Received, error: Exception) -> Response:

@@ -54,10 +54,10 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, with the headers of every answer."""
-        headers, body = error_answer("this is no request that the lab understands.")
-        start = h11.Response(status_code=400, headers=[*headers, *HEADERS.items()])
+        answer = error_answer("this is no request that the lab understands.", 400)
+        start = h11.Response(status_code=400, headers=[*answer.raw_headers, *HEADERS.items()])
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            for event in (start, h11.Data(body), h11.EndOfMessage()):
+            for event in (start, h11.Data(bytes(answer.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 

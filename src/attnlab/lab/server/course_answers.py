@@ -4,7 +4,7 @@ A part of the process with torch; a student's program runs in a process of its o
 own machine.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -140,26 +140,25 @@ def _failed(exercise: CourseExercise, failure: CaseFailure) -> dict[str, object]
 
 def _differing(expected: object, got: object, tolerance: float) -> tuple[_Table, _Table] | None:
     """Return the first two tables of numbers in which two answers of equal form differ."""
-    if isinstance(expected, Mapping) and isinstance(got, Mapping):
-        expected, got = list(expected.values()), list(map(got.get, expected))
-    if isinstance(expected, list | tuple) and isinstance(got, list):
-        pairs = zip(expected, got, strict=False)
-        inner = (_differing(one, other, tolerance) for one, other in pairs)
-        return next((found for found in inner if found is not None), None)
+    for one, other in _arrays(expected, got):
+        if np.shape(one) != np.shape(other):
+            continue
+        for right, own in zip(_tables(one), _tables(other), strict=True):
+            is_near = np.allclose(right, own, tolerance, tolerance)
+            if not is_near and np.isfinite([right, own]).all():
+                return right, own
+    return None
+
+
+def _arrays(expected: object, got: object) -> Iterator[tuple[_Array, _Array]]:
+    """Yield the arrays that stand at the same places of two answers."""
     if isinstance(expected, _ARRAYS) and isinstance(got, _ARRAYS):
-        return _differing_tables(expected, got, tolerance)
-    return None
-
-
-def _differing_tables(
-    expected: _Array, got: _Array, tolerance: float
-) -> tuple[_Table, _Table] | None:
-    if np.shape(expected) != np.shape(got):
-        return None
-    for one, other in zip(_tables(expected), _tables(got), strict=True):
-        if not np.allclose(one, other, tolerance, tolerance) and np.isfinite([one, other]).all():
-            return one, other
-    return None
+        yield expected, got
+    elif isinstance(expected, Mapping) and isinstance(got, Mapping):
+        yield from _arrays(list(expected.values()), list(map(got.get, expected)))
+    elif isinstance(expected, list | tuple) and isinstance(got, list):
+        for pair in zip(expected, got, strict=False):
+            yield from _arrays(*pair)
 
 
 def _tables(value: _Array) -> Iterable[_Table]:
@@ -206,19 +205,20 @@ def _nodes(cell: Cell) -> list[_Node]:
 
 
 def _node(node: SyntaxTreeNode) -> list[_Node]:
+    code: _Node = ["code", node.content]
+    leaves: dict[str, list[_Node]] = {
+        "text": [node.content],
+        "code_inline": [code],
+        "code_block": [["pre", code]],
+        "fence": [["pre", code]],
+        "softbreak": [" "],
+        "hardbreak": [" "],
+        "image": [],  # the page shows the picture itself
+    }
+    if node.type in leaves:
+        return leaves[node.type]
     inner = [each for child in node.children for each in _node(child)]
-    if node.type == "text":
-        return [node.content]
-    if node.type in ("code_inline", "fence", "code_block"):
-        code: _Node = ["code", node.content]
-        return [code] if node.type == "code_inline" else [["pre", code]]
-    if node.type in ("softbreak", "hardbreak"):
-        return [" "]
-    if node.type == "image":
-        return []  # the page shows the picture itself
-    if node.tag and node.type != "inline":
-        return [[_TAGS.get(node.tag, node.tag), *inner]]
-    return inner
+    return [[_TAGS.get(node.tag, node.tag), *inner]] if node.tag else inner
 
 
 WORK: Mapping[str, Callable[..., object]] = {

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterable
 from typing import NoReturn
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BODY = 2**20
@@ -101,14 +102,33 @@ class Guard:
             self._check(scope)
             body = await _read_body(scope, receive)
             await self._app(scope, _replayed(body, receive), answer.send)
-        except Refused as refused:
-            await answer.refuse(refused)
+            return
+        except Refused as error:
+            refused = error
         except Exception:  # no trace of it leaves this process
             _log.exception("the lab made a mistake")
-            await answer.refuse(Refused(500, MISTAKE))
+            refused = Refused(500, MISTAKE)
+        if not answer.has_begun:  # it closes: what is left of the body is not read
+            told = error_answer(str(refused), refused.status)
+            told.raw_headers += refused.headers.items()
+            await told(scope, receive, answer.send)
 
     def _check(self, scope: Scope) -> None:
         """Raise `Refused` unless the request comes from this page, or opens it."""
+        self._check_form(scope)
+        is_page = _is_navigation(scope)
+        if not is_page:
+            _check_origin(scope)
+        is_known = self._keys.is_known(_values(scope, b"cookie"))
+        query = scope["query_string"]
+        if is_page and scope["path"] == "/" and query.startswith(b"token="):
+            cookie = {} if is_known else self._keys.swap(query.removeprefix(b"token="))
+            raise Refused(303, "open / without the token.", {b"location": b"/", **cookie})
+        if not is_known:
+            raise Refused(403, "type the address that the lab's terminal shows into the browser.")
+
+    def _check_form(self, scope: Scope) -> None:
+        """Raise `Refused` for a request too large, to another host, or of no kind that we take."""
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         size += len(scope["raw_path"]) + len(scope["query_string"])
         if size > MOST_HEADERS:
@@ -121,16 +141,6 @@ class Guard:
             raise Refused(400, "the lab is no proxy: ask it for a path.")
         if scope["method"] not in ("GET", "POST"):
             raise Refused(405, f"the lab takes GET and POST; got {scope['method'][:20]}.")
-        is_page = _is_navigation(scope)
-        if not is_page:
-            _check_origin(scope, hosts[0])
-        is_known = self._keys.is_known(_values(scope, b"cookie"))
-        query = scope["query_string"]
-        if is_page and scope["path"] == "/" and query.startswith(b"token="):
-            cookie = {} if is_known else self._keys.swap(query.removeprefix(b"token="))
-            raise Refused(303, "open / without the token.", {b"location": b"/", **cookie})
-        if not is_known:
-            raise Refused(403, "type the address that the lab's terminal shows into the browser.")
 
 
 def _is_navigation(scope: Scope) -> bool:
@@ -145,8 +155,9 @@ def _is_navigation(scope: Scope) -> bool:
     )
 
 
-def _check_origin(scope: Scope, host: bytes) -> None:
+def _check_origin(scope: Scope) -> None:
     """Raise `Refused` unless the browser says that this very page asks."""
+    [host] = _values(scope, b"host")
     origins, sites = _values(scope, b"origin"), _values(scope, b"sec-fetch-site")
     is_foreign = any(origin != b"http://" + host for origin in origins)
     is_foreign = is_foreign or any(site != b"same-origin" for site in sites)
@@ -194,18 +205,17 @@ def _check_json(body: bytes) -> None:
         json.dumps(value, ensure_ascii=False).encode()  # half a character has no UTF-8
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"this is no JSON: {str(error)[:80].rstrip('.')}.") from None
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > DEEPEST:
-            raise Refused(400, f"JSON may be {DEEPEST} levels deep; this is deeper.")
-        deeper: list[object] = []
-        for each in level:
-            if isinstance(each, dict):
-                deeper.extend(each.values())
-            elif isinstance(each, list):
-                deeper.extend(each)
-        level = deeper
+    if _is_deeper(value, DEEPEST):
+        raise Refused(400, f"JSON may be {DEEPEST} levels deep; this is deeper.")
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Has JSON more than so many levels?"""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return levels == 0
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in value)
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -226,16 +236,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def error_answer(sentence: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return the headers and the body of an answer that is an error and closes the connection."""
-    body = json.dumps({"error": sentence}).encode()
-    length = str(len(body)).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", length),
-        (b"connection", b"close"),
-    ]
-    return headers, body
+def error_answer(sentence: str, status: int) -> Response:
+    """Return an answer that is an error and closes the connection."""
+    body = json.dumps({"error": sentence})
+    return Response(body, status, {"connection": "close"}, "application/json")
 
 
 class _Answer:
@@ -243,24 +247,13 @@ class _Answer:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._has_begun = False
+        self.has_begun = False
 
     async def send(self, message: Message) -> None:
         """Pass a message on."""
         if message["type"] == "http.response.start":
-            self._has_begun = True
-            own = [(name.lower(), value) for name, value in message.get("headers", [])]
-            names = dict(own)
-            more = [(name, value) for name, value in HEADERS.items() if name not in names]
-            message = {**message, "headers": [*own, *more]}
+            self.has_begun = True
+            own = {name.lower() for name, _ in message["headers"]}
+            more = [(name, value) for name, value in HEADERS.items() if name not in own]
+            message = {**message, "headers": [*message["headers"], *more]}
         await self._send(message)
-
-    async def refuse(self, refused: Refused) -> None:
-        """Send the sentence of a refusal, and close: what is left of its body is not read."""
-        if self._has_begun:
-            return
-        headers, body = error_answer(str(refused))
-        headers += refused.headers.items()
-        start = {"type": "http.response.start", "status": refused.status, "headers": headers}
-        await self.send(start)
-        await self.send({"type": "http.response.body", "body": body})

@@ -92,10 +92,10 @@ class Jobs:
                 f"{name[:80]!r}."
             )
         if name is None:
-            usual = _usual_name(request)
-            numbered = (f"{usual}-{number}" for number in itertools.count(2))
-            names = itertools.chain([usual], numbered)
-            name = next(each for each in names if not self._is_taken(each))
+            name = usual = _usual_name(request)
+            numbers = itertools.count(2)
+            while self._is_taken(name):
+                name = f"{usual}-{next(numbers)}"
         if self._is_taken(name):
             raise CouldNotRun(f"there is a run {name} already: choose another name.")
         make_folder(self._folder / name)
@@ -146,8 +146,9 @@ class Jobs:
 
     def describe(self, name: str) -> JobFacts:
         """Return what a job was asked for, its state and its last event."""
-        folder = self._find(name)
-        last, asked = last_event(folder / "events.jsonl"), asdict(_asked(folder))
+        last, file = last_event(self.log(name)), self._folder / name / "job.json"
+        with refusing_damage(str(file)):
+            asked = asdict(Request(**read_json(file)))
         return {"name": name, "state": self._state(name, last), **asked, "last": last}
 
     def interrupt(self) -> None:
@@ -215,6 +216,7 @@ async def spawn(module: str, *arguments: str) -> asyncio.subprocess.Process:
 
     It leads a group of its own, so that Ctrl-C in the terminal reaches the server alone.
     """
+    path = os.pathsep.join(filter(None, sys.path))
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -224,11 +226,7 @@ async def spawn(module: str, *arguments: str) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE if not arguments else asyncio.subprocess.DEVNULL,
         limit=2**28,
         start_new_session=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "OMP_NUM_THREADS": "1",
-        },
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )
 
 
@@ -255,9 +253,3 @@ def _outcome(status: int | None, wish: Wish | None) -> str:
     if wish is not None:
         return wish
     return "stopped" if status in (130, -signal.SIGINT, -signal.SIGTERM) else "failed"
-
-
-def _asked(folder: Path) -> Request:
-    """Read what a job was asked for."""
-    with refusing_damage(str(folder / "job.json")):
-        return Request(**read_json(folder / "job.json"))

@@ -1,4 +1,4 @@
-"""The members of a population, as the room Populations shows them: figures, groups, attention.
+"""What the rooms Populations and Sweeps ask: members, with figures, groups and attention; cells.
 
 An array is `{"float32": base64}`, NaN where a pair is masked; where that would be large, it is
 `{"uint8": base64}`, weights times 254, and 255 where a pair is masked.
@@ -6,7 +6,7 @@ An array is `{"float32": base64}`, NaN where a pair is masked; where that would 
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -28,11 +28,16 @@ from attnlab.experiments.population.population_heads import (
 from attnlab.experiments.population.storage import open_population
 from attnlab.experiments.registry import askable
 from attnlab.experiments.report import Report
+from attnlab.experiments.sweeps import open_sweep
+from attnlab.experiments.sweeps.axes import all_shown
+from attnlab.experiments.sweeps.cells import Cell
+from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.lab.server.arrays import packed
 from attnlab.look.questions import recorded
 
 _MOST_EXACT = 2**19  # weights that are sent as float32, which take 2 MB
 _MOST_WEIGHTS = 2**24
+_MOST_MODELS = 100_000  # of a sweep
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class _Maps:
     keys: Sequence[str]
 
 
-def describe_members(folder: str, text: str) -> dict[str, object]:
+def _members(folder: str, text: str) -> dict[str, object]:
     """Describe the members; the maps are of a text, or means over the same inputs without one."""
     population, heads = _opened(folder, os.stat(f"{folder}/claims.json").st_mtime_ns)
     found = _figures(population, text.strip())
@@ -99,7 +104,7 @@ def _figures(population: Population, text: str) -> dict[str, object]:
     }
 
 
-def describe_member(folder: str, member: str) -> dict[str, object]:
+def _member(folder: str, member: str) -> dict[str, object]:
     """Describe one member as a run is described: its config and the course of its training."""
     population = open_population(folder)
     index = population.index(member)
@@ -187,3 +192,48 @@ def _shades(weights: Tensor) -> Tensor:
 def _known(value: float) -> float | None:
     """Return a number that JSON can say."""
     return value if math.isfinite(value) else None
+
+
+def _sweep(folder: str) -> dict[str, object]:
+    """Describe a sweep, finished or not: its axes, and every cell, the last axis moving fastest."""
+    found = open_sweep(folder)
+    outcome, config = found.outcome, found.report.config
+    grid = outcome.grid
+    axes = []
+    for axis in grid.axes:
+        axes.append({"name": axis.name, "comment": axis.comment, "labels": axis.labels()})
+    if len(outcome.expected) > _MOST_MODELS:
+        raise CouldNotRun(
+            f"this sweep has {len(outcome.expected):,} models, and {_MOST_MODELS:,} are shown here "
+            f"at most: look at its report with attnlab open {folder}"
+        )
+    return {
+        "experiment": config["experiment"],
+        "told": str(found.report.content.subtitle),
+        "models": len(outcome.members),
+        "expected": len(outcome.expected),
+        "axes": axes,
+        "seeds": list(grid.seeds),
+        "fixed": all_shown(config["settings"]),
+        "figures": outcome.figures,
+        "cells": list(map(_cell, grid.cells, outcome.cells)),
+    }
+
+
+def _cell(cell: Cell, trained: CellOutcome | None) -> dict[str, object]:
+    """Describe a cell; without `solved` if none of its models is trained."""
+    values = all_shown(cell.fields)
+    told: dict[str, object] = {"name": cell.name, "values": values, "refusal": cell.refusal}
+    if trained is None:
+        return told
+    return told | {
+        "solved": trained.solved,
+        "share": list(trained.share),
+        "solvedAt": trained.solved_at,
+        "loss": trained.loss,
+        "figures": trained.figures,
+        "members": [[each.seed, each.solved_at, each.fault] for each in trained.members],
+    }
+
+
+WORK: dict[str, Callable[..., object]] = {"members": _members, "member": _member, "sweep": _sweep}

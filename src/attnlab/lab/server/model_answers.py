@@ -173,10 +173,7 @@ def _part_of(length: int, start: int) -> slice:
     return slice(first, min(length, first + _WINDOW))
 
 
-WORK: dict[str, Callable[..., object]] = {
-    "open_model": _open_model,
-    "ask_model": _ask_model,
-}
+WORK: dict[str, Callable[..., object]] = {"open_model": _open_model, "ask_model": _ask_model}
 
 
 def _written(name: str) -> int:
@@ -227,14 +224,10 @@ def _open_any(name: str) -> _Opened:
         experiment, config = registry.askable(report), registry.config_of(report)
     except OSError as error:
         raise CouldNotRun(f"could not open {name[:200]}: {error.strerror or error}.") from None
-    model, folder = report.model.eval(), report.folder
-    expected = experiment.prompt_words(config)
+    model, expected = report.model.eval(), experiment.prompt_words(config)
+    ask = partial(experiment.ask, model, config, folder=report.folder)
     first = next(iter(re.findall(r"such as:? ([^,;]+)", expected)), "")
-
-    def ask(text: str) -> Question:
-        return experiment.ask(model, config, text, folder=folder)
-
-    return _Opened(model, _sizes(model), ask, expected, first)
+    return _Opened(model, sizes_of(model), ask, expected, first)
 
 
 def _open_pretrained(name: str) -> _Opened:
@@ -244,10 +237,11 @@ def _open_pretrained(name: str) -> _Opened:
     expected, mask = "a text", getattr(model.tokenizer, "mask_token", None)
     if kind is TextReading and "logits" in model.sites and mask:
         first, expected = f"The cat slept on the {mask}.", f"a text with {mask} in place of a word"
-    return _Opened(model, _sizes(model), partial(_ask_pretrained, model, name), expected, first)
+    return _Opened(model, sizes_of(model), partial(_ask_pretrained, model, name), expected, first)
 
 
-def _sizes(model: nn.Module) -> dict[str, int]:
+def sizes_of(model: nn.Module) -> dict[str, int]:
+    """Return the number of heads of each attention of a model."""
     return {part: number_of_heads(model, part) for part in attentions(model)}
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,19 +10,18 @@ from fastapi import FastAPI
 from pydantic import Field
 from starlette.responses import Response
 
-from attnlab.experiments.folder import list_runs
-from attnlab.lab.server.answers import Answers, Form, PageId
+from attnlab.experiments.folder import ListedRun
+from attnlab.lab.server.answers import Form, PageId
 from attnlab.lab.server.jobs import Missing
+from attnlab.lab.server.shared import Lab
 
-SECONDS = 600.0
-"""How long opening may take: a GGUF file is converted first."""
 _MOST = 60  # models that are listed
 
 
 class ModelRequest(Form):
     """A model to open: a run in the folder of runs, a folder, a GGUF file, or a hub id."""
 
-    model: str = Field(min_length=1, max_length=1_000)
+    model: str = Field(min_length=1, max_length=1_000, exclude=True)
 
 
 class Change(Form):
@@ -43,22 +42,22 @@ class TextRequest(ModelRequest):
     page: PageId = None
 
 
-def add_models(app: FastAPI, runs: Path, find_run: Callable[[str], Path], answers: Answers) -> None:
-    """Add the routes; `answers` is a process for models alone, started when first asked."""
+def add_models(app: FastAPI, lab: Lab) -> None:
+    """Add the routes."""
     opened: dict[str, None] = {}
 
-    async def ask(what: str, asked: ModelRequest) -> Response:
-        facts = asked.model_dump(exclude={"model", "page"}, exclude_none=True)
+    async def ask(what: str, asked: ModelRequest, page: PageId = None) -> Response:
         try:
-            name = str(find_run(asked.model))
+            name = str(lab.run(asked.model))
         except Missing:
             name = os.path.expanduser(asked.model)
-        return await answers.ask(what, {"name": name, **facts}, page=getattr(asked, "page", None))
+        return await lab.models.ask(what, {"name": name, **asked.model_dump()}, page)
 
     @app.get("/api/models")
     async def there() -> list[dict[str, str]]:
         recent = [{"name": name, "kind": "recent"} for name in reversed(opened)]
-        found = await asyncio.to_thread(lambda: [*_runs(runs), *_folders(runs), *_cached()])
+        own = _runs(await lab.list_runs())
+        found = await asyncio.to_thread(lambda: [*own, *_folders(lab.runs), *_cached()])
         return [*recent, *(each for each in found if each["name"] not in opened)][:_MOST]
 
     @app.post("/api/models/open")
@@ -71,14 +70,12 @@ def add_models(app: FastAPI, runs: Path, find_run: Callable[[str], Path], answer
 
     @app.post("/api/models/ask")
     async def ask_it(asked: TextRequest) -> Response:
-        return await ask("ask_model", asked)
+        return await ask("ask_model", asked, asked.page)
 
 
-def _runs(runs: Path) -> Iterator[dict[str, str]]:
+def _runs(runs: Iterable[ListedRun]) -> Iterator[dict[str, str]]:
     """List the finished runs that kept a model."""
-    if not runs.is_dir():
-        return
-    for each in list_runs(runs):
+    for each in runs:
         folder = Path(each["run"])
         is_one = each["kind"] == "run" and each["state"] == "finished"
         if is_one and (folder / "model.safetensors").is_file():
