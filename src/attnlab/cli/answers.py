@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -146,18 +145,11 @@ def _show_weights_of(
     title: str, tokens: Sequence[str], names: Sequence[str], cells: Sequence[Sequence[Text]]
 ) -> None:
     """Print a row for each head, or a column for each where the tokens do not fit."""
-    if _fits(title, tokens, names, cells):
+    if sum(matrix_widths(title, tokens, names, cells)) <= output().width:
         show_matrix(title, tokens, names, cells)
         return
     output().print(Text(f"{title} (columns: heads)", style="dim"))
     show_matrix("", names, tokens, list(map(list, zip(*cells, strict=True))))
-
-
-def _fits(
-    corner: str, columns: Sequence[str], labels: Sequence[str], cells: Sequence[Sequence[Text]]
-) -> bool:
-    first_width = max(map(cell_len, [corner, *labels])) + 2
-    return first_width + sum(matrix_widths(columns, cells)) <= output().width
 
 
 def _mean_row(rows: Sequence[Sequence[float]]) -> list[float]:
@@ -177,19 +169,21 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
     table = make_table("step", "before", "after", "change", is_plain=True)
     pairs = zip_longest(fork.before.steps, fork.after.steps)
     for number, (before, after) in enumerate(pairs, 1):
-        is_same = before is not None and after is not None and before.choice == after.choice
+        is_same = before and after and before.choice == after.choice
         choice = Text(_choice(after), style="" if is_same else "bold red")
         table.add_row(str(number), _choice(before), choice, _changes(before, after))
     console.print(table)
-    parting = "the same answer"
-    if fork.parted_at is not None:
-        parting = f"they part at step {fork.parted_at}"
-    unedited, edited = _answer(fork.before), _answer(fork.after)
-    summary = f"{question} → {unedited}   edited → {edited}   ({parting})"
-    console.print(Text(summary, style="bold"))
+    console.print(Text(f"{question} → {_compared(fork)}", style="bold"))
     if fork.before.note:
         console.print(Text(fork.before.note, style="dim"))
     console.print(Text(str(fork.certificate), style="dim"))
+
+
+def _compared(fork: "Fork") -> str:
+    parting = "the same answer"
+    if fork.parted_at is not None:
+        parting = f"they part at step {fork.parted_at}"
+    return f"{_answer(fork.before)}   edited → {_answer(fork.after)}   ({parting})"
 
 
 def show_weights(site: str, facts: WeightFacts) -> None:
@@ -207,7 +201,7 @@ def show_weights(site: str, facts: WeightFacts) -> None:
         name = Text(one_line(f"head {head_at(site, head.head)}"), style="bold")
         console.print(name + Text(f"  {figures}", style="dim"))
         title, columns, cells = "  query", keys, _shaded_rows(head.rows or ())
-        if not _fits(title, columns, queries, cells):
+        if sum(matrix_widths(title, columns, queries, cells)) > output().width:
             columns, cells = ["largest weight on"], _largest_cells(head)
         show_matrix(title, columns, queries, cells)
         console.print()

@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,11 +64,8 @@ def compile_(
 
     program = _program(file, name)
     state = proof_state(out, resume=resume)
-    if length < 1:
-        raise WrongUsage(f"--length is a number of tokens, at least 1; got {length}.")
-    dtype = torch.float64
-    if float32:
-        dtype = torch.float32
+    _check_length(length)
+    dtype = torch.float32 if float32 else torch.float64
     if not as_json:
         _show_steps(program, _tokens(program, example, length), str(file))
     compiled = compile_program(program, length, tolerance=tolerance, dtype=dtype, causal=causal)
@@ -79,16 +77,27 @@ def compile_(
         write_certificate(proof, out)
     if as_json:
         print_json(proof.to_mapping())
-        return int(not proof.holds)
-    say_lines(f"\n{compiled.explain()}\n\n{proof}")
-    if out is not None:
-        say(f"model    {out}")
-        show_certificate(out, is_sure=proof.is_sure)
+    else:
+        say_lines(f"\n{compiled.explain()}\n\n{proof}")
+        _show_folder(out, is_sure=proof.is_sure)
     return int(not proof.holds)
 
 
-def show_certificate(folder: Path, *, is_sure: bool) -> None:
-    """Say how a certificate is checked, or that there is none."""
+def _show_folder(out: Path | None, *, is_sure: bool) -> None:
+    if out is not None:
+        say(f"model    {out}")
+    show_certificate(out, is_sure=is_sure)
+
+
+def _check_length(length: int) -> None:
+    if length < 1:
+        raise WrongUsage(f"--length is a number of tokens, at least 1; got {length}.")
+
+
+def show_certificate(folder: Path | None, *, is_sure: bool) -> None:
+    """Say how a certificate is checked, or that there is none, if a folder was written."""
+    if folder is None:
+        return
     if is_sure:
         say(f"check    python {folder / 'check.py'}")
     else:
@@ -127,7 +136,7 @@ def _program(file: Path, name: str | None) -> "Program":
     """Run a file, and return the program that it makes."""
     from attnlab.programs import Program
 
-    programs = {key: each for key, each in _run(file).items() if isinstance(each, Program)}
+    programs = {key: each for key, each in _made_by(file).items() if isinstance(each, Program)}
     if not programs:
         raise WrongUsage(
             f"{file} makes no program; write one, such as: program = Program(output, 'abc')."
@@ -144,7 +153,7 @@ def _program(file: Path, name: str | None) -> "Program":
     return programs[name]
 
 
-def _run(file: Path) -> Mapping[str, object]:
+def _made_by(file: Path) -> Mapping[str, object]:
     """Run a file as Python does, with its own folder to import from."""
     if not file.is_file():
         raise CouldNotRun(f"there is no file {file}.")
@@ -156,22 +165,25 @@ def _run(file: Path) -> Mapping[str, object]:
     except SystemExit:
         raise WrongUsage(f"{file} ends itself before it makes a program.") from None
     except Exception as error:
-        calls = traceback.extract_tb(error.__traceback__)
-        lines = [each.lineno for each in calls if each.filename == str(file)]
-        if isinstance(error, SyntaxError) and error.filename == str(file):
-            lines.append(error.lineno)
-        place = str(file)
-        if lines:
-            place += f":{lines[-1]}"
+        place = _place_of(error, str(file))
         raise WrongUsage(f"{place}  {type(error).__name__}: {error}") from None
     finally:
         sys.path.remove(str(file.parent))
 
 
+def _place_of(error: Exception, file: str) -> str:
+    """Return a file with the line in which it failed, if that is known."""
+    calls = traceback.extract_tb(error.__traceback__)
+    lines = [each.lineno for each in calls if each.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines.append(error.lineno)
+    return f"{file}:{lines[-1]}" if lines else file
+
+
 def _tokens(program: "Program", example: str | None, length: int) -> list[Any]:
     known = {str(token): token for token in program.alphabet}
     if example is None:
-        return [program.alphabet[place % len(known)] for place in range(min(length, 6))]
+        return list(islice(cycle(program.alphabet), min(length, 6)))
     words = example.split()
     if len(words) == 1 and words[0] not in known:
         words = list(words[0])

@@ -147,17 +147,17 @@ def watch(name: str = "", /, *, folder: Folder = None, exercises: Own = None) ->
 
     workspace = _workspace(folder)
     wanted = [name] if name else _begun(workspace, exercises)
-    found = [exercise_of_file(each, exercises) for each in wanted]
-    for exercise in found:
-        workspace.answer(exercise)
+    found = []
+    for each in wanted:
+        found.append(exercise_of_file(each, exercises))
+        workspace.answer(found[-1])
     say(f"watching {', '.join(wanted)} in {workspace.folder}; Ctrl-C ends it", is_quiet=True)
     seen: dict[str, list[int]] = {}
     with _answerers() as answerer:
         while True:
             for exercise in found:
-                files = workspace.files(exercise.name)
-                stamps = [path.stat().st_mtime_ns for path in files]
-                if files and seen.get(exercise.name) != stamps:
+                stamps = [path.stat().st_mtime_ns for path in workspace.files(exercise.name)]
+                if stamps and seen.get(exercise.name) != stamps:
                     seen[exercise.name] = stamps
                     _tell(exercise, _check_one(workspace, exercise, answerer, 0), workspace)
             time.sleep(_TICK)
@@ -412,10 +412,8 @@ def _begun(workspace: "Workspace", exercises: Path | None) -> list[str]:
     """Return the exercises that have a file in the folder."""
     from attnlab.course.catalog import all_exercises
 
-    names = []
-    for _, exercise in all_exercises(exercises):
-        if workspace.files(exercise.name):
-            names.append(exercise.name)
+    known = [exercise.name for _, exercise in all_exercises(exercises)]
+    names = list(filter(workspace.files, known))
     if not names:
         raise WrongUsage(
             f"there is no answer in {workspace.folder}; begin with: attnlab course start attention"

@@ -63,8 +63,7 @@ def verify(
     with counting("exercises", is_quiet=as_json) as tell:
         for done, exercise in enumerate(found, 1):
             results.append(verify_exercise(exercise, range(seeds)))
-            if tell is not None:
-                tell(done, len(found))
+            tell(done, len(found))
     if as_json:
         print_json(list(map(asdict, results)))
     else:

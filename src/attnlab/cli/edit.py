@@ -10,7 +10,7 @@ from attnlab.cli import terminal
 from attnlab.cli.answers import show_fork
 from attnlab.cli.edit_syntax import read_edits
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions, Strings
-from attnlab.cli.output_folder import check_new_folder, save_fork
+from attnlab.cli.output_folder import check_new_folder, save_fork, show_page
 from attnlab.cli.prompts import ask
 from attnlab.errors import WrongUsage
 
@@ -65,8 +65,7 @@ def edit(
     from attnlab.edits.forks import fork
 
     wanted = read_edits(zero_head or (), cut_edge or (), other or (), edits)
-    if out is not None:
-        check_new_folder(out)
+    check_new_folder(out)
     question = ask(run, words, how)
     _check_names(question, wanted)
     found = fork(question, *wanted, step=from_step)
@@ -76,8 +75,7 @@ def edit(
         terminal.print_json({"edits": [each.to_json() for each in wanted], **found.to_mapping()})
         return 0
     show_fork(found, list(map(repr, wanted)))
-    if out is not None:
-        terminal.say(f"page     {out / 'view.html'}")
+    show_page(out)
     return 0
 
 

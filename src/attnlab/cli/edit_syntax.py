@@ -66,8 +66,8 @@ def parse_edit(text: str) -> "Edit":
         raise WrongUsage(f"there is no edit {words[0]!r}; {did_you_mean(name, kinds)}")
     form = {"edit": kinds[name]}
     for word in words[1:]:
-        key, equals, value = word.partition("=")
-        if not (equals and key and value):
+        key, _, value = parts = word.partition("=")
+        if not all(parts):
             raise WrongUsage(f"a setting of an edit is key=value; got {word!r} in {text!r}.")
         if key in form:
             raise WrongUsage(

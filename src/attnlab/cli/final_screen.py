@@ -31,16 +31,7 @@ def show_final_screen(
         console.print(Padding(finding, (0, 2, 0, 2)))
     for name, why in broken.items():
         say_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(str(why))))
-    open_claims = []
-    for report in reports:
-        open_claims += [(report, claim) for claim in report.claims if not claim.passed]
-    open_claims.sort(key=lambda each: each[1].passed is None)  # failed before undecided
-    for report, claim in open_claims[:_MAX_CLAIMS]:
-        name = claim.name.replace("_", " ")
-        words = f"  {report.experiment}, {name}: {claim.measured}; bound: {claim.bound}"
-        say_short(Text.assemble(terminal.mark(claim), one_line(words)))
-    if len(open_claims) > _MAX_CLAIMS:
-        terminal.say(f"… and {len(open_claims) - _MAX_CLAIMS} more: attnlab open {parent}")
+    _show_open_claims(reports, parent)
     terminal.say("")
     terminal.say(f"gallery  {gallery}")
     folders = {report.experiment: report.folder for report in reports}
@@ -52,6 +43,20 @@ def show_final_screen(
         f"claims   attnlab show {reports[0].folder} · all of them: in the gallery",
         is_quiet=True,
     )
+
+
+def _show_open_claims(reports: "Sequence[Report]", parent: Path) -> None:
+    """Print the claims that failed, then those that are undecided."""
+    open_claims = []
+    for report in reports:
+        open_claims += [(report, claim) for claim in report.claims if not claim.passed]
+    open_claims.sort(key=lambda each: each[1].passed is None)  # failed before undecided
+    for report, claim in open_claims[:_MAX_CLAIMS]:
+        name = claim.name.replace("_", " ")
+        words = f"  {report.experiment}, {name}: {claim.measured}; bound: {claim.bound}"
+        say_short(Text.assemble(terminal.mark(claim), one_line(words)))
+    if len(open_claims) > _MAX_CLAIMS:
+        terminal.say(f"… and {len(open_claims) - _MAX_CLAIMS} more: attnlab open {parent}")
 
 
 def _finding(report: "Report") -> str:

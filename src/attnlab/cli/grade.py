@@ -68,8 +68,7 @@ def grade(
     from attnlab.course.sandbox.jail import probe
     from attnlab.course.sandbox.worker import Worker
 
-    if workers is not None and workers < 1:
-        raise WrongUsage(f"--workers must be at least 1; got {workers}.")
+    workers = _number_of(workers)
     found = read_course(course)
     names = _names_to_repeat(exercise, list(found.exercises), again=again)
     if out.resolve().is_relative_to(submissions.resolve()):
@@ -90,7 +89,7 @@ def grade(
             found.exercises,
             out,
             partial(Worker, jail=jail),
-            workers=workers or os.cpu_count() or 1,
+            workers=workers,
             again=names,
             progress=tell,
         )
@@ -103,6 +102,14 @@ def grade(
     else:
         _show(book, alike, out)
     return 0
+
+
+def _number_of(workers: int | None) -> int:
+    if workers is None:
+        return os.cpu_count() or 1
+    if workers < 1:
+        raise WrongUsage(f"--workers must be at least 1; got {workers}.")
+    return workers
 
 
 def _names_to_repeat(exercise: list[str] | None, known: list[str], *, again: bool) -> list[str]:

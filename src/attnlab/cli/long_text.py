@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from attnlab.cli.failures import writing_to
 from attnlab.cli.options import LongTextOptions
-from attnlab.cli.progress import progress
+from attnlab.cli.output_folder import show_page
+from attnlab.cli.progress import counting
 from attnlab.cli.prompts import is_pretrained, open_model
 from attnlab.cli.terminal import print_json, say
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from attnlab.look.long_text import Document, Progress
+    from attnlab.look.long_text import Document
 
 _MAX_HEADS = 6  # listed for each measure
 _MEASURES = {"previous": "the token before", "first": "the first token", "own": "itself"}
@@ -81,14 +82,11 @@ def summarize_long_text(
             f"{out} holds a long text already: resume it with --resume, or choose another folder."
         )
     text, model = read_text(options.document), open_model(name)
-    reduce = Summarize() if options.tiles is None else Summarize(tiles=options.tiles)
+    reduce = Summarize()
+    if options.tiles is not None:
+        reduce = Summarize(tiles=options.tiles)
     title, again = str(options.document), "the same command with --resume."
-    with writing_to(out, "document.json", again), progress(title, is_quiet=as_json) as observer:
-
-        def show_progress(progress: "Progress") -> None:
-            if observer is not None:
-                observer.step(progress.done, progress.total, {})
-
+    with writing_to(out, "document.json", again), counting(title, is_quiet=as_json) as tell:
         document = summarize_document(
             model,
             text,
@@ -96,7 +94,7 @@ def summarize_long_text(
             reduce=reduce,
             keep=head or (),
             beyond=options.beyond,
-            progress=show_progress,
+            progress=lambda now: tell(now.done, now.total),
         )
     write_document(document)
     if as_json:
@@ -113,9 +111,9 @@ def _show(document: "Document", out: Path) -> None:
         best = sorted(rows, key=lambda row: -row[measure])[:_MAX_HEADS]
         listed = ", ".join(f"{row['layer']}.{row['head']} {row[measure]:.2f}" for row in best)
         say(f"most on {what:16} {listed}")
-    for page in ("report.html", "view.html"):
-        say(f"page     {out / page}")
+    show_page(out, "report.html")
+    show_page(out)
     if document.kept:
-        say(f"page     {out / 'tiles.html'}")
+        show_page(out, "tiles.html")
     else:
         say("for exact tiles of a head: --head LAYER.HEAD, into another folder", is_quiet=True)

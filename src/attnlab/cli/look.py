@@ -15,7 +15,7 @@ from attnlab.cli.options import (
     PretrainedOptions,
     Strings,
 )
-from attnlab.cli.output_folder import check_new_folder, save_recording
+from attnlab.cli.output_folder import check_new_folder, save_recording, show_page
 from attnlab.cli.prompts import ask, head_numbers
 from attnlab.cli.site_facts import WeightFacts, site_facts
 from attnlab.errors import WrongUsage
@@ -65,17 +65,11 @@ def look(
     from attnlab.look.questions import recorded
 
     _check_options(site, head)
-    others = how.given()
-    if site:
-        others.append("--site")
-    if is_long_text(long_text, run, words, others):
+    if is_long_text(long_text, run, words, _others(how, site)):
         return summarize_long_text(run, long_text, head=head, out=out, as_json=as_json)
-    if out is not None:
-        check_new_folder(out)
+    check_new_folder(out)
     question = ask(run, words, how)
-    chosen: dict[str, list[int]] = {}
-    if head is not None:
-        chosen = head_numbers(question.model, head)
+    chosen = head_numbers(question.model, head)
     sites = list(chosen) or site or ["*weights"]
     recording = recorded(question, sites)
     if out is not None:
@@ -89,17 +83,20 @@ def look(
         _print_json(recording, chosen)
         return 0
     _show(run, recording, chosen, is_selected=bool(site or head))
-    _show_end(question, out)
+    _show_note(question)
+    show_page(out)
     return 0
 
 
-def _show_end(question: "Question", out: Path | None) -> None:
-    from attnlab.look.questions import Verdict
+def _show_note(question: "Question") -> None:
+    note = getattr(question, "note", "")
+    if note:
+        terminal.say(note, is_quiet=True)
 
-    if isinstance(question, Verdict) and question.note:
-        terminal.say(question.note, is_quiet=True)
-    if out is not None:
-        terminal.say(f"page     {out / 'view.html'}")
+
+def _others(how: PretrainedOptions, site: list[str] | None) -> list[str]:
+    """Name the options that were given and do not go with a long text."""
+    return [*how.given(), "--site"] if site else how.given()
 
 
 def _check_options(site: list[str] | None, head: list[str] | None) -> None:

@@ -160,15 +160,17 @@ def _group(
         made=max(made, default=None),
         made_layers=len(made),
         sink=max(0.0, 1.0 - min(each.least for each in members)),
-        window=_window(model) if attention.endswith(".attention") else None,
+        window=_window(model, attention),
         effect=[min(effects), max(effects)] if effects else None,
     )
 
 
-def _window(model: "Pretrained") -> str | None:
-    """Return the width of the attention window that the model's config states, or None."""
+def _window(model: "Pretrained", attention: str) -> str | None:
+    """Return the width of the window that the config states for self-attention, or None."""
     from attnlab.pretrained.text import text_config
 
+    if not attention.endswith(".attention"):
+        return None
     config = text_config(model.foreign)
     width = getattr(config, "sliding_window", None)
     if not isinstance(width, int):
@@ -176,12 +178,15 @@ def _window(model: "Pretrained") -> str | None:
     if not isinstance(width, int) or getattr(config, "use_sliding_window", True) is False:
         return None
     kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
-    if isinstance(kinds, Sequence) and not isinstance(kinds, str):
-        narrow = sum("sliding" in str(kind) or kind == "local" for kind in kinds)
-        if narrow == 0:
-            return None
-        return f"{width:,} in {narrow} of {len(kinds)}"
-    return f"{width:,}"
+    if not isinstance(kinds, list | tuple):
+        return f"{width:,}"
+    narrow = sum(map(_is_narrow, kinds))
+    return f"{width:,} in {narrow} of {len(kinds)}" if narrow else None
+
+
+def _is_narrow(kind: object) -> bool:
+    """Does a layer of this kind attend within a window?"""
+    return "sliding" in str(kind) or kind == "local"
 
 
 def _missing(model: "Pretrained") -> list[str]:

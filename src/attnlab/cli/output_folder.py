@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnlab.cli.terminal import say
 from attnlab.core.store import explained, write_json
 from attnlab.errors import CouldNotRun
 
@@ -19,11 +20,19 @@ _TOLERANCE = 1e-6  # weights that differ by less count as equal, as on the page
 _MAX_HEADS_TOGETHER = 64  # in one figure
 
 
-def check_new_folder(folder: Path) -> None:
+def check_new_folder(folder: Path | None) -> None:
     """Raise `CouldNotRun` for a folder that holds files: nothing is ever overwritten."""
+    if folder is None:
+        return
     with explained(folder):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise CouldNotRun(f"{folder} is there already; name another folder with --out.")
+
+
+def show_page(out: Path | None, page: str = "view.html") -> None:
+    """Print where the page is, if a folder was written."""
+    if out is not None:
+        say(f"page     {out / page}")
 
 
 def save_recording(recording: "Recording", folder: Path, *, title: str) -> None:

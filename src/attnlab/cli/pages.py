@@ -23,22 +23,27 @@ def open_(run: str, /) -> int:
     """
     import webbrowser
 
-    here = find_folder(run)
-    # Unlike Path, os.path returns False for a name that is too long.
-    pages = [here / name for name in _PAGES if os.path.isfile(here / name)]
-    if pages and not is_run(here):
-        page = pages[0].resolve()
-    elif not is_run(here) and runs_in(here):
-        page = _gallery(here).resolve()
-    else:
-        page = (_with_report(find_run(run)) / "report.html").resolve()
-        if not page.is_file():
-            raise CouldNotRun(f"{page.parent} has no report.html; was it moved away?")
+    page = _page_of(run).resolve()
     if webbrowser.open(page.as_uri()):
         terminal.say(f"opened {page}")
     else:
         terminal.say(f"no browser was found here; open this file in one: {page}")
     return 0
+
+
+def _page_of(run: str) -> Path:
+    here = find_folder(run)
+    if not is_run(here):
+        # Unlike Path, os.path returns False for a name that is too long.
+        pages = [here / name for name in _PAGES if os.path.isfile(here / name)]
+        if pages:
+            return pages[0]
+        if runs_in(here):
+            return _gallery(here)
+    page = _with_report(find_run(run)) / "report.html"
+    if not page.is_file():
+        raise CouldNotRun(f"{page.parent.resolve()} has no report.html; was it moved away?")
+    return page
 
 
 def _gallery(parent: Path) -> Path:

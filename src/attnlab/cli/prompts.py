@@ -87,10 +87,12 @@ def ask(name: str, words: Sequence[str], how: PretrainedOptions = NO_OPTIONS) ->
     return prompts.ask(" ".join(words))
 
 
-def head_numbers(model: "nn.Module", heads: Sequence[str]) -> dict[str, list[int]]:
+def head_numbers(model: "nn.Module", heads: Sequence[str] | None) -> dict[str, list[int]]:
     """Find heads by names such as 3.5: map each site of weights to the numbers of its heads."""
     from attnlab.look.heads import attentions, chosen_heads
 
+    if heads is None:
+        return {}
     if not heads:
         raise WrongUsage("--head needs a head, LAYER.HEAD, such as 0.1.")
     found = chosen_heads(model, attentions(model), heads)
@@ -125,14 +127,13 @@ def is_pretrained(name: str) -> bool:
     """Does this name mean a pretrained model: a file or folder that is no run, or a hub id?"""
     from attnlab.experiments.model_loader import is_ours
 
-    if not name.strip():
-        return False
     here, in_runs = Path(name), RUNS / name
-    if is_ours(here) or is_ours(in_runs):
+    if not name.strip() or any(map(is_ours, (here, in_runs))):
         return False
     if os.path.lexists(here):
         return is_run(here) or not runs_in(here)  # a config.json of another program
-    if is_run(in_runs) or is_run(here.parent) or name in SYSTEMS:  # the last two are missing
+    is_missing = name in SYSTEMS or any(map(is_run, (in_runs, here.parent)))
+    if is_missing:
         return False
     return "/" in name or not get_close_matches(here.name, runs_in(RUNS), n=1)
 

@@ -58,12 +58,10 @@ def prove(
     if (folder / "check.py").is_file():
         raise WrongUsage(f"{run} has its certificate; check it with: python {folder / 'check.py'}")
     state = proof_state(out, resume=resume)
-    dtype = None
-    if float64:
-        dtype = torch.float64
+    dtype = torch.float64 if float64 else None
     config = read_config(folder)
     if config is None or kind_of(config) != "population":
-        return _prove_one(open_run(folder), dtype, state, as_json=as_json)
+        return _prove_one(open_run(folder), dtype, out, state, as_json=as_json)
     if resume:
         raise WrongUsage("--resume is for the proof of one model; this run has many.")
     found = prove_population(open_population(folder), dtype=dtype, out=out)
@@ -75,25 +73,26 @@ def prove(
 
 
 def _prove_one(
-    report: "Report", dtype: "torch.dtype | None", state: Path | None, *, as_json: bool
+    report: "Report",
+    dtype: "torch.dtype | None",
+    out: Path | None,
+    state: Path | None,
+    *,
+    as_json: bool,
 ) -> int:
     """Prove the model of a run. state: the file of an unfinished proof, in the folder to create."""
     from attnlab.experiments.proofs import certify_run, prove_run
 
-    out = None
-    if state is not None:
-        out = state.parent
     with _folder_for(out), told_to_resume(state), counting("proof", is_quiet=as_json) as tell:
         proof = prove_run(report, dtype=dtype, progress=tell, state=state)
     if out is not None and proof.is_sure:
         certify_run(report, proof, out)
     if as_json:
         print_json(proof.to_mapping())
-        return int(not proof.holds)
-    say_lines(str(proof))
-    if proof.holds and not proof.is_sure and proof.dtype == "float32":
-        say("try --float64, in which rounding is less", is_quiet=True)
-    if out is not None:
+    else:
+        say_lines(str(proof))
+        if proof.holds and not proof.is_sure and proof.dtype == "float32":
+            say("try --float64, in which rounding is less", is_quiet=True)
         show_certificate(out, is_sure=proof.is_sure)
     return int(not proof.holds)
 
@@ -122,6 +121,5 @@ def _show(found: "PopulationProof", out: Path | None) -> None:
     if rows:
         show_table(["seed", "failures", "margin", ""], rows)
     say(str(found))
-    if out is not None:
-        first = next(iter(found.proved), "")
-        show_certificate(out / first, is_sure=bool(found.proved))
+    first = next(iter(found.proved), "")
+    show_certificate(out and out / first, is_sure=bool(found.proved))

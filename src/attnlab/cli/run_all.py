@@ -71,17 +71,14 @@ def run_all(
 
     names = list(registry.EXPERIMENTS)
     settings = _settings_of_each(wanted, names)
+    makes = {}
     for name in names:  # report a wrong setting before the first one begins
         registry.config(name, settings[name], quick=how.quick)
+        makes[name] = partial(registry.run, name, settings=settings[name], **options)
     with explained(parent):  # report a folder that cannot be written once, not for each
         parent.mkdir(parents=True, exist_ok=True)
-    makes = {}
-    for name in names:
-        makes[name] = partial(registry.run, name, settings=settings[name], **options)
     reports, broken = _run_each(makes, parent, how)
-    gallery = None
-    if reports:
-        gallery = write_gallery(parent)
+    gallery = write_gallery(parent) if reports else None
     if how.as_json:
         _print_json(reports, broken, gallery)
     elif gallery is not None:
@@ -130,21 +127,25 @@ def _run_each(
 
 def _settings_of_each(wanted: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Group `experiment.key=value` settings by experiment."""
-    from attnlab.experiments import registry
-
     settings: dict[str, dict[str, str]] = {name: {} for name in names}
     for key, value in wanted.items():
-        name, dot, setting = key.partition(".")
-        if not dot or not setting:
-            example = "sorting.task=reverse"
-            for each in reversed(names):
-                if key in {option.name for option in registry.find(each).config_class.options()}:
-                    example = f"{each}.{key}={value}"
+        name, _, setting = key.partition(".")
+        if not setting:
             raise WrongUsage(
                 "for all experiments, write a setting as experiment.key=value, such as "
-                f"{example}; got {key!r}."
+                f"{_example_of(key, value, names)}; got {key!r}."
             )
         if name not in settings:
             raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, names)}")
         settings[name][setting] = value
     return settings
+
+
+def _example_of(key: str, value: str, names: Sequence[str]) -> str:
+    """Write a setting with the first experiment that has it."""
+    from attnlab.experiments import registry
+
+    for each in names:
+        if key in {option.name for option in registry.find(each).config_class.options()}:
+            return f"{each}.{key}={value}"
+    return "sorting.task=reverse"

@@ -1,6 +1,8 @@
 """attnlab run, resume, sweep and tune: train with progress, and show which claims hold."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -77,10 +79,17 @@ def run(
         folder, title = f"{name}-{seeds}-seeds", f"{name}, {seeds:,} seeds"
         options["stop_when_solved"] = stop_when_solved
         make = partial(train_population, name, _seed_range(seeds, seed))
-    try:
+    with _several_told(name, how.set_ or ()):
         return _train_and_show(partial(make, settings=settings, **options), folder, title, how)
+
+
+@contextmanager
+def _several_told(name: str, settings: Sequence[str]) -> Iterator[None]:
+    """Name the command that takes several values of a setting, where they are refused."""
+    try:
+        yield
     except WrongUsage as error:
-        several = [each for each in how.set_ or () if ".." in each or "," in each]
+        several = [each for each in settings if ".." in each or "," in each]
         if not several:
             raise
         raise WrongUsage(
@@ -101,22 +110,21 @@ def _check_run(
     is_many = is_all or seeds is not None
     if is_launched() and is_many:
         raise WrongUsage("torchrun distributes one training: name one experiment, without --seeds.")
-    if log is not None:
-        _check_log(log, is_many=is_many)
+    _check_log(log, is_many=is_many)
     if how.set_ == []:
         raise WrongUsage(
             "--set needs at least one key=value; `attnlab settings` lists the settings."
         )
     if stop_when_solved and seeds is None:
         raise WrongUsage("--stop-when-solved needs --seeds, the number of models to train.")
-    if is_all and seeds is not None:
-        raise WrongUsage(
-            "--seeds is for one experiment at a time, such as: attnlab run sorting --seeds 64"
-        )
-    _check_resume(how, is_all=is_all)
+    if is_all:
+        _check_all(seeds, how)
+    _check_resume(how)
 
 
-def _check_log(log: list[str], *, is_many: bool) -> None:
+def _check_log(log: list[str] | None, *, is_many: bool) -> None:
+    if log is None:
+        return
     from attnlab.train.loggers import check_loggers
 
     if not log:
@@ -126,8 +134,16 @@ def _check_log(log: list[str], *, is_many: bool) -> None:
         raise WrongUsage("--log is for a run of one seed: name one experiment, without --seeds.")
 
 
-def _check_resume(how: TrainingOptions, *, is_all: bool = False) -> None:
-    if how.resume and (how.out is None or is_all):
+def _check_all(seeds: int | None, how: TrainingOptions) -> None:
+    if seeds is not None:
+        raise WrongUsage(
+            "--seeds is for one experiment at a time, such as: attnlab run sorting --seeds 64"
+        )
+    _check_resume(replace(how, out=None))  # of one run
+
+
+def _check_resume(how: TrainingOptions) -> None:
+    if how.resume and how.out is None:
         raise WrongUsage(
             "--resume needs --out with the folder of one run; `attnlab list` shows the unfinished "
             "runs."

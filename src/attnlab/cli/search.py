@@ -1,12 +1,13 @@
 """attnlab search: where in many texts a head does something."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnlab.cli.failures import writing_to
 from attnlab.cli.options import AsJson, OptionalWholeNumber, Strings, Switch, WholeNumber
+from attnlab.cli.output_folder import show_page
 from attnlab.cli.progress import progress
 from attnlab.cli.prompts import is_pretrained, open_model, require_tokenizer
 from attnlab.cli.terminal import print_json, say, show_table
@@ -95,8 +96,7 @@ def search(
         print_json({**told, "examples": examples})
         return 0
     _show(found)
-    if out is not None:
-        say(f"page     {out / 'page.html'}")
+    show_page(out, "page.html")
     return 0
 
 
@@ -146,15 +146,17 @@ def _show(found: "Found") -> None:
             hint = " A pattern must match a whole token: token:film.* for films."
         say(f"these texts have no token to measure for {found.measure!r}.{hint}")
         return
-    shown = []
-    for row in rows[:_MAX_HEADS]:
-        interval = f"{row['low']:.3f} to {row['high']:.3f}"
-        shown.append([row["head"], f"{row['mean']:.3f}", interval, f"{row['median']:.3f}"])
+    shown = list(map(_cells, rows[:_MAX_HEADS]))
     show_table(["head", found.measure, "95 % interval", "median"], shown)
     best = rows[0]["head"]
     say(f"head {best}, strongest examples (‹query›, «key»):")
     for each in found.examples(best)[:_MAX_EXAMPLES]:
         say(f"  {each.value:.3f}  {_marked(each)}")
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    interval = f"{row['low']:.3f} to {row['high']:.3f}"
+    return [row["head"], f"{row['mean']:.3f}", interval, f"{row['median']:.3f}"]
 
 
 def _marked(example: "Example") -> str:

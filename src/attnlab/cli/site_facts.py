@@ -147,16 +147,20 @@ def habits(weights: "Tensor", *, is_own: bool) -> dict[str, float]:
     """
     queries, keys = weights.shape
     if not is_own or queries != keys:
-        return {"first": float(weights[:, 0].mean()), "last": float(weights[:, -1].mean())}
+        return {"first": _mean(weights[:, 0]), "last": _mean(weights[:, -1])}
     inner = weights[2:] if queries > 2 else weights
     first = queries - inner.shape[0]
-    found = {"first": float(inner[:, 0].mean()), "self": float(inner.diagonal(first).mean())}
-    previous = weights.diagonal(-1)[max(first - 1, 0) :]
-    found["previous"] = float(previous.mean()) if queries > 1 else 0.0
+    found = {"first": _mean(inner[:, 0]), "self": _mean(inner.diagonal(first))}
+    found["previous"] = _mean(weights.diagonal(-1)[max(first - 1, 0) :])
     if queries > 3 and bool((weights.triu(1) > 0).any()):  # no causal mask
-        found["last"] = float(weights[2:-2, -1].mean()) if queries > 4 else 0.0
-        found["next"] = float(weights.diagonal(1)[2:-1].mean()) if queries > 4 else 0.0
+        found["last"] = _mean(weights[2:-2, -1])
+        found["next"] = _mean(weights.diagonal(1)[2:-1])
     return found
+
+
+def _mean(values: "Tensor") -> float:
+    """Return the mean, 0 of no values."""
+    return float(values.mean()) if len(values) else 0.0
 
 
 def _mostly(places: Mapping[str, float]) -> str | None:

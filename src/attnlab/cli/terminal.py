@@ -205,8 +205,8 @@ def show_matrix(
 ) -> None:
     """Print a row of cells for each label, in several tables if the columns need more room."""
     columns, labels = list(map(one_line, columns)), list(map(one_line, labels))
-    first_width = max(map(cell_len, [corner, *labels])) + 2
-    for part in _parts(matrix_widths(columns, cells), output().width - first_width):
+    first_width, *widths = matrix_widths(corner, columns, labels, cells)
+    for part in _parts(widths, output().width - first_width):
         table = make_table(corner, is_plain=True)
         for column in columns[part]:
             table.add_column(column, justify="right", no_wrap=True)
@@ -215,9 +215,11 @@ def show_matrix(
         output().print(table)
 
 
-def matrix_widths(columns: Sequence[str], cells: Sequence[Sequence[Text]]) -> list[int]:
-    """Return how much room each column of a matrix takes."""
-    widths = []
+def matrix_widths(
+    corner: str, columns: Sequence[str], labels: Sequence[str], cells: Sequence[Sequence[Text]]
+) -> list[int]:
+    """Return how much room each column of a matrix takes, that of the labels first."""
+    widths = [max(map(cell_len, [corner, *labels])) + 2]
     for number, column in enumerate(columns):
         widths.append(2 + max(cell_len(column), *(row[number].cell_len for row in cells)))
     return widths
@@ -300,9 +302,16 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
 
 def _run_cells(run: Mapping[str, Any]) -> list[str | Text]:
     """Return the cells of a run in a list of runs."""
-    what, state, style = run["what"], run["state"], "yellow"
+    what = run["what"]
     if run["kind"] == "run" and run["seed"]:
         what += f", seed {run['seed']}"
+    started = str(run["started"] or "")[:16].replace("T", " ")
+    return [run["run"], what, _run_state(run), started]
+
+
+def _run_state(run: Mapping[str, Any]) -> Text:
+    """Return how far a run is, and how many of its claims hold."""
+    state, style = run["state"], "yellow"
     if run["passed"] + run["undecided"] < run["claims"]:
         style = "red"
     elif state == "finished" and run["passed"] == run["claims"]:
@@ -313,8 +322,7 @@ def _run_cells(run: Mapping[str, Any]) -> list[str | Text]:
         state = f"{run['passed']}/{run['claims']}"
     if run["undecided"]:
         state += f", {run['undecided']} undecided"
-    started = str(run["started"] or "")[:16].replace("T", " ")
-    return [run["run"], what, Text(one_line(state), style=style), started]
+    return Text(one_line(state), style=style)
 
 
 def show_report(report: "Report", folder: Path) -> None:

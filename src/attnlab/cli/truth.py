@@ -146,20 +146,16 @@ def score(
     from attnlab.truth.score import score as score_heads
     from attnlab.truth.score import summarize
 
-    if out is not None:
-        check_new_folder(out)
-    names = [method]
-    if method == "all":
-        names = list(METHODS)
-    methods = {name: find_method(name) for name in names}
+    check_new_folder(out)
+    names = list(METHODS) if method == "all" else [method]
+    methods = list(map(find_method, names))
     suite = _suite(ladder, dial, is_quiet=as_json)
     rows = []
     with counting("methods", is_quiet=as_json) as tell:
-        for done, (name, function) in enumerate(methods.items(), 1):
+        for name, function in zip(names, methods, strict=True):
             found = score_heads(name, function, suite.circuits)
             rows.append(summarize(name, found, ladder or "all"))
-            if tell is not None:
-                tell(done, len(methods))
+            tell(len(rows), len(methods))
     table = {"refused": suite.refused, "methods": [row.to_mapping() for row in rows]}
     if out is not None:
         _write(rows, table, out)
@@ -177,10 +173,7 @@ def _suite(ladder: str | None, dial: str | None, *, is_quiet: bool) -> "Suite":
     from attnlab.truth import make_suite
 
     with counting("circuits", is_quiet=is_quiet) as tell:
-        if tell is None:
-            suite = make_suite(ladder, dial)
-        else:
-            suite = make_suite(ladder, dial, tell)
+        suite = make_suite(ladder, dial, tell)
     for reason in suite.refused:
         note(f"left out: {reason}")
     if not suite.circuits:
