@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cyclopts import App, Parameter
 from rich.text import Text
@@ -21,10 +22,55 @@ if TYPE_CHECKING:
 
 course = App(name="course", help="Exercises on attention, with checks that name the mistake.")
 
-Folder = Annotated[Path | None, Parameter(name="--folder")]
-
 _SECONDS = 10.0  # for all answers of an exercise
 _TICK = 0.3  # seconds between two looks at the files
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Where:
+    """Options of the commands for students: where their answers are, and the exercises."""
+
+    folder: Path | None = None
+    """Your folder; by default course, or this one if it is one."""
+
+    exercises: Path | None = None
+    """A folder with exercises of your own."""
+
+    def workspace(self) -> "Workspace":
+        """Return the folder of the answers."""
+        from attnlab.course.workspace import find_workspace
+
+        return find_workspace(self.folder)
+
+    def exercise(self, name: str) -> "CourseExercise":
+        """Return an exercise by its name, or by a file of its answer."""
+        from attnlab.course.catalog import exercise_of_file
+
+        return exercise_of_file(name, self.exercises)
+
+    def known(self) -> "dict[str, tuple[str, CourseExercise]]":
+        """Return all exercises by their names, each with its chapter."""
+        from attnlab.course.catalog import all_exercises
+
+        found = {}
+        for chapter, exercise in all_exercises(self.exercises):
+            found[exercise.name] = chapter, exercise
+        return found
+
+    def begun(self) -> list[str]:
+        """Return the exercises that have a file in the folder."""
+        workspace = self.workspace()
+        names = list(filter(workspace.files, self.known()))
+        if not names:
+            raise WrongUsage(
+                f"there is no answer in {workspace.folder}; begin with: attnlab course start "
+                "attention"
+            )
+        return names
+
+
+HERE = Where()
 
 
 @course.command(name="list")
@@ -62,23 +108,17 @@ def list_(*, exercises: Own = None, as_json: AsJson = False) -> int:
 
 
 @course.command
-def start(
-    name: str, /, *, folder: Folder = None, exercises: Own = None, again: Switch = False
-) -> int:
+def start(name: str, /, *, where: Where = HERE, again: Switch = False) -> int:
     """Begin an exercise: its program and its notebook, with what is asked in both.
 
     Parameters
     ----------
     name
         The exercise; attnlab course list has them.
-    folder
-        Your folder; by default course, or this one if it is one.
-    exercises
-        A folder with exercises of your own.
     again
         Replace the answer that is there.
     """
-    workspace, exercise = _find(name, folder, exercises)
+    workspace, exercise = where.workspace(), where.exercise(name)
     written = workspace.start(exercise, again=again)
     say(f"{exercise.parts.title}, about {exercise.parts.minutes} minutes")
     for path in written:
@@ -90,8 +130,7 @@ def start(
 @course.command
 def check(
     *names: str,
-    folder: Folder = None,
-    exercises: Own = None,
+    where: Where = HERE,
     adapters: Path | None = None,
     seed: WholeNumber = 0,
     as_json: AsJson = False,
@@ -102,10 +141,6 @@ def check(
     ----------
     names
         Exercises; by default all that you began.
-    folder
-        Your folder; by default course, or this one if it is one.
-    exercises
-        A folder with exercises of your own.
     adapters
         A Python file that connects a transformer of your own to these checks;
         attnlab course adapters writes a template.
@@ -116,14 +151,12 @@ def check(
     """
     if adapters is not None:
         return _check_adapters(adapters, list(names), seed, as_json=as_json)
-    from attnlab.course.catalog import exercise_of_file
-
-    workspace = _workspace(folder)
-    wanted = list(names) or _begun(workspace, exercises)
+    workspace = where.workspace()
+    wanted = list(names) or where.begun()
     outcomes = []
     with _answerers() as answerer:
         for name in wanted:
-            exercise = exercise_of_file(name, exercises)
+            exercise = where.exercise(name)
             outcomes.append(_check_one(workspace, exercise, answerer, seed))
             if not as_json:
                 _tell(exercise, outcomes[-1], workspace)
@@ -131,26 +164,19 @@ def check(
 
 
 @course.command
-def watch(name: str = "", /, *, folder: Folder = None, exercises: Own = None) -> int:
+def watch(name: str = "", /, *, where: Where = HERE) -> int:
     """Check an answer each time its file is saved, until Ctrl-C.
 
     Parameters
     ----------
     name
         The exercise; by default all that you began.
-    folder
-        Your folder.
-    exercises
-        A folder with exercises of your own.
     """
-    from attnlab.course.catalog import exercise_of_file
-
-    workspace = _workspace(folder)
-    wanted = [name] if name else _begun(workspace, exercises)
-    found = []
-    for each in wanted:
-        found.append(exercise_of_file(each, exercises))
-        workspace.answer(found[-1])
+    workspace = where.workspace()
+    wanted = [name] if name else where.begun()
+    found = list(map(where.exercise, wanted))
+    for exercise in found:
+        workspace.answer(exercise)
     say(f"watching {', '.join(wanted)} in {workspace.folder}; Ctrl-C ends it", is_quiet=True)
     seen: dict[str, list[int]] = {}
     with _answerers() as answerer:
@@ -164,19 +190,15 @@ def watch(name: str = "", /, *, folder: Folder = None, exercises: Own = None) ->
 
 
 @course.command
-def hint(name: str, /, *, folder: Folder = None, exercises: Own = None) -> int:
+def hint(name: str, /, *, where: Where = HERE) -> int:
     """Show the next hint of an exercise, and those before it.
 
     Parameters
     ----------
     name
         The exercise.
-    folder
-        Your folder.
-    exercises
-        A folder with exercises of your own.
     """
-    workspace, exercise = _find(name, folder, exercises)
+    workspace, exercise = where.workspace(), where.exercise(name)
     hints = exercise.parts.hints
     seen = _state(workspace, name).hints
     number = min(seen + 1, len(hints))
@@ -190,25 +212,19 @@ def hint(name: str, /, *, folder: Folder = None, exercises: Own = None) -> int:
 
 
 @course.command
-def solution(
-    name: str, /, *, folder: Folder = None, exercises: Own = None, give_up: Switch = False
-) -> int:
+def solution(name: str, /, *, where: Where = HERE, give_up: Switch = False) -> int:
     """Show the solution of an exercise that you solved, or give up.
 
     Parameters
     ----------
     name
         The exercise.
-    folder
-        Your folder.
-    exercises
-        A folder with exercises of your own.
     give_up
         Show it although your answer does not pass yet.
     """
     from attnlab.course.cells import shown_solution
 
-    workspace, exercise = _find(name, folder, exercises)
+    workspace, exercise = where.workspace(), where.exercise(name)
     if not _state(workspace, name).passed and not give_up:
         raise WrongUsage(
             f"your answer of {name} does not pass yet: a hint is less (attnlab course hint "
@@ -221,29 +237,23 @@ def solution(
 
 
 @course.command(name="progress")
-def show_progress(*, folder: Folder = None, exercises: Own = None, as_json: AsJson = False) -> int:
+def show_progress(*, where: Where = HERE, as_json: AsJson = False) -> int:
     """Show how far you are: each exercise, tries, hints, what to do next.
 
     Parameters
     ----------
-    folder
-        Your folder.
-    exercises
-        A folder with exercises of your own.
     as_json
         Print it as JSON.
     """
-    from attnlab.course.catalog import all_exercises
     from attnlab.course.workspace import NEW
 
-    states = _workspace(folder).states()
+    states = where.workspace().states()
     rows = []
     names: dict[str, list[str]] = {"solved": [], "begun": [], "not begun": []}
-    for chapter, exercise in all_exercises(exercises):
-        state = states.get(exercise.name, NEW)
-        words = _state_words(states.get(exercise.name))
-        names[words].append(exercise.name)
-        rows.append((chapter, exercise.name, words, state.tries, state.hints))
+    for name, (chapter, _) in where.known().items():
+        state, words = states.get(name, NEW), _state_words(states.get(name))
+        names[words].append(name)
+        rows.append((chapter, name, words, state.tries, state.hints))
     columns = ("chapter", "exercise", "state", "tries", "hints")
     if as_json:
         print_rows(columns, rows)
@@ -261,29 +271,22 @@ def show_progress(*, folder: Folder = None, exercises: Own = None, as_json: AsJs
 
 
 @course.command
-def submit(
-    student: str, /, *, folder: Folder = None, exercises: Own = None, out: Path | None = None
-) -> int:
+def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> int:
     """Write one file to hand in: all answers that you began, and the log.
 
     Parameters
     ----------
     student
         Your name or number, as your course wants it.
-    folder
-        Your folder.
-    exercises
-        A folder with exercises of your own.
     out
         The file to write; by default STUDENT.zip in this folder.
     """
-    from attnlab.course.catalog import all_exercises
     from attnlab.course.submit import file_label, hand_in
     from attnlab.course.workspace import NEW
 
-    workspace = _workspace(folder)
+    workspace = where.workspace()
     path = out or Path(f"{file_label(student) or 'answers'}.zip")
-    known = {exercise.name: exercise for _, exercise in all_exercises(exercises)}
+    known = {name: exercise for name, (_, exercise) in where.known().items()}
     with _answerers() as answerer:
         handed = hand_in(workspace, known, student, path, answerer)
     say(f"{path}: {', '.join(handed.exercises)}")
@@ -392,33 +395,6 @@ def _answerers(shim: str = "") -> "Iterator[Callable[[str, str], Answerer]]":
 
     with Worker() as worker:
         yield lambda source, path: worker.answerer(source, path, shim, Limits(seconds=_SECONDS))
-
-
-def _workspace(folder: Path | None) -> "Workspace":
-    from attnlab.course.workspace import find_workspace
-
-    return find_workspace(folder)
-
-
-def _find(
-    name: str, folder: Path | None, exercises: Path | None
-) -> "tuple[Workspace, CourseExercise]":
-    from attnlab.course.catalog import exercise_of_file
-
-    return _workspace(folder), exercise_of_file(name, exercises)
-
-
-def _begun(workspace: "Workspace", exercises: Path | None) -> list[str]:
-    """Return the exercises that have a file in the folder."""
-    from attnlab.course.catalog import all_exercises
-
-    known = [exercise.name for _, exercise in all_exercises(exercises)]
-    names = list(filter(workspace.files, known))
-    if not names:
-        raise WrongUsage(
-            f"there is no answer in {workspace.folder}; begin with: attnlab course start attention"
-        )
-    return names
 
 
 def _state(workspace: "Workspace", name: str) -> "State":

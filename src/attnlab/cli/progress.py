@@ -100,16 +100,32 @@ class _Clock(ProgressColumn):
         return Text(words)
 
 
-class _Bar:
+class _Shown:
+    """What shows progress on a console, under a title."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._console, self._title = console, one_line(title)
+        self._figures: dict[str, float] = {}
+
+    def tell(self, sentence: str) -> None:
+        self._console.print(Text(one_line(sentence)), soft_wrap=True)
+
+    def _begun(self, phase: str) -> str:
+        """Forget the figures of the phase before, and return the heading of this one."""
+        self._figures = {}
+        return f"{self._title}: {one_line(phase)}" if phase else self._title
+
+
+class _Bar(_Shown):
     def __init__(self, phases: _Phases, title: str) -> None:
-        self._phases, self._title = phases, one_line(title)
+        super().__init__(phases.console, title)
+        self._phases = phases
         self.stage("")
 
     def stage(self, name: str) -> None:
         for task in self._phases.task_ids:  # a restarted task would keep its total
             self._phases.remove_task(task)
-        self._figures: dict[str, float] = {}
-        self._task = self._phases.add_task(_heading(self._title, name), total=None, figures="")
+        self._task = self._phases.add_task(self._begun(name), total=None, figures="")
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         self._figures |= figures
@@ -117,13 +133,10 @@ class _Bar:
             self._task, completed=step, total=steps, figures=figures_text(self._figures)
         )
 
-    def tell(self, sentence: str) -> None:
-        self._phases.console.print(Text(one_line(sentence)), soft_wrap=True)
 
-
-class _Lines:
+class _Lines(_Shown):
     def __init__(self, console: Console, title: str) -> None:
-        self._console, self._title = console, one_line(title)
+        super().__init__(console, title)
         self._begin("")
 
     def stage(self, name: str) -> None:
@@ -132,9 +145,8 @@ class _Lines:
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         self._figures |= figures
-        self._line = (
-            f"{self._heading}: {step:,} of {steps:,}  {figures_text(self._figures)}".rstrip()
-        )
+        figures_now = figures_text(self._figures)
+        self._line = f"{self._heading}: {step:,} of {steps:,}  {figures_now}".rstrip()
         if time.monotonic() - self._printed_at > _LINE_SECONDS:
             self.end()
 
@@ -144,19 +156,9 @@ class _Lines:
             self.tell(self._line)
         self._line, self._printed_at = "", time.monotonic()
 
-    def tell(self, sentence: str) -> None:
-        self._console.print(Text(one_line(sentence)), soft_wrap=True)
-
     def _begin(self, name: str) -> None:
-        self._heading, self._line = _heading(self._title, name), ""
+        self._heading, self._line = self._begun(name), ""
         self._printed_at = time.monotonic()
-        self._figures: dict[str, float] = {}
-
-
-def _heading(title: str, phase: str) -> str:
-    if phase:
-        return f"{title}: {one_line(phase)}"
-    return title
 
 
 def _clock(seconds: float) -> str:
