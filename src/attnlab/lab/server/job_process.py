@@ -13,9 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from attnlab.core.store import locked, read_json
+from attnlab.core.store import locked
 from attnlab.errors import AttnlabError
 from attnlab.lab.server.events import EventLog
+from attnlab.lab.server.jobs import read_request
 
 __all__: list[str] = []
 
@@ -54,14 +55,14 @@ def _train(run_folder: Path, folder: Path, log: EventLog) -> None:
     if is_unfinished(run_folder):
         resume(run_folder, observer=log)
         return
-    asked = read_json(folder / "job.json")
-    seed, seeds = asked["seed"], asked.get("seeds", 1)
-    make: Callable[..., object] = partial(run, seed=seed)
-    if asked.get("sweep", False):
-        make = partial(sweep, seeds=range(seed, seed + seeds))
-    elif seeds > 1:
-        make = partial(train_population, seeds=range(seed, seed + seeds))
-    make(asked["experiment"], settings=asked["settings"], out=run_folder, observer=log)
+    asked = read_request(folder)
+    seeds = range(asked.seed, asked.seed + asked.seeds)
+    make: Callable[..., object] = partial(run, seed=asked.seed)
+    if asked.sweep:
+        make = partial(sweep, seeds=seeds)
+    elif asked.seeds > 1:
+        make = partial(train_population, seeds=seeds)
+    make(asked.experiment, settings=asked.settings, out=run_folder, observer=log)
 
 
 def _end_with_parent() -> None:

@@ -61,6 +61,12 @@ class Request:
     created: float = field(default_factory=time.time)
 
 
+def read_request(folder: Path) -> Request:
+    """Read what a job was asked for."""
+    with refusing_damage(str(folder / "job.json")):
+        return Request(**read_json(folder / "job.json"))
+
+
 @dataclass
 class _Live:
     """A job of this server that waits or runs."""
@@ -146,9 +152,7 @@ class Jobs:
 
     def describe(self, name: str) -> JobFacts:
         """Return what a job was asked for, its state and its last event."""
-        last, file = last_event(self.log(name)), self._folder / name / "job.json"
-        with refusing_damage(str(file)):
-            asked = asdict(Request(**read_json(file)))
+        last, asked = last_event(self.log(name)), asdict(read_request(self._folder / name))
         return {"name": name, "state": self._state(name, last), **asked, "last": last}
 
     def interrupt(self) -> None:
