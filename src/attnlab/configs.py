@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, is_integer
 
 Fields = Mapping[str, Any]
 """Values of config fields, by name."""
@@ -59,7 +59,7 @@ class Option:
         if value is None and self.is_optional:
             return None
         given = value
-        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        if self.kind is float and is_integer(value):
             value = _as_float(value)
         if not (self._has_kind(value) and self._is_allowed(value)):
             raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(given)}.")

@@ -7,7 +7,7 @@ into one sentence and an exit status. Failed assertions are our own mistakes and
 import difflib
 import re
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 T = TypeVar("T")
 
@@ -62,6 +62,16 @@ def type_words(given: object) -> str:
     """
     name = type(given).__name__
     return f"an {name}" if name[0] in "AEIOaeio" else f"a {name}"
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Is this an integer? True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Is this an integer or a float? True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, is_integer
 
 
 def stream_seed(seed: int, *purpose: str | int) -> int:
@@ -22,7 +22,7 @@ def stream_seed(seed: int, *purpose: str | int) -> int:
     >>> stream_seed(0, "data") == stream_seed(1, "data")
     False
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+    if not is_integer(seed) or not 0 <= seed < 2**63:
         raise WrongUsage(f"a seed must be an integer from 0 to 2**63 - 1; got {seed!r}.")
     digest = hashlib.sha256("/".join(map(str, ("attnlab", seed, *purpose))).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -23,7 +23,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, is_integer
 
 
 def shape_text(shape: Iterable[int]) -> str:
@@ -112,6 +112,6 @@ def require_choice(name: str, value: object, kind: object) -> None:
 
 def require_integer(name: str, number: object, *, low: int = 1) -> int:
     """Return `number` as an int of at least `low`, or raise `WrongUsage` naming it."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < low:
+    if not is_integer(number) or number < low:
         raise WrongUsage(f"{name} must be an integer of at least {low}; got {number!r}.")
     return number

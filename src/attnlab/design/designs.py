@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from attnlab.design.subjects import check_widths
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, is_number
 from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
@@ -104,12 +104,7 @@ class Design:
             )
         except (TypeError, ValueError, OverflowError) as error:
             raise WrongUsage(f"this is no design: {' '.join(str(error).split())}") from None
-        _check_tolerance(design.tolerance)
-        _check_gain(design.gain)
-        for name in ("Km", "Qm", "Vm", "pos"):
-            rows = getattr(design, name)
-            if rows is not None and not np.isfinite(rows).all():
-                raise WrongUsage(f"a design's numbers must be finite; those of {name} are not.")
+        _check_numbers(design)
         check_widths(design.model().matrices(), task)
         return design
 
@@ -237,8 +232,7 @@ def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
 
 
 def _check_tolerance(tolerance: Any) -> None:
-    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
-    if not is_number or not _LEAST_TOLERANCE <= tolerance <= _MOST_TOLERANCE:
+    if not is_number(tolerance) or not _LEAST_TOLERANCE <= tolerance <= _MOST_TOLERANCE:
         raise WrongUsage(
             f"a tolerance is a number from {_LEAST_TOLERANCE:g} to {_MOST_TOLERANCE:g}, the "
             f"distance from the target that an output may have; got {tolerance!r}."
@@ -246,9 +240,17 @@ def _check_tolerance(tolerance: Any) -> None:
 
 
 def _check_gain(gain: Any) -> None:
-    is_number = isinstance(gain, int | float) and not isinstance(gain, bool)
-    if not (is_number and abs(gain) <= sys.float_info.max):  # which NaN is not
+    if not (is_number(gain) and abs(gain) <= sys.float_info.max):  # which NaN is not
         raise WrongUsage(f"a gain is a finite number; got {gain!r}.")
+
+
+def _check_numbers(design: Design) -> None:
+    _check_tolerance(design.tolerance)
+    _check_gain(design.gain)
+    for name in ("Km", "Qm", "Vm", "pos"):
+        rows = getattr(design, name)
+        if rows is not None and not np.isfinite(rows).all():
+            raise WrongUsage(f"a design's numbers must be finite; those of {name} are not.")
 
 
 def _rows(values: Any) -> Rows:

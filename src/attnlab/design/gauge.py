@@ -76,10 +76,8 @@ def score_table(matrices: Matrices, task: VectorTask) -> ScoreTable:
             scores[query, key] = math.nan  # two tokens at one place
     scores = scores - scores.nanmean(1, keepdim=True)
     names = [_name(task, token, place) for token, place in pairs]
-    asked = slice(None)
-    if task.has_cls and matrices.pos is not None:
-        asked = slice(1, None)  # what comes out at CLS is ignored
-    return ScoreTable(scores[asked], tuple(names[asked]), tuple(names))
+    first = int(task.has_cls and matrices.pos is not None)  # what comes out at CLS is ignored
+    return ScoreTable(scores[first:], tuple(names[first:]), tuple(names))
 
 
 def _name(task: VectorTask, token: int, place: int) -> str:

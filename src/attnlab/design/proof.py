@@ -31,7 +31,7 @@ from attnlab.design.subjects import (
     one_line,
 )
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage, type_words
+from attnlab.errors import WrongUsage, is_number, type_words
 from attnlab.models.single_head import Matrices, SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
@@ -181,10 +181,7 @@ def prove(
     if dtype is not None and dtype not in FINE:
         raise WrongUsage(f"dtype must be torch.float32 or torch.float64; got {dtype!r}.")
     if isinstance(subject, Design):
-        if task is None:
-            task = subject.task
-        if tolerance is None:
-            tolerance = subject.tolerance
+        task, tolerance = _own(subject, task, tolerance)
         subject = subject.model(dtype or torch.float64)
     subject = _in_arithmetic(subject, dtype)
     task, tolerance = _asked(task, tolerance)
@@ -205,15 +202,18 @@ def prove(
     return found.proof(matrices, dtype, hashed.hexdigest())
 
 
+def _own(design: Design, task: Any, tolerance: Any) -> tuple[Any, Any]:
+    """Return the task and the tolerance of a design in the place of what is not given."""
+    if task is None:
+        task = design.task
+    if tolerance is None:
+        tolerance = design.tolerance
+    return task, tolerance
+
+
 def _in_arithmetic(subject: Any, dtype: torch.dtype | None) -> Any:
     """Return the subject computing in this dtype (None: as it is), or raise."""
-    if isinstance(subject, type) or not callable(subject):
-        is_class = isinstance(subject, type)
-        got = f"the class {subject.__name__}" if is_class else type_words(subject)
-        raise WrongUsage(
-            f"expected a design, such as attnlab.design.identity(), a model or a "
-            f"function; got {got}."
-        )
+    _check_callable(subject)
     if isinstance(subject, nn.Module):
         check_parts(subject, is_cast=dtype is not None and is_head(subject))
     if dtype is not None and is_head(subject):
@@ -223,16 +223,28 @@ def _in_arithmetic(subject: Any, dtype: torch.dtype | None) -> Any:
     return subject
 
 
+def _check_callable(subject: Any) -> None:
+    got = type_words(subject)
+    if isinstance(subject, type):
+        got = f"the class {subject.__name__}"
+    elif callable(subject):
+        return
+    raise WrongUsage(
+        f"expected a design, such as attnlab.design.identity(), a model or a function; got {got}."
+    )
+
+
 def _asked(task: Any, tolerance: Any) -> tuple[VectorTask, float | None]:
     if not isinstance(task, str | VectorTask):
         raise WrongUsage(
             "say which task shall be proved; a task is identity, copy_first or unique; got "
             f"{one_line(repr(task))}."
         )
-    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
-    if tolerance is not None and not (is_number and 0 <= tolerance <= sys.float_info.max):
+    if tolerance is None:
+        return vector_task(task), None
+    if not is_number(tolerance) or not 0 <= tolerance <= sys.float_info.max:
         raise WrongUsage(f"a tolerance is a number of at least 0; got {one_line(repr(tolerance))}.")
-    return vector_task(task), None if tolerance is None else float(tolerance)
+    return vector_task(task), float(tolerance)
 
 
 class _Tally:
@@ -254,11 +266,9 @@ class _Tally:
         right = clearance > 0  # NaN, which compares as False with everything, is wrong
         if self.tolerance is not None:
             right &= error <= self.tolerance
-        right_rows = right.all(-1)
-        self.failures += int((~right_rows).sum())
-        if self.first is None and not bool(right_rows.all()):
-            row = int((~right_rows).nonzero()[0])
-            place = int((~right[row]).nonzero()[0])
+        self.failures += int((~right.all(-1)).sum())
+        if self.first is None and self.failures:
+            row, place = (~right).nonzero()[0].tolist()
             self.first = self._counterexample(ids[row], output[row], place)
         worst = error.amax(-1)
         ranks = worst.nan_to_num(math.inf, math.inf)  # NaN counts as the largest
@@ -269,16 +279,22 @@ class _Tally:
         self.clearance = _least(self.clearance, clearance)
         counted = task.counted(ids)
         self.size = _least(self.size, output.abs().amax(-1)[counted])
-        if answers.weights is None:
-            return
+        if answers.weights is not None:
+            self._add_weights(ids, answers.weights, output, matrices)
+
+    def _add_weights(
+        self, ids: Tensor, weights: Tensor, output: Tensor, matrices: Matrices | None
+    ) -> None:
+        """Judge how the weights of some inputs are shared out."""
+        task, counted = self.task, self.task.counted(ids)
         if self.right_weight is None:
             self.right_weight = math.inf
-        right_weights = (answers.weights * task.right_keys(ids)).sum(-1)
+        right_weights = (weights * task.right_keys(ids)).sum(-1)
         self.right_weight = _least(self.right_weight, right_weights[counted])
         if matrices is not None:
             values = _values(task, ids, matrices)
             distance = (values.unsqueeze(-3) - output.unsqueeze(-2)).abs()  # query, key, width
-            spread = (answers.weights.unsqueeze(-1) * distance).sum(-2)
+            spread = (weights.unsqueeze(-1) * distance).sum(-2)
             self.spread = max(self.spread, float(spread[counted].amax()))
 
     def proof(self, matrices: Matrices | None, dtype: torch.dtype, digest: str) -> Proof:

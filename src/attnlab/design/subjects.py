@@ -79,26 +79,33 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
     outputs, weights = [], []
     for row in ids:
         where, expected = f"on the input {task.text(row)}", (len(row), task.output_dim)
-        try:
-            answer, shares = _answer(subject, task.vectors(row, dtype).to(device))
-            numbers = _numbers(answer)
-        except AttnlabError:
-            raise
-        except Exception as error:
-            raise WrongUsage(
-                f"{where} the function raised {type(error).__name__}: {one_line(str(error))}"
-            ) from error
-        if numbers is None:
-            got = one_line(repr(answer))
-            raise WrongUsage(f"{where} expected real numbers; got {got}.")
-        if numbers.shape != expected:
-            shape = tuple(numbers.shape)
-            raise WrongUsage(f"{where} expected (length, output_dim) = {expected}; got {shape}.")
-        outputs.append(numbers)
+        output, shares = _answer_to(subject, task.vectors(row, dtype).to(device), where, expected)
+        outputs.append(output)
         weights.append(shares)
     if not _is_reference(subject):
         return Answers(torch.stack(outputs), None)
     return Answers(torch.stack(outputs), torch.stack(weights))
+
+
+def _answer_to(
+    subject: Any, vectors: Tensor, where: str, expected: tuple[int, int]
+) -> tuple[Tensor, Any]:
+    """Return the output for one input, of the expected shape, and its weights as `_answer` does."""
+    try:
+        answer, shares = _answer(subject, vectors)
+        numbers = _numbers(answer)
+    except AttnlabError:
+        raise
+    except Exception as error:
+        raise WrongUsage(
+            f"{where} the function raised {type(error).__name__}: {one_line(str(error))}"
+        ) from error
+    if numbers is None:
+        raise WrongUsage(f"{where} expected real numbers; got {one_line(repr(answer))}.")
+    if numbers.shape != expected:
+        shape = tuple(numbers.shape)
+        raise WrongUsage(f"{where} expected (length, output_dim) = {expected}; got {shape}.")
+    return numbers, shares
 
 
 def _answer(subject: Any, vectors: Tensor) -> tuple[Any, Any]:

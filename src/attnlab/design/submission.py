@@ -27,7 +27,7 @@ from attnlab.design.designs import Design
 from attnlab.design.gauge import score_table
 from attnlab.design.proof import prove
 from attnlab.design.subjects import one_line
-from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.errors import AttnlabError, WrongUsage, is_number
 from attnlab.models.single_head import Matrices, SingleHead, SingleHeadConfig
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorRule
@@ -240,7 +240,7 @@ def _shapes(design: Design) -> dict[str, list[int] | None]:
 
 def _check_head(record: Mapping[Any, Any]) -> list[str]:
     """Check the time, the name of the class and the source."""
-    found, source = [], record["source"]
+    found = []
     try:
         datetime.datetime.fromisoformat(record["time"])
     except (TypeError, ValueError):
@@ -248,8 +248,13 @@ def _check_head(record: Mapping[Any, Any]) -> list[str]:
         found.append(f"the time must be ISO 8601, such as 2025-05-17T12:00:00+00:00; got {got}.")
     if not (isinstance(record["class"], str) and record["class"].isidentifier()):
         found.append(f"class must be the name of a class; got {_short(record['class'])}.")
+    return found + _check_source(record["source"])
+
+
+def _check_source(source: Any) -> list[str]:
     if not isinstance(source, Mapping) or set(source) != set(METHODS):
-        return [*found, f"expected the source of {' and '.join(METHODS)}."]
+        return [f"expected the source of {' and '.join(METHODS)}."]
+    found = []
     for name in METHODS:
         if source[name] is None:
             found.append(
@@ -349,12 +354,14 @@ def _is_same(stated: Any, found: Any, rounding: float) -> bool:
             return False
         return all(map(_is_same, stated, found, [rounding] * len(found)))
     if isinstance(found, float):
-        if isinstance(stated, bool) or not isinstance(stated, int | float):
-            return False
-        # an integer of JSON may be too large for a float
-        is_number = abs(stated) <= sys.float_info.max
-        return is_number and math.isclose(stated, found, rel_tol=_TOLERANCE, abs_tol=rounding)
+        return _is_close(stated, found, rounding)
     return type(stated) is type(found) and bool(stated == found)
+
+
+def _is_close(stated: Any, found: float, rounding: float) -> bool:
+    # an integer of JSON may be too large for a float
+    fits = is_number(stated) and abs(stated) <= sys.float_info.max
+    return fits and math.isclose(stated, found, rel_tol=_TOLERANCE, abs_tol=rounding)
 
 
 def _measured_gain(design: Design) -> float:

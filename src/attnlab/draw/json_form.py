@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attnlab.core.store import JsonObject
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, is_integer, is_number
 
 Number = float | None
 """A number of a chart; None and NaN are gaps."""
@@ -151,7 +151,7 @@ def _hints(kind: Any) -> dict[str, object]:
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    return value is None or is_number(value)
 
 
 _PLAIN: dict[Any, tuple[Callable[[Any], bool], str]] = {
@@ -159,11 +159,11 @@ _PLAIN: dict[Any, tuple[Callable[[Any], bool], str]] = {
     bool: (lambda value: isinstance(value, bool), "True or False"),
     bool | None: (lambda value: isinstance(value, bool | None), "True, False or None"),
     int: (
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        lambda value: is_integer(value) and value >= 0,
         "a whole number, 0 or more",
     ),
     float: (
-        lambda value: _is_number(value) and value is not None and math.isfinite(value),
+        lambda value: is_number(value) and math.isfinite(value),
         "a plain finite number",
     ),
     Number: (_is_number, "a plain number or None"),

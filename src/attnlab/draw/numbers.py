@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from attnlab.errors import is_number
+
 _NUMBER = re.compile(r"[+−-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _PLAIN_EXPONENT = re.compile(r"-?\d(\.\d+)?e\+0\d")  # "%.1e" of numbers from 1 to below 1e10
 _MAX_DECIMALS = 4  # shared by all numbers of a column
@@ -71,7 +73,7 @@ def is_figure(cell: Any) -> bool:
     """
     if isinstance(cell, str):
         return _NUMBER.fullmatch(cell.strip()) is not None
-    return isinstance(cell, int | float) and not isinstance(cell, bool)
+    return is_number(cell)
 
 
 def is_missing(cell: Any) -> bool:

@@ -16,7 +16,7 @@ from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.sources import Recorded, as_tensor, recorded
 from attnlab.edits.targets import atoms_of
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, is_integer
 from attnlab.seeds import stream_seed
 from attnlab.shapes import require_integer
 
@@ -137,7 +137,7 @@ class ShiftMask(Edit):
 
     def check(self) -> None:
         """The distance is a whole number."""
-        if isinstance(self.by, bool) or not isinstance(self.by, int) or abs(self.by) >= 2**62:
+        if not is_integer(self.by) or abs(self.by) >= 2**62:
             raise WrongUsage(f"by= is a number of keys, such as 1 or -1; got {self.by!r:.40}.")
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.targets import axes_of, known_sizes, own_name
-from attnlab.errors import WrongUsage, did_you_mean, type_words
+from attnlab.errors import WrongUsage, did_you_mean, is_number, type_words
 from attnlab.parts.heads import share_heads
 from attnlab.seeds import generator
 from attnlab.shapes import shape_text
@@ -21,9 +21,8 @@ Recorded: TypeAlias = Mapping[str, Tensor] | str
 
 def require_finite(name: str, number: Any) -> None:
     """Raise unless this is a finite number that a tensor can hold."""
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
     most = 2**63 if isinstance(number, int) else math.inf
-    if not (is_number and abs(number) < most):
+    if not is_number(number) or not abs(number) < most:
         raise WrongUsage(f"{name}= must be a finite number; got {number!r:.40}.")
 
 

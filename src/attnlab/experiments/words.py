@@ -18,7 +18,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 
 from attnlab.draw.numbers import plural
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, is_integer
 from attnlab.experiments.claims import Claim
 
 Numbers = dict[str, Any]
@@ -74,7 +74,7 @@ def _templates() -> Environment:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
+    if is_integer(value):
         return f"{value:,}"
     return value
 

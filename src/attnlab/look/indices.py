@@ -5,12 +5,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage
-
-
-def is_integer(number: object) -> TypeGuard[int]:
-    """Is this an integer? True and False are none."""
-    return isinstance(number, int) and not isinstance(number, bool)
+from attnlab.errors import WrongUsage, is_integer
 
 
 def has_integers(tensor: Tensor) -> bool:

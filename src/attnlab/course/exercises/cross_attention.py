@@ -6,6 +6,7 @@ import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
 from attnlab.course.material.numpy_parts import attend_heads
+from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
 # # Cross-attention
@@ -116,7 +117,7 @@ def case(random, batch, queries, keys, heads=2, size=3, mask=None, scale=1.0, **
     more.setdefault("expected", oracle(state, target, source, heads, may))
     if more.get("answer") == "inputs":
         more["expected"] = list(args)
-    state = {name: T.from_numpy(each) for name, each in state.items()}
+    state = as_tensors(state)
     return Case("CrossAttention", args, build=((width, heads), {}), state=state, **more)
 
 

@@ -9,6 +9,7 @@ import torch as T
 from attnlab.course.compare import difference
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 from attnlab.course.material.numpy_parts import layer_norm_rows, packed_attention
+from attnlab.course.material.tensors import as_tensors, draw_arrays
 
 # %% [markdown]
 # # A decoder layer
@@ -157,7 +158,7 @@ def draw_state(random, width, hidden):
         shapes |= {inner + "out_proj.weight": (width, width), inner + "out_proj.bias": (width,)}
     for number in (1, 2, 3):
         shapes |= {f"norm{number}.weight": (width,), f"norm{number}.bias": (width,)}
-    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+    return draw_arrays(random, shapes)
 
 
 def case(random, batch, queries, keys, mask=None, wanted=(0, 1, 2), dropout=0.1, **more):
@@ -172,7 +173,7 @@ def case(random, batch, queries, keys, mask=None, wanted=(0, 1, 2), dropout=0.1,
         "DecoderLayer",
         tuple(map(T.from_numpy, given)),
         build=((width, heads, hidden), {"dropout": dropout}),
-        state={name: T.from_numpy(each) for name, each in state.items()},
+        state=as_tensors(state),
         expected=[each if n in wanted else None for n, each in enumerate(results)],
         **more,
     )

@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
 # # An encoder block
@@ -163,7 +164,7 @@ def case(random, shape, heads, hidden, mask=None, dropout=0.0, show="both", **mo
     output, weights = (T.from_numpy(np.stack(each)) for each in zip(*parts, strict=True))
     expected = [None if show == "weights" else output, None if show == "output" else weights]
     args = [T.from_numpy(x)] if mask is None else [T.from_numpy(x), T.from_numpy(mask)]
-    state = {name: T.from_numpy(each) for name, each in state.items()}
+    state = as_tensors(state)
     build = ((width, heads, hidden, dropout), {})
     given = {"expected": expected, **more}
     return Case("EncoderBlock", tuple(args), build=build, state=state, **given)

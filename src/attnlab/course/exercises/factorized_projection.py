@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
 # # A factorized projection
@@ -103,7 +104,7 @@ def case(random, width, head_width, rank, x=None, temperature=None, gated=True, 
         "FactorizedProjection",
         () if x is None else (T.from_numpy(x),),
         build=((width, head_width, rank), settings),
-        state={name: T.from_numpy(each) for name, each in state.items()},
+        state=as_tensors(state),
         methods=(("weight", (), {}),) if x is None else (),
         expected=T.from_numpy(expected),
         **more,

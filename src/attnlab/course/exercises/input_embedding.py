@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab.course.material.tensors import kept_failure, shape_failure
 
 # %% [markdown]
 # # The input of a transformer
@@ -133,43 +134,37 @@ def extremes(random):
     yield case(random, (2, 3), 5, 4, 0.0, training=True, words=words)
 
 
-def share_judge(chance):
+def judge_share(whole, answer, chance=0.25):
     """Judge which numbers were dropped, and what became of the others."""
-
-    def judge(whole, answer):
-        if not isinstance(answer, T.Tensor) or answer.shape != whole.shape:
-            return Failure(f"expected a tensor of shape {whole.shape}")
-        own = answer.numpy()
-        gone = own == 0
-        share = gone.mean()
-        if np.allclose(own, whole, NEAR, NEAR):
-            return Failure("in training no number was dropped", "no dropout")
-        if abs(share - chance) > 0.06:
-            return Failure(f"expected about {chance:.0%} of the numbers dropped, got {share:.1%}")
-        rows = gone.mean(axis=-1)
-        if ((rows == 0) | (rows == 1)).all():
-            words = "whole positions were dropped; each number is dropped by itself"
-            return Failure(words, "whole positions")
-        if np.allclose(own, np.where(gone, 0, whole), NEAR, NEAR):
-            return Failure("the numbers that stay are not made larger", "not made larger")
-        if not np.allclose(own, np.where(gone, 0, whole / (1 - chance)), NEAR, NEAR):
-            return Failure("the numbers that stay are not those of evaluation / (1 − chance)")
-        return None
-
-    return judge
+    failure = shape_failure(answer, whole.shape)
+    if failure is not None:
+        return failure
+    own = answer.numpy()
+    gone = own == 0
+    share = gone.mean()
+    if np.allclose(own, whole, NEAR, NEAR):
+        return Failure("in training no number was dropped", "no dropout")
+    if abs(share - chance) > 0.06:
+        return Failure(f"expected about {chance:.0%} of the numbers dropped, got {share:.1%}")
+    rows = gone.mean(axis=-1)
+    if ((rows == 0) | (rows == 1)).all():
+        words = "whole positions were dropped; each number is dropped by itself"
+        return Failure(words, "whole positions")
+    return kept_failure(own, whole, chance, "numbers", (NEAR, NEAR))
 
 
 def shares(random):
     """How many numbers are dropped, and what is left."""
     words = "in training, with a chance of 1 in 4"
     shape = (7, 11)
-    yield case(random, shape, 13, 16, 0.25, share_judge(0.25), training=True, words=words)
+    yield case(random, shape, 13, 16, 0.25, judge_share, training=True, words=words)
 
 
 def judge_default(whole, answer):
     """Judge only how many numbers were dropped."""
-    if not isinstance(answer, T.Tensor) or answer.shape != whole.shape:
-        return Failure(f"expected a tensor of shape {whole.shape}")
+    failure = shape_failure(answer, whole.shape)
+    if failure is not None:
+        return failure
     share = (answer.numpy() == 0).mean()
     if 0.04 < share < 0.16:
         return None

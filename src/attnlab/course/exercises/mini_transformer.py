@@ -1,12 +1,15 @@
 """A classifier of texts, put together from an embedding and blocks that are given."""
 
 # %% [course]
+from functools import partial
+
 import numpy as np
 import torch as T
 
 from attnlab.course.compare import difference
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 from attnlab.course.material.numpy_parts import layer_norm_rows, packed_attention
+from attnlab.course.material.tensors import as_tensors, draw_arrays, first_failure
 
 # %% [markdown]
 # # A mini transformer
@@ -170,7 +173,7 @@ def draw_state(random, vocab, width, layers, hidden, classes, longest=13):
         shapes |= {f"blocks.{layer}.{name}": shape for name, shape in parts.items()}
     shapes |= {"norm.weight": (width,), "norm.bias": (width,)}
     shapes |= {"output.weight": (classes, width), "output.bias": (classes,)}
-    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+    return draw_arrays(random, shapes)
 
 
 def case(random, texts, heads=2, size=3, layers=1, wanted="logits", pad=0, **more):
@@ -194,7 +197,7 @@ def case(random, texts, heads=2, size=3, layers=1, wanted="logits", pad=0, **mor
         "MiniTransformer",
         (T.from_numpy(ids),),
         build=((11, width, heads, layers, 5, classes), {"longest": 13, "dropout": dropout}),
-        state={name: T.from_numpy(each) for name, each in state.items()},
+        state=as_tensors(state),
         **more,
     )
 
@@ -205,23 +208,30 @@ def padded_judge(expected):
     def judge(answer):
         if not isinstance(answer, list) or len(answer) != 2:
             return Failure("expected two results, the logits and the list of weights")
-        for text, layers in enumerate(expected):
-            if not isinstance(answer[1], list) or len(answer[1]) != len(layers):
-                return Failure(f"expected the weights of {len(layers)} layers, in a list")
-            for layer, (right, got) in enumerate(zip(layers, answer[1], strict=True)):
-                if not isinstance(got, T.Tensor) or got.ndim != 4 or len(got) != len(expected):
-                    return Failure(f"layer {layer}: expected weights (batch, head, query, key)")
-                length = right.shape[-1]
-                where = f"text {text}, layer {layer}: the weights of its {length} real tokens"
-                rows = got[text, :, :length]
-                full = T.zeros(*right.shape[:2], rows.shape[-1], dtype=right.dtype)
-                full[..., :length] = right
-                failure = difference(full, rows, 1e-6, where)
-                if failure is not None:
-                    return failure
-        return None
+        return first_failure(partial(text_failure, expected, answer[1]), range(len(expected)))
 
     return judge
+
+
+def text_failure(expected, got, text):
+    """Compare the weights of all layers on one text."""
+    layers = len(expected[text])
+    if not isinstance(got, list) or len(got) != layers:
+        return Failure(f"expected the weights of {layers} layers, in a list")
+    return first_failure(partial(layer_failure, expected, got, text), range(layers))
+
+
+def layer_failure(expected, got, text, layer):
+    """Compare the weights of one layer on one text."""
+    own, right = got[layer], expected[text][layer]
+    if not isinstance(own, T.Tensor) or own.ndim != 4 or len(own) != len(expected):
+        return Failure(f"layer {layer}: expected weights (batch, head, query, key)")
+    length = right.shape[-1]
+    where = f"text {text}, layer {layer}: the weights of its {length} real tokens"
+    rows = own[text, :, :length]
+    full = T.zeros(*right.shape[:2], rows.shape[-1], dtype=right.dtype)
+    full[..., :length] = right
+    return difference(full, rows, 1e-6, where)
 
 
 def draw_texts(random, *lengths):

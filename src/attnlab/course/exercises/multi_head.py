@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
 # # Several heads
@@ -121,7 +122,7 @@ def case(random, batch, length, width, heads, mask=None, **more):
     x = random.normal(size=(batch, length, width))
     expected = list(map(T.from_numpy, oracle(state, heads, x, mask)))
     args = [T.from_numpy(each) for each in (x, mask) if each is not None]
-    given = {name: T.from_numpy(each) for name, each in state.items()}
+    given = as_tensors(state)
     build = ((width, heads), {})
     return Case("MultiHead", tuple(args), build=build, state=given, expected=expected, **more)
 

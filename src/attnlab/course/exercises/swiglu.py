@@ -7,6 +7,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
 # # SwiGLU
@@ -92,7 +93,7 @@ def case(random, shape, hidden, **more):
             passed = gate(float(opens[unit] @ x[place])) * (ups[unit] @ x[place])
             expected[place] += passed * downs[:, unit]
     state = {"gate.weight": opens, "up.weight": ups, "down.weight": downs}
-    state = {name: T.from_numpy(each) for name, each in state.items()}
+    state = as_tensors(state)
     given = {"expected": T.from_numpy(expected), **more}
     build = ((width, hidden), {})
     return Case("SwiGLU", (T.from_numpy(x),), build=build, state=state, **given)

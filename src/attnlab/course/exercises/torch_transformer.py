@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
 # # The head in PyTorch
@@ -111,7 +112,7 @@ def case(random, sizes, length, *, scale=1.0, change=None, **more):
     x = random.normal(size=(length, sizes[0])) * scale
     if "answer" not in more and "raises" not in more:
         more["expected"] = T.from_numpy(oracle(state, x))
-    tensors = {name: T.from_numpy(each) for name, each in state.items()}
+    tensors = as_tensors(state)
     return Case("TorchTransformer", (T.from_numpy(x),), build=(sizes, {}), state=tensors, **more)
 
 

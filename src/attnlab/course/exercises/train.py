@@ -8,6 +8,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Given, Mistake
+from attnlab.course.material.tensors import as_tensors, draw_arrays
 
 # %% [markdown]
 # # Training with validation
@@ -167,7 +168,7 @@ def oracle(state, training, validation, epochs, rate):
 def draw_state(random):
     """Draw the model's parameters."""
     shapes = {E: (VOCAB, WIDTH), W: (CLASSES, WIDTH), B: (CLASSES,)}
-    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+    return draw_arrays(random, shapes)
 
 
 def draw_batches(random, sizes, vocab=VOCAB):
@@ -197,9 +198,9 @@ def made_case(state, parts, epochs, wanted, rate, **more):
     training, validation = parts
     history, states = oracle(state, training, validation, epochs, rate)
     losses = [entry["validation_loss"] for entry in history]
-    best = {name: T.from_numpy(each) for name, each in states[int(np.argmin(losses))].items()}
+    best = as_tensors(states[int(np.argmin(losses))])
     asked = ([[True, True]] * len(training) + [[False, False]] * len(validation)) * epochs
-    weights = {name: T.from_numpy(each) for name, each in state.items()}
+    weights = as_tensors(state)
     model = Given("TextModel", (VOCAB, WIDTH, CLASSES), state=weights)
     data = [[tuple(map(T.from_numpy, batch)) for batch in part] for part in parts]
     answers = {"history": history, "best": best, "asked": asked}

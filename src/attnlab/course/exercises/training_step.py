@@ -8,6 +8,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
 # # A training step
@@ -147,12 +148,12 @@ def case(random, batch, length, pads=0, max_norm=1e3, steps=1, drop=False, **mor
     kept = np.arange(width) % 2 if drop else np.ones(width)
     losses, after = oracle(state, ids, targets, max_norm, 0.3, steps, kept)
     given = list(map(T.from_numpy, (ids, targets)))
-    weights = {name: T.from_numpy(each) for name, each in state.items()}
+    weights = as_tensors(state)
     model = Given("TinyModel", (vocab, width, drop), state=weights)
     return Case(
         "take_steps",
         (model, *given, max_norm, 0.3, steps),
-        expected=[losses, {name: T.from_numpy(each) for name, each in after.items()}, None],
+        expected=[losses, as_tensors(after), None],
         tolerance=1e-5,
         **more,
     )

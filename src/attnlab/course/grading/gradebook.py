@@ -32,7 +32,7 @@ from attnlab.course.grading.classroom import GradedAnswer
 from attnlab.course.grading.roster import match_students, read_students, read_time
 from attnlab.course.grading.sheets import Sheet
 from attnlab.course.grading.submissions import Submission
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_number
 
 _DAY = datetime.timedelta(days=1)
 _KEYS = ("title", "exercises", "deadline", "late_percent_per_day", "folder", "students", "points")
@@ -204,7 +204,7 @@ def _check_kinds(path: Path, told: Mapping[str, object]) -> None:
     numbers = {f"points.{name}": value for name, value in points.items()}
     numbers["late_percent_per_day"] = told.get("late_percent_per_day", 0)
     for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             raise WrongUsage(f"{path}: {name} must be a number; got {value!r}.")
 
 

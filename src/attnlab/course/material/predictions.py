@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnlab.course.exercise import Case, Failure
+from attnlab.errors import is_number
 
 
 def choice_case(name: str, right: str, wrong: Mapping[str, str]) -> Case:
@@ -45,7 +46,7 @@ def number_case(
     def judge(answer: Any) -> Failure | None:
         if answer is None:
             return Failure(f"{name} is not said yet: a number")
-        if isinstance(answer, bool) or not isinstance(answer, int | float):
+        if not is_number(answer):
             return Failure(f"{name} must be a number, such as 3 or 0.25")
         if abs(answer - right) <= tolerance:
             return None

@@ -20,7 +20,7 @@ from attnlab.edits.effects.baseline import Baseline, allowed_of, attention_calls
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure, writer
 from attnlab.edits.targets import listed, parts_with, require_known, site_of
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, is_integer
 from attnlab.look.heads import layer_name
 from attnlab.look.inputs import Call, Inputs
 from attnlab.parts.attend import attention_weights, weighted_values
@@ -311,6 +311,6 @@ def _checked_heads(heads: Sequence[int] | None, size: int, part: str) -> list[in
     """Return the numbers of heads, each once, all if none are named; there are `size` in this
     part."""
     for head in heads or ():
-        if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < size:
+        if not is_integer(head) or not 0 <= head < size:
             raise WrongUsage(f"{part or 'this'} has the heads 0 to {size - 1}; got {head!r}.")
     return list(range(size) if heads is None else heads)

@@ -24,14 +24,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from attnlab.core.store import JsonObject, locked, make_folder, remove_remains
-from attnlab.errors import CouldNotRun, WrongUsage, type_words
+from attnlab.errors import CouldNotRun, WrongUsage, is_integer, type_words
 from attnlab.look.collector import run_collector
 from attnlab.look.corpus.measures import Measure, Measurer, Rows, digest_of, measure_of
 from attnlab.look.corpus.result import Found, SearchFolder, write_tables
 from attnlab.look.corpus.tally import Tally
 from attnlab.look.corpus.text_files import Row, rows_of
 from attnlab.look.heads import chosen_heads, head_name
-from attnlab.look.indices import is_integer
 from attnlab.look.inputs import foreign_of
 from attnlab.look.long_text.inputs import arguments_for, check_ids, parts_of
 from attnlab.look.long_text.long_text import fingerprint

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.indices import is_integer
+from attnlab.errors import CouldNotRun, WrongUsage, is_integer
 from attnlab.memory import free_memory
 
 SHARE = 0.5

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.look.indices import check_index, is_integer
+from attnlab.errors import WrongUsage, did_you_mean, is_integer
+from attnlab.look.indices import check_index
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.contents import Passed, Store
 from attnlab.look.recording.kept_call import KeptCall, KeptMask, Part

@@ -10,8 +10,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage
-from attnlab.look.indices import is_integer
+from attnlab.errors import WrongUsage, is_integer
 from attnlab.parts.attend import _scale_factor, attention_scores
 from attnlab.parts.masks import as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes, require_integer, shape_text

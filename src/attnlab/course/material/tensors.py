@@ -1,0 +1,57 @@
+"""Tensors of the cases that several exercises share, and the judge of what a dropout left."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnlab.course.exercise import Failure
+
+Floats = NDArray[np.float64]
+
+
+def as_tensors(state: Mapping[str, Floats]) -> dict[str, Tensor]:
+    """Return the arrays of a state as tensors, under the same names."""
+    return {name: torch.from_numpy(array) for name, array in state.items()}
+
+
+def draw_arrays(
+    random: np.random.Generator, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Floats]:
+    """Draw each parameter from the standard normal distribution, in the order of the names."""
+    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+
+
+def first_failure(judge: Callable[[Any], Failure | None], parts: Iterable[Any]) -> Failure | None:
+    """Judge one part after the other; return the first failure."""
+    return next(filter(None, map(judge, parts)), None)
+
+
+def shape_failure(answer: Any, shape: tuple[int, ...]) -> Failure | None:
+    """Say that an answer is no tensor of this shape; None where it is one."""
+    if isinstance(answer, Tensor) and answer.shape == shape:
+        return None
+    return Failure(f"expected a tensor of shape {shape}")
+
+
+def kept_failure(
+    kept: Floats, whole: Floats, chance: float, what: str, near: tuple[float, float] = (1e-5, 1e-8)
+) -> Failure | None:
+    """Say what is wrong with the numbers that a dropout kept; None where they are right.
+
+    Args:
+        kept: the numbers in training; what was dropped is 0.
+        whole: the same in evaluation; what is kept must be whole / (1 − chance).
+        chance: of being dropped.
+        what: names the numbers.
+        near: how far they may be off, relatively and absolutely.
+    """
+    gone = kept == 0
+    if np.allclose(kept, np.where(gone, 0, whole), *near):
+        return Failure(f"the {what} that stay are not made larger", "not made larger")
+    if not np.allclose(kept, np.where(gone, 0, whole / (1 - chance)), *near):
+        return Failure(f"the {what} that stay are not those of evaluation / (1 − chance)")
+    return None
