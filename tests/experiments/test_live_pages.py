@@ -372,7 +372,7 @@ def test_a_pretrained_model_without_a_tokenizer_says_how_it_is_shown():
     shape = {"n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 99, "n_positions": 64}
     config = transformers.GPT2Config(**shape, bos_token_id=0, eos_token_id=0)
     model = attnlab.load(transformers.GPT2LMHeadModel(config).eval())
-    with pytest.raises(WrongUsage, match="without a tokenizer.* record it with attnlab.record"):
+    with pytest.raises(WrongUsage, match="without a tokenizer, so a page cannot ask it"):
         attnlab.show(model)
 
 

@@ -151,7 +151,7 @@ def _differing(expected: object, got: object, tolerance: float) -> tuple[_Table,
 
 
 def _arrays(expected: object, got: object) -> Iterator[tuple[_Array, _Array]]:
-    """Yield the arrays that stand at the same places of two answers."""
+    """Yield the arrays in the same places of two answers."""
     if isinstance(expected, _ARRAYS) and isinstance(got, _ARRAYS):
         yield expected, got
     elif isinstance(expected, Mapping) and isinstance(got, Mapping):
