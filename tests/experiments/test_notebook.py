@@ -184,7 +184,7 @@ def test_an_error_is_told_in_its_sentence_and_the_answer_before_it_gives_way(liv
     live.heard()
     live.answer()
     frame.get_by_text("what the edits did").wait_for()
-    live.shown.edits = [ZeroHead(layer=7, head=0)]
+    live.shown.widget.edits = [ZeroHead(layer=7, head=0).to_json()]  # as an observer would
     live.put("edits")
     frame.get_by_text("The model answers …").wait_for()
     live.answer()

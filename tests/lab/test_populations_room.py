@@ -17,7 +17,7 @@ import torch
 import attnlab
 from attnlab.experiments.population import Population, open_population
 from attnlab.experiments.population.population_heads import PopulationHeads, record_heads
-from attnlab.lab.server import answer_process, jobs, members, shared
+from attnlab.lab.server import answer_process, jobs, members, state
 
 from .playing import answers, cells, dots, tamper, trained
 from .serving import PATIENCE, Lab
@@ -473,7 +473,7 @@ def test_a_member_is_described_as_a_run(home: Path) -> None:
 
 def test_a_member_s_name_leads_nowhere_else(home: Path) -> None:
     runs = home / "runs"
-    lab = shared.Lab(runs)
+    lab = state.Lab(runs)
     assert lab.model("many/5") == runs / "many" / "5"
     assert lab.model("many") == runs / "many"
     steps = ["many/", "many/..", "many/../many", "many/5/5", "many//5", "many/5\n", "many/٣", "/5"]

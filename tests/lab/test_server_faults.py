@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnlab.lab.server import answers, connections, events, guard, jobs, shared
+from attnlab.lab.server import answers, connections, events, guard, jobs, state
 
 from . import answers_checks, connections_checks, guard_checks, jobs_checks
 from .asgi import page_over
@@ -47,7 +47,7 @@ FAULTS = [
      guard_checks.check_json),
     (guard, 'if scope["method"] not in ("GET", "POST"):', 'if scope["method"] == "OPTIONS":',
      guard_checks.check_methods),
-    (shared, "is_inside = folder.parent == self.runs.resolve() and folder.name == name",
+    (state, "is_inside = folder.parent == self.runs.resolve() and folder.name == name",
      "is_inside = str(folder).startswith(str(self.runs.parent))", guard_checks.check_paths),
     (connections, "        self._await_headers()\n\n    def data", "\n    def data",
      connections_checks.check_slow),

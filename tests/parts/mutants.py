@@ -643,8 +643,8 @@ CACHE_FAULTS = _in(
     ),
     (
         "empty room returned",
-        "self._keys[..., : self.length, :], self._values[..., : self.length, :]",
-        "self._keys, self._values",
+        "keys[..., : self.length, :], values[..., : self.length, :]",
+        "keys, values",
         APPENDS,
     ),
     (

@@ -55,7 +55,7 @@ FAULTS = [
     ("wiring", "first + block.width), len(there)", "first + block.width - 1), len(there)"),
     ("matrices", "units.inner, config, bos, -1.0)", "units.inner, config, None)"),
     ("matrices", "head.queries.through(np.eye(channels) * width**0.5)", "head.queries"),
-    ("matrices", "(_CERTAIN - head.bos_score)", "0.0 * (_CERTAIN - head.bos_score)"),
+    ("matrices", "(_CERTAIN - score)", "0.0 * (_CERTAIN - score)"),
     ("matrices", "attention.key.weight[own, bos.offset] = 1.0",
      "attention.key.weight[own, bos.offset] = 0.5"),
     ("matrices", "rows = range(views.has_bos, views.longest + views.has_bos)",

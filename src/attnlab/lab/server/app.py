@@ -22,9 +22,9 @@ from attnlab.lab.server.answers import Form
 from attnlab.lab.server.events import follow, is_read
 from attnlab.lab.server.guard import MISTAKE
 from attnlab.lab.server.jobs import JobFacts, Missing, Request
-from attnlab.lab.server.lab import Lab
 from attnlab.lab.server.models import add_models
 from attnlab.lab.server.rooms import add_course, add_populations, add_programs
+from attnlab.lab.server.state import Lab
 
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "

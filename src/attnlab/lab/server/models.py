@@ -13,7 +13,7 @@ from starlette.responses import Response
 from attnlab.experiments.folder import ListedRun
 from attnlab.lab.server.answers import Form, PageId
 from attnlab.lab.server.jobs import Missing
-from attnlab.lab.server.lab import Lab
+from attnlab.lab.server.state import Lab
 
 _MOST = 60  # models that are listed
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from attnlab.experiments.folder import Kind
 from attnlab.lab.server.answers import SECONDS, Crashed, Form, PageId
-from attnlab.lab.server.lab import Lab
+from attnlab.lab.server.state import Lab
 
 
 class StepsRequest(Form):

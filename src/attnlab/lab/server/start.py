@@ -14,7 +14,7 @@ from attnlab.errors import CouldNotRun
 from attnlab.lab.server.app import make_app
 from attnlab.lab.server.connections import Connection
 from attnlab.lab.server.guard import MOST_HEADERS, Guard, Keys
-from attnlab.lab.server.lab import Lab
+from attnlab.lab.server.state import Lab
 
 _HOST = "127.0.0.1"
 
