@@ -333,6 +333,23 @@ def test_what_is_refused_is_told_in_a_sentence(opened: Any) -> None:
     page.get_by_text("make 299,592 inputs, and this room tries at most 100,000").wait_for()
 
 
+def test_an_answer_that_comes_late_hides_no_refusal_of_a_later_question(opened: Any) -> None:
+    page, held = opened(), []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page.route("**/api/programs/steps", hold)
+    page.locator("#choice-longest").select_option("2")
+    page.get_by_role("button", name="Compile and prove").click()
+    refused = page.get_by_text("the example has 3 letters, and the longest input 2")
+    refused.wait_for()
+    with page.expect_response("**/api/programs/steps"):
+        held[0].continue_()
+    page.wait_for_function("document.body.dataset.busy === 'false'")
+    assert refused.is_visible()
+
+
 def test_a_program_that_fits_no_link_is_said_to(context: Any, opened: Any) -> None:
     page = opened()
     fill(page, "Program", f"{SORT}\n" + "#" * 600 + "\n" + "# %%%%" * 100)

@@ -24,16 +24,21 @@ export function makeAsker(notice) {
     document.body.dataset.busy = waiting.size > 0;
   };
   const begin = (what) => (times[what] = (times[what] ?? 0) + 1);
+  let [asked, told] = [0, 0]; // questions, and which of them the notice is of
   return {
     // The answer, or { refusal }; null if the same was asked again meanwhile, or dropped.
     async ask(what, path, body) {
       const mine = begin(what);
+      const number = (asked += 1);
       wait(what, true);
-      const told = await askServer(path, body).catch(({ message }) => ({ refusal: message }));
+      const found = await askServer(path, body).catch(({ message }) => ({ refusal: message }));
       if (mine !== times[what]) return null;
       wait(what, false);
-      notice.tell(told.refusal ?? "");
-      return told;
+      if (number > told) { // or a later one was answered first
+        told = number;
+        notice.tell(found.refusal ?? "");
+      }
+      return found;
     },
     // What is on its way is too late.
     drop() {
