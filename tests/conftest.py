@@ -54,6 +54,7 @@ def pytest_collection_modifyitems(config, items):
         is_shared = any(each.scope in ONCE for definitions in found for each in definitions)
         if is_shared and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    items.sort(key=lambda item: "journeys" not in item.path.parts)  # they come first
     yield
     gc.freeze()
     gc.enable()

@@ -1,0 +1,209 @@
+"""Journeys: what a person does, through the doors a person uses.
+
+`home` is an empty home with a folder to work in, where commands run as they are typed; `lab` is
+`attnlab lab` started there; `visit` opens a served page or a page from disk, and at the end of the
+test no page has complained. `notebook` runs cells by nbconvert, `kernel` in a live kernel.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+PATIENCE = 240  # seconds after which something hangs, on a busy machine
+COMMANDS = Path(sys.executable).parent  # where pip puts `attnlab` and its like
+KEPT = ("LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS")
+
+
+class Answer(NamedTuple):
+    """What a command printed, and its exit status."""
+
+    out: str
+    err: str
+    status: int
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+
+class Home:
+    """A home of its own, and the folder in it where a person works."""
+
+    def __init__(self, folder: Path, here: Path) -> None:
+        self.folder = folder
+        self.here = here
+        self.environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        self.environment |= {
+            "HOME": str(folder),
+            "PATH": f"{COMMANDS}{os.pathsep}{os.environ['PATH']}",
+            "COLUMNS": "100",
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def run(self, command: str, *, status: int = 0, typed: str = "") -> Answer:
+        """Run a command as it is typed in the folder; it must end with this exit status."""
+        done = subprocess.run(
+            self._words(command),
+            check=False,
+            cwd=self.here,
+            env=self.environment,
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        answer = Answer(done.stdout, done.stderr, done.returncode)
+        assert answer.status == status, answer.text
+        assert "Traceback" not in answer.text
+        return answer
+
+    def start(self, command: str) -> subprocess.Popen[str]:
+        """Start a command that goes on; the caller ends it."""
+        return subprocess.Popen(
+            self._words(command),
+            cwd=self.here,
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def python(self, program: str, *, status: int = 0) -> Answer:
+        """Run a program from a file, as a person who wrote it does."""
+        (self.here / "program.py").write_text(program)
+        return self.run("python program.py", status=status)
+
+    def _words(self, command: str) -> list[str]:
+        program, *words = shlex.split(command)
+        if program == "python":
+            return [sys.executable, *words]
+        return [str(COMMANDS / program), *words]
+
+
+@pytest.fixture(scope="module")
+def home_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def home(home_folder: Path, request: pytest.FixtureRequest) -> Home:
+    """The home of this file's person, empty before the first journey, and an empty folder in it."""
+    name = re.sub(r"\W+", "-", request.node.name)[:60].strip("-")
+    here = home_folder / name
+    here.mkdir()
+    return Home(home_folder, here)
+
+
+@pytest.fixture
+def lab(home: Home) -> Iterator[Callable[..., str]]:
+    """Start `attnlab lab` in the home with further words; return the address it prints."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(words: str = "") -> str:
+        process = home.start(f"attnlab lab --no-browser {words}")
+        started.append(process)
+        assert process.stdout is not None
+        printed = ""
+        for line in process.stdout:
+            printed += line
+            address = re.search(r"http://\S+", line)
+            if address:
+                return address[0]
+        raise AssertionError(f"the lab printed no address: {printed}")
+
+    yield start
+    for process in started:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open an address or a file in a browser of its own; at the end, no page has complained.
+
+    A request to another machine is answered by nothing; it is a complaint unless the page is one
+    of nbconvert's, which look for scripts of their own.
+    """
+    complaints: list[str] = []
+    contexts = []
+
+    def open_it(
+        address: str | Path, width: int = 1280, elsewhere: bool = False, **options: Any
+    ) -> Any:
+        if isinstance(address, Path):
+            address = address.resolve().as_uri()
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        context.set_default_timeout(PATIENCE * 1000)
+        contexts.append(context)
+
+        def answer_nothing(route: Any) -> None:
+            if not elsewhere:
+                complaints.append(f"asked another machine: {route.request.url}")
+            route.fulfill(body="")
+
+        context.route(re.compile(r"https?://(?!127\.0\.0\.1|localhost)"), answer_nothing)
+        page = context.new_page()
+        page.on("console", lambda line: complaints.append(line.text) if is_error(line) else None)
+        page.on("pageerror", lambda error: None if elsewhere else complaints.append(str(error)))
+        page.goto(address)
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def is_error(line: Any) -> bool:
+    return bool(line.type == "error")
+
+
+def cells_of(cells: Sequence[str]) -> Any:
+    """Write cells of code as a notebook."""
+    nbformat = pytest.importorskip("nbformat", reason="nbconvert is not installed")
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+
+
+@pytest.fixture
+def notebook(home: Home) -> Callable[[Sequence[str]], Path]:
+    """Run cells by `jupyter nbconvert --execute`, and return the page it makes."""
+    pytest.importorskip("nbconvert", reason="nbconvert is not installed")
+    nbformat = pytest.importorskip("nbformat")
+
+    def convert(cells: Sequence[str]) -> Path:
+        nbformat.write(cells_of(cells), home.here / "notebook.ipynb")
+        home.run("python -m nbconvert --execute --to html notebook.ipynb")
+        return home.here / "notebook.html"
+
+    return convert
+
+
+@pytest.fixture
+def kernel(home: Home) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
+    """A live kernel in the home: run a cell, and return its outputs as a notebook keeps them."""
+    nbclient = pytest.importorskip("nbclient", reason="nbconvert is not installed")
+    client = nbclient.NotebookClient(
+        cells_of([]), timeout=PATIENCE, resources={"metadata": {"path": str(home.here)}}
+    )
+    nbformat = pytest.importorskip("nbformat")
+
+    def run(code: str) -> list[dict[str, Any]]:
+        cell = nbformat.v4.new_code_cell(code)
+        client.nb.cells.append(cell)
+        client.execute_cell(cell, len(client.nb.cells) - 1)
+        return list(cell.outputs)
+
+    client.create_kernel_manager()
+    client.start_new_kernel(env=home.environment)
+    client.start_new_kernel_client()
+    yield run
+    client._cleanup_kernel()
