@@ -25,6 +25,11 @@ const plain = (value) => {
   return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, plain(each)]));
 };
 
+// An argument in which { bytes } stands for an ArrayBuffer.
+function given(value) {
+  return value?.weights?.bytes ? { ...value, weights: bytesOf(value.weights.bytes) } : value;
+}
+
 function build({ kind, config, weights }) {
   const model = models.makeModel(kind, config, 0);
   models.loadWeights(model, safetensors.readTensors(bytesOf(weights)));
@@ -109,18 +114,38 @@ const ANSWERS = {
         },
       };
       serve(port);
-      for (const data of messages) port.onmessage({ data });
+      for (const { args, ...data } of messages) port.onmessage({ data: { ...data, args: args.map(given) } });
     });
+  },
+  /** Calls of the served page: what each answers, whether the page's engine was asked, and the paths of the server. */
+  async served({ calls, replies }) {
+    globalThis.location = { port: "1" };
+    const { joinEngines } = await load("../parts/server");
+    const port = {};
+    serve(port);
+    const asked = { local: false, paths: [] };
+    const local = (method, ...args) => new Promise((resolve, reject) => {
+      asked.local = true;
+      port.postMessage = ({ result, error }) => (error === undefined ? resolve(result) : reject(new Error(error)));
+      port.onmessage({ data: { number: 1, method, args } });
+    });
+    globalThis.fetch = async (path, { body = "null" }) => {
+      asked.paths.push(path);
+      return { status: 200, json: async () => replies[path] ?? { asked: JSON.parse(body) } };
+    };
+    const joined = joinEngines(local, () => {});
+    const answers = [];
+    for (const [method, ...args] of calls) {
+      Object.assign(asked, { local: false, paths: [] });
+      const answer = await joined(method, ...args.map(given)).then(plain, ({ message }) => ({ error: message }));
+      answers.push({ answer: answer ?? null, ...asked });
+    }
+    return answers;
   },
   /** Calls of one engine's methods in turn; { bytes } in arguments stands for an ArrayBuffer. */
   engine({ calls }) {
     const engine = makeEngine();
-    const given = (value) => (value && typeof value === "object" && value.bytes ? bytesOf(value.bytes) : value);
-    return calls.map(([method, ...args]) => {
-      const hasBytes = method === "open" && args[0]?.weights;
-      const sent = hasBytes ? [{ ...args[0], weights: given(args[0].weights) }] : args;
-      return attempt(() => plain(engine[method](...sent) ?? null));
-    });
+    return calls.map(([method, ...args]) => attempt(() => plain(engine[method](...args.map(given)) ?? null)));
   },
 };
 

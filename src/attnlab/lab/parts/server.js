@@ -107,7 +107,7 @@ export function followJob(hear) {
   };
 }
 
-// One `call` for both engines: a model that is created with `run` is that run's, and PyTorch answers for it.
+// One `call` for both engines: PyTorch answers for the model of a run, which { run } names; the page's engine for all else.
 export function joinEngines(local, count) {
   const opened = new Map();
   let waiting = 0;
@@ -119,22 +119,22 @@ export function joinEngines(local, count) {
       const losses = seriesOf(metrics, "loss");
       const [steps, loss] = losses.at(-1) ?? [0, null];
       opened.set(run, { step: steps, steps, loss, losses, isDone: true });
-      return { id: run, ...config.model, parameters, vocabulary, inputs, steps };
+      return { id: { run }, ...config.model, parameters, vocabulary, inputs, steps };
     },
-    advance: (run) => opened.get(run),
-    async check(run, edits = []) {
+    advance: ({ run }) => opened.get(run),
+    async check({ run }, edits = []) {
       const { right, margins, answers } = await askServer("/api/domain", { run, edits });
       return { right: Uint8Array.from(right), margins: Float64Array.from(margins), answers };
     },
-    async ask(run, input, edits = []) {
+    async ask({ run }, input, edits = []) {
       const told = await askServer("/api/ask", { run, input, edits });
       const unpackStep = (step) => ({ ...step, probabilities: unpack(step.probabilities), heads: step.heads.map(unpackHead) });
       return { ...told, steps: told.steps.map(unpackStep) };
     },
-    drop: (run) => opened.delete(run),
+    drop: ({ run }) => opened.delete(run),
   };
   return async (method, first, ...rest) => {
-    if (typeof first !== "string" && !first?.run) return local(method, first, ...rest);
+    if (!first?.run) return local(method, first, ...rest);
     count(waiting += 1);
     try {
       return await methods[method](first, ...rest);
