@@ -16,6 +16,7 @@ import pytest
 from tests.course.hostile.escapes import ESCAPES, WORKS_WITHOUT_THE_SANDBOX
 from tests.course.test_worker import QUICK, ask, case
 
+import attnlab
 from attnlab.course.sandbox import jail as jails
 from attnlab.course.sandbox import visible
 from attnlab.course.sandbox.jail import Jail, probe
@@ -284,20 +285,34 @@ def test_an_ordinary_user_gets_the_same_sandbox(jail, tmp_path):
     )
     user = "/usr/bin/setpriv --reuid=61234 --regid=61234 --clear-groups --inh-caps=-all"
     command = [*user.split(), "--bounding-set=-all", sys.executable, "-B", "-c", program]
-    done = subprocess.run(
-        [*readable_homes(), *command], capture_output=True, text=True, check=False
-    )
+    package = Path(attnlab.__file__).parents[1]
+    view = view_with([*visible._prefixes(), *visible._package_folders(), package])
+    done = subprocess.run([*view, *command], capture_output=True, text=True, check=False, cwd="/")
     assert (done.stdout, done.stderr) == ("61234 False\n", "")
 
 
-def readable_homes():
-    """Return a command in whose view of the machine every user can reach Python."""
+def view_with(paths):
+    """Return a command in whose view of the machine every user can reach these paths.
+
+    A clone or an interpreter may lie in a home that is closed to others: in this view there is
+    nothing in a closed folder but the way to them.
+    """
     options = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev"]
-    if Path(sys.base_prefix).is_relative_to("/root"):
-        options += ["--perms", "0755", "--tmpfs", "/root"]
-        for parent in reversed(Path(sys.base_prefix).relative_to("/root").parents[:-1]):
-            options += ["--perms", "0755", "--dir", f"/root/{parent}"]
-        options += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    made, bound = set(), set()
+    for path in sorted({Path(path) for path in paths}):
+        if not bound.isdisjoint(path.parents):
+            continue
+        is_inside = False
+        for folder in reversed(path.parents):
+            if is_inside or folder in made or not folder.stat().st_mode & 0o001:
+                if folder not in made:
+                    kind = "--dir" if is_inside else "--tmpfs"
+                    options += ["--perms", "0755", kind, str(folder)]
+                    made.add(folder)
+                is_inside = True
+        if is_inside:
+            options += ["--ro-bind", str(path), str(path)]
+            bound.add(path)
     return [*options, "--"]
 
 

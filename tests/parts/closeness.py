@@ -58,3 +58,14 @@ def assert_scores_close(
     blocked = expected == -np.inf
     assert ((ours == -np.inf) == blocked).all(), f"{what}: other places are blocked"
     assert_close(ours[~blocked], expected[~blocked], bound, what)
+
+
+def product_rounding(left: torch.Tensor, right: torch.Tensor) -> float:
+    """How far off any number of a matrix product may be, whatever the order of its sums.
+
+    A sum of n products is off by at most n units of rounding of the sum of their sizes (Higham,
+    Accuracy and Stability of Numerical Algorithms, section 3.1); processors differ in the order.
+    """
+    unit = torch.finfo(left.dtype).eps / 2
+    sizes = left.detach().double().abs() @ right.detach().double().abs()
+    return float((left.shape[-1] + 1) * unit * sizes.max())
