@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import io
 import os
 import shutil
 import signal
@@ -18,7 +19,7 @@ from tests.course.test_worker import QUICK, ask, case
 
 import attnlab
 from attnlab.course.sandbox import jail as jails
-from attnlab.course.sandbox import visible
+from attnlab.course.sandbox import runner, visible
 from attnlab.course.sandbox.jail import Jail, probe
 from attnlab.course.sandbox.processes import memory_of, processes_below
 from attnlab.course.sandbox.replies import CaseAnswer, Reply
@@ -178,6 +179,46 @@ def test_a_process_that_outlives_its_request_is_ended_only_in_the_sandbox(jail):
         own = processes_below(worker._process.pid)
         assert ask(worker, outlives).answers[0].value > 1
         assert processes_below(worker._process.pid) == own
+
+
+@pytest.mark.parametrize(
+    ("process", "parent", "first", "is_ended"),
+    [
+        (1, 0, "python", True),
+        (2, 1, "bwrap", True),
+        (4321, 1, "init", False),
+        (4321, 77, "bwrap", False),
+    ],
+)
+def test_the_runner_ends_other_processes_in_a_namespace_of_its_own_alone(
+    monkeypatch, tmp_path, process, parent, first, is_ended
+):
+    """The environment may say anything: outside, the signal would reach the whole machine."""
+    signals = []
+
+    def kill(target, number):
+        signals.append((target, number))
+        raise ProcessLookupError
+
+    monkeypatch.setenv("ATTNLAB_ALONE", "yes")
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(os, "getpid", lambda: process)
+    monkeypatch.setattr(os, "getppid", lambda: parent)
+    monkeypatch.setattr(runner, "open", lambda *_, **__: io.StringIO(f"{first}\n"), raising=False)
+    (tmp_path / "left").write_text("x")
+    monkeypatch.setattr(runner, "_WRITABLE", (str(tmp_path),))
+    assert runner._is_clean() is is_ended
+    assert signals == [(-1, signal.SIGKILL)] * is_ended
+    assert (tmp_path / "left").exists() is not is_ended
+
+
+def test_one_sandbox_serves_many_requests(jail):
+    with Worker(jail) as worker:
+        served = set()
+        for _ in range(3):
+            assert ask(worker, "def answer(): return 1").answers
+            served.add(worker._process.pid)
+    assert len(served) == 1
 
 
 def test_the_memory_of_all_processes_together_is_limited(jail, machine, monkeypatch):
