@@ -152,6 +152,28 @@ def test_a_changed_exercise_is_graded_again(room, hand_in, grade):
     assert grades_of(grade(course)) == {"alice": {"double": 6.0}}
 
 
+def test_changed_code_that_exercises_share_grades_all_of_them_again(
+    room, hand_in, grade, monkeypatch
+):
+    shared = room / "package"
+    (shared / "course" / "material").mkdir(parents=True)
+    helper = shared / "course" / "material" / "tensors.py"
+    helper.write_text("TOLERANCE = 1e-6\n")
+    monkeypatch.setattr(classroom, "_PACKAGE", shared)
+    graded = []
+    told = {"progress": lambda done, total: graded.append(done)}
+    hand_in("alice", {"double.py": GOOD, "pair.json": PAIR_RIGHT})
+    grade(**told)
+    grade(**told)
+    assert graded == [1, 2]
+    helper.write_text("TOLERANCE = 1e-2\n")
+    grade(**told)
+    assert graded == [1, 2, 1, 2]
+    helper.rename(helper.with_name("arrays.py"))
+    grade(**told)
+    assert graded == [1, 2, 1, 2, 1, 2]
+
+
 def test_the_questions_are_secret_stay_the_same_and_differ_between_classes(room, hand_in, grade):
     hand_in("alice", {"double.py": GOOD})
     grade()

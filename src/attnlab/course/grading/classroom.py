@@ -3,10 +3,11 @@
     GRADES/grading.json              the secret seed of the questions
     GRADES/outcomes/STUDENT/NAME.json  one file for each answer, whole or not there
 
-An outcome names what it was made of: the answer and the exercise, by their hashes. Grading again
-makes those that are missing or of something else, so a run that was killed goes on, and an answer
-that was handed in anew is graded anew. Each submission has a worker of its own, some at the same
-time; this process asks and judges, and no code of a student ever runs in it.
+An outcome names what it was made of, by hashes: the answer, and the exercise with all code that it
+may share with others. Grading again makes those that are missing or of something else, so a run
+that was killed goes on, and an answer that was handed in anew is graded anew. Each submission has a
+worker of its own, some at the same time; this process asks and judges, and no code of a student
+ever runs in it.
 """
 
 import hashlib
@@ -21,7 +22,6 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Protocol
 
-from attnlab import __version__
 from attnlab.core.store import (
     explained,
     locked,
@@ -42,6 +42,7 @@ from attnlab.errors import CouldNotRun
 
 FORM = "attnlab grades 1"
 _MOST_WORDS = 600
+_PACKAGE = Path(__file__).parents[2]
 
 
 class AnswersPrograms(Protocol):
@@ -82,7 +83,7 @@ class GradedAnswer:
         student: who handed it in.
         exercise: which.
         answer: the hash of what was handed in.
-        exercise_digest: the hash of the exercise and its questions.
+        exercise_digest: the hash of the exercise, its questions and attnlab's code.
         checks: a line for each check; none for a text, or where nothing could be asked.
         mistakes: the names of the mistakes that give the same answers.
         broken: why nothing could be asked; None where it could.
@@ -211,16 +212,26 @@ def _jobs(
 ) -> Iterator[_Job]:
     """Yield the answers to grade; texts are left to a person."""
     drawn: dict[str, tuple[Questions, str]] = {}
+    code = _code_digest()
     for submission in submissions:
         for name, answer in sorted(submission.answers.items()):
             exercise = exercises[name]
             if exercise.parts.kind == "text":
                 continue
             if name not in drawn:
-                words = f"{__version__}\n{seed}\n{exercise.source}"
+                words = f"{code}\n{seed}\n{exercise.source}"
                 digest = hashlib.sha256(words.encode()).hexdigest()
                 drawn[name] = (draw_questions(exercise, seed, graded=True), digest)
             yield _Job(answer, submission.student, *drawn[name])
+
+
+def _code_digest() -> str:
+    """Return the hash of attnlab's code: exercises judge with helpers from all over it."""
+    digest = hashlib.sha256()
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(f"{file.relative_to(_PACKAGE)}\n".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _is_done(job: _Job, grades: GradeFolder) -> bool:
