@@ -228,7 +228,8 @@ def hooked_softmax(
         return weights
     shown = weights[..., :num_keys]
     found = point.visit("weights", shown)
-    if found is shown:
+    # With a graph the model goes on with what was shown, so that its gradient arrives there.
+    if found is shown and not shown.requires_grad:
         return weights
     found = found.to(weights.dtype)
     return _with_sink(found, weights, num_keys)
@@ -237,16 +238,19 @@ def hooked_softmax(
 def _shown_scores(
     point: SitedModule, num_keys: int, given: Tensor, lowered: _Lowered | None
 ) -> Tensor:
-    """Show the scores, and return the input of the softmax: as given unless they were edited."""
+    """Show the scores, and return the input of the softmax: the same numbers unless they were
+    edited."""
     raw = lowered.raw if lowered is not None else given
     shown = with_infinities(raw[..., :num_keys])
     found = point.visit("scores", shown)
-    if found is shown:
+    if found is shown and not shown.requires_grad:
         return given
+    # Rows that had no key, and still have none, stay; without an edit all that is blocked does.
+    stays = shown == float("-inf")
+    if found is not shown:
+        stays = _has_no_key(shown) & _has_no_key(found)
     if lowered is not None:
         found = found - lowered.by
-    # Rows that had no key, and still have none, stay.
-    stays = _has_no_key(shown) & _has_no_key(found)
     kept = torch.where(stays, given[..., :num_keys], found.to(given.dtype))
     return _with_sink(kept, given, num_keys)
 
@@ -309,7 +313,9 @@ def seen(part: SitedModule, site: str, value: Tensor, form: str) -> Tensor:
     form."""
     given = turned(value, form)
     found = part.visit(site, given)
-    return value if found is given else turned_back(found, form)
+    if found is given and not given.requires_grad:
+        return value
+    return turned_back(found, form)
 
 
 def turned(value: Tensor, form: str) -> Tensor:

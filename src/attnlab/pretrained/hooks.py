@@ -458,7 +458,9 @@ class _BlockHooks:
         new = self._seen(f".{attention.name}", "output", found)
         if attention.after == "sum" and self.path in stream and self.point.is_hooked:
             total = stream[self.path] + new
-            shown = self._seen("", _stream_after(attention), total)
+            # The model adds up by itself; a difference of zero brings the sum's gradient here.
+            before = total.view_as(total) if total.requires_grad else total
+            shown = self._seen("", _stream_after(attention), before)
             if shown is not total:
                 new = new + (shown - total)
             stream[self.path] = shown

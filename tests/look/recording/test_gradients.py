@@ -1,7 +1,10 @@
 """Gradients of sites: the right ones, of the right site, where they were asked for."""
 
+from functools import partial
+
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from attnlab.errors import WrongUsage
 from attnlab.look import record
@@ -84,7 +87,7 @@ def test_gradients_by_pattern_record_these_sites_too(model):
         loss = loss_of(model)
     with pytest.raises(
         WrongUsage,
-        match=r"no gradient has come back to layers\.1\.attention\.weights yet; call backward",
+        match=r"come back to layers\.1\.attention\.weights: backward\(\) has not run yet, or ran",
     ):
         recording.gradient(WEIGHTS)
     loss.backward()
@@ -130,8 +133,28 @@ def test_a_gradient_under_an_edit_is_that_of_the_edited_value(model):
 def test_without_a_graph_there_is_no_gradient_and_the_error_says_why(model):
     with torch.no_grad(), record(model, "logits", gradients=True) as recording:
         model(TOKENS)
-    with pytest.raises(WrongUsage, match="logits was computed without a graph"):
+    with pytest.raises(
+        WrongUsage, match=r"logits was computed without a graph: under torch.no_grad"
+    ):
         recording.gradient("logits")
+
+
+def test_under_checkpointing_values_are_recorded_once_and_their_gradients_arrive(model):
+    block = model.layers[1]
+    forward, found = block.forward, []
+    for checkpointed in (False, True):
+        if checkpointed:
+            block.forward = partial(checkpoint, forward, use_reentrant=False)
+        try:
+            with record(model, "*", gradients=True) as recording:
+                loss_of(model).backward()
+        finally:
+            vars(block).pop("forward", None)
+        found.append(recording)
+    for site in found[0]:
+        assert len(found[1].all(site)) == 1, site
+        if not site.endswith("mask"):
+            assert torch.equal(found[0].gradient(site), found[1].gradient(site)), site
 
 
 def test_a_pattern_of_gradients_that_matches_nothing_is_an_error(model):

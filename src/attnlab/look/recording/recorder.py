@@ -24,7 +24,15 @@ from attnlab.look.recording.recording import Recording
 from attnlab.look.recording.tokens import Read, Vocabulary, stack_of, vocabulary_of
 from attnlab.models.storage import MODELS, describe_model
 from attnlab.pretrained.model import Pretrained
-from attnlab.sites import AttentionCall, Hook, Reading, SitedModule, installed, matches
+from attnlab.sites import (
+    AttentionCall,
+    Hook,
+    Reading,
+    SitedModule,
+    installed,
+    is_going_back,
+    matches,
+)
 
 
 class Reduction(Protocol):
@@ -139,6 +147,8 @@ class _Recorder(Hook):
         self._sides.clear()
 
     def watch(self, part: str, call: AttentionCall) -> None:
+        if is_going_back():  # activation checkpointing computes again what was recorded
+            return
         asked = self._asked.get(part)
         if call.is_cross and part not in self._cross:
             self._learn_cross(part)
@@ -147,6 +157,8 @@ class _Recorder(Hook):
         self._now = {}
 
     def visit(self, site: str, value: Tensor) -> Tensor:
+        if is_going_back():
+            return value
         part, _, name = site.rpartition(".")
         if name == "weights" and self._reduce is not None:
             self._add_reduced(site, self._reduce.of_weights(value.detach()), part)

@@ -186,9 +186,15 @@ class Recording(Mapping[str, Any]):
             return passed.gradient
         why = f"the gradient of {site} was not recorded; ask for it by record(…, gradients=True)."
         if passed.awaits:
-            why = f"no gradient has come back to {site} yet; call backward() on what depends on it."
+            why = (
+                f"no gradient has come back to {site}: backward() has not run yet, or ran on "
+                "something that does not depend on the last value recorded there."
+            )
         elif site in self._store.gradients:
-            why = f"{site} was computed without a graph; run the model with gradients enabled."
+            why = (
+                f"{site} was computed without a graph: under torch.no_grad(), or no parameter and "
+                "no input before it requires a gradient; run the model with gradients enabled."
+            )
         raise WrongUsage(why)
 
     @property

@@ -122,7 +122,7 @@ class Functions(TorchFunctionMode):
         if found is None:
             found = heads
         found = waiting.point.visit("heads", found)
-        if found is heads:
+        if found is heads and not heads.requires_grad:
             return output
         back = list(map(order.index, range(output.dim())))
         return found.reshape(ordered.shape).permute(back)
