@@ -6,18 +6,24 @@ into one sentence and an exit status. Failed assertions are our own mistakes and
 
 import difflib
 import re
+import shlex
 from collections.abc import Collection, Iterable
 from typing import TypeGuard, TypeVar
 
 T = TypeVar("T")
 
-_MOST_NAMES = 30  # that a message lists in full
+_MAX_NAMES = 30  # that a message lists in full
+_LONG_WORD = re.compile(r"\S{301,}")  # what a user typed, and nobody reads to its end
+_LONG_QUOTE = re.compile(r"(['\"])[^'\"]{1001,}\1")
 
 
 class AttnlabError(Exception):
     """Base of all errors raised on purpose; `exit_status` is what the command line returns."""
 
     exit_status = 3
+
+    def __str__(self) -> str:
+        return shorten(super().__str__())
 
 
 class WrongUsage(AttnlabError, ValueError):
@@ -74,6 +80,32 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def shorten(message: str) -> str:
+    """Cut what a user gave and a message repeats where it is very long.
+
+    >>> shorten(f"expected 3 letters; got {'z' * 100_000}")[:60]
+    'expected 3 letters; got zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz'
+    >>> len(shorten(f"expected 3 letters; got {'z' * 100_000}"))
+    107
+    """
+    for long in (_LONG_WORD, _LONG_QUOTE):
+        message = long.sub(lambda words: _cut(words[0], 60), message)
+    return message
+
+
+def _cut(text: str, kept: int) -> str:
+    return f"{text[:kept]} … ({len(text):,} characters)"
+
+
+def typed(path: object) -> str:
+    """Write a path as it is typed in a shell.
+
+    >>> typed("runs/my first")
+    "'runs/my first'"
+    """
+    return shlex.quote(str(path))
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Name the closest known word and list the others, ready to end an error message.
 
@@ -82,13 +114,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(known, key=in_order)
     begun = [name for name in names if len(word) > 2 and name.startswith(word)]
-    close = sorted(begun, key=len) or difflib.get_close_matches(word, names, n=1)
+    close = sorted(begun, key=len) or difflib.get_close_matches(word, names, 1, 0.75)
     guess = "known"
     if close:
         guess = f"did you mean {close[0]!r}? Known"
-    if len(names) <= _MOST_NAMES:
+    if len(names) <= _MAX_NAMES:
         return f"{guess}: {', '.join(names)}"
-    listed = ", ".join(names[: _MOST_NAMES // 2])
+    listed = ", ".join(names[: _MAX_NAMES // 2])
     return f"{guess}: {listed}, … ({len(names)} in all)"
 
 

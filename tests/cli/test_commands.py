@@ -206,7 +206,13 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
             3,
             "no run called nothere, and no such pretrained model; known: good",
         ),
-        (["search"], 2, "MODEL requires an argument"),
+        (["search"], 2, "search needs a value for MODEL: a pretrained model"),
+        (["search", "good", "cab"], 2, "search needs a value for --corpus: the texts: a .csv"),
+        (["search", "good", "--corpus"], 2, "search needs a value for --corpus"),
+        (["grade", "good"], 2, "grade needs a value for --out: the folder of the grades"),
+        (["run", "sorting", "--seeds"], 2, "run needs a value for --seeds: how many models"),
+        (["truth", "show"], 2, "truth show needs a value for CIRCUIT: "),
+        (["show", "nothing"], 3, "there is no run in nothing; known: good"),
         (["list", "nowhere"], 3, "there is no folder nowhere"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -694,28 +700,41 @@ def test_the_doctor_names_what_populations_and_searches_use(capsys):
     assert {"optuna", "ray", "tensorboard", "mlflow-skinny", "C++ compiler"} <= found
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "status", "told"),
-    [
-        (["find", "good", "--corpus", "x.txt"], "search", 2, "search is for pretrained models"),
-        (["search", "sorting", "--set", "rank=2"], "tune", 2, "needs a setting to search"),
-        (["search", "sorting"], "tune", 2, "tune needs --set key=value"),
-    ],
-)
-def test_a_command_of_the_version_before_works_and_says_its_new_name(
-    capsys, old, new, status, told
-):
-    found, out, err = run(capsys, *old)
-    hint, error = err.splitlines()
-    assert hint == (
-        f"attnlab {old[0]} is now called attnlab {new}; the old name goes with the next version."
-    )
-    assert (found, out) == (status, "")
-    assert told in error
+def test_what_was_typed_at_great_length_is_repeated_in_part_alone(capsys):
+    for typed in ("z" * 100_000, "z " * 50_000):
+        status, _, err = run(capsys, "trace", "good", typed)
+        assert status == 2
+        assert len(err) < 200
+        assert "characters)" in err
+        status, _, err = run(capsys, typed)
+        assert (status, len(err) < 500) == (2, True)
 
 
-def test_a_search_in_a_corpus_is_no_old_name_even_where_the_model_is_called_as_an_experiment(
-    capsys,
-):
-    for words in (["search", "sorting", "--corpus", "x.txt"], ["search", "good"]):
-        assert "is now called" not in run(capsys, *words)[2]
+def test_a_refused_run_announces_no_folder(capsys, runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    shutil.copytree(runs / "runs" / "good", runs / "runs" / "sorting", dirs_exist_ok=True)
+    status, _, err = run(capsys, "run", "sorting", "--set", "lettrs=4")
+    assert status == 2
+    assert len(err.splitlines()) == 1
+    assert "sorting-2" not in err
+    shutil.rmtree(runs / "runs" / "sorting")
+
+
+def test_a_folder_with_a_blank_is_quoted_in_every_command_that_is_shown(capsys, runs, tmp_path):
+    folder = shutil.copytree(runs / "runs" / "good", tmp_path / "my runs" / "the first")
+    status, out, _ = run(capsys, "show", str(folder))
+    assert status == 0
+    (folder / "report.html").unlink(missing_ok=True)
+    (folder / "claims.json").rename(folder / "claims")
+    out = run(capsys, "list", str(folder.parent))[1]
+    assert f"attnlab resume '{folder}'" in out
+    assert f"attnlab resume '{folder}'" in run(capsys, "open", str(folder))[2]
+
+
+def test_the_commands_are_listed_in_groups_and_each_in_one(capsys):
+    from attnlab.cli.commands import GROUPS, app
+
+    out = run(capsys, "--help")[1]
+    assert [title for title in GROUPS if title not in out] == []
+    grouped = [command for commands in GROUPS.values() for command in commands]
+    assert len(grouped) == len({name for name in app if not name.startswith("-")})

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from attnlab.cli.site_facts import HeadFacts, ValueFacts, WeightFacts
 from attnlab.cli.terminal import make_table, matrix_widths, one_line, output, say, show_matrix
+from attnlab.errors import typed
 
 if TYPE_CHECKING:
     from attnlab.edits.forks import Fork
@@ -284,7 +285,7 @@ def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> No
         legend = f"f67: 67 % of a head's weight on one token ({words} token); {legend}"
     output().print(Text(legend, style="dim"))
     example = head_at(next(iter(facts)), 0)
-    say(f"one of them: attnlab look {run} … --head '{example}'", is_quiet=True)
+    say(f"one of them: attnlab look {typed(run)} … --head '{example}'", is_quiet=True)
 
 
 def _show_layers(layers: Mapping[str, list[Text]]) -> None:

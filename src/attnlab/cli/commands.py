@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, MissingArgumentError
+from cyclopts import App, Group, MissingArgumentError
 from rich.text import Text
 
 from attnlab import __version__
@@ -31,7 +31,7 @@ from attnlab.cli.results import show_result
 from attnlab.cli.runs import resume_, run, sweep, tune
 from attnlab.cli.search import search
 from attnlab.cli.truth import truth
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, typed
 
 app = App(
     name="attnlab",
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     terminal.prepare_streams()
     with Interrupts() as interrupts:
         try:
-            words = _with_new_name(sys.argv[1:] if arguments is None else arguments)
+            words = sys.argv[1:] if arguments is None else arguments
             status = app(words, exit_on_error=False, print_error=False)
             sys.stdout.flush()
             return status if isinstance(status, int) else 0
@@ -67,8 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _what_to_type(error: MissingArgumentError) -> Exception:
-    """Say which names there are, where the name of a run or an experiment is missing."""
-    missing = error.argument and error.argument.name
+    """Say what belongs where a name or a required option is missing, and which names there are."""
+    argument = error.argument
+    missing = argument.name if argument else ""
     example = f"as in: attnlab {' '.join(error.command_chain or ())} sorting"
     if (error.command_chain or ())[:1] == ("course",) and missing == "NAME":
         return WrongUsage(
@@ -79,26 +80,19 @@ def _what_to_type(error: MissingArgumentError) -> Exception:
         return WrongUsage(f"name a run, {example}; {runs_there()}")
     if missing == "NAME":
         return WrongUsage(f"name an experiment, {example}; {did_you_mean('', SYSTEMS)}")
-    return error
+    command = " ".join(error.command_chain or ())
+    meaning = _help_of(error, missing)
+    return WrongUsage(f"{command} needs a value for {missing}{meaning}; see attnlab {command} -h")
 
 
-def _with_new_name(words: Sequence[str]) -> list[str]:
-    """Replace a command's name of the version before, and say the new one.
-
-    `attnlab search NAME --set …` is now `tune`; an experiment is no model, and a search in a corpus
-    has --corpus.
-    """
-    match list(words):
-        case ["find", *_]:
-            new = "search"
-        case ["search", name, *rest] if name in SYSTEMS and "--corpus" not in rest:
-            new = "tune"
-        case _:
-            return list(words)
-    terminal.note(
-        f"attnlab {words[0]} is now called attnlab {new}; the old name goes with the next version."
-    )
-    return [new, *words[1:]]
+def _help_of(error: MissingArgumentError, name: str) -> str:
+    """Return what the help of a command says of one argument, after a colon."""
+    assert error.app is not None
+    for argument in error.app.assemble_argument_collection(parse_docstring=True):
+        if argument.name == name and argument.parameter.help:
+            sentence, *_ = " ".join(argument.parameter.help.split()).rstrip(".").split(". ")
+            return f": {sentence[:1].lower()}{sentence[1:]}"
+    return ""
 
 
 def list_(parent: Path = RUNS, /, *, as_json: AsJson = False) -> int:
@@ -121,7 +115,7 @@ def list_(parent: Path = RUNS, /, *, as_json: AsJson = False) -> int:
     terminal.show_runs(runs, parent)
     for folder in sorted(parent.iterdir()):
         if folder.is_dir() and not is_run(folder) and (inside := list_runs(folder)):
-            terminal.say(f"{len(inside)} more   attnlab list {folder}", is_quiet=True)
+            terminal.say(f"{len(inside)} more   attnlab list {typed(folder)}", is_quiet=True)
     return 0
 
 
@@ -251,10 +245,19 @@ def _trace_each_line(show_one: Callable[[str], None], expected: str) -> int:
     return 0 if is_person else status  # a person could correct the input, a script could not
 
 
-for _command in (
-    *(run, resume_, list_, show, open_, settings, sweep, tune),
-    *(trace, look, edit, edits_, search, compile_, prove, grade, lab, doctor),
-):
-    app.command(_command, name=_command.__name__.rstrip("_"))
-app.command(truth)
-app.command(course)
+GROUPS = {
+    "Train": (run, resume_, sweep, tune, settings),
+    "Read results": (list_, show, open_),
+    "Look inside a model, and edit it": (trace, look, search, edit, edits_),
+    "Write a program, and prove": (compile_, prove, truth),
+    "Learn and teach": (course, grade),
+    "The browser and this machine": (lab, doctor),
+}
+for _number, (_title, _commands) in enumerate(GROUPS.items()):
+    _group = Group(_title, sort_key=_number)
+    for _command in _commands:
+        if isinstance(_command, App):
+            _command.group = _group
+            app.command(_command)
+        else:
+            app.command(_command, name=_command.__name__.rstrip("_"), group=_group)

@@ -16,7 +16,7 @@ import cyclopts
 
 from attnlab.cli import terminal
 from attnlab.core.store import CouldNotWrite
-from attnlab.errors import AttnlabError
+from attnlab.errors import AttnlabError, shorten, typed
 
 _NO_MEMORY = re.compile(
     r"out of memory|not enough memory|(can't|cannot|unable to) (al|re|m)\w+ memory", re.IGNORECASE
@@ -97,7 +97,7 @@ def writing_to(
         command: resumes it; by default `attnlab resume FOLDER`.
     """
     if folder is not None:
-        again = command or f"attnlab resume {folder}"
+        again = command or f"attnlab resume {typed(folder)}"
         _written.set(Written(folder, first_file, again))
     yield
     _written.set(None)  # after an error `explain` still needs it
@@ -159,7 +159,7 @@ def _is_no_memory(error: BaseException) -> bool:
 
 
 def _usage(error: cyclopts.CycloptsError) -> str:
-    sentence = " ".join(str(error).split())
+    sentence = shorten(" ".join(str(error).split()))
     if isinstance(error, cyclopts.UnusedCliTokensError):
         sentence += (
             " Settings are written --set key=value, and an input of several words is one argument."

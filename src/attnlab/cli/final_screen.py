@@ -9,6 +9,7 @@ from rich.text import Text
 
 from attnlab.cli import terminal
 from attnlab.cli.terminal import one_line, say_short
+from attnlab.errors import typed
 
 if TYPE_CHECKING:
     from attnlab.experiments.report import Report
@@ -37,10 +38,10 @@ def show_final_screen(
     folders = {report.experiment: report.folder for report in reports}
     trace = ""
     if "sorting" in folders:
-        trace = f" · attnlab trace {folders['sorting']} cab"
-    terminal.say(f"look at  attnlab open {parent}{trace}", is_quiet=True)
+        trace = f" · attnlab trace {typed(folders['sorting'])} cab"
+    terminal.say(f"look at  attnlab open {typed(parent)}{trace}", is_quiet=True)
     terminal.say(
-        f"claims   attnlab show {reports[0].folder} · all of them: in the gallery",
+        f"claims   attnlab show {typed(reports[0].folder)} · all of them: in the gallery",
         is_quiet=True,
     )
 
@@ -56,7 +57,7 @@ def _show_open_claims(reports: "Sequence[Report]", parent: Path) -> None:
         words = f"  {report.experiment}, {name}: {claim.measured}; bound: {claim.bound}"
         say_short(Text.assemble(terminal.mark(claim), one_line(words)))
     if len(open_claims) > _MAX_CLAIMS:
-        terminal.say(f"… and {len(open_claims) - _MAX_CLAIMS} more: attnlab open {parent}")
+        terminal.say(f"… and {len(open_claims) - _MAX_CLAIMS} more: attnlab open {typed(parent)}")
 
 
 def _finding(report: "Report") -> str:

@@ -13,7 +13,7 @@ from attnlab.cli.failures import writing_to
 from attnlab.cli.options import AsJson, OptionalWholeNumber, Quiet, Strings, Switch
 from attnlab.cli.progress import counting
 from attnlab.cli.terminal import note, print_json, say, show_table
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, typed
 
 if TYPE_CHECKING:
     from attnlab.course.grading.gradebook import Grade, Gradebook, Row
@@ -77,9 +77,9 @@ def grade(
         )
     jail = probe()
     handed_in = read_class(submissions, found.exercises)
-    command = f"attnlab grade {submissions} -o {out}"
+    command = f"attnlab grade {typed(submissions)} -o {typed(out)}"
     if course is not None:
-        command += f" --course {course}"
+        command += f" --course {typed(course)}"
     with (
         writing_to(out, "grading.json", command),
         counting("grading", is_quiet=as_json or quiet) as tell,

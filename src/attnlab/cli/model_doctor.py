@@ -13,7 +13,7 @@ from attnlab.cli.prompts import is_pretrained, open_model
 from attnlab.cli.resolve_run import find_run
 from attnlab.cli.terminal import print_json, tell
 from attnlab.core.sizes import count_bytes, count_numbers
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, typed
 
 if TYPE_CHECKING:
     from attnlab.pretrained.model import Pretrained
@@ -76,7 +76,8 @@ def examine_model(name: str, ends_in: str | None, *, as_json: bool) -> int:
     """Open a pretrained model, which checks its backends, and print the findings."""
     if not is_pretrained(name):
         raise WrongUsage(
-            f"{find_run(name)} is a run of attnlab, which has every site: attnlab show {name}"
+            f"{find_run(name)} is a run of attnlab, which has every site: "
+            f"attnlab show {typed(name)}"
         )
     started = time.perf_counter()
     model = open_model(name, head=ends_in)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from attnlab.cli.failures import writing_to
 from attnlab.cli.progress import progress
 from attnlab.cli.terminal import note
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, typed
 
 RUNS = Path("runs")
 SYSTEMS = ("lookup", "anatomy", "handmade", "open_program", "sentiment", "sorting")
@@ -63,7 +63,7 @@ def _refuse_member(path: Path) -> None:
     if not is_finished(path.parent):
         raise CouldNotRun(
             f"the population in {path.parent} is unfinished; its models can be opened once it is "
-            f"finished: attnlab resume {path.parent}"
+            f"finished: attnlab resume {typed(path.parent)}"
         )
     seed = config["population"]["seeds"][0]
     has_variants = len(config["population"]["variants"]) > 1
@@ -114,12 +114,14 @@ def in_run_folder(
 
     while True:
         folder = out or free_name(parent, name)
-        if out is None and folder.name != name and not is_quiet:
-            note(f"{parent / name} is kept, and {name} still means it; this one is {folder.name}.")
         try:
             with writing_to(folder), progress(title, is_quiet=is_quiet, left=left) as observer:
-                return make(out=folder, observer=observer)
+                made = make(out=folder, observer=observer)
         except FolderTaken:
             if out is not None:
                 raise
             # Another run has just taken this name; nothing was trained yet, so try the next one.
+            continue
+        if out is None and folder.name != name and not is_quiet:
+            note(f"{parent / name} is kept, and {name} still means it; this one is {folder.name}.")
+        return made

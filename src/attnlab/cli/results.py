@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab.cli import terminal
 from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.errors import typed
 
 if TYPE_CHECKING:
     from attnlab.experiments.population import Population
@@ -32,7 +33,7 @@ def show_result(found: "Result", *, as_json: bool, in_full: bool = False) -> int
     for name, fault in getattr(found, "faults", {}).items():
         say(f"seed {name} diverged {fault}")
     say(f"report   {folder / 'report.html'}")
-    say(f"look at  attnlab open {folder}{_commands(found, folder)}", is_quiet=True)
+    say(f"look at  attnlab open {typed(folder)}{_commands(found, folder)}", is_quiet=True)
     return report.exit_status
 
 
@@ -44,13 +45,13 @@ def _commands(found: "Result", folder: Path) -> str:
 
     if isinstance(found, Population):
         member = folder / found.name(0)
-        return f" · attnlab show {member} · attnlab open {member}"
+        return f" · attnlab show {typed(member)} · attnlab open {typed(member)}"
     if not isinstance(found, Report):
-        return f" · attnlab show {folder} · {folder / 'table.csv'}"
+        return f" · attnlab show {typed(folder)} · {folder / 'table.csv'}"
     trace = ""
     if registry.is_askable(found.experiment):
-        trace = f" · attnlab trace {folder}"
-    return f"{trace} · attnlab show {folder}"
+        trace = f" · attnlab trace {typed(folder)}"
+    return f"{trace} · attnlab show {typed(folder)}"
 
 
 def result_to_json(found: "Result") -> dict[str, object]:

@@ -16,11 +16,13 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from attnlab.display import harmless
+from attnlab.errors import typed
 
 if TYPE_CHECKING:
     from attnlab.experiments.claims import Claim
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _STYLES = {True: "green", False: "bold red", None: "yellow"}  # of a claim, by its `passed`
 _LINE_FEED = "␊"
+_BELOW_A_CLAIM = (0, 0, 0, 9)
 
 
 class Writer(Console):
@@ -250,15 +253,16 @@ def show_claims(claims: "Sequence[Claim]", *, in_full: bool = False) -> None:
     """Print which claims hold: one that does in one line, unless all are wanted in full."""
     names = [one_line(claim.name.replace("_", " ")) for claim in claims]
     width = max(map(cell_len, names), default=0)
-    rows: list[list[str | Text]] = []
     for name, claim in zip(names, claims, strict=True):
-        if claim.passed and not in_full:
-            say_short(Text.assemble(mark(claim), f"  {name:{width}}  {one_line(claim.measured)}"))
+        is_short = claim.passed and not in_full
+        if is_short:
+            measured = one_line(claim.measured)
+            say_short(Text.assemble(mark(claim), f"  {name:{width}}  {measured}"))
             continue
-        claimed = Text.assemble((name + "\n", "bold"), (one_line(claim.statement), "dim"))
-        rows.append([mark(claim), claimed, claim.measured, claim.bound])
-    if rows:
-        show_table(["", "claim", "measured", "bound"], rows)
+        say_short(Text.assemble(mark(claim), "  ", (name, "bold")))
+        bound = f"measured {one_line(claim.measured)}; bound: {one_line(claim.bound)}"
+        for words, style in ((one_line(claim.statement), "dim"), (bound, "")):
+            output().print(Padding(Text(words, style), _BELOW_A_CLAIM, expand=False))
     output().print(counted(claims))
 
 
@@ -297,7 +301,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
     show_table(["run", "what", "claims", "started"], rows, unbroken=(0, 2, 3))
     for run in runs:
         if run["state"] == "unfinished":
-            say(f"to go on  attnlab resume {run['run']}", is_quiet=True)
+            say(f"to go on  attnlab resume {typed(run['run'])}", is_quiet=True)
 
 
 def _run_cells(run: Mapping[str, Any]) -> list[str | Text]:
@@ -337,7 +341,7 @@ def show_report(report: "Report", folder: Path) -> None:
         if isinstance(section, Table) and section.title == "Parameters":
             show_table(section.columns, [list(map(_number, row)) for row in section.rows])
     if report.folder is None:
-        say(f"attnlab open {folder} writes its report", is_quiet=True)
+        say(f"attnlab open {typed(folder)} writes its report", is_quiet=True)
     else:
         say(f"report   {folder / 'report.html'}")
 

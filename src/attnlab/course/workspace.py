@@ -26,7 +26,7 @@ from attnlab.course.check import Outcome
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.notebook_cells import join_cells
 from attnlab.course.sandbox.runner import load_names
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, typed
 
 Event = Mapping[str, Any]
 """A line of the log: what was done, when, and facts of it."""
@@ -87,7 +87,7 @@ class Workspace:
         """
         files = self.files(exercise.name)
         if not files:
-            elsewhere = "" if self.folder == Path("course") else f" --folder {self.folder}"
+            elsewhere = "" if self.folder == Path("course") else f" --folder {typed(self.folder)}"
             raise WrongUsage(
                 f"there is no {exercise.name}.py in {self.folder}; begin it with: "
                 f"attnlab course start {exercise.name}{elsewhere}"

@@ -45,14 +45,14 @@ AnyTransformer = Decoder | Encoder | EncoderDecoder
 class TrainingCheck:
     """The differences between a training and the same training by hand.
 
-    rate: the largest relative difference of a logged learning rate. course: the relative difference
-    of the first logged loss, or of its gradient's norm, divided by what one rounding of the initial
-    weights changes. kept: the largest relative difference of a figure of the best weights,
-    evaluated once more. alike: how many initial models are a copy of another.
+    rate: the largest relative difference of a logged learning rate. first_steps: the relative
+    difference of the first logged loss, or of its gradient's norm, divided by what one rounding of
+    the initial weights changes. kept: the largest relative difference of a figure of the best
+    weights, evaluated once more. alike: how many initial models are a copy of another.
     """
 
     rate: float
-    course: float
+    first_steps: float
     kept: float
     alike: int
 
@@ -66,7 +66,7 @@ class TrainingCheck:
     def holds(self) -> bool:
         """Is the training as it was configured?"""
         is_same = self.rate <= _SAME and self.kept <= _SAME
-        return is_same and self.course <= _TIMES_ROUNDING and self.alike == 0
+        return is_same and self.first_steps <= _TIMES_ROUNDING and self.alike == 0
 
 
 def check_training(
@@ -83,7 +83,7 @@ def check_training(
     steps = int(lines[0]["step"])
     by_hand = _first_steps(start, member, loss, steps)
     by_twin = _first_steps(nudged(start), member, loss, steps)
-    course = max(
+    first_steps = max(
         _apart(one, other) / max(_apart(other, twin), 1e-7)
         for one, other, twin in zip(found, by_hand, by_twin, strict=True)
     )
@@ -92,7 +92,7 @@ def check_training(
     figures = trained.evaluation.figures
     kept = max(_apart(value, float(again[name])) for name, value in figures.items())
     distinct = set(map(_bytes_of, starts))
-    return TrainingCheck(rate, course, kept, len(starts) - len(distinct))
+    return TrainingCheck(rate, first_steps, kept, len(starts) - len(distinct))
 
 
 def _bytes_of(model: nn.Module) -> tuple[bytes, ...]:

@@ -20,7 +20,7 @@ from attnlab.configs import renamed_layout
 from attnlab.core import store
 from attnlab.draw.numbers import plural
 from attnlab.draw.sections import ReportContent
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, typed
 from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.run_config import Kind as Kind
 from attnlab.experiments.run_config import ListedRun as ListedRun
@@ -55,7 +55,7 @@ class FolderTaken(CouldNotRun):
     def __init__(self, path: Path, what: str = "a run") -> None:
         resume = ""
         if is_unfinished(path) and not store.writer_of(path):
-            resume = f"resume it (attnlab resume {path}), "
+            resume = f"resume it (attnlab resume {typed(path)}), "
         super().__init__(
             f"{path} holds {what} already, and nothing is overwritten: "
             f"{resume}choose another folder with --out, or remove it first."
@@ -178,7 +178,7 @@ def read_run(folder: Path) -> RunFiles:
     if not is_finished(folder):
         writer = store.writer_of(folder)
         state = "unfinished: it was stopped before its claims were evaluated. Resume it with: "
-        state += f"attnlab resume {folder}"
+        state += f"attnlab resume {typed(folder)}"
         if writer is not None:
             state = f"still running ({writer}): look again when it has ended."
         raise CouldNotRun(f"the run in {folder} is {state}")
@@ -251,8 +251,8 @@ def read_to_go_on(folder: Path, kind: Kind, asked: RunConfig) -> RunConfig:
         how = "" if found == "run" else f", made with --seeds {_sizes(config)[0]:,}"
         raise CouldNotRun(
             f"{folder} holds {_KINDS[found][0]} of {config['experiment']}{how}, not "
-            f"{_KINDS[kind][0]}: resume it with attnlab resume {folder}, or choose another folder "
-            "with --out."
+            f"{_KINDS[kind][0]}: resume it with attnlab resume {typed(folder)}, or choose "
+            "another folder with --out."
         )
     here = {name: value for name, value in asked.items() if name in _ASKED}
     refuse_another(folder, {name: config.get(name) for name in here}, here)

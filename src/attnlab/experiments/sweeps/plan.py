@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from attnlab.configs import Config, Fields
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, typed
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.folder import RunConfig, read_config
 from attnlab.experiments.population.fit import checked_seeds, learnable
@@ -190,6 +190,6 @@ def read_config_of(kind: Kind, folder: Path) -> RunConfig:
         )
     if not isinstance(config.get(kind), dict):
         raise CouldNotRun(
-            f"{folder} does not hold a {kind}; attnlab show {folder} shows what it holds."
+            f"{folder} does not hold a {kind}; attnlab show {typed(folder)} shows what it holds."
         )
     return config

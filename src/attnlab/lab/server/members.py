@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.configs import Config
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, typed
 from attnlab.experiments.population.heads_sections import attention_name, axis_names, unpadded
 from attnlab.experiments.population.population import WORDS, Population
 from attnlab.experiments.population.population_heads import (
@@ -60,7 +60,7 @@ def _members(folder: str, text: str) -> dict[str, object]:
     if number > _MOST_WEIGHTS:
         raise CouldNotRun(
             f"the heads of this population have {number:,} weights, and {_MOST_WEIGHTS:,} are "
-            f"shown here at most: look at its report with attnlab open {folder}"
+            f"shown here at most: look at its report with attnlab open {typed(folder)}"
         )
     is_exact = number <= _MOST_EXACT
     pairs = zip(heads.parts, maps, strict=True)
@@ -205,7 +205,7 @@ def _sweep(folder: str) -> dict[str, object]:
     if len(outcome.expected) > _MOST_MODELS:
         raise CouldNotRun(
             f"this sweep has {len(outcome.expected):,} models, and {_MOST_MODELS:,} are shown here "
-            f"at most: look at its report with attnlab open {folder}"
+            f"at most: look at its report with attnlab open {typed(folder)}"
         )
     return {
         "experiment": config["experiment"],

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnlab.core.sizes import count_numbers
 from attnlab.edits import CutEdge, Edit, ZeroHead, edit
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, typed
 from attnlab.experiments import registry
 from attnlab.experiments.model_loader import is_ours, load_pretrained
 from attnlab.experiments.population import open_run
@@ -250,7 +250,7 @@ def _ask_pretrained(model: Pretrained, name: str, text: str) -> Question:
     if length > _MOST_TOKENS:
         raise WrongUsage(
             f"this text has {length:,} tokens, and this room shows at most {_MOST_TOKENS}: keep "
-            f"the text in a file, and read it with attnlab look {name} --document FILE."
+            f"the text in a file, and read it with attnlab look {typed(name)} --document FILE."
         )
     return question_of(model, text)
 
