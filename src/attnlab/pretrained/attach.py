@@ -14,13 +14,14 @@ query, width), look the same as ours in a batch of one, and would be addressed w
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, one_line
 from attnlab.parts.attend import attention_scores, attention_weights, explicit_attention
@@ -28,6 +29,7 @@ from attnlab.parts.heads import share_heads
 from attnlab.pretrained.attention_call import AttentionPoint
 from attnlab.pretrained.backends.multi_head import SlowPath
 from attnlab.pretrained.model import Family, Pretrained, family_of
+from attnlab.pretrained.model_state import state_kept
 from attnlab.pretrained.pass_state import uncompiled
 from attnlab.pretrained.structure import find_structure
 from attnlab.pretrained.text import is_encoder_decoder
@@ -72,8 +74,16 @@ def attach(
         raise WrongUsage(f"{type(foreign).__name__} has hook points already: use it as it is.")
     if type(foreign).__name__ == "OptimizedModule":  # what torch.compile wraps a model in
         foreign = foreign.get_submodule("_orig_mod")
-    with _in_evaluation(foreign), uncompiled(foreign):
+    if any(map(is_lazy, chain(foreign.parameters(), foreign.buffers()))):
+        raise CouldNotRun(
+            f"{type(foreign).__name__} has lazy parameters, which get their shapes in its first "
+            "pass; run it once, then load it."
+        )
+    with state_kept(foreign, example), uncompiled(foreign):
+        foreign.eval()
+        before = dict(foreign.named_modules())
         inputs, trace = _traced(foreign, name, example)
+        _require_same_modules(before, foreign)
         has_logits = isinstance(trace.output, Mapping) and "logits" in trace.output
         output = first_tensor(trace.output)
         if has_logits and trace.output["logits"] is not None:
@@ -91,19 +101,21 @@ def attach(
         require_batch_first(model, inputs)
         if family is not None:
             require_visited(model, family, inputs)
+        _require_same_modules(before, foreign)
         return model
 
 
-@contextmanager
-def _in_evaluation(foreign: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode within the `with`, and each module back after it."""
-    training = [module for module in foreign.modules() if module.training]
-    foreign.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
+def _require_same_modules(before: Mapping[str, nn.Module], foreign: nn.Module) -> None:
+    """Raise if a small pass has replaced or added modules, in which hook points would be lost."""
+    now = dict(foreign.named_modules())
+    for path in (*now, *before):
+        if now.get(path) is not before.get(path):
+            raise CouldNotRun(
+                f"{type(foreign).__name__} replaces or adds modules while it runs ({path}), so "
+                "hook points in them would be lost; the model is as it was before. Run it once "
+                "before you load it, choose the attention that stays, or give an example= on "
+                "which its modules stay."
+            )
 
 
 def _traced(
