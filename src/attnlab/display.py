@@ -37,6 +37,21 @@ class Card(NamedTuple):
     lines: Sequence[str] = ()
 
 
+class NumberTable(NamedTuple):
+    """A table of numbers that a result can draw: `values[row][column]`, NaN where there is none.
+
+    label: what the numbers are, with their unit.
+    """
+
+    title: str
+    label: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    row_title: str
+    column_title: str
+    values: Sequence[Sequence[float]]
+
+
 def displayed(kind: type[_T]) -> type[_T]:
     """Give a class a short `__repr__`, and `_repr_html_` for notebooks unless it has its own."""
     kind.__repr__ = _repr  # type: ignore[method-assign]
@@ -101,6 +116,24 @@ def _table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[
     table = [list(map(short, row)) for row in (columns, *rows) if row]
     aligned = [_aligned(column, bool(columns)) for column in zip(*table, strict=True)]
     return ["  " + "  ".join(row) for row in zip(*aligned, strict=True)]
+
+
+def count_words(count: int, noun: str) -> str:
+    """Write a number with its noun.
+
+    >>> count_words(1, "input"), count_words(1200, "input")
+    ('1 input', '1,200 inputs')
+    """
+    return f"{count:,} {plural(count, noun)}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return the noun in the number that the count needs.
+
+    >>> plural(1, "claim"), plural(2, "claim")
+    ('claim', 'claims')
+    """
+    return noun if count == 1 else f"{noun}s"
 
 
 def harmless(text: str) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnlab.course.exercise import Failure, Settings
 from attnlab.course.sandbox.runner import Json
-from attnlab.draw.numbers import plural
+from attnlab.display import plural
 
 _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 _MOST_SHOWN = 4  # rows and columns of an array in a message

@@ -8,7 +8,7 @@ from attnlab.course.cells import solution_text
 from attnlab.course.check import CaseFailure, Outcome
 from attnlab.course.compare import show
 from attnlab.course.exercise import Case, CourseExercise, Given
-from attnlab.draw.numbers import plural
+from attnlab.display import plural
 
 _INDENT = " " * 4
 _MOST_PRINTED = 8  # lines

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from attnlab.draw.numbers import plural
+from attnlab.display import plural
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
 
+from attnlab.display import plural
 from attnlab.draw.claims import Claim, ClaimState, claim_state, judge_all, sum_up
 from attnlab.draw.markup import make_page
-from attnlab.draw.numbers import plural
 from attnlab.errors import WrongUsage
 
 RunState = Literal["finished", "running", "unfinished", "damaged"]

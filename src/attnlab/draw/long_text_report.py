@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.core.store import JsonObject, explained, write_text
+from attnlab.display import plural
 from attnlab.draw.attention.figure_files import save_figure
 from attnlab.draw.attention.summaries import draw_long_map, draw_measure, measure_map
 from attnlab.draw.attention.summary_maps import SummaryMaps
-from attnlab.draw.numbers import plural
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import MapChoice, Maps, ReportContent, Scalar, Table
 from attnlab.draw.view import write_view

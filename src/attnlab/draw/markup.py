@@ -16,9 +16,9 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from attnlab.display import plural
 from attnlab.draw.bundle import bundle
 from attnlab.draw.json_form import kinds_of, without_nan
-from attnlab.draw.numbers import plural
 from attnlab.draw.section import Section
 
 __all__ = ["escape", "make_page", "plural", "to_embedded_json"]

@@ -16,15 +16,6 @@ _MAX_DECIMALS = 4  # shared by all numbers of a column
 _MISSING = ("", "n/a", "–", "—", "-")
 
 
-def plural(count: int, noun: str) -> str:
-    """Return the noun in the number that the count needs.
-
-    >>> plural(1, "claim"), plural(2, "claim")
-    ('claim', 'claims')
-    """
-    return noun if count == 1 else f"{noun}s"
-
-
 def number_words(value: float, digits: int = 3) -> str:
     """Format a number with `digits` significant digits, whole numbers in full.
 

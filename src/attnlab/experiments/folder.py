@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar, cast
 
 from attnlab.configs import renamed_layout
 from attnlab.core import store
-from attnlab.draw.numbers import plural
+from attnlab.display import plural
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import CouldNotRun, WrongUsage, typed
 from attnlab.experiments.claims import Claim, read_claims

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from attnlab.core.sizes import count_numbers
-from attnlab.draw.numbers import plural
+from attnlab.display import plural
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import ReportContent, Traces
 from attnlab.errors import AttnlabError, WrongUsage

@@ -10,6 +10,7 @@ from attnlab.draw.attention.figure_contents import FigureContents
 from attnlab.draw.attention.pattern import CAUSAL, Pattern
 from attnlab.draw.corpus import corpus_report
 from attnlab.draw.long_text_report import document_report
+from attnlab.draw.number_tables import has_tables, tables_report
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import ReportContent, ShownTrace, Traces
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, show_page, view_page
@@ -42,7 +43,8 @@ def show(
     """Show something: inside a notebook if this is one, else as a page in the browser.
 
     Args:
-        thing: a run, population, sweep or search, or the folder of one; a model, in a notebook or
+        thing: a run, population, sweep or search, or the folder of one; the result of `patch_all`,
+            `ablate`, `pattern_effects` or `direct_logits`; a model, in a notebook or
             with a text; a compiled program; a trace, or a question, which is then answered; a
             recording or summaries of one; a document or a corpus search; or bare weights: (query,
             key), (head, query, key), a list of these by layer, and Hugging Face's `outputs` or
@@ -148,6 +150,8 @@ def _page_of(thing: Any) -> str | None:
         return render_page(document_report(thing))
     if isinstance(thing, Found):
         return render_page(corpus_report(thing))
+    if has_tables(thing):
+        return render_page(tables_report(thing))
     is_trace = isinstance(thing, Trace) and is_drawn(thing)
     return render_page(_trace_report(thing)) if is_trace else None
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from attnlab.draw.numbers import plural
+from attnlab.display import plural
 from attnlab.errors import WrongUsage, is_integer
 from attnlab.experiments.claims import Claim
 

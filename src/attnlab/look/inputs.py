@@ -89,6 +89,16 @@ class Call:
                 return found.bool() if found.dim() == 2 else None
         return real_positions(cast(Mask, self.options.get(mask)), self.num_rows)
 
+    def ids_of(self, stack: str) -> Tensor | None:
+        """Return the ids (row, length) that a stack reads; None where it reads no such tokens."""
+        place = int(stack == "decoder" and len(self.arguments) > 1)
+        names = ("target", "decoder_input_ids") if stack == "decoder" else ("source", "input_ids")
+        found: Any = self.arguments[place] if place < len(self.arguments) else None
+        for name in (*names, "tokens"):
+            found = self.options.get(name, found)
+        is_ids = isinstance(found, Tensor) and found.dim() == 2 and has_integers(found)
+        return found.cpu() if is_ids else None
+
     def repeated(self, times: int) -> "Call":
         """Repeat all rows `times` times: row r of copy c is row c · num_rows + r."""
         return self.rows(torch.arange(self.num_rows).repeat(times))

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from attnlab.display import Card, card_text, displayed, short
+from attnlab.display import Card, NumberTable, card_text, count_words, displayed, short
 from attnlab.errors import WrongUsage
+from attnlab.look.heads import layer_name
 from attnlab.look.indices import has_integers
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.readout import Writer, parts_of_stream, read_stages
-from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
+from attnlab.look.recording.tokens import Vocabulary, token_name, vocabulary_of
 
 
 @displayed
@@ -94,16 +95,32 @@ class Attribution:
         rows = list(map(torch.stack, heads.values()))
         return list(heads), pad_sequence(rows, batch_first=True, padding_value=torch.nan)
 
+    def number_tables(self) -> list[NumberTable]:
+        """Return the mean shares as tables to draw: layer by head, and all other parts."""
+        parts, shares = self.table()
+        columns = [str(head) for head in range(shares.shape[1])] if parts else []
+        names, rest = [], []
+        for writer, mean in zip(self.writers, self.shares.mean(1).tolist(), strict=True):
+            if writer.head is None:
+                names.append(str(writer))
+                rest.append([mean])
+        label, layers = "mean share of the logit", list(map(layer_name, parts))
+        heads = NumberTable("Heads", label, layers, columns, "layer", "head", shares.tolist())
+        others = NumberTable("Other parts", label, names, ["share"], "part", "", rest)
+        return [table for table in (heads, others) if table.rows]
+
     def __str__(self) -> str:
         means = self.shares.double().mean(1)
         ranked = means.abs().argsort(descending=True, stable=True).tolist()
-        logit = f"logit of {_inputs(len(self.logits))}: {float(self.logits.double().mean()):.4g}"
+        number, mean = count_words(len(self.logits), "input"), float(self.logits.double().mean())
+        logit = f"logit of {number}: {mean:.4g}"
         lines = [f"{logit}, the sum of these mean shares, largest first"]
         for index in ranked[:_MOST_LINES]:
             lines.append(f"  {float(means[index]):+.4g}  {self.writers[index]}")
         rest = ranked[_MOST_LINES:]
         if rest:
-            lines.append(f"  {float(means[rest].sum()):+.4g}  all {len(rest)} others together")
+            others = count_words(len(rest), "other part")
+            lines.append(f"  {float(means[rest].sum()):+.4g}  {others} together")
         return "\n".join(lines)
 
 
@@ -124,7 +141,7 @@ def _table(
         for token, share in zip(tokens.tolist(), shares.tolist(), strict=True):
             row.append(f"{_shown(token, vocabulary)} {share:{form}}")
         rows.append(row)
-    shown = _inputs(num_rows)
+    shown = count_words(num_rows, "input")
     if num_rows > _MOST_INPUTS:
         shown = f"the first {_MOST_INPUTS} of {num_rows} inputs"
     return card_text(Card(f"{title}; {shown}", rows=rows))
@@ -132,17 +149,10 @@ def _table(
 
 def _shown(token: int, vocabulary: Vocabulary | None) -> str:
     """Name an id on one line, quoted if it begins or ends with a blank."""
-    try:
-        name = name_of(token, vocabulary)
-    except WrongUsage:  # fewer names than the read-out has rows, which is common
-        return str(token)
+    name = token_name(token, vocabulary)
     if name.isprintable() and name and name == name.strip():
         return name
     return repr(name)
-
-
-def _inputs(number: int) -> str:
-    return "1 input" if number == 1 else f"{number} inputs"
 
 
 def logit_lens(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from attnlab import seeds
+from attnlab.display import NumberTable
 from attnlab.draw.attention import (
     Pattern,
     draw_difference,
@@ -488,3 +489,20 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[plot\]'"):
         draw_head(make_pattern())
     assert look.MUTED
+
+
+def test_a_result_with_tables_is_drawn_with_its_own_rows_and_columns():
+    class Result:
+        def number_tables(self):
+            rows = [[0.5, float("nan")], [-2.0, 1.0]]
+            return [
+                NumberTable("Heads", "share", ["0", "1"], ["a", "b"], "layer", "position", rows)
+            ]
+
+    figure = draw_measure(Result())
+    axes = figure.axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b"]
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("layer", "position")
+    assert axes.images[0].get_clim() == (-2.0, 2.0)
+    with pytest.raises(WrongUsage, match="say what the numbers are"):
+        draw_measure([[1.0]])

@@ -366,3 +366,41 @@ def test_a_pair_of_runs_that_fits_is_made_once():
     count = len(passes)
     heads = each.model.config.num_layers * each.model.config.num_heads
     assert count <= 2 + heads, "clean and corrupted once, and a pass for each patch at most"
+
+
+def test_a_patch_names_the_tokens_at_its_position_and_both_where_the_runs_differ():
+    each = given(4, "decoder")
+    other = each.inputs.clone()
+    other[:, 2] = (other[:, 2] + 1) % 11
+    one, another = each.inputs[:1], other[:1]
+    found = patch_all(each.model, one, another)
+    assert found.tokens[""][2] == f"{int(one[0, 2])}/{int(another[0, 2])}"
+    assert found.tokens[""][0] == str(int(one[0, 0]))
+    assert "position 2 '" in str(found)
+    assert "of 1 input:" in str(found)
+
+
+def test_shares_are_a_table_of_layers_by_positions_or_by_heads():
+    each = given(4, "decoder")
+    other = (each.inputs + 1) % 11
+    stream = patch_all(each.model, each.inputs, other)
+    (table,) = stream.number_tables()
+    assert (table.row_title, table.column_title) == ("layer", "position")
+    close(torch.tensor(table.values, dtype=torch.float64), stream.table(), torch.float64)
+    heads = patch_all(each.model, each.inputs, other, "heads")
+    (table,) = heads.number_tables()
+    assert (table.row_title, table.column_title) == ("layer", "head")
+    close(torch.tensor(table.values, dtype=torch.float64), heads.table(), torch.float64)
+    (paths,) = patch_paths(each.model, each.inputs, other).number_tables()
+    assert paths.columns == ["logits"]
+    assert paths.rows[0] == "head 0.0"
+
+
+def test_positions_of_an_encoder_decoder_are_named_by_what_each_stack_reads():
+    each = given(1, "encoder-decoder")
+    source, target = each.inputs["source"], each.inputs["target"]
+    found = patch_all(each.model, (source[:1], target[:1]), ((source[:1] + 1) % 11, target[:1]))
+    titles = [table.title for table in found.number_tables()]
+    assert titles == ["encoder.layers.*.residual_before", "decoder.layers.*.residual_before"]
+    assert len(found.tokens["encoder"]) == source.shape[1]
+    assert found.tokens["decoder"][0] == str(int(target[0, 0]))

@@ -11,8 +11,9 @@ from attnlab.draw.attention.names import STRIDES, fonts, name_axis, token_words
 from attnlab.draw.attention.pattern import CAUSAL, numbered
 from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
 from attnlab.draw.json_form import without_nan
+from attnlab.draw.number_tables import has_tables, tables_section
 from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, dress, finite, new_figure, shown
-from attnlab.draw.pictures.maps import draw_map
+from attnlab.draw.pictures.maps import draw_map, maps_figure
 from attnlab.draw.sections import Heatmap
 from attnlab.errors import WrongUsage
 from attnlab.look.summaries import Tile
@@ -28,18 +29,20 @@ _OUTLIER = 4  # times the 99th percentile
 def draw_measure(
     values: Any,
     *,
-    label: str,
+    label: str = "",
     title: str = "",
     layers: Sequence[str] = (),
     high: float | None = None,
 ) -> "Figure":
-    """Draw one number for each head: rows are layers, columns are heads.
+    """Draw one number for each head, or the maps of a result such as `patch_all`'s.
 
     With values below zero, two colors range around zero; else one color grows from zero.
 
     Args:
-        values: (layer, head), anything that NumPy can read; NaN leaves a head blank.
-        label: the measure with its unit.
+        values: (layer, head), anything that NumPy can read; NaN leaves a head blank. Or the result
+            of `patch_all`, `patch_paths`, `ablate`, `pattern_effects` or `direct_logits`, which
+            knows its rows and columns: of patches layer by position, with the tokens.
+        label: the measure with its unit; a result has its own.
         title: the title above the map.
         layers: names of the layers; empty for their numbers.
         high: the value of the strongest shade; None for the largest.
@@ -48,10 +51,14 @@ def draw_measure(
         WrongUsage: not (layer, head), no value at all, or another number of names.
         CouldNotRun: matplotlib is missing.
     """
-    table = _array(values)
-    _check_measure(table, label, layers)
     if high is not None and not high > 0:
         raise WrongUsage(f"high is the value of the strongest shade, above 0; got {high}.")
+    if has_tables(values):
+        return maps_figure(tables_section(values, title=title or label, high=high))
+    if not label:
+        raise WrongUsage("say what the numbers are, such as label='mean entropy (nats)'.")
+    table = _array(values)
+    _check_measure(table, label, layers)
     num_layers, num_heads = table.shape
     cell = min(0.5, 14 / num_heads)
     figure = new_figure(

@@ -13,12 +13,11 @@ from typing import Any
 from markupsafe import escape
 
 from attnlab.core.store import write_text
-from attnlab.display import displayed
+from attnlab.display import displayed, plural
 from attnlab.draw.attention.figure_contents import contents_for
 from attnlab.draw.attention.pattern import Pattern, site_words
 from attnlab.draw.attention.recordings import to_drawable, why_unjoined
 from attnlab.draw.markup import make_page, to_embedded_json
-from attnlab.draw.numbers import plural
 from attnlab.draw.view.wire import Drawable, Packed, pack
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at

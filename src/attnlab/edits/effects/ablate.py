@@ -9,20 +9,22 @@ Each is what the edit by itself would give, but for rounding; see `sweep` for wh
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
 
-from attnlab.display import Card, card_text, displayed, frame
+from attnlab.display import Card, NumberTable, card_text, count_words, displayed, frame
 from attnlab.edits.effects.baseline import Baseline, allowed_of, attention_calls, scores_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
+from attnlab.edits.effects.place_tables import place_tables, place_words
 from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure, writer
 from attnlab.edits.targets import listed, parts_with, require_known, site_of
 from attnlab.errors import WrongUsage, is_integer
 from attnlab.look.heads import layer_name
 from attnlab.look.inputs import Call, Inputs
+from attnlab.look.position_names import position_names
 from attnlab.parts.attend import attention_weights, weighted_values
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import as_tensor
@@ -50,7 +52,7 @@ class Ablation:
     """The effect of taking out each place alone.
 
     what · metric: its name · places · before (row,): the metric of the model as it is · after
-    (place, row).
+    (place, row) · tokens: the names of the positions of each stack.
     """
 
     what: str
@@ -58,6 +60,7 @@ class Ablation:
     places: tuple[Place, ...]
     before: Tensor
     after: Tensor
+    tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def effects(self) -> Tensor:
@@ -100,9 +103,12 @@ class Ablation:
 
     def _card(self) -> Card:
         before = float(self.before.mean())
-        found = f"{self.metric} of {len(self.before)} inputs: {before:.4g}; mean changes"
+        number = count_words(len(self.before), "input")
+        found = f"{self.metric} of {number}: {before:.4g}; mean changes"
         if self.what != "heads":
-            ranked = [[str(place), _signed(mean)] for place, mean in self.largest(len(self.places))]
+            ranked = []
+            for place, mean in self.largest(len(self.places)):
+                ranked.append([place_words(place, self.tokens), _signed(mean)])
             return Card(f"{found}, largest first", (), ("taken out", "mean change"), ranked)
         table = self.table()
         columns = ["layer"]
@@ -118,6 +124,11 @@ class Ablation:
         if self.what != "heads":
             card = card._replace(rows=card.rows[:_MOST_LISTED])
         return card_text(card)
+
+    def number_tables(self) -> list[NumberTable]:
+        """Return the mean effects as tables to draw: layer by head, or query by key."""
+        label = f"mean change of {self.metric}"
+        return place_tables(self.places, self.effects.mean(1), label, self.tokens)
 
     def to_mapping(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
@@ -186,7 +197,8 @@ def ablate(
         allowed = _allowed_edges(model, call, sites, how.budget)
         each_head = what == "head edges"
         make_cases = partial(_edges_cut, paths, allowed, named, pairs, each_head)
-    return Ablation(what, *measure(model, call, make_cases, Metric.of(metric, labels), sites, how))
+    found = measure(model, call, make_cases, Metric.of(metric, labels), sites, how)
+    return Ablation(what, *found, tokens=position_names([call], model))
 
 
 def _taken_out(

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.display import Card, card_text, displayed, frame
+from attnlab.display import Card, NumberTable, card_text, count_words, displayed, frame
 from attnlab.edits.effects import significance
 from attnlab.edits.effects.baseline import Baseline, Pattern, attention_calls, pattern_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
@@ -199,6 +199,13 @@ class PatternEffects:
         """
         return frame(self.rows())
 
+    def number_tables(self) -> list[NumberTable]:
+        """Return the mean effects as a table to draw: head by control."""
+        names, label = list(map(str, self.heads)), f"mean change of {self.metric}"
+        values = self.tested.mean.tolist()
+        table = NumberTable("Controls", label, names, self.controls, "head", "control", values)
+        return [table]
+
     def _card(self) -> Card:
         rows, matters = [], self.matters
         for i, place in enumerate(self.heads):
@@ -206,7 +213,8 @@ class PatternEffects:
             for mean, is_sure in zip(self.tested.mean[i].tolist(), matters[i], strict=True):
                 cells.append(f"{mean:+.4g}{'*' * bool(is_sure)}")
             rows.append(cells)
-        before = f"{self.metric} of {len(self.before)} inputs: {float(self.before.mean()):.4g}"
+        number = count_words(len(self.before), "input")
+        before = f"{self.metric} of {number}: {float(self.before.mean()):.4g}"
         lines = list(filter(None, [self.caution]))
         if self.can_tell and self._asks_where:
             idle = "; ".join(map(str, self.pretty_but_idle)) or "none"

@@ -16,20 +16,22 @@ was; from the receiver on everything is computed anew.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.display import displayed
+from attnlab.display import NumberTable, count_words, displayed
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
 from attnlab.edits.effects.metrics import Metric, MetricLike, Ready, make_ready
+from attnlab.edits.effects.place_tables import place_tables, place_words
 from attnlab.edits.effects.sweep import USUAL, Case, How, Place, sweep, writer
 from attnlab.edits.targets import own_name, part_of, require_known
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
+from attnlab.look.position_names import position_names
 from attnlab.shapes import shape_text
 from attnlab.sites import matches
 
@@ -66,7 +68,8 @@ class Patched:
 
     places · metric: its name · direction: "denoise" puts clean values into the corrupted run,
     "noise" the other way round · ends: the metric of both runs · after (place, row): the metric
-    under each patch.
+    under each patch · tokens: the names of the positions of each stack, `{"": ("a", "b/c")}`, both
+    tokens where clean and corrupted differ.
     """
 
     places: tuple[Any, ...]
@@ -74,6 +77,7 @@ class Patched:
     direction: Direction
     ends: Recovery
     after: Tensor
+    tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def shares(self) -> Tensor:
@@ -127,20 +131,25 @@ class Patched:
         ranked = (self.shares - start).abs().argsort(descending=True, stable=True)[:number]
         return [(self.places[index], float(self.shares[index])) for index in ranked.tolist()]
 
+    def number_tables(self) -> list[NumberTable]:
+        """Return the shares as tables to draw: layer by position, by head, or of paths."""
+        label = f"share of {self.metric}: 0 as corrupted, 1 as clean"
+        return place_tables(self.places, self.shares, label, self.tokens)
+
     def __str__(self) -> str:
         clean, corrupted = float(self.ends.clean.mean()), float(self.ends.corrupted.mean())
         patched = "clean values in the corrupted run"
         if self.direction == "noise":
             patched = "corrupted values in the clean run"
+        number = count_words(len(self.ends.clean), "input")
         lines = [
-            f"{self.metric} of {len(self.ends.clean)} inputs: clean {clean:.5g}, corrupted "
-            f"{corrupted:.5g}; the difference is {self.contrast:.2g} times what a patch typically "
-            "changes",
+            f"{self.metric} of {number}: clean {clean:.5g}, corrupted {corrupted:.5g}; the "
+            f"difference is {self.contrast:.2g} times what a patch typically changes",
             self.caution,
             f"{patched}; shares (0 as corrupted, 1 as clean), largest change first",
         ]
         for place, share in self.largest():
-            lines.append(f"  {share:+.4g}  {place}")
+            lines.append(f"  {share + 0.0:+.4g}  {place_words(place, self.tokens)}")
         return "\n".join(filter(None, lines))
 
 
@@ -286,7 +295,8 @@ def patch_pairs(
             pair = make(span)
         places, values = patched(pair, how.portion(number, len(spans)))
         after.append(values)
-    return Patched(tuple(places), pair.metric.name, direction, ends, torch.cat(after, 1))
+    names = position_names([one, other], model)
+    return Patched(tuple(places), pair.metric.name, direction, ends, torch.cat(after, 1), names)
 
 
 def _check_apart(ends: Recovery, metric: str, precision: float) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from attnlab import seeds
 from attnlab.core.sizes import count_numbers
 from attnlab.core.stats import Interval, share_interval
-from attnlab.draw.numbers import plural
+from attnlab.display import plural
 from attnlab.draw.sections import Heatmap, Level, Lines, MapChoice, Maps, Scalar, Series, Table
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, interval_text, least

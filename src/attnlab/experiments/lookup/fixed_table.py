@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.draw.numbers import plural
+from attnlab.display import plural
 from attnlab.errors import present
 from attnlab.experiments.experiment import MetricLine, Problem, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.draw.numbers import plural
+from attnlab.display import plural
 from attnlab.errors import WrongUsage, present
 from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
 from attnlab.experiments.sorting.config import NAME, WORDS, SortingConfig

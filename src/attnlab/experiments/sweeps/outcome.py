@@ -12,8 +12,7 @@ from typing import Any
 
 from attnlab.configs import Fields
 from attnlab.core.stats import Interval, share_interval
-from attnlab.display import displayed
-from attnlab.draw.numbers import plural
+from attnlab.display import displayed, plural
 from attnlab.experiments.sections import csv_text
 from attnlab.experiments.sweeps.axes import typed
 from attnlab.experiments.sweeps.cells import Cell, Grid

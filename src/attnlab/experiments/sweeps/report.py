@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from attnlab.configs import Fields
+from attnlab.display import plural
 from attnlab.draw import sections as draw
-from attnlab.draw.numbers import plural
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.sections import filled, problem_section
 from attnlab.experiments.sweeps.axes import Axis, shown, typed

@@ -83,6 +83,17 @@ def name_of(token: int, vocabulary: Vocabulary | None) -> str:
     raise WrongUsage(f"the vocabulary has {len(vocabulary)} names, and none for token id {token}.")
 
 
+def token_name(token: int, vocabulary: Vocabulary | None) -> str:
+    """Return the name of an id, or its number where the vocabulary does not know it.
+
+    A read-out often has more rows than the vocabulary has names.
+    """
+    try:
+        return name_of(token, vocabulary)
+    except WrongUsage:
+        return str(token)
+
+
 def names_of(tokens: Iterable[int], vocabulary: Vocabulary | None) -> dict[str, str]:
     """Return the names of ids by their numbers, in order, for JSON."""
     return {str(token): name_of(token, vocabulary) for token in sorted(set(tokens))}

@@ -1,0 +1,68 @@
+"""Tables of numbers that results offer, as maps: of ablations, patches, controls and attributions.
+
+A result has `number_tables()`; see `NumberTable`. Nothing here knows the results themselves.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from attnlab.display import Card, NumberTable, card_text
+from attnlab.draw.json_form import without_nan
+from attnlab.draw.sections import Heatmap, MapChoice, Maps, ReportContent
+
+
+def has_tables(result: Any) -> bool:
+    """Does this result offer tables of numbers?"""
+    return hasattr(result, "number_tables")
+
+
+def tables_section(result: Any, *, title: str = "", high: float | None = None) -> Maps:
+    """Return a result's tables as a section of maps: what pages and figures draw."""
+    tables: list[NumberTable] = result.number_tables()
+    top = high or max(map(_largest, tables), default=0.0) or 1.0
+    low = 0.0
+    if any(float(np.nan_to_num(table.values).min()) < 0 for table in tables):
+        low = -top
+    maps = [_map_of(table, low, top) for table in tables]
+    choices = [MapChoice(label=title or tables[0].label, note="", maps=maps)]
+    if len(maps) > _MOST_TOGETHER:
+        choices = [MapChoice(label=each.title, note="", maps=[each]) for each in maps]
+    return Maps(title=title or tables[0].label, caption="", choices=choices)
+
+
+def tables_report(result: Any) -> ReportContent:
+    """Return the page of a result: its summary in words, and its maps."""
+    card = _card_of(result)
+    section = tables_section(result)
+    subtitle = " ".join(card_text(Card(card.title)).split())
+    return ReportContent(
+        title=type(result).__name__, subtitle=subtitle, facts=[], sections=[section]
+    )
+
+
+_MOST_TOGETHER = 12  # maps without a chooser
+
+
+def _card_of(result: Any) -> Card:
+    if hasattr(result, "_card"):
+        card: Card = result._card()
+        return card
+    return Card(str(result).splitlines()[0])
+
+
+def _largest(table: NumberTable) -> float:
+    return float(np.abs(np.nan_to_num(table.values)).max())
+
+
+def _map_of(table: NumberTable, low: float, high: float) -> Heatmap:
+    return Heatmap(
+        title=table.title,
+        rows=without_nan(list(table.values)),
+        row_labels=list(table.rows),
+        column_labels=list(table.columns),
+        row_title=table.row_title,
+        column_title=table.column_title,
+        low=low,
+        high=high,
+    )

@@ -1,0 +1,57 @@
+"""The positions of a model's inputs, named by the tokens that are read there."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from attnlab.look.inputs import Call
+from attnlab.look.recording.tokens import Vocabulary, token_name, vocabulary_of
+from attnlab.models.encoder_decoder import EncoderDecoder
+from attnlab.pretrained.model import Pretrained
+
+_MOST_JOINED = 2  # tokens in the name of a position
+
+
+def position_names(
+    calls: Sequence[Call], model: nn.Module, vocabulary: Vocabulary | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Name the positions of each stack by the tokens that are read there: `{"": ("a", "b/c")}`.
+
+    Two different tokens at a position are joined by a slash; more leave it without a name. A stack
+    that reads vectors is left out.
+    """
+    vocabulary = vocabulary_of(model, vocabulary)
+    found = {}
+    for stack in stacks_of(model):
+        ids = [each for call in calls if (each := call.ids_of(stack)) is not None]
+        if len(ids) != len(calls):
+            continue
+        names = []
+        for column in torch.cat(ids).T.tolist():
+            tokens = dict.fromkeys(column)
+            if len(tokens) > _MOST_JOINED:
+                names.append("")
+            else:
+                names.append("/".join(token_name(token, vocabulary) for token in tokens))
+        found[stack] = tuple(names)
+    return found
+
+
+def stacks_of(model: nn.Module) -> tuple[str, ...]:
+    """Return the names of the stacks that read tokens; one stack has the name ""."""
+    if isinstance(model, EncoderDecoder):
+        return "encoder", "decoder"
+    if isinstance(model, Pretrained):
+        return tuple(model.structure.names)
+    return ("",)
+
+
+def stack_at(path: str) -> str:
+    """Return the stack that a part or site belongs to.
+
+    >>> stack_at("decoder.layers.0.attention"), stack_at("layers.0.attention")
+    ('decoder', '')
+    """
+    first = path.partition(".")[0]
+    return first if first in ("encoder", "decoder") else ""
