@@ -11,7 +11,7 @@ attribute look-up. Recordings and edits, on the floors above, are hooks; this fi
 
 import fnmatch
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -128,6 +128,10 @@ class Hook:
     def describe(self) -> list[dict[str, Any]]:
         """Return the changes as plain values for JSON, for recordings made under this hook."""
         return []
+
+    def again(self) -> "Hook":
+        """Return a hook that makes the same changes where a pass is repeated to be compared."""
+        return self
 
 
 class _Installed(NamedTuple):
@@ -301,13 +305,31 @@ def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
             part._installed = tuple(each for each in part._installed if each.hook is not hook)
 
 
+def hooks_around(model: nn.Module, hook: Hook) -> tuple[list[Hook], list[Hook]]:
+    """List the hooks that change values before a hook of this model does, and after it."""
+    before: dict[Hook, None] = {}
+    after: dict[Hook, None] = {}
+    for _, part in _parts_of(model):
+        found = before
+        for _, other in part._installed:
+            if other is hook:
+                found = after
+            elif other.changes:
+                found[other] = None
+    return list(before), list(after)
+
+
 @contextmanager
-def set_aside(model: nn.Module) -> Iterator[None]:
-    """Remove every hook from one model while the `with` lasts."""
+def set_aside(model: nn.Module, instead: Mapping[Hook, Hook] | None = None) -> Iterator[None]:
+    """Remove every hook from one model while the `with` lasts; `instead`: hooks to put in the place
+    of some."""
     parts = [(part, part._installed) for _, part in _parts_of(model)]
+    kept = instead or {}
     try:
-        for part, _ in parts:
-            part._installed = ()
+        for part, standing in parts:
+            part._installed = tuple(
+                _Installed(path, kept[hook]) for path, hook in standing if hook in kept
+            )
         with ExitStack() as stack:
             for part, _ in parts:
                 stack.enter_context(part.apart())

@@ -474,8 +474,8 @@ def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
         ),
         (
             "edits.checks",
-            "self._untouched[cache] = copy.deepcopy(cache)",
-            "self._untouched[cache] = cache",
+            "twins[cache] = copy.deepcopy(cache)",
+            "twins[cache] = cache",
             "cache",
         ),
         ("edits.checks", "if self._editor.history.is_reordered:", "if False:", "reordered"),

@@ -31,13 +31,18 @@ def edit(
     let a query see what comes after it. With activation checkpointing `backward()` belongs inside
     the `with`; after it, it is refused.
 
+    Edits inside edits come after them, and each certificate speaks of its own change alone: of what
+    its edits did to the model as those that began before had left it, without those that began
+    later.
+
     Args:
         model: any module built of attnlab's parts.
         edits: what to change, see `attnlab.edits`.
         vocabulary: names for token ids, by number (or a function of it), for edits that name
             tokens; None for the model's own, if any.
-        certify: fill the certificate. Each forward pass is made once more without the edits, and
-            the first up to twice more; without, only landing is checked.
+        certify: fill the certificate. Each forward pass is made once more without the edits (inside
+            others, up to twice for each), and the first up to twice more; without, only landing is
+            checked.
 
     Raises:
         WrongUsage: at the start, a site, layer, head or shape that the model does not have; at the

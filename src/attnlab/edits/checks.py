@@ -5,16 +5,20 @@ same inputs, with the same random numbers and in the same gradient mode, with a 
 its own that no edit has touched. At the first pass it also runs with the edited attentions open,
 and with the editor itself there, its edits giving back the values they are given; these two must
 agree to the last bit. What torch computes on its fast path runs off it, too.
+
+Inside another edit, all of these runs are under those that began before, and what is compared with
+them is a run without those that began later: so each certificate speaks of its own change alone.
 """
 
 import copy
 import hashlib
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -25,21 +29,51 @@ from attnlab.edits.targets import own_name, part_of
 from attnlab.parts.attend import explicit_attention
 from attnlab.parts.cache import Cache
 from attnlab.pretrained.pass_state import ModuleHook, do_nothing
-from attnlab.sites import SitedModule, entrances, installed, is_going_back, set_aside
+from attnlab.sites import (
+    Hook,
+    SitedModule,
+    entrances,
+    hooks_around,
+    installed,
+    is_going_back,
+    set_aside,
+)
 
 _OPENED = ("mask", "scores", "weights")
 _MOST_BYTES = 2**31
 """Weights larger than this are not opened only to be checked."""
 
 
+Arguments: TypeAlias = tuple[Any, Any]
+"""Arguments and keyword arguments of a call."""
+
+
 @dataclass(frozen=True)
 class _Call:
-    """A call of an entrance that has begun: its path, and how it is repeated without the edits."""
+    """A call of an entrance that has begun: its path, and how it is repeated.
+
+    given: for the run without the edits; None where the call is not compared · alone: for the run
+    without later edits; None where the pass itself is without them · earlier: what changes values
+    before the edits do.
+    """
 
     path: str
-    given: tuple[Any, Any] | None = None
-    """Arguments and keyword arguments; None where the call is not compared."""
+    given: Arguments | None = None
+    alone: Arguments | None = None
+    earlier: tuple[Hook, ...] = ()
     random: Any = None
+
+
+class _Repeating(threading.local):
+    """Is a pass being repeated in this thread? No certificate counts such a pass."""
+
+    is_on = False
+
+
+_repeating = _Repeating()
+
+
+_Twins: TypeAlias = weakref.WeakKeyDictionary[Any, Any]
 
 
 class Checks:
@@ -51,9 +85,10 @@ class Checks:
         self._model = model
         self._editor = editor
         self._call: _Call | None = None  # the outermost
-        self._is_comparing = False
-        self._untouched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._untouched: _Twins = weakref.WeakKeyDictionary()
         """For each key/value cache what it would hold had the edits not been."""
+        self._alone: _Twins = weakref.WeakKeyDictionary()
+        """For each cache that later edits have touched what it would hold had these not been."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -77,7 +112,7 @@ class Checks:
     ) -> None:
         """Note how an entrance is called; only the outermost of the edited ones is compared."""
         # A copy takes the hooks along; and what backward() computes again is no pass of its own.
-        if self._is_comparing or called is not module or is_going_back():
+        if _repeating.is_on or called is not module or is_going_back():
             return
         # no end is told of a call that was interrupted
         if self._call is not None and self._call.path != path:
@@ -85,30 +120,29 @@ class Checks:
         self._call = _Call(path)
         if self._sites_in(path):
             self._editor.history.is_reordered = False
-            given = None
             if not is_traced():
-                given = self._without_edits((args, kwargs))
-            self.left_out += given is None
-            self._call = _Call(path, given, _random_state())
+                self._call = self._repeatable(path, (args, kwargs))
+            self.left_out += self._call.given is None
 
     def _end(
         self, path: str, module: nn.Module, called: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
         call = self._call
-        if self._is_comparing or called is not module or call is None or call.path != path:
+        if _repeating.is_on or called is not module or call is None or call.path != path:
             return
         self._call = None
         if call.given is None or output is None:  # None: the pass broke off
             return
         if self._editor.history.is_reordered:  # the other cache's rows are still as they were
-            self._untouched.clear()
+            for twins in (self._untouched, self._alone):
+                twins.update(dict.fromkeys(twins))
             self.left_out += 1
             return
-        self._is_comparing = True  # the runs to come are not watched
+        _repeating.is_on = True
         try:
             self._compare(call, module, output)
         finally:
-            self._is_comparing = False
+            _repeating.is_on = False
 
     def _sites_in(self, path: str) -> list[str]:
         return [site for site in self._editor.at if not path or site.startswith(f"{path}.")]
@@ -118,7 +152,7 @@ class Checks:
         that."""
         assert call.given is not None
 
-        def run(given: tuple[Any, Any]) -> list[Tensor]:
+        def run(given: Arguments) -> list[Tensor]:
             args, kwargs = given
             keep_nothing = torch.autograd.graph.saved_tensors_hooks(_let_go, _let_go)
             with _random_again(call.random), keep_nothing:
@@ -127,13 +161,18 @@ class Checks:
         is_first = call.path not in self.certificate.effects
         anew = _with_new_cache(call.given)  # the first run fills the caches
         effect = self.certificate.effects.setdefault(call.path, OutputChange())
-        with set_aside(self._model):
+        instead = {hook: hook.again() for hook in call.earlier}
+        edited = tensors_in(output)
+        if call.alone is not None:
+            with set_aside(self._model, {**instead, self._editor: self._editor.again()}):
+                edited = run(call.alone)
+        with set_aside(self._model, instead):
             with ExitStack() as stack:  # as the model runs when no hook of ours is in it
                 for part in self._model.modules():
-                    if isinstance(part, SitedModule):
+                    if isinstance(part, SitedModule) and not instead:
                         stack.enter_context(part.unhooked())
                 bare = run(call.given)
-            effect.add(*_distance(bare[:1], tensors_in(output)[:1]))
+            effect.add(*_distance(bare[:1], edited[:1]))
             if is_first:
                 self._compare_unchanging(call.path, bare, lambda: run(_with_new_cache(anew)))
 
@@ -157,15 +196,28 @@ class Checks:
         with opened(self._model, parts):
             if parts:
                 plain = run()
-            with installed(self._model, self._editor.unchanging(path)):
+            with installed(self._model, self._editor.unchanging()):
                 same = run()
         effect.identity = _distance(plain, same)[0]
         if any(own_name(site) in ("scores", "weights") for site in sites):
             effect.kernel = _distance(watched, plain)[0]
 
-    def _without_edits(self, given: Any) -> Any:
-        """The same arguments with, for each cache, one that no edit has touched; None where there
-        is none."""
+    def _repeatable(self, path: str, given: Arguments) -> _Call:
+        """Note how a call is repeated; without arguments where that cannot be known."""
+        earlier, later = hooks_around(self._model, self._editor)
+        without, alone = self._without_edits(given), None
+        if later or any(cache in self._alone for cache in _caches_in(given)):
+            alone = self._with_twins(given, self._alone)
+            if alone is None:
+                without = None
+        return _Call(path, without, alone, tuple(earlier), _random_state())
+
+    def _without_edits(self, given: Arguments) -> Arguments | None:
+        return self._with_twins(given, self._untouched)
+
+    def _with_twins(self, given: Arguments, twins: _Twins) -> Arguments | None:
+        """Return the same arguments with each cache's twin, which begins as empty as the cache did;
+        None where one is unknown."""
         is_known = True
 
         def other(cache: Any) -> Any:
@@ -174,8 +226,8 @@ class Checks:
             if length is None:
                 return cache
             if length == 0:
-                self._untouched[cache] = copy.deepcopy(cache)
-            own = self._untouched.get(cache)
+                twins[cache] = copy.deepcopy(cache)
+            own = twins.setdefault(cache, None)
             if isinstance(own, Cache) and own.lengths == cache.lengths:
                 # which a model may do after the part that was run again
                 own.advance(length - own.length)
@@ -238,6 +290,12 @@ def _length(given: Any) -> int | None:
     if callable(getattr(given, "get_seq_length", None)):
         return int(given.get_seq_length())
     return None
+
+
+def _caches_in(given: Any) -> list[Any]:
+    found: list[Any] = []
+    _mapped(given, lambda each: found.append(each) if _length(each) is not None else None)
+    return found
 
 
 def _mapped(given: Any, function: Callable[[Any], Any]) -> Any:

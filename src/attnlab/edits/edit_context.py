@@ -117,14 +117,6 @@ class TokenHistory:
             return 0
         return first_key(text.length, num_keys, text.offset)
 
-    def outside(self, path: str) -> "TokenHistory":
-        """Return the history of the stacks that are not inside a module."""
-        found = TokenHistory()
-        for stack, text in self._texts.items():
-            if not _is_inside(stack, path):
-                found._texts[stack] = text
-        return found
-
 
 def is_cross(part: str) -> bool:
     """Is this part called a cross-attention?"""

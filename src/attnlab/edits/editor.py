@@ -158,6 +158,7 @@ class Editor(Hook):
         self.at: dict[str, list[Coverage]] = {}
         self.largest_attention = 0
         self._model, self._vocabulary = model, vocabulary
+        self._is_repeat = False
         self._num_heads: dict[str, int] = {}
         self._also: set[str] = set()
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -196,7 +197,8 @@ class Editor(Hook):
 
     def read(self, part: str, reading: Reading) -> None:
         """Learn what a stack reads."""
-        self.history.read(part, reading, compare=self._looks_back)
+        if not self._is_repeat:
+            self.history.read(part, reading, compare=self._looks_back)
 
     def watch(self, part: str, call: AttentionCall) -> None:
         """Note how many bytes the weights of an edited attention take."""
@@ -239,15 +241,17 @@ class Editor(Hook):
         """Return the edits' JSON forms, large tensors by their hash."""
         return [coverage.edit.to_json(brief=True) for coverage in self.coverages]
 
-    def unchanging(self, path: str) -> "Editor":
-        """Return the same editor with edits that change nothing.
-
-        path: of the module that is about to run again; what its own stacks have read is not known
-        to it yet.
-        """
+    def again(self) -> "Editor":
+        """Return an editor for a pass that is repeated: the same edits, of which nothing is counted
+        and for which nothing is read anew."""
         rules = [coverage.rule for coverage in self.coverages]
         found = Editor(self._model, rules, self._vocabulary)
-        found.history = self.history.outside(path)
+        found.history, found._is_repeat = self.history, True
+        return found
+
+    def unchanging(self) -> "Editor":
+        """Return an editor for a pass that is repeated, with edits that change nothing."""
+        found = self.again()
         for coverage in found.coverages:
             coverage.rule = _Unchanged()
         return found
