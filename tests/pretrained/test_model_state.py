@@ -7,27 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.pretrained.written import Attention, X
 from torch import Tensor, nn
 
 import attnlab
 from attnlab.errors import CouldNotRun
 from parts.planting import planted
-
-X = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0))
-
-
-class Attention(nn.Module):
-    """Self-attention over rows of width 16."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.query, self.key, self.value, self.out = (nn.Linear(16, 16) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        parts = (part(x) for part in (self.query, self.key, self.value))
-        query, key, value = (part.unflatten(-1, (4, 4)).transpose(1, 2) for part in parts)
-        heads = nn.functional.scaled_dot_product_attention(query, key, value)
-        return self.out(heads.transpose(1, 2).flatten(2))
 
 
 class Cache:

@@ -155,22 +155,6 @@ def test_a_copy_of_the_foreign_model_made_under_an_edit_is_plain_and_its_own(nam
     assert torch.equal(logits(copied, name), logits(other, name))
 
 
-def test_what_was_compiled_in_place_runs_as_it_was_written_while_somebody_looks() -> None:
-    foreign = FAMILIES["llama"].build()
-    model, inputs = attach(foreign), probe_inputs(foreign)
-
-    def compiled(*_: Any, **__: Any) -> Any:
-        raise AssertionError("nobody can stand in what was compiled")
-
-    foreign.model._compiled_call_impl = compiled
-    with attnlab.edit(model, SECOND), torch.no_grad():
-        found = model(**inputs)
-    assert foreign.model._compiled_call_impl is compiled
-    foreign.model._compiled_call_impl = None
-    with by_hand(foreign, "llama"):
-        assert torch.equal(found, logits(foreign, "llama"))
-
-
 # Loaded twice, inside one another, under another's function
 
 

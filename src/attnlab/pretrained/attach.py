@@ -15,6 +15,7 @@ query, width), look the same as ours in a batch of one, and would be addressed w
 import inspect
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -74,13 +75,15 @@ def attach(
         raise WrongUsage(f"{type(foreign).__name__} has hook points already: use it as it is.")
     if type(foreign).__name__ == "OptimizedModule":  # what torch.compile wraps a model in
         foreign = foreign.get_submodule("_orig_mod")
+    _require_python(foreign)
     if any(map(is_lazy, chain(foreign.parameters(), foreign.buffers()))):
         raise CouldNotRun(
             f"{type(foreign).__name__} has lazy parameters, which get their shapes in its first "
             "pass; run it once, then load it."
         )
-    with state_kept(foreign, example), uncompiled(foreign):
-        foreign.eval()
+    with state_kept(foreign, example), uncompiled():
+        with suppress(NotImplementedError):  # of an exported program
+            foreign.eval()
         before = dict(foreign.named_modules())
         inputs, trace = _traced(foreign, name, example)
         _require_same_modules(before, foreign)
@@ -103,6 +106,18 @@ def attach(
             require_visited(model, family, inputs)
         _require_same_modules(before, foreign)
         return model
+
+
+def _require_python(foreign: nn.Module) -> None:
+    """Raise if attention lies in a program of TorchScript, inside which no hook reaches."""
+    for path, module in foreign.named_modules():
+        graph = str(getattr(module, "inlined_graph", ""))
+        if "softmax" in graph or "scaled_dot_product_attention" in graph:
+            where = f" ({path})" if path else ""
+            raise CouldNotRun(
+                f"{type(foreign).__name__} holds attention compiled to TorchScript{where}, inside "
+                "which hooks do not reach; load the model that it was made from."
+            )
 
 
 def _require_same_modules(before: Mapping[str, nn.Module], foreign: nn.Module) -> None:

@@ -74,7 +74,7 @@ class ForeignHooks:
         self._shared = {path for path, calls in self._calls.items() if calls > 1}
         self._places = {place.path for _, place in self._points}
         stack.enter_context(exclusive(set(map(model.foreign.get_submodule, self._places))))
-        stack.enter_context(uncompiled(model.foreign))
+        stack.enter_context(uncompiled())
         self._hook("", self._begin, self._finish)
         for path, module in model.foreign.named_modules():
             if isinstance(module, nn.TransformerEncoder):

@@ -3,6 +3,7 @@ are running. And its hooks: one owner at a time, none in compiled code, none in 
 """
 
 import inspect
+import sys
 import threading
 import weakref
 from collections import OrderedDict
@@ -71,11 +72,28 @@ def _changed(changes: list[tuple[nn.Module, str, Any]]) -> Iterator[None]:
             setattr(*change)
 
 
-def uncompiled(foreign: nn.Module) -> AbstractContextManager[None]:
-    """Run modules that were compiled in place as they were written: compiled code takes no
-    hooks."""
-    compiled = [module for module in foreign.modules() if module._compiled_call_impl is not None]
-    return _changed([(module, "_compiled_call_impl", None) for module in compiled])
+_eager: list[None] = []  # one for each open `uncompiled`
+_stances: list[Any] = []  # torch's stance, while any of them needs it
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run what torch.compile has compiled as it was written: compiled code takes no hooks.
+
+    It holds in the whole process; else hooks would run in some modules of a compiled model and
+    not in others.
+    """
+    with _lock:
+        if not _stances and "torch._dynamo" in sys.modules:  # else nothing is compiled
+            _stances.append(torch.compiler.set_stance("force_eager"))
+        _eager.append(None)
+    try:
+        yield
+    finally:
+        with _lock:
+            _eager.pop()
+            if _stances and not _eager:
+                _stances.pop().__exit__(None, None, None)
 
 
 def hooks_hidden(foreign: nn.Module) -> AbstractContextManager[None]:
