@@ -284,7 +284,7 @@ def _ask(job: _Job, worker: AnswersPrograms) -> Reply:
     if job.answer.data is not None:
         return Reply([_answer_of_data(job.answer.data, case) for case in cases])
     file = f"{job.answer.exercise}.py"
-    program = job.questions.exercise.with_given(job.answer.source)
+    program = job.questions.exercise.with_given(job.answer.source + job.answer.adapter)
     return worker.answerer(program, file, is_graded=True)(cases)
 
 

@@ -9,7 +9,7 @@ import ast
 import keyword
 import reprlib
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, get_args
 
 import numpy as np
@@ -27,7 +27,7 @@ FORM = "attnlab submission 1"
 CLASS = "TorchTransformer"
 """What the exercise calls the class."""
 
-_HEAD = """\
+IMPORTS = """\
 import math
 
 import numpy as np
@@ -36,13 +36,16 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 """
+"""What a program begins with whose class was cut out of a student's file."""
 
 
 class RecordAnswer(TypedDict, total=False):
-    """An answer that a record holds: matrices [Km, Qm, Vm] or [Km, Qm, Vm, pos], or a program."""
+    """An answer that a record holds: matrices [Km, Qm, Vm] or [Km, Qm, Vm, pos], or a program with
+    what connects its names to those of the exercise. One without any of them is blank."""
 
-    weights: list[NDArray[np.float64]]
+    weights: Sequence[NDArray[np.float64] | None]
     source: str
+    adapter: str
 
 
 def answers_of_record(record: Any) -> dict[str, RecordAnswer]:
@@ -57,7 +60,10 @@ def answers_of_record(record: Any) -> dict[str, RecordAnswer]:
             the source is not that of two methods.
     """
     if not isinstance(record, Mapping) or record.get("form") != FORM:
-        raise WrongUsage(f"expected a record of the form {FORM!r}; got {_short(record)}.")
+        raise WrongUsage(
+            f"expected a record of the form {FORM!r}, or the submission_log.json of the homework "
+            f"on hand-designed attention; got {_short(record)}."
+        )
     missing = [name for name in ("class", "source", "designs") if name not in record]
     if missing:
         raise WrongUsage(f"the record lacks {', '.join(missing)}; make it again.")
@@ -118,7 +124,7 @@ def _program(name: Any, source: Any) -> str | None:
     alias = ""
     if name != CLASS:
         alias = f"\n\n{CLASS} = {name}\n"
-    return f"{_HEAD}\n\nclass {name}(nn.Module):\n{body}\n{alias}"
+    return f"{IMPORTS}\n\nclass {name}(nn.Module):\n{body}\n{alias}"
 
 
 def _method(name: str, text: Any) -> str:

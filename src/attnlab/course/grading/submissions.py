@@ -1,8 +1,9 @@
 """Submissions: their files, read within limits, and the answers that are in them.
 
 A submission is a zip that `attnlab course submit` wrote, a student's folder, a program or notebook
-named after an exercise, a notebook with several exercises, or a record in JSON. Nothing of it is
-run or written to the disk here. What is wrong with one is told, and the others are read.
+named after an exercise, a notebook with several exercises, or a record or a homework's log in JSON.
+Nothing of it is run or written to the disk here. What is wrong with one is told, and the others are
+read.
 """
 
 import ast
@@ -19,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from attnlab.course.cases import draw_questions
 from attnlab.course.cells import code_of_notebook, parse_program
 from attnlab.course.exercise import CourseExercise
+from attnlab.course.grading.homework_log import HOMEWORK_LOG, answers_of_log, is_homework_log
 from attnlab.course.grading.record import answers_of_record
 from attnlab.course.grading.submission_files import read_files
 from attnlab.course.notebook_cells import join_cells
@@ -48,12 +50,14 @@ class Answer:
         file: the file's name in the submission.
         source: the program or the text; empty for data.
         data: the JSON of what was handed in as data, graded without running anything.
+        adapter: what connects the program's names to those of the exercise; the course's own.
     """
 
     exercise: str
     file: str
     source: str = ""
     data: Json = None
+    adapter: str = ""
 
     @property
     def digest(self) -> str:
@@ -104,8 +108,9 @@ def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Su
     inside = _inside(folder)
     paths = [folder] if inside is None else filter(_may_be_submission, inside)
     for path in paths:
-        student = student_of(path, exercises)
-        _read_into(found.setdefault(student, Submission(student)), path, exercises)
+        for submission in _submissions_at(path, exercises, found):
+            if not submission.answers:
+                submission.tell("it holds no answer to an exercise of the course")
     if not found:
         raise CouldNotRun(
             f"{folder} holds no submission; expected zips, folders, programs or notebooks, one "
@@ -125,14 +130,14 @@ def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
         match = pattern.fullmatch(name)
         if match:
             return inert(match["student"], _MOST_NAME)
-    exercise = exercise_of(name, exercises)
-    if exercise is not None:
-        before = re.sub(rf"[ _.-]*{exercise}{_NUMBERED}$", "", name)
+    ending = exercise_of(name, exercises) or exercise_of(name, (HOMEWORK_LOG,))
+    if ending is not None:
+        before = re.sub(rf"[ _.-]*{ending}{_NUMBERED}$", "", name)
         name = before or path.parent.name
     return inert(name, _MOST_NAME)
 
 
-def exercise_of(stem: str, exercises: Mapping[str, CourseExercise]) -> str | None:
+def exercise_of(stem: str, exercises: Iterable[str]) -> str | None:
     """Return the exercise whose name a file's name ends with, the longest."""
     fitting = []
     for name in exercises:
@@ -173,17 +178,66 @@ def _may_be_submission(path: Path) -> bool:
     return _ending(path.name) in (".zip", *_ENDINGS) or path.is_dir() or path.is_symlink()
 
 
-def _read_into(submission: Submission, path: Path, exercises: Mapping[str, CourseExercise]) -> None:
-    """Add the answers of a file or folder to a student's submission."""
+def _submissions_at(
+    path: Path, exercises: Mapping[str, CourseExercise], found: dict[str, Submission]
+) -> list[Submission]:
+    """Add the answers of a file or folder to its student's submission; return what was added to.
+
+    Args:
+        path: the file or folder.
+        exercises: by name.
+        found: the submissions so far, by student.
+    """
+    student = student_of(path, exercises)
     try:
         files, problems = read_files(path)
-        for words in problems:
-            submission.tell(words)
-        _Reader(submission, files, exercises).read()
+        parts = _by_student(student, files, exercises)
     except Exception as error:  # whatever a student found: the others are still read
-        submission.tell(f"it could not be read further: {type(error).__name__}: {error}")
-    if not submission.answers:
-        submission.tell("it holds no answer to an exercise of the course")
+        parts, problems = {student: {}}, [_unreadable(error)]
+    if problems:
+        parts.setdefault(student, {})
+    for name, part in parts.items():
+        submission = found.setdefault(name, Submission(name))
+        for words in problems if name == student else ():
+            submission.tell(words)
+        try:
+            _Reader(submission, part, exercises).read()
+        except Exception as error:  # as above
+            submission.tell(_unreadable(error))
+    return [found[name] for name in parts]
+
+
+def _unreadable(error: Exception) -> str:
+    return f"it could not be read further: {type(error).__name__}: {error}"
+
+
+def _by_student(
+    student: str, files: Mapping[str, bytes], exercises: Mapping[str, CourseExercise]
+) -> dict[str, dict[str, bytes]]:
+    """Return the files of a zip or folder by student: it may hold the logs of several.
+
+    A log is of the student whose name it or its folder bears, with the other files of that folder.
+    """
+    owners = {}
+    for name, content in files.items():
+        if _ending(name) == ".json" and _is_homework_log(content):
+            owners[name] = student_of(Path(student, name), exercises)
+    if len({*owners.values()}) < 2 or "manifest.json" in map(_last_part, files):
+        return {student: dict(files)}
+    folders = {PurePosixPath(name).parent: owner for name, owner in owners.items()}
+    folders.pop(PurePosixPath("."), None)
+    parts: dict[str, dict[str, bytes]] = {}
+    for name, content in files.items():
+        owner = owners.get(name) or folders.get(PurePosixPath(name).parent, student)
+        parts.setdefault(owner, {})[name] = content
+    return parts
+
+
+def _is_homework_log(content: bytes) -> bool:
+    try:
+        return is_homework_log(json.loads(content))
+    except (ValueError, RecursionError):
+        return False
 
 
 @dataclass(frozen=True)
@@ -298,11 +352,22 @@ class _Reader:
         return joined.program
 
     def _read_record(self, file: str) -> None:
-        for exercise, answer in answers_of_record(json.loads(self._text(file))).items():
+        """Take the answers of a record or a homework's log; what a log lacks is left blank."""
+        record = json.loads(self._text(file))
+        if is_homework_log(record):
+            answers, problems = answers_of_log(record)
+            for words in problems:
+                self.submission.tell(f"{file}: {words}")
+        else:
+            answers = answers_of_record(record)
+        for exercise, answer in answers.items():
             if exercise not in self.exercises:
                 continue
             data = encode(answer["weights"]) if "weights" in answer else None
-            self._add(Answer(exercise, file, answer.get("source", ""), data))
+            source = answer.get("source", "")
+            if not answer:
+                source = self.exercises[exercise].starter
+            self._add(Answer(exercise, file, source, data, answer.get("adapter", "")))
 
     def _take(self, exercise: str, file: str) -> None:
         """Add the answer that a file gives to an exercise, if something is written in it."""
@@ -335,9 +400,12 @@ class _Reader:
 
     def _add(self, answer: Answer) -> None:
         before = self.submission.answers.get(answer.exercise)
-        if before is None:
+        starter = self.exercises[answer.exercise].starter
+        if before is None or (before.data is None and before.source == starter):
             self.submission.answers[answer.exercise] = answer
-        elif before.digest != answer.digest:
+        elif (
+            answer.data is not None or answer.source != starter
+        ) and before.digest != answer.digest:
             self.submission.tell(
                 f"{answer.exercise} is answered twice: {before.file} is graded, {answer.file} not"
             )
@@ -351,6 +419,10 @@ class _Reader:
 
 def _ending(name: str) -> str:
     return PurePosixPath(name).suffix.lower()
+
+
+def _last_part(name: str) -> str:
+    return PurePosixPath(name).name
 
 
 @cache
