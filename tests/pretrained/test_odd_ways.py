@@ -16,10 +16,11 @@ from torch import Tensor, nn
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.text_questions import TextReading
-from attnlab.pretrained.attach import attach, require_batch_first
+from attnlab.pretrained.attach import attach
 from attnlab.pretrained.backends.functions import gathered_order
 from attnlab.pretrained.backends.registry import is_replaced
 from attnlab.pretrained.tracing import probe_inputs
+from attnlab.pretrained.verify import require_batch_first
 from parts.planting import planted
 
 transformers = pytest.importorskip("transformers")
@@ -527,7 +528,7 @@ FAULTS = [
     (
         check_orders,
         "heads folded outside",
-        "attach",
+        "verify",
         "not _begins_with(twice, heads)",
         "False",
     ),
