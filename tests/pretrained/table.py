@@ -27,7 +27,7 @@ Measured with transformers {version} on tiny models with random weights, by `tes
 {families} families, {refused} refused. To write this file anew: `python -m tests.pretrained.table`.
 
 - **met by**: *registry*, transformers' table of attention functions · *sdpa*, torch's fused attention · *softmax*, an
-  attention that the model writes out itself (queries and keys cannot be seen there, scores and weights can).
+  attention that the model writes out itself (queries and keys cannot be seen there; the mask, scores and weights can).
 - **looked at**: the largest difference of recorded weights from those of the family's own eager attention
   (`output_attentions`), in float32, where nothing is changed. "to the bit": the model's own softmax is seen. A bound:
   the model keeps its fused kernel, and the weights are made later from queries, keys and mask; in float64 they are the

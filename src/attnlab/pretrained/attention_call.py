@@ -44,8 +44,9 @@ class ForeignAttention:
     """The arguments of one attention in a foreign model, and the functions that compute it.
 
     query (batch, head, query, width) · key, value (batch, kv_head, key, width) · mask, scale: as
-    `attend` takes them, every bias in the mask · open: calls a softmax that can be intercepted ·
-    is_native: fused is our own kernel, which can make a summary in the same pass.
+    `attend` takes them, every bias in the mask · open: calls a softmax that can be intercepted; the
+    same function as fused where the model itself does · is_native: fused is our own kernel, which
+    can make a summary in the same pass.
     """
 
     query: Tensor
@@ -93,7 +94,7 @@ class AttentionPoint(SitedModule):
         value = self.visit("value", asked.value)
         edited = self._edited_mask(asked.mask, query, key)
         mask = edited if edited is not None else asked.mask
-        is_shown, is_open = self.wants("scores", "weights"), self._must_open()
+        is_shown, is_open = self.wants("scores", "weights"), self._must_open(asked)
         place = OutputPlace() if asked.is_native and not is_open else None
         # A hook that only reads can compute the weights later, unless another one edits them now.
         self.watch(
@@ -112,11 +113,13 @@ class AttentionPoint(SitedModule):
             heads = compute(query, key, value, edited)
         return self.visit("heads", heads)
 
-    def _must_open(self) -> bool:
+    def _must_open(self, asked: ForeignAttention) -> bool:
         """Must scores and weights be computed where they can be seen, or changed?"""
         if is_explicit() or self.wants("scores", "weights", to_change=True):
             return True
-        return not self.is_lazy and self.wants("scores", "weights")
+        if self.is_lazy and not (asked.fused is asked.open and _leaves_rows_dead(asked.mask)):
+            return False
+        return self.wants("scores", "weights")
 
     def _opened(
         self, compute: Compute, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None
@@ -205,16 +208,20 @@ def hooked_softmax(
     lowered: _Lowered | None = None,
     *,
     may_be_dead: bool = False,
+    cut: Tensor | None = None,
 ) -> Tensor:
     """Compute a softmax over keys, and show its scores (before they were lowered) and weights at
     the hook point.
 
     num_keys: columns that are keys; a softmax with one more has a sink in the last, which is not
-    shown. may_be_dead: the mask was edited, so that a query may have no key left.
+    shown. may_be_dead: the mask was edited, so that a query may have no key left. cut: what an edit
+    has blocked, where the mask is part of the scores.
     """
     scores, dead = given, None
+    if cut is not None:
+        scores = given.masked_fill(cut, float("-inf"))
     if point.wants("scores"):
-        scores = _shown_scores(point, num_keys, given, lowered)
+        scores = _shown_scores(point, num_keys, scores, lowered)
     if may_be_dead or scores is not given:
         # A row whose keys were all blocked by an edit gets zeros, as in our own attention.
         dead = _has_no_key(scores)
@@ -256,8 +263,25 @@ def _shown_scores(
 
 
 def with_infinities(values: Tensor) -> Tensor:
-    """Return scores, or an added mask, with -inf in the place of very negative numbers."""
+    """Return scores with -inf in the place of very negative numbers."""
     return values.masked_fill(values <= torch.finfo(values.dtype).min / 2, float("-inf"))
+
+
+def blocking(mask: Tensor) -> Tensor:
+    """Return an added mask with -inf in the place of very negative numbers.
+
+    A row of nothing else stays: added to scores, such numbers give every key the same weight.
+    """
+    found = with_infinities(mask)
+    return torch.where(_has_no_key(found), mask, found)
+
+
+def _leaves_rows_dead(mask: Mask) -> bool:
+    """Is there a query that may attend to no key, of which models make zeros or NaN?"""
+    if not isinstance(mask, Tensor):
+        return False
+    allowed = mask if mask.dtype == torch.bool else mask != float("-inf")
+    return not bool(allowed.any(-1).all())
 
 
 def causal(query: Tensor, key: Tensor) -> Mask:

@@ -338,9 +338,9 @@ def _block_point(block: BlockStructure) -> BlockPoint:
 
 
 def _attention_point(attention: AttentionStructure) -> AttentionPoint:
-    sites = ["scores", "weights"]
+    sites = ["mask", "scores", "weights"]
     if attention.backend != "softmax":
-        sites = ["query", "key", "value", "mask", *sites]
+        sites = ["query", "key", "value", *sites]
     if attention.shows_heads:
         sites.append("heads")
     if attention.adds is not None:

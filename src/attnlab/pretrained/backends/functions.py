@@ -6,6 +6,7 @@ and the product with the values the heads' outputs. Only what tracing found to b
 intercepted: another softmax, such as a router's, is not.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attnlab.errors import present
+from attnlab.errors import CouldNotRun, present
 from attnlab.parts.attend import outside_autocast
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import Mask, as_tensor
@@ -22,10 +23,10 @@ from attnlab.pretrained.attention_call import (
     SOFTMAXES,
     AttentionPoint,
     ForeignAttention,
+    blocking,
     causal,
     hooked_softmax,
     softmax_parts,
-    with_infinities,
 )
 from attnlab.pretrained.backends.multi_head import MULTI_HEAD, hooked_multi_head
 from attnlab.sites import AttentionCall
@@ -94,13 +95,13 @@ class Functions(TorchFunctionMode):
         else:
             whole = point.unfolded(scores)
         shape = whole.shape
-        if point.is_hooked:
-            point.watch(_softmax_call(point, whole))
+        cut = _watched(point, whole) if point.is_hooked else None
 
         def compute_whole(given: Tensor) -> Tensor:
             return compute(given.reshape(scores.shape)).reshape(shape)
 
-        weights = hooked_softmax(point, shape[-1], whole, compute_whole).reshape(scores.shape)
+        weights = hooked_softmax(point, shape[-1], whole, compute_whole, cut=cut)
+        weights = weights.reshape(scores.shape)
         self._waiting = _Waiting(point, weights, tuple(shape))
         return weights
 
@@ -217,7 +218,8 @@ def _fused(
     is_flat = query.dim() == 3
     if is_flat:
         query, key, value = map(point.unfolded, (query, key, value))
-        if attn_mask is not None and attn_mask.dim() == 3 and attn_mask.shape[0] > 1:
+        is_one_mask = attn_mask is None or _is_causal_bias(attn_mask) or len(attn_mask) == 1
+        if attn_mask is not None and attn_mask.dim() == 3 and not is_one_mask:
             attn_mask = point.unfolded(attn_mask)
     call = _FusedCall(attn_mask, dropout_p, is_causal, scale, enable_gqa, is_flat)
     mask = allowed
@@ -231,12 +233,18 @@ def _fused(
     return found
 
 
+def _is_causal_bias(mask: Any) -> bool:
+    """Is a mask one of torch's that only say which corner they begin in, and hold no numbers?"""
+    source = sys.modules.get("torch.nn.attention.bias")  # importing it would take seconds
+    return source is not None and isinstance(mask, source.CausalBias)
+
+
 @dataclass(frozen=True)
 class _FusedCall:
     """The arguments of torch's fused attention beside query, key and value, which have a batch and
     a head axis here; is_flat: the model has both in one axis."""
 
-    mask: Tensor | None
+    mask: Any
     dropout: float
     is_causal: bool
     scale: float | None
@@ -249,11 +257,12 @@ class _FusedCall:
 
     def own_mask(self, query: Tensor, key: Tensor) -> Mask:
         """Return the model's mask, as `attend` takes it."""
+        if _is_causal_bias(self.mask):
+            return "causal" if self.mask.variant.name == "LOWER_RIGHT" else causal(query, key)
         if self.is_causal:
             return causal(query, key)
-        if self.mask is None or self.mask.dtype == torch.bool:
-            return self.mask
-        return with_infinities(self.mask)
+        mask: Tensor | None = self.mask
+        return mask if mask is None or mask.dtype == torch.bool else blocking(mask)
 
     def fused(self, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
         """Compute the heads as the model does."""
@@ -300,17 +309,37 @@ def _opened(
     return (torch.nn.functional.dropout(weights, dropout) @ value).to(dtype)
 
 
-def _softmax_call(point: AttentionPoint, scores: Tensor) -> AttentionCall:
-    """Describe an attention of which only the softmax is known: its sizes, and what is blocked."""
+def _watched(point: AttentionPoint, scores: Tensor) -> Tensor | None:
+    """Show the mask of an attention of which only the softmax is known; return what an edit blocks
+    beyond it, (batch, head, query, key).
+
+    Raises:
+        CouldNotRun: an edit opens what the model has blocked.
+    """
     batch, heads, queries, keys = scores.shape
-    is_open = point.wants("scores", "weights")
-    mask = None
-    if is_open:
-        visible = scores > torch.finfo(scores.dtype).min / 2
-        if not bool(visible.all()):
-            mask = visible[:, :1] if bool((visible == visible[:, :1]).all()) else visible
     query = scores.new_empty((batch, heads, queries, 0))
     key = scores.new_empty((batch, heads, keys, 0))
-    return AttentionCall(
+    mask = cut = None
+    is_open = point.wants("scores", "weights")
+    if is_open or point.wants("mask"):
+        mask = allowed = scores > torch.finfo(scores.dtype).min / 2
+        if point.wants("mask"):
+            for name, empty in (("query", query), ("key", key)):  # they tell an edit the sizes
+                point.visit(name, empty)
+            mask = point.visit("mask", allowed)
+        if bool((mask & ~allowed).any()):
+            raise CouldNotRun(
+                "an edit opens what the mask of this model blocks, and the model has overwritten "
+                "the scores there before its softmax; only more can be blocked."
+            )
+        if mask is not allowed:
+            cut = allowed & ~mask
+        if bool(mask.all()):
+            mask = None
+        elif bool((mask == mask[:, :1]).all()):
+            mask = mask[:, :1]
+    call = AttentionCall(
         query, key, key, mask, None, is_open, is_cross=point.is_cross, is_whole=False
     )
+    point.watch(call)
+    return cut

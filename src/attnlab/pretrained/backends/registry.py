@@ -37,8 +37,8 @@ from attnlab.parts.masks import Mask, as_tensor
 from attnlab.pretrained.attention_call import (
     AttentionPoint,
     ForeignAttention,
+    blocking,
     causal,
-    with_infinities,
 )
 
 Finder = Callable[[nn.Module], AttentionPoint | None]
@@ -282,7 +282,7 @@ class _Call:
                 return bias
             mask = causal(self.query, self.key)
         elif self.mask.dtype != torch.bool:
-            mask = with_infinities(self.mask)
+            mask = blocking(self.mask)
         if bias is None:
             return mask
         found: Tensor = self._as_tensor(mask)
