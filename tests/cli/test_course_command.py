@@ -52,7 +52,7 @@ def test_from_the_first_start_to_the_file_to_hand_in(capsys, tmp_path):
     answer.write_text(solution_text(find_exercise("attention").source))
     status, out, _ = run(capsys, "check", "attention")
     assert status == 0
-    assert "more checks are run when it is graded" in out
+    assert "attention: 8 of 8 checks pass" in out
     assert "def attention(" in run(capsys, "solution", "attention")[1]
     out = run(capsys, "progress")[1]
     assert "solved" in out
@@ -108,7 +108,7 @@ def test_an_answer_is_checked_as_json(capsys, tmp_path):
     status, out, _ = run(capsys, "check", "attention", "--json")
     (told,) = json.loads(out)
     assert status == 1
-    assert told["mistakes"].keys() == {"no scaling"}
+    assert told["mistakes"].keys() == {"no scaling", "NaN in dead rows"}
     assert told["checks"]["values"] is False
 
 
@@ -121,6 +121,45 @@ def test_exercises_of_ones_own_stand_beside_the_others(capsys, tmp_path):
     assert run(capsys, "check", "mine", "--exercises", "own")[0] == 1
 
 
+MINUS_A_BILLION = """
+import torch
+
+def attention(query, key, value, mask=None):
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e9)
+    weights = torch.softmax(scores, dim=-1)
+    return weights @ value, weights
+"""
+
+
+def test_a_learner_without_a_grader_is_told_of_every_mistake(capsys, tmp_path):
+    run(capsys, "start", "attention")
+    (tmp_path / "course" / "attention.py").write_text(MINUS_A_BILLION)
+    status, out, _ = run(capsys, "check", "attention")
+    assert status == 1
+    assert "a number such as −10⁹" in out
+    assert "0 of" in run(capsys, "progress")[1]
+    assert run(capsys, "solution", "attention")[0] == 2
+
+
+def test_what_an_instructor_holds_back_is_never_called_solved(capsys, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.py").write_text(find_exercise("attention").source)
+    own = ["--exercises", "own"]
+    run(capsys, "start", "mine", *own)
+    (tmp_path / "course" / "mine.py").write_text(MINUS_A_BILLION)
+    status, out, _ = run(capsys, "check", "mine", *own)
+    assert status == 0
+    assert "5 checks not run yet: they are held back for the grading" in out
+    out = run(capsys, "progress", *own)[1]
+    assert "passes so far; 5 not run yet" in out
+    assert "0 of" in out
+    status, _, err = run(capsys, "solution", "mine", *own)
+    assert status == 2
+    assert "has 5 checks not run yet" in err
+
+
 def test_watching_checks_each_time_the_file_is_saved_until_ctrl_c(tmp_path, capsys):
     run(capsys, "start", "attention")
     answer = tmp_path / "course" / "attention.py"
@@ -131,7 +170,7 @@ def test_watching_checks_each_time_the_file_is_saved_until_ctrl_c(tmp_path, caps
     assert "nothing is written yet" in watching.stdout.readline()
     answer.write_text(WRONG)
     heard = [watching.stdout.readline() for _ in range(3)]
-    assert "0 of 3 visible checks pass" in "".join(heard)
+    assert "1 of 8 checks pass" in "".join(heard)
     time.sleep(0)
     watching.send_signal(signal.SIGINT)
     assert watching.wait() == 130

@@ -7,6 +7,7 @@ import torch
 
 from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
+from attnlab.course.cells import solution_text
 from attnlab.course.check import answer_from, answer_here, check_answer
 from attnlab.course.compare import Other, difference, is_same, read_answer
 from attnlab.course.feedback import feedback_lines
@@ -179,8 +180,12 @@ def test_what_is_graded_later_is_counted_and_not_shown():
     outcome = outcome_of(plain_attention, graded=False)
     hidden = sum(check.graded for check in attention.parts.checks)
     assert outcome.waiting == hidden > 0
+    assert outcome.passed
+    assert not outcome.solved
     lines = feedback_lines(attention, outcome)
-    assert lines[-1] == f"  {hidden} more checks are run when it is graded"
+    held_back = f"  {hidden} checks not run yet: they are held back for the grading"
+    assert lines[-1] == held_back
+    assert outcome_of(plain_attention).solved
 
 
 def test_feedback_shows_the_smallest_case_with_its_inputs_and_the_mistake():
@@ -192,6 +197,69 @@ def test_feedback_shows_the_smallest_case_with_its_inputs_and_the_mistake():
     assert "expected  [" in text
     assert "got       [" in text
     assert attention.mistake("no scaling").says in text
+
+
+def test_a_check_that_says_nothing_yet_accuses_of_nothing():
+    """An answer that leaves its inputs alone is not told that it changes them."""
+    attention = find_exercise("attention")
+    outcome = outcome_of(lambda q, k, v, mask=None: plain_attention(2 * q, k, v, mask))
+    (inputs,) = [each for each in outcome.checks if each.check.name == "inputs"]
+    assert inputs.is_pending
+    assert not inputs.passed
+    lines = feedback_lines(attention, outcome)
+    (line,) = [line for line in lines if "leaves its inputs" in line]
+    assert line.startswith("  – inputs")
+    assert line.endswith("(it counts once 'values' passes)")
+    assert not any("it counts once" in other for other in lines if other != line)
+
+
+def masked_wrongly(before, after=lambda weights, mask: weights):
+    """Return attention that masks its scores in its own way."""
+
+    def attention(query, key, value, mask=None):
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        if mask is None:
+            weights = scores.softmax(-1)
+        else:
+            weights = after(before(scores, mask).softmax(-1), mask)
+        return weights @ value, weights
+
+    return attention
+
+
+INVERTED = {
+    "filled with −∞": lambda scores, mask: scores.masked_fill(mask, -math.inf),
+    "filled with −10⁹": lambda scores, mask: scores.masked_fill(mask == 1, -1e9),
+    "added": lambda scores, mask: scores + mask * -1e9,
+    "chosen": lambda scores, mask: torch.where(mask, torch.tensor(-1e30), scores),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+@pytest.mark.parametrize("how", INVERTED)
+def test_a_mask_read_the_wrong_way_round_is_named_in_whichever_way_it_is_applied(how, seed):
+    outcome = outcome_of(masked_wrongly(INVERTED[how]), seed=seed)
+    assert [each.name for each in outcome.mistakes] == ["inverted mask"]
+
+
+def test_a_mistake_beside_another_fault_is_told_by_the_first_check_that_fails():
+    """It rounds its weights where scores are large, and reads the mask the wrong way round."""
+
+    def rounded(weights, mask):
+        return weights.round(decimals=1) if (weights == 1).any() else weights
+
+    attention = masked_wrongly(INVERTED["filled with −10⁹"], rounded)
+    assert [each.name for each in outcome_of(attention).mistakes] == ["inverted mask"]
+
+
+def test_an_error_about_booleans_is_not_taken_for_one_about_shapes():
+    """`1 - mask` fails wherever there is a mask, as does a mask put on the wrong axis."""
+    exercise = find_exercise("cross_attention")
+    questions = draw_questions(exercise, 0, graded=True)
+    source = solution_text(exercise.source).replace("~source_mask", "(1 - source_mask)")
+    outcome = check_answer(questions, answer_here(source))
+    assert "bool tensor" in outcome.checks[2].failure.words
+    assert outcome.mistakes == ()
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,20 @@
 """What an exercise gives is the exercise's own when an answer is checked, and so is attnlab."""
 
+import json
+import zipfile
+
+import pytest
+
 from attnlab.course.cases import draw_questions
-from attnlab.course.catalog import find_exercise
+from attnlab.course.catalog import exercise_names, find_exercise
 from attnlab.course.cells import solution_text
 from attnlab.course.check import answer_here, check_answer
 from attnlab.course.grading import classroom
 from attnlab.course.grading.submissions import Answer
 from attnlab.course.sandbox.runner import load_names
 from attnlab.course.sandbox.worker import Worker
+from attnlab.course.submit import hand_in
+from attnlab.course.workspace import Workspace
 
 FORGED = "\n\ndef rows_after(rows, labels, size):\n    return 'forged'\n"
 IN_A_NOTEBOOK = (
@@ -27,6 +34,30 @@ def test_a_given_function_that_was_rewritten_is_given_again():
     questions = draw_questions(batches, 0, graded=True)
     assert check_answer(questions, answer_here(batches.with_given(program))).passed
     assert not check_answer(questions, answer_here(program)).passed
+
+
+@pytest.mark.parametrize("name", exercise_names())
+def test_what_an_exercise_gives_overwrites_nothing_of_the_solution(name):
+    """`Km = None` of a starter is a place to write in, and no part of what is given."""
+    exercise = find_exercise(name)
+    if exercise.parts.kind != "text":
+        questions = draw_questions(exercise, 0, graded=True)
+        program = exercise.with_given(solution_text(exercise.source))
+        assert check_answer(questions, answer_here(program)).solved
+
+
+def test_matrices_are_handed_in_as_they_are_checked(tmp_path):
+    """A file whose `weights` was changed is checked and handed in with the one that is given."""
+    identity = find_exercise("identity")
+    workspace = Workspace(tmp_path)
+    workspace.start(identity)
+    changed = "\n\ndef weights():\n    return [Km]\n"
+    (tmp_path / "identity.py").write_text(solution_text(identity.source) + changed)
+    path = tmp_path / "ada.zip"
+    hand_in(workspace, {"identity": identity}, "Ada", path, lambda text, path: answer_here(text))
+    with zipfile.ZipFile(path) as archive:
+        matrices = json.loads(archive.read("work/identity.json"))["weights"]["items"]
+    assert len(matrices) == 3
 
 
 def test_a_graded_program_goes_to_the_sandbox_with_what_is_given():

@@ -135,7 +135,7 @@ def test_the_answer_is_the_file_that_was_written_in(begun, attention):
 
 
 def test_the_log_is_a_chain_and_says_how_far_one_is(begun, attention):
-    questions = draw_questions(attention, 0)
+    questions = draw_questions(attention, 0, graded=True)
     solved = solution_text(attention.source)
     begun.record("hint", exercise="attention", number=2)
     begun.record_check(attention, "x", check_answer(questions, answer_here("x = 1")))

@@ -223,11 +223,16 @@ def solution(name: str, /, *, where: Where = HERE, give_up: Switch = False) -> i
         Show it although your answer does not pass yet.
     """
     from attnlab.course.cells import shown_solution
+    from attnlab.course.feedback import waiting_words
 
     workspace, exercise = where.workspace(), where.exercise(name)
-    if not _state(workspace, name).passed and not give_up:
+    state = _state(workspace, name)
+    if not state.solved and not give_up:
+        reason = "does not pass yet"
+        if state.passed:
+            reason = f"has {waiting_words(state.waiting)}"
         raise WrongUsage(
-            f"your answer of {name} does not pass yet: a hint is less (attnlab course hint "
+            f"your answer of {name} {reason}; a hint is less (attnlab course hint "
             f"{name}); to see the solution all the same, add --give-up."
         )
     workspace.record("solution", exercise=name)
@@ -252,7 +257,7 @@ def show_progress(*, where: Where = HERE, as_json: AsJson = False) -> int:
     names: dict[str, list[str]] = {"solved": [], "begun": [], "not begun": []}
     for name, (chapter, _) in where.known().items():
         state, words = states.get(name, NEW), _state_words(states.get(name))
-        names[words].append(name)
+        names.setdefault(words, []).append(name)
         rows.append((chapter, name, words, state.tries, state.hints))
     columns = ("chapter", "exercise", "state", "tries", "hints")
     if as_json:
@@ -358,9 +363,13 @@ def _tell(exercise: "CourseExercise", outcome: "Outcome", workspace: "Workspace"
     """Print what came of a check, and what to do next."""
     _show_lines(exercise, outcome)
     name = exercise.name
-    if outcome.passed:
+    if outcome.solved:
         say(f"  compare: attnlab course solution {name}", is_quiet=True)
-    elif not outcome.is_blank and _state(workspace, name).hints < len(exercise.parts.hints):
+    elif (
+        not outcome.passed
+        and not outcome.is_blank
+        and _state(workspace, name).hints < len(exercise.parts.hints)
+    ):
         say(f"  a hint: attnlab course hint {name}", is_quiet=True)
 
 
@@ -380,6 +389,7 @@ def _mapping(outcome: "Outcome") -> dict[str, object]:
     return {
         "exercise": outcome.exercise,
         "passed": outcome.passed,
+        "solved": outcome.solved,
         "broken": outcome.broken,
         "checks": checks,
         "failures": failures,
@@ -406,6 +416,8 @@ def _state(workspace: "Workspace", name: str) -> "State":
 def _state_words(state: "State | None") -> str:
     if state is None:
         return "not begun"
-    if state.passed:
+    if state.solved:
         return "solved"
+    if state.passed:
+        return f"passes so far; {state.waiting} not run yet"
     return "begun"

@@ -76,6 +76,12 @@ def starter_cells(source: str, name: str) -> list[Cell]:
     return [Cell(cell.kind, _REGION.sub(open_region, cell.text)) for cell in cells]
 
 
+def solved_cells(source: str) -> list[Cell]:
+    """Return the student's cells, each solution written in its place."""
+    cells = [cell for cell in split_cells(source) if cell.kind != "course"]
+    return [Cell(cell.kind, _STARTER_PART.sub("", cell.text)) for cell in cells]
+
+
 def with_line(source: str, line: str) -> str:
     """Return the student's code with one line in place of each solution."""
     return _REGION.sub(lambda region: f"{region[1]}{line}\n", solution_text(source))

@@ -23,6 +23,9 @@ from attnlab.course.sandbox.runner import EncodedCase, Names, describe_error, lo
 Answerer = Callable[[Sequence[EncodedCase]], Reply]
 """Puts cases, as JSON, to a student's code."""
 
+PENDING = "pending"
+"""The kind of failure of a check that says nothing yet of the answer."""
+
 _UNWRITTEN = {"NotImplementedError", "Missing"}
 _CANNOT_TELL = ("Missing", "CannotTell")
 """Errors of what a file of adapters does not have, and of what an adapter does not reach."""
@@ -58,6 +61,11 @@ class CheckResult:
         """Whether every case was right."""
         return self.failure is None
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether it was not judged, since it counts only once the first check passes."""
+        return self.failure is not None and self.failure.why.kind == PENDING
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -69,7 +77,7 @@ class Outcome:
         mistakes: the named mistakes that give the very same answers: one, two made at once, or
             none.
         broken: why nothing could be asked at all; None where it could.
-        waiting: how many further checks run only when it is graded.
+        waiting: how many further checks were not run, since they are held back for the grading.
         is_blank: whether the parts to be written are not written yet.
     """
 
@@ -86,6 +94,11 @@ class Outcome:
         if self.broken is not None or self.is_blank:
             return False
         return all(result.passed for result in self.checks)
+
+    @property
+    def solved(self) -> bool:
+        """Whether every check there is was run and is passed."""
+        return self.passed and not self.waiting
 
     @property
     def points(self) -> int:
@@ -119,39 +132,51 @@ def check_answer(
             return Outcome(exercise.name, broken=words, waiting=waiting)
     errors = {each.raised and each.raised.name for each in answers}
     is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
-    results = _judge_checks(questions, answers)
+    failures = _judge_cases(questions, answers)
+    results = _judge_checks(questions, failures)
     mistakes: tuple[Mistake, ...] = ()
     if not is_blank:
-        mistakes = _find_mistakes(questions, answers, results, skip_missing)
+        mistakes = _find_mistakes(questions, answers, failures, skip_missing)
     return Outcome(exercise.name, tuple(results), mistakes, None, waiting, is_blank)
 
 
 def _find_mistakes(
     questions: Questions,
     answers: Sequence[CaseAnswer],
-    results: Sequence[CheckResult],
+    failures: Sequence[CaseFailure | None],
     skip_missing: bool,
 ) -> tuple[Mistake, ...]:
     """Return the mistake that a judge names; without one, those whose answers are the same."""
-    failures = [each.failure for each in results if each.failure is not None]
-    for failure in failures:
-        if failure.why.mistake is not None:
-            return (questions.exercise.mistake(failure.why.mistake),)
-    if not failures:
+    wrong: list[list[int]] = []
+    numbers = iter(range(len(failures)))
+    for cases in questions.cases:
+        own = list(itertools.islice(numbers, len(cases)))
+        wrong.append([number for number in own if failures[number] is not None])
+        named = failures[wrong[-1][0]] if wrong[-1] else None
+        if named is not None and named.why.mistake is not None:
+            return (questions.exercise.mistake(named.why.mistake),)
+    if not any(wrong):
         return ()
-    wrong = [failure.case for failure in failures]
     return find_mistakes(questions, answers, wrong, skip_missing=skip_missing)
 
 
-def _judge_checks(questions: Questions, answers: Sequence[CaseAnswer]) -> list[CheckResult]:
-    """Judge each check by its own answers; a side check counts only where the first passes."""
+def _judge_cases(questions: Questions, answers: Sequence[CaseAnswer]) -> list[CaseFailure | None]:
+    """Say of each case what is wrong with its answer; None where it is right."""
+    return list(map(_failure, questions.flat, answers))
+
+
+def _judge_checks(
+    questions: Questions, failures: Iterable[CaseFailure | None]
+) -> list[CheckResult]:
+    """Judge each check by its own cases; a side check counts only where the first passes."""
     results: list[CheckResult] = []
-    rest = iter(answers)
+    rest = iter(failures)
     for check, cases in zip(questions.checks, questions.cases, strict=True):
-        failure = _first_failure(cases, list(itertools.islice(rest, len(cases))))
+        failure = next(filter(None, list(itertools.islice(rest, len(cases)))), None)
         if failure is None and _is_side(check, cases) and not results[0].passed:
             first = results[0].check.name
-            failure = CaseFailure(cases[0], Failure(f"it counts once {first!r} passes"))
+            words = f"it counts once {first!r} passes"
+            failure = CaseFailure(cases[0], Failure(words, kind=PENDING))
         results.append(CheckResult(check, failure))
     return results
 
@@ -217,11 +242,6 @@ def _has_none(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_has_none, value.values()))
     return value is None or (isinstance(value, list) and any(map(_has_none, value)))
-
-
-def _first_failure(cases: Iterable[Case], answers: Iterable[CaseAnswer]) -> CaseFailure | None:
-    failures = map(_failure, cases, answers)
-    return next(filter(None, failures), None)
 
 
 def _failure(case: Case, answer: CaseAnswer) -> CaseFailure | None:

@@ -7,14 +7,14 @@ course; the others become the student's file and notebook, where each region bet
 
 import ast
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from numpy.random import Generator
 
-from attnlab.course.cells import is_open, starter_cells, starter_program
+from attnlab.course.cells import is_open, starter_cells, starter_program, with_line
 from attnlab.course.sandbox.runner import Names
 from attnlab.errors import WrongUsage
 
@@ -105,7 +105,8 @@ class Check:
         words: what is asked, ready to follow "it".
         cases: draws the cases, the smallest first.
         points: its share of the exercise's points.
-        graded: whether it is run only when an exercise is graded.
+        graded: whether an instructor's own exercise holds it back for the grading. Those of the
+            course are checked in full, so that a learner without a grader misses nothing.
         side: whether an answer that computes nothing could pass it; it then counts only where the
             first check passes too. Checks of untouched inputs and raised errors always are.
     """
@@ -127,12 +128,24 @@ class Mistake:
         old: a piece of the solution, found in it once.
         new: what replaces it.
         says: what a student is told whose answers are those of the mistake.
+        also: other ways in which people make it, whose answers differ in some case: what replaces
+            `old`, or a pair of another piece and what replaces that.
     """
 
     name: str
     old: str
     new: str
     says: str
+    also: tuple[str | tuple[str, str], ...] = ()
+
+    @property
+    def spellings(self) -> "tuple[Mistake, ...]":
+        """The mistake as it is made in each way."""
+        spellings = [replace(self, also=())]
+        for other in self.also:
+            old, new = (self.old, other) if isinstance(other, str) else other
+            spellings.append(replace(self, old=old, new=new, also=()))
+        return tuple(spellings)
 
 
 @dataclass(frozen=True)
@@ -196,7 +209,8 @@ class CourseExercise:
 
     def with_given(self, program: str) -> str:
         """Append to a program what the exercise gives, so that its checks use that and no other."""
-        given = [node for node in ast.parse(self.starter).body if not is_open(node)]
+        unwritten = with_line(self.source, "raise NotImplementedError")
+        given = [node for node in ast.parse(unwritten).body if not is_open(node)]
         if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in given):
             return program
         text = "\n\n".join(map(ast.unparse, given))

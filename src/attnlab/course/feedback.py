@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from attnlab.course.cells import solution_text
-from attnlab.course.check import CaseFailure, Outcome
+from attnlab.course.check import CaseFailure, CheckResult, Outcome
 from attnlab.course.compare import show
 from attnlab.course.exercise import Case, CourseExercise, Given
 from attnlab.display import plural
@@ -19,23 +19,34 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
     name = exercise.name
     if outcome.broken is not None:
         return [f"{name}: {outcome.broken}"]
+    total = len(outcome.checks)
     if outcome.is_blank:
-        visible = len(outcome.checks)
-        words = f"{visible} visible {plural(visible, 'check')} will look at it"
+        words = f"{total} {plural(total, 'check')} will look at it"
         return [f"{name}: nothing is written yet; {words}", *_waiting(outcome)]
     passed = sum(result.passed for result in outcome.checks)
-    total = len(outcome.checks)
     verb = "passes" if total == 1 else "pass"
-    lines = [f"{name}: {passed} of {total} {plural(total, 'visible check')} {verb}"]
+    lines = [f"{name}: {passed} of {total} {plural(total, 'check')} {verb}"]
     width = max((len(result.check.name) for result in outcome.checks), default=0)
     shown = shown_failure(outcome)
     for result in outcome.checks:
-        mark = "✓" if result.passed else "✗"
-        lines.append(f"  {mark} {result.check.name:{width}}  {result.check.words}")
+        lines.append(f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}")
         if shown is not None and result.failure is shown:
             lines += _indented(_failure_lines(exercise, shown))
     lines += [f"  → {words}" for words in mistake_words(outcome)]
     return lines + _waiting(outcome)
+
+
+def check_words(result: CheckResult) -> str:
+    """Return what a check asks; of one that was not judged, also when it counts."""
+    if result.failure is not None and result.is_pending:
+        return f"{result.check.words} ({result.failure.words})"
+    return result.check.words
+
+
+def _mark(result: CheckResult) -> str:
+    if result.is_pending:
+        return "–"
+    return "✓" if result.passed else "✗"
 
 
 def _indented(lines: Iterable[str]) -> list[str]:
@@ -44,7 +55,7 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 def shown_failure(outcome: Outcome) -> CaseFailure | None:
     """Return the failure that is shown with its case: of wrong parameters, else the first."""
-    failures = [each.failure for each in outcome.checks if each.failure is not None]
+    failures = [each.failure for each in outcome.checks if each.failure and not each.is_pending]
     failures.sort(key=lambda each: each.case.answer != "parameters")
     return next(iter(failures), None)
 
@@ -90,9 +101,17 @@ def _shown(value: object) -> str:
 def _waiting(outcome: Outcome) -> list[str]:
     if not outcome.waiting:
         return []
-    verb = "is" if outcome.waiting == 1 else "are"
-    noun = plural(outcome.waiting, "more check")
-    return [f"  {outcome.waiting} {noun} {verb} run when it is graded"]
+    return [f"  {waiting_words(outcome.waiting)}"]
+
+
+def waiting_words(waiting: int) -> str:
+    """Say how many checks are held back for the grading.
+
+    >>> waiting_words(5)
+    '5 checks not run yet: they are held back for the grading'
+    """
+    pronoun = "it is" if waiting == 1 else "they are"
+    return f"{waiting} {plural(waiting, 'check')} not run yet: {pronoun} held back for the grading"
 
 
 def _parameters(exercise: CourseExercise, case: Case) -> list[str]:

@@ -1,11 +1,13 @@
 """The mistake behind a wrong answer: the known one whose answers are the same in every case."""
 
 import itertools
-from collections.abc import Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from attnlab.course.cases import Questions
 from attnlab.course.cells import solution_text
@@ -53,28 +55,35 @@ def answer_own(questions: Questions, source: str, number: int) -> CaseAnswer:
 def find_mistakes(
     questions: Questions,
     answers: Sequence[CaseAnswer],
-    wrong: Sequence[Case],
+    wrong: Sequence[Sequence[int]],
     *,
     skip_missing: bool,
 ) -> tuple[Mistake, ...]:
-    """Return the mistakes whose answers are the student's own: one, two made at once, or none.
+    """Return the mistakes behind a wrong answer: one, two made at once, or none.
+
+    They are those whose answers are the student's in every case. Where there are none, it is the
+    one that accounts for the first check that failed and contradicts none that passed: the answer
+    has that mistake, and is wrong in another way besides.
 
     Args:
         questions: what was asked.
         answers: what the student's code said, one for each case.
-        wrong: cases that were answered wrongly.
+        wrong: for each check, the numbers of the cases that were answered wrongly.
         skip_missing: whether a part that is None is left out of the comparison.
     """
-    numbers = list(range(len(answers)))
-    cases = questions.flat
-    # most mistakes differ from a wrong answer already where it is wrong, so that is asked first
-    numbers.sort(key=lambda number: all(cases[number] is not case for case in wrong))
-    read = list(map(_readable, answers))
-    matches = partial(_gives, questions, read, numbers, skip_missing)
-    every = questions.exercise.parts.mistakes
-    singles = [(mistake,) for mistake in every]
-    pairs = itertools.combinations(every, 2)
-    return next((found for found in itertools.chain(singles, pairs) if matches(found)), ())
+    evidence = _Evidence(questions, list(map(_readable, answers)), wrong, skip_missing)
+    exercise = questions.exercise
+    spellings = [each for mistake in exercise.parts.mistakes for each in mistake.spellings]
+    for spelling in spellings:
+        if evidence.agrees_throughout([spelling]):
+            return (exercise.mistake(spelling.name),)
+    for one, other in itertools.combinations(exercise.parts.mistakes, 2):
+        if evidence.agrees_throughout([one, other]) or evidence.agrees_throughout([other, one]):
+            return one, other
+    for spelling in spellings:
+        if evidence.agrees_at_first(spelling):
+            return (exercise.mistake(spelling.name),)
+    return ()
 
 
 def judge_value(case: Case, value: Any) -> Failure | None:
@@ -99,28 +108,78 @@ def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
     return difference(case.expected, read_answer(answer.value), _LOOSE) is None
 
 
-def _gives(
-    questions: Questions,
-    read: Sequence[Any],
-    numbers: Sequence[int],
-    skip_missing: bool,
-    mistakes: Sequence[Mistake],
-) -> bool:
-    """Whether the solution with these mistakes gives the answers that were read."""
-    source = with_mistakes(questions.exercise, mistakes)
-    if source is None:
-        return False
-    try:
-        _own_names(source)
-    except Exception:  # two mistakes whose texts do not go together
-        return False
-    for number in numbers:
-        mistaken = _readable(answer_own(questions, source, number))
-        if skip_missing:
-            mistaken = leave_out(mistaken, read[number])
-        if not _agree(questions.flat[number], mistaken, read[number]):
+class _Evidence:
+    """What a student's code answered, held against the course's mistakes."""
+
+    def __init__(
+        self,
+        questions: Questions,
+        read: Sequence[Any],
+        wrong: Sequence[Sequence[int]],
+        skip_missing: bool,
+    ) -> None:
+        self.questions = questions
+        self.read = read
+        self.skip_missing = skip_missing
+        every_wrong = [number for numbers in wrong for number in numbers]
+        # most mistakes differ from an answer already where it is wrong, so that is asked first
+        self.numbers = sorted(range(len(read)), key=lambda number: number not in every_wrong)
+        first, self.numbers_at_first = self._first_check(wrong)
+        self.is_telling = any(_is_telling(read[number]) for number in first)
+
+    def _first_check(self, wrong: Sequence[Sequence[int]]) -> tuple[Sequence[int], list[int]]:
+        """Return the wrong cases of the first check that failed, and what to compare with them.
+
+        These are all of its cases, and those of every check that passed.
+        """
+        first: Sequence[int] = ()
+        compared: list[int] = []
+        at = 0
+        for cases, numbers in zip(self.questions.cases, wrong, strict=True):
+            own = range(at, at + len(cases))
+            at += len(cases)
+            if numbers and not first:
+                first = numbers
+                compared = [*own, *compared]
+            elif not numbers:
+                compared += own
+        return first, compared
+
+    def agrees_throughout(self, mistakes: Sequence[Mistake]) -> bool:
+        """Whether the solution with these mistakes gives the answer of every case."""
+        return self._agrees(mistakes, self.numbers)
+
+    def agrees_at_first(self, mistake: Mistake) -> bool:
+        """Whether a mistake gives the answers of the first failed check and of all that passed."""
+        return self.is_telling and self._agrees([mistake], self.numbers_at_first)
+
+    def _agrees(self, mistakes: Sequence[Mistake], numbers: Iterable[int]) -> bool:
+        source = with_mistakes(self.questions.exercise, mistakes)
+        if source is None:
             return False
-    return True
+        try:
+            _own_names(source)
+        except Exception:  # two mistakes whose texts do not go together
+            return False
+        for number in numbers:
+            mistaken = _readable(answer_own(self.questions, source, number))
+            if self.skip_missing:
+                mistaken = leave_out(mistaken, self.read[number])
+            if not _agree(self.questions.flat[number], mistaken, self.read[number]):
+                return False
+        return True
+
+
+def _is_telling(read: Any) -> bool:
+    """Whether two programs hardly give an answer by chance: it holds two numbers, or a text."""
+    if isinstance(read, Tensor | np.ndarray):
+        values = np.asarray(read)
+        return len(np.unique(values[np.isfinite(values)])) > 1
+    if isinstance(read, Mapping):
+        return any(map(_is_telling, read.values()))
+    if isinstance(read, list):
+        return any(map(_is_telling, read))
+    return isinstance(read, str) or (isinstance(read, float) and not read.is_integer())
 
 
 def _agree(case: Case, one: Any, other: Any) -> bool:
@@ -132,7 +191,15 @@ def _agree(case: Case, one: Any, other: Any) -> bool:
     return judge_value(case, one) is None and judge_value(case, other) is None
 
 
+@dataclass(frozen=True)
+class _Error:
+    """What was raised in place of an answer, and what it is about."""
+
+    name: str
+    about: str
+
+
 def _readable(answer: CaseAnswer) -> Any:
     if answer.raised is not None:
-        return ["error", answer.raised.name]
+        return _Error(answer.raised.name, answer.raised.about)
     return read_answer(answer.value)

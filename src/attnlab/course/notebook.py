@@ -22,7 +22,7 @@ class Feedback:
 
     @property
     def passed(self) -> bool:
-        """Whether every visible check is passed."""
+        """Whether every check is passed."""
         return self.outcome.passed
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
         own_frame = present(inspect.currentframe())
         names = present(own_frame.f_back).f_globals
     found = find_exercise(exercise)
-    outcome = check_answer(draw_questions(found, seed), answer_from(names))
+    outcome = check_answer(draw_questions(found, seed, graded=True), answer_from(names))
     workspace = find_workspace(None)
     if workspace.log.is_file():
         workspace.record_check(found, "", outcome)

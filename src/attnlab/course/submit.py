@@ -13,6 +13,7 @@ from pathlib import Path
 from attnlab import __version__
 from attnlab.core.store import write_bytes
 from attnlab.course.cases import draw_questions, encode_case
+from attnlab.course.catalog import holds_back
 from attnlab.course.cells import parse_program
 from attnlab.course.check import Answerer, Outcome, check_answer
 from attnlab.course.exercise import Case, CourseExercise
@@ -61,7 +62,7 @@ def check_program(
     answerer: Callable[[str, str], Answerer],
     seed: int = 0,
 ) -> Outcome:
-    """Check a student's program, as the visible checks do.
+    """Check a student's program by every check that is not held back for the grading.
 
     Args:
         exercise: which it answers.
@@ -73,7 +74,8 @@ def check_program(
     if exercise.parts.kind == "text":
         return check_text(exercise, source)
     connected = answerer(exercise.with_given(source), path)
-    return check_answer(draw_questions(exercise, seed), connected)
+    questions = draw_questions(exercise, seed, graded=not holds_back(exercise))
+    return check_answer(questions, connected)
 
 
 def check_text(exercise: CourseExercise, source: str) -> Outcome:
@@ -163,7 +165,8 @@ def _content(
         return text.encode()
     if exercise.parts.kind != "weights":
         return source.encode()
-    reply = answerer(source, f"{exercise.name}.py")([encode_case(Case("weights"))])
+    program = exercise.with_given(source)
+    reply = answerer(program, f"{exercise.name}.py")([encode_case(Case("weights"))])
     if not reply.is_whole(1):
         raise WrongUsage(reply.words)
     answer = reply.answers[0]

@@ -1,17 +1,35 @@
-"""Check the exercises: the solution passes, the starter fails, every mistake is named."""
+"""Check the exercises: the solution passes, the starter fails, every mistake is named.
 
-from collections.abc import Iterable, Sequence
+The solution and the mistakes are judged by themselves on many draws of the cases, and once in the
+student's own way: written into the files of `attnlab course start`, read from there and from the
+zip of `attnlab course submit`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from attnlab.course.cases import Questions, draw_questions
-from attnlab.course.cells import leaked_lines, solution_text, with_line
-from attnlab.course.check import Outcome, answer_here, check_answer
+from attnlab.course.cells import (
+    Cell,
+    leaked_lines,
+    solution_text,
+    solved_cells,
+    starter_notebook,
+    starter_program,
+    with_line,
+)
+from attnlab.course.check import Answerer, Outcome, answer_here, check_answer
 from attnlab.course.exercise import CourseExercise, Mistake
+from attnlab.course.grading.bans import banned_names
+from attnlab.course.grading.submissions import read_class
 from attnlab.course.mistakes import answer_own, passes_snapshot, with_mistakes
-from attnlab.course.sandbox.replies import Reply
+from attnlab.course.sandbox.replies import CaseAnswer, Reply
 from attnlab.course.sandbox.runner import EncodedCase
-from attnlab.course.workspace import draw_picture
-from attnlab.errors import present
+from attnlab.course.submit import check_program, hand_in
+from attnlab.course.workspace import Workspace
+from attnlab.errors import AttnlabError, present
 
 _WORTHLESS = ("pass", "raise ValueError", "return None", "return False", "return True", "return 0")
 """Lines in place of the solution; none may give a point."""
@@ -40,10 +58,6 @@ def verify_exercise(exercise: CourseExercise, seeds: Iterable[int]) -> Verificat
     problems = [f"the starter shows: {line}" for line in leaked]
     if len(exercise.parts.hints) < 2:
         problems.append("there are fewer than two hints")
-    try:
-        draw_picture(exercise)
-    except Exception as error:
-        problems.append(f"its picture cannot be drawn: {type(error).__name__}: {error}")
     snapshots = 0
     for number, seed in enumerate(seeds):
         questions = draw_questions(exercise, seed, graded=True)
@@ -51,6 +65,7 @@ def verify_exercise(exercise: CourseExercise, seeds: Iterable[int]) -> Verificat
         if number == 0:
             every = exercise.parts.mistakes
             snapshots = sum(passes_snapshot(questions, each) for each in every)
+            problems += [f"as a student: {words}" for words in _problems_of_files(questions)]
     return Verification(exercise.name, len(exercise.parts.mistakes), snapshots, tuple(problems))
 
 
@@ -71,22 +86,87 @@ def _problems(questions: Questions) -> list[str]:
         if points:
             found.append(f"an answer that is only {line!r} gets {points} points")
     for mistake in exercise.parts.mistakes:
-        words = _unnamed(questions, mistake)
-        if words is not None:
-            found.append(f"the mistake {mistake.name!r} {words}")
+        for spelling in mistake.spellings:
+            source = present(with_mistakes(exercise, [spelling]))
+            found += _misnamed(spelling, _outcome(questions, source))
     return found
 
 
-def _unnamed(questions: Questions, mistake: Mistake) -> str | None:
-    """Say what a mistake is taken for; None where it is named rightly."""
-    source = present(with_mistakes(questions.exercise, [mistake]))
-    outcome = _outcome(questions, source)
+def _problems_of_files(questions: Questions) -> Iterator[str]:
+    """Say what is wrong when the solution and the mistakes are written where a student writes."""
+    exercise = questions.exercise
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        workspace = Workspace(folder / "course")
+        try:
+            program, notebook, *_ = workspace.start(exercise)
+        except Exception as error:
+            yield f"it cannot be begun: {type(error).__name__}: {error}"
+            return
+        if exercise.parts.kind == "text":
+            return
+        cells = solved_cells(exercise.source)
+        notebook.write_text(starter_notebook(cells, exercise.name))
+        yield from _problems_of_solution(exercise, workspace, "the notebook")
+        notebook.unlink()
+        program.write_text(starter_program(cells))
+        yield from _problems_of_solution(exercise, workspace, "the program")
+        yield from _problems_of_zip(questions, workspace, folder / "zip")
+        texts = [cell for cell in cells if cell.kind == "markdown"]
+        for mistake in exercise.parts.mistakes:
+            code = Cell("code", present(with_mistakes(exercise, [mistake])))
+            program.write_text(starter_program([*texts, code]))
+            source = exercise.with_given(workspace.answer(exercise).source)
+            yield from _misnamed(mistake, check_answer(questions, answer_here(source)))
+
+
+def _problems_of_solution(
+    exercise: CourseExercise, workspace: Workspace, file: str
+) -> Iterator[str]:
+    """Say what `attnlab course check` says against the solution in a file."""
+    answer = workspace.answer(exercise)
+    outcome = check_program(exercise, answer.source, answer.path.name, _answerer)
+    if not outcome.passed:
+        yield f"the solution in {file} fails: {_why(outcome)}"
+
+
+def _problems_of_zip(questions: Questions, workspace: Workspace, folder: Path) -> Iterator[str]:
+    """Say what the grader says against the solution, handed in as a zip."""
+    exercise = questions.exercise
+    known = {exercise.name: exercise}
+    folder.mkdir()
+    try:
+        hand_in(workspace, known, "verify", folder / "verify.zip", _answerer)
+        (submission,) = read_class(folder, known)
+        answer = submission.answers[exercise.name]
+    except (AttnlabError, KeyError) as error:
+        yield f"the solution cannot be handed in: {error}"
+        return
+    if answer.data is not None:
+        reply = Reply([CaseAnswer(answer.data)] * len(questions.encoded))
+        outcome = check_answer(questions, lambda cases: reply)
+    else:
+        outcome = check_answer(questions, answer_here(exercise.with_given(answer.source)))
+    if not outcome.passed:
+        yield f"the solution in the zip fails: {_why(outcome)}"
+    used = banned_names(answer.source, exercise.parts.banned)
+    if used:
+        yield f"the solution uses what is banned: {', '.join(used)}"
+
+
+def _answerer(source: str, path: str) -> Answerer:
+    return answer_here(source)
+
+
+def _misnamed(mistake: Mistake, outcome: Outcome) -> Iterator[str]:
+    """Say what a mistake is taken for; nothing where it is named rightly."""
     if outcome.passed:
-        return "passes"
-    if outcome.mistakes == (mistake,):
-        return None
-    told = " and ".join(repr(each.name) for each in outcome.mistakes) or "nothing"
-    return f"is told as {told} ({_why(outcome)})"
+        yield f"the mistake {mistake.name!r} passes: {mistake.new!r}"
+    elif [named.name for named in outcome.mistakes] != [mistake.name]:
+        names = " and ".join(repr(named.name) for named in outcome.mistakes) or "nothing"
+        yield (
+            f"the mistake {mistake.name!r} is told as {names}: {mistake.new!r} ({_why(outcome)})"
+        )
 
 
 def _outcome(questions: Questions, source: str) -> Outcome:
@@ -101,6 +181,6 @@ def _why(outcome: Outcome) -> str:
         return outcome.broken
     words = []
     for each in outcome.checks:
-        if each.failure is not None:
+        if each.failure is not None and not each.is_pending:
             words.append(f"{each.check.name}: {each.failure.words}")
     return "; ".join(words)

@@ -38,12 +38,21 @@ _PATIENCE = 10.0  # seconds; a check beside `watch` writes a line, and is done
 
 @dataclass(frozen=True)
 class State:
-    """How far an exercise is: checks made, hints seen, whether the last check passed."""
+    """How far an exercise is: checks made, hints seen, what came of the last check.
+
+    `passed` is whether all checks that were run passed, `waiting` how many were not run.
+    """
 
     tries: int = 0
     hints: int = 0
     passed: bool = False
+    waiting: int = 0
     seen_solution: bool = False
+
+    @property
+    def solved(self) -> bool:
+        """Whether every check there is was run and passed."""
+        return self.passed and not self.waiting
 
 
 NEW = State()
@@ -162,6 +171,7 @@ class Workspace:
             failed=[each.check.name for each in outcome.checks if not each.passed],
             mistakes=[each.name for each in outcome.mistakes],
             done=outcome.passed,
+            waiting=outcome.waiting,
         )
 
     def states(self) -> dict[str, State]:
@@ -172,7 +182,8 @@ class Workspace:
             state = found.get(name, NEW)
             if kind == "check":
                 passed = event.get("done") is True
-                state = replace(state, tries=state.tries + 1, passed=passed)
+                waiting = int(event.get("waiting", 0))
+                state = replace(state, tries=state.tries + 1, passed=passed, waiting=waiting)
             elif kind == "hint":
                 number = int(event.get("number", 0))
                 state = replace(state, hints=max(state.hints, number))

@@ -5,6 +5,12 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import (
+    mask_mistakes,
+    plus_one_mistake,
+    root_mistakes,
+    swapped_mistake,
+)
 from attnlab.course.material.numpy_parts import numeric_gradients
 
 # %% [markdown]
@@ -105,6 +111,10 @@ def masked(random):
         mask[:, 0] = True
         mask[0, 1] = False
         yield case(*draw(random, 2, queries, keys, 3, 2), mask)
+    query, key, value = draw(random, 1, 2, 3, 4, 2)
+    key[:, 0] = 0.0
+    words = "where a key that is not masked has a score of exactly 0"
+    yield case(query, key, value, np.array([[True, True, False], [True, False, True]]), words=words)
 
 
 def mask_each(random):
@@ -177,6 +187,7 @@ _ROOT = "/ math.sqrt(query.shape[-1])"
 _FILL = "scores.masked_fill(~mask, -math.inf)"
 _SOFTMAX = "torch.softmax(scores, dim=-1)"
 _ZEROED = "weights.masked_fill(~mask, 0.0)"
+_ANSWER = "weights @ value, weights\n"
 _MASKED = f"""    if mask is not None:
         scores = {_FILL}
     weights = {_SOFTMAX}
@@ -196,24 +207,22 @@ def _masked(before, after):
 
 
 _MISTAKES = (
-    Mistake(
-        "no scaling",
-        _ROOT,
-        "",
-        "The scores are not divided by √width, so they grow with the width.",
+    *root_mistakes(_ROOT, "query.shape[-1]", "query.shape[-2]", "key.shape[-2]"),
+    *mask_mistakes(_MASKED, _masked),
+    plus_one_mistake(
+        _SOFTMAX,
+        "scores.exp() / (1 + scores.exp().sum(dim=-1, keepdim=True))",
+        "(grown := (scores - scores.amax(dim=-1, keepdim=True)).exp())"
+        " / (1 + grown.sum(dim=-1, keepdim=True))",
     ),
+    swapped_mistake(_ANSWER, "weights, weights @ value\n"),
     Mistake(
-        "scaled by the width",
-        _ROOT,
-        "/ query.shape[-1]",
-        "The scores are divided by the width itself, not by its root: the weights are too even.",
-    ),
-    Mistake(
-        "scaled by the number of keys",
-        _ROOT,
-        "/ math.sqrt(key.shape[-2])",
-        "The scores are divided by the root of the number of keys. What makes them grow is how "
-        "many products are summed in each: the width.",
+        "scaled after the softmax",
+        _MASKED,
+        _masked(_FILL.replace("scores", "(scores * math.sqrt(query.shape[-1]))"), _ZEROED)
+        + "    weights = weights / math.sqrt(query.shape[-1])\n",
+        "The weights are divided by √width after the softmax, so they no longer sum to 1. The "
+        "scores must be divided before it.",
     ),
     Mistake(
         "scaled by the value width",
@@ -221,12 +230,6 @@ _MISTAKES = (
         "/ math.sqrt(value.shape[-1])",
         "The scores are divided by the root of the values' width; it must be the width of queries "
         "and keys.",
-    ),
-    Mistake(
-        "multiplied by the root",
-        _ROOT,
-        "* math.sqrt(query.shape[-1])",
-        "The scores are multiplied by √width where they should be divided by it.",
     ),
     Mistake(
         "softmax over queries",
@@ -239,71 +242,6 @@ _MISTAKES = (
         _SOFTMAX,
         "torch.softmax(scores, dim=0)",
         "The softmax runs over the batch, so its elements compete. The keys must.",
-    ),
-    Mistake(
-        "inverted mask",
-        _MASKED,
-        _masked(_FILL.replace("~", ""), _ZEROED.replace("~", "")),
-        "The mask is read the wrong way round: here True means that a query may attend to a key.",
-    ),
-    Mistake(
-        "mask left out",
-        _MASKED,
-        _masked("", ""),
-        "The mask has no effect: the weights are those without one.",
-    ),
-    Mistake(
-        "mask added",
-        _MASKED,
-        _masked("scores + mask", ""),
-        "The mask is added to the scores as zeros and ones. A masked key needs a score of −∞.",
-    ),
-    Mistake(
-        "scores times mask",
-        _MASKED,
-        _masked("scores * mask", ""),
-        "Masked scores are set to 0, and the exponential of 0 is 1: these keys still get weight.",
-    ),
-    Mistake(
-        "mask after the softmax",
-        _MASKED,
-        _masked("", "weights * mask"),
-        "Masked keys are removed after the softmax, so the weights that are left sum to less "
-        "than 1. They must be out before the softmax shares out its 1.",
-    ),
-    Mistake(
-        "mask after the softmax, rescaled",
-        _MASKED,
-        _masked("", "weights * mask / (weights * mask).sum(dim=-1, keepdim=True)"),
-        "Masked keys are removed after the softmax and the rest is divided by its sum. Where a "
-        "masked key has by far the largest score, nothing is left to divide.",
-    ),
-    Mistake(
-        "filled with −10⁴",
-        _MASKED,
-        _masked("scores.masked_fill(~mask, -1e4)", _ZEROED),
-        "Masked scores are set to a number such as −10⁴. That is no −∞: where all scores lie "
-        "lower, the masked keys get the weight.",
-    ),
-    Mistake(
-        "filled with −10⁹",
-        _MASKED,
-        _masked("scores.masked_fill(~mask, -1e9)", ""),
-        "Masked scores are set to a number such as −10⁹. Where a query may attend to no key all "
-        "of its scores are equal then, and the masked keys share the weight evenly.",
-    ),
-    Mistake(
-        "even dead rows",
-        _MASKED,
-        _masked("scores.masked_fill(~mask, torch.finfo(scores.dtype).min)", ""),
-        "A query that may attend to no key spreads its weight evenly over masked keys; it should "
-        "have weights of 0.",
-    ),
-    Mistake(
-        "NaN in dead rows",
-        _ZEROED,
-        "weights",
-        "A query that may attend to no key gives NaN: the softmax of −∞ alone is 0/0.",
     ),
     Mistake(
         "NaN in the gradients",
@@ -329,19 +267,19 @@ _MISTAKES = (
     ),
     Mistake(
         "always float32",
-        "weights @ value, weights\n",
+        _ANSWER,
         "(weights @ value).float(), weights.float()\n",
         "The answer is float32 whatever comes in; it should keep the dtype of the inputs.",
     ),
     Mistake(
         "gradient lost",
-        "weights @ value, weights\n",
+        _ANSWER,
         "weights.detach() @ value, weights\n",
         "No gradient flows back to query and key: the weights are cut off from them.",
     ),
     Mistake(
         "scores returned",
-        "weights @ value, weights\n",
+        _ANSWER,
         "weights @ value, scores\n",
         "The scores are returned in place of the weights.",
     ),

@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import mask_mistakes, root_mistakes
 from attnlab.course.material.numpy_parts import numeric_gradients
 
 # %% [markdown]
@@ -80,11 +81,13 @@ def oracle(x, query, key, value, output, heads):
     return result
 
 
-def case(random, front, length, width, heads, scale=1.0, dtype=np.float64, **more):
-    """Draw an input and four matrices."""
+def case(random, front, length, width, heads, scale=1.0, dtype=np.float64, change=None, **more):
+    """Draw an input and four matrices, which `change` may alter."""
     x = random.normal(size=(*front, length, width))
     matrices = random.normal(size=(4, width, width)) / width**0.5
     matrices[:2] *= scale
+    if change is not None:
+        change(matrices)
     given = [each.astype(dtype) for each in (x, *matrices)]
     expected = T.from_numpy(oracle(*(each.astype(np.float64) for each in given), heads))
     expected = expected.to(T.float32 if dtype == np.float32 else T.float64)
@@ -92,11 +95,23 @@ def case(random, front, length, width, heads, scale=1.0, dtype=np.float64, **mor
     return Case("causal_heads", args, expected=more.pop("expected", expected), **more)
 
 
+def without_first_keys(matrices):
+    """Take the keys of the first of two heads away."""
+    matrices[1, :2] = 0.0
+
+
+def opposed(matrices):
+    """Make each key the opposite of its query, so that the score of a position itself is low."""
+    matrices[1] = -matrices[0]
+
+
 def values(random):
     """Several heads on batches."""
     yield case(random, (1,), 2, 4, 2)
     yield case(random, (2,), 3, 10, 5, 1.5)
     yield case(random, (3,), 5, 6, 2, 1.5)
+    words = "where all scores of the first head are exactly 0"
+    yield case(random, (2,), 3, 4, 2, change=without_first_keys, words=words)
 
 
 def fronts(random):
@@ -117,6 +132,8 @@ def large(random):
     for scale in (100.0, 3000.0):
         words = "with scores in the thousands"
         yield case(random, (2,), 5, 6, 2, scale, words=words, tolerance=1e-5)
+    words = "with scores of about −10¹²"
+    yield case(random, (2,), 3, 4, 2, 1e6, change=opposed, words=words, tolerance=1e-4)
 
 
 def single(random):
@@ -170,7 +187,15 @@ _SPLIT = ".view(*front, length, heads, size).transpose(-3, -2)"
 _MERGE = "(weights @ split(value)).transpose(-3, -2).reshape(*front, length, width)"
 _LATER = "later = torch.ones(length, length, dtype=torch.bool).triu(1)"
 _WEIGHTS = "torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)"
+_WEIGHED = f"    weights = {_WEIGHTS}\n"
 _SCORES = "split(query) @ split(key).transpose(-2, -1)"
+
+
+def _masked(before, after):
+    """Return the masked softmax with other scores and weights."""
+    lines = f"    mask = ~later\n    weights = torch.softmax({before or 'scores'}, dim=-1)\n"
+    return lines + (f"    weights = {after}\n" if after else "")
+
 
 EXERCISE = Exercise(
     "Causal heads",
@@ -188,18 +213,6 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
-            "not causal",
-            _WEIGHTS,
-            "torch.softmax(scores, dim=-1)",
-            "Every position sees the whole row, what comes after it too.",
-        ),
-        Mistake(
-            "looks ahead",
-            _LATER,
-            _LATER.replace("triu(1)", "tril(-1)"),
-            "Each position sees itself and what comes after it. The mask is the wrong way round.",
-        ),
-        Mistake(
             "one key too many",
             _LATER,
             _LATER.replace("triu(1)", "triu(2)"),
@@ -211,30 +224,15 @@ EXERCISE = Exercise(
             "later = torch.ones(length, length, dtype=torch.bool).triu(0)\n    later[0, 0] = False",
             "A position does not see itself. It may look at itself and at those before it.",
         ),
+        *mask_mistakes(
+            _WEIGHED, _masked, has_dead_rows=False, leave_out=("mask left out", "mask added")
+        ),
+        *root_mistakes("/ math.sqrt(size)", "size", "length"),
         Mistake(
-            "zeroed after the softmax",
+            "not causal",
             _WEIGHTS,
-            "torch.softmax(scores, dim=-1).masked_fill(later, 0.0)",
-            "The weights of the future are set to 0 after the softmax, so the others no longer sum "
-            "to 1.",
-        ),
-        Mistake(
-            "scores of zero",
-            "masked_fill(later, -math.inf)",
-            "masked_fill(later, 0.0)",
-            "Later positions get a score of 0. That is an ordinary score: its weight is not 0.",
-        ),
-        Mistake(
-            "not low enough",
-            "masked_fill(later, -math.inf)",
-            "masked_fill(later, -1e3)",
-            "Later positions get a large negative score, but the others can lie below it.",
-        ),
-        Mistake(
-            "no scaling",
-            " / math.sqrt(size)",
-            "",
-            "The scores are not divided by the root of a head's width.",
+            "torch.softmax(scores, dim=-1)",
+            "Every position sees the whole row, what comes after it too.",
         ),
         Mistake(
             "scaled by the whole width",
@@ -242,12 +240,6 @@ EXERCISE = Exercise(
             "math.sqrt(width)",
             "The scores are divided by the root of the whole width. A head's scores sum over its "
             "own columns.",
-        ),
-        Mistake(
-            "scaled by the length",
-            "math.sqrt(size)",
-            "math.sqrt(length)",
-            "The scores are divided by the root of the length. The head's width belongs there.",
         ),
         Mistake(
             "split without turning",

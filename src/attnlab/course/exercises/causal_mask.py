@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import mask_mistakes, plus_one_mistake
 
 # %% [markdown]
 # # The causal mask
@@ -99,6 +100,9 @@ def weights(random):
     yield weights_case(random.normal(size=(1, 1)))
     yield weights_case(random.normal(size=(3, 3)))
     yield weights_case(random.normal(size=(2, 3, 5, 5)))
+    zero = random.normal(size=(3, 3))
+    zero[1, 0] = zero[2, 2] = 0.0
+    yield weights_case(zero, words="where two of the past have a score of exactly 0")
 
 
 def large_future(random):
@@ -141,7 +145,15 @@ def draw_picture(names):
 
 _TRIL = "mask.tril(diagonal=keys - queries)"
 _SHARES = "torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)"
+_WEIGHTS = f"    return {_SHARES}\n"
 _ORDER = "*scores.shape[-2:]"
+
+
+def _masked(before, after):
+    """Return the masked softmax with other scores and weights."""
+    shares = f"    weights = torch.softmax({before or 'scores'}, dim=-1)\n"
+    return shares + f"    return {after or 'weights'}\n"
+
 
 EXERCISE = Exercise(
     "The causal mask",
@@ -221,31 +233,17 @@ EXERCISE = Exercise(
             "return mask",
             "Every query may attend to every key.",
         ),
-        Mistake(
-            "future cut after the softmax",
+        *mask_mistakes(_WEIGHTS, _masked, has_dead_rows=False),
+        plus_one_mistake(
             _SHARES,
-            "torch.softmax(scores, dim=-1) * mask",
-            "The future is cut off after the softmax, so the rows sum to less than 1.",
+            "(grown := scores.masked_fill(~mask, -math.inf).exp())"
+            " / (1 + grown.sum(dim=-1, keepdim=True))",
         ),
         Mistake(
-            "rescaled after the softmax",
+            "scaled",
             _SHARES,
-            "(found := torch.softmax(scores, dim=-1) * mask) / found.sum(dim=-1, keepdim=True)",
-            "The future is cut off after the softmax and the rest rescaled. Where the future has "
-            "far larger scores there is no rest.",
-        ),
-        Mistake(
-            "scores times mask",
-            _SHARES,
-            "torch.softmax(scores * mask, dim=-1)",
-            "Scores of the future become 0, and the exponential of 0 is 1. They must become −∞.",
-        ),
-        Mistake(
-            "filled with −10⁴",
-            _SHARES,
-            "torch.softmax(scores.masked_fill(~mask, -1e4), dim=-1)",
-            "Scores of the future become a large negative number. Where those of the past are "
-            "lower still, the future gets the weight.",
+            "torch.softmax(scores.masked_fill(~mask, -math.inf) / scores.shape[-1] ** 0.5, dim=-1)",
+            "The scores are divided by a root. Here they come as they are to be used.",
         ),
         Mistake(
             "softmax over queries",

@@ -84,9 +84,14 @@ def oracle(tables, row, num_tokens, separator):
 
 
 def draw_tables(random, vocabulary, length, separator=0, lean=0.0):
-    """Draw a model's tables; lean makes it choose the separator more often."""
+    """Draw a model's tables; lean makes it choose the separator more often.
+
+    They hold multiples of 2⁻¹⁶, whose sums are exact in float32, as models give their logits.
+    """
     shapes = {"following": vocabulary, "memory": vocabulary, "place": length}
-    tables = {name: random.normal(size=(rows, vocabulary)) for name, rows in shapes.items()}
+    tables = {}
+    for name, rows in shapes.items():
+        tables[name] = np.round(random.normal(size=(rows, vocabulary)) * 2.0**16) / 2.0**16
     tables["place"][:, separator] += lean
     return tables
 
@@ -94,7 +99,7 @@ def draw_tables(random, vocabulary, length, separator=0, lean=0.0):
 def case(tables, prompt, num_tokens, separator=None, **more):
     """Ask for a continuation of prompts by a model with these tables."""
     prompt = np.asarray(prompt)
-    model = Given("TableModel", tuple(map(T.from_numpy, tables.values())))
+    model = Given("TableModel", tuple(T.tensor(table).float() for table in tables.values()))
     settings = {} if separator is None else {"separator": separator}
     rows = [oracle(tables, row, num_tokens, separator or 0) for row in prompt]
     given = (model, T.from_numpy(prompt), num_tokens)
@@ -161,9 +166,10 @@ def deep_logits(random):
     """Logits that are all far below zero, where the separator is forbidden."""
     prompt = letters(random, 2, 3, 5)
     prompt[:, -1] = 0
-    for depth in (1e4, 1e8):
+    for scale in (2.0**7, 2.0**20, 2.0**30):
         tables = draw_tables(random, 5, 7, lean=100.0)
-        tables["place"] -= depth
+        tables["place"] -= 128.0
+        tables = {name: table * scale for name, table in tables.items()}
         yield case(tables, prompt, 3, words="with logits far below zero")
 
 

@@ -315,8 +315,8 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "Km and Qm exchanged",
-            "return [Km, Qm, Vm, pos]",
-            "return [Qm, Km, Vm, pos]",
+            _VALUES,
+            f"{_VALUES}\nKm, Qm = Qm, Km",
             "Km and Qm are exchanged: with keys as queries and queries as keys it would be right.",
         ),
         Mistake(

@@ -5,8 +5,8 @@ are left as they came: only `compare.read_answer` looks into them.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from attnlab.course.sandbox.runner import MOST_NUMBERS, EncodedCase, Json, Names, answer_case
 
@@ -42,6 +42,16 @@ PYTHON_ERRORS = frozenset(
 _TOLD = PYTHON_ERRORS | {"Missing", "TooLarge"}
 
 
+_ABOUT = {
+    "parameters": ("parameters are not those",),
+    "booleans": ("bool tensor", "Boolean", "numpy boolean"),
+    "dtypes": ("dtype", "scalar type"),
+    "gradients": ("requires grad", "require grad"),
+    "shapes": ("size of tensor", "shape", "dimension", "broadcast", "xpanded size", "sizes"),
+}
+"""What an error is about, and words of a message that say so; the first that fits counts."""
+
+
 @dataclass(frozen=True)
 class Raised:
     """What was raised in place of an answer.
@@ -50,11 +60,13 @@ class Raised:
         name: the exception's type, or one of ours: Missing, TooLarge, ProcessEnded.
         message: its words; empty where they could tell of hidden inputs.
         line: of the student's file; None where it is not known.
+        about: one of `_ABOUT`, which tells of no input; empty where it is about something else.
     """
 
     name: str
     message: str = ""
     line: int | None = None
+    about: str = field(default="", compare=False)
 
     @property
     def words(self) -> str:
@@ -170,7 +182,8 @@ def clean_answer(answer: Json, call: str, *, is_graded: bool) -> CaseAnswer:
         return CaseAnswer(answer["value"], printed=printed)
     raised = clean_error(answer)
     if is_graded:
-        raised = Raised(raised.name if raised.name in _TOLD else "Exception")
+        name = raised.name if raised.name in _TOLD else "Exception"
+        raised = Raised(name, about=raised.about)
     if raised.name == "Missing" and not raised.message.startswith(call):
         raised = replace(raised, message=call)
     return CaseAnswer(raised=raised, printed=printed)
@@ -187,4 +200,9 @@ def clean_error(error: Json) -> Raised:
         message = ""
     if type(line) is not int or not 0 < line < 10**6:
         line = None
-    return Raised(name[:80], message[:_MOST_WORDS], line)
+    about = next((about for about, words in _ABOUT.items() if _has_any(message, words)), "")
+    return Raised(name[:80], message[:_MOST_WORDS], line, about)
+
+
+def _has_any(text: str, words: Iterable[str]) -> bool:
+    return any(word in text for word in words)

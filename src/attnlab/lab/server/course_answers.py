@@ -19,7 +19,7 @@ from attnlab.course.catalog import CHAPTERS, find_exercise
 from attnlab.course.cells import Cell, split_cells, starter_cells, starter_program
 from attnlab.course.check import CaseFailure, Outcome
 from attnlab.course.exercise import CourseExercise
-from attnlab.course.feedback import call_lines, mistake_words, shown_failure
+from attnlab.course.feedback import call_lines, check_words, mistake_words, shown_failure
 from attnlab.course.sandbox.worker import Worker
 from attnlab.course.submit import check_program
 from attnlab.course.workspace import State, Workspace, draw_picture
@@ -104,7 +104,7 @@ def _summary(exercise: CourseExercise, state: State | None) -> dict[str, object]
 def _state(state: State | None) -> str:
     if state is None:
         return "new"
-    return "solved" if state.passed else "begun"
+    return "solved" if state.solved else "begun"
 
 
 def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
@@ -112,7 +112,8 @@ def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
     failure, checks = shown_failure(outcome), []
     for each in outcome.checks:
         check = each.check
-        checks.append({"name": check.name, "words": check.words, "passed": each.passed})
+        words = check_words(each)
+        checks.append({"name": check.name, "words": words, "passed": each.passed})
     return {
         "passed": outcome.passed,
         "is_blank": outcome.is_blank,
