@@ -5,6 +5,8 @@ import copy
 import io
 import json
 import os
+import runpy
+import shutil
 import subprocess
 import sys
 import tokenize
@@ -20,6 +22,7 @@ import torch
 import attnlab
 from attnlab.core.store import read_tensors, write_tensors
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.proofs import prove_population
 from attnlab.models import Encoder
 from attnlab.models.storage import describe_model
 from attnlab.programs import (
@@ -31,8 +34,17 @@ from attnlab.programs import (
     prove_program,
     reader,
 )
-from attnlab.programs.check import Bounded, Rounding, bounded_logits, hashes_of
+from attnlab.programs.check import (
+    Bounded,
+    Rounding,
+    bounded_logits,
+    hashes_of,
+    right_answers,
+    written,
+)
 from attnlab.programs.proof import write_certificate
+from attnlab.programs.questions import task_mapping
+from attnlab.tasks.sequences import SequenceTask
 
 from . import oracles
 
@@ -83,7 +95,7 @@ def test_a_certificate_is_checked_again_with_numpy_alone(folder, threads):
 
 def test_the_reader_is_short_and_shares_nothing_with_the_proof():
     words = Path(reader.__file__).read_text()
-    assert len(lines_of_code(words)) <= 100
+    assert len(lines_of_code(words)) <= 128
     lines = words.splitlines()
     assert max(map(len, lines)) <= 100
     found = [line.split()[1] for line in lines if line.startswith(("import ", "from "))]
@@ -162,7 +174,7 @@ def change(folder, by, name="head.weight"):
 def test_other_weights_are_not_the_ones_of_the_certificate(folder):
     change(folder, 1.5)
     assert checked(folder)[0] == 1
-    assert "DIFFERS: weights;" in checked(folder)[1]
+    assert "DIFFERS: weights, margin, sure;" in checked(folder)[1]
 
 
 def test_a_certificate_for_wrong_weights_is_refuted(folder):
@@ -174,8 +186,8 @@ def test_a_certificate_for_wrong_weights_is_refuted(folder):
 
 def forged(folder):
     """Write the hashes that a folder has now into its certificate."""
-    told = json.loads((folder / "certificate.json").read_text())
-    (folder / "certificate.json").write_text(json.dumps({**told, **hashes_of(folder)}))
+    file = folder / "certificate.json"
+    file.write_text(written({**json.loads(file.read_text()), **hashes_of(folder)}))
 
 
 def test_a_certificate_of_nan_is_refuted(folder):
@@ -203,6 +215,107 @@ def test_what_was_changed_is_named(folder, file, old, new, named):
     (folder / file).write_text(text.replace(old, new))
     status, words = checked(folder)
     assert (status, named in words.partition("DIFFERS")[2]) == (1, True), words
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory):
+    """A certificate of each form: of symbols, numbers, one value, and of a trained decoder."""
+    out, made = tmp_path_factory.mktemp("certified"), {}
+    programs = {
+        "symbols": library.sort("abc"),
+        "numbers": library.fraction_so_far("ab", "a"),
+        "one value": Program(language.tokens, "a", "same"),
+    }
+    for name, program in programs.items():
+        compiled = compile_program(program, 4, dtype=torch.float32)
+        made[name] = compiled.save(out / name)
+        write_certificate(prove_program(compiled, program, longest=3), made[name])
+    seeds = attnlab.train_population("sorting", range(1), recipe="fast")
+    prove_population(seeds, dtype=torch.float64, out=out / "decoders")
+    return {**made, "decoder": out / "decoders" / "0"}
+
+
+def changes_of(value):
+    """Other values of a field, the nearest of each kind among them."""
+    if isinstance(value, bool):
+        return [not value, int(value), None]
+    if isinstance(value, int):
+        return [value + 1, value - 1, -5, 0, 10**6, 10**30, float(value), str(value), None]
+    if isinstance(value, float):
+        return [value * (1 + 1e-12), value + 99, -value, float("nan"), float("inf"), str(value), 1]
+    if isinstance(value, str):
+        return [value + " ", value.upper() or "a", value[:-1] or "b", "", None, 3]
+    return [0, "a, position 0: expected b; got a", False, [], {}]
+
+
+def is_refused(folder, told, monkeypatch):
+    """Does the folder's own check.py say no to this certificate?"""
+    text = told if isinstance(told, str) else json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    (folder / "certificate.json").write_text(text)
+    monkeypatch.setattr(sys, "argv", ["check.py", str(folder)])
+    with pytest.raises(SystemExit) as ended, np.errstate():
+        runpy.run_path(str(folder / "check.py"), run_name="__main__")
+    return bool(ended.value.code)
+
+
+@pytest.mark.parametrize("form", ["symbols", "numbers", "one value", "decoder"])
+def test_a_certificate_with_any_field_changed_does_not_hold(certified, form, monkeypatch, capsys):
+    folder = certified[form]
+    kept = (folder / "certificate.json").read_text()
+    told = json.loads(kept)
+    assert not is_refused(folder, kept, monkeypatch)
+    assert {"name", "shortest", "proved_to", "margin", "sure", "digest"} <= set(told)
+    for field, value in told.items():
+        for other in [each for each in changes_of(value) if repr(each) != repr(value)]:
+            assert is_refused(folder, {**told, field: other}, monkeypatch), (field, other)
+            near = field in ("margin", "sure") and isinstance(other, float)
+            if field != "digest" and not (near and abs(other - value) < 1e-9):  # not forged either
+                forged_text = written({**told, field: other})
+                assert is_refused(folder, forged_text, monkeypatch), (field, other)
+        assert is_refused(folder, {key: told[key] for key in told if key != field}, monkeypatch)
+        double = kept.replace("{", f'{{\n  "{field}": 7,', 1)
+        assert is_refused(folder, double, monkeypatch), field
+    for more in ("searched", "longest", "note"):
+        assert is_refused(folder, written({**told, more: 10**6}), monkeypatch), more
+    for text in ("", "[]", "3", "{}", kept[:-2], "null"):
+        assert is_refused(folder, text, monkeypatch), text
+    assert not is_refused(folder, kept, monkeypatch)
+
+
+@pytest.mark.parametrize("form", ["symbols", "decoder"])
+def test_a_folder_with_any_field_of_its_files_changed_does_not_hold(certified, form, monkeypatch):
+    folder = certified[form]
+    kept = (folder / "certificate.json").read_text()
+    for name in ("config.json", "program.json", "task.json"):
+        if not (folder / name).exists():
+            continue
+        text = (folder / name).read_text()
+        told = json.loads(text)
+        for field in told:
+            for other in (None, "other", [told[field]]):
+                (folder / name).write_text(json.dumps({**told, field: other}))
+                assert is_refused(folder, kept, monkeypatch), (name, field)
+        (folder / name).write_text(text)
+    assert not is_refused(folder, kept, monkeypatch)
+
+
+def test_a_certificate_of_another_rule_does_not_hold(certified, tmp_path, monkeypatch):
+    """The model sorts; that it reverses is written everywhere, with the right hashes."""
+    folder = tmp_path / "reverse"
+    shutil.copytree(certified["decoder"], folder)
+    task = (folder / "task.json").read_text().replace('"sort"', '"reverse"')
+    (folder / "task.json").write_text(task)
+    told = json.loads((folder / "certificate.json").read_text())
+    told |= {"name": told["name"].replace("sort", "reverse"), **hashes_of(folder)}
+    assert is_refused(folder, written(told), monkeypatch)
+
+
+@pytest.mark.parametrize("rule", ["sort", "reverse", "copy", "add", "induction"])
+def test_the_reader_of_decoders_knows_every_rule(rule):
+    task = SequenceTask(rule, letters=3, length=3)
+    prompts = task.all_prompts()
+    found = right_answers(task_mapping(task), prompts.numpy())
+    assert np.array_equal(found, task.answer(prompts).numpy())
 
 
 def test_right_by_less_than_rounding_is_not_sure(tmp_path):

@@ -32,7 +32,7 @@ FAULTS = [
     ("aggregates", "math.log(views.longest / _LEAK)", "math.log(2.0)"),
     ("aggregates", "_LEAK = 0.1", "_LEAK = 1.0"),
     ("aggregates", "default[0] = float(each.default)", "default[0] = 0.0"),
-    ("aggregates", "default[shown.index(each.default)] = 1.0", "pass"),
+    ("aggregates", "default[views.places(each, [mean_of_one(each.default)])] = 1.0", "pass"),
     ("aggregates", "found.plus(count, times)", "found.plus(count, 1.0)"),
     ("aggregates", "np.array([values, np.square(values)])", "np.array([values, np.abs(values)])"),
     ("aggregates", "float(row.max())", "0.0"),

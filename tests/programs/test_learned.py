@@ -212,9 +212,9 @@ def test_trained_sorters_are_proved_with_certificates(sorters, tmp_path):
         status, words = checked(folder)
         assert (status, "27 inputs of 3 tokens: holds" in words) == (0, True), words
     change_any(out / "0", -1)
-    assert "DIFFERS: outputs, weights;" in checked(out / "0")[1]
+    assert "DIFFERS: failures, outputs, weights, margin, sure;" in checked(out / "0")[1]
     forged(out / "0")
-    assert "DIFFERS: outputs;" in checked(out / "0")[1]
+    assert "DIFFERS: failures, outputs, margin, sure;" in checked(out / "0")[1]
 
 
 def test_the_reader_is_as_sure_as_the_proof(sorters, tmp_path):

@@ -6,7 +6,11 @@ all inputs of its examples found).
 
 import copy
 import math
-from collections import Counter, defaultdict
+import operator
+from collections import Counter, defaultdict, namedtuple
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum, IntEnum
 from fractions import Fraction
 from itertools import product
 
@@ -293,7 +297,7 @@ def test_far_places_are_later_too():
 @pytest.mark.parametrize(
     ("output", "alphabet", "options", "words"),
     [
-        (where(tokens == "a", 1, tokens == "b"), "abc", {}, "mixes values that are equal"),
+        (where(tokens == "a", 1, tokens == "b"), "abc", {}, "equal and not the same"),
         (library.apply(lambda *a: sum(a), *[indices] * 22), "a" , {"longest": 8}, "join in steps"),
         (aggregate(everything, tokens), (10**9, 0), {"dtype": torch.float32}, "rounding"),
         (
@@ -306,6 +310,177 @@ def test_what_would_be_wrong_is_refused(output, alphabet, options, words):
     program = Program(output, alphabet)
     with pytest.raises(ProgramError, match=words):
         compile_program(program, **{"longest": 4, **options})
+
+
+OPERATIONS = [
+    lambda x: 10 % (x + 1),
+    lambda x: 7 // (x + 1),
+    lambda x: x // 2,
+    lambda x: 2**x,
+    lambda x: x**2,
+    lambda x: 2 ** (x - 2),
+    lambda x: (-2) ** x,
+    lambda x: pow(x, 3, 5),
+    lambda x: 5 - x,
+    lambda x: 3 * x,
+    lambda x: operator.lt(2, x),
+    lambda x: operator.ge(2, x),
+    lambda x: 6 & x,
+    lambda x: x & 6,
+    lambda x: 1 | x,
+    lambda x: 6 ^ x,
+    lambda x: x ^ 1,
+    lambda x: True & x,
+    lambda x: True & (x > 1),
+    lambda x: (x > 1) | False,
+    lambda x: (x > 1) ^ True,
+    lambda x: 1 << x,
+    lambda x: x << 1,
+    lambda x: 9 >> x,
+    lambda x: x >> 1,
+    lambda x: divmod(7, x + 1)[0] + divmod(x, 3)[1],
+    lambda x: abs(x - 2),
+    lambda x: -x,
+    lambda x: -(x - 2),
+    lambda x: +x,
+    lambda x: ~x,
+    lambda x: round(x * Fraction(1, 2)),
+    lambda x: round(x * 15, -1),
+    lambda x: math.floor(x * Fraction(1, 2)) + math.ceil(x * Fraction(1, 2)),
+    lambda x: math.trunc((x - 2) * Fraction(1, 2)),
+    lambda x: Fraction(7, 2) % (x + 1),
+    lambda x: Fraction(7, 2) - x,
+    lambda x: np.int64(7) - x,
+    lambda x: np.float64(0.5) * x,
+]
+
+
+@pytest.mark.parametrize("number", range(len(OPERATIONS)))
+def test_an_operator_means_what_python_means_on_either_side(number):
+    operation = OPERATIONS[number]
+    program = Program(operation(indices), "a")
+    assert interpret(program, "aaaaa") == [operation(place) for place in range(5)]
+    compiled = proved(program, 5)
+    assert compiled("aaaaa") == [operation(place) for place in range(5)]
+    counts = proved(Program(operation(selector_width(library.so_far)), "a"), 4)
+    assert counts("aaaa") == [operation(place) for place in (1, 2, 3, 4)]
+
+
+def test_not_of_a_truth_value_is_a_truth_value():
+    assert interpret(Program(~(tokens == "a"), "ab"), "ab") == [False, True]
+    assert repr(-indices) == "-(indices)"
+    assert repr(2**indices) == "2 ** indices"
+
+
+class Shade(Enum):
+    """Equal by nothing but themselves."""
+
+    DARK = 1
+    LIGHT = 2
+
+
+class Level(IntEnum):
+    """Equal to numbers."""
+
+    LOW = 1
+
+
+Pair = namedtuple("Pair", "one two")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Equal to others of equal parts."""
+
+    x: object
+
+
+ALIKE = [
+    (True, 1),
+    (1, 1.0),
+    (0.0, -0.0),
+    (0, -0.0),
+    (False, 0),
+    (0.5, Fraction(1, 2)),
+    (Fraction(1, 2), Decimal("0.5")),
+    (1, Decimal(1)),
+    (Decimal("1.0"), Decimal("1.00")),
+    (1, 1 + 0j),
+    ((True,), (1,)),
+    ((1, (2, 0.0)), (1, (2, -0.0))),
+    (((True,),), ((1.0,),)),
+    (frozenset({1}), frozenset({True})),
+    ((frozenset({0.0}), "x"), (frozenset({-0.0}), "x")),
+    (Level.LOW, 1),
+    ((Level.LOW,), (1,)),
+    (Pair(1, 2), (1, 2)),
+    (Point(1), Point(True)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ALIKE)))
+def test_values_that_are_equal_and_not_the_same_stay_apart_or_are_refused(number):
+    one, other = ALIKE[number]
+    assert one == other
+    table = {"a": one, "b": other}
+    told = [repr(one), repr(other), repr(one)]
+    assert interpret(Program(tokens.map(table.get).map(repr), "ab"), "aba") == told
+    for made in (
+        tokens.map(table.get).map(repr),
+        aggregate(select(indices, indices, "=="), tokens.map(table.get).map(repr)),
+    ):
+        compiled = proved(Program(made, "ab"), 3)
+        assert compiled("aba") == told
+    for mixed in (
+        tokens.map(table.get),
+        where(indices > 0, tokens.map(table.get), one),
+        library.apply(lambda token, place: table[token], tokens, indices).map(repr),
+        where(tokens == "a", one, other),
+    ):
+        with pytest.raises(ProgramError, match="equal and not the same"):
+            compile_program(Program(mixed, "ab"), 3)
+    with pytest.raises(ProgramError, match="distinct"):
+        Program(tokens, (one, other))
+    with pytest.raises(WrongUsage, match="one or more of the tokens"):
+        interpret(Program(tokens, (one, "x")), (other,))
+    if not isinstance(one, Enum):
+        same = compile_program(Program(tokens.map({"a": one, "b": "x"}.get), "ab"), 2)
+        unlike = Program(tokens.map({"a": other, "b": "x"}.get), "ab")
+        assert not prove_program(same, unlike).holds
+
+
+def test_what_is_the_same_is_one_value_however_it_is_made():
+    for one in ((1, 2), Point(1), Pair(1, 2), Shade.DARK, frozenset({1, 2}), Decimal("0.5")):
+        program = Program(
+            where(tokens == "a", one, tokens.map(lambda _, one=one: copy.copy(one))), "ab"
+        )
+        assert proved(program, 2)("ab") == [one, one]
+
+
+class Word(str):
+    """Equal to other words, whatever it carries."""
+
+
+@pytest.mark.parametrize(
+    "value", [Word("a"), (Word("a"),), (math.nan,), Decimal("nan"), complex(0, math.nan), range(2)]
+)
+def test_a_value_that_has_no_identity_is_refused_with_its_line(value):
+    for make in (
+        lambda: Program(where(tokens == "a", value, "b"), "ab"),
+        lambda: interpret(Program(tokens.map(lambda _: value), "ab"), "ab"),
+    ):
+        with pytest.raises(ProgramError, match="a value is a number, a text") as refused:
+            make()
+        assert "test_miscompiles.py:" in str(refused.value)
+
+
+def test_an_aggregate_gathers_exact_numbers_beside_symbols_too():
+    """1 of True, whether a symbol stands in the same input or not."""
+    mixed = aggregate(select(indices, indices, "=="), tokens.map({"a": True, "b": "x"}.get))
+    program = Program(mixed.map(str), "ab")
+    assert interpret(program, "aa") == ["1", "1"]
+    assert interpret(program, "ab") == ["1", "x"]
+    assert proved(program, 3)("ab") == ["1", "x"]
 
 
 def test_best_takes_the_highest_score():
@@ -335,7 +510,14 @@ def test_best_takes_the_highest_score():
         ),
         (lambda: sum([indices] * 200), "100 deep at most"),
         (lambda: indices / 2, "there is no /"),
-        (lambda: 2 ** (1 / indices), "there is no /"),
+        (lambda: 1 / indices, "there is no /"),
+        (lambda: math.sqrt(indices), "write|map"),
+        (lambda: ~aggregate(everything, tokens == "a"), "of which ~ is no `not`"),
+        (lambda: True & select(tokens, tokens, "=="), "a selector is wanted"),
+        (lambda: Program(select(tokens, tokens, "=="), "ab"), "is a selector: aggregate"),
+        (lambda: Program("tokens", "ab"), "a program computes a sequence"),
+        (lambda: Program(tokens, "aa"), "distinct tokens"),
+        (lambda: interpret(Program(tokens & True, "ab"), "ab"), "& fails on 'a', True"),
         (lambda: interpret(Program(tokens < 3, "ab"), "ab"), "fails on 'a', 3"),
         (
             lambda: interpret(Program(selector_width(select(tokens, 3, "<")), "ab"), "ab"),

@@ -5,7 +5,6 @@ from attnlab.programs.compiler import compile_program
 from attnlab.programs.interpreter import interpret, steps_of
 from attnlab.programs.language import (
     Program,
-    ProgramError,
     aggregate,
     apply,
     best,
@@ -17,6 +16,7 @@ from attnlab.programs.language import (
     total,
     where,
 )
+from attnlab.programs.lines import ProgramError
 from attnlab.programs.open_model import OpenModel, config_around, model_around
 from attnlab.programs.proof import ModelProof, prove_program, prove_task
 from attnlab.programs.side_by_side import Comparison, compare

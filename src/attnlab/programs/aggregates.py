@@ -16,7 +16,7 @@ import numpy as np
 
 from attnlab.programs.conjunctions import Conjunction, as_one
 from attnlab.programs.hidden_units import read_off
-from attnlab.programs.interpreter import are_numbers, ranks_of
+from attnlab.programs.interpreter import ranks_of
 from attnlab.programs.language import (
     Aggregate,
     Best,
@@ -24,10 +24,11 @@ from attnlab.programs.language import (
     Constant,
     Indices,
     Joined,
-    ProgramError,
     Selector,
     Width,
 )
+from attnlab.programs.lines import ProgramError
+from attnlab.programs.values import are_numbers, mean_of_one
 from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
 from attnlab.programs.wiring import (
     Head,
@@ -74,13 +75,14 @@ class _Channels:
 
 def gather(views: Views, each: Aggregate, form: Form) -> View:
     """Make the head of an aggregate."""
-    shown, own = views.domains.values(each), views.domains.values(each.values)
+    shown = views.domains.values(each)
+    own = list(map(mean_of_one, views.domains.values(each.values)))
     values = views.view(each.values, form)
     if form == "one-hot":
         values = values.through(one_hot_rows(views.places(each, own), len(shown)).T)
         default, diameter = np.zeros(len(shown)), 1.0
         if each.has_default:
-            default[shown.index(each.default)] = 1.0
+            default[views.places(each, [mean_of_one(each.default)])] = 1.0
     else:
         gathered = list(map(float, own))
         default = np.array([gathered[0]])  # which BOS may add to a mean

@@ -310,36 +310,78 @@ def judge(logits: Any, bound: Any, values: Any, tolerance: float) -> tuple[Any, 
     return answers, lead - 2 * bound.max(-1)
 
 
+class Checked(NamedTuple):
+    """What a certificate should say; by how much the least sure answer is sure, and how much it
+    leads; and what rounding can change in a lead at most."""
+
+    fields: dict[str, object]
+    sure: float
+    margin: float
+    rounding: float
+
+
 def answered_task(
-    told: Task, weights: dict[str, Array], model: Described, longest: int
-) -> Iterator[tuple[Array, Array]]:
-    """Yield the answers to all prompts, letter after letter the likeliest, and how sure each is."""
-    if not longest:
-        return
-    for prompts in prompts_of(told, model):
+    task: Task, weights: dict[str, Array], model: Described
+) -> Iterator[tuple[Array, Array, Array, Array]]:
+    """Yield all prompts with their answers, letter after letter the likeliest, how far each letter
+    leads, and how sure that is."""
+    for prompts in prompts_of(task, model):
         rows = np.pad(prompts, ((0, 0), (0, 1)))  # 0 separates
-        sure = []
-        for _ in range(told["answer_length"]):
-            logits, bound = bounded_logits(weights, model, rows)
-            answers, own = judge(logits[:, -1:, 1:], bound[:, -1:, 1:], None, 0)
+        leads, sure = [], []
+        for _ in range(task["answer_length"]):
+            value, bound = bounded_logits(weights, model, rows)
+            answers, lead = judge(value[:, -1:, 1:], 0 * bound[:, -1:, 1:], None, 0)
             rows = np.concatenate((rows, answers + 1), 1)
-            sure.append(own)
-        yield rows[:, -told["answer_length"] :] - 1, np.concatenate(sure, 1)
+            leads.append(lead)
+            sure.append(lead - 2 * bound[:, -1:, 1:].max(-1))
+        answers = rows[:, -task["answer_length"] :]
+        yield prompts, answers, np.concatenate(leads, 1), np.concatenate(sure, 1)
 
 
-def check(folder: Path) -> tuple[dict[str, object], float]:
-    """Put every prompt through the model: what the certificate should say, and how sure it is."""
-    certificate = json.loads((folder / "certificate.json").read_text())
+def right_answers(task: Task, prompts: Array) -> Array:
+    """Return what the rule says of prompts, as ids of letters: (prompt, letter)."""
+    rule, length, base = task["rule"], task["length"], task["letters"]
+    if rule == "add":
+        digits = prompts[:, :length] + prompts[:, length:] - 2
+        total = digits @ base ** np.arange(length - 1, -1, -1)
+        return np.asarray(total[:, None] // base ** np.arange(length, -1, -1) % base + 1)
+    if rule == "induction":  # what followed the latest letter that is the last one
+        latest = length - 2 - (prompts[:, -2::-1] == prompts[:, -1:]).argmax(-1)
+        return np.take_along_axis(prompts, latest[:, None] + 1, -1)
+    return {"sort": np.sort(prompts), "reverse": prompts[:, ::-1], "copy": prompts}[rule]
+
+
+def check(folder: Path) -> Checked:
+    """Put every prompt through the model, and compare with the task's rule."""
     model = json.loads((folder / "config.json").read_text())["model"]
     weights = read_weights(folder / "model.safetensors", model["dtype"])
-    told = json.loads((folder / "task.json").read_text())
-    digest, sure, inputs = "", math.inf, 0
-    for answers, own in answered_task(told, weights, model, certificate["proved_to"]):
-        digest = chained(digest, answers)
-        sure = float(np.minimum(sure, own.min()))  # which keeps NaN
-        inputs += len(answers)
-    stated = {"holds": True, "is_sure": True, "failures": 0, "dtype": model["dtype"]}
-    return {"outputs": digest, "inputs": inputs, **stated, **hashes_of(folder)}, sure
+    task: Task = json.loads((folder / "task.json").read_text())
+    right, inputs, digest = True, 0, ""
+    sure = margin = math.inf
+    rounding = 0.0
+    for prompts, answers, leads, safe in answered_task(task, weights, model):
+        expected = right_answers(task, prompts)
+        right = right and np.array_equal(answers, expected)
+        digest = chained(digest, answers - 1)
+        sure = float(np.minimum(sure, safe.min()))  # which keeps NaN
+        margin = float(np.minimum(margin, leads.min()))
+        rounding = float(np.maximum(rounding, (leads - safe).max()))
+        inputs += len(prompts)
+    length = task["prompt_length"]
+    fields: dict[str, object] = {
+        "name": f"{task['rule']}, {task['letters']} letters",
+        "shortest": length,
+        "proved_to": length,
+        "inputs": inputs,
+        "failures": 0 if right else -1,
+        "counterexample": None,
+        "dtype": model["dtype"],
+        "outputs": digest,
+        "holds": True,
+        "is_sure": True,
+        **hashes_of(folder),
+    }
+    return Checked(fields, sure, margin, rounding)
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
@@ -353,6 +395,35 @@ def hashes_of(folder: Path) -> dict[str, str]:
     return found
 
 
+def written(certificate: dict[str, Any]) -> str:
+    """Return the text of a certificate, with the SHA-256 of all else that it says."""
+    told = {name: value for name, value in certificate.items() if name != "digest"}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**told, "digest": digest}, indent=2, ensure_ascii=False) + "\n"
+
+
+def differences(text: str, found: Checked) -> list[str]:
+    """List the fields of a certificate that are not as they were found again."""
+    stated = json.loads(text)
+    numbers = {"margin": found.margin, "sure": found.sure}
+    wrong = sorted(set(stated) ^ {*found.fields, *numbers, "digest"})
+    for name, value in found.fields.items():
+        if name in stated and json.dumps(stated[name]) != json.dumps(value):  # 0 is not false
+            wrong.append(name)
+    for name, value in numbers.items():
+        same = stated.get(name) is None
+        if math.isfinite(value):  # another order of summation moves it by no more than rounding
+            same = type(stated.get(name)) is float
+            same = same and abs(stated[name] - value) <= 2 * found.rounding
+        if not same:
+            wrong.append(name)
+    if not found.sure > 0:
+        wrong.append("margin: rounding may exceed it")
+    if text != written(stated):
+        wrong.append("digest")
+    return wrong
+
+
 def main() -> None:
     """Check a folder, say what came of it, and exit with 1 where something differs."""
     folder = Path(__file__).parent
@@ -360,16 +431,16 @@ def main() -> None:
         folder = Path(sys.argv[1])
     if not (folder / "certificate.json").exists():
         sys.exit(f"no certificate in {folder}; check one with: python check.py [FOLDER]")
-    certificate = json.loads((folder / "certificate.json").read_text())
-    found, sure = check(folder)
-    wrong = [name for name, value in found.items() if certificate.get(name) != value]
-    if not sure > 0:
-        wrong.append("margin: rounding may exceed it")
+    try:
+        found = check(folder)
+        wrong = differences((folder / "certificate.json").read_text(), found)
+    except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+        sys.exit(f"DIFFERS: {folder} is damaged: {type(error).__name__}: {error}")
     verdict = "holds"
     if wrong:
         verdict = f"DIFFERS: {', '.join(wrong)}"
-    words = f"{found['inputs']:,} inputs of {certificate['proved_to']} tokens"
-    sys.stdout.write(f"{words}: {verdict}; sure by {sure:.3g}\n")
+    words = f"{found.fields['inputs']:,} inputs of {found.fields['proved_to']} tokens"
+    sys.stdout.write(f"{words}: {verdict}; sure by {found.sure:.3g}\n")
     sys.exit(bool(wrong))
 
 

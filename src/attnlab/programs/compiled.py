@@ -18,8 +18,8 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models.encoder import Encoder
 from attnlab.models.storage import load_model, save_model
 from attnlab.programs.check import judge
-from attnlab.programs.interpreter import are_numbers
-from attnlab.programs.language import Value, fault_of
+from attnlab.programs.interpreter import token_codes
+from attnlab.programs.values import Value, are_numbers, fault_of
 from attnlab.programs.wiring import Matrix
 
 
@@ -65,12 +65,11 @@ class Compiled:
         """Return token ids (input, position) of inputs of one length, BOS before each."""
         if isinstance(inputs, str):
             raise WrongUsage(f"ids takes inputs of one length, as in: ids([{inputs!r}]).")
-        codes = {token: code for code, token in enumerate(self.alphabet)}
-        try:
-            rows = [list(map(codes.__getitem__, tokens)) for tokens in inputs]
-        except KeyError as error:
-            known = ", ".join(map(str, self.alphabet))
-            raise WrongUsage(f"the tokens are {known}; got {error.args[0]!r}.") from None
+        rows = [token_codes(self.alphabet, tokens) for tokens in inputs]
+        for tokens, codes in zip(inputs, rows, strict=True):
+            if -1 in codes:
+                known = ", ".join(map(str, self.alphabet))
+                raise WrongUsage(f"the tokens are {known}; got {tokens[codes.index(-1)]!r}.")
         sizes = sorted(set(map(len, rows)))
         if len(sizes) != 1 or not 1 <= sizes[0] <= self.longest:
             raise WrongUsage(
@@ -230,9 +229,9 @@ def _state(folder: Path) -> StateFolder:
 def _to_json(value: Value) -> Any:
     if isinstance(value, Fraction):
         return {"fraction": [value.numerator, value.denominator]}
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return {"tuple": list(map(_to_json, value))}
-    if value is None or isinstance(value, str | int | float):
+    if type(value) in (type(None), str, bool, int, float):
         return value
     raise CouldNotRun(f"a value is saved if it is a text, a number or a tuple; got {value!r}.")
 

@@ -11,7 +11,7 @@ from attnlab.programs.check import judge
 from attnlab.programs.compiled import Compiled
 from attnlab.programs.domains import MOST_TRIED, Domains
 from attnlab.programs.hidden_units import join, read_off
-from attnlab.programs.interpreter import Meaning, are_numbers, every_input, sequences_of
+from attnlab.programs.interpreter import Meaning, every_input, sequences_of
 from attnlab.programs.language import (
     Aggregate,
     Best,
@@ -19,16 +19,18 @@ from attnlab.programs.language import (
     Indices,
     Map,
     Program,
-    ProgramError,
     Selector,
     Sequence,
     Tokens,
     Width,
 )
+from attnlab.programs.lines import ProgramError
 from attnlab.programs.matrices import assemble
+from attnlab.programs.values import are_numbers, identity, numbered
 from attnlab.programs.views import Form, TooCoarse, Views, least_gap
 from attnlab.programs.wiring import View, constant_view, whole
 
+_AFFINE = (operator.add, operator.sub, operator.mul, operator.neg)
 _TIGHT = 0.999  # of a tolerance, so that no rounding tips the scale
 _LONGEST = 1_000  # tokens: attention of all to all, in a model of several heads
 _COMPARED = 32  # inputs of a length that are compared after compiling
@@ -151,8 +153,10 @@ def _read_off(views: Views, base: Sequence, each: Sequence, form: Form) -> View:
 
 def _affine(views: Views, each: Map) -> View | None:
     """Return a sum, a difference or a multiple of numbers, which needs no hidden units."""
-    if each.function not in (operator.add, operator.sub, operator.mul) or views.is_linear(each):
+    if each.function not in _AFFINE or views.is_linear(each):
         return None
+    if each.function is operator.neg:
+        return views.number(each.arguments[0]).through(-np.eye(1))
     one, two = each.arguments
     if not are_numbers(views.domains.values(one) + views.domains.values(two)):
         return None
@@ -223,11 +227,13 @@ def _check_surely_causal(domains: Domains, selectors: list[Selector]) -> None:
 def _check_numbers(compiled: Compiled, program: Program) -> None:
     """Compare the model with the program on some inputs: its dtype may be too coarse."""
     random = np.random.default_rng(0)
-    places = {value: place for place, value in enumerate(compiled.values)}
+    places = numbered(compiled.values)
     for length in {1, min(3, compiled.longest), compiled.longest}:
         ids = random.integers(0, len(compiled.alphabet), (_COMPARED, length))
         expected = Meaning(program, ids).of(program.output)
-        columns = np.array([places.get(value, -1) for value in expected.values])[expected.codes]
+        columns = np.array([places.get(identity(value), -1) for value in expected.values])[
+            expected.codes
+        ]
         logits = compiled.logits(compiled.with_bos(torch.from_numpy(ids))).double().numpy()
         nothing = np.zeros_like(logits)
         answers, sure = judge(logits, nothing, compiled.numbers, compiled.tolerance)

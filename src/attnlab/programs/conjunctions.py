@@ -19,12 +19,12 @@ from attnlab.programs.language import (
     Best,
     Compared,
     Joined,
-    ProgramError,
     Selector,
     Sequence,
-    Value,
     apply,
 )
+from attnlab.programs.lines import ProgramError
+from attnlab.programs.values import Value
 
 _MOST_CASES = 4_096  # of the truth values that the comparisons may have together
 _MOST_ORDERED = 4  # comparisons of which every order is tried

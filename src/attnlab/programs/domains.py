@@ -19,11 +19,8 @@ from attnlab.programs.interpreter import (
     Codes,
     Meaning,
     apply_map,
-    are_numbers,
     compare,
     every_input,
-    exact,
-    is_number,
     whole_multiples,
 )
 from attnlab.programs.language import (
@@ -35,13 +32,20 @@ from attnlab.programs.language import (
     Joined,
     Map,
     Program,
-    ProgramError,
     Selector,
     Sequence,
     Tokens,
-    Value,
     Width,
     indices,
+)
+from attnlab.programs.lines import ProgramError
+from attnlab.programs.values import (
+    Value,
+    are_numbers,
+    identity,
+    is_number,
+    mean_of_one,
+    plain,
 )
 
 MOST_VALUES = 5_000  # of one sequence
@@ -82,11 +86,8 @@ class Domains:
     def values(self, each: Sequence) -> tuple[Value, ...]:
         """List all values that a sequence may have; some may never occur."""
         if each not in self._values:
-            possible = list(self._possible(each))
-            found = tuple(dict.fromkeys(possible))
-            if len({(type(value), value) for value in possible}) > len(found):
-                reason = f"{each!r} mixes values that are equal, such as 1 and True; take one kind."
-                raise ProgramError(each.line, reason)
+            found = tuple({identity(value): value for value in self._possible(each)}.values())
+            _check_one_kind(each, found)
             if len(found) > MOST_VALUES:
                 raise ProgramError(
                     each.line,
@@ -169,25 +170,20 @@ class Domains:
         if each.values is None:
             return range(least, self.longest + 1)
         sums, _ = self._reached(each, self._numbers(each, each.values))
-        return list(map(exact, sorted(sums)))
+        return list(map(plain, sorted(sums)))
 
     def _gathered(self, each: Aggregate) -> Items[Value]:
-        values = list(self.values(each.values))
+        values = list(map(mean_of_one, self.values(each.values)))
         default: list[Value] = []
         if each.has_default:
-            default = [each.default]
-        if not are_numbers(values):
-            return [*values, *default]
-        values = list(map(exact, map(Fraction, values)))
-        if are_numbers(default):
-            default = list(map(exact, map(Fraction, default)))
-        if self.at_most_one(each.selector):
+            default = [mean_of_one(each.default)]
+        if not are_numbers(values) or self.at_most_one(each.selector):
             return [*values, *default]
         if not are_numbers(default):
             reason = f"the mean of numbers has a number as its default; got {each.default!r}."
             raise ProgramError(each.line, reason)
         _, means = self._reached(each, values)
-        return [*sorted(map(exact, means)), *default]
+        return [*sorted(map(plain, means)), *default]
 
     def _reached(self, each: Sequence, values: Items[Value]) -> tuple[set[Fraction], set[Fraction]]:
         """Return all sums and all means of one to `longest` of these values."""
@@ -314,6 +310,19 @@ class Domains:
         if isinstance(each, Aggregate | Width) and self._reads_tokens(each.selector):
             return True
         return isinstance(each, Tokens) or any(map(self._has_tokens, each.arguments))
+
+
+def _check_one_kind(each: Sequence, values: Items[Value]) -> None:
+    """Refuse values that are equal and not the same."""
+    known: dict[Value, Value] = {}
+    for value in values:
+        other = known.setdefault(value, value)
+        if other is not value:
+            raise ProgramError(
+                each.line,
+                f"{each!r} mixes values that are equal and not the same, {other!r} and {value!r}; "
+                "take one kind.",
+            )
 
 
 def _applied(each: Map, row: Items[Value]) -> Value:

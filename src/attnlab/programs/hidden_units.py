@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from attnlab.programs.interpreter import are_numbers
-from attnlab.programs.language import Map, ProgramError, Sequence, Value
+from attnlab.programs.language import Map, Sequence
+from attnlab.programs.lines import ProgramError
+from attnlab.programs.values import Value, are_numbers
 from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
 from attnlab.programs.wiring import (
     Matrix,

@@ -9,7 +9,6 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm, prod
-from numbers import Rational
 from typing import Any
 
 import numpy as np
@@ -25,16 +24,22 @@ from attnlab.programs.language import (
     Constant,
     Indices,
     Joined,
-    Line,
     Map,
     Program,
-    ProgramError,
     Selector,
     Sequence,
     Tokens,
-    Value,
     Width,
+)
+from attnlab.programs.lines import Line, ProgramError
+from attnlab.programs.values import (
+    Value,
+    are_numbers,
     fault_of,
+    identity,
+    mean_of_one,
+    numbered,
+    plain,
 )
 
 Codes = NDArray[np.int64]
@@ -120,12 +125,20 @@ def steps_of(program: Program, tokens: Items[Value]) -> Steps:
 
 def ids_of(program: Program, tokens: Items[Value]) -> Codes:
     """Return an input as ids (1, position), or refuse it."""
-    codes = {token: code for code, token in enumerate(program.alphabet)}
-    strange = [token for token in tokens if token not in codes] or ["nothing"]
-    if strange != ["nothing"] or not len(tokens):
+    codes = token_codes(program.alphabet, tokens)
+    if -1 in codes or not codes:
         known = ", ".join(map(str, program.alphabet))
-        raise WrongUsage(f"an input is one or more of the tokens {known}; got {strange[0]!r}.")
-    return np.array([[codes[token] for token in tokens]])
+        strange = repr(tokens[codes.index(-1)]) if codes else "'nothing'"
+        raise WrongUsage(f"an input is one or more of the tokens {known}; got {strange}.")
+    return np.array([codes])
+
+
+def token_codes(alphabet: Items[Value], tokens: Items[Value]) -> list[int]:
+    """Return each token's place in the alphabet; -1 where it is not there."""
+    places, codes = numbered(alphabet), []
+    for token in map(plain, tokens):
+        codes.append(-1 if fault_of(token) else places.get(identity(token), -1))
+    return codes
 
 
 def every_input(program: Program, length: int) -> Iterator[Codes]:
@@ -233,7 +246,7 @@ class Meaning:
         sums = _sums(selected, numbers[values.codes])
         least = int(sums.min(initial=0))
         size = int(sums.max(initial=0)) - least + 1
-        return _coded(sums - least, lambda code: exact(Fraction(code + least, scale)), size)
+        return _coded(sums - least, lambda code: plain(Fraction(code + least, scale)), size)
 
     def _aggregate(self, each: Aggregate) -> Coded:
         selected, values = self.selected(each.selector), self.of(each.values)
@@ -247,15 +260,13 @@ class Meaning:
             numbers, scale = _whole(each, values.values)
             sums = _sums(selected, numbers[values.codes])
             size, least = counts.shape[1] + 1, int(sums.min(initial=0))
-            default = each.default
-            if are_numbers([default]):
-                default = exact(Fraction(default))
+            default = mean_of_one(each.default)
 
             def mean(code: int) -> Value:
                 above, count = divmod(code, size)
                 if not count:
                     return default
-                return exact(Fraction(above + least, count * scale))
+                return plain(Fraction(above + least, count * scale))
 
             span = (int(sums.max(initial=0)) - least + 1) * size
             return _coded((sums - least) * size + counts, mean, span)
@@ -271,9 +282,8 @@ class Meaning:
             reason = f"{one!r} and {two!r} are both selected {where}: symbols have no mean."
             raise ProgramError(each.line, reason)
         codes = np.where(counts > 0, highest, len(values.values))
-        return _coded(
-            codes, lambda code: [*values.values, each.default][code], len(values.values) + 1
-        )
+        gathered = list(map(mean_of_one, [*values.values, each.default]))
+        return _coded(codes, gathered.__getitem__, len(gathered))
 
     def _both(self, lowest: Codes, highest: Codes, counts: Any) -> tuple[int, int]:
         number, place = np.argwhere((lowest < highest) & (counts > 0))[0]
@@ -315,10 +325,11 @@ def apply_map(each: Map, given: Items[Value]) -> Value:
     except Exception as error:
         reason = f"{each.name} fails on {shown}: {type(error).__name__}: {error}."
         raise ProgramError(each.line, reason) from None
+    value = plain(value)
     fault = fault_of(value)
     if fault is not None:
         raise ProgramError(each.line, f"{each.name} of {shown}: {fault}")
-    return exact(value)
+    return value
 
 
 def compare(selector: Compared, key: Value, query: Value) -> bool:
@@ -328,22 +339,6 @@ def compare(selector: Compared, key: Value, query: Value) -> bool:
     except Exception as error:
         reason = f"key {key!r} and query {query!r} cannot be compared: {error}."
         raise ProgramError(selector.line, reason) from None
-
-
-def are_numbers(values: Items[Value]) -> bool:
-    """Are all of these numbers, truth values included?"""
-    return all(map(is_number, values))
-
-
-def is_number(value: Value) -> bool:
-    """Is this a number, or a truth value?"""
-    return isinstance(value, int | float | Rational | np.number)
-
-
-def exact(value: Value) -> Value:
-    """Return a whole number as an int; all else as it is."""
-    is_whole = isinstance(value, Fraction) and value.denominator == 1
-    return int(value) if is_whole else value
 
 
 def ranks_of(selector: Best, scores: Items[Value]) -> Codes:
@@ -356,22 +351,28 @@ def ranks_of(selector: Best, scores: Items[Value]) -> Codes:
 
 
 def _coded(joined: Codes, value: Callable[[int], Value], size: int) -> Coded:
-    """Compute the value of each code that occurs, and number the distinct values."""
+    """Compute the value of each code that occurs, and number those that are not the same."""
     if size <= _MOST_TABLE:
         occurs = np.zeros(size, np.bool_)
         occurs[joined] = True
         present = np.flatnonzero(occurs)
     else:
         present = np.unique(joined)
-    numbers: dict[Value, int] = {}
-    own = [numbers.setdefault(value(int(code)), len(numbers)) for code in present]
+    numbers: dict[Any, int] = {}
+    values, own = list[Value](), list[int]()
+    for code in present:
+        found = value(int(code))
+        number = numbers.setdefault(identity(found), len(numbers))
+        if number == len(values):
+            values.append(found)
+        own.append(number)
     if size <= _MOST_TABLE:
         table = np.zeros(size, np.int64)
         table[present] = own
         codes = table[joined]
     else:
         codes = np.array(own)[np.searchsorted(present, joined)]
-    return Coded(codes, tuple(numbers))
+    return Coded(codes, tuple(values))
 
 
 def _whole(each: Sequence, values: Items[Value]) -> tuple[Codes, int]:

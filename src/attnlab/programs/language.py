@@ -12,24 +12,17 @@ small tree, which the interpreter evaluates and the compiler turns into a model.
 aggregate(select(indices, (selector_width(everything) - 1) - indices, ==), tokens)
 """
 
-import linecache
 import math
 import operator
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as Items
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from attnlab.errors import WrongUsage, did_you_mean, type_words
-
-Value = Any
-"""What a position holds: a number (int, Fraction, float, bool) or any hashable symbol."""
+from attnlab.errors import did_you_mean, type_words
+from attnlab.programs.lines import Line, ProgramError, current_line
+from attnlab.programs.values import Value, cut, fault_of, plain
 
 COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     "==": operator.eq,
@@ -40,93 +33,16 @@ COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     ">=": operator.ge,
 }
 
-
-_MOST_LETTERS = 90  # of a line, where it is told
-_MOST_WORDS = 160  # letters of an expression
 _MOST_DEPTH = 100  # of expressions in expressions: each level takes some of Python's own calls
+_NONE_GIVEN = object()
 
 
-@dataclass(frozen=True)
-class Line:
-    """Where a program says something; `text` is the line itself where it is in no file."""
-
-    file: str
-    number: int
-    text: str | None = None
-
-    @property
-    def source(self) -> str:
-        """The line's text."""
-        if self.text is not None:
-            return self.text.strip()
-        return linecache.getline(self.file, self.number).strip()
-
-    def __str__(self) -> str:
-        words = f"{Path(self.file).name}:{self.number}  {self.source}".rstrip()
-        if len(words) <= _MOST_LETTERS:
-            return words
-        return f"{words[: _MOST_LETTERS - 1]}…"
-
-
-class ProgramError(WrongUsage):
-    """A program without a meaning, or one that cannot be compiled: the reason, and the line."""
-
-    def __init__(self, line: Line, reason: str) -> None:
-        super().__init__(f"{reason}\n  {line}")
-        self.line, self.reason = line, reason
-
-
-def _cut(words: str) -> str:
-    if len(words) <= _MOST_WORDS:
-        return words
-    return f"{words[: _MOST_WORDS - 1]}…"
-
-
-_told_line: ContextVar[Line | None] = ContextVar("_told_line", default=None)
-
-
-@contextmanager
-def at_line(line: Line) -> Iterator[None]:
-    """Take this line as that of all expressions that are made while the `with` lasts."""
-    before = _told_line.set(line)
-    try:
-        yield
-    finally:
-        _told_line.reset(before)
-
-
-def _line() -> Line:
-    """Return the line that is told, or that is being run, of the first file but this one."""
-    told = _told_line.get()
-    if told is not None:
-        return told
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
-    return Line(frame.f_code.co_filename, frame.f_lineno)
-
-
-def fault_of(value: Value) -> str | None:
-    """Say why this cannot be a value: it has no hash, is not finite, or is beyond a float."""
-    try:
-        hash(value)
-    except TypeError:
-        return f"a value must be hashable, such as a number, a text or a tuple; got {value!r}."
-    if not isinstance(value, int | float | Fraction):
-        return None
-    try:
-        is_finite = math.isfinite(value)
-    except OverflowError:
-        is_finite = False
-    if is_finite:
-        return None
-    return f"a number must be finite, and fit a float; got {_cut(repr(value))}."
-
-
-def _check_value(line: Line, value: Value) -> None:
-    fault = fault_of(value)
+def _checked(line: Line, value: Value) -> Value:
+    """Return a constant as the language has it, or refuse it."""
+    fault = fault_of(plain(value))
     if fault is not None:
         raise ProgramError(line, fault)
+    return plain(value)
 
 
 def _depth(line: Line, parts: Items["Sequence | Selector"]) -> int:
@@ -138,16 +54,36 @@ def _depth(line: Line, parts: Items["Sequence | Selector"]) -> int:
     return depth
 
 
+Operator = Callable[["Sequence", Any], "Map"]
+
+
+def _on_both_sides(
+    name: str, function: Callable[[Value, Value], Value]
+) -> tuple[Operator, Operator]:
+    """Return an operator's methods: for a sequence on its left, and on its right."""
+
+    def left(self: "Sequence", other: Any) -> "Map":
+        return _operation(name, function, self, other)
+
+    def right(self: "Sequence", other: Any) -> "Map":
+        return _operation(name, function, other, self)
+
+    return left, right
+
+
 class Sequence:
     """One value for each position. Operators work position by position, on sequences and constants.
 
-    `==` and its like give sequences of True and False; `&`, `|`, `~` join them.
+    Each means what Python means by it, on either side. `==` and its like give sequences of True and
+    False; `&`, `|`, `^`, `~` join them.
     """
+
+    __array_ufunc__ = None  # NumPy's numbers leave operators to the sequence
 
     def __init__(
         self, arguments: tuple["Sequence", ...] = (), selector: "Selector | None" = None
     ) -> None:
-        self.line, self.arguments = _line(), arguments
+        self.line, self.arguments = current_line(), arguments
         selectors = () if selector is None else (selector,)
         self.depth = _depth(self.line, (*arguments, *selectors))
 
@@ -156,7 +92,7 @@ class Sequence:
     @cached_property
     def words(self) -> str:
         """What it says, in the language, cut where it is long."""
-        return _cut(self._words())
+        return cut(self._words())
 
     def __repr__(self) -> str:
         return self.words
@@ -186,60 +122,85 @@ class Sequence:
     def __ge__(self, other: Any) -> "Map":
         return _operation(">=", operator.ge, self, other)
 
-    def __add__(self, other: Any) -> "Map":
-        return _operation("+", operator.add, self, other)
-
-    def __radd__(self, other: Any) -> "Map":
-        return _operation("+", operator.add, other, self)
-
-    def __sub__(self, other: Any) -> "Map":
-        return _operation("-", operator.sub, self, other)
-
-    def __rsub__(self, other: Any) -> "Map":
-        return _operation("-", operator.sub, other, self)
-
-    def __mul__(self, other: Any) -> "Map":
-        return _operation("*", operator.mul, self, other)
-
-    def __rmul__(self, other: Any) -> "Map":
-        return _operation("*", operator.mul, other, self)
-
-    def __floordiv__(self, other: Any) -> "Map":
-        return _operation("//", operator.floordiv, self, other)
+    __add__, __radd__ = _on_both_sides("+", operator.add)
+    __sub__, __rsub__ = _on_both_sides("-", operator.sub)
+    __mul__, __rmul__ = _on_both_sides("*", operator.mul)
+    __floordiv__, __rfloordiv__ = _on_both_sides("//", operator.floordiv)
+    __mod__, __rmod__ = _on_both_sides("%", operator.mod)
+    __lshift__, __rlshift__ = _on_both_sides("<<", operator.lshift)
+    __rshift__, __rrshift__ = _on_both_sides(">>", operator.rshift)
+    __and__, __rand__ = _on_both_sides("&", operator.and_)
+    __or__, __ror__ = _on_both_sides("|", operator.or_)
+    __xor__, __rxor__ = _on_both_sides("^", operator.xor)
 
     def __truediv__(self, other: Any) -> "Map":
         raise ProgramError(
-            _line(),
+            current_line(),
             "there is no /, which may leave whole numbers; write .map(lambda x: Fraction(x, 2)), "
             "or // for the whole part.",
         )
 
-    __rtruediv__ = __pow__ = __truediv__
+    __rtruediv__ = __truediv__
 
-    def __mod__(self, other: Any) -> "Map":
-        return _operation("%", operator.mod, self, other)
+    def __divmod__(self, other: Any) -> "tuple[Map, Map]":
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> "tuple[Map, Map]":
+        return other // self, other % self
+
+    def __pow__(self, other: Any, modulus: Any = None) -> "Map":
+        if modulus is None:
+            return _operation("**", operator.pow, self, other)
+        return _operation("pow", pow, self, other, modulus)
+
+    def __rpow__(self, other: Any) -> "Map":
+        return _operation("**", operator.pow, other, self)
 
     def __neg__(self) -> "Map":
-        return 0 - self
+        return _operation("-", operator.neg, self)
 
-    def __and__(self, other: Any) -> "Map":
-        return _operation("&", lambda one, two: bool(one) and bool(two), self, other)
+    def __pos__(self) -> "Map":
+        return _operation("+", operator.pos, self)
 
-    def __or__(self, other: Any) -> "Map":
-        return _operation("|", lambda one, two: bool(one) or bool(two), self, other)
+    def __abs__(self) -> "Map":
+        return _operation("abs", abs, self)
 
     def __invert__(self) -> "Map":
-        return Map(operator.not_, (self,), "~")
+        return _operation("~", _invert, self)
+
+    def __round__(self, *digits: Any) -> "Map":
+        return _operation("round", round, self, *digits)
+
+    def __trunc__(self) -> "Map":
+        return _operation("trunc", math.trunc, self)
+
+    def __floor__(self) -> "Map":
+        return _operation("floor", math.floor, self)
+
+    def __ceil__(self) -> "Map":
+        return _operation("ceil", math.ceil, self)
+
+    def __float__(self) -> float:
+        raise ProgramError(
+            current_line(),
+            f"{self!r} has a value for each position, and none yet; put a function of one number "
+            "to each of them by .map(…), such as indices.map(math.sqrt).",
+        )
+
+    def __int__(self) -> int:
+        return int(float(self))  # which refuses
 
     def __bool__(self) -> bool:
         raise ProgramError(
-            _line(),
+            current_line(),
             "a sequence has a value for each position and is neither true nor false; write `&`, "
             "`|`, `~` for and, or, not, and where(condition, this, that) for a choice.",
         )
 
     def __iter__(self) -> Any:
-        raise ProgramError(_line(), "a sequence cannot be iterated over; it has no values yet.")
+        raise ProgramError(
+            current_line(), "a sequence cannot be iterated over; it has no values yet."
+        )
 
 
 class Tokens(Sequence):
@@ -261,8 +222,7 @@ class Constant(Sequence):
 
     def __init__(self, value: Value) -> None:
         super().__init__()
-        _check_value(self.line, value)
-        self.value = value
+        self.value = _checked(self.line, value)
 
     def _words(self) -> str:
         return repr(self.value)
@@ -296,13 +256,19 @@ class Aggregate(Sequence):
         self, selector: "Selector", values: Sequence, default: Value, *, has_default: bool
     ) -> None:
         super().__init__((values,), selector)
-        _check_value(self.line, default)
-        self.selector, self.default, self.has_default = selector, default, has_default
+        self.selector, self.has_default = selector, has_default
+        self.default = _checked(self.line, default)
 
     @property
     def values(self) -> Sequence:
         """What is gathered."""
         return self.arguments[0]
+
+    def __invert__(self) -> Map:
+        raise ProgramError(
+            current_line(),
+            f"the mean of True and False is a number, of which ~ is no `not`: {self!r} == 0.",
+        )
 
     def _words(self) -> str:
         end = f", default={self.default!r}" if self.has_default else ""
@@ -326,13 +292,13 @@ class Selector:
     """Which keys each query selects. `&`, `|` and `~` join selectors."""
 
     def __init__(self, parts: "tuple[Sequence | Selector, ...]") -> None:
-        self.line = _line()
+        self.line = current_line()
         self.depth = _depth(self.line, parts)
 
     @cached_property
     def words(self) -> str:
         """What it says, in the language, cut where it is long."""
-        return _cut(self._words())
+        return cut(self._words())
 
     def __repr__(self) -> str:
         return self.words
@@ -346,11 +312,15 @@ class Selector:
     def __or__(self, other: "Selector") -> "Selector":
         return Joined("|", (self, _selector(other)))
 
+    __rand__, __ror__ = __and__, __or__
+
     def __invert__(self) -> "Selector":
         return Joined("~", (self,))
 
     def __bool__(self) -> bool:
-        raise ProgramError(_line(), "join selectors by `&`, `|` and `~`, not by and, or, not.")
+        raise ProgramError(
+            current_line(), "join selectors by `&`, `|` and `~`, not by and, or, not."
+        )
 
 
 class Compared(Selector):
@@ -403,7 +373,7 @@ def select(keys: Any, queries: Any, comparison: str | Callable[[Value, Value], b
     holds = COMPARISONS.get(comparison) if isinstance(comparison, str) else comparison
     if not callable(holds):
         hint = did_you_mean(str(comparison), COMPARISONS)
-        raise ProgramError(_line(), f"there is no comparison {comparison!r}; {hint}")
+        raise ProgramError(current_line(), f"there is no comparison {comparison!r}; {hint}")
     name = comparison if isinstance(comparison, str) else getattr(holds, "__name__", "function")
     return Compared(sequence(keys), sequence(queries), name, holds)
 
@@ -411,9 +381,6 @@ def select(keys: Any, queries: Any, comparison: str | Callable[[Value, Value], b
 def best(selector: Selector, scores: Any) -> Selector:
     """Select of the selected keys the one with the highest score, or all that share it."""
     return Best(_selector(selector), sequence(scores))
-
-
-_NONE_GIVEN = object()
 
 
 def aggregate(selector: Selector, values: Any, default: Value = _NONE_GIVEN) -> Sequence:
@@ -455,7 +422,9 @@ def sequence(given: Any) -> Sequence:
     if isinstance(given, Sequence):
         return given
     if isinstance(given, Selector):
-        raise ProgramError(_line(), f"a sequence is wanted here; got the selector {given!r}.")
+        raise ProgramError(
+            current_line(), f"a sequence is wanted here; got the selector {given!r}."
+        )
     return Constant(given)
 
 
@@ -463,15 +432,21 @@ def _selector(given: Any) -> Selector:
     if isinstance(given, Selector):
         return given
     raise ProgramError(
-        _line(), f"a selector is wanted here, such as select(keys, queries, '=='); got {given!r}."
+        current_line(),
+        f"a selector is wanted here, such as select(keys, queries, '=='); got {given!r}.",
     )
+
+
+def _invert(value: Value) -> Value:
+    """Return `not` of a truth value, which Python's own ~ takes for a number."""
+    return not value if isinstance(value, bool) else ~value
 
 
 def _choose(condition: Value, this: Value, that: Value) -> Value:
     return this if condition else that
 
 
-_OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "//", "%", "&", "|")
+_OPERATORS = (*COMPARISONS, "+", "-", "*", "//", "%", "**", "<<", ">>", "&", "|", "^")
 
 
 def _operation(name: str, function: Any, *arguments: Any) -> Map:
@@ -479,7 +454,7 @@ def _operation(name: str, function: Any, *arguments: Any) -> Map:
 
 
 def _is_operation(given: Sequence) -> bool:
-    return isinstance(given, Map) and given.name in _OPERATORS
+    return isinstance(given, Map) and given.name in _OPERATORS and len(given.arguments) == 2
 
 
 tokens = Tokens()
@@ -502,18 +477,22 @@ class Program:
 
     def __post_init__(self) -> None:
         """Check the alphabet, and name what has no name."""
+        line = current_line()
         if isinstance(self.output, Selector):
-            raise WrongUsage(
+            raise ProgramError(
+                line,
                 f"a program computes a sequence; {self.output!r} is a selector: aggregate values "
-                "with it, or take its selector_width."
+                "with it, or take its selector_width.",
             )
         if not isinstance(self.output, Sequence):
-            raise WrongUsage(f"a program computes a sequence; got {type_words(self.output)}.")
-        alphabet = tuple(self.alphabet)
+            reason = f"a program computes a sequence; got {type_words(self.output)}."
+            raise ProgramError(line, reason)
+        alphabet = tuple(map(plain, self.alphabet))
         faults = list(filter(None, map(fault_of, alphabet)))
         if faults:
-            raise WrongUsage(f"an alphabet of other values is needed: {faults[0]}")
+            raise ProgramError(line, f"an alphabet of other values is needed: {faults[0]}")
         if not alphabet or len(set(alphabet)) < len(alphabet):
-            raise WrongUsage(f"an alphabet has one or more distinct tokens; got {alphabet!r}.")
+            reason = f"an alphabet has one or more distinct tokens; got {alphabet!r}."
+            raise ProgramError(line, reason)
         object.__setattr__(self, "alphabet", alphabet)
         object.__setattr__(self, "name", self.name or repr(self.output).partition("(")[0])

@@ -12,7 +12,6 @@ from attnlab.programs.language import (
     Program,
     Selector,
     Sequence,
-    Value,
     aggregate,
     apply,
     best,
@@ -24,6 +23,7 @@ from attnlab.programs.language import (
     total,
     where,
 )
+from attnlab.programs.values import Value
 
 Alphabet = Items[Value]
 

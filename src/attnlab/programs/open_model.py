@@ -28,7 +28,7 @@ from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.programs.compiled import Compiled, head_names
-from attnlab.programs.language import Value
+from attnlab.programs.values import Value
 
 _SAME = (
     *("vocab_size", "max_length", "num_kv_heads", "causal", "per_token", "positions", "bias"),

@@ -179,13 +179,17 @@ def save_asked(model: Decoder, task: SequenceTask, folder: Path) -> None:
 def write_certificate(proof: ModelProof, folder: Path) -> None:
     """Write `certificate.json` beside a saved model, and `check.py`, which needs NumPy alone.
 
+    It says what `check.py` finds again, and nothing else.
+
     Raises:
         CouldNotRun: the proof does not hold, or rounding may exceed its margin.
     """
     if not proof.is_sure:
         raise CouldNotRun(f"there is no certificate for what is not sure: {proof}")
     told = {**proof.to_mapping(), **check.hashes_of(folder)}
-    write_json(folder / "certificate.json", told)
+    for name in ("longest", "searched"):  # a search is no proof
+        del told[name]
+    write_text(folder / "certificate.json", check.written(told))
     script = reader.__file__
     if (folder / "task.json").exists():
         script = check.__file__

@@ -21,7 +21,8 @@ from attnlab.models.storage import describe_model
 from attnlab.programs import check
 from attnlab.programs.compiled import Compiled
 from attnlab.programs.interpreter import Codes, Meaning
-from attnlab.programs.language import Program, Value
+from attnlab.programs.language import Program
+from attnlab.programs.values import Value, identity, numbered
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 
 Numbers = NDArray[np.float64]
@@ -56,7 +57,7 @@ class WrongAnswer:
     def __str__(self) -> str:
         words = " ".join(map(str, self.tokens))
         got = self.got
-        if got == self.expected:
+        if identity(got) == identity(self.expected):
             got = f"{got}, but not clearly"
         return f"{words}, position {self.position}: expected {self.expected}; got {got}"
 
@@ -120,7 +121,7 @@ class ProgramQuestions(Questions):
         self.proved_to = int((counts <= most).sum())
         self.inputs = sum(size**length for length in range(1, self.proved_to + 1))
         self.searched = _SAMPLED * (longest - self.proved_to)
-        self._places = {value: place for place, value in enumerate(compiled.values)}
+        self._places = numbered(compiled.values)
 
     def inputs_in_parts(self) -> Iterator[tuple[Codes, bool]]:
         """Yield every input up to `proved_to`, then some of each length, drawn at random."""
@@ -141,7 +142,7 @@ class ProgramQuestions(Questions):
         """Evaluate the program, and put BOS before the inputs."""
         expected = Meaning(self.program, ids).of(self.program.output)
         # A value that the model cannot give does not occur, or the model is wrong there.
-        places = [self._places.get(value, -1) for value in expected.values]
+        places = [self._places.get(identity(value), -1) for value in expected.values]
         rows = self.compiled.with_bos(torch.from_numpy(ids))
         return Part(rows, np.array(places)[expected.codes])
 
@@ -220,7 +221,8 @@ def program_questions(
     """Return the questions of a program, or say why they are not those of a model."""
     if longest is None:
         longest = compiled.longest
-    if tuple(program.alphabet) != compiled.alphabet or not 1 <= longest <= compiled.longest:
+    is_other = identity(tuple(program.alphabet)) != identity(compiled.alphabet)
+    if is_other or not 1 <= longest <= compiled.longest:
         raise WrongUsage(
             f"the model takes 1 to {compiled.longest} of the tokens {compiled.alphabet}; got "
             f"{longest} of {tuple(program.alphabet)}."

@@ -85,48 +85,81 @@ class Model:
         return self.linear("head", x)
 
 
-def judge(told: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any]:
-    """Return the answer at each place, and by how much it is right for sure."""
+def judge(told: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any, Any]:
+    """Return the answer at each place, by how much it is right, and what rounding can change."""
     if told["numbers"] is not None:
         apart, gaps = np.abs(value - told["numbers"]), np.diff(np.sort(told["numbers"]))
-        return apart.argmin(-1), min([told["tolerance"], *gaps / 2]) - apart.min(-1) - bound[..., 0]
+        inside = min([told["tolerance"], *gaps / 2]) - apart.min(-1)
+        return apart.argmin(-1), inside, bound[..., 0]
     order = np.sort(value, -1)
-    lead = order[..., -1] - order[..., -2] if value.shape[-1] > 1 else value[..., 0] * 0 + 1
-    return value.argmax(-1), lead - 2 * bound.max(-1)
+    lead = order[..., -1] - order[..., -2] if value.shape[-1] > 1 else value[..., 0] * 0 + np.inf
+    return value.argmax(-1), lead, 2 * bound.max(-1)
 
 
-def check(folder: Path) -> tuple[dict[str, Any], dict[str, Any], float]:
-    """Try every input: return what the certificate should say, what it says, and how sure it is."""
-    model, digest, sure = Model(folder), b"", np.inf
+def check(folder: Path, longest: int) -> tuple[dict[str, Any], Any]:
+    """Try every input: what the certificate says for sure, and margin, sure and rounding."""
+    model, digest, worst = Model(folder), b"", np.array([np.inf, np.inf, -0.0])
     told = json.loads((folder / "program.json").read_text())
-    stated = json.loads((folder / "certificate.json").read_text())
-    size, first, longest = len(told["alphabet"]), int(told["has_bos"]), stated["proved_to"]
+    size, first = len(told["alphabet"]), int(told["has_bos"])
     for length in range(1, longest + 1):
         for numbers in np.split(np.arange(size**length), range(256, size**length, 256)):
             ids = numbers[:, None] // size ** np.arange(length - 1, -1, -1) % size
             rows = np.pad(ids, ((0, 0), (first, 0)), constant_values=size)
-            answers, own = judge(told, *model.logits(rows)[:, :, first:])
-            sure = np.minimum(sure, own.min())  # which keeps NaN
+            answers, inside, moved = judge(told, *model.logits(rows)[:, :, first:])
+            found = inside.min(), (inside - moved).min(), -moved.max()
+            worst = np.minimum(worst, found)  # which keeps NaN
             for row in answers.astype("<i4"):
                 digest = hashlib.sha256(digest + row.tobytes()).digest()
-    found = {"holds": True, "is_sure": True, "failures": 0, "dtype": model.config["dtype"]}
-    inputs = sum(size**length for length in range(1, longest + 1))
-    found |= {"outputs": digest.hex(), "inputs": inputs, "proved_to": longest}
+    fields = {"name": told["name"], "shortest": 1, "proved_to": longest, "failures": 0}
+    fields |= {"inputs": sum(size**length for length in range(1, longest + 1))}
+    fields |= {"counterexample": None, "holds": True, "is_sure": True, "outputs": digest.hex()}
+    fields["dtype"] = model.config["dtype"]
     for name, file in FILES.items():
-        found[name] = hashlib.sha256((folder / file).read_bytes()).hexdigest()
-    return found, stated, float(sure)
+        fields[name] = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+    return fields, worst
+
+
+def differences(text: str, fields: dict[str, Any], worst: Any) -> list[str]:
+    """List the fields of a certificate that are not what they should be."""
+    stated, (margin, sure, rounding) = json.loads(text), worst
+    wrong = sorted(set(stated) ^ {*fields, "margin", "sure", "digest"})
+    for name, value in fields.items():
+        if json.dumps(stated.get(name)) != json.dumps(value):  # 0 is not false
+            wrong.append(name)
+    for name, value in (("margin", margin), ("sure", sure)):
+        own, far = stated.get(name), -4 * rounding
+        near = own is None if value == np.inf else type(own) is float and abs(own - value) <= far
+        wrong += [name] * (not near)
+    wrong += ["margin: rounding may exceed it"] * (not sure > 0)
+    told = json.dumps({name: stated[name] for name in stated if name != "digest"}, sort_keys=True)
+    again = stated | {"digest": hashlib.sha256(told.encode()).hexdigest()}
+    return wrong + ["digest"] * (text != json.dumps(again, indent=2, ensure_ascii=False) + "\n")
+
+
+def verdict(folder: Path) -> str:
+    """Say whether the certificate is true of its folder."""
+    text = (folder / "certificate.json").read_text()
+    longest, inputs = (json.loads(text)[name] for name in ("proved_to", "inputs"))
+    size = len(json.loads((folder / "program.json").read_text())["alphabet"])
+    if type(longest) is not int or not 0 < longest < 1001:
+        return f"DIFFERS: proved_to is {longest!r}"
+    if sum(size**length for length in range(1, longest + 1)) > max(inputs, 10**6):
+        return f"DIFFERS: {inputs!r} inputs are not all of up to {longest} tokens"
+    fields, worst = check(folder, longest)
+    wrong = differences(text, fields, worst)
+    found = f"DIFFERS: {', '.join(wrong)}" if wrong else "holds"
+    return f"{fields['inputs']:,} inputs of up to {longest} tokens: {found}; sure by {worst[1]:.3g}"
 
 
 def main(folder: Path) -> None:
-    """Say whether the certificate is true of its folder."""
+    """Print the verdict, and exit with 1 where something differs."""
     np.seterr(over="ignore", invalid="ignore")  # what is infinite or NaN is not sure
-    found, stated, sure = check(folder)
-    wrong = [name for name in found if stated.get(name) != found[name]]
-    wrong += ["margin: rounding may exceed it"] * (not sure > 0)
-    verdict = f"DIFFERS: {', '.join(wrong)}" if wrong else "holds"
-    words = f"{found['inputs']:,} inputs of up to {found['proved_to']} tokens"
-    sys.stdout.write(f"{words}: {verdict}; sure by {sure:.3g}\n")
-    sys.exit(bool(wrong))
+    try:
+        words = verdict(folder)
+    except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+        words = f"DIFFERS: {folder} is damaged: {type(error).__name__}: {error}"
+    sys.stdout.write(f"{words}\n")
+    sys.exit("DIFFERS: " in words)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from attnlab.errors import WrongUsage
 from attnlab.models.encoder import Encoder
 from attnlab.programs.check import inputs_of, judge
 from attnlab.programs.compiled import Compiled, head_names
-from attnlab.programs.language import Value
+from attnlab.programs.values import Value
 from attnlab.sites import Hook, installed
 
 

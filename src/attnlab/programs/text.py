@@ -18,16 +18,12 @@ from attnlab.errors import did_you_mean
 from attnlab.programs.language import (
     Aggregate,
     Constant,
-    Line,
     Map,
     Program,
-    ProgramError,
     Selector,
     Sequence,
     Tokens,
-    Value,
     aggregate,
-    at_line,
     best,
     everything,
     indices,
@@ -37,6 +33,8 @@ from attnlab.programs.language import (
     total,
     where,
 )
+from attnlab.programs.lines import Line, ProgramError, at_line
+from attnlab.programs.values import Value
 
 Given = Sequence | Selector | str | int | float
 """What a name or an expression may be."""

@@ -9,18 +9,18 @@ import numpy as np
 
 from attnlab.programs.conjunctions import Conjunction, conjunctions
 from attnlab.programs.domains import Domains, is_reached
-from attnlab.programs.interpreter import are_numbers, sequences_of
+from attnlab.programs.interpreter import sequences_of
 from attnlab.programs.language import (
     Aggregate,
     Indices,
     Map,
-    ProgramError,
     Selector,
     Sequence,
     Tokens,
-    Value,
     Width,
 )
+from attnlab.programs.lines import ProgramError
+from attnlab.programs.values import Value, are_numbers, identity, numbered
 from attnlab.programs.wiring import Matrix, View, Wiring
 
 Form = Literal["one-hot", "number"]
@@ -100,8 +100,8 @@ class Views:
 
     def places(self, each: Sequence, values: Items[Value]) -> list[int]:
         """Return the places of values among those that a sequence may have."""
-        places = {value: place for place, value in enumerate(self.domains.values(each))}
-        return list(map(places.__getitem__, values))
+        places = numbered(self.domains.values(each))
+        return [places[identity(value)] for value in values]
 
     def has_one_hot(self, base: Sequence) -> bool:
         """Is a base one-hot as it is made?"""

@@ -25,8 +25,9 @@ from attnlab.programs import (
     tokens,
 )
 from attnlab.programs.interpreter import Meaning, every_input
-from attnlab.programs.language import Sequence, Value
+from attnlab.programs.language import Sequence
 from attnlab.programs.open_model import config_around
+from attnlab.programs.values import Value
 
 LETTERS = "abc"
 
