@@ -69,11 +69,12 @@ class AttentionPoint(SitedModule):
         num_heads, num_kv_heads: heads of the queries, and of the keys and values.
         is_cross: keys and values come from another sequence than the queries.
 
-    `is_lazy` says whether weights can be computed later from queries, keys and the mask;
-    verification sets it.
+    `is_lazy` says whether weights can be computed later from queries, keys and the mask, and
+    `function` is what others registered as this attention's function; verification sets both.
     """
 
     is_lazy = False
+    function: Callable[..., Any] | None = None
 
     def __init__(
         self, sites: Sequence[str], backend: str, num_heads: int, num_kv_heads: int, is_cross: bool
@@ -109,17 +110,25 @@ class AttentionPoint(SitedModule):
         if heads is None:
             compute = asked.fused
             if is_open:
-                compute = partial(self._opened, asked.open)
+                opened = partial(self._opened, asked.open)
+                if self._may_change() or asked.open is asked.fused:
+                    compute = opened
+                else:  # weights are shown, and the pass goes on as without us
+                    opened(query, key, value, edited)
             heads = compute(query, key, value, edited)
         return self.visit("heads", heads)
 
     def _must_open(self, asked: ForeignAttention) -> bool:
         """Must scores and weights be computed where they can be seen, or changed?"""
-        if is_explicit() or self.wants("scores", "weights", to_change=True):
+        if self._may_change():
             return True
         if self.is_lazy and not (asked.fused is asked.open and _leaves_rows_dead(asked.mask)):
             return False
         return self.wants("scores", "weights")
+
+    def _may_change(self) -> bool:
+        """May scores and weights be changed in this pass?"""
+        return is_explicit() or self.wants("scores", "weights", to_change=True)
 
     def _opened(
         self, compute: Compute, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None

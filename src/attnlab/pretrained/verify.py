@@ -28,6 +28,7 @@ from attnlab.parts.attend import attention_scores, attention_weights, explicit_a
 from attnlab.parts.heads import share_heads
 from attnlab.pretrained.attention_call import AttentionPoint
 from attnlab.pretrained.backends.multi_head import SlowPath
+from attnlab.pretrained.backends.registry import implementation, registered_function
 from attnlab.pretrained.model import Family, Pretrained
 from attnlab.pretrained.tracing import Inputs, has_rows, inside
 from attnlab.sites import AttentionCall, Hook, installed, site_names
@@ -58,7 +59,8 @@ class PointCheck:
     path: of its hook point · backend: how it reaches it · calls: how often in one pass · made: the
     largest difference of weights computed later from the model's own, None where they cannot be ·
     least: the least sum of a row of weights (below 1 where a sink takes the rest) · effect: of zero
-    heads there on the output.
+    heads there on the output · witness: the largest difference of weights times values from the
+    heads of the plain pass, None where the values are not shown.
     """
 
     path: str
@@ -67,6 +69,7 @@ class PointCheck:
     made: float | None
     least: float
     effect: float
+    witness: float | None = None
 
 
 class _Recorder(Hook):
@@ -86,12 +89,27 @@ class _Recorder(Hook):
         return f".{site}".endswith(self.ends)
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        self.values[site] = value
+        self.values[site] = value.clone()  # the model may go on in place
         self.counts[site] = self.counts.get(site, 0) + 1
         return value
 
     def watch(self, part: str, call: AttentionCall) -> None:
         self.calls[part] = call
+
+
+class _Opener(_Recorder):
+    """Makes attention explicit, and lets the pass go on with the heads of the plain one, so that no
+    layer inherits the rounding of those before it."""
+
+    def __init__(self, plain: Mapping[str, Tensor]) -> None:
+        super().__init__(*_CHECKED, ".value", opens=True)
+        self._plain = plain
+
+    def visit(self, site: str, value: Tensor) -> Tensor:
+        """Record a value; return the plain pass's heads."""
+        super().visit(site, value)
+        plain = self._plain.get(site)
+        return value if plain is None or plain.shape != value.shape else plain
 
 
 def _recorded(model: Pretrained, inputs: Inputs, *ends: str) -> _Recorder:
@@ -133,11 +151,24 @@ def verify(model: Pretrained, inputs: Inputs) -> tuple[PointCheck, ...]:
     points = dict(model.attention_points())
     for point in points.values():
         point.is_lazy = point.backend != "softmax"
+    _note_registered(model)
     if not any(point.backend == "multi-head" for point in points.values()):
         return _verified(model, points, inputs)
     model.fast_path = _fast_path(model, inputs)
     with SlowPath():
         return _verified(model, points, inputs)
+
+
+def _note_registered(model: Pretrained) -> None:
+    """Note the attention functions that others registered, whose masks are their own matter."""
+    points = dict(model.attention_points())
+    for path, attention in model.structure.attentions:
+        if attention.backend == "registry":
+            point = points[path]
+            module = model.foreign.get_submodule(attention.place.path)
+            point.function = registered_function(implementation(module))
+            if point.function is not None:
+                point.sites = tuple(site for site in point.sites if site != "mask")
 
 
 def _fast_path(model: Pretrained, inputs: Inputs) -> float | None:
@@ -180,6 +211,9 @@ def _verified(
             explicit = model(**inputs)
         with installed(model, opener):
             _require_same(explicit, model(**inputs), model, "explicit attention")
+        forced = _Opener({s: v for s, v in recorder.values.items() if s.endswith(".heads")})
+        with installed(model, forced):
+            model(**inputs)
         effects = _effects(model, inputs)
     found = []
     for path, point in points.items():
@@ -188,17 +222,71 @@ def _verified(
         if "heads" in point.sites:
             calls = recorder.counts.get(f"{path}.heads", 0)
         if calls != 1 or weights is None:
-            raise CouldNotRun(
-                f"{path} of {model.name} was reached {calls} times in one pass by the backend "
-                f"{point.backend!r}, not once; its attention cannot be told from others."
-            )
+            raise CouldNotRun(_not_reached(model, path, point, calls))
         made = None
         if point.is_lazy:
             made = _lazy_difference(recorder.calls[path], weights)
         point.is_lazy = made is not None
+        witness = _witness(model, path, forced, recorder.values.get(f"{path}.heads"))
         least, effect = float(weights.sum(-1).min()), effects.get(path, math.nan)
-        found.append(PointCheck(path, point.backend, calls, made, least, effect))
+        found.append(PointCheck(path, point.backend, calls, made, least, effect, witness))
     return tuple(found)
+
+
+def _not_reached(model: Pretrained, path: str, point: AttentionPoint, calls: int) -> str:
+    """Say why an attention cannot be shown that is not reached once in a pass."""
+    if point.function is not None and calls:
+        return (
+            f"{path} of {model.name} is computed by an attention function that was registered "
+            f"({_name_of(point.function)}), in which no softmax can be seen, so its weights are "
+            "not known; choose another one by set_attn_implementation."
+        )
+    return (
+        f"{path} of {model.name} was reached {calls} times in one pass by the backend "
+        f"{point.backend!r}, not once; its attention cannot be told from others."
+    )
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _witness(model: Pretrained, path: str, forced: _Recorder, plain: Tensor | None) -> float | None:
+    """Return how far weights times values are from the heads of the plain pass.
+
+    Raises:
+        CouldNotRun: farther than rounding, or the explicit heads are.
+    """
+    weights, value = (forced.values.get(f"{path}.{site}") for site in ("weights", "value"))
+    if plain is None or weights is None or value is None:
+        return None
+    explicit = forced.values[f"{path}.heads"]
+    is_half = plain.dtype in (torch.float16, torch.bfloat16)
+    bound = (3e-2 if is_half else 1e-4) * max(1e-3, float(value.abs().max()))
+    apart = _apart(explicit, plain)
+    if apart > bound:
+        raise CouldNotRun(
+            f"explicit attention at {path} of {model.name} differs by {apart:.2g} from what the "
+            "model computes, so its weights would not be the model's; choose another attention "
+            "function by set_attn_implementation."
+        )
+    made = weights.float() @ share_heads(value, weights.shape[1]).float()
+    apart = _apart(made, plain)
+    if apart > bound:
+        raise CouldNotRun(
+            f"{path}.weights of {model.name} times the values differ by {apart:.2g} from the "
+            "heads' outputs: something other than these weights mixes the tokens."
+        )
+    return apart
+
+
+def _apart(found: Tensor, plain: Tensor) -> float:
+    """Return the largest difference from heads, but for queries that have no key."""
+    if found.shape != plain.shape:
+        return math.inf
+    is_alive = plain.isfinite().all(-1) & (plain != 0.0).any(-1)
+    apart = (found.float() - plain.float()).abs().amax(-1)[is_alive]
+    return float(apart.max()) if apart.numel() else 0.0
 
 
 def _lazy_difference(call: AttentionCall, weights: Tensor) -> float | None:

@@ -129,6 +129,16 @@ class Functions(TorchFunctionMode):
         return found.reshape(ordered.shape).permute(back)
 
 
+class WrittenOut(TorchFunctionMode):
+    """Writes calls of torch's fused attention out, so that their softmax can be intercepted."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Write fused attention out, and call any other function."""
+        if func is SDPA:
+            func = _written_out
+        return func(*args, **(kwargs or {}))
+
+
 def operands_of(args: Any) -> list[Tensor]:
     """List the tensors among the arguments of a product; einsum takes them one by one or in a
     tuple."""
@@ -286,6 +296,21 @@ class _FusedCall:
             own = self.own_mask(query, key)
             mask = as_tensor(own, query.shape[-2], key.shape[-2], query.device)
         return _opened(query, key, value, mask, self.factor(query), self.dropout)
+
+
+def _written_out(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Compute torch's fused attention, with its arguments, by a softmax."""
+    call = _FusedCall(attn_mask, dropout_p, is_causal, scale, enable_gqa, is_flat=False)
+    return call.opened(query, key, value, None)
 
 
 @outside_autocast

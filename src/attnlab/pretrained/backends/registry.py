@@ -19,7 +19,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any
@@ -40,6 +40,7 @@ from attnlab.pretrained.attention_call import (
     blocking,
     causal,
 )
+from attnlab.pretrained.backends.functions import WrittenOut
 
 Finder = Callable[[nn.Module], AttentionPoint | None]
 """Returns the hook point of a module's present attention."""
@@ -252,9 +253,14 @@ class _Call:
         return float(scale)
 
     @property
+    def registered(self) -> Callable[..., Any] | None:
+        """The function that others registered under this name; None for transformers' own."""
+        return registered_function(self.name)
+
+    @property
     def is_native(self) -> bool:
         """May our kernel compute it?"""
-        is_fused = self.name == "sdpa" and self.name not in _overrides
+        is_fused = self.name == "sdpa" and self.registered is None
         return is_fused and _native.get(self.module, 0) > 0 and not self.options.get("dropout")
 
     def run(self) -> tuple[Tensor, Tensor | None]:
@@ -293,8 +299,16 @@ class _Call:
     def _as_tensor(self, mask: Mask) -> Any:
         return as_tensor(mask, self.query.shape[-2], self.key.shape[-2], self.query.device)
 
+    @property
+    def is_explicit(self) -> bool:
+        """Is it a function of transformers that computes its softmax openly?"""
+        return self.name == "eager" and self.registered is None
+
     def opened(self) -> "_Call":
-        """Return the call of the explicit function, whose mask is added to the scores."""
+        """Return the call of the explicit function, whose mask is added to the scores; a function
+        that others registered stays, since no other one computes the same."""
+        if self.registered is not None:
+            return self
         mask, dtype = self.mask, self.query.dtype
         if self.name != "eager":
             if mask is None:
@@ -359,14 +373,24 @@ def _attention(
             return call.run()
         found: tuple[Tensor, Tensor | None] = watch(module, query, key, call.run)
         return found
+    if point.is_hooked and call.registered is not point.function:
+        raise CouldNotRun(
+            f"another attention function is registered as {name!r} than when the model was loaded; "
+            "load the model again."
+        )
     weights: list[Tensor | None] = [None]
 
     def run(call: _Call, *edited: Any) -> Tensor:
         output, weights[0] = call.edited(*edited).run()
         return output.transpose(1, 2)
 
+    def opened(*edited: Any) -> Tensor:
+        with nullcontext() if call.registered is None else WrittenOut():
+            return run(call.opened(), *edited)
+
     mask: Mask = None
-    if point.is_hooked:
+    # How a registered function takes its mask is known only by its weights.
+    if point.is_hooked and (point.is_lazy or point.function is None):
         mask = call.own_mask()
     asked = ForeignAttention(
         query,
@@ -374,12 +398,30 @@ def _attention(
         value,
         mask,
         call.scale,
-        fused=partial(run, call),
-        open=lambda *edited: run(call.opened(), *edited),
+        fused=opened if call.is_explicit else partial(run, call),
+        open=opened,
         is_native=call.is_native,
     )
     heads: Tensor = point(asked)
     return heads.transpose(1, 2).contiguous(), weights[0]
+
+
+def registered_function(name: str) -> Callable[..., Any] | None:
+    """Return the attention function of this name if others than transformers registered it, or put
+    it in the place of one of transformers' own; else None."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
+    if name in _replaced:
+        found = _overrides.get(name)
+    else:
+        found = ALL_ATTENTION_FUNCTIONS._local_mapping.get(name)
+    if found is None:
+        found = AttentionInterface._global_mapping.get(name)
+    written: Any = found
+    while isinstance(written, partial):
+        written = written.func
+    package = str(getattr(written, "__module__", "transformers")).partition(".")[0]
+    return None if found is None or package == "transformers" else found
 
 
 def _function(name: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
