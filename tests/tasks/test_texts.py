@@ -1,4 +1,7 @@
+import bz2
+import gzip
 import json
+import lzma
 import re
 import sys
 from types import SimpleNamespace
@@ -221,7 +224,7 @@ def test_half_a_surrogate_pair_does_no_harm():
         ([], "no text with a label"),
         (rows_of(("one", "a")), "only the label 'a'"),
         (rows_of(("one", "a"), ("two", "a")), "only the label 'a'"),
-        (rows_of(("one", "a"), ("one", "b")), "with two labels: 1"),
+        (rows_of(("one", "a"), ("one", "b")), "with two labels, left out: 1"),
         (
             rows_of(*((f"t{number}", number) for number in range(1_001))),
             "at most 1,000; found 1,001",
@@ -256,7 +259,16 @@ def test_texts_that_teach_no_classes_are_refused(raw, words):
             CouldNotRun,
             "line 2 of .* is not JSON",
         ),
-        ("t.jsonl", b"[1]\n", CouldNotRun, "line 1 of .* must be an object"),
+        ("t.jsonl", b"1\n", CouldNotRun, "line 1 of .* must be an object"),
+        ("t.jsonl", b"[1]\n", CouldNotRun, "each item of .* must be an object; item 1 is '1'"),
+        ("t.json", b'[{"text": 1},', CouldNotRun, "begins as a JSON array and is none"),
+        ("t.json", b'{\n"text": ["a"]\n}', CouldNotRun, "holds one JSON object; expected an array"),
+        ("t.csv.gz", b"text,label\n", CouldNotRun, "cannot be unpacked"),
+        ("t.csv", "text,label\n".encode("utf-16-le"), CouldNotRun, "say encoding=utf-16-le"),
+        ("t.csv", b"text,label,text\na,b,c\n", WrongUsage, "has several columns 'text'"),
+        ("t.parquet.gz", b"", WrongUsage, "compressed Parquet file: unpack it"),
+        ("t.zip", b"", WrongUsage, "This is an archive: unpack it"),
+        ("t.xlsx", b"", WrongUsage, "This is a workbook: save its sheet as CSV"),
         ("t.parquet", b"no parquet", CouldNotRun, "is not a Parquet file"),
         ("t.xlsx", b"", WrongUsage, "a file ending in .csv, .tsv"),
     ],
@@ -266,6 +278,144 @@ def test_files_that_cannot_be_read_say_why(name, content, error, words, tmp_path
     file.write_bytes(content)
     with pytest.raises(error, match=words):
         read_texts(str(file))
+
+
+WEATHER = [
+    (f"the {hour} was {first} and {second}", label)
+    for label, words in {"dry": ["warm", "clear"], "wet": ["grey", "cold"]}.items()
+    for hour in ("morning", "noon", "evening")
+    for first in words
+    for second in words
+]
+
+
+def as_cells(rows, mark, quoted=()):
+    """Write rows as lines, with a stray quotation mark before or after some texts."""
+    before, after = (*quoted, None, None)[:2]
+    texts = [
+        '"' * (number == before) + text + '"' * (number == after)
+        for number, (text, _) in enumerate(rows)
+    ]
+    return [f"{text}{mark}{label}" for text, (_, label) in zip(texts, rows, strict=True)]
+
+
+@pytest.mark.parametrize(("kind", "mark"), [("csv", ","), ("tsv", "\t")])
+@pytest.mark.parametrize("has_header", [True, False])
+@pytest.mark.parametrize("quoted", [(3, 17), (0, 1), (5, 23), (7,), (0, 23)])
+def test_stray_quotation_marks_hide_no_row(kind, mark, has_header, quoted, tmp_path):
+    head = [f"text{mark}label"] if has_header else []
+    file = tmp_path / f"t.{kind}"
+    file.write_text("\n".join(head + as_cells(WEATHER, mark, quoted)) + "\n")
+    columns = Columns() if has_header else Columns("1", "2", has_header=False)
+    found = read_texts(str(file), columns)
+    assert [row["text"].strip('"') for row in found] == [text for text, _ in WEATHER]
+    assert [row["label"] for row in found] == [label for _, label in WEATHER]
+
+
+def test_a_quoted_text_of_several_lines_stays_one_text(tmp_path):
+    poem = '"Roses are red, my love\nviolets, too",dry'
+    file = tmp_path / "t.csv"
+    file.write_text("text,label\n" + "\n".join([*as_cells(WEATHER, ","), poem]) + "\n")
+    found = read_texts(str(file))
+    assert len(found) == len(WEATHER) + 1
+    assert found[-1] == {"text": "Roses are red, my love\nviolets, too", "label": "dry"}
+
+
+def test_rows_read_and_rows_refused_are_the_rows_of_the_file(tmp_path):
+    lines = as_cells(WEATHER, ",", (3, 17))
+    lines[9] += ",,"  # empty cells beyond the last column are no cells
+    lines[10] += ",more"
+    lines[11] = "text,label"  # a file that was joined from two
+    lines[12] = "only a text"
+    (tmp_path / "t.csv").write_text("\n\n   \n" + "\n".join(["text,label", *lines]) + "\n")
+    assert counts_of(read_texts(str(tmp_path / "t.csv"))) == {
+        "rows read": 24,
+        "rows with more or fewer cells than the file has columns, left out": 2,
+        "rows that repeat the names of the columns, left out": 1,
+        "texts used": 21,
+    }
+
+
+PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_a_compressed_file_is_read_and_a_damaged_one_refused(ending, tmp_path):
+    packed = PACKERS[ending]("\n".join(["text,label", *as_cells(WEATHER, ",")]).encode())
+    file = tmp_path / f"t.csv{ending}"
+    file.write_bytes(packed)
+    assert len(read_texts(str(file))) == 24
+    file.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(CouldNotRun, match=f"t.csv{ending} cannot be unpacked"):
+        read_texts(str(file))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_byte_order_mark_says_the_encoding(encoding, tmp_path):
+    (tmp_path / "t.tsv").write_bytes("text\tlabel\ncafé\tgood\n".encode(encoding))
+    assert read_texts(str(tmp_path / "t.tsv")) == [{"text": "café", "label": "good"}]
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.jsonl"])
+def test_a_json_array_is_read_as_its_objects(name, tmp_path):
+    rows = [{"text": "warm", "label": "good"}, {"text": "cold", "label": None}]
+    (tmp_path / name).write_text(json.dumps(rows, indent=1))
+    assert read_texts(str(tmp_path / name)) == rows
+    (tmp_path / "t.json").write_text("\n".join(map(json.dumps, rows)))
+    assert read_texts(str(tmp_path / "t.json")) == rows
+
+
+def test_bytes_of_parquet_are_read_as_utf8_and_others_counted(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = {"text": [b"warm", b"caf\xe9", "caf\u00e9".encode()], "label": [b"a", b"a", b"b"]}
+    parquet.write_table(pyarrow.table(table), tmp_path / "t.parquet")
+    kept = tidied(read_texts(str(tmp_path / "t.parquet")))
+    assert [(row.text, row.label) for row in kept.rows] == [("warm", "a"), ("café", "b")]
+    assert dict(kept.counts)["rows that are not UTF-8, left out"] == 1
+    ends = pyarrow.array([0, 2, 4], pyarrow.int32()).buffers()[1]
+    broken = pyarrow.py_buffer(b"ok\xff\xfe")
+    text = pyarrow.Array.from_buffers(pyarrow.string(), 2, [None, ends, broken])
+    parquet.write_table(pyarrow.table({"text": text, "label": [1, 2]}), tmp_path / "t.parquet")
+    assert read_texts(str(tmp_path / "t.parquet"))[1] == {"text": b"\xff\xfe", "label": 2}
+
+
+@pytest.mark.parametrize("value", [[0, 1], {"a": 1}, (1,), [], [[b"a"]]])
+@pytest.mark.parametrize("column", ["text", "label", "split"])
+def test_a_container_is_no_text_no_label_and_no_split(value, column):
+    rows = [{"text": "one", "label": "a", "split": "train"}, {"text": "two", "label": "b"}]
+    rows[1] |= {"split": "test"} | {column: value}
+    with pytest.raises(WrongUsage, match=f"each {column} must be a word or a number; row 2 holds"):
+        tidied(rows)
+
+
+@pytest.mark.parametrize(
+    ("labels", "chosen"),
+    [
+        (["1", "1.0", "1"], "1"),
+        ([1, "1.0", 1.0], "1"),
+        (["-2.00", "-2", -2.0], "-2"),
+        (["true", "True", True], "true"),
+        (["True", "True", True], "True"),
+        (["Pos", "pos ", "pos"], "pos"),
+        (["caf\u00e9", "cafe\u0301", "caf\u00e9"], "caf\u00e9"),
+        (["a\u00a0b", "a b", "a  b"], "a b"),
+    ],
+)
+def test_labels_alike_but_for_their_form_are_one_label_and_it_is_said(labels, chosen):
+    raw = rows_of(*((f"text {n}", label) for n, label in enumerate(labels)), ("other", "0.5"))
+    kept = tidied(raw)
+    assert {row.label for row in kept.rows} == {chosen, "0.5"}
+    said = [name for name, _ in kept.counts if name.startswith("labels written")]
+    is_spelled = chosen[0].isalpha() and chosen != "a b"  # numbers and blanks are one by themselves
+    assert len(said) == is_spelled
+
+
+def test_many_small_classes_hold_out_the_share_that_was_asked():
+    rows = [LabelledText(f"{c} {n}", f"class {c}") for c in range(100) for n in range(4)]
+    split, _ = split_given(rows, 0.2, generator())
+    assert [len(part) for part in split] == [324, 36, 40]
+    assert {row.label for row in split.train} == {f"class {c}" for c in range(100)}
 
 
 @pytest.mark.parametrize(
@@ -313,12 +463,14 @@ def test_what_does_not_go_with_a_file_is_refused(name, columns, words, tmp_path)
         read_texts(str(tmp_path / name), columns)
 
 
-def test_a_row_of_the_wrong_length_counts_as_missing(tmp_path):
+def test_a_row_of_the_wrong_length_is_counted_as_such(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("text,label\nonly one\nwarm,good,too many\n\nfine,bad\nwarm,good\n")
-    assert (
-        counts_of(read_texts(str(file)))["rows with a missing text, label or split, left out"] == 2
-    )
+    assert counts_of(read_texts(str(file))) == {
+        "rows read": 4,
+        "rows with more or fewer cells than the file has columns, left out": 2,
+        "texts used": 2,
+    }
 
 
 def test_a_very_long_text_is_read_whole(tmp_path):

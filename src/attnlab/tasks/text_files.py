@@ -1,7 +1,8 @@
-"""Texts with labels from CSV, TSV, JSONL and Parquet files, and from the Hugging Face hub.
+"""Texts with labels from CSV, TSV, JSON and Parquet files, and from the Hugging Face hub.
 
 Each reader returns a mapping for each row, with the keys text, label and split and the values as
-they came; `texts.py` tidies them.
+they came, or with the reason why the row has none; `texts.py` tidies and counts them. A file may be
+compressed (.csv.gz, .bz2, .xz).
 """
 
 import csv
@@ -12,12 +13,26 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.tasks.texts import SPLITS
+from attnlab.tasks.cells import (
+    DAMAGED,
+    PACKED,
+    Quoting,
+    Rows,
+    columns_of,
+    encoding_of,
+    kind_of,
+    open_bytes,
+)
+from attnlab.tasks.texts import REFUSED, SPLITS
 
 _CELLS = (".csv", ".tsv")
+_INSTEAD = {  # of other files, by their endings
+    (".zip", ".7z", ".rar", ".tar"): "This is an archive: unpack it and name the file inside.",
+    (".xlsx", ".xls", ".ods"): "This is a workbook: save its sheet as CSV.",
+}
 _DELIMITERS = {";": "';'", ",": "','", "|": "'|'", "\t": "tab"}  # how each is written as a setting
 
 
@@ -38,14 +53,16 @@ class Columns:
 
 
 Row = dict[str, object]
-"""A row by the names text, label and split, the values as they came."""
+"""A row by the names text, label and split, the values as they came; or by `texts.REFUSED` alone,
+the reason why it was left out."""
 
 
 def read_texts(source: str, columns: Columns | None = None) -> list[Row]:
-    """Read the rows of a CSV, TSV, JSONL or Parquet file, or of a data set on the Hugging Face hub.
+    """Read the rows of a CSV, TSV, JSON, JSONL or Parquet file, or of a data set on the hub.
 
     Returns:
-        a mapping for each row, with the keys text, label and split, values as they came.
+        a mapping for each row, with the keys text, label and split, values as they came; a row that
+        cannot be read is a mapping from `texts.REFUSED` to the reason.
 
     Raises:
         WrongUsage: a column is missing, or the file is of no kind that can be read.
@@ -69,7 +86,12 @@ def read_texts(source: str, columns: Columns | None = None) -> list[Row]:
 
 def _kind_of(path: Path, columns: Columns) -> str:
     """Return the ending of the files that are read as this one is."""
-    kind = path.suffix.lower()
+    kind = kind_of(path)
+    if kind == ".parquet" and path.suffix.lower() in PACKED:
+        raise WrongUsage(f"{path.name} is a compressed Parquet file: unpack it first.")
+    for endings, instead in _INSTEAD.items():
+        if kind in endings:
+            raise WrongUsage(f"{_EXPECTED}; got {path.name}. {instead}")
     if columns.delimiter is not None:
         if kind in _READERS and kind not in _CELLS:
             raise WrongUsage(
@@ -78,8 +100,8 @@ def _kind_of(path: Path, columns: Columns) -> str:
         return ".tsv" if columns.delimiter == "\t" else ".csv"
     if kind not in _READERS:
         raise WrongUsage(
-            f"data must be a file ending in {', '.join(_READERS)}; got {path.name}. Of any other "
-            "file of cells say what stands between them, such as delimiter=tab."
+            f"{_EXPECTED}; got {path.name}. Of any other file of cells say what stands between "
+            "them, such as delimiter=tab."
         )
     if not columns.has_header and kind not in _CELLS:
         raise WrongUsage(f"header=false is for CSV and TSV; {path.name} names its columns itself.")
@@ -102,6 +124,10 @@ def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
                 f"{where} has no column {wanted!r} (set with {setting}=COLUMN); "
                 f"{_other_delimiter(wanted, names) or did_you_mean(wanted, names)}"
             )
+        if list(names).count(wanted) > 1:
+            raise WrongUsage(
+                f"{where} has several columns {wanted!r}; give them names of their own."
+            )
     chosen = {"text": columns.text, "label": columns.label}
     if columns.split in names:
         chosen["split"] = columns.split
@@ -115,7 +141,7 @@ def _picked(rows: Iterable[Mapping[str, object]], chosen: Mapping[str, str]) -> 
 
 def _read_csv(path: Path, columns: Columns) -> list[Row]:
     try:
-        return _read_cells(path, columns, delimiter=columns.delimiter or ",")
+        return _read_cells(path, columns, columns.delimiter or ",")
     except csv.Error as error:
         raise CouldNotRun(
             f"{path} is not clean CSV, {error}. Put each text that holds a comma or a quote into "
@@ -126,47 +152,95 @@ def _read_csv(path: Path, columns: Columns) -> list[Row]:
 
 def _read_tsv(path: Path, columns: Columns) -> list[Row]:
     try:
-        return _read_cells(path, columns, delimiter="\t")
+        return _read_cells(path, columns, "\t")
     except csv.Error:  # many a TSV knows no quoting: there a quote is a character like any other
         pass
     try:
-        return _read_cells(path, columns, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return _read_cells(path, columns, "\t", csv.QUOTE_NONE)
     except csv.Error as error:
         raise CouldNotRun(f"{path} is not clean TSV, {error}.") from None
 
 
 def _read_cells(
-    path: Path, columns: Columns, *, delimiter: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
+    path: Path, columns: Columns, delimiter: str, quoting: Quoting = csv.QUOTE_MINIMAL
 ) -> list[Row]:
-    # A text may hold line separators other than \n, so the csv module sees the characters as they
-    # are.
-    stream = io.StringIO(_decoded(path, columns.encoding), newline="")
+    content = _decoded(path, columns.encoding)
     limit = csv.field_size_limit(2**31 - 1)
+    rows = Rows(_lines(content), delimiter, quoting, strict=True)
     try:
-        reader = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
-        first = next(reader, [])
-        if not first:
+        header = next((cells for cells in rows if "".join(cells).strip()), None)
+        if header is None:
             raise WrongUsage(f"{path} is empty; expected a line with the names of columns.")
-        header, rows = first, []
         if not columns.has_header:
-            header, rows = list(map(str, range(1, len(first) + 1))), [first]
+            header = list(map(str, range(1, len(header) + 1)))
+            rows = Rows(_lines(content), delimiter, quoting, strict=True)
         chosen = _pick(header, columns, str(path))
+        known = columns_of(_lines(content), delimiter, len(header))
+        rows.name_columns(header, columns.text, known)
         places = {name: header.index(column) for name, column in chosen.items()}
-        found: list[Row] = []
-        for row in itertools.chain(rows, filter(None, reader)):
-            found.append(dict.fromkeys(places))
-            if len(row) == len(header):  # else it is broken: its values are missing
-                found[-1] = {name: row[place] for name, place in places.items()}
-        return found
+        return [_row_of(cells, header, places) for cells in rows]
     except csv.Error as error:
-        raise csv.Error(f"line {reader.line_num}: {error}") from None
+        raise csv.Error(f"line {rows.line}: {error}") from None
     finally:
         csv.field_size_limit(limit)
 
 
-def _read_jsonl(path: Path, columns: Columns) -> list[Row]:
+def _lines(content: str) -> Iterable[str]:
+    # A text may hold line separators other than \n, so they stay as they are.
+    return io.StringIO(content, newline="")
+
+
+def _row_of(cells: Sequence[str], header: Sequence[str], places: Mapping[str, int]) -> Row:
+    if len(cells) != len(header):
+        return {REFUSED: "rows with more or fewer cells than the file has columns, left out"}
+    if cells == header:
+        return {REFUSED: "rows that repeat the names of the columns, left out"}
+    return {name: cells[place] for name, place in places.items()}
+
+
+def _read_json(path: Path, columns: Columns) -> list[Row]:
+    """Read a JSON array of objects, or an object a line."""
+    content = _decoded(path, columns.encoding)
+    if content.lstrip().startswith("["):
+        values = _array(content, path)
+    elif kind_of(path) == ".json" and _is_json(content):
+        raise CouldNotRun(
+            f"{path} holds one JSON object; expected an array with an object for each row, or an "
+            "object a line."
+        )
+    else:
+        values = _objects_of_lines(content, path)
+    if not values:
+        return []
+    # A row may leave out what another has, so the columns are those of all rows together.
+    names = list(dict.fromkeys(itertools.chain(*values)))
+    return _picked(values, _pick(names, columns, str(path)))
+
+
+def _is_json(content: str) -> bool:
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return "\n" in content.strip()
+
+
+def _array(content: str, path: Path) -> list[Row]:
+    try:
+        values: list[Any] = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CouldNotRun(f"{path} begins as a JSON array and is none: {error}.") from None
+    for number, value in enumerate(values, 1):
+        if not isinstance(value, dict):
+            raise CouldNotRun(
+                f"each item of {path} must be an object; item {number} is {str(value)[:60]!r}."
+            )
+    return values
+
+
+def _objects_of_lines(content: str, path: Path) -> list[Row]:
     values: list[Row] = []
-    for number, line in enumerate(_decoded(path, columns.encoding).split("\n"), 1):
+    for number, line in enumerate(content.split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -176,11 +250,7 @@ def _read_jsonl(path: Path, columns: Columns) -> list[Row]:
         if not isinstance(value, dict):
             raise CouldNotRun(f"line {number} of {path} must be an object; got {line[:60]!r}.")
         values.append(value)
-    if not values:
-        return []
-    # A line may leave out what another has, so the columns are those of all lines together.
-    names = list(dict.fromkeys(itertools.chain(*values)))
-    return _picked(values, _pick(names, columns, str(path)))
+    return values
 
 
 def _read_parquet(path: Path, columns: Columns) -> list[Row]:
@@ -194,10 +264,19 @@ def _read_parquet(path: Path, columns: Columns) -> list[Row]:
     try:
         names = pyarrow.parquet.read_schema(path).names
         chosen = _pick(names, columns, str(path))
-        rows = pyarrow.parquet.read_table(path, columns=list(chosen.values())).to_pylist()
+        table = pyarrow.parquet.read_table(path, columns=list(chosen.values()))
     except pyarrow.ArrowException as error:
         raise CouldNotRun(f"{path} is not a Parquet file that can be read: {error}.") from None
-    return _picked(rows, chosen)
+    values = [map(_plain_value, table[column]) for column in chosen.values()]
+    return [dict(zip(chosen, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _plain_value(value: Any) -> object:
+    try:
+        plain: object = value.as_py()
+    except UnicodeDecodeError:  # Parquet does not check its text
+        return value.as_buffer().to_pybytes()
+    return plain
 
 
 def _read_hub(name: str, columns: Columns) -> list[Row]:
@@ -228,21 +307,35 @@ def _read_hub(name: str, columns: Columns) -> list[Row]:
 
 
 def _decoded(path: Path, encoding: str) -> str:
-    content = path.read_bytes()
     try:
-        return content.decode(encoding).removeprefix("\ufeff")
+        with open_bytes(path) as file:
+            content = file.read()
+    except DAMAGED as error:
+        raise CouldNotRun(f"{path} cannot be unpacked whole: {error}.") from None
+    if encoding.lower() in ("utf-8", "utf8"):
+        encoding = encoding_of(content) or encoding
+    try:
+        text = content.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise CouldNotRun(
             f"{path} is not {encoding.upper()} (byte {error.start:,} is "
             f"0x{content[error.start]:02x}); save it as UTF-8, or name its own encoding, such as "
             "encoding=cp1252."
         ) from None
+    if "\0" in text[:1_000]:
+        raise CouldNotRun(
+            f"{path} holds zero bytes, as UTF-16 does: say encoding=utf-16-le or utf-16-be, or "
+            "save it as UTF-8."
+        )
+    return text
 
 
 _READERS: dict[str, Callable[[Path, Columns], list[Row]]] = {
     ".csv": _read_csv,
     ".tsv": _read_tsv,
-    ".jsonl": _read_jsonl,
-    ".ndjson": _read_jsonl,
+    ".jsonl": _read_json,
+    ".ndjson": _read_json,
+    ".json": _read_json,
     ".parquet": _read_parquet,
 }
+_EXPECTED = f"data must be a file ending in {', '.join(_READERS)}"

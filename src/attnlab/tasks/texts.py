@@ -10,6 +10,7 @@ out is counted, so that a report can say it.
 
 import itertools
 import math
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 import torch
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.tasks.tokenizers import clean
 
 SPLITS = {
@@ -26,7 +27,8 @@ SPLITS = {
     "validation": ("validation", "valid", "val", "dev", "development"),
     "test": ("test", "testing", "eval", "evaluation"),
 }
-_MOST_CLASSES = 1_000
+_MAX_CLASSES = 1_000
+_WHOLE = re.compile(r"[+-]?\d+\.0+")
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,15 @@ class _Letters(dict[int, int | None]):
 
 _LETTERS = _Letters()
 
+REFUSED = "refused"
+"""The key of a row that could not be read; its value says why, as a count is called."""
+
 _READ = "rows read"
 _MISSING = "rows with a missing text, label or split, left out"
 _EMPTY = "empty texts, left out"
 _REPEATED = "repeated texts, kept once"
 _TWOFOLD = "texts with two labels, left out"
+_NOT_UTF8 = "rows that are not UTF-8, left out"
 _ACROSS = "of these repeated across the file's splits, kept in one"
 
 
@@ -91,7 +97,8 @@ def tidied(raw: Iterable[Mapping[str, object]]) -> Collection:
     A text that stands there twice with one label is kept once, in the first of the splits train,
     validation, test; one with two labels is left out. Of texts that are alike by `letters_of` in
     several splits, those in the first of them are kept. Where any row says its split, one that does
-    not is left out. Labels become texts: 1.0 and 1 are the same, True is "true".
+    not is left out. Labels become texts: 1.0 and 1 are the same, in a file of text too, and so are
+    labels alike but for case, blanks or Unicode form (True, true); the commonest spelling stands.
 
     Raises:
         WrongUsage: nothing is left, there is one class only, or the labels are no classes.
@@ -102,14 +109,13 @@ def tidied(raw: Iterable[Mapping[str, object]]) -> Collection:
     classes = {row.label for row in rows}
     if len(classes) < 2:
         what = f"only the label {min(classes)!r}" if classes else "no text with a label"
+        facts = "; ".join(f"{name}: {count:,}" for name, count in counts.items())
         raise WrongUsage(
-            f"a classifier needs texts of two classes or more; found {what} (rows read: "
-            f"{counts[_READ]:,}, missing: {counts[_MISSING]:,}, empty: {counts[_EMPTY]:,}, with "
-            f"two labels: {counts[_TWOFOLD]:,})."
+            f"a classifier needs texts of two classes or more; found {what} ({facts})."
         )
-    if len(classes) > _MOST_CLASSES:
+    if len(classes) > _MAX_CLASSES:
         raise WrongUsage(
-            f"the labels must be classes, at most {_MOST_CLASSES:,}; found {len(classes):,} "
+            f"the labels must be classes, at most {_MAX_CLASSES:,}; found {len(classes):,} "
             "different ones."
         )
     return Collection(rows, list(counts.items()))
@@ -139,16 +145,64 @@ def _distinct(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> list
 
 def _read(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> Iterator[LabelledText]:
     """Yield the rows that have a text, a label and, where any row has one, a split."""
-    splits = [_as_split(row.get("split")) for row in raw]
+    counts[_READ] = len(raw)
+    rows = []
+    for number, row in enumerate(raw, 1):
+        if REFUSED in row:
+            counts[str(row[REFUSED])] += 1
+        elif any(isinstance(value, bytes) and not _is_utf8(value) for value in row.values()):
+            counts[_NOT_UTF8] += 1
+        else:
+            rows.append({name: _plain(value, name, number) for name, value in row.items()})
+    splits = [_as_split(row.get("split")) for row in rows]
+    labels = _one_spelling([_as_label(row.get("label")) for row in rows], counts)
     has_split = any(splits)
-    for row, split in zip(raw, splits, strict=True):
-        counts[_READ] += 1
-        label = _as_label(row.get("label"))
+    for row, label, split in zip(rows, labels, splits, strict=True):
         if _is_missing(row.get("text")) or label is None or (has_split and split is None):
             counts[_MISSING] += 1
             continue
         # Half a surrogate pair, which JSON can hold, is no character and could not be written down.
         yield LabelledText(str(row["text"]).encode("utf-8", "replace").decode(), label, split)
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _plain(value: object, name: str, number: int) -> object:
+    """Return a value that can be a text, a label or a split; bytes are read as UTF-8."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        raise WrongUsage(
+            f"each {name} must be a word or a number; row {number:,} holds "
+            f"{type_words(value)}, {str(value)[:60]}. Choose another column, or write one {name} "
+            "for each row."
+        )
+    return value
+
+
+def _one_spelling(labels: Sequence[str | None], counts: Counter[str]) -> list[str | None]:
+    """Write labels that are alike but for case, blanks or Unicode form in their commonest form."""
+    spellings: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for label in filter(None, labels):
+        spellings[_folded(label)][label] += 1
+    chosen = {}
+    for folded, forms in spellings.items():
+        chosen[folded] = max(sorted(forms), key=forms.__getitem__)
+        if len(forms) > 1:
+            others = ", ".join(form for form in sorted(forms) if form != chosen[folded])
+            what = f"labels written {others}, taken as {chosen[folded]}"
+            counts[what] = forms.total() - forms[chosen[folded]]
+    return [chosen[_folded(label)] if label else None for label in labels]
+
+
+def _folded(label: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
 
 
 def _in_earliest_split(rows: list[LabelledText], counts: Counter[str]) -> list[LabelledText]:
@@ -240,15 +294,30 @@ def _stratified(
     by_label: defaultdict[str, list[int]] = defaultdict(list)
     for number, group in enumerate(groups):
         by_label[group[0].label].append(number)
-    held: set[int] = set()
+    shuffled = []
     for _, numbers in sorted(by_label.items()):
-        num_held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
         order = torch.randperm(len(numbers), generator=generator).tolist()
-        held.update(numbers[place] for place in order[:num_held])
+        shuffled.append([numbers[place] for place in order])
+    sizes = _held_of_each(list(map(len, shuffled)), share, generator)
+    held: set[int] = set()
+    for numbers, num_held in zip(shuffled, sizes, strict=True):
+        held.update(numbers[:num_held])
     sides: tuple[list[LabelledText], list[LabelledText]] = ([], [])
     for number, group in enumerate(groups):
         sides[number in held].extend(group)
     return sides
+
+
+def _held_of_each(sizes: Sequence[int], share: float, generator: torch.Generator) -> list[int]:
+    """Say how many of each class are held out: the share of each, rounded so that all together
+    are the share of all; a class keeps one at least."""
+    held = [min(int(share * size), size - 1) for size in sizes]
+    missing = max(1, round(share * sum(sizes))) - sum(held)
+    luck = torch.randperm(len(sizes), generator=generator).tolist()
+    by_rest = sorted(range(len(sizes)), key=lambda at: (held[at] - share * sizes[at], luck[at]))
+    for at in [at for at in by_rest if held[at] < sizes[at] - 1][:missing]:
+        held[at] += 1
+    return held
 
 
 def _split_number(row: LabelledText) -> int:
@@ -267,7 +336,10 @@ def _as_label(value: object) -> str | None:
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return str(value).strip() or None
+    word = " ".join(str(value).split())
+    if _WHOLE.fullmatch(word):  # as a column of numbers with gaps is written
+        word = word.partition(".")[0]
+    return word or None
 
 
 def _as_split(value: object) -> str | None:

@@ -6,8 +6,9 @@ beginning, and the word together with the next one), whose vectors a model adds 
 the case, fold white space, put `<CLS>` in front and cut at `max_length`.
 
 What a word is, the library `tokenizers` says: words, numbers, apostrophes and punctuation marks are
-tokens of their own, so that `Brilliant!` holds `brilliant`. Tokenizers that an earlier version
-saved go on splitting at blanks.
+tokens of their own, so that `Brilliant!` holds `brilliant`, and so is each character of Chinese,
+Japanese, Thai and other scripts that put no blanks between words. Tokenizers that an earlier
+version saved go on splitting at blanks.
 """
 
 import abc
@@ -33,6 +34,9 @@ alone."""
 Plain = dict[str, Any]
 """A tokenizer as plain values, for a file of JSON."""
 
+_WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*"
+"""A character, with its marks, of scripts that put no blanks between words."""
+
 _BEGINNING = 5  # letters that `PartTokenizer` takes as a word's beginning
 
 
@@ -54,6 +58,8 @@ def words_of(text: str, splits: Splits = "words") -> list[str]:
     ['it', "'", 's', 'a', 'warm', ',', '90', 's', 'film', '!']
     >>> words_of("It's a warm, 90s film!", "blanks")
     ["it's", 'a', 'warm,', '90s', 'film!']
+    >>> words_of("天气 ok")
+    ['天', '气', 'ok']
     """
     if splits == "blanks":
         return clean(text).split()
@@ -62,10 +68,13 @@ def words_of(text: str, splits: Splits = "words") -> list[str]:
 
 @functools.cache
 def _splitter() -> Any:
-    """Return what splits texts: at blanks, at every punctuation mark, and where digits begin and
-    end."""
-    parts = _library("the words of texts need").pre_tokenizers
-    return parts.Sequence([parts.BertPreTokenizer(), parts.Digits(individual_digits=False)])
+    """Return what splits texts: at blanks, at every punctuation mark, where digits begin and end,
+    and around each character of a script that puts no blanks between words."""
+    library = _library("the words of texts need")
+    parts = library.pre_tokenizers
+    characters = parts.Split(library.Regex(_WITHOUT_BLANKS), "isolated")
+    digits = parts.Digits(individual_digits=False)
+    return parts.Sequence([parts.BertPreTokenizer(), characters, digits])
 
 
 def _encodable(text: str) -> str:

@@ -1,6 +1,7 @@
 """Texts from files of strangers: what is no text is counted with the reason, and ends nothing."""
 
 import csv
+import gzip
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,26 @@ ROWS = {
     ),
     "a quotation mark that is never closed": (
         "a.csv",
-        'id,text\n1,a\n2,"b\n3,c\n4,d\n',
+        'text\na\n"b\nc\nd\n',
         ["a", "a quotation mark in line 3 is never closed"],
     ),
+    "one that is never closed, over lines that are rows": (
+        "a.csv",
+        'id,text\n1,a\n2,"b\n3,c\n4,d\n',
+        ["a", '"b', "c", "d"],
+    ),
+    "two stray ones, over lines that are rows": (
+        "a.tsv",
+        'id\ttext\n1\ta\n2\t"b\n3\tc\n4\td"\n5\te\n',
+        ["a", '"b', "c", 'd"', "e"],
+    ),
+    "the names once more, and cells too many": (
+        "a.csv",
+        "id,text\n1,a,\nid,text\n2,b,c\n",
+        ["a", "the names of the columns once more", "3 cells where 2 have names"],
+    ),
+    "UTF-16": ("a.csv", "text\na\n".encode("utf-16"), ["a"]),
+    "a compressed file": ("a.jsonl.gz", gzip.compress(b'"a"\n"b"\n'), ["a", "b"]),
     "one that is closed at the very end": ("a.csv", 'text\n"a\nb"', ["a\nb"]),
     "half characters": ("a.jsonl", '{"text": "\\ud800"}\n"ok"\n', ["not UTF-8", "ok"]),
     "deep nesting": ("a.jsonl", "[" * 100_000 + '\n"ok"\n', ["not JSON", "ok"]),
@@ -66,7 +84,7 @@ def test_a_line_without_end_is_left_out_and_never_held(kind, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("content", "error", "words"),
     [
-        ("text\na\n".encode("utf-16"), CouldNotRun, "save it as CSV in UTF-8"),
+        ("text\na\n".encode("utf-16-le"), CouldNotRun, "save it as CSV in UTF-8"),
         ("t\u00e9xt\na\n".encode("latin-1"), CouldNotRun, "save it as CSV in UTF-8"),
         (b"", WrongUsage, "is empty"),
         (b"\n\n", WrongUsage, "is empty"),

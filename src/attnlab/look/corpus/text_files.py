@@ -4,6 +4,7 @@ A row without a text is returned with the reason, so that it can be counted; rea
 """
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, type_words
+from attnlab.tasks.cells import DAMAGED, Rows, encoding_of, kind_of, open_bytes
 
 _LONGEST = 2**22  # characters of a text; a book has some 2**20
 _MOST_LINE = 4 * _LONGEST  # characters of a line, with what surrounds the text
@@ -43,7 +45,7 @@ def rows_of(source: Path | str | Iterable[str], column: str = "text") -> Iterato
     if not isinstance(source, str | Path):
         return _rows(((text, "") for text in source), _Lines(Path()))
     lines = _Lines(Path(source))
-    kind = lines.path.suffix.lower()
+    kind = kind_of(lines.path)
     if kind not in _READERS:
         got = lines.path.name or source
         raise WrongUsage(f"a corpus is a file ending in {', '.join(_READERS)}; got {got!r}.")
@@ -59,6 +61,8 @@ def _rows(found: Iterable[tuple[Any, str]], lines: "_Lines") -> Iterator[Row]:
             yield Row(number, None if why else text, why)
     except OSError as error:
         raise CouldNotRun(f"could not read {lines.path}: {error.strerror or error}.") from None
+    except DAMAGED as error:
+        raise CouldNotRun(f"{lines.path} cannot be unpacked whole: {error}.") from None
     finally:  # an error keeps the frames below alive, and would keep the file open
         lines.close()
 
@@ -83,17 +87,20 @@ def _reason_against(text: Any) -> str:
 class _Lines:
     """The lines of a file, one at a time; a line beyond the limit is cut.
 
-    is_cut: whether a line was cut since `was_cut` was called · is_over: the end of the file was
-    reached.
+    is_cut: whether a line was cut since `was_cut` was called.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.is_cut, self.is_over = path, False, False
+        self.path, self.is_cut = path, False
         self._file: TextIO | None = None
 
     def __iter__(self) -> Iterator[str]:
+        raw = open_bytes(self.path)
+        encoding = encoding_of(raw.read(4)) or "utf-8"
+        raw.seek(0)
         # Bytes that are not UTF-8 become half characters, by which the row is recognized.
-        file = self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
+        errors = "surrogateescape" if encoding.startswith("utf-8") else "replace"
+        file = io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="")
         self._file = file
         while line := file.readline(_MOST_LINE):
             if len(line) == _MOST_LINE and line[-1] not in "\r\n":
@@ -101,7 +108,6 @@ class _Lines:
                 while (rest := file.readline(_PIECE)) and rest[-1] not in "\r\n":
                     pass
             yield line
-        self.is_over = True
 
     def close(self) -> None:
         """Close the file, if one is open."""
@@ -123,33 +129,35 @@ def _plain(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:
 def _cells(lines: _Lines, column: str, delimiter: str) -> Iterator[tuple[Any, str]]:
     limit = csv.field_size_limit(_MOST_LINE)
     try:
-        reader = csv.reader(lines, delimiter=delimiter)
-        header = _header(reader, lines.path)
+        rows = Rows(lines, delimiter)
+        header = _header(rows, lines.path)
         _check_column(column, header, lines.path)
+        rows.name_columns(header, column)
         place = header.index(column)
         while True:
-            first = reader.line_num + 1
             try:
-                cells = next(reader)
+                cells = next(rows)
             except StopIteration:
                 return
             except csv.Error:  # the only one possible here: a cell beyond the limit
-                yield None, f"longer than the limit, from line {first:,}"
+                yield None, f"longer than the limit, from line {rows.line:,}"
                 continue
-            if lines.is_over:  # only within quotation marks the reader goes on at the end
-                yield None, f"a quotation mark in line {first:,} is never closed"
-            elif cells and len(cells) == len(header):
+            if rows.is_unclosed:
+                yield None, f"a quotation mark in line {rows.line:,} is never closed"
+            elif cells == header:
+                yield None, "the names of the columns once more"
+            elif len(cells) == len(header):
                 yield cells[place], ""
-            elif cells:
+            else:
                 yield None, f"{len(cells)} cells where {len(header)} have names"
     finally:
         csv.field_size_limit(limit)
 
 
-def _header(reader: Iterator[list[str]], path: Path) -> list[str]:
+def _header(rows: Rows, path: Path) -> list[str]:
     """Return the first row that is not blank."""
     try:
-        header = next((cells for cells in reader if cells), [])
+        header = next((cells for cells in rows if "".join(cells).strip()), [])
         "".join(header).encode()
     except (csv.Error, UnicodeEncodeError):
         header = ["\0"]
