@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,10 +98,8 @@ def home_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(home_folder: Path, request: pytest.FixtureRequest) -> Home:
     """The home of this file's person, empty before the first journey, and an empty folder in it."""
-    name = re.sub(r"\W+", "-", request.node.name)[:60].strip("-")
-    here = home_folder / name
-    here.mkdir()
-    return Home(home_folder, here)
+    name = re.sub(r"\W+", "-", request.node.name)[:40]
+    return Home(home_folder, Path(tempfile.mkdtemp(prefix=f"{name}-", dir=home_folder)))
 
 
 @pytest.fixture

@@ -45,9 +45,7 @@ def test_every_row_of_a_file_with_stray_quotes_is_in_the_report(home, visit):
     lines[60] += "\tmore"
     content = "\n".join(["text\tlabel", *lines]).encode("utf-16")
     (home.here / "weather.tsv.gz").write_bytes(gzip.compress(content))
-    home.run(
-        "attnlab run sentiment -q --set data=weather.tsv.gz epochs=1 seeds=1", status=0
-    )
+    home.run("attnlab run sentiment -q --set data=weather.tsv.gz epochs=1 seeds=1", status=0)
     page = visit(home.here / "runs/sentiment/report.html")
     facts = " ".join(page.locator("body").inner_text().split())
     for said in (
