@@ -1,21 +1,37 @@
 """What a program uses that an exercise bans, read off its syntax tree.
 
 Behavior cannot tell whether attention was written or called, so names are looked for: plain, as
-attributes, imported under another name, or in the texts that `getattr` takes. Code can always hide
-a name better than this finds it; a find is therefore reviewed by a person and never punished alone.
+attributes, imported under another name, or in the texts that `getattr` takes. What a program
+defines itself under such a name is its own and no find, see `own_names.py`. Code can always hide a
+name better than this finds it; a find is therefore reviewed by a person and never punished alone.
 """
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from attnlab.course.cells import parse_program
+from attnlab.course.grading.own_names import OwnNames, global_names
 
-_DYNAMIC = {"exec", "eval", "compile", "vars", "__import__", "importlib", "methodcaller", "pickle"}
-"""Names that can reach any other name."""
-_LONG = 16  # letters that no other name has by chance
-_GETTERS = {"getattr", "attrgetter", "__getattribute__", "getattr_static"}
-_INNER = {"_C", "_VF", "ops", "__dict__", "CompilationUnit", "getmembers"}
+_DYNAMIC = {"exec", "eval", "compile", "vars", "globals", "locals", "__import__", "__builtins__"}
+"""Names of Python that can reach any other name."""
+_DYNAMIC_MODULES = {"importlib", "builtins", "pickle", "marshal", "dill", "cloudpickle", "runpy"}
+_GETTERS = {"getattr", "attrgetter", "__getattribute__", "__getattr__", "getattr_static"}
+_INNER = {
+    *("_C", "_VF", "ops", "__dict__", "__globals__", "__builtins__", "__subclasses__"),
+    *("CompilationUnit", "getmembers", "getmembers_static", "methodcaller", "resolve_name"),
+    *("get_overridable_functions", "get_testing_overrides", "f_globals", "f_builtins"),
+}
 """Attributes that lead to the banned functions by other names."""
+
+_EQUALS = {
+    "softmax": ("logitstoprobs", "categorical", "logcumsumexp", "dotproductattention", "multihead"),
+    "scaleddotproductattention": ("flexattention", "transformerencoder", "transformerdecoder"),
+    "crossentropy": ("categorical",),
+    "layernorm": ("instancenorm",),
+}
+"""Pieces of the names of PyTorch's own functions that compute a banned one."""
 
 
 def banned_names(source: str, banned: Sequence[str]) -> list[str]:
@@ -23,77 +39,112 @@ def banned_names(source: str, banned: Sequence[str]) -> list[str]:
     tree = parse_program(source)
     if tree is None or not banned:
         return []
-    unmarked = {*banned, *_DYNAMIC} - _own_names(tree)
     found: set[str] = set()
     try:
+        found |= _global_finds(source, tree, banned)
+        reader = _Reader(OwnNames(tree), banned)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and node.id in unmarked:
-                found.add(node.id)
-            found |= set(_reached(node, banned))
+            found |= set(reader.reached(node))
     except RecursionError:
         found.add("expressions nested too deep to read")
     return sorted(found)
 
 
-def _own_names(tree: ast.Module) -> set[str]:
-    """Return the functions and classes that the program defines at its top.
+def _global_finds(source: str, tree: ast.Module, banned: Sequence[str]) -> set[str]:
+    """Return the banned and dynamic names that no scope of the program defines.
 
-    After `from … import *` a name may be another's.
+    After `from … import *` a name of the program may be another's.
     """
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-            return set()
-    return {node.name for node in tree.body if isinstance(node, kinds)}
+    has_star = any(
+        isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)
+    )
+    names = global_names(source)
+    found = {*names.foreign, *names.assigned} & (_DYNAMIC | _DYNAMIC_MODULES)
+    found |= names.foreign & {*banned}
+    if has_star:
+        everything = names.foreign | names.assigned | names.defined
+        found |= {name for name in everything if is_like(name, banned)}
+        found |= everything & _DYNAMIC
+    return found
 
 
-def _reached(node: ast.AST, banned: Sequence[str]) -> Iterator[str]:
-    """Yield the banned names that a node reaches in another module."""
-    if isinstance(node, ast.Attribute):
-        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
-        if not is_own and (node.attr in _INNER or _is_like(node.attr, banned)):
+def is_like(name: str, banned: Sequence[str]) -> bool:
+    """Whether a name holds a banned one, or that of a function that computes it.
+
+    >>> is_like("_safe_softmax", ["softmax"]), is_like("Softmax2d", ["softmax"])
+    (True, True)
+    """
+    plain = _squashed(name)
+    for word in map(_squashed, banned):
+        if any(piece in plain for piece in (word, *_EQUALS.get(word, ()))):
+            return True
+    return False
+
+
+def _squashed(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Finds what the nodes of a program reach in other modules."""
+
+    own: OwnNames
+    banned: Sequence[str]
+
+    def reached(self, node: ast.AST) -> Iterator[str]:
+        """Yield the banned names that a node reaches in another module."""
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield from self._attribute(node)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from self._imported(node)
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            if not self.own.is_data(node.value):
+                yield from self._named(node.slice)
+        elif isinstance(node, ast.Call):
+            yield from self._got(node)
+        elif isinstance(node, ast.Name) and node.id in _GETTERS and node not in self._callees:
+            yield node.id
+        elif isinstance(node, ast.MatchClass):
+            yield from (name for name in node.kwd_attrs if is_like(name, self.banned))
+
+    @cached_property
+    def _callees(self) -> set[ast.AST]:
+        """The nodes that are called."""
+        return {node.func for node in self.own.nodes if isinstance(node, ast.Call)}
+
+    def _attribute(self, node: ast.Attribute) -> Iterator[str]:
+        is_getter = node.attr in _GETTERS and node not in self._callees
+        is_banned = is_like(node.attr, self.banned) and not self.own.has(node.value, node.attr)
+        if node.attr in _INNER or is_getter or is_banned:
             yield node.attr
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        yield from _imported(node, banned)
-    elif isinstance(node, ast.Subscript):
-        yield from _named(node.slice, banned)
-    elif isinstance(node, ast.Call):
-        yield from _got(node, banned)
 
-
-def _got(call: ast.Call, banned: Sequence[str]) -> Iterator[str]:
-    """Yield the banned names that a call of `getattr` or the like looks up, and computed ones."""
-    getter = getattr(call.func, "attr", getattr(call.func, "id", ""))
-    if getter in _GETTERS and call.args:
+    def _got(self, call: ast.Call) -> Iterator[str]:
+        """Yield the banned names that a call such as `getattr` looks up, and computed ones."""
+        getter = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if getter not in _GETTERS or not call.args:
+            return
         *_, name = call.args[:2]
-        yield from _named(name, banned)
-        if _text(name) is None:
+        if _text(name) is not None:
+            yield from self._named(name)
+        elif not self.own.is_own(call.args[0]):
             yield f"{getter} of a computed name"
 
+    def _named(self, node: ast.AST) -> Iterator[str]:
+        """Yield the banned names in a text that looks a name up."""
+        for part in (_text(node) or "").split("."):
+            if part in _INNER or is_like(part, self.banned):
+                yield part
 
-def _is_like(name: str, banned: Sequence[str]) -> bool:
-    """Whether a name is a banned one, with underscores around it, or holds a long one."""
-    if name.strip("_") in banned or name in banned:
-        return True
-    return any(len(each) >= _LONG and each in name for each in banned)
-
-
-def _named(node: ast.AST, banned: Sequence[str]) -> set[str]:
-    """Return the banned names in a text that looks a name up."""
-    return {*banned} & {*(_text(node) or "").split(".")}
-
-
-def _imported(node: ast.Import | ast.ImportFrom, banned: Sequence[str]) -> Iterator[str]:
-    """Yield the banned names of an import, and ways to import by name."""
-    modules = [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom):
-        modules.append(node.module or "")
-    for module in modules:
-        parts = module.split(".")
-        yield from {*_INNER, *_DYNAMIC, *_GETTERS} & {*parts}
-        yield from (part for part in parts if _is_like(part, banned))
-    if any(alias.asname == "self" for alias in node.names):
-        yield "an import as self"
+    def _imported(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+        """Yield the banned names of an import, and ways to import by name."""
+        modules = [alias.name for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            modules.append(node.module or "")
+        for module in modules:
+            parts = module.split(".")
+            yield from {*_INNER, *_DYNAMIC, *_DYNAMIC_MODULES, *_GETTERS} & {*parts}
+            yield from (part for part in parts if is_like(part, self.banned))
 
 
 def _text(node: ast.AST) -> str | None:
