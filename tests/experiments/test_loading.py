@@ -117,3 +117,31 @@ def test_a_run_that_was_perhaps_meant_is_named(name, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(CouldNotRun, match=r"Did you mean runs/sorting\?"):
         attnlab.load(name)
+
+
+def test_the_model_of_a_run_reads_texts_and_names_its_tokens(run):
+    model = attnlab.load(run)
+    question = attnlab.ask(run, "cab")
+    found = attnlab.record(model, "cab", "*.weights")
+    assert found.tokens("layers.0.attention.weights").query[:4] == ["c", "a", "b", "SEP"]
+    wanted = attnlab.recorded(question, "*.weights")
+    assert all(torch.equal(found[site], wanted[site]) for site in wanted)
+    for opened in (
+        attnlab.open(run).model,
+        attnlab.run("sorting", steps=2, evaluate_every=1).model,
+    ):
+        recording = attnlab.record(opened, torch.tensor([[3, 1, 2, 0]]))
+        assert recording.tokens("layers.0.attention.weights").key == ["c", "a", "b", "SEP"]
+    ablation = attnlab.ablate(model, "cab")
+    assert ablation.before.equal(attnlab.ablate(model, [3, 1, 2, 0]).before)
+    assert "SEP 0." in str(attnlab.logit_lens(model, "cab"))
+    with pytest.raises(WrongUsage, match="expected 3 letters from a to c"):
+        attnlab.record(model, "xyz")
+
+
+def test_a_saved_model_without_its_run_reads_ids_alone(run, tmp_path):
+    attnlab.save_model(attnlab.load(run), tmp_path / "alone")
+    model = attnlab.load(tmp_path / "alone")
+    with pytest.raises(WrongUsage, match="give ids"):
+        attnlab.record(model, "cab")
+    assert attnlab.record(model, [3, 1, 2, 0])["logits"].shape == (1, 4, 4)

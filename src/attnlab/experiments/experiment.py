@@ -165,7 +165,10 @@ def all_claims(findings: Findings, context: Run) -> tuple[Claim, ...]:
 
 @runtime_checkable
 class Askable(Protocol):
-    """An experiment whose model answers a text that a person types."""
+    """An experiment whose model answers a text that a person types.
+
+    A function `example(config)` beside these returns one such text, with which pages open.
+    """
 
     def prompt_words(self, config: Any) -> str:
         """Describe the texts that the model answers."""

@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,6 +19,7 @@ from attnlab.experiments.experiment import Askable, Experiment, MetricLine, Run,
 from attnlab.experiments.folder import RunConfig, RunFolder, read_to_go_on
 from attnlab.experiments.report import Report, begins_at, chosen_observer, describe_run, open_run
 from attnlab.look.questions import Question
+from attnlab.models.decoder import Decoder
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.linear import MatrixPath, use_matrix_path
 from attnlab.seeds import stream_seed
@@ -170,10 +171,10 @@ def run(
         claims = all_claims(findings, context)
         report = Report.of(name, output.config, findings, claims, output.metrics)
         if output.folder is None:
-            return report
+            return with_reader(report)
         watch.stage("writing the report")
         report.write(output.folder)
-        return open_run(output.folder.path)
+        return with_reader(open_run(output.folder.path))
 
 
 def _named_folder(out: Path | str | None, *, resume: bool, has_loggers: bool) -> Path | None:
@@ -276,6 +277,63 @@ def config_of(report: Report) -> Config:
 def ask_run(report: Report, text: str) -> Question:
     """Put a text to a run's model."""
     return askable(report).ask(report.model, config_of(report), text, folder=report.folder)
+
+
+@dataclass(frozen=True)
+class RunReader:
+    """What a run knows of its model: how a text is put to it, what its tokens are called."""
+
+    experiment: str
+    settings: Mapping[str, Any]
+    folder: Path | None = None
+
+    @property
+    def prompt(self) -> str:
+        """What can be typed, in words."""
+        return self._experiment.prompt_words(self._config)
+
+    @property
+    def example(self) -> str:
+        """A text that the model answers; empty where the experiment names none."""
+        example = getattr(self._experiment, "example", None)
+        return "" if example is None else str(example(self._config))
+
+    def ask(self, model: nn.Module, text: str) -> Question:
+        """Put a text to the model."""
+        return self._experiment.ask(model, self._config, text, folder=self.folder)
+
+    def token_names(self, model: nn.Module) -> Sequence[str] | None:
+        """Return the names of the ids that a decoder reads and writes; None for other models."""
+        return self.answer_names(model) if isinstance(model, Decoder) else None
+
+    def answer_names(self, model: nn.Module) -> Sequence[str] | None:
+        """Return the names of the logits: classes, or tokens."""
+        if not is_askable(self.experiment) or not self.example:
+            return None
+        question: Any = self.ask(model, self.example)
+        names = getattr(question, "classes", question.vocabulary)
+        return names if isinstance(names, Sequence) else None
+
+    @property
+    def _config(self) -> Config:
+        return find(self.experiment).config_class.from_mapping(self.settings)
+
+    @property
+    def _experiment(self) -> Askable:
+        experiment = find(self.experiment).experiment
+        if not isinstance(experiment, Askable):
+            raise WrongUsage(
+                f"a run of {self.experiment} has no model that reads a text; give ids."
+            )
+        return experiment
+
+
+def with_reader(report: Report) -> Report:
+    """Let the model of a run know its run, so that it reads texts and names its tokens."""
+    settings = report.config.get("settings")
+    if not isinstance(settings, Mapping):
+        return report
+    return replace(report, _reader=RunReader(report.experiment, settings, report.folder))
 
 
 def askable(report: Report) -> Askable:

@@ -31,6 +31,7 @@ from attnlab.experiments.claims import Claim, verdict
 from attnlab.experiments.experiment import Findings, MetricLine
 from attnlab.experiments.folder import RunConfig, RunFolder, kind_of, read_run
 from attnlab.experiments.sections import csv_text
+from attnlab.look.readers import TextReader
 from attnlab.models.storage import describe_model, load_model, save_model, save_weights
 from attnlab.parts.linear import matrix_path_in_use
 from attnlab.progress import notebook_bar
@@ -63,6 +64,7 @@ class Report:
     _model: nn.Module | None = field(default=None, repr=False)
     _models: Mapping[str, nn.Module] = field(default_factory=dict, repr=False)
     _files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    _reader: TextReader | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -92,12 +94,15 @@ class Report:
     @cached_property
     def model(self) -> nn.Module:
         """The trained model, read from the folder when first asked for."""
-        if self._model is not None:
-            return self._model
-        if self.folder is None:
-            raise CouldNotRun("this report has no model and no folder to read one from.")
-        self.refuse_without_weights()
-        return load_model(self.folder)
+        model = self._model
+        if model is None:
+            if self.folder is None:
+                raise CouldNotRun("this report has no model and no folder to read one from.")
+            self.refuse_without_weights()
+            model = load_model(self.folder)
+        if self._reader is not None:
+            vars(model)["reader"] = self._reader
+        return model
 
     def refuse_without_weights(self) -> None:
         """Raise `WrongUsage` with the command that makes the models that this report only counts.

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.display import short
-from attnlab.errors import WrongUsage, type_words
+from attnlab.errors import WrongUsage, is_integer, type_words
 from attnlab.look.indices import has_integers
+from attnlab.look.readers import reader_of
 from attnlab.parts.masks import Mask, real_positions
 from attnlab.pretrained.model import Pretrained
 
 Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, object] | str | Sequence[str]
 """A tensor, a tuple of them (source, target), or the model's inputs by name (tokens=, real=, mask=
-…); for a pretrained model also a text, or several with the same number of tokens."""
+…); for a pretrained model, or one of a run, also a text, or several of as many tokens."""
 
 _OF_ROWS = ("attention_mask", "padding_mask")
 """The names of padding masks (batch, length) in foreign models."""
@@ -41,8 +42,8 @@ class Call:
         """
         if isinstance(inputs, cls):
             return inputs
-        if isinstance(model, Pretrained) and _is_text(inputs):
-            inputs = _read(inputs, model)
+        if is_text(inputs) and model is not None:
+            inputs = read_texts(inputs, model)
         arguments, options = _sorted(inputs)
         given = (*arguments, *options.values())
         tensors = [each for each in given if isinstance(each, Tensor)]
@@ -188,8 +189,11 @@ def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = N
 
 def _sorted(inputs: Any) -> tuple[tuple[Any, ...], dict[str, object]]:
     """Return inputs in order, and by name."""
+    if isinstance(inputs, list | tuple) and _are_ids(inputs):
+        inputs = torch.tensor(inputs)
     if isinstance(inputs, Tensor):
-        return (inputs,), {}
+        is_row = inputs.dim() == 1 and has_integers(inputs)
+        return (inputs.unsqueeze(0) if is_row else inputs,), {}
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, Sequence) and not isinstance(inputs, str):
@@ -197,20 +201,42 @@ def _sorted(inputs: Any) -> tuple[tuple[Any, ...], dict[str, object]]:
     return (), {}
 
 
+def _are_ids(values: Sequence[Any]) -> bool:
+    """Are these ids of one input, or of several of one length?"""
+    if values and all(isinstance(each, list | tuple) for each in values):
+        lengths = set(map(len, values))
+        return len(lengths) == 1 and all(map(_are_ids, values))
+    return bool(values) and all(map(is_integer, values))
+
+
 def _numbered(rows: Tensor) -> Tensor:
     found: Tensor = torch.unique(rows, dim=0, return_inverse=True)[1]
     return found
 
 
-def _is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:
+def is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:
+    """Are these inputs a text or several?"""
     if isinstance(inputs, str):
         return True
     is_list = isinstance(inputs, Sequence) and len(inputs) > 0
     return is_list and all(isinstance(each, str) for each in inputs)
 
 
-def _read(texts: str | Sequence[str], model: Pretrained) -> Inputs:
-    """Return a model's inputs for texts: the ids alone if nothing else is needed."""
+def read_texts(texts: str | Sequence[str], model: nn.Module) -> Inputs:
+    """Return a model's inputs for texts: the ids alone if nothing else is needed.
+
+    Raises:
+        WrongUsage: the texts differ in their numbers of tokens, or the model reads ids alone.
+    """
+    reader = reader_of(model)
+    if reader is not None:
+        listed = [texts] if isinstance(texts, str) else texts
+        return _joined([reader.ask(model, text).prompt_inputs() for text in listed])
+    if not isinstance(model, Pretrained):
+        raise WrongUsage(
+            f"this {type(model).__name__} reads ids, and does not know what they are called: give "
+            "a tensor of ids (row, length), or load the model from its run."
+        )
     found = model.inputs(texts)
     real = found.get("attention_mask")
     if real is not None and not bool(real.all()):
@@ -223,6 +249,15 @@ def _read(texts: str | Sequence[str], model: Pretrained) -> Inputs:
     if found.keys() <= {"input_ids", "attention_mask"}:
         return found["input_ids"]
     return found
+
+
+def _joined(every: Sequence[Mapping[str, Tensor]]) -> dict[str, object]:
+    """Join the inputs of several texts, row by row."""
+    for other in every:
+        for name, tensor in other.items():
+            if tensor.shape != every[0][name].shape:
+                raise WrongUsage("the texts have different numbers of tokens; give equally many.")
+    return {name: torch.cat([each[name] for each in every]) for name in every[0]}
 
 
 def _has_rows(name: str, value: object) -> bool:

@@ -25,6 +25,7 @@ from attnlab.errors import WrongUsage
 from attnlab.look.heads import layer_name
 from attnlab.look.indices import has_integers
 from attnlab.look.inputs import Call, Inputs
+from attnlab.look.readers import answer_names
 from attnlab.look.readout import Writer, parts_of_stream, read_stages
 from attnlab.look.recording.tokens import Vocabulary, token_name, vocabulary_of
 
@@ -173,9 +174,16 @@ def logit_lens(
             padding; not for an encoder that reads the mean.
         vocabulary: the name of each id, for printing: a sequence, a mapping or a function.
     """
-    vocabulary = vocabulary_of(model, vocabulary)
+    vocabulary = _names_of(model, vocabulary)
     stages = read_stages(model, Call.of(inputs, model), position)
     return Lens(list(stages), torch.stack(list(stages.values())), vocabulary)
+
+
+def _names_of(model: nn.Module, vocabulary: Vocabulary | None) -> Vocabulary | None:
+    """Return the names of a model's logits, which are not always its inputs'."""
+    if vocabulary is None:
+        vocabulary = answer_names(model)
+    return vocabulary_of(model, vocabulary)
 
 
 @torch.no_grad()
@@ -188,7 +196,7 @@ def head_lens(
 ) -> HeadLens:
     """Read out each head's output by itself, with the scales of norms held fixed; see
     `logit_lens`."""
-    vocabulary = vocabulary_of(model, vocabulary)
+    vocabulary = _names_of(model, vocabulary)
     parts = parts_of_stream(model, Call.of(inputs, model), position)
     heads, writers = [], []
     for index, writer in enumerate(parts.writers):

@@ -3,6 +3,7 @@
 A question knows its model, the model's inputs, and the names of the tokens. So the tools that read,
 edit or trace need not know whether the model continues, translates, classifies or maps vectors:
 
+    question.prompt_inputs() what the model reads before it answers, by name
     question.passage()       the inputs for all of the answer in one pass, generated tokens included
     question.trace()         the answer step by step, and the attention of each head
     question.after(choices)  the same question after its first choices
@@ -47,6 +48,9 @@ class Question(Protocol):
     def vocabulary(self) -> Vocabulary | None:
         """The names of the ids that the model reads; None where it reads vectors."""
 
+    def prompt_inputs(self) -> Mapping[str, Tensor]:
+        """Return what the model reads before it answers, by name."""
+
     def passage(self) -> Passage:
         """Return the inputs for all of the answer in one pass."""
 
@@ -72,6 +76,10 @@ class Continuation:
     forbidden: Sequence[int] = ()
     num_input: int | None = None
     expected: Sequence[str] | None = None
+
+    def prompt_inputs(self) -> Mapping[str, Tensor]:
+        """Return the prompt."""
+        return {"tokens": self.prompt}
 
     @torch.no_grad()
     def passage(self) -> Passage:
@@ -117,6 +125,10 @@ class Translation:
     stop: int | None = None
     candidates: Sequence[int] | None = None
     expected: Sequence[str] | None = None
+
+    def prompt_inputs(self) -> Mapping[str, Tensor]:
+        """Return the source, and the start of the answer."""
+        return {"source": self.source, "target": self.start}
 
     @torch.no_grad()
     def passage(self) -> Passage:
@@ -185,6 +197,10 @@ class Verdict(_OnePass):
             found.setdefault(token, {})[word] = None
         return {token: " | ".join(words) for token, words in found.items()}
 
+    def prompt_inputs(self) -> Mapping[str, Tensor]:
+        """Return all tokens."""
+        return {"tokens": self.tokens}
+
     def passage(self) -> Passage:
         """Return all tokens, none of them padding."""
         real = torch.ones(self.tokens.shape[:2], dtype=torch.bool)
@@ -220,6 +236,10 @@ class Vectors(_OnePass):
     counted: Sequence[bool]
     expected: Sequence[str] | None = None
     vocabulary: None = None
+
+    def prompt_inputs(self) -> Mapping[str, Tensor]:
+        """Return all vectors."""
+        return {"x": self.x}
 
     def passage(self) -> Passage:
         """Return all vectors."""

@@ -48,6 +48,10 @@ class TextReading:
         """The names of the token ids."""
         return _names(self.model)
 
+    def prompt_inputs(self) -> Mapping[str, Tensor]:
+        """Return what the model reads before it answers."""
+        return self.inputs
+
     def passage(self) -> Passage:
         """Return the inputs for all of the text."""
         return self._passage(self.inputs)

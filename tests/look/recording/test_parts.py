@@ -258,4 +258,4 @@ def test_gradients_and_shapes_go_along(model):
     assert torch.equal(part.gradient(WEIGHTS), recording.gradient(WEIGHTS)[1:2, 2:3])
     assert part.shape(WEIGHTS) == (1, 1, 5, 5)
     assert part.nbytes < recording.nbytes / 2
-    assert repr(part).startswith(f"Recording of decoder: 1 sites, {part.nbytes:,} bytes\n")
+    assert repr(part).startswith(f"Recording of decoder: 1 site, {part.nbytes:,} bytes\n")

@@ -10,6 +10,8 @@ from attnlab.draw.attention.pattern import CAUSAL, Pattern, numbered, to_array
 from attnlab.draw.attention.summary_maps import SummaryMaps, maps_of_recorded
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.heads import head_at
+from attnlab.look.recording.contents import NOTHING_YET
+from attnlab.look.recording.recording import Recording
 from attnlab.shapes import shape_text
 
 
@@ -70,6 +72,8 @@ def _drawable(recording: Any, row: int) -> "list[Pattern | SummaryMaps]":
 
 
 def _of_sites(recording: Mapping[str, object], row: int) -> "list[Pattern | SummaryMaps]":
+    if isinstance(recording, Recording) and not recording:
+        raise WrongUsage(NOTHING_YET)
     whole, _ = _joined(recording)
     sites = _weights_of(whole)
     if not sites:

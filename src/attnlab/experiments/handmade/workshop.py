@@ -79,6 +79,11 @@ def prompt_words(config: HandmadeConfig) -> str:
     return WORDS.text("prompt", {"rules": RULES})
 
 
+def example(config: HandmadeConfig) -> str:
+    """Return a text that the model answers."""
+    return "CAB"
+
+
 def ask(
     model: nn.Module, config: HandmadeConfig, text: str, *, folder: Path | None = None
 ) -> Vectors:

@@ -99,6 +99,14 @@ def prompt_words(config: LookupConfig) -> str:
     return WORDS.text(f"prompt.{config.part}", {"example": task.EXAMPLE})
 
 
+def example(config: LookupConfig) -> str:
+    """Return a text that the model answers."""
+    if config.has_fixed:
+        return task.EXAMPLE
+    facts = [f"k{number} v{number}" for number in range(1, config.recall_facts + 1)]
+    return f"{' '.join(facts)} ? k1"
+
+
 def ask(
     model: nn.Module, config: LookupConfig, text: str, *, folder: Path | None = None
 ) -> Translation:

@@ -16,7 +16,7 @@ from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Learnable, Problem, ProblemDescription, Run, all_claims
 from attnlab.experiments.folder import RunConfig
-from attnlab.experiments.registry import experiments, find
+from attnlab.experiments.registry import RunReader, experiments, find
 from attnlab.experiments.report import Report, describe_run
 from attnlab.experiments.words import Numbers, Words
 from attnlab.train.history import History
@@ -215,6 +215,8 @@ class Population:
                     "damaged."
                 )
         model.load_state_dict(weights)
+        settings = self.config_of(index).to_mapping()
+        vars(model)["reader"] = RunReader(self.experiment, settings, self.folder)
         return model.eval()
 
     def weights_of(self, index: int) -> dict[str, Tensor]:

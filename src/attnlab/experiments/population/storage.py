@@ -13,7 +13,7 @@ from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import kind_of, read_config
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.report import HISTORY, MEMBERS, TABLE, WEIGHTS, make_report
-from attnlab.experiments.registry import find
+from attnlab.experiments.registry import RunReader, find, with_reader
 from attnlab.experiments.report import Report
 from attnlab.experiments.report import open_run as open_folder
 from attnlab.models.storage import load_model
@@ -42,7 +42,7 @@ def open_run(path: Path | str) -> Report:
     path = Path(path)
     if is_member(path):
         return open_population(path.parent).member(path.name)
-    return open_folder(path)
+    return with_reader(open_folder(path))
 
 
 def load(path: Path | str) -> nn.Module:
@@ -58,7 +58,11 @@ def load(path: Path | str) -> nn.Module:
     config = read_config(path)
     if config is not None and kind_of(config) in ("sweep", "search"):
         return open_folder(path).model  # raises, with the command that trains its models again
-    return load_model(path)
+    model = load_model(path)
+    if config is not None and isinstance(config.get("settings"), dict):
+        reader = RunReader(str(config["experiment"]), config["settings"], path)
+        vars(model)["reader"] = reader
+    return model
 
 
 def open_population(folder: Path | str) -> Population:

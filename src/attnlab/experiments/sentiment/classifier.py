@@ -140,6 +140,11 @@ def prompt_words(config: SentimentConfig) -> str:
     return WORDS.text("prompt")
 
 
+def example(config: SentimentConfig) -> str:
+    """Return a text that the model answers."""
+    return "a warm and funny film"
+
+
 def ask(
     model: nn.Module, config: SentimentConfig, text: str, *, folder: Path | None = None
 ) -> Verdict:

@@ -126,6 +126,11 @@ def prompt_words(config: SortingConfig) -> str:
     return f"{task.prompt_length} letters from a to {task.vocabulary[-1]}, such as {task.example}"
 
 
+def example(config: SortingConfig) -> str:
+    """Return a text that the model answers."""
+    return config.sequence_task().example
+
+
 def ask(
     model: nn.Module, config: SortingConfig, text: str, *, folder: Path | None = None
 ) -> Continuation:

@@ -15,6 +15,10 @@ from attnlab.look.recording.tokens import Read, Vocabulary
 
 MADE = ("weights", "scores")
 HAS_KEYS = (*MADE, "mask")
+_WHAT_TO_DO = (
+    'run the model inside the with, or record inputs at once: attnlab.record(model, "a text").'
+)
+NOTHING_YET = f"nothing has been recorded yet; {_WHAT_TO_DO}"
 BY_HEAD = ("query", "key", "value", *HAS_KEYS, "heads")
 
 
@@ -110,7 +114,7 @@ class Store:
     def check_recorded(self) -> None:
         """Raise if there is nothing in it."""
         if not self.passed:
-            raise WrongUsage("nothing has been recorded yet; run the model inside the context.")
+            raise WrongUsage(NOTHING_YET)
 
     def nbytes(self) -> int:
         """Bytes of all that is held, what is shared once."""
@@ -136,7 +140,7 @@ class Store:
             raise WrongUsage(f"{site!r} is not recorded; {did_you_mean(str(site), self.sites)}")
         if self.passed and site.endswith("mask"):
             raise WrongUsage(f"no mask has passed {site!r}: every query could look at every key.")
-        raise WrongUsage(f"nothing has passed {site!r} yet; run the model inside the context.")
+        raise WrongUsage(f"nothing has passed {site!r} yet; {_WHAT_TO_DO}")
 
 
 def tensors_of(held: Any) -> Iterator[Tensor]:

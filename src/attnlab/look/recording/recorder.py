@@ -5,7 +5,7 @@ of each attention, and leaves the fused kernel in place. Where an edit opens the
 gradients of weights are asked for, it takes the weights that are used.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import chain
@@ -17,9 +17,12 @@ from torch import Tensor, nn
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
 from attnlab.errors import CouldNotRun, WrongUsage, present, type_words
+from attnlab.look.inputs import Call, is_text
+from attnlab.look.readers import reader_of
 from attnlab.look.recording.budget import Budget, to_bytes
 from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store, join, tensors_of
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
+from attnlab.look.recording.named_sites import matching_sites, named_sites
 from attnlab.look.recording.recording import Recording
 from attnlab.look.recording.tokens import Read, Vocabulary, stack_of, vocabulary_of
 from attnlab.models.storage import MODELS, describe_model
@@ -31,7 +34,6 @@ from attnlab.sites import (
     SitedModule,
     installed,
     is_going_back,
-    matches,
 )
 
 
@@ -45,22 +47,29 @@ class Reduction(Protocol):
         """Of weights that are there already, (batch, head, query, key)."""
 
 
-@contextmanager
 def record(
     model: nn.Module,
-    patterns: str | Sequence[str],
+    inputs: Any = None,
+    sites: str | Sequence[str] | None = None,
     *,
     reduce: Reduction | None = None,
     gradients: bool | str | Sequence[str] | None = None,
     budget: int | str | None = None,
     vocabulary: Vocabulary | None = None,
     keep_on: torch.device | str = "cpu",
-) -> Iterator[Recording]:
-    """Record the matching sites within the `with`.
+) -> Recording:
+    """Record a model on inputs at once, or the sites that a pattern names within a `with`.
+
+        recording = record(model, "When John and Mary went")      # or tokens: everything
+        with record(model, "layers.*.attention.weights") as recording:
+            model(tokens)
 
     Args:
-        model: any module built of attnlab's parts.
-        patterns: site names, with `*` for anything; one that names no site is an error.
+        model: any module built of attnlab's parts, or what `attnlab.load` returns.
+        inputs: what the model reads: a text, token ids, a tuple (source, target) or a mapping of
+            named inputs; the model of a run is recorded over its whole answer to a text. Or names
+            of sites, with `*` for anything: these are recorded within a `with`.
+        sites: what is recorded of inputs, with `*` for anything; None for everything.
         reduce: keep what this makes of the weights instead of them, such as a summary.
         gradients: keep the gradients too, of all recorded sites or of those that match; they arrive
             when `backward` is called. Asking for those of scores or weights makes attention compute
@@ -73,28 +82,72 @@ def record(
 
     Raises:
         WrongUsage: a pattern that matches nothing, or arguments that cannot be.
-        CouldNotRun: a value would not fit in the budget; it is raised from within the model's call.
+        CouldNotRun: a value would not fit in the budget; within a `with` it is raised from the
+            model's call.
     """
     if not isinstance(model, nn.Module):
-        raise WrongUsage(f"what is recorded is a torch module; got {type_words(model)}.")
-    vocabulary = vocabulary_of(model, vocabulary)
-    sites = _matching(patterns, model)
+        raise WrongUsage(
+            f"what is recorded is a torch module; got {type_words(model)}. attnlab.load opens one "
+            "by its name or folder."
+        )
+    chosen, passage = named_sites(inputs, model), None
+    if chosen is None:
+        if gradients not in (None, False):
+            raise WrongUsage(
+                "gradients arrive when backward() is called: name the sites, run the model within "
+                "a with, and call backward() there."
+            )
+        model, passage = _passage_of(inputs, model)
+        chosen = matching_sites("*" if sites is None else sites, model)
+    elif sites is not None:
+        raise WrongUsage(f"sites= goes with inputs, but {inputs!r} names sites already.")
     wanted: list[str] = []
     if gradients is True:
-        wanted = [site for site in sites if not site.endswith("mask")]
+        wanted = [site for site in chosen if not site.endswith("mask")]
     elif gradients is not None and gradients is not False:
-        wanted = _matching(gradients, model)
-        sites = list(dict.fromkeys([*sites, *wanted]))
-    _check(reduce, sites, wanted)
-    device = _device(keep_on)
+        wanted = matching_sites(gradients, model)
+        chosen = list(dict.fromkeys([*chosen, *wanted]))
+    _check(reduce, chosen, wanted)
+    device, vocabulary = _device(keep_on), vocabulary_of(model, vocabulary)
     limit = Budget(to_bytes(budget, device))
-    store = Store(tuple(sites), limit, vocabulary, _description(model), gradients=frozenset(wanted))
+    store = Store(
+        tuple(chosen), limit, vocabulary, _description(model), gradients=frozenset(wanted)
+    )
+    recording = Recording(store, _hooked(model, store, reduce, device))
+    if passage is None:
+        return recording
+    call, words = passage
+    with recording, torch.no_grad():
+        call(model)
+    return recording.named(words) if words else recording
+
+
+def _passage_of(
+    inputs: Any, model: nn.Module
+) -> tuple[nn.Module, tuple[Call, Mapping[str, Sequence[str]]]]:
+    """Return the model that reads inputs, its call, and the names of the tokens as far as known."""
+    reader = reader_of(model)
+    if isinstance(inputs, str) and reader is not None:
+        question = reader.ask(model, inputs)
+        arguments, options, words = question.passage()
+        return question.model, (Call(arguments, options, 1), words)
+    if isinstance(model, Pretrained) and is_text(inputs):
+        named = model.inputs(inputs)
+        return model, (Call((), named, len(named["input_ids"])), {})
+    return model, (Call.of(inputs, model), {})
+
+
+@contextmanager
+def _hooked(
+    model: nn.Module, store: Store, reduce: Reduction | None, device: torch.device
+) -> Iterator[None]:
+    """Record into the store within the `with`."""
     recorder = _Recorder(model, store, reduce, device)
-    opened = [site for site in wanted if site.rpartition(".")[2] in MADE]
+    opened = [site for site in sorted(store.gradients) if site.rpartition(".")[2] in MADE]
     opener = installed(model, _Opener(opened)) if opened else nullcontext()
     with opener, installed(model, recorder):
         try:
-            yield Recording(store)
+            yield
         finally:
             recorder.end()
 
@@ -326,19 +379,6 @@ class _Opener(Hook):
 
     def wants(self, site: str) -> bool:
         return site in self.sites
-
-
-def _matching(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
-    listed = [patterns] if isinstance(patterns, str) else patterns
-    is_list = isinstance(listed, Sequence) and bool(listed)
-    if not is_list or not all(isinstance(each, str) for each in listed):
-        raise WrongUsage(
-            f'sites are named by a pattern such as "*.weights", or several; got {patterns!r}.'
-        )
-    found: dict[str, None] = {}
-    for pattern in listed:
-        found |= dict.fromkeys(matches(pattern, model))
-    return list(found)
 
 
 def _check(reduce: Reduction | None, sites: Sequence[str], gradients: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ recording["layers.0.attention.weights"]          # (batch, head, query, key)
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,12 +15,12 @@ import torch
 from torch import Tensor
 
 from attnlab.core.store import JsonObject
-from attnlab.display import Card, displayed
+from attnlab.display import Card, count_words, displayed
 from attnlab.errors import WrongUsage, present, type_words
 from attnlab.look.indices import check_index, check_slice
 from attnlab.look.recording.archive import read_store, write_store
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, Passed, Store, own_name
+from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, NOTHING_YET, Passed, Store, own_name
 from attnlab.look.recording.difference import Comparison, compared
 from attnlab.look.recording.join import joined, joined_store
 from attnlab.look.recording.kept_call import ALL, KeptCall, KeptMask, working_bytes
@@ -44,8 +45,23 @@ class Recording(Mapping[str, Any]):
     them.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, session: AbstractContextManager[None] | None = None) -> None:
+        self._store, self._session = store, session
+
+    def __enter__(self) -> Self:
+        """Record what the model does within the `with`."""
+        if self._session is None:
+            raise WrongUsage(
+                "this recording is complete: read it without a with, as recording[site]; a with "
+                'goes with names of sites, attnlab.record(model, "*.weights").'
+            )
+        self._session.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.__exit__(*error)
 
     def __getitem__(self, site: str) -> Any:
         return self._last(site).value(site, self._store.budget)
@@ -65,13 +81,15 @@ class Recording(Mapping[str, Any]):
 
     def _card(self) -> Card:
         kind = self._store.model.get("kind", "a model")
+        if not self._store.passed:
+            return Card(f"Recording of {kind}", lines=NOTHING_YET.split("; "))
         rows = []
         for site, passed in self._store.passed.items():
             words, shape = "reduced", passed[-1].shape()
             if shape is not None:
                 words = shape_text(shape)
             rows.append([site, words, len(passed)])
-        title = f"Recording of {kind}: {len(self)} sites, {self.nbytes:,} bytes"
+        title = f"Recording of {kind}: {count_words(len(self), 'site')}, {self.nbytes:,} bytes"
         return Card(title, [], ("site", "shape of the last value", "passes"), rows)
 
     def all(self, site: str) -> list[Any]:

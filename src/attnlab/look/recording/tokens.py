@@ -51,12 +51,17 @@ class Read:
 
 
 def vocabulary_of(model: object, vocabulary: Vocabulary | None) -> Vocabulary | None:
-    """Return the given vocabulary, or the model's own: `model.vocabulary`.
+    """Return the given vocabulary, or the model's own: its tokenizer's, or that of its run.
 
     Raises:
         WrongUsage: it cannot name ids.
     """
-    found = getattr(model, "vocabulary", None) if vocabulary is None else vocabulary
+    found: object = vocabulary
+    if vocabulary is None:
+        found = getattr(model, "vocabulary", None)
+        reader = getattr(model, "reader", None)
+        if found is None and reader is not None:
+            found = reader.token_names(model)
     if not (found is None or callable(found) or isinstance(found, Sequence | Mapping)):
         raise WrongUsage(
             "a vocabulary is a sequence, a mapping or a function from ids to names; got "

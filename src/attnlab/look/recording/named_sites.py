@@ -1,0 +1,104 @@
+"""Site names or inputs? A text is a pattern where it matches sites, else an input.
+
+What looks like a site but matches none is refused: a typo must not be read as a text in silence.
+"""
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.look.readers import reads_text
+from attnlab.sites import matches, site_names
+
+
+def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
+    """Return the sites that these patterns match; None if they are inputs of the model.
+
+    Raises:
+        WrongUsage: there is nothing, or a pattern that matches no site.
+    """
+    patterns = [inputs] if isinstance(inputs, str) else inputs
+    if isinstance(patterns, Tensor | Mapping):
+        return None
+    is_list = isinstance(patterns, Sequence) and len(patterns) > 0
+    num_texts = sum(isinstance(each, str) for each in patterns) if is_list else 0
+    if not is_list or 0 < num_texts < len(patterns):
+        raise WrongUsage(
+            'say what is recorded: a text or ids, as attnlab.record(model, "a text"), or sites '
+            f'within a with; sites are named by a pattern such as "*.weights"; got {inputs!r:.80}.'
+        )
+    if not num_texts:
+        return None
+    names = site_names(model)
+    unmatched = [each for each in patterns if not fnmatch.filter(names, each)]
+    if not unmatched:
+        return matching_sites(patterns, model)
+    for pattern in unmatched:
+        if not reads_text(model) or looks_like_sites(pattern, names):
+            raise WrongUsage(_refusal(pattern, model))
+    if len(unmatched) < len(patterns):
+        raise WrongUsage(f"{unmatched[0]!r} is no site of this model, but others of the list are.")
+    return None
+
+
+def matching_sites(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
+    """List the sites that any of the patterns matches; one that matches none is an error."""
+    listed = [patterns] if isinstance(patterns, str) else patterns
+    if not isinstance(listed, Sequence) or not listed or not _are_texts(listed):
+        raise WrongUsage(
+            f'sites are named by a pattern such as "*.weights", or several; got {patterns!r}.'
+        )
+    found: dict[str, None] = {}
+    for pattern in listed:
+        found |= dict.fromkeys(matches(pattern, model))
+    return list(found)
+
+
+def looks_like_sites(text: str, names: Collection[str]) -> bool:
+    """Does every word of a text look like a site or a pattern, though it may match none?
+
+    >>> sites = ["embedding", "layers.0.attention.weights", "logits"]
+    >>> looks_like_sites("layers.0.atention.weights", sites), looks_like_sites("weights", sites)
+    (True, True)
+    >>> looks_like_sites("*.wieghts, *.scores", sites), looks_like_sites("When John", sites)
+    (True, False)
+    """
+    words = re.split(r"[\s,;]+", text.strip())
+    known = {piece for name in names for piece in name.split(".") if not piece.isdecimal()}
+    return bool(names) and all(_looks_like_site(word, known) for word in words)
+
+
+def _looks_like_site(word: str, known: Collection[str]) -> bool:
+    pieces = [piece for piece in re.split(r"[.*]+", word) if piece and not piece.isdecimal()]
+    if "*" in word and len(word) > 1 and "." in word:
+        return True
+    return any(difflib.get_close_matches(piece, known, n=1, cutoff=0.8) for piece in pieces)
+
+
+def _refusal(pattern: str, model: nn.Module) -> str:
+    """Say that no site has this name, which one may be meant, and what else can be recorded."""
+    names = site_names(model)
+    if not names:
+        return f"{type(model).__name__} has no sites; attnlab.load(model) gives it hook points."
+    kinds = {name if "." not in name else f"*.{name.rpartition('.')[2]}": None for name in names}
+    patterns = {re.sub(r"\b\d+\b", "*", name): None for name in names}
+    close = difflib.get_close_matches(pattern, [*kinds, *patterns, *names], n=1)
+    guess = f"did you mean {close[0]!r}? Known" if close else "known"
+    words = f"no site of this model matches {pattern!r}; {guess}: {', '.join(kinds)}"
+    if len(re.split(r"[\s,;]+", pattern)) > 1 and reads_text(model):
+        return f'{words}. Several are a list: ["*.weights", "*.scores"].'
+    if not reads_text(model):
+        return (
+            f"{words}. This {type(model).__name__} does not know what its tokens are called, so it "
+            "reads no text either: give ids, attnlab.record(model, tokens)."
+        )
+    return f"{words}. A text that is called like a site is recorded as ids."
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
