@@ -26,9 +26,10 @@ from attnlab.pretrained.attention_call import (
     turned_back,
     with_value,
 )
+from attnlab.pretrained.backends.caches import reorders_recorded
 from attnlab.pretrained.backends.functions import Functions
 from attnlab.pretrained.backends.multi_head import left_out
-from attnlab.pretrained.backends.registry import Finder, attentions_hooked, reorders_recorded
+from attnlab.pretrained.backends.registry import Finder, attentions_hooked
 from attnlab.pretrained.pass_state import (
     ForeignModel,
     ModuleHook,

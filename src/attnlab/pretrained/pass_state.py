@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attnlab.errors import WrongUsage
-from attnlab.pretrained.backends.registry import order_of
+from attnlab.pretrained.backends.caches import order_of
 from attnlab.pretrained.structure import ModelStructure
 from attnlab.pretrained.tracing import ModuleCall, inside
 from attnlab.sites import SitedModule
