@@ -146,6 +146,39 @@ def check_one_time_address(page: Page) -> None:
     again = page.ask("GET", f"/?token={fresh.token}", headers=[*visit, ("cookie", cookie)])
     assert (again.status, again.header("set-cookie")) == (303, None)
     assert page.ask("GET", "/", headers=[*visit, ("cookie", cookie)]).status == 200
+    used = fresh.token
+    fresh.renew()
+    assert page.ask("GET", f"/?token={used}", headers=visit).status == 403
+    second = page.ask("GET", f"/?token={fresh.token}", headers=visit)
+    assert (second.status, second.header("set-cookie")) == (303, first.header("set-cookie"))
+
+
+NAVIGATION = {"origin": None, "sec_fetch_site": "none", "sec_fetch_mode": "navigate"}
+OLD_BROWSER = {"origin": None, "sec_fetch_site": None, "accept": "text/html,*/*;q=0.8"}
+
+
+def check_refusals_are_pages_for_people(page: Page) -> None:
+    used, none = f"/?token={page.keys.token}", "/runs/<b>none/report.html"
+    cases = [
+        (used, {"cookie": None}, 403, "press Enter: it shows a new address"),
+        ("/", {"cookie": None}, 403, "press Enter: it shows a new address"),
+        ("/", {"host": "evil.example"}, 400, "The lab answers to the address"),
+        (none, {}, 404, "There is no run &#x27;&lt;b&gt;none"),
+    ]
+    for target, changes, status, words in cases:
+        for browser in (NAVIGATION, OLD_BROWSER):
+            answer = page.ask("GET", target, headers=page.own(**{**browser, **changes}))
+            assert answer.status == status, (target, answer)
+            assert (answer.header("content-type") or "").startswith("text/html")
+            text = answer.body.decode()
+            assert words in text
+            assert "<b>" not in text
+            policy = answer.header("content-security-policy") or ""
+            assert policy.startswith("default-src 'none'; style-src 'sha256-")
+            assert "frame-ancestors 'none'" in policy
+        script = page.own(**changes, sec_fetch_mode="cors", accept="text/html")
+        told = page.ask("GET", target, headers=script)
+        assert list(json.loads(told.body)) == ["error"]
 
 
 def break_one_run(patch: Any, page: Page) -> None:

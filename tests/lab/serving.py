@@ -87,6 +87,7 @@ class Served:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(port)],
                 cwd=folder,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -176,8 +177,9 @@ def served(folder: Path, port: int = 0) -> Iterator[Served]:
         if server.process.poll() is None:
             server.process.kill()
             server.process.wait()
-        if not server.process.stdout.closed:
-            server.process.stdout.close()
+        for stream in (server.process.stdin, server.process.stdout):
+            if not stream.closed:
+                stream.close()
 
 
 def until(holds: Callable[[], Any]) -> Any:

@@ -109,6 +109,23 @@ def test_it_listens_here_alone_and_no_log_has_its_secrets(tmp_path):
         assert secret not in told + lab.log
 
 
+def test_enter_shows_an_address_for_one_more_browser(tmp_path):
+    with served(tmp_path) as lab:
+        assert "Enter shows a new address" in lab.process.stdout.readline()
+        for _ in range(2):
+            lab.process.stdin.write("\n")
+            lab.process.stdin.flush()
+            told = lab.process.stdout.readline()
+            lab.process.stdout.readline()
+            path = "/" + told.strip().rpartition("/")[2]
+            assert path != lab.opening
+            lab.opening = path
+            lab.open()
+            assert lab.ask("GET", "/").status == 200
+        lab.process.stdin.close()  # the lab goes on without a terminal
+        assert lab.ask("GET", "/").status == 200
+
+
 def steps_of(lab, name, after=0):
     """Wait for a step of a job, and return the last id that was read."""
     with closing(lab.events(name, after)) as told:

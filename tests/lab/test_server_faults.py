@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnlab.lab.server import answers, connections, events, guard, jobs, state
+from attnlab.lab.server import answers, connections, events, guard, jobs, refusals, state
 
 from . import answers_checks, connections_checks, guard_checks, jobs_checks
 from .asgi import page_over
@@ -34,8 +34,14 @@ FAULTS = [
      guard_checks.check_strangers),
     (guard, "hmac.compare_digest(value, self._session)", "self._session.startswith(value)",
      guard_checks.check_strangers),
-    (guard, "if not is_right or self._is_used:", "if not is_right:",
+    (guard, "if not is_right or current == self._used_token:", "if not is_right:",
      guard_checks.check_one_time_address),
+    (guard, "        self.token = secrets.token_urlsafe(32)\n", "        pass\n",
+     guard_checks.check_one_time_address),
+    (refusals, "html.escape(sentence[:1].upper() + sentence[1:])", "sentence",
+     guard_checks.check_refusals_are_pages_for_people),
+    (refusals, "if mode is None else mode == b\"navigate\"", "",
+     guard_checks.check_refusals_are_pages_for_people),
     (guard, "; HttpOnly; SameSite=Strict", "; HttpOnly; SameSite=Lax",
      guard_checks.check_one_time_address),
     (guard, "for name, value in HEADERS.items() if name not in own]",

@@ -17,6 +17,7 @@ from .guard_checks import (
     check_methods,
     check_one_time_address,
     check_paths,
+    check_refusals_are_pages_for_people,
     check_sizes,
     check_strangers,
 )
@@ -56,6 +57,10 @@ def test_strangers_get_nothing(page):
 
 def test_the_address_opens_the_page_once(page):
     check_one_time_address(page)
+
+
+def test_a_person_who_is_refused_sees_a_page_and_a_script_gets_json(page):
+    check_refusals_are_pages_for_people(page)
 
 
 def test_other_methods_and_targets_are_refused(page):

@@ -23,6 +23,7 @@ from attnlab.lab.server.events import follow, is_read
 from attnlab.lab.server.guard import MISTAKE
 from attnlab.lab.server.jobs import JobFacts, Missing, Request
 from attnlab.lab.server.models import add_models
+from attnlab.lab.server.refusals import refusal
 from attnlab.lab.server.rooms import add_course, add_populations, add_programs
 from attnlab.lab.server.state import Lab
 
@@ -212,5 +213,7 @@ async def _explain(received: Received, error: Exception) -> Response:
         sentence = str(error)
     else:  # the guard writes it to the terminal
         status, sentence = 500, MISTAKE
-    headers = {"retry-after": "2"} if status == 429 else {}
-    return Response(json.dumps({"error": sentence}), status, headers, "application/json")
+    answer = refusal(sentence, status, received.scope)
+    if status == 429:
+        answer.headers["retry-after"] = "2"
+    return answer

@@ -6,7 +6,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from attnlab.lab.server.guard import HEADERS, error_answer
+from attnlab.lab.server.guard import HEADERS
+from attnlab.lab.server.refusals import refusal
 
 HEADER_SECONDS = 10.0
 READ_SECONDS = 30.0
@@ -54,8 +55,9 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, with the headers of every answer."""
-        answer = error_answer("this is no request that the lab understands.", 400)
-        start = h11.Response(status_code=400, headers=[*answer.raw_headers, *HEADERS.items()])
+        answer = refusal("this is no request that the lab understands.", 400)
+        headers = [(b"connection", b"close"), *answer.raw_headers, *HEADERS.items()]
+        start = h11.Response(status_code=400, headers=headers)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             for event in (start, h11.Data(bytes(answer.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")

@@ -13,8 +13,9 @@ import secrets
 from collections.abc import Iterable
 from typing import NoReturn
 
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from attnlab.lab.server.refusals import refusal
 
 MOST_BODY = 2**20
 MOST_HEADERS = 2**14
@@ -35,6 +36,7 @@ HEADERS = {
 }
 """Headers of every answer; a route may give a policy of its own."""
 MISTAKE = "the lab made a mistake; its terminal shows which."
+NEW_ADDRESS = "In the terminal where attnlab lab runs, press Enter: it shows a new address."
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +56,14 @@ class Keys:
     """
 
     def __init__(self, port: int) -> None:
-        self.token = secrets.token_urlsafe(32)
         self._session = secrets.token_urlsafe(32).encode()
         self._name = f"attnlab-{port}".encode()
-        self._is_used = False
+        self._used_token = ""
+        self.renew()
+
+    def renew(self) -> None:
+        """Make a new token, for one more browser; the token before it opens nothing anymore."""
+        self.token = secrets.token_urlsafe(32)
 
     def is_known(self, cookies: Iterable[bytes]) -> bool:
         """Is the session's cookie among those of a request?"""
@@ -73,14 +79,15 @@ class Keys:
         Raises:
             Refused: another token, or the second use of it.
         """
-        is_right = hmac.compare_digest(token, self.token.encode())
-        if not is_right or self._is_used:
+        current = self.token
+        is_right = hmac.compare_digest(token, current.encode())
+        if not is_right or current == self._used_token:
             raise Refused(
                 403,
-                "this address opens the lab only once, in the browser that used it first: end the "
-                "lab and start it again with attnlab lab.",
+                "this address opens the lab only once, in the browser that used it first. "
+                f"{NEW_ADDRESS}",
             )
-        self._is_used = True
+        self._used_token = current
         cookie = b"%s=%s; Path=/; HttpOnly; SameSite=Strict" % (self._name, self._session)
         return {b"set-cookie": cookie}
 
@@ -109,8 +116,8 @@ class Guard:
             _log.exception("the lab made a mistake")
             refused = Refused(500, MISTAKE)
         if not answer.has_begun:  # it closes: what is left of the body is not read
-            told = error_answer(str(refused), refused.status)
-            told.raw_headers += refused.headers.items()
+            told = refusal(str(refused), refused.status, scope)
+            told.raw_headers += [(b"connection", b"close"), *refused.headers.items()]
             await told(scope, receive, answer.send)
 
     def _check(self, scope: Scope) -> None:
@@ -125,7 +132,9 @@ class Guard:
             cookie = {} if is_known else self._keys.swap(query.removeprefix(b"token="))
             raise Refused(303, "open / without the token.", {b"location": b"/", **cookie})
         if not is_known:
-            raise Refused(403, "type the address that the lab's terminal shows into the browser.")
+            raise Refused(
+                403, f"this browser has not opened the lab's one-time address yet. {NEW_ADDRESS}"
+            )
 
     def _check_form(self, scope: Scope) -> None:
         """Raise `Refused` for a request too large, to another host, or of no kind that we take."""
@@ -234,12 +243,6 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return again
-
-
-def error_answer(sentence: str, status: int) -> Response:
-    """Return an answer that is an error and closes the connection."""
-    body = json.dumps({"error": sentence})
-    return Response(body, status, {"connection": "close"}, "application/json")
 
 
 class _Answer:

@@ -1,10 +1,13 @@
 """Start the server: its port, its one-time address, the browser, and its end by a signal."""
 
 import errno
+import os
+import signal
 import socket
 import sys
 import threading
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +20,7 @@ from attnlab.lab.server.guard import MOST_HEADERS, Guard, Keys
 from attnlab.lab.server.state import Lab
 
 _HOST = "127.0.0.1"
+_ONCE = "it opens once; Enter shows a new address, for another browser"
 
 
 class _Server(uvicorn.Server):
@@ -44,16 +48,41 @@ def serve(runs: Path, port: int | None, open_browser: bool, assets: Path) -> Non
         CouldNotRun: the port is taken.
     """
     lab = Lab(runs)
+    if hasattr(signal, "SIGTTIN"):  # or a lab in the background would stop where it reads Enter
+        signal.signal(signal.SIGTTIN, signal.SIG_IGN)
     with _listening(port) as listener:
         number = listener.getsockname()[1]
         keys = Keys(number)
         server = make_server(Guard(make_app(lab, assets), number, keys), lab)
-        address = f"http://{_HOST}:{number}/?token={keys.token}"
-        sys.stdout.write(f"the lab is at {address}\nit opens once; Ctrl-C ends it\n")
-        sys.stdout.flush()
+        address = _address(number, keys)
+        _say(f"the lab is at {address}\n{_ONCE}; Ctrl-C ends the lab")
         if open_browser:  # some browsers are opened by a command that waits for them
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        threading.Thread(target=_renew_at_enter, args=(number, keys), daemon=True).start()
         server.run([listener])
+
+
+def _address(port: int, keys: Keys) -> str:
+    return f"http://{_HOST}:{port}/?token={keys.token}"
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
+
+
+def _renew_at_enter(port: int, keys: Keys) -> None:
+    """Print a new address at every Enter, until the input ends.
+
+    It reads below Python's buffers, whose lock would keep the program from ending meanwhile.
+    """
+    if sys.stdin is None:
+        return
+    with suppress(OSError):  # a lab in the background has no terminal to read
+        while typed := os.read(sys.stdin.fileno(), 1024):
+            if b"\n" in typed:
+                keys.renew()
+                _say(f"the lab is also at {_address(port, keys)}\n{_ONCE}")
 
 
 def make_server(app: Guard, lab: Lab) -> uvicorn.Server:
