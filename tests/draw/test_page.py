@@ -74,9 +74,10 @@ def test_policy_admits_only_the_inlined_script_and_style(browser: Any, tmp_path:
 
 
 def test_failed_claim_is_said_in_words(open_page: Open) -> None:
-    page = open_page(make_document(num_wrong=3))
+    document = make_document(num_wrong=3)
+    page = open_page(document)
     assert "✗ 1 of 6 claims failed" in page.locator(".verdict").inner_text()
-    assert page.locator(".failures").inner_text() == "Failed: all_inputs_sorted"
+    assert page.locator(".failures").inner_text() == f"Failed: {document['claims'][0]['statement']}"
     assert page.locator(".claims tbody tr").first.locator(".state").inner_text() == "✗ failed"
 
 
@@ -85,7 +86,9 @@ def test_an_undecided_claim_is_said_in_words(open_page: Open) -> None:
     document["claims"][1]["passed"] = None
     page = open_page(document)
     assert page.locator(".verdict").inner_text() == "✗ 1 of 6 claims failed, 1 undecided"
-    assert page.locator(".doubts").inner_text() == f"Undecided: {document['claims'][1]['name']}"
+    assert (
+        page.locator(".doubts").inner_text() == f"Undecided: {document['claims'][1]['statement']}"
+    )
     assert page.locator(".claims tbody tr .state").all_inner_texts()[:2] == [
         "✗ failed",
         "? undecided",

@@ -49,10 +49,26 @@ def check(page: Any, code: str | None = None) -> str:
     return str(page.locator(".feedback").inner_text())
 
 
+def test_the_course_says_that_it_loads_and_opens_on_its_first_exercise(opened: Any) -> None:
+    page = opened()
+    first = page.locator("#exercise option").first
+    assert page.locator("#exercise").input_value() == first.get_attribute("value")
+    assert f"exercise={first.get_attribute('value')}" in page.url
+    waiting: list[Any] = []
+    page.route("**/api/course", waiting.append)
+    page.reload()
+    loading = page.locator(".course-room", has_text="Loading the exercises")
+    loading.wait_for()
+    assert page.locator("#exercise:visible, #answer-code:visible").count() == 0
+    waiting[0].continue_()
+    page.locator("#answer-code").wait_for()
+    assert loading.locator("p:visible", has_text="Loading").count() == 0
+
+
 def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folder(
     opened: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = opened()
+    page = opened(exercise="attention")
     assert "softmax(Q Kᵀ / √width) V" in page.locator(".statement").inner_text()
     assert page.locator(".statement table td code").first.inner_text() == "query"
     assert page.locator("img.course-picture").evaluate("node => node.naturalWidth") > 100

@@ -45,7 +45,7 @@ def test_a_model_learns_every_input_without_a_click(open_lab: Open) -> None:
     assert answers(page) == ["abc"]
     assert len(dots(page)) == 27
     assert all(dots(page).values())
-    assert page.locator(".score").inner_text() == "27 of 27. Every input there is."
+    assert page.locator(".score").inner_text() == "27 of 27 inputs right: every input there is."
     assert page.locator(".prompt").inner_text() == "Click any square of a head to cut that edge."
     assert margin(page) > 0
     assert re.fullmatch(

@@ -111,8 +111,10 @@ def check_claims(page: Any, claims: list[dict[str, Any]]) -> None:
     shown = page.locator(".run-claims li").all()
     for claim, line in zip(claims, shown, strict=True):
         assert line.inner_text().startswith("✓")
+        statement = claim["statement"][0].upper() + claim["statement"][1:]
         line.locator("summary").click()
-        told = f"{claim['statement']}. Measured: {claim['measured']}. Bound: {claim['bound']}."
+        assert line.locator("summary").inner_text() == f"✓{statement}."
+        told = f"Measured: {claim['measured']}. Bound: {claim['bound']}."
         assert line.locator(".note").inner_text() == told
 
 

@@ -11,7 +11,7 @@ import { make, makeButton } from "../draw/report/elements.js";
 import { mountTheme } from "../draw/report/theme.js";
 import { startEngine } from "./parts/client.js";
 import { writeEdits } from "./parts/edits.js";
-import { firstInput, readLink, ROOMS, writeLink } from "./parts/link.js";
+import { firstInput, GROUPS, readLink, WITHIN, writeLink } from "./parts/link.js";
 import { filesOf, offer, onDrop, readFiles } from "./parts/model.js";
 import { linkIn } from "./parts/picture.js";
 import { makeSession, wantedEdits } from "./parts/session.js";
@@ -170,14 +170,14 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
       document.dispatchEvent(new Event("visibilitychange"));
       page.room = makers[name](session, page);
       byId("content").replaceChildren(page.room.root);
-      for (const anchor of byId("rooms").children) {
-        anchor.ariaCurrent = anchor.dataset.room === name ? "page" : null;
-      }
+      showRooms(name);
     } else page.room.follow?.(page.link.own);
     show();
   }
 
-  byId("rooms").append(...ROOMS.map((name) => make("a", { "data-room": name, href: "#" }, WORDS.rooms[name])));
+  byId("rooms").append(...makeRooms());
+  document.querySelector(".top").append(...Object.values(WITHIN).map((names) =>
+    make("nav", { class: "within", "aria-label": WORDS.rooms[names[0]] }, ...names.map(makeRoomLink))));
   byId("tools").prepend(makeButton(WORDS.copyLink, async () => {
     keepLink();
     try {
@@ -204,6 +204,30 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
     page.room?.show();
   });
   follow();
+}
+
+// The rooms in their groups; where there is little room, the name of the other group stands for all of its rooms.
+function makeRooms() {
+  const groups = Object.entries(GROUPS);
+  return groups.map(([group, names]) => make("div", { class: "room-group", role: "group", "aria-label": WORDS.groups[group] },
+    ...(groups.length > 1 ? [make("a", { class: "group-name", "data-room": names[0], href: "#" }, WORDS.groups[group])] : []),
+    ...names.map(makeRoomLink)));
+}
+
+function makeRoomLink(name) {
+  return make("a", { class: "room-link", "data-room": name, href: "#" }, WORDS.rooms[name]);
+}
+
+// The link of the room is marked, and that of the room before it.
+function showRooms(name) {
+  const within = Object.entries(WITHIN).find(([, names]) => names.includes(name));
+  for (const link of document.querySelectorAll(".room-link")) {
+    const { room } = link.dataset;
+    const isFront = room === within?.[0] && room !== name && !link.closest(".within");
+    link.ariaCurrent = room === name ? "page" : isFront ? "true" : null;
+  }
+  for (const nav of document.querySelectorAll(".within")) nav.hidden = !nav.querySelector("[aria-current=page]");
+  for (const group of document.querySelectorAll(".room-group")) group.classList.toggle("here", Boolean(group.querySelector("[aria-current]")));
 }
 
 // What a room shows by name; going back leads to the one before.

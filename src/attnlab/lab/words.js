@@ -64,6 +64,7 @@ export const WORDS = {
   fileIsGone: "The model of this link was opened from files, which a link cannot hold: open them again. A new one trains here.",
 
   rooms: { play: "Play", bench: "Bench", design: "Design", anatomy: "Anatomy", runs: "Runs", populations: "Populations", sweeps: "Sweeps", models: "Models", programs: "Programs", course: "Course" },
+  groups: { learn: "Learn", work: "Work" },
   copyLink: "Copy link",
   linkCopied: "The link is copied. It opens the page as it is now.",
   linkShown: "Copy the address of this page: it opens the page as it is now.",
@@ -78,14 +79,13 @@ export const WORDS = {
 
   stateOf(lab) {
     if (!lab.now) return "";
-    const all = lab.now.right.length;
+    const isAll = countRight(lab.now) === lab.now.right.length;
     if (lab.edits.length) return "inputs still right";
-    if (lab.settings.file && lab.step === 0) return countRight(lab.now) === all ? "Every input there is." : "inputs right.";
-    if (lab.step === 0) return "inputs right, by chance.";
+    if (lab.step === 0 && !lab.settings.file) return "inputs right, by chance.";
     if (lab.isRunning) return "inputs right. It is learning.";
-    const isAll = countRight(lab.now) === all;
-    if (!lab.isDone) return `${isAll ? "Every input there is" : "inputs right"}. Training is paused.`;
-    return isAll ? "Every input there is." : "This seed did not learn them all. Try another.";
+    if (!lab.isDone) return "inputs right. Training is paused.";
+    if (isAll) return "inputs right: every input there is.";
+    return lab.settings.file || lab.settings.run ? "inputs right." : "inputs right. This seed did not learn them all: try another.";
   },
   prompt(lab) {
     if (!lab.now || lab.isRunning || (lab.step === 0 && !lab.isDone)) return "One dot for each input. Green: right.";
@@ -152,9 +152,9 @@ export const WORDS = {
   worthRow: (name) => `without ${name}`,
 
   trained: (lab) => (countRight(lab.now) === lab.now.right.length
-    ? `${countRight(lab.now)} of ${lab.now.right.length}. Every input there is. Click any square of a head to cut that edge.`
+    ? `${ofAll(lab)}: every input there is. Click any square of a head to cut that edge.`
     : `Training is done: ${ofAll(lab)}. Try another seed.`),
-  linkOpened: (lab) => `The edits of the link are back. ${outcome(lab)}`,
+  linkOpened: (lab) => (lab.edits.length ? `The edits of the link are back. ${outcome(lab)}` : WORDS.answered(lab)),
   changed(lab, edit, isAdded) {
     const { layers, length } = lab.settings;
     const isIdle = layers === 1 && edit.query < length;

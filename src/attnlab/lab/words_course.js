@@ -6,6 +6,7 @@ export const COURSE_WORDS = {
   title: "Course",
   subtitle: "Write attention yourself. A check shows the smallest case that fails, and names the mistake.",
   exercise: "Exercise",
+  loading: "Loading the exercises …",
   option: ({ name, title, state }) => `${{ new: "○", begun: "◐", solved: "●" }[state]} ${title} (${name})`,
   solved: (solved, all) => `${solved} of ${all} solved`,
   facts: ({ level, minutes, points, kind }) =>

@@ -55,6 +55,7 @@ export const RUN_WORDS = {
   noBench: "The Bench takes sorters, reversers and copiers of 2 to 4 letters, 1 to 3 heads and 1 to 3 blocks.",
   claimMark: (passed) => (passed === null ? "–" : passed ? "✓" : "✗"),
   claimWord: (passed) => (passed === null ? "not decided" : passed ? "holds" : "failed"),
+  claim: ({ statement }) => `${statement[0].toUpperCase()}${statement.slice(1)}.`,
   measured: ({ measured, bound }) => `Measured: ${measured}. Bound: ${bound}.`,
   compareWith: "Compare with",
   nothing: "no other run",

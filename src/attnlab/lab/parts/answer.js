@@ -20,6 +20,7 @@ export function makeAnswer({ lab, setInput }) {
     // Who is still typing is not corrected.
     const isOnTheWay = typed.length < settings.length && [...typed].every((letter) => shape.alphabet.includes(letter));
     field.setAttribute("aria-invalid", !fits && !isOnTheWay);
+    root.classList.toggle("unanswered", !fits);
     message.textContent = fits || isOnTheWay ? "" : refusal();
     if (fits) setInput(typed);
   });
@@ -39,6 +40,7 @@ export function makeAnswer({ lab, setInput }) {
       if (document.activeElement !== field) {
         field.value = lab.input;
         field.setAttribute("aria-invalid", false);
+        root.classList.remove("unanswered");
         message.textContent = "";
       }
       if (!lab.now) return;

@@ -35,7 +35,7 @@ export function makeDots({ lab, setInput }) {
       if (inputs !== lab.model.inputs) build();
       const { right, margins, answers } = lab.now;
       const isAll = countRight(lab.now) === right.length;
-      number.textContent = `${countRight(lab.now)} of ${right.length}${isAll && lab.isDone && !lab.edits.length ? "." : ""}`;
+      number.textContent = `${countRight(lab.now)} of ${right.length}`;
       state.textContent = WORDS.stateOf(lab);
       root.classList.toggle("all", isAll);
       root.classList.toggle("rests", !lab.isRunning);

@@ -6,6 +6,11 @@ import { RUNS_FOLDER } from "./runs_folder.js";
 
 const SERVED = ["runs", "populations", "sweeps", "models", "programs", "course"]; // rooms that need the server
 export const ROOMS = ["play", "bench", "design", "anatomy", ...(RUNS_FOLDER === null ? [] : SERVED)];
+// The rooms as the head of the page lists them.
+export const GROUPS = RUNS_FOLDER === null ? { learn: ROOMS }
+  : { learn: ["play", "bench", "design", "anatomy", "course"], work: ["runs", "models", "programs"] };
+// The rooms of one room's results, which stand behind it.
+export const WITHIN = { runs: ["runs", "populations", "sweeps"] };
 const HIDEABLE = [
   "input", "maps", "model", "loss", "dots", "margin", "edits", "heads", "steps", "puzzles", "doors", "code", "keys",
   "scaling", "masks", "hiding", "order", "norms", "costs", // of Anatomy

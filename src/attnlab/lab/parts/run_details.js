@@ -148,8 +148,8 @@ export function linkToBench(name, config) {
 function makeClaim(claim) {
   const mark = make("span", { class: "mark", role: "img", "aria-label": RUN_WORDS.claimWord(claim.passed) }, RUN_WORDS.claimMark(claim.passed));
   return make("li", { class: claim.passed === false ? "failed" : "" }, make("details", {},
-    make("summary", {}, mark, claim.name.replaceAll("_", " ")),
-    make("p", { class: "note" }, `${claim.statement}. ${RUN_WORDS.measured(claim)}`)));
+    make("summary", {}, mark, RUN_WORDS.claim(claim)),
+    make("p", { class: "note" }, RUN_WORDS.measured(claim))));
 }
 
 // A figure over the steps, above zero.
@@ -174,13 +174,18 @@ function makeChart(name) {
   };
 }
 
+// A setting or a figure is named as in Python; a claim is a sentence already.
+function wordKey(key) {
+  return key.includes(" ") ? key : key.replaceAll("_", " ");
+}
+
 function makeComparison(names, files) {
   const settings = files.map(({ config }) => ({ experiment: config.experiment, seed: config.seed, ...config.settings }));
-  const claims = files.map((each) => Object.fromEntries(each.claims.map(({ name, measured, passed }) => [name, `${RUN_WORDS.claimMark(passed)} ${measured}`])));
+  const claims = files.map((file) => Object.fromEntries(file.claims.map(({ statement, measured, passed }) => [statement, `${RUN_WORDS.claimMark(passed)} ${measured}`])));
   const figures = files.map(({ metrics }) => Object.assign({}, ...metrics));
   const part = (title, [one, two], word, isSeen = () => true) => {
     const keys = [...new Set([...Object.keys(one), ...Object.keys(two)])].filter((key) => isSeen(one[key], two[key]));
-    const rows = keys.map((key) => makeRow(key.replaceAll("_", " "), [one, two].map((each) => (key in each ? word(each[key]) : "–"))));
+    const rows = keys.map((key) => makeRow(wordKey(key), [one, two].map((each) => (key in each ? word(each[key]) : "–"))));
     const none = makeRow(RUN_WORDS.noDifference, ["", ""]);
     return make("tbody", {}, make("tr", {}, make("th", { scope: "rowgroup", colspan: 3 }, title)), ...(rows.length ? rows : [none]));
   };

@@ -6,20 +6,20 @@ import { makeNotice, makeSetting, AS_TYPED } from "../parts/controls.js";
 import { readChoices, writeChoices } from "../parts/link.js";
 import { makeAsker } from "../parts/server.js";
 
-const FIRST_EXERCISE = { exercise: "attention" };
+const NO_EXERCISE = { exercise: null }; // then the first that is not solved
 const CODE_INDENT = "    ";
 const COURSE_PAGE = `course ${Math.random()}`; // the server drops what this page asked before
 const TEXT_TAGS = new Set(["p", "h2", "h3", "h4", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "strong", "em", "code", "pre", "hr", "a", "blockquote"]);
 
 export function makeCourse(_session, page) {
   const begun = { course: null, shown: null, saved: "", drafts: {} };
-  const state = { ...readChoices(FIRST_EXERCISE, page.link.own), ...begun };
+  const state = { ...readChoices(NO_EXERCISE, page.link.own), ...begun };
 
   const choose = make("select", { id: "exercise" });
   const solved = make("p", { class: "note" });
   const facts = make("p", { class: "note" });
   const statement = make("div", { class: "statement" });
-  const look = { rows: 22, ...AS_TYPED, autocapitalize: "off", wrap: "off" };
+  const look = { rows: 22, ...AS_TYPED, autocapitalize: "off" };
   const code = make("textarea", { id: "answer-code", "aria-describedby": "answer-hint", ...look });
   const check = makeButton(COURSE_WORDS.check, ask, { class: "primary", "aria-keyshortcuts": "Control+Enter" });
   const hint = makeButton("", nextHint);
@@ -28,13 +28,15 @@ export function makeCourse(_session, page) {
   const server = makeAsker(notice);
   const file = make("p", { class: "note" });
   const feedback = make("section", { class: "feedback", "aria-live": "polite" });
-  const root = make("div", { class: "room course-room" }, make("div", { class: "told-line" }, page.status, notice.root),
-    make("div", { class: "fields" }, makeSetting(COURSE_WORDS.exercise, choose), solved),
-    make("div", { class: "course-columns" },
-      make("section", {}, facts, statement),
-      make("section", { class: "answer-part" }, makeSetting(COURSE_WORDS.code, code),
-        make("p", { class: "note", id: "answer-hint" }, COURSE_WORDS.codeHint),
-        make("div", { class: "bar" }, check, hint), hints, feedback, file)));
+  const loading = make("p", { class: "note" }, COURSE_WORDS.loading);
+  const chooser = make("div", { class: "fields", hidden: true }, makeSetting(COURSE_WORDS.exercise, choose), solved);
+  const exercise = make("div", { class: "course-columns", hidden: true },
+    make("section", {}, facts, statement),
+    make("section", { class: "answer-part" }, makeSetting(COURSE_WORDS.code, code),
+      make("p", { class: "note", id: "answer-hint" }, COURSE_WORDS.codeHint),
+      make("div", { class: "bar" }, check, hint), hints, feedback, file));
+  const root = make("div", { class: "room course-room" },
+    make("div", { class: "told-line" }, page.status, notice.root), loading, chooser, exercise);
 
   choose.addEventListener("change", () => take(choose.value));
   code.addEventListener("input", () => {
@@ -43,8 +45,8 @@ export function makeCourse(_session, page) {
   });
   code.addEventListener("keydown", listenToCodeKeys(code, ask));
 
-  function take(exercise) {
-    Object.assign(state, { exercise });
+  function take(name) {
+    state.exercise = name;
     page.keepLink();
     open();
   }
@@ -56,10 +58,16 @@ export function makeCourse(_session, page) {
 
   async function open() {
     state.course ??= await answer("open", "/api/course");
+    loading.hidden = !notice.root.hidden || Boolean(state.course);
     if (!state.course) return;
+    chooser.hidden = false;
+    const all = allExercises();
+    state.exercise ??= (all.find((each) => each.state !== "solved") ?? all[0]).name;
+    page.keepLink();
     fillChoices();
     const shown = await answer("open", "/api/course/open", { exercise: state.exercise, page: COURSE_PAGE });
     if (!shown) return;
+    exercise.hidden = false;
     Object.assign(state, { shown, saved: shown.code });
     code.value = state.drafts[state.exercise] ?? shown.code;
     facts.textContent = COURSE_WORDS.facts(shown);
@@ -69,9 +77,13 @@ export function makeCourse(_session, page) {
     showHints(shown);
   }
 
+  function allExercises() {
+    return state.course.chapters.flatMap(({ exercises }) => exercises);
+  }
+
   function fillChoices() {
     const { chapters } = state.course;
-    const all = chapters.flatMap(({ exercises }) => exercises);
+    const all = allExercises();
     choose.replaceChildren(...chapters.map(({ title, exercises }) => make("optgroup", { label: title },
       ...exercises.map((each) => make("option", { value: each.name, selected: each.name === state.exercise }, COURSE_WORDS.option(each))))));
     choose.value = state.exercise;
@@ -79,18 +91,17 @@ export function makeCourse(_session, page) {
   }
 
   async function ask() {
-    const { exercise } = state;
+    const { exercise: name } = state;
     page.say(COURSE_WORDS.checking);
     check.disabled = true;
-    const told = await answer("check", "/api/course/check", { exercise, code: code.value, page: COURSE_PAGE });
+    const told = await answer("check", "/api/course/check", { exercise: name, code: code.value, page: COURSE_PAGE });
     check.disabled = false;
     page.say("");
-    if (!told || exercise !== state.exercise) return;
+    if (!told || name !== state.exercise) return;
     state.saved = code.value;
     feedback.classList.remove("old");
     feedback.replaceChildren(...verdictOfAnswer(told, state.shown));
-    const known = state.course.chapters.flatMap(({ exercises }) => exercises).find(({ name }) => name === exercise);
-    known.state = told.state;
+    allExercises().find((each) => each.name === name).state = told.state;
     fillChoices();
   }
 
@@ -110,10 +121,10 @@ export function makeCourse(_session, page) {
     root, heading: { title: COURSE_WORDS.title, subtitle: COURSE_WORDS.subtitle },
     show() {},
     follow(own) {
-      const { exercise } = readChoices(FIRST_EXERCISE, own);
-      if (exercise !== state.exercise) take(exercise);
+      const { exercise: name } = readChoices(NO_EXERCISE, own);
+      if (name && name !== state.exercise) take(name);
     },
-    link: () => writeChoices(FIRST_EXERCISE, state),
+    link: () => writeChoices(NO_EXERCISE, state),
   };
 }
 
