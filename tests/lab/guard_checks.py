@@ -32,6 +32,7 @@ ROUTES = [
     ("GET", "/api/models"),
     ("POST", "/api/models/open"),
     ("POST", "/api/models/ask"),
+    ("POST", "/api/models/patch"),
     ("POST", "/api/programs/steps"),
     ("POST", "/api/programs/prove"),
     ("GET", "/api/course"),

@@ -35,8 +35,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(open_room: Any) -> Any:
-    """Open the room at an exercise."""
-    return lambda **link: open_room("course", PART, **link)
+    """Open the room at an exercise, `attention` unless another is named."""
+    return lambda **link: open_room("course", PART, **({"exercise": "attention"} | link))
 
 
 def check(page: Any, code: str | None = None) -> str:
@@ -49,13 +49,13 @@ def check(page: Any, code: str | None = None) -> str:
     return str(page.locator(".feedback").inner_text())
 
 
-def test_the_course_says_that_it_loads_and_opens_on_its_first_exercise(opened: Any) -> None:
-    page = opened()
+def test_the_course_says_that_it_loads_and_opens_on_its_first_exercise(open_room: Any) -> None:
+    page = open_room("course", PART)
     first = page.locator("#exercise option").first
     assert page.locator("#exercise").input_value() == first.get_attribute("value")
     assert f"exercise={first.get_attribute('value')}" in page.url
     waiting: list[Any] = []
-    page.route("**/api/course", waiting.append)
+    page.route("**/api/course", lambda route: waiting.append(route))  # noqa: PLW0108
     page.reload()
     loading = page.locator(".course-room", has_text="Loading the exercises")
     loading.wait_for()
@@ -68,7 +68,7 @@ def test_the_course_says_that_it_loads_and_opens_on_its_first_exercise(opened: A
 def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folder(
     opened: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = opened(exercise="attention")
+    page = opened()
     assert "softmax(Q Kᵀ / √width) V" in page.locator(".statement").inner_text()
     assert page.locator(".statement table td code").first.inner_text() == "query"
     assert page.locator("img.course-picture").evaluate("node => node.naturalWidth") > 100

@@ -68,3 +68,30 @@ export const MODEL_WORDS = {
     ["z Z", "undo, redo"], ["1 2 3", "before, after, difference"], ["?", "these keys"],
   ],
 };
+
+export const PATCH_WORDS = {
+  title: "Which position carries the answer?",
+  note: "Activation patching: the model reads the corrupted text, and at one position of one layer its residual stream is replaced by that of the clean text.",
+  clean: "Clean text",
+  corrupted: "Corrupted text, of as many tokens",
+  target: "Answer",
+  ownAnswer: "what the model says of the clean text",
+  patch: "Patch every position",
+  noCorrupted: "Type a corrupted text: the clean one with another name or number, of as many tokens.",
+  map: "What each patch brings back",
+  axes: ["layer", "position"],
+  keys: "Arrow keys read squares, Enter keeps the number below",
+  choose: "Click a square to keep its number here.",
+  metric: ({ answer, rival }) => (rival === null ? `logit of ${quote(answer)}` : `logit of ${quote(answer)} less that of ${quote(rival)}`),
+  mapTitle: (told) => `Share of the ${PATCH_WORDS.metric(told)} that a patch brings back: 0 as corrupted, 1 as clean`,
+  label: (told) => `Layer by position: ${PATCH_WORDS.metric(told)}, 0 as corrupted, 1 as clean`,
+  cell: (layer, position, token, share, value, metric) =>
+    `Before layer ${layer}, position ${position} ${token}: share ${share}; ${metric}: ${value}.`,
+  said(told, word) {
+    const [clean, corrupted] = told.ends.map(word);
+    const [was, now] = told.probabilities.map(wordProbability);
+    const metric = PATCH_WORDS.metric(told);
+    return `${metric[0].toUpperCase()}${metric.slice(1)}: ${clean} for the clean text, ${corrupted} for the corrupted one. `
+      + `Probability of ${quote(told.answer)}: ${was} and ${now}.`;
+  },
+};

@@ -5,7 +5,7 @@ import { readEdits, writeEdits } from "./edits.js";
 import { RUNS_FOLDER } from "./runs_folder.js";
 
 const SERVED = ["runs", "populations", "sweeps", "models", "programs", "course"]; // rooms that need the server
-export const ROOMS = ["play", "bench", "design", "anatomy", ...(RUNS_FOLDER === null ? [] : SERVED)];
+const ROOMS = ["play", "bench", "design", "anatomy", ...(RUNS_FOLDER === null ? [] : SERVED)];
 // The rooms as the head of the page lists them.
 export const GROUPS = RUNS_FOLDER === null ? { learn: ROOMS }
   : { learn: ["play", "bench", "design", "anatomy", "course"], work: ["runs", "models", "programs"] };

@@ -11,6 +11,7 @@ import { makeEditsList } from "../parts/edits_list.js";
 import { makeKeys } from "../parts/keys.js";
 import { badgeOf, makeHeadMap, sourceOf } from "../parts/maps.js";
 import { makeModelSession } from "../parts/model_session.js";
+import { makePatching } from "../parts/patching.js";
 import { makeHeadings, makeRow } from "../parts/one_input.js";
 import { askServer } from "../parts/server.js";
 import { onKeys } from "../parts/table_map.js";
@@ -58,12 +59,15 @@ export function makeModels({ lab: own }, page) {
   }, MODEL_WORDS.mapKeys);
   const legends = [makeRamp(SHARES, "weight 0", "1"), makeRamp(SHIFTS, "−1", "1")];
   legends.forEach((legend) => legend.append(makeMaskedNote(WORDS.masked)));
+  const patching = makePatching();
   const edits = makeEditsList({ lab, ...deeds, places: namesOf });
   const nameForm = makeForm(MODEL_WORDS.model, name, MODEL_WORDS.open, () => begin({ model: name.value.trim().replace(/\/+$/, "") }));
   const textForm = makeForm(MODEL_WORDS.text, text, MODEL_WORDS.read, () => {
     view.query = null;
     deeds.setText(text.value);
   });
+  const fade = () => reading.classList.toggle("old", text.value !== lab.text); // what is shown is of another text
+  text.addEventListener("input", fade);
   text.addEventListener("keydown", (event) => {
     event.stopPropagation(); // no key of the room
     if (event.key !== "Enter" || event.shiftKey) return;
@@ -80,7 +84,8 @@ export function makeModels({ lab: own }, page) {
       make("section", {}, make("h2", {}, MODEL_WORDS.answer), answer), edits.root,
       make("section", { class: "heads-part" }, heads.squares, measures.root, make("p", { class: "note" }, MODEL_WORDS.headsNote))));
   const root = make("div", { class: "room models-room" }, nameForm, others, facts, textForm, expected,
-    make("div", { class: "told-line" }, page.status, notice.root), reading, makeKeys(MODEL_WORDS.keys));
+    make("div", { class: "told-line" }, page.status, notice.root), reading, patching.root,
+    makeKeys(MODEL_WORDS.keys));
 
   function hear(refusal) {
     notice.tell(refusal);
@@ -123,10 +128,11 @@ export function makeModels({ lab: own }, page) {
 
   function show() {
     const { facts: known, shown, head } = lab;
-    reading.hidden = textForm.hidden = !shown;
+    reading.hidden = textForm.hidden = patching.root.hidden = !shown;
     if (!shown) return;
     if (document.activeElement !== name) name.value = lab.model;
     if (document.activeElement !== text) text.value = lab.text;
+    fade();
     facts.replaceChildren(...MODEL_WORDS.facts(known, wordNumber(known.parameters)).map(makeFact));
     expected.textContent = MODEL_WORDS.reads(known.expected);
     measures.show(view.by);
@@ -142,6 +148,7 @@ export function makeModels({ lab: own }, page) {
     heads.show(own.colors);
     strip.show(shown, queryNow());
     answer.replaceChildren(...makeAnswers(lab));
+    patching.show(lab, own.colors);
     page.keepLater();
   }
 

@@ -21,6 +21,7 @@ from attnlab.experiments import registry
 from attnlab.experiments.model_loader import is_ours, load_pretrained
 from attnlab.experiments.population import open_run
 from attnlab.lab.server.arrays import packed, packed_head
+from attnlab.lab.server.patch_answers import patch_map
 from attnlab.look.heads import (
     attentions,
     head_at,
@@ -173,7 +174,19 @@ def _part_of(length: int, start: int) -> slice:
     return slice(first, min(length, first + _WINDOW))
 
 
-WORK: dict[str, Callable[..., object]] = {"open_model": _open_model, "ask_model": _ask_model}
+def _patch_model(name: str, clean: str, corrupted: str, target: str = "") -> dict[str, object]:
+    """Patch every position of every layer from a clean text into a corrupted one."""
+    written = _written(name)
+    clean_question, _ = _asked(name, written, clean)
+    corrupted_question, _ = _asked(name, written, corrupted)
+    return patch_map(clean_question, corrupted_question, target)
+
+
+WORK: dict[str, Callable[..., object]] = {
+    "open_model": _open_model,
+    "ask_model": _ask_model,
+    "patch_model": _patch_model,
+}
 
 
 def _written(name: str) -> int:

@@ -42,6 +42,15 @@ class TextRequest(ModelRequest):
     page: PageId = None
 
 
+class PatchRequest(ModelRequest):
+    """Two texts of equally many tokens, and the answer that is measured; empty for the model's."""
+
+    clean: str = Field(max_length=4_000)
+    corrupted: str = Field(max_length=4_000)
+    target: str = Field("", max_length=200)
+    page: PageId = None
+
+
 def add_models(app: FastAPI, lab: Lab) -> None:
     """Add the routes."""
     opened: dict[str, None] = {}
@@ -71,6 +80,10 @@ def add_models(app: FastAPI, lab: Lab) -> None:
     @app.post("/api/models/ask")
     async def ask_it(asked: TextRequest) -> Response:
         return await ask("ask_model", asked, asked.page)
+
+    @app.post("/api/models/patch")
+    async def patch_it(asked: PatchRequest) -> Response:
+        return await ask("patch_model", asked, asked.page)
 
 
 def _runs(runs: Iterable[ListedRun]) -> Iterator[dict[str, str]]:

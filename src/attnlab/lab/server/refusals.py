@@ -8,7 +8,10 @@ import json
 from starlette.responses import Response
 from starlette.types import Scope
 
-_STYLE = "body { font: 1.125rem/1.5 system-ui, sans-serif; max-width: 36rem; margin: 15vh auto }"
+_STYLE = (
+    "body { font: 1.125rem/1.5 system-ui, sans-serif; "
+    "max-width: 36rem; margin: 15vh auto; padding: 0 1rem }"
+)
 _SENTENCE = "{{ sentence }}"
 _PAGE = f"""<!DOCTYPE html>
 <html lang="en">
