@@ -136,7 +136,7 @@ def test_edit_says_the_same_as_the_library(capsys):
     assert torch.allclose(
         torch.tensor(probabilities), expected.probabilities[0, :, 1:].float(), atol=1e-6
     )
-    assert found["edits"] == [{"edit": "ZeroHead", "version": 1, "layer": 0, "head": 1}]
+    assert found["edits"] == [ZeroHead(layer=0, head=1).to_json()]
     assert found["before"]["tokens"][:4] == ["c", "a", "b", "SEP"]
     assert found["certificate"]
 

@@ -6,6 +6,7 @@ import torch
 
 import attnlab.edits as op
 from attnlab.edits import edit, editor
+from attnlab.edits.effects.effect import effect
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.models import Decoder, DecoderConfig
@@ -82,6 +83,12 @@ BEFORE = [
     ),
     (op.FreezePattern(layer=0, recording="/nowhere/at/all"), "there is no recording in"),
     (op.ZeroHead(head=0, query="t99"), "say the names with edit"),
+    (
+        op.CutEdge(query=16, key=0),
+        r"query=16 is out of range: the longest input of this model has 16 positions \(0 to 15\)",
+    ),
+    (op.ZeroHead(head=0, query=-17), "query=-17 is out of range: the longest input"),
+    (op.CutEdge(key="3..16"), r"key='3\.\.16' is out of range: the longest input"),
 ]
 
 
@@ -91,6 +98,67 @@ def test_what_this_model_does_not_have_is_an_error_before_anything_runs(wrong, m
     with pytest.raises((WrongUsage, CouldNotRun), match=message), edit(model, wrong):
         pytest.fail("the context began")
     assert is_clean(model)
+
+
+def nothing_runs(model, monkeypatch):
+    """Fail the test at the first pass of a model."""
+    monkeypatch.setattr(type(model), "forward", lambda *_: pytest.fail("a pass was made"))
+
+
+@pytest.mark.parametrize("names", [VOCABULARY, "t{}".format], ids=["a list", "a function"])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (op.ZeroHead(layer=2, head=0), "layer=2 is out of range"),
+        (
+            op.CutEdge(query=6, key=0),
+            r"query=6 is out of range: the input has 6 positions \(0 to 5",
+        ),
+        (op.CutEdge(query=5, key=-7), "key=-7 is out of range: the input has 6 positions"),
+        (op.ZeroHead(head=0, row=3), r"row=3 is out of range: the input has 3 rows \(0 to 2\)"),
+        (op.CutEdge(query="t10", key=0), "the token 't10' is not in the input"),
+        (op.CutEdge(query=3, key=["t1", "t10"]), "the token 't10' is not in the input"),
+    ],
+)
+def test_of_inputs_that_are_known_wrong_tokens_and_positions_are_said_before_any_pass(
+    names, wrong, message, monkeypatch
+):
+    model, text = make("decoder", 0), tokens(high=10)
+    nothing_runs(model, monkeypatch)
+    with pytest.raises(WrongUsage, match=message):
+        effect(model, text, wrong, vocabulary=names)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            op.CutEdge(query=8, key=0),
+            r"query=8 is out of range: the input with its answer has 8 po",
+        ),
+        (op.CutEdge(query="t11", key=0), "no token is called 't11'"),
+    ],
+)
+def test_positions_that_a_generation_cannot_reach_are_said_before_any_pass(
+    wrong, message, monkeypatch
+):
+    model = make("decoder", 0)
+    landed = op.CutEdge(query=7, key="t10")  # which may be generated
+    with pytest.raises(WrongUsage, match="was never among the keys"):
+        effect(model, tokens(high=10) % 2, landed, num_tokens=3, vocabulary=VOCABULARY)
+    nothing_runs(model, monkeypatch)
+    with pytest.raises(WrongUsage, match=message):
+        effect(model, tokens(high=10), wrong, num_tokens=3, vocabulary=VOCABULARY)
+
+
+def test_a_source_and_its_target_are_both_among_the_known_inputs(monkeypatch):
+    model, source, target = make("both", 0), tokens(length=8) % 2, tokens(length=3) % 2 + 2
+    right = op.CutEdge(site="cross_attention", query="t2", key=7)
+    effect(model, (source, target), right, vocabulary=VOCABULARY)
+    nothing_runs(model, monkeypatch)
+    for wrong in (right.__class__(query="t4"), right.__class__(query=2, key=8)):
+        with pytest.raises(WrongUsage, match=r"'t4' is not in the input|key=8 is out of range"):
+            effect(model, (source, target), wrong, vocabulary=VOCABULARY)
 
 
 AFTER = [

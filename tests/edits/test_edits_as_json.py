@@ -1,7 +1,9 @@
 """Edits as text: JSON there and back, and as they print."""
 
 import copy
+import dataclasses
 import pickle
+import sys
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from attnlab.look import record
 
 from .cases import Case, make, tokens
 from .kinds import KINDS
+
+edit_module = sys.modules[edit_kinds.__module__]
 
 
 def test_rows_of_one_batch_survive_json():
@@ -69,6 +73,52 @@ def test_json_that_is_not_an_edit_is_refused_with_the_reason(form, message):
         op.edits_from_json(form)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_setting_is_written_so_that_a_later_default_changes_no_file(kind):
+    edited, _ = KINDS[kind](Case(0))
+    form = edited.to_json()
+    names = {field.name for field in dataclasses.fields(edited)}
+    targets = {"layer", "site", "head", "query", "key", "row", "step"}
+    taken = names - targets | {"layer", "site", *edited.NARROWS}
+    assert form.keys() == taken | {"edit", "version"}
+
+
+def test_a_default_of_another_day_does_not_reach_an_edit_that_was_kept(monkeypatch):
+    form = op.CutEdge(query=2, key=1).to_json()
+    assert form["renormalise"] is True
+    monkeypatch.setitem(form, "renormalise", False)
+    assert op.edits_from_json([form]) == [op.CutEdge(query=2, key=1, renormalise=False)]
+
+
+@pytest.mark.parametrize("name", ["ZeroHead", "Zero_Head", "zero_head", "ZEROHEAD"])
+def test_an_edit_that_takes_the_name_of_another_is_refused(name):
+    known = dict(edit_kinds())
+    with pytest.raises(WrongUsage, match=r"is the name of an edit of attnlab\.edits\.site_edits"):
+        type(name, (op.Edit,), {"__module__": __name__, "__annotations__": {}})
+    assert edit_kinds() == known
+    (back,) = op.edits_from_json('[{"edit": "ZeroHead", "head": 1}]')
+    assert type(back) is op.ZeroHead
+
+
+def test_an_edit_that_is_defined_once_more_replaces_itself_as_in_a_notebook(monkeypatch):
+    monkeypatch.setattr(edit_module, "_KINDS", dict(edit_kinds()))
+    for _ in range(2):
+        own = type("OwnEdit", (op.Edit,), {"__module__": "notebook", "__annotations__": {}})
+        assert type(op.edits_from_json('[{"edit": "OwnEdit"}]')[0]) is own
+
+
+def test_the_edit_of_another_package_is_read_from_json_without_being_loaded_before(monkeypatch):
+    monkeypatch.setattr(edit_module, "_KINDS", dict(edit_kinds()))
+
+    class Point:
+        def load(self):
+            return type("OfAPackage", (op.Edit,), {"__module__": "p", "__annotations__": {}})
+
+    monkeypatch.setattr(edit_module, "entry_points", lambda group: [Point()])
+    (back,) = op.edits_from_json('[{"edit": "OfAPackage", "layer": 1}]')
+    assert repr(back) == "OfAPackage(layer=1)"
+
+
 def test_settings_need_their_names_and_copies_keep_them():
     with pytest.raises(WrongUsage, match=r"such as layer=0 and head=1; got \(0, 1\)"):
         op.ZeroHead(0, 1)
@@ -121,7 +171,8 @@ def test_steps_are_counted_from_1_and_a_file_that_counted_from_0_is_read_so():
         == [late]
         == op.edits_from_json([{"edit": "ZeroHead", "head": 0, "step": "2..3"}])
     )
-    assert op.ZeroHead(head=0).to_json()["version"] == 1  # which reads as before
+    old = {"edit": "ZeroHead", "version": 1, "head": 0}
+    assert op.edits_from_json([old]) == [op.ZeroHead(head=0)]
     assert op.edits_from_json([{**form, "version": 1, "step": "1..2"}]) == [late]
     (back,) = op.edits_from_json([{**form, "version": 1, "step": [0, "3.."]}])
     assert back == op.ZeroHead(head=0, step=[1, "4.."])

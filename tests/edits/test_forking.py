@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnlab.edits import ScaleSite, ZeroHead, ZeroSite, edit
+from attnlab.edits import CutEdge, ScaleSite, ZeroHead, ZeroSite, edit
 from attnlab.edits.forks import fork
 from attnlab.errors import WrongUsage
 from attnlab.look.questions import Continuation
@@ -69,3 +69,25 @@ def test_the_fork_check_catches_edits_that_begin_too_early(question, monkeypatch
     monkeypatch.setattr(Continuation, "after", lambda self, choices: self)
     with pytest.raises(AssertionError):
         test_answers_are_alike_before_the_fork_and_edited_after_it(question, 3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (ZeroHead(layer=9, head=0), "layer=9 is out of range"),
+        (CutEdge(query=8, key=0), r"query=8 is out of range: the input with its answer has 8 posi"),
+        (CutEdge(query="e", key=0), "no token is called 'e'; the vocabulary begins S, a, b, c, d"),
+        (ZeroHead(head=0, row=1), "row=1 is out of range: the input with its answer has one row"),
+    ],
+)
+def test_what_a_question_cannot_have_is_said_before_it_is_asked(
+    question, wrong, message, monkeypatch
+):
+    monkeypatch.setattr(Decoder, "forward", lambda *_: pytest.fail("a pass was made"))
+    with pytest.raises(WrongUsage, match=message):
+        fork(question, wrong)
+
+
+def test_a_position_that_only_the_answer_reaches_is_edited(question):
+    found = fork(question, ZeroHead(head=[0, 1], query=7))
+    assert found.certificate.effects[""].largest > 0

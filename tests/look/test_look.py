@@ -86,7 +86,8 @@ def test_a_trace_of_a_translation_has_cross_attention_over_the_words_of_the_sour
             sum(row) == pytest.approx(1, abs=1e-6) for head in each.attention for row in head.rows
         )
         mapping = each.to_mapping()
-        assert "key_tokens" not in mapping["attention"][0]
+        assert mapping["attention"][0]["key_tokens"] is None
+        assert mapping["note"] == ""
         assert list(mapping["attention"][2]["key_tokens"]) == words
 
 

@@ -1,7 +1,7 @@
 """Frozen dataclasses as plain JSON values, and back with every key and type checked.
 
-A field that has its default value is left out. Classes derived from one base are told apart by
-their `kind`.
+Fields that have their default values are written too, so that a later default changes nothing of
+what was kept. Classes derived from one base are told apart by their `kind`.
 """
 
 import math
@@ -39,9 +39,7 @@ def to_json(value: Any) -> Any:
     if hasattr(value, "kind"):
         plain["kind"] = value.kind
     for field in fields(value):
-        found = getattr(value, field.name)
-        if field.default is MISSING or found != field.default:
-            plain[field.name] = to_json(found)
+        plain[field.name] = to_json(getattr(value, field.name))
     return plain
 
 

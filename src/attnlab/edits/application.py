@@ -5,7 +5,7 @@ with edit(model, ZeroHead(layer=0, head=1)) as certificate:
 print(certificate)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from torch import nn
@@ -15,6 +15,7 @@ from attnlab.edits.checks import Checks, backends_of
 from attnlab.edits.edit import Edit
 from attnlab.edits.editor import Editor
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
+from attnlab.look.inputs import Extent
 from attnlab.look.recording.tokens import Vocabulary, vocabulary_of
 from attnlab.sites import installed
 
@@ -45,8 +46,8 @@ def edit(
             checked.
 
     Raises:
-        WrongUsage: at the start, a site, layer, head or shape that the model does not have; at the
-            end, an edit that landed nowhere.
+        WrongUsage: at the start, a site, layer, head, shape, token or position that the model does
+            not have; at the end, an edit that landed nowhere.
         CouldNotRun: what the certificate found speaks against trusting the edits.
     """
     _check_given(model, edits)
@@ -77,6 +78,29 @@ def _check_given(model: object, edits: tuple[object, ...]) -> None:
         raise WrongUsage(
             f"edit takes a model and edits, at least one edit, ZeroHead(head=1); got {edits!r:.80}."
         )
+
+
+def check_edits(
+    model: nn.Module,
+    edits: Sequence[Edit],
+    vocabulary: Vocabulary | None,
+    extent: Extent | None,
+    whose: str,
+) -> None:
+    """Check edits of inputs that are known before any pass is made.
+
+    Args:
+        model, edits, vocabulary: as `edit` takes them.
+        extent: what the passes to come can read; None where that is unknown.
+        whose: the inputs, for messages.
+
+    Raises:
+        WrongUsage: a site, layer, head, shape, token or position that is not there.
+    """
+    _check_given(model, tuple(edits))
+    editor = Editor(model, edits, vocabulary_of(model, vocabulary))
+    if extent is not None:
+        editor.check_extent(extent, whose)
 
 
 def _raise_failures(editor: Editor, certificate: Certificate) -> None:

@@ -37,8 +37,8 @@ from attnlab.edits.targets import (
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.look import open_recording
 
-VERSION = 1
-_VERSION_WITH_STEPS = 2  # in version 1 steps were counted from 0
+VERSION = 2
+_OLDER = 1  # in which steps were counted from 0
 _TARGETS = ("layer", "site", "head", "query", "key", "row", "step")
 _SUCH_AS = {"head": "1, [0, 1] or 'all'", "site": "'layers.0.residual_after'"}
 _KINDS: dict[str, type["Edit"]] = {}
@@ -100,6 +100,7 @@ class Edit:
         super().__init_subclass__(**options)
         dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
         if not cls.__name__.startswith("_"):
+            _check_name_is_free(cls)
             _KINDS[cls.__name__] = cls
 
     def __new__(cls, *values: Any, **fields: Any) -> Self:
@@ -227,11 +228,15 @@ class Edit:
         return bool((before != after).any())
 
     def to_json(self, *, brief: bool = False) -> dict[str, object]:
-        """Return plain values for JSON; `brief` gives large tensors by shape and hash, not by
+        """Return plain values for JSON, those that are as they would be anyway too: a later default
+        changes nothing of what was written. `brief` gives large tensors by shape and hash, not by
         numbers."""
-        told = {name: plain(value, brief=brief) for name, value in self._told().items()}
-        version = _VERSION_WITH_STEPS if "step" in told else VERSION
-        return {"edit": type(self).__name__, "version": version, **told}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        form = {"edit": type(self).__name__, "version": VERSION}
+        for name, value in (values | self._told()).items():
+            if name not in _TARGETS or name in ("layer", "site", *self.NARROWS):
+                form[name] = plain(value, brief=brief)
+        return form
 
     @classmethod
     def from_json(cls, form: Any) -> Self:
@@ -243,15 +248,16 @@ class Edit:
         if not isinstance(form, dict) or "edit" not in form:
             raise WrongUsage(f'an edit is an object, {{"edit": "ZeroHead"}}; got {form!r:.80}.')
         told = dict(form)
-        name, version = told.pop("edit"), told.pop("version", _VERSION_WITH_STEPS)
-        kind = _KINDS.get(str(name))
+        name, version = told.pop("edit"), told.pop("version", VERSION)
+        known = _KINDS if name in list(_KINDS) else edit_kinds()
+        kind = known.get(str(name))
         if not isinstance(name, str) or kind is None or not issubclass(kind, cls):
-            raise WrongUsage(f"there is no edit {name!r}; {did_you_mean(str(name), _KINDS)}")
-        if version not in (VERSION, _VERSION_WITH_STEPS):
+            raise WrongUsage(f"there is no edit {name!r}; {did_you_mean(str(name), known)}")
+        if version not in (VERSION, _OLDER):
             raise WrongUsage(
                 f"{name} is written in version {version!r}; this attnlab reads version 1 and 2."
             )
-        if version == VERSION and "step" in told:
+        if version == _OLDER and "step" in told:
             told["step"] = counted_from_one(told["step"])
         try:
             return kind(**{field: live(value) for field, value in told.items()})
@@ -281,6 +287,22 @@ class Edit:
         return told
 
 
+def _check_name_is_free(kind: type[Edit]) -> None:
+    """Raise where the name is another edit's, in JSON or on the command line; a class that is
+    defined once more, as in a notebook, replaces itself."""
+
+    def plain(name: str) -> str:
+        return name.replace("_", "").lower()
+
+    for name, other in _KINDS.items():
+        is_itself = (other.__module__, other.__qualname__) == (kind.__module__, kind.__qualname__)
+        if plain(name) == plain(kind.__name__) and not is_itself:
+            raise WrongUsage(
+                f"{kind.__name__} is the name of an edit of {other.__module__}, and names are what "
+                "JSON and the command line go by; give this class another name."
+            )
+
+
 def own_fields(kind: type[Edit]) -> list[str]:
     """List an edit's own fields; required ones end in =, optional ones in [=]."""
     found = []
@@ -301,9 +323,9 @@ def _is_needed(field: "dataclasses.Field[object]") -> bool:
 def edits_to_json(edits: Sequence[Edit]) -> str:
     """Write edits as JSON, in their order.
 
-    >>> from attnlab.edits import ZeroHead
-    >>> edits_to_json([ZeroHead(layer=0, head=1)])
-    '[{"edit": "ZeroHead", "version": 1, "layer": 0, "head": 1}]'
+    >>> from attnlab.edits import ScaleScores
+    >>> edits_to_json([ScaleScores(head=1, factor=2.0)])[:68]
+    '[{"edit": "ScaleScores", "version": 2, "layer": null, "site": null, '
     """
     return json.dumps([edit.to_json() for edit in edits], allow_nan=False)
 

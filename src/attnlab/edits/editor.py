@@ -21,6 +21,7 @@ from attnlab.edits.edit_context import EditContext, Positions, TokenHistory, pos
 from attnlab.edits.targets import axes_of, own_name, part_of, site_of
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.heads import number_of_heads
+from attnlab.look.inputs import Extent, longest_input
 from attnlab.look.recording.budget import in_words
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.memory import free_memory
@@ -168,8 +169,16 @@ class Editor(Hook):
             for site in coverage.sites:
                 self._place(coverage, site)
             coverage.rule.check_model(model, coverage.sites)
+        limit = longest_input(model)
+        if limit is not None:
+            self.check_extent(Extent(limit, sys.maxsize), "the longest input of this model")
         self.sites = frozenset(self.at) | self._also
         self._looks_back = any(coverage.looks_back for coverage in self.coverages)
+
+    def check_extent(self, extent: Extent, whose: str) -> None:
+        """Raise before any pass where none of those to come can reach a target."""
+        for coverage in self.coverages:
+            coverage.check_extent(extent, whose)
 
     def _place(self, coverage: Coverage, site: str) -> None:
         """Note an edit at its site, and check all that can be known before anything is read."""

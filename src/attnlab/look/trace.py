@@ -94,16 +94,10 @@ class Trace:
 
     def to_mapping(self) -> JsonObject:
         """Return the trace as plain values for JSON; weights are rounded to 6 decimals."""
-        mapping: JsonObject = asdict(self, dict_factory=_known)
-        if not self.note:
-            del mapping["note"]
+        mapping: JsonObject = asdict(self)
         for head in mapping["attention"]:
             head["rows"] = [[round(weight, 6) for weight in row] for row in head["rows"]]
         return mapping
-
-
-def _known(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    return {name: value for name, value in pairs if value is not None or name == "position"}
 
 
 @torch.no_grad()

@@ -51,7 +51,7 @@ function makeVerdict(item, traces) {
     make("span", { class: "mark", role: "img", "aria-label": word, title: word }, item.correct ? "✓" : "✗"),
   ];
   if (!item.correct) content.push(make("span", { class: "expected" }, "expected ", make("span", { class: "word" }, wordTokens(item.expected))));
-  if (item.confidence !== undefined) content.push(make("span", { class: "sure" }, `confidence ${wordProbability(item.confidence)}`));
+  if (isNumber(item.confidence)) content.push(make("span", { class: "sure" }, `confidence ${wordProbability(item.confidence)}`));
   const attributes = { class: item.correct ? "cell" : "cell wrong" };
   if (!traces.has(item.input)) return make("li", {}, make("div", attributes, ...content));
   const button = makeButton("", () => traces.open(item.input), { ...attributes, title: "Open the trace of this input" });

@@ -262,6 +262,8 @@ def _facts(recording: Any, patterns: Sequence[Drawable]) -> list[tuple[str, str,
 
 def _edit_words(edit: Mapping[str, Any]) -> str:
     settings = ", ".join(
-        f"{name}={value!r}" for name, value in edit.items() if name not in ("edit", "version")
+        f"{name}={value!r}"
+        for name, value in edit.items()
+        if name not in ("edit", "version") and value is not None
     )
     return f"{edit.get('edit', 'edit')}({settings if len(settings) < 200 else '…'})"

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.display import displayed
-from attnlab.edits.application import edit
+from attnlab.edits.application import check_edits, edit
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.checks import opened
 from attnlab.edits.edit import Edit
@@ -138,12 +138,10 @@ class Effect:
             "mean_divergence": float(self.divergence[counted].mean()),
             "choices": int(counted.sum()),
             "choices_changed": int(is_changed[counted].sum()),
+            "loss": _listed(self.loss),
+            "tokens": _listed(self.tokens),
+            "parted_at": self.parted_at,
         }
-        if self.loss is not None:
-            found["loss"] = _listed(self.loss)
-        if self.tokens is not None:
-            found["tokens"] = _listed(self.tokens)
-            found["parted_at"] = self.parted_at
         return found
 
     def __str__(self) -> str:
@@ -166,7 +164,9 @@ class Effect:
         return "\n".join(lines)
 
 
-def _listed(both: Both[Tensor]) -> dict[str, list[Any]]:
+def _listed(both: Both[Tensor] | None) -> dict[str, list[Any]] | None:
+    if both is None:
+        return None
     return {"before": both.before.tolist(), "after": both.after.tolist()}
 
 
@@ -206,6 +206,8 @@ def effect(
     call = Call.of(inputs, model)
     vocabulary = vocabulary_of(model, vocabulary)
     check_plain(model)
+    whose = "the input with its answer" if num_tokens else "the input"
+    check_edits(model, edits, vocabulary, call.extent(num_tokens), whose)
     with edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate:
         after = _run(model, call, sites, num_tokens, **generation)
     is_open = ("scores", "weights")
