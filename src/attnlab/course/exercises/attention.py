@@ -208,7 +208,7 @@ def _masked(before, after):
 
 _MISTAKES = (
     *root_mistakes(_ROOT, "query.shape[-1]", "query.shape[-2]", "key.shape[-2]"),
-    *mask_mistakes(_MASKED, _masked),
+    *mask_mistakes(_MASKED, _masked, lowest=1e12),
     plus_one_mistake(
         _SOFTMAX,
         "scores.exp() / (1 + scores.exp().sum(dim=-1, keepdim=True))",

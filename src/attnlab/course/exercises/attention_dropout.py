@@ -5,6 +5,12 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab.course.material.attention_mistakes import (
+    mask_mistakes,
+    plus_one_mistake,
+    root_mistakes,
+    swapped_mistake,
+)
 
 # %% [markdown]
 # # Attention with dropout
@@ -77,11 +83,13 @@ def oracle(query, key, value, mask=None):
     return output, weights
 
 
-def case(random, front, sizes, mask=None, dtype=np.float64, low=False, **more):
+def case(random, front, sizes, mask=None, dtype=np.float64, low=False, zero_key=False, **more):
     """Draw query, key and value for sizes (queries, keys, width, value width)."""
     queries, keys, width, value_width = sizes
     shapes = (queries, width), (keys, width), (keys, value_width)
     drawn = [random.normal(size=(*front, *shape)).astype(dtype) for shape in shapes]
+    if zero_key:
+        drawn[1][..., 0, :] = 0.0
     if low:
         drawn[0], drawn[1] = -1e6 - 1e6 * np.abs(drawn[0]), 1 + np.abs(drawn[1])
     expected = oracle(*(each.astype(np.float64) for each in drawn), mask)
@@ -116,6 +124,8 @@ def fronts(random):
 def masked(random):
     """Masks that broadcast."""
     yield case(random, (2,), (3, 4, 5, 2), open_mask(random, 3, 4))
+    words = "where a key that is not masked has a score of exactly 0"
+    yield case(random, (2,), (3, 4, 5, 2), open_mask(random, 3, 4), zero_key=True, words=words)
     words = "with a mask of shape (batch, 1, 1, keys)"
     yield case(random, (2, 3), (4, 5, 3, 2), open_mask(random, 2, 1, 1, 5), words=words)
 
@@ -213,11 +223,24 @@ def draw_picture(names):
     return figure
 
 
-_SCORES = "query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])"
+_ROOT = "/ math.sqrt(query.shape[-1])"
 _SOFTMAX = "torch.softmax(scores, dim=-1)"
-_FILL = "scores.masked_fill(~mask, -math.inf)"
+_MASKED = f"""    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = {_SOFTMAX}
+    if mask is not None:
+        weights = torch.nan_to_num(weights, nan=0.0)
+"""
 _DROP = "torch.nn.functional.dropout(weights, dropout)"
 _RETURN = "return used @ value, weights"
+
+
+def _masked(before, after):
+    """Return the masked softmax with other scores and weights."""
+    lines = f"    if mask is not None:\n        scores = {before}\n" if before else ""
+    lines += f"    weights = {_SOFTMAX}\n"
+    return lines + (f"    if mask is not None:\n        weights = {after}\n" if after else "")
+
 
 EXERCISE = Exercise(
     "Attention with dropout",
@@ -236,18 +259,17 @@ EXERCISE = Exercise(
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
     mistakes=(
-        Mistake(
-            "no scaling",
-            _SCORES,
-            "query @ key.transpose(-2, -1)",
-            "The scores are not divided by √width, so they grow with the width.",
+        *root_mistakes(_ROOT, "query.shape[-1]", "query.shape[-2]", "key.shape[-2]"),
+        *mask_mistakes(
+            _MASKED, _masked, lowest=1e6, leave_out=("mask after the softmax, rescaled",)
         ),
-        Mistake(
-            "scaled by length",
-            "math.sqrt(query.shape[-1])",
-            "math.sqrt(query.shape[-2])",
-            "The scores are divided by the root of the number of queries, not of the width.",
+        plus_one_mistake(
+            _SOFTMAX,
+            "scores.exp() / (1 + scores.exp().sum(dim=-1, keepdim=True))",
+            "(grown := (scores - scores.amax(dim=-1, keepdim=True)).exp())"
+            " / (1 + grown.sum(dim=-1, keepdim=True))",
         ),
+        swapped_mistake(_RETURN, "return weights, used @ value"),
         Mistake(
             "over queries",
             "dim=-1)",
@@ -265,57 +287,6 @@ EXERCISE = Exercise(
             "key.transpose(-2, -1)",
             "key.transpose(1, 2)",
             "Axes 1 and 2 are exchanged. Count from the end, so that axes in front do not matter.",
-        ),
-        Mistake(
-            "mask ignored",
-            _FILL,
-            "scores",
-            "The mask is not used.",
-        ),
-        Mistake(
-            "mask inverted",
-            "~mask",
-            "mask",
-            "The mask is read the wrong way round: True means that a query may attend.",
-        ),
-        Mistake(
-            "masked late",
-            f"{_FILL}\n    weights = {_SOFTMAX}",
-            f"scores\n    weights = {_SOFTMAX} * (True if mask is None else mask)",
-            "Weights are masked after the softmax, so the rows no longer sum to 1.",
-        ),
-        Mistake(
-            "masked zero",
-            _FILL,
-            "scores.masked_fill(~mask, 0.0)",
-            "Masked scores are set to 0. A score of 0 still gets weight: its exponential is 1.",
-        ),
-        Mistake(
-            "minus a billion",
-            "-math.inf",
-            "-1e9",
-            "Masked scores are set to −1e9: half precision has no such number, and a query that "
-            "sees no key attends to all.",
-        ),
-        Mistake(
-            "minus ten thousand",
-            "-math.inf",
-            "-1e4",
-            "Masked scores are set to −1e4: scores can be lower than that, and then the masked key "
-            "wins.",
-        ),
-        Mistake(
-            "smallest number",
-            "-math.inf",
-            "torch.finfo(scores.dtype).min",
-            "Masked scores are a very low number, not minus infinity, so a query that sees no "
-            "key attends to all of them equally.",
-        ),
-        Mistake(
-            "dead rows",
-            "torch.nan_to_num(weights, nan=0.0)",
-            "weights",
-            "A query that sees no key gets NaN: the softmax of a row of minus infinities.",
         ),
         Mistake(
             "never dropped",

@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab.course.material.attention_mistakes import swapped_mistake
 
 # %% [markdown]
 # # Batches
@@ -394,10 +395,10 @@ EXERCISE = Exercise(
             "Rows are cut to the shortest of the batch, which loses words.",
         ),
         Mistake(
-            "mask inverted",
+            "inverted mask",
             "mask[n, : len(row)] = True",
             "mask[n, len(row) :] = True",
-            "The mask is True at PAD. True stands for a real token.",
+            "The mask is the wrong way round: it is True at PAD. True stands for a real token.",
         ),
         Mistake(
             "mask of numbers",
@@ -441,6 +442,11 @@ EXERCISE = Exercise(
             "range(0, len(rows), size)",
             "range(0, len(rows) - size + 1, size)",
             "What is left over at the end is dropped; the last batch may be smaller.",
+        ),
+        swapped_mistake(
+            "(ids, mask, torch.tensor(labels[start : start + size]))",
+            "(mask, ids, torch.tensor(labels[start : start + size]))",
+            "ids, mask, labels",
         ),
         Mistake(
             "ids as floats",

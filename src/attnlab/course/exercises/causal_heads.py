@@ -5,7 +5,11 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
-from attnlab.course.material.attention_mistakes import mask_mistakes, root_mistakes
+from attnlab.course.material.attention_mistakes import (
+    mask_mistakes,
+    plus_one_mistake,
+    root_mistakes,
+)
 from attnlab.course.material.numpy_parts import numeric_gradients
 
 # %% [markdown]
@@ -225,7 +229,11 @@ EXERCISE = Exercise(
             "A position does not see itself. It may look at itself and at those before it.",
         ),
         *mask_mistakes(
-            _WEIGHED, _masked, has_dead_rows=False, leave_out=("mask left out", "mask added")
+            _WEIGHED,
+            _masked,
+            has_dead_rows=False,
+            lowest=1e11,
+            leave_out=("mask left out", "mask added"),
         ),
         *root_mistakes("/ math.sqrt(size)", "size", "length"),
         Mistake(
@@ -233,6 +241,25 @@ EXERCISE = Exercise(
             _WEIGHTS,
             "torch.softmax(scores, dim=-1)",
             "Every position sees the whole row, what comes after it too.",
+        ),
+        Mistake(
+            "softmax over heads",
+            "-math.inf), dim=-1)",
+            "-math.inf), dim=-3)",
+            "The softmax runs over the heads, so they compete. The keys must.",
+        ),
+        plus_one_mistake(
+            _WEIGHTS,
+            "(grown := scores.masked_fill(later, -math.inf).exp())"
+            " / (1 + grown.sum(-1, keepdim=True))",
+        ),
+        Mistake(
+            "axes mixed",
+            _MERGE,
+            "(weights @ split(value)).movedim(-3, 0).reshape(*front, length, width)",
+            "Batch and heads change places where the heads are put together, so rows of the batch "
+            "are mixed. The heads' axis must change places with the length.",
+            also=("(weights @ split(value)).transpose(-3, 0).reshape(*front, length, width)",),
         ),
         Mistake(
             "scaled by the whole width",

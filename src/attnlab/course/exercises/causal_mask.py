@@ -191,10 +191,11 @@ EXERCISE = Exercise(
             "Each position also sees the next one, which is what it should predict.",
         ),
         Mistake(
-            "True hides",
+            "True means hidden",
             f"return {_TRIL}",
             f"return ~{_TRIL}",
-            "True stands where attending is forbidden; here True means may attend.",
+            "`causal_mask` is the wrong way round: True stands where attending is forbidden; here "
+            "True means may attend.",
         ),
         Mistake(
             "numbers in place of truths",
@@ -233,7 +234,7 @@ EXERCISE = Exercise(
             "return mask",
             "Every query may attend to every key.",
         ),
-        *mask_mistakes(_WEIGHTS, _masked, has_dead_rows=False),
+        *mask_mistakes(_WEIGHTS, _masked, has_dead_rows=False, lowest=1e12),
         plus_one_mistake(
             _SHARES,
             "(grown := scores.masked_fill(~mask, -math.inf).exp())"

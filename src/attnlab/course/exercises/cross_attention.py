@@ -5,6 +5,12 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import (
+    mask_mistakes,
+    plus_one_mistake,
+    root_mistakes,
+    swapped_mistake,
+)
 from attnlab.course.material.numpy_parts import attend_heads
 from attnlab.course.material.tensors import as_tensors
 
@@ -102,13 +108,17 @@ def oracle(state, target, source, heads, may):
     return [T.from_numpy(np.array(outputs)), T.from_numpy(np.array(weights))]
 
 
-def case(random, batch, queries, keys, heads=2, size=3, mask=None, scale=1.0, **more):
-    """Draw a layer, a target and a source."""
+def case(
+    random, batch, queries, keys, heads=2, size=3, mask=None, scale=1.0, has_keys=True, **more
+):
+    """Draw a layer, a target and a source; without keys, all scores are exactly 0."""
     width = heads * size
     state = {}
     for name in PARTS:
         state[f"{name}.weight"] = random.normal(size=(width, width)) / width**0.5
         state[f"{name}.bias"] = random.normal(size=width)
+    for part in ("weight", "bias"):
+        state[f"key.{part}"] *= has_keys
     target = random.normal(size=(batch, queries, width)) * scale
     source = random.normal(size=(batch, keys, width))
     may = np.ones((batch, keys), bool) if mask is None else np.array(mask)
@@ -136,6 +146,8 @@ def padded(random):
     """A mask for each text; as many queries as keys, so that a mask of the target also fits."""
     mask = [[True, True, True, False], [True, False, False, False]]
     yield case(random, 2, 4, 4, heads=1, mask=mask, words="with PAD in the sources")
+    words = "with PAD in the sources, where all scores are exactly 0"
+    yield case(random, 2, 4, 4, heads=1, mask=mask, has_keys=False, words=words)
 
 
 def dead_rows(random):
@@ -175,9 +187,27 @@ def draw_picture(names):
     return draw_head(weights[0].detach(), tokens=(rows, columns))
 
 
-_SCORES = "query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])"
-_FILL = "scores.masked_fill(~source_mask[:, None, None, :], -math.inf)"
+_ROOT = "/ math.sqrt(query.shape[-1])"
+_MASKED = """        if source_mask is not None:
+            scores = scores.masked_fill(~source_mask[:, None, None, :], -math.inf)
+        weights = torch.softmax(scores, dim=-1)
+        if source_mask is not None:
+            weights = weights.nan_to_num(0.0)
+"""
 _SPLIT = "x.unflatten(-1, (self.heads, -1)).transpose(1, 2)"
+
+
+def _masked(before, after):
+    """Return the masked softmax with other scores and weights."""
+    lines = f"""        if source_mask is not None:
+            mask = source_mask[:, None, None, :]
+            scores = {before or "scores"}
+        weights = torch.softmax(scores, dim=-1)
+"""
+    if after:
+        lines += f"        if source_mask is not None:\n            weights = {after}\n"
+    return lines
+
 
 EXERCISE = Exercise(
     "Cross-attention",
@@ -223,51 +253,32 @@ EXERCISE = Exercise(
             "The mask lies along the queries, as if it were one of the target. It belongs to the "
             "keys.",
         ),
+        *mask_mistakes(_MASKED, _masked, lowest=1e6),
+        *root_mistakes(_ROOT, "query.shape[-1]", "query.shape[-2]", "key.shape[-2]"),
+        plus_one_mistake(
+            "torch.softmax(scores, dim=-1)",
+            "scores.exp() / (1 + scores.exp().sum(dim=-1, keepdim=True))",
+            "(grown := (scores - scores.amax(dim=-1, keepdim=True)).exp())"
+            " / (1 + grown.sum(dim=-1, keepdim=True))",
+        ),
+        swapped_mistake("self.output(joined), weights", "weights, self.output(joined)"),
         Mistake(
-            "mask ignored",
-            _FILL,
-            "scores",
-            "The mask is not used, so that PAD of the source is read.",
+            "softmax over the heads",
+            "dim=-1)",
+            "dim=1)",
+            "The softmax runs over the heads, so they compete. The source's tokens must.",
         ),
         Mistake(
-            "mask inverted",
-            "~source_mask[:, None",
-            "source_mask[:, None",
-            "The mask is inverted: True means that a source token may be attended to.",
-        ),
-        Mistake(
-            "mask after the softmax",
-            f"scores = {_FILL}\n        weights = torch.softmax(scores, dim=-1)",
-            "pass\n        weights = torch.softmax(scores, dim=-1)\n"
-            "        if source_mask is not None:\n"
-            "            weights = weights * source_mask[:, None, None, :]",
-            "The mask comes after the softmax, so that the weights that are left do not sum to 1.",
-        ),
-        Mistake(
-            "a large number for infinity",
-            "-math.inf)",
-            "-1e4)",
-            "Masked scores are set to a large negative number. Where real scores are lower still, "
-            "PAD gets weight.",
-        ),
-        Mistake(
-            "NaN in dead rows",
-            "weights = weights.nan_to_num(0.0)",
-            "pass",
-            "A source that is PAD only gives NaN: a softmax over minus infinities has nothing to "
-            "divide by.",
-        ),
-        Mistake(
-            "dead rows spread evenly",
-            "nan_to_num(0.0)",
-            "nan_to_num(1 / weights.shape[-1])",
-            "Where a whole source is masked, its tokens get equal weights. They must get 0.",
-        ),
-        Mistake(
-            "not scaled",
-            _SCORES,
-            "query @ key.transpose(-2, -1)",
-            "The scores are not divided by the root of a head's width.",
+            "batch and heads mixed",
+            "mixed.transpose(1, 2).flatten(2)",
+            "mixed.transpose(0, 1).reshape(target.shape)",
+            "Batch and heads change places where the heads are joined, so texts are mixed. The "
+            "heads' axis must change places with the queries'.",
+            also=(
+                "mixed.permute(2, 0, 1, 3).reshape(target.shape)",
+                "mixed.permute(1, 2, 0, 3).reshape(target.shape)",
+                "mixed.permute(2, 1, 0, 3).reshape(target.shape)",
+            ),
         ),
         Mistake(
             "scaled by the whole width",

@@ -263,7 +263,9 @@ EXERCISE = Exercise(
             "sees the future only",
             ".tril()",
             ".triu()",
-            "The mask is the wrong half: each token sees those behind it and not those before it.",
+            "The mask is the wrong way round: each token sees those behind it and not those before "
+            "it.",
+            also=(".tril().logical_not()",),
         ),
         Mistake(
             "does not see itself",
@@ -279,10 +281,11 @@ EXERCISE = Exercise(
             "The cross-attention does not get the mask, so PAD of the source is read.",
         ),
         Mistake(
-            "source mask inverted",
+            "inverted source mask",
             "source_mask[:, None, :]",
             "~source_mask[:, None, :]",
-            "The mask of the source is inverted: True means that a token may be attended to.",
+            "The mask of the source is read the wrong way round: True means that a token may be "
+            "attended to.",
         ),
         Mistake(
             "self-attention twice",
@@ -346,7 +349,13 @@ EXERCISE = Exercise(
             "weights in the wrong order",
             "return x, own_weights, cross_weights",
             "return x, cross_weights, own_weights",
-            "The weights come back in the wrong order: first the self-attention's.",
+            "The parts of the answer are in the wrong order: first the output, then the weights of "
+            "the self-attention, then those of the cross-attention.",
+            also=(
+                "return own_weights, cross_weights, x",
+                "return cross_weights, own_weights, x",
+                "return own_weights, x, cross_weights",
+            ),
         ),
         Mistake(
             "dropout not passed on",

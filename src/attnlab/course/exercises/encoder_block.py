@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import swapped_mistake
 from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
@@ -328,10 +329,11 @@ EXERCISE = Exercise(
             "The mask is not handed on to attention.",
         ),
         Mistake(
-            "mask inverted",
+            "inverted mask",
             "self.attention(x, mask)",
             "self.attention(x, None if mask is None else ~mask)",
-            "The mask is turned round on its way: True means that a position may be attended to.",
+            "The mask is handed on the wrong way round: True means that a position may be attended "
+            "to.",
         ),
         Mistake(
             "side by side",
@@ -386,6 +388,7 @@ EXERCISE = Exercise(
             "return x, weights.mean(dim=1)",
             "The weights are averaged over the heads. Return those of every head.",
         ),
+        swapped_mistake("return x, weights", "return weights, x"),
         Mistake(
             "no weights",
             "return x, weights",

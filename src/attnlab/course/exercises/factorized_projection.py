@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import plus_one_mistake
 from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
@@ -195,6 +196,10 @@ EXERCISE = Exercise(
         Check("narrow", "works with rank 1 and with a head of width 1", narrow, graded=True),
     ),
     mistakes=(
+        plus_one_mistake(
+            _MIXED,
+            f"(grown := torch.exp({_PRODUCT})) / (1 + grown.sum(-1, keepdim=True))",
+        ),
         Mistake(
             "softmax over columns",
             "/ self.temperature, dim=-1)",

@@ -137,7 +137,7 @@ def case(random, lengths, most, most_calls=None, **more):
     table = draw_table(random, len(lengths), lengths)
     source = np.stack([np.arange(len(lengths)), random.integers(VOCAB, size=len(lengths))], axis=1)
     expected = oracle(table, source, START, END, most)
-    model = Given("TableModel", (T.from_numpy(table), most_calls))
+    model = Given("TableModel", (T.from_numpy(table).float(), most_calls))
     args = (model, T.from_numpy(source), START, END, most)
     return Case("greedy_decode", args, expected=expected, **more)
 

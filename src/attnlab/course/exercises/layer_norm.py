@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import power_mistake
 
 # %% [markdown]
 # # Layer normalization
@@ -167,6 +168,28 @@ EXERCISE = Exercise(
         Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
     ),
     mistakes=(
+        Mistake(
+            "eps as a floor",
+            _ROOT,
+            "torch.sqrt(variance.clamp(min=self.eps))",
+            "eps is only the least that is divided by. It is added to the variance.",
+            also=("torch.sqrt(variance).clamp(min=self.eps)",),
+        ),
+        Mistake(
+            "parentheses missing",
+            "(x - mean) / torch",
+            "x - mean / torch",
+            "Only the mean is divided, not x − mean: a division comes before a subtraction. "
+            "Parentheses are missing.",
+        ),
+        Mistake(
+            "eps added at the end",
+            f"(x - mean) / {_ROOT}",
+            "(x - mean) / torch.sqrt(variance) + self.eps",
+            "eps is added to the quotient, since a division comes before a sum. It belongs under "
+            "the root.",
+        ),
+        power_mistake(f"/ {_ROOT}", "(variance + self.eps)"),
         Mistake(
             "unbiased",
             "correction=0",

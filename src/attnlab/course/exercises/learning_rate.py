@@ -163,6 +163,17 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
+            "parentheses missing",
+            _HEIGHT,
+            "height = 1 + math.cos(math.pi * progress) / 2",
+            "A division comes before a sum: `1 + cos / 2` is not the mean of 1 and the cosine. "
+            "Parentheses are missing.",
+            also=(
+                (_RATE, "return peak * share + (1 - share) * height"),
+                (_PROGRESS, _PROGRESS.replace("(step - warmup) /", "step - warmup /")),
+            ),
+        ),
+        Mistake(
             "starts at zero",
             _CLIMB,
             "return peak * step / warmup",

@@ -8,6 +8,7 @@ import torch as T
 
 from attnlab.course.compare import difference
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab.course.material.attention_mistakes import swapped_mistake
 from attnlab.course.material.numpy_parts import layer_norm_rows, packed_attention
 from attnlab.course.material.tensors import as_tensors, draw_arrays, first_failure
 
@@ -371,10 +372,10 @@ EXERCISE = Exercise(
             "The blocks do not get the mask, so real tokens look at PAD.",
         ),
         Mistake(
-            "mask inverted",
+            "inverted mask",
             "block(x, mask)",
             "block(x, ~mask)",
-            "The mask is inverted on its way to the blocks: True means that a token may be "
+            "The mask is handed to the blocks the wrong way round: True means that a token may be "
             "attended to.",
         ),
         Mistake(
@@ -396,6 +397,11 @@ EXERCISE = Exercise(
             f"[{_BLOCKS}]",
             "The blocks are in a plain list, where the model does not find their parameters: they "
             "are neither loaded nor learned.",
+        ),
+        swapped_mistake(
+            "self.output(mean), all_weights",
+            "all_weights, self.output(mean)",
+            "the logits come first, then the list of the weights",
         ),
         Mistake(
             "logits alone",

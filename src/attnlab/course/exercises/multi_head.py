@@ -5,6 +5,12 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import (
+    mask_mistakes,
+    plus_one_mistake,
+    root_mistakes,
+    swapped_mistake,
+)
 from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
@@ -113,12 +119,15 @@ def oracle(state, heads, x, mask):
     return linear(state, "output", mixed), weights
 
 
-def case(random, batch, length, width, heads, mask=None, **more):
-    """Draw parameters and inputs; the weights differ clearly between heads."""
+def case(random, batch, length, width, heads, mask=None, has_keys=True, **more):
+    """Draw parameters and inputs; without keys, all scores are exactly 0."""
     state = {}
     for name in NAMES:
         state[f"{name}.weight"] = random.normal(size=(width, width))
         state[f"{name}.bias"] = random.normal(size=width)
+        if name == "key" and not has_keys:
+            state["key.weight"] *= 0.0
+            state["key.bias"] *= 0.0
     x = random.normal(size=(batch, length, width))
     expected = list(map(T.from_numpy, oracle(state, heads, x, mask)))
     args = [T.from_numpy(each) for each in (x, mask) if each is not None]
@@ -162,6 +171,8 @@ def masked(random):
     """A mask for the whole batch."""
     yield case(random, 1, 2, 4, 2, some_mask(random, 2, 2))
     yield case(random, 2, 4, 6, 3, some_mask(random, 4, 4))
+    words = "where all scores are exactly 0"
+    yield case(random, 2, 4, 6, 3, some_mask(random, 4, 4), has_keys=False, words=words)
 
 
 def mask_each(random):
@@ -208,9 +219,29 @@ _RETURN = "return self.output(mixed), weights"
 _EACH = "mask if mask.ndim == 2 else mask[:, None]"
 _FILL = "masked_fill(~mask, torch.finfo(scores.dtype).min)"
 _ZEROED = "weights.masked_fill(~mask, 0.0)"
+_MASKED = f"""        if mask is not None:
+            mask = {_EACH}
+            scores = scores.{_FILL}
+        weights = torch.softmax(scores, dim=-1)
+        if mask is not None:
+            weights = {_ZEROED}
+"""
 _CHECKED = """        if width % heads:
             raise ValueError(f"{heads} heads do not divide a width of {width}")
 """
+
+
+def _masked(before, after):
+    """Return the masked softmax with other scores and weights."""
+    lines = f"""        if mask is not None:
+            mask = {_EACH}
+            scores = {before or "scores"}
+        weights = torch.softmax(scores, dim=-1)
+"""
+    return lines + (
+        f"        if mask is not None:\n            weights = {after}\n" if after else ""
+    )
+
 
 EXERCISE = Exercise(
     "Several heads",
@@ -261,13 +292,28 @@ EXERCISE = Exercise(
             "The scores are divided by the root of the whole width. A head's scores sum over its "
             "own columns only.",
         ),
-        Mistake(
-            "scaled without the root",
-            _ROOT,
-            "/ size",
-            "The scores are divided by the width of a head, not by its root.",
+        *root_mistakes(_ROOT, "size", "length"),
+        *mask_mistakes(_MASKED, _masked, leave_out=("mask after the softmax, rescaled",)),
+        plus_one_mistake(
+            "torch.softmax(scores, dim=-1)",
+            "scores.exp() / (1 + scores.exp().sum(dim=-1, keepdim=True))",
+            "(grown := (scores - scores.amax(dim=-1, keepdim=True)).exp())"
+            " / (1 + grown.sum(dim=-1, keepdim=True))",
         ),
-        Mistake("no scaling", _ROOT, "", "The scores are not divided by √size."),
+        swapped_mistake(_RETURN, "return weights, self.output(mixed)"),
+        Mistake(
+            "batch and heads mixed",
+            _MERGE,
+            "(weights @ value).transpose(0, 1).reshape(batch, length, width)",
+            "Batch and heads change places where the heads are put together, so texts are mixed. "
+            "The heads' axis must change places with the length.",
+            also=(
+                "(weights @ value).permute(1, 0, 2, 3).reshape(batch, length, width)",
+                "(weights @ value).permute(2, 0, 1, 3).reshape(batch, length, width)",
+                "(weights @ value).permute(1, 2, 0, 3).reshape(batch, length, width)",
+                "(weights @ value).permute(2, 1, 0, 3).reshape(batch, length, width)",
+            ),
+        ),
         Mistake(
             "softmax over queries",
             "torch.softmax(scores, dim=-1)",
@@ -331,24 +377,6 @@ EXERCISE = Exercise(
             "torch.finfo(scores.dtype).min)\n"
             "            mask = mask | (torch.arange(self.heads) > 0)[:, None, None]\n",
             "Only the first head obeys the mask.",
-        ),
-        Mistake(
-            "inverted mask",
-            _EACH,
-            "~(mask if mask.ndim == 2 else mask[:, None])",
-            "The mask is read the wrong way round: here True means that a query may attend.",
-        ),
-        Mistake(
-            "NaN in dead rows",
-            _FILL + "\n",
-            "masked_fill(~mask, -math.inf)\n            mask = mask | ~mask\n",
-            "A query that may attend to no key gives NaN: the softmax of −∞ alone is 0/0.",
-        ),
-        Mistake(
-            "even dead rows",
-            _ZEROED,
-            "weights",
-            "A query that may attend to no key spreads its weight evenly; it should be 0.",
         ),
         Mistake(
             "no bias",

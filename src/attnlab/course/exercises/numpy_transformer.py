@@ -2,6 +2,7 @@
 
 # %% [course]
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import plus_one_mistake, root_mistakes
 
 # %% [markdown]
 # # One head in NumPy
@@ -184,6 +185,7 @@ def draw_picture(names):
 
 
 _SCORES = "queries @ keys.T / np.sqrt(keys.shape[1])"
+_SHARES = "grown / grown.sum(axis=axis, keepdims=True)"
 _JOINED = "np.concatenate([x, self.pos[: len(x)]], axis=1)"
 
 EXERCISE = Exercise(
@@ -203,17 +205,21 @@ EXERCISE = Exercise(
         Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
     ),
     mistakes=(
-        Mistake(
-            "no scaling",
-            _SCORES,
-            "queries @ keys.T",
-            "The scores are not divided by √qk_dim.",
+        *root_mistakes("/ np.sqrt(keys.shape[1])", "keys.shape[1]", "len(queries)", root="np.sqrt"),
+        plus_one_mistake(
+            _SHARES,
+            "grown / (1 + grown.sum(axis=axis, keepdims=True))",
+            (
+                "weights = " + _SHARES,
+                "weights = np.exp(scores) / (1 + np.exp(scores).sum(axis=1, keepdims=True))",
+            ),
         ),
         Mistake(
-            "scaled by d",
-            _SCORES,
-            "queries @ keys.T / keys.shape[1]",
-            "The scores are divided by qk_dim itself; it is its root that keeps them in bounds.",
+            "scaled after the softmax",
+            "/ np.sqrt(keys.shape[1])\n        axis = 1\n",
+            "\n        axis = 1\n        values = values / np.sqrt(keys.shape[1])\n",
+            "The weights are divided by √qk_dim after the softmax, so they no longer sum to 1. The "
+            "scores must be divided before it.",
         ),
         Mistake(
             "scaled by width",

@@ -169,10 +169,11 @@ EXERCISE = Exercise(
             "at n − 1.",
         ),
         Mistake(
-            "True hides",
+            "inverted mask",
             _REAL,
             "torch.arange(longest) >= lengths[:, None]",
-            "True is at the padding; here True means may attend.",
+            "The mask is the wrong way round: True is at the padding, and here True means may "
+            "attend.",
         ),
         Mistake(
             "padding in front",

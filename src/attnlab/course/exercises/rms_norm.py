@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import power_mistake
 
 # %% [markdown]
 # # RMS norm
@@ -154,6 +155,14 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
+            "eps added at the end",
+            f"wide / {_ROOT}",
+            "wide / torch.sqrt(square) + eps",
+            "eps is added to the quotient, since a division comes before a sum. It belongs under "
+            "the root.",
+        ),
+        power_mistake(f"/ {_ROOT}", "(square + eps)"),
+        Mistake(
             "mean taken away",
             "else x\n",
             "else x\n    wide = wide - wide.mean(dim=-1, keepdim=True)\n",
@@ -233,10 +242,11 @@ EXERCISE = Exercise(
             "eps is always 1e-6, whatever is asked.",
         ),
         Mistake(
-            "least size",
-            "square + eps",
-            "square.clamp(min=eps)",
-            "The mean square is kept from falling below eps. eps is added to it.",
+            "eps as a floor",
+            _ROOT,
+            "torch.sqrt(square.clamp(min=eps))",
+            "eps is only the least that is divided by. It is added to the mean square.",
+            also=("torch.sqrt(square).clamp(min=eps)",),
         ),
         Mistake(
             "no weight",

@@ -167,6 +167,14 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
+            "parentheses missing",
+            _ANGLE,
+            "position[:, None] * (base**-2 * pair / width)",
+            "A power comes before a product and a division: only the −2 is the exponent. "
+            "Parentheses are missing.",
+            also=("position[:, None] / (base ** (2 * pair) / width)",),
+        ),
+        Mistake(
             "neighbors",
             f"{_PARTS}\n    return {_JOIN}",
             "a, b = x[..., 0::2], x[..., 1::2]\n"

@@ -2,6 +2,7 @@
 
 # %% [course]
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab.course.material.attention_mistakes import swapped_mistake
 
 # %% [markdown]
 # # The same head in other numbers
@@ -225,6 +226,11 @@ EXERCISE = Exercise(
         Check("inputs", "leaves what it is given as it is", inputs_kept, graded=True),
     ),
     mistakes=(
+        swapped_mistake(
+            "return Km @ R, Qm @ np.linalg.inv(R).T",
+            "return Qm @ np.linalg.inv(R).T, Km @ R",
+            "the keys' matrix comes first, then the queries'",
+        ),
         Mistake(
             "no scaling",
             "Qm @ Km.T / np.sqrt(Km.shape[1])",

@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import root_mistakes
 
 # %% [markdown]
 # # Why divide by √width?
@@ -205,6 +206,9 @@ EXERCISE = Exercise(
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
     mistakes=(
+        *root_mistakes(
+            "/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]", "key.shape[-2]"
+        ),
         Mistake(
             "entropy in bits",
             _XLOGY,
@@ -246,18 +250,6 @@ EXERCISE = Exercise(
             _XLOGY,
             "-(weights * (weights + 1e-3).log()).sum(dim=-1)",
             "A small number is added inside the logarithm, which makes every entropy too small.",
-        ),
-        Mistake(
-            "scaled by the width",
-            _SCALED,
-            "torch.softmax(scores / query.shape[-1], dim=-1)",
-            "The scores are divided by the width, not by its root: scaled weights are too even.",
-        ),
-        Mistake(
-            "scaled by the number of keys",
-            _SCALED,
-            "torch.softmax(scores / math.sqrt(key.shape[-2]), dim=-1)",
-            "The scores are divided by the root of the number of keys, not of the width.",
         ),
         Mistake(
             "softmax over queries",

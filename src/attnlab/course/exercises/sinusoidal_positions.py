@@ -172,6 +172,14 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
+            "parentheses missing",
+            _ANGLE,
+            "(10000.0**even / d_model)",
+            "A power comes before a division: `10000 ** i / d` divides the power and not the "
+            "exponent. Parentheses are missing.",
+            also=("10000.0**even / d_model",),
+        ),
+        Mistake(
             "exchanged",
             "table[:, 0::2] = torch.sin(angle)\n"
             "        table[:, 1::2] = torch.cos(angle[:, : d_model // 2])",

@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import plus_one_mistake
 from attnlab.course.material.numpy_parts import numeric_gradients
 
 # %% [markdown]
@@ -158,6 +159,11 @@ def draw_picture(names):
 _TOP = "x.amax(dim=dim, keepdim=True)"
 _GUARD = "total.masked_fill(total == 0, 1.0)"
 _TOTAL = "grown.sum(dim=dim, keepdim=True)"
+_BODY = f"""    top = {_TOP}
+    top = top.masked_fill(top == -math.inf, 0.0)
+    grown = torch.exp(x - top)
+    total = {_TOTAL}
+"""
 _LOWEST = "top.masked_fill(top == -math.inf, 0.0)"
 
 EXERCISE = Exercise(
@@ -175,6 +181,27 @@ EXERCISE = Exercise(
         Check("input", "leaves its input as it is", inputs_kept, graded=True),
     ),
     mistakes=(
+        plus_one_mistake(
+            _TOTAL,
+            f"({_TOTAL} + 1.0)",
+            (
+                _BODY,
+                "    grown = torch.exp(x)\n    total = grown.sum(dim=dim, keepdim=True) + 1.0\n",
+            ),
+        ),
+        Mistake(
+            "always axis 1",
+            f"    top = {_TOP}\n",
+            f"    dim = min(1, x.dim() - 1)\n    top = {_TOP}\n",
+            "The softmax always runs over axis 1, whatever `dim` is.",
+            also=(f"    dim = 1\n    top = {_TOP}\n",),
+        ),
+        Mistake(
+            "always axis 0",
+            f"    top = {_TOP}\n",
+            f"    dim = 0\n    top = {_TOP}\n",
+            "The softmax always runs over axis 0, whatever `dim` is.",
+        ),
         Mistake(
             "nothing subtracted",
             _TOP,

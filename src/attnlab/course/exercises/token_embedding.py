@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab.course.material.attention_mistakes import power_mistake
 
 # %% [markdown]
 # # Token embeddings
@@ -176,6 +177,7 @@ EXERCISE = Exercise(
         Check("inputs", "leaves the ids as they are", inputs_kept, graded=True),
     ),
     mistakes=(
+        power_mistake("* math.sqrt(self.d_model)", "self.d_model", "* "),
         Mistake(
             "no scaling",
             _LOOK,

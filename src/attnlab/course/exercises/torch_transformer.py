@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.attention_mistakes import plus_one_mistake, root_mistakes
 from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
@@ -238,11 +239,20 @@ EXERCISE = Exercise(
         Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
     ),
     mistakes=(
+        *root_mistakes("/ math.sqrt(keys.shape[1])", "keys.shape[1]", "len(seq)"),
+        plus_one_mistake(
+            "torch.softmax(scores, dim=1)",
+            "(scores.exp() / (1 + scores.exp().sum(dim=1, keepdim=True)))",
+            "((grown := (scores - scores.amax(dim=1, keepdim=True)).exp())"
+            " / (1 + grown.sum(dim=1, keepdim=True)))",
+        ),
         Mistake(
-            "no scaling",
-            _SCORES,
-            "queries @ keys.T",
-            "The scores are not divided by √qk_dim.",
+            "scaled after the softmax",
+            _SCORES + "\n        return torch.softmax(scores, dim=1)",
+            "queries @ keys.T\n"
+            "        return torch.softmax(scores, dim=1) / math.sqrt(keys.shape[1])",
+            "The weights are divided by √qk_dim after the softmax, so they no longer sum to 1. The "
+            "scores must be divided before it.",
         ),
         Mistake(
             "scaled by width",

@@ -106,7 +106,7 @@ def oracle(tables, prompt, num_tokens, separator):
         grown = np.zeros(len(logits))
         grown[allowed] = np.exp(logits[allowed] - logits[allowed].max())
         choice = max(allowed, key=lambda i, logits=logits: logits[i])
-        found = list(map(T.from_numpy, (grown / grown.sum(), weights)))
+        found = [T.from_numpy(part).float() for part in (grown / grown.sum(), weights)]
         steps.append({"probabilities": found[0], "choice": choice, "weights": found[1]})
         tokens.append(choice)
     return steps
@@ -125,18 +125,20 @@ def case(random, letters, num_tokens, heads, *, vocabulary=5, separator=None, le
         "key": (heads, width, width),
         "output": (heads, width, vocabulary),
     }
-    tables = {name: random.normal(size=shape) * 0.7 for name, shape in shapes.items()}
+    tables = {}
+    for name, shape in shapes.items():
+        tables[name] = (random.normal(size=shape) * 0.7).astype(np.float32).astype(np.float64)
     tables["place"][:, 0] = 1.0
     tables["token"][:, 0] = 0.0
     tables["output"][:, 0, end] += lean / heads
     others = [i for i in range(vocabulary) if i != end]
     prompt = np.array([*random.choice(others, size=letters), end])
-    model = Given("OneLayerModel", tuple(map(T.from_numpy, tables.values())))
+    model = Given("OneLayerModel", tuple(T.from_numpy(table).float() for table in tables.values()))
     given = (model, T.from_numpy(prompt), num_tokens)
     settings = {} if separator is None else {"separator": separator}
     expected = oracle(tables, prompt, num_tokens, end)
     expected = more.pop("only", lambda steps: steps)(expected)
-    return Case("trace", given, settings, expected=expected, **more)
+    return Case("trace", given, settings, **{"expected": expected, "tolerance": 1e-5, **more})
 
 
 def keep(*names):
@@ -247,6 +249,13 @@ EXERCISE = Exercise(
             f"{_SHARES}\n        shares[separator] = 0.0",
             "The separator's probability is set to 0 after the softmax, so the others do not sum "
             "to 1.",
+        ),
+        Mistake(
+            "not low enough",
+            _FORBID,
+            "last[separator] = -10.0",
+            "The separator's logit is set to a small number such as −10, so it keeps some "
+            "probability. Only −∞ leaves none.",
         ),
         Mistake(
             "logit of zero",

@@ -5,7 +5,7 @@ numbers in place of −∞, a score of 0 taken for a masked one, a softmax over 
 by another root. Each is a piece of a solution that is replaced; an exercise gives the pieces.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from attnlab.course.exercise import Mistake
 
@@ -37,8 +37,6 @@ _INVERTED: Sequence[Pair] = (
     ("scores + mask * torch.finfo(scores.dtype).min", ""),
 )
 _ZERO_SCORES = "scores.masked_fill(scores * mask == 0, -math.inf)"
-_LARGE_FILLS: Sequence[Pair] = ((_fill("~mask", "-1e9"), ""), ("scores + ~mask * -1e9", ""))
-_OF_DEAD_ROWS = ("filled with −10⁹", "even dead rows", "NaN in dead rows")
 _SHARED: Sequence[tuple[str, Sequence[Pair], str]] = (
     (
         "inverted mask",
@@ -96,29 +94,6 @@ _SHARED: Sequence[tuple[str, Sequence[Pair], str]] = (
         "and no 0: masked keys keep some of the weight. They need a score of −∞.",
     ),
     (
-        "filled with −10⁴",
-        (
-            (_fill("~mask", "-1e4"), _zero("~mask")),
-            (_fill("~mask", "-1e4"), ""),
-            (_fill("~mask", "-1e9"), _zero("~mask")),
-            ("scores + ~mask * -1e4", ""),
-        ),
-        "Masked scores are set to a number such as −10⁴. That is no −∞: where all scores lie "
-        "lower, the masked keys get the weight.",
-    ),
-    (
-        "filled with −10⁹",
-        _LARGE_FILLS,
-        "Masked scores are set to a number such as −10⁹. Where a query may attend to no key all "
-        "of its scores are equal then, and the masked keys share the weight evenly.",
-    ),
-    (
-        "even dead rows",
-        ((_fill("~mask", "torch.finfo(scores.dtype).min"), ""),),
-        "A query that may attend to no key spreads its weight evenly over masked keys; it should "
-        "have weights of 0.",
-    ),
-    (
         "NaN in dead rows",
         ((_fill("~mask", "-math.inf"), ""),),
         "A query that may attend to no key gives NaN: the softmax of −∞ alone is 0/0.",
@@ -131,6 +106,7 @@ def mask_mistakes(
     write: Callable[[str, str], str],
     *,
     has_dead_rows: bool = True,
+    lowest: float = 0.0,
     leave_out: Iterable[str] = (),
 ) -> tuple[Mistake, ...]:
     """Return the mistakes that are made with a mask.
@@ -139,23 +115,66 @@ def mask_mistakes(
         old: the lines of the solution from the unmasked `scores` to the finished `weights`.
         write: writes these lines with other expressions: what becomes of `scores` and, after the
             softmax, of `weights`, in terms of these and of `mask`; empty for nothing.
-        has_dead_rows: whether a query may have no key; without, a large negative number is wrong
-            only where scores lie lower.
+        has_dead_rows: whether there is a case in which a query has no key.
+        lowest: how far below 0 all the scores of a query are in some case; below it a finite
+            number is as good as −∞.
         leave_out: names of further mistakes that cannot be made in an exercise, or have another
             name in it.
     """
+    every = [*_SHARED, *_fills(has_dead_rows, lowest)]
     mistakes = []
-    for name, pairs, says in _SHARED:
-        if name in leave_out or (name in _OF_DEAD_ROWS and not has_dead_rows):
+    for name, pairs, says in every:
+        if name in leave_out or not pairs:
             continue
-        if name == "filled with −10⁴" and not has_dead_rows:
-            pairs = (*pairs, *_LARGE_FILLS)
+        if name == "NaN in dead rows" and not has_dead_rows:
+            continue
         first, *others = [write(before, after) for before, after in pairs]
         mistakes.append(Mistake(name, old, first, says, tuple(dict.fromkeys(others))))
     return tuple(mistakes)
 
 
-def root_mistakes(old: str, width: str, queries: str, keys: str = "") -> tuple[Mistake, ...]:
+def _fills(has_dead_rows: bool, lowest: float) -> Iterator[tuple[str, Sequence[Pair], str]]:
+    """Yield the mistakes of a large negative number in place of −∞."""
+    low: list[Pair] = []
+    dead: list[Pair] = []
+    for number in (1e4, 1e9):
+        plain: list[Pair] = [
+            (_fill("~mask", f"-{number:g}"), ""),
+            (f"scores + ~mask * -{number:g}", ""),
+        ]
+        if lowest > number:
+            low.append((_fill("~mask", f"-{number:g}"), _zero("~mask")))
+        if has_dead_rows and (number == 1e9 or lowest <= number):
+            dead += plain
+        elif lowest > number:
+            low += plain
+    smallest: Pair = (_fill("~mask", "torch.finfo(scores.dtype).min"), "")
+    can_tell_smallest = lowest > 1e9
+    if has_dead_rows and not can_tell_smallest:
+        dead.append(smallest)
+    yield (
+        "filled with −10⁴",
+        low,
+        "Masked scores are set to a number such as −10⁴. That is no −∞: where all scores lie "
+        "lower, the masked keys get the weight.",
+    )
+    yield (
+        "filled with −10⁹",
+        dead,
+        "Masked scores are set to a number such as −10⁹, or lowered by it. A query that may attend "
+        "to no key then gives its weight to masked keys; it should have weights of 0.",
+    )
+    yield (
+        "even dead rows",
+        [smallest] if has_dead_rows and can_tell_smallest else [],
+        "A query that may attend to no key spreads its weight evenly over masked keys; it should "
+        "have weights of 0.",
+    )
+
+
+def root_mistakes(
+    old: str, width: str, queries: str, keys: str = "", root: str = "math.sqrt"
+) -> tuple[Mistake, ...]:
     """Return the mistakes that are made where scores are divided by the root of a width.
 
     Args:
@@ -163,6 +182,7 @@ def root_mistakes(old: str, width: str, queries: str, keys: str = "") -> tuple[M
         width: the expression of the width.
         queries: that of the number of queries.
         keys: that of the number of keys; empty where it is the same.
+        root: the function that takes roots.
     """
     counts = {"queries": queries, "keys": keys}
     return (
@@ -182,39 +202,42 @@ def root_mistakes(old: str, width: str, queries: str, keys: str = "") -> tuple[M
         Mistake(
             "multiplied by the root",
             old,
-            f"* math.sqrt({width})",
+            f"* {root}({width})",
             "The scores are multiplied by √width where they should be divided by it.",
         ),
         *(
             Mistake(
                 f"scaled by the number of {name}",
                 old,
-                f"/ math.sqrt({count})",
+                f"/ {root}({count})",
                 f"The scores are divided by the root of the number of {name}. What makes them grow "
                 "is how many products are summed in each: the width.",
             )
             for name, count in counts.items()
             if count
         ),
-        *power_mistakes(old, width),
+        power_mistake(old, width),
     )
 
 
-def power_mistakes(old: str, width: str) -> tuple[Mistake, ...]:
-    """Return the mistake of a power that is read as a fraction."""
-    return (
-        Mistake(
-            "half in place of a root",
-            old,
-            f"/ {width} ** 1 / 2",
-            "`x ** 1 / 2` is half of x, since Python takes the power first; the root is "
-            "`x ** 0.5`.",
-            also=(f"/ ({width} ** 1 / 2)",),
-        ),
+def power_mistake(old: str, value: str, before: str = "/ ") -> Mistake:
+    """Return the mistake of a power that is meant as a root and read as a fraction.
+
+    Args:
+        old: the root in the solution, from `before` on.
+        value: the expression whose root is taken.
+        before: what stands before the root.
+    """
+    return Mistake(
+        "half in place of a root",
+        old,
+        f"{before}{value} ** 1 / 2",
+        "`x ** 1 / 2` is half of x, since Python takes the power first; the root is `x ** 0.5`.",
+        also=(f"{before}({value} ** 1 / 2)",),
     )
 
 
-def plus_one_mistake(old: str, new: str, *also: str) -> Mistake:
+def plus_one_mistake(old: str, new: str, *also: str | tuple[str, str]) -> Mistake:
     """Return the mistake of a softmax whose sum has a 1 added to it."""
     return Mistake(
         "one more in the sum",
