@@ -71,7 +71,7 @@ def largest_error(model: Decoder, tokens: Tensor, told: dict[str, Any], found: A
     """Compare some heads of the sweep with edits, one by one: the largest difference, over the
     largest value."""
     plain = model(tokens)
-    own = make_ready(Metric(told["metric"], told.get("labels")), plain)
+    own = make_ready(Metric(told["metric"], told.get("target")), plain)
     errors = []
     for index in range(0, len(found.places), 17):
         place = found.places[index]
@@ -93,7 +93,7 @@ def contest(vocabulary: int, layers: int, rounds: int) -> list[dict[str, Any]]:
     model, tokens = build(vocabulary, layers)
     metrics = {
         "logit": {"metric": "logit"},
-        "loss": {"metric": "loss", "labels": next_tokens(tokens)},
+        "loss": {"metric": "loss", "target": next_tokens(tokens)},
     }
     twelve = torch.no_grad()(lambda: [model(tokens) for _ in range(12)])
     found = {

@@ -228,7 +228,7 @@ def measure(
             sum(a < each.arrow and each.numbers[a] == b for a, b in zip(most, wanted, strict=True))
         )
     asked = masked(found, vocabulary)
-    out = attnlab.ablate(model, asked.inputs, metric="loss", labels=asked.labels, parts=parts)
+    out = attnlab.ablate(model, asked.inputs, metric="loss", target=asked.labels, parts=parts)
     rows = []
     for head in range(NUM_HEADS):
         with torch.no_grad(), attnlab.edit(model, attnlab.ZeroHead(layer="all", head=head)):

@@ -84,7 +84,7 @@ class Sentences(NamedTuple):
     @property
     def metric(self) -> Metric:
         """The logit difference of the last token."""
-        return Metric("logit_difference", labels=self.object, others=self.subject)
+        return Metric("logit_difference", target=self.object, others=self.subject)
 
 
 def sentences(tokenizer: object, number: int) -> Sentences:

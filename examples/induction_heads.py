@@ -117,7 +117,7 @@ def without(
     with attnlab.edit(model, *edits) if edits else nullcontext():
         logits, weights = looked(model, told.ids, HALF)
     loss = torch.nn.functional.cross_entropy(
-        logits.double().transpose(1, 2), told.metric.labels, ignore_index=IGNORED, reduction="none"
+        logits.double().transpose(1, 2), told.metric.target, ignore_index=IGNORED, reduction="none"
     )
     return loss.sum(1) / (HALF - 1), induction_scores(weights)
 

@@ -54,7 +54,7 @@ def cut(
     kinds (input, key): which kind of edge a key is, a number.
     """
     inputs, edges = (source, given), [(0, key) for key in range(source.shape[1])]
-    told = {"metric": "loss", "labels": labels, "parts": PART, "edges": edges}
+    told = {"metric": "loss", "target": labels, "parts": PART, "edges": edges}
     together = ablate(model, inputs, "edges", **told).effects.unsqueeze(1)  # (key, 1, input)
     alone = ablate(model, inputs, "head edges", **told).effects.unflatten(0, (len(edges), -1))
     effects = torch.cat((together, alone), 1).permute(1, 2, 0)  # (1 + head, input, key)
@@ -77,7 +77,7 @@ def cut_in_encoder(
     which (input,): the number of the asked fact.
     """
     inputs, edges = (source, given), [(key, key + 1) for key in range(0, source.shape[1], 2)]
-    told = {"metric": "loss", "labels": labels, "parts": ENCODER, "edges": edges}
+    told = {"metric": "loss", "target": labels, "parts": ENCODER, "edges": edges}
     together = ablate(model, inputs, "edges", **told).effects.unsqueeze(1)  # (fact, 1, input)
     alone = ablate(model, inputs, "head edges", **told).effects.unflatten(0, (len(edges), -1))
     with torch.no_grad(), record(model, f"{ENCODER}.weights") as recording:

@@ -44,7 +44,7 @@ def ask(num_seeds: int) -> tuple[list[PatternEffects], int]:
             population.model(seed),
             rows[:, :-1],
             metric="loss",
-            labels=labels,
+            target=labels,
             rule=Rule(least=LEAST),
             seed=seed,
         )

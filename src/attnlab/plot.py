@@ -1,12 +1,49 @@
-"""Figures of attention by matplotlib, for a paper or a slide: `attnlab.plot.heads(recording)`."""
+"""Figures of attention by matplotlib, for a paper or a slide: `attnlab.plot.heads(recording)`.
 
-from attnlab.draw.attention import draw_difference as difference
-from attnlab.draw.attention import draw_head as head
-from attnlab.draw.attention import draw_heads as heads
-from attnlab.draw.attention import draw_long_map as long_map
-from attnlab.draw.attention import draw_measure as measure
-from attnlab.draw.attention import draw_rows as rows
-from attnlab.draw.attention import draw_trace as trace
+In a notebook they appear below their cell, without a magic.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec
+
+from attnlab.draw.attention import (
+    draw_difference,
+    draw_head,
+    draw_heads,
+    draw_long_map,
+    draw_measure,
+    draw_rows,
+    draw_trace,
+)
 from attnlab.draw.attention import save_figure as save
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = ["difference", "head", "heads", "long_map", "measure", "rows", "save", "trace"]
+
+P = ParamSpec("P")
+
+
+def _below_cell(draw: "Callable[P, Figure]") -> "Callable[P, Figure]":
+    """Let the figures of a function appear below their cell in a notebook."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **options: P.kwargs) -> "Figure":
+        figure = draw(*args, **options)
+        from attnlab.draw.pictures.notebook_figure import show_below_cell
+
+        show_below_cell(figure)
+        return figure
+
+    return drawn
+
+
+difference = _below_cell(draw_difference)
+head = _below_cell(draw_head)
+heads = _below_cell(draw_heads)
+long_map = _below_cell(draw_long_map)
+measure = _below_cell(draw_measure)
+rows = _below_cell(draw_rows)
+trace = _below_cell(draw_trace)

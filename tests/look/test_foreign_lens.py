@@ -50,7 +50,7 @@ def test_what_all_parts_write_adds_up_to_the_logits(name):
     with torch.no_grad():
         own = model(**inputs)[:, 3]
     labels = torch.tensor([7, 11])
-    found = attnlab.direct_logits(model, inputs, labels=labels, position=3)
+    found = attnlab.direct_logits(model, inputs, target=labels, position=3)
     assert torch.equal(found.logits, own[torch.arange(2), labels])
     assert found.error <= 4e-6 * max(1.0, float(own.abs().max()))
     heads = attnlab.head_lens(model, inputs, position=3)

@@ -30,7 +30,7 @@ def test_the_shares_sum_to_the_logit_in_float32(seed, kind):
 def test_a_difference_of_logits_is_taken_apart_likewise(seed):
     each = given(seed, "decoder")
     labels, others = each.labels[:, 0], (each.labels[:, 0] + 3) % 11
-    found = direct_logits(each.model, each.inputs, labels=labels, others=others, position=1)
+    found = direct_logits(each.model, each.inputs, target=labels, others=others, position=1)
     logits, rows = run(each)[:, 1], torch.arange(each.num_rows)
     close(found.logits, logits[rows, labels] - logits[rows, others], torch.float64)
     assert found.error < 1e-12 * max(1.0, float(logits.abs().max()))
@@ -57,7 +57,7 @@ def test_without_norms_the_last_layers_heads_have_their_whole_effect_as_their_sh
     each = given(seed, "decoder", norm_place="none", final_norm=False, num_layers=1)
     for block in each.model.layers:
         torch.nn.init.zeros_(block.feed_forward.outer.weight)
-    found = direct_logits(each.model, each.inputs, labels=each.labels[:, -1])
+    found = direct_logits(each.model, each.inputs, target=each.labels[:, -1])
     for writer, share in zip(found.writers, found.shares, strict=True):
         if writer.head is not None:
             with installed(each.model, Silent(f"{writer.part}.heads", writer.head)):
@@ -91,7 +91,7 @@ def test_positions_may_differ_from_row_to_row():
 def test_what_a_head_says_by_itself_holds_its_share_of_every_logit(seed):
     each = given(seed, "decoder")
     lens, labels = head_lens(each.model, each.inputs), each.labels[:, 0]
-    found = direct_logits(each.model, each.inputs, labels=labels)
+    found = direct_logits(each.model, each.inputs, target=labels)
     shares = torch.stack(
         [s for w, s in zip(found.writers, found.shares, strict=True) if w.head is not None]
     )
@@ -177,9 +177,9 @@ def test_what_has_no_read_out_is_refused():
             lambda: logit_lens(each.model, each.inputs, position=torch.tensor([0.5])),
             "position is an integer",
         ),
-        (lambda: direct_logits(each.model, each.inputs, labels=torch.tensor([99])), "labels"),
+        (lambda: direct_logits(each.model, each.inputs, target=torch.tensor([99])), "target"),
         (
-            lambda: direct_logits(each.model, each.inputs, labels=torch.full((each.num_rows,), 99)),
+            lambda: direct_logits(each.model, each.inputs, target=torch.full((each.num_rows,), 99)),
             "from 0 to 10",
         ),
     ):

@@ -59,7 +59,7 @@ def test_texts_of_unequal_lengths_are_refused(models):
 
 def test_texts_for_a_model_of_ours_are_refused():
     model = torch.nn.Linear(1, 1)
-    with pytest.raises(WrongUsage, match="give a tensor of ids"):
+    with pytest.raises(WrongUsage, match="inputs are a tensor"):
         Call.of("cab", model)
 
 

@@ -276,8 +276,8 @@ def read_texts(texts: str | Sequence[str], model: nn.Module) -> Inputs:
         return _joined([reader.ask(model, text).prompt_inputs() for text in listed])
     if not isinstance(model, Pretrained):
         raise WrongUsage(
-            f"this {type(model).__name__} reads ids, and does not know what they are called: give "
-            "a tensor of ids (row, length), or load the model from its run."
+            f"inputs are a tensor of ids (row, length): this {type(model).__name__} does not know "
+            "what its tokens are called; load it from its run, which does."
         )
     found = model.inputs(texts)
     real = found.get("attention_mask")

@@ -28,6 +28,7 @@ from attnlab.look.inputs import Call, Inputs
 from attnlab.look.readers import answer_names
 from attnlab.look.readout import Writer, parts_of_stream, read_stages
 from attnlab.look.recording.tokens import Vocabulary, token_name, vocabulary_of
+from attnlab.look.target_ids import Target, target_ids
 
 
 @displayed
@@ -211,31 +212,32 @@ def direct_logits(
     model: nn.Module,
     inputs: Inputs,
     *,
-    labels: Tensor | None = None,
-    others: Tensor | None = None,
+    target: Target = None,
+    others: Target = None,
     position: int | Tensor = -1,
 ) -> Attribution:
     """Return the share of each part in one logit of each row, or in the difference of two.
 
     Args:
         model, inputs, position: see `logit_lens`.
-        labels: (row,) ids; None for the likeliest.
-        others: (row,) ids whose logits are subtracted.
+        target: a token's text or id, or a list with one for each row; None for the likeliest.
+        others: the tokens whose logits are subtracted, likewise.
     """
     parts = parts_of_stream(model, Call.of(inputs, model), position)
     logits = parts.logits
-    if labels is None:
-        labels = logits.argmax(-1)
-    labels = _checked_ids("labels", labels, logits)
+    labels = logits.argmax(-1)
+    if target is not None:
+        labels = _checked_ids("target", target_ids(target, model, inputs), logits)
+    others_ids = None
     if others is not None:
-        others = _checked_ids("others", others, logits)
+        others_ids = _checked_ids("others", target_ids(others, model, inputs), logits)
 
     def of(values: Tensor) -> Tensor:
         """Return the chosen logit, or the difference: (row, vocabulary) -> (row,)."""
         chosen = values.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-        if others is None:
+        if others_ids is None:
             return chosen
-        return chosen - values.gather(-1, others.unsqueeze(-1)).squeeze(-1)
+        return chosen - values.gather(-1, others_ids.unsqueeze(-1)).squeeze(-1)
 
     shares = [of(parts.read(each)) for each in parts.written]  # one by one: they are large
     writers = parts.writers
@@ -245,12 +247,14 @@ def direct_logits(
     return Attribution(writers, torch.stack(shares), of(logits))
 
 
-def _checked_ids(name: str, ids: Tensor, logits: Tensor) -> Tensor:
-    ids, size = torch.as_tensor(ids, device=logits.device), logits.shape[-1]
+def _checked_ids(name: str, target: Tensor | None, logits: Tensor) -> Tensor:
+    ids, size = torch.as_tensor(target, device=logits.device), logits.shape[-1]
+    if ids.dim() == 0:
+        ids = ids.expand(len(logits))
     fits = has_integers(ids) and ids.shape == logits.shape[:1]
     if not fits or bool(((ids < 0) | (ids >= size)).any()):
         raise WrongUsage(
-            f"{name} are one id for each of {len(logits)} rows, from 0 to {size - 1}; got "
+            f"{name}: expected one id for each of {len(logits)} rows, from 0 to {size - 1}; got "
             f"{short(ids)}, {ids.tolist()[:8]}."
         )
     return ids

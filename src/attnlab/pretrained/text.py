@@ -260,6 +260,10 @@ class TokenNames(Sequence[str]):
         found = tokenized(self._tokenizer, text, add_special_tokens=False)
         return list(map(int, found["input_ids"]))
 
+    def is_unknown(self, token: int) -> bool:
+        """Does this id stand for whatever the tokenizer does not know?"""
+        return bool(token == self._tokenizer.unk_token_id and token in self._special)
+
     def missing(self, name: str) -> str:
         """Return the reason why no id has a name, and what to do."""
         pieces = self.pieces(name.replace(BLANK, " "))

@@ -93,7 +93,7 @@ def value_norm(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) 
 
 def ablation(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return how far the lead moves where the head's output is zeros, either way."""
-    found = ablate(model, inputs, metric=_METRIC, labels=answers)
+    found = ablate(model, inputs, metric=_METRIC, target=answers)
     return _placed(found.places, found.effects.mean(1).abs())
 
 
@@ -101,7 +101,7 @@ def patching(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) ->
     """Return how much of the lead comes back where the head's output of the clean run is put into
     that of another input (Wang et al. 2022)."""
     other = corrupted(inputs)
-    found = patch_all(model, inputs, other, "heads", metric=_METRIC, labels=answers)
+    found = patch_all(model, inputs, other, "heads", metric=_METRIC, target=answers)
     return _placed(found.places, found.shares.abs())
 
 
@@ -121,7 +121,7 @@ def attribution_patching(model: nn.Module, inputs: Mapping[str, Tensor], answers
 
 def pattern_effects(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return the largest effect of attnlab's seven controls on the lead, 0 where none is sure."""
-    found = control_effects(model, inputs, metric=_METRIC, labels=answers)
+    found = control_effects(model, inputs, metric=_METRIC, target=answers)
     sure = found.tested.mean.abs() * found.matters
     return _placed(found.heads, sure.amax(1))
 

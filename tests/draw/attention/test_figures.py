@@ -506,3 +506,38 @@ def test_a_result_with_tables_is_drawn_with_its_own_rows_and_columns():
     assert axes.images[0].get_clim() == (-2.0, 2.0)
     with pytest.raises(WrongUsage, match="say what the numbers are"):
         draw_measure([[1.0]])
+
+
+def test_a_head_is_named_as_in_an_edit():
+    layers = make_layers(2, 3)
+    wanted, _ = picture_of(draw_head(layers, "1.2"))
+    for named in (
+        draw_head(layers, 1, 2),
+        draw_head(layers, layer=1, head=2),
+        draw_head(layers, 2, layer=1),
+        draw_head(layers, head="1.2"),
+    ):
+        picture, axes = picture_of(named)
+        assert np.array_equal(picture.get_array(), wanted.get_array(), equal_nan=True)
+        assert axes.get_title(loc="left") == "Head 1.2"
+    assert (
+        draw_difference(layers, layers, 1, 2).axes[0].get_title(loc="left").startswith("Head 1.2")
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "named", "words"),
+    [
+        ((0, 1, 2), {}, 'a head is named "0.1"'),
+        (("0.1", 1), {}, 'a head is named "0.1"'),
+        ((1.5,), {}, 'a head is named "0.1"'),
+        ((0, 1), {"layer": 0}, 'a head is named "0.1"'),
+        ((5, 0), {}, "there is no layer 5; known: 0, 1"),
+        ((0, 9), {}, "has heads 0 to 2; got 9"),
+        ((1,), {}, "there are 2 attentions; name the head, such as '0.1'"),
+    ],
+)
+def test_what_names_no_head_is_refused_in_one_sentence(place, named, words):
+    with pytest.raises(WrongUsage) as refusal:
+        draw_head(make_layers(2, 3), *place, **named)
+    assert words in str(refusal.value)

@@ -70,7 +70,7 @@ def check_sweep(
 ) -> None:
     """A sweep gives what the edits give one by one; of many cases so many are compared."""
     each = given(seed, dtype=dtype)
-    told = {} if metric in ("logit", "kl", "logit_difference") else {"labels": each.labels}
+    told = {} if metric in ("logit", "kl", "logit_difference") else {"target": each.labels}
     found = ablate(each.model, each.inputs, what, metric=metric, **told, **options)
     some = torch.randperm(len(found.places), generator=generator(seed, "some"))[:most]
     edits = edits_of(found)
@@ -102,7 +102,7 @@ class Skipping(Hook):
 def check_layers(seed: int) -> None:
     """A layer taken out gives on what it was given."""
     each = given(seed)
-    found = ablate(each.model, each.inputs, "layers", metric="loss", labels=each.labels)
+    found = ablate(each.model, each.inputs, "layers", metric="loss", target=each.labels)
     own = make_ready(Metric("loss", each.labels), run(each))
     for place, after in zip(found.places, found.after, strict=True):
         with installed(each.model, Skipping(place.path)):
@@ -116,7 +116,7 @@ def check_patches(seed: int, what: str) -> None:
     clean = each.inputs
     corrupted = clean.roll(1, 1).flip(0)
     corrupted = (corrupted + 1) % 11
-    found = patch_all(each.model, clean, corrupted, what, metric="loss", labels=each.labels)
+    found = patch_all(each.model, clean, corrupted, what, metric="loss", target=each.labels)
     sites = [place.site for place in found.places]
     with record(each.model, list(dict.fromkeys(sites))) as recording:
         run(each)
@@ -145,7 +145,7 @@ def check_ends(seed: int) -> None:
     """All of the stream before the first block, patched, brings everything back."""
     each = given(seed, "decoder", positions="rotary")
     corrupted = (each.inputs + 1) % 11
-    told = {"metric": "loss", "labels": each.labels, "each_position": False}
+    told = {"metric": "loss", "target": each.labels, "each_position": False}
     first = "layers.0.residual_before"
     assert (
         abs(float(patch_all(each.model, each.inputs, corrupted, first, **told).shares[0]) - 1.0)
@@ -165,7 +165,7 @@ def check_controls(seed: int) -> None:
         each.model,
         each.inputs,
         metric="loss",
-        labels=each.labels,
+        target=each.labels,
         controls=tuple(kinds),
         rule=Rule(draws=50),
     )
@@ -173,7 +173,7 @@ def check_controls(seed: int) -> None:
         [kind(site=head.path, head=head.head)] for head in found.heads for kind in kinds.values()
     ]
     with explicit_attention():
-        after = one_by_one(each, edits, "loss", labels=each.labels)
+        after = one_by_one(each, edits, "loss", target=each.labels)
     close(found.effects.flatten(0, 1) + found.before, after, torch.float64)
 
 
@@ -183,10 +183,10 @@ def check_no_effect_is_exactly_nothing() -> None:
     each = given(4, "decoder", dtype=torch.float32)
     plain = run(each)
     kept = effect(
-        each.model, each.inputs, UniformPattern(layer=0, head=0, query=0), labels=each.labels
+        each.model, each.inputs, UniformPattern(layer=0, head=0, query=0), target=each.labels
     )
     assert float(kept.logits.difference.abs().max()) == 0.0  # the first query has one key
-    found = effect(each.model, each.inputs, ZeroHead(layer=0, head=0), labels=each.labels)
+    found = effect(each.model, each.inputs, ZeroHead(layer=0, head=0), target=each.labels)
     assert torch.equal(found.logits.before, plain)
     with edit(each.model, ZeroHead(layer=0, head=0)):
         assert torch.equal(found.logits.after, run(each))

@@ -75,9 +75,9 @@ def test_sweeps_are_what_the_edits_give_over_many_models(what):
 def test_budget_and_threads_change_nothing(seed, options):
     each = given(seed)
     for what in ("heads", "layers"):
-        plain = ablate(each.model, each.inputs, what, metric="loss", labels=each.labels)
+        plain = ablate(each.model, each.inputs, what, metric="loss", target=each.labels)
         found = ablate(
-            each.model, each.inputs, what, metric="loss", labels=each.labels, how=How(**options)
+            each.model, each.inputs, what, metric="loss", target=each.labels, how=How(**options)
         )
         assert found.places == plain.places
         close(found.after, plain.after, torch.float64)
@@ -127,7 +127,7 @@ def test_what_comes_before_a_head_is_not_computed_again():
                 index, calls[index] + 1
             )
         )
-    ablate(each.model, each.inputs, parts="layers.1.attention", metric="loss", labels=each.labels)
+    ablate(each.model, each.inputs, parts="layers.1.attention", metric="loss", target=each.labels)
     assert calls == [1, 1, 2]  # once in the plain pass; only the last layer attends again
 
 
@@ -146,7 +146,7 @@ def test_a_function_of_the_logits_sees_all_rows_of_each_case():
 
 def test_a_table_has_a_row_for_each_part_and_nan_where_there_is_no_such_head():
     each = given(3, "encoder-decoder", num_layers=1, num_heads=2)
-    found = ablate(each.model, each.inputs, metric="loss", labels=each.labels)
+    found = ablate(each.model, each.inputs, metric="loss", target=each.labels)
     assert found.parts == [
         "encoder.layers.0.attention",
         "decoder.layers.0.attention",
@@ -157,7 +157,7 @@ def test_a_table_has_a_row_for_each_part_and_nan_where_there_is_no_such_head():
         each.model,
         each.inputs,
         metric="loss",
-        labels=each.labels,
+        target=each.labels,
         heads=[1],
         parts="*cross_attention",
     )
@@ -171,7 +171,7 @@ def test_a_table_has_a_row_for_each_part_and_nan_where_there_is_no_such_head():
 def test_edges_are_laid_out_by_query_and_key():
     each = given(0, "decoder", num_layers=1)
     found = ablate(
-        each.model, each.inputs, "edges", metric="loss", labels=each.labels, edges=[(2, 0), (1, 1)]
+        each.model, each.inputs, "edges", metric="loss", target=each.labels, edges=[(2, 0), (1, 1)]
     )
     table = found.table()
     assert table.shape == (1, 3, 2)
@@ -229,10 +229,10 @@ def test_a_recording_may_stand_by():
         ({"what": "edges", "edges": [(99, 1)]}, "an edge is (query, key)"),
         ({"heads": []}, "there is nothing to measure"),
         ({"metric": "losses"}, "did you mean 'loss'"),
-        ({"metric": "loss"}, "needs labels="),
+        ({"metric": "loss"}, "needs target="),
         (
-            {"metric": Metric("loss", torch.zeros(1).long()), "labels": torch.zeros(1).long()},
-            "labels are given twice",
+            {"metric": Metric("loss", torch.zeros(1).long()), "target": torch.zeros(1).long()},
+            "the target is given twice",
         ),
         ({"metric": lambda logits: logits}, "one number for each row"),
     ],
@@ -314,7 +314,7 @@ def test_inputs_that_the_model_does_not_take_are_named_and_its_own_mistakes_are_
 
 def test_next_tokens_count_everywhere_but_at_the_end():
     each = given(4, "decoder")
-    found = ablate(each.model, each.inputs, metric="loss", labels=next_tokens(each.inputs))
+    found = ablate(each.model, each.inputs, metric="loss", target=next_tokens(each.inputs))
     logits = run(each)
     wanted = torch.nn.functional.cross_entropy(
         logits[:, :-1].transpose(1, 2), each.inputs[:, 1:], reduction="none"
@@ -326,11 +326,11 @@ def test_passes_are_shared_out_among_threads():
     """Each thread follows its own script; nothing of one gets into another."""
     each = given(1, "padded decoder", num_layers=3)
     plain = ablate(
-        each.model, each.inputs, "edges", metric="loss", labels=each.labels, how=How(threads=1)
+        each.model, each.inputs, "edges", metric="loss", target=each.labels, how=How(threads=1)
     )
     for _ in range(3):
         found = ablate(
-            each.model, each.inputs, "edges", metric="loss", labels=each.labels, how=How(threads=4)
+            each.model, each.inputs, "edges", metric="loss", target=each.labels, how=How(threads=4)
         )
         close(found.after, plain.after, torch.float64)
 
@@ -461,8 +461,8 @@ def test_dropout_of_pytorchs_own_is_refused_too():
         ({"how": How(threads=0)}, "threads must be an integer of at least 1"),
         ({"how": How(progress=True)}, "progress is a function"),
         (
-            {"metric": lambda logits: logits[:, -1, 0], "labels": torch.zeros(5)},
-            "is not told labels",
+            {"metric": lambda logits: logits[:, -1, 0], "target": torch.zeros(5)},
+            "takes no target",
         ),
     ],
 )

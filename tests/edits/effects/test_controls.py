@@ -40,7 +40,7 @@ def test_what_stands_at_padding_changes_no_control_and_no_loss():
             model,
             {"tokens": tokens.masked_fill(blank, filler), "mask": padding_mask(lengths, 6)},
             metric="loss",
-            labels=tokens,
+            target=tokens,
             rule=FEW,
         )
         for filler in (0, 7)
@@ -61,7 +61,7 @@ def test_each_other_control_is_its_definition(seed, control):
         each.model,
         each.inputs,
         metric="loss",
-        labels=each.labels,
+        target=each.labels,
         controls=[control],
         rule=FEW,
         seed=seed,
@@ -178,7 +178,7 @@ def planted(seed: int) -> tuple[Decoder, torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("seed", range(3))
 def test_heads_that_work_are_told_from_heads_that_only_look_so(seed):
     model, tokens, labels = planted(seed)
-    found = pattern_effects(model, tokens, metric="loss", labels=labels, seed=seed)
+    found = pattern_effects(model, tokens, metric="loss", target=labels, seed=seed)
     part = "layers.0.attention"
     assert found.is_sharp.tolist() == [True, True, False, False]
     assert found.needed == [Place(part, 0), Place(part, 2)]
@@ -250,8 +250,8 @@ def check_copies():
     model, tokens, labels = planted(0)
     rows = torch.tensor([0, 1, 2, 1] * 3)
     told = {"metric": "loss", "controls": ["zeroed", "uniform"]}
-    found = pattern_effects(model, tokens[rows], labels=labels[rows], **told)
-    once = pattern_effects(model, tokens[:3], labels=labels[:3], **told)
+    found = pattern_effects(model, tokens[rows], target=labels[rows], **told)
+    once = pattern_effects(model, tokens[:3], target=labels[:3], **told)
     assert found.distinct == 3
     assert torch.allclose(found.tested.mean, once.tested.mean, atol=1e-6)
     assert torch.equal(found.tested.p, once.tested.p)
@@ -280,7 +280,7 @@ def test_inputs_that_differ_in_their_padding_alone_are_no_copies():
 def test_a_few_copies_among_many_inputs_are_told_of_and_judged():
     model, tokens, labels = planted(0)
     rows = torch.cat((torch.arange(30), torch.arange(4)))
-    found = pattern_effects(model, tokens[rows], metric="loss", labels=labels[rows])
+    found = pattern_effects(model, tokens[rows], metric="loss", target=labels[rows])
     assert found.can_tell
     assert (
         found.caution
@@ -301,7 +301,7 @@ def test_copies_of_one_input_are_refused():
 
 def test_an_effect_that_is_sure_but_small_can_be_called_none():
     model, tokens, labels = planted(0)
-    found = pattern_effects(model, tokens, metric="loss", labels=labels, rule=Rule(least=1e3))
+    found = pattern_effects(model, tokens, metric="loss", target=labels, rule=Rule(least=1e3))
     assert found.needed == []
 
 
@@ -313,7 +313,7 @@ def test_inputs_too_few_to_show_anything_give_no_verdict(number, correction):
     model, tokens, labels = planted(0)
     rule = Rule(correction)
     found = pattern_effects(
-        model, tokens[:number], metric="loss", labels=labels[:number], rule=rule
+        model, tokens[:number], metric="loss", target=labels[:number], rule=rule
     )
     least = 2 / 2**number * (1 if correction == "none" else 28)
     assert found.least_p == min(1.0, least)
@@ -335,23 +335,23 @@ def test_inputs_too_few_to_show_anything_give_no_verdict(number, correction):
 
 def test_as_many_inputs_as_are_asked_for_find_what_there_is():
     model, tokens, labels = planted(0)
-    found = pattern_effects(model, tokens[:11], metric="loss", labels=labels[:11])
+    found = pattern_effects(model, tokens[:11], metric="loss", target=labels[:11])
     assert found.can_tell
     assert Place("layers.0.attention", 1) in found.pretty_but_idle
 
 
 def test_too_few_draws_to_show_anything_are_told_too():
     model, tokens, labels = planted(0)
-    found = pattern_effects(model, tokens, metric="loss", labels=labels, rule=FEW)
+    found = pattern_effects(model, tokens, metric="loss", target=labels, rule=FEW)
     assert found.pretty_but_idle == found.needed == []
     assert found.caution.endswith("give Rule(draws=559) or more")
-    found = pattern_effects(model, tokens, metric="loss", labels=labels, rule=Rule(draws=559))
+    found = pattern_effects(model, tokens, metric="loss", target=labels, rule=Rule(draws=559))
     assert found.can_tell
 
 
 def test_the_seed_decides_what_is_drawn_and_nothing_else_does():
     each = given(2, "padded decoder")
-    told = {"metric": "loss", "labels": each.labels, "rule": FEW}
+    told = {"metric": "loss", "target": each.labels, "rule": FEW}
     torch.manual_seed(0)
     one = pattern_effects(each.model, each.inputs, seed=5, **told)
     torch.manual_seed(1)
@@ -367,7 +367,7 @@ def test_heads_of_cross_attention_and_of_encoders_are_asked_too():
         each = given(seed)
         if each.num_rows > 1:
             found = pattern_effects(
-                each.model, each.inputs, metric="loss", labels=each.labels, rule=FEW
+                each.model, each.inputs, metric="loss", target=each.labels, rule=FEW
             )
             assert found.effects.isfinite().all()
             assert bool(((found.largest > 0) & (found.largest <= 1) & (found.entropy >= 0)).all())
@@ -399,7 +399,7 @@ def test_one_input_is_not_enough():
 def test_nothing_is_said_of_where_heads_look_when_no_control_changed_it():
     model, tokens, labels = planted(0)
     found = pattern_effects(
-        model, tokens, metric="loss", labels=labels, controls=["zeroed", "value_zeroed"]
+        model, tokens, metric="loss", target=labels, controls=["zeroed", "value_zeroed"]
     )
     assert found.is_sharp.tolist() == [True, True, False, False]
     assert found.pretty_but_idle == []
@@ -452,6 +452,6 @@ def test_patterns_are_made_one_head_at_a_time_and_kept_only_for_their_mean(contr
 
     monkeypatch.setattr(module, "pattern_of", watched)
     monkeypatch.setattr(module, "_look", looked)
-    pattern_effects(model, tokens, metric="loss", labels=labels, controls=controls, rule=FEW)
+    pattern_effects(model, tokens, metric="loss", target=labels, controls=controls, rule=FEW)
     assert None not in heads
     assert bool(kept[0][0]) == ("mean" in controls)

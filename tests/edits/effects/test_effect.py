@@ -30,7 +30,7 @@ def test_an_edit_that_changes_nothing_has_an_effect_of_exactly_0(seed):
 def test_figures_are_those_of_the_two_runs(seed):
     each = given(seed, dtype=torch.float64)
     zero = ZeroHead(site="*attention", head=0)
-    found = effect(each.model, each.inputs, zero, labels=each.labels, sites="*residual_after")
+    found = effect(each.model, each.inputs, zero, target=each.labels, sites="*residual_after")
     before = run(each)
     with edit(each.model, zero):
         after = run(each)

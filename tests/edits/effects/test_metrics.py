@@ -21,19 +21,19 @@ def measured(name, logits=LOGITS, before=LOGITS, **told):
 
 def test_each_metric_is_its_formula_averaged_over_the_positions_that_count():
     loss = [-(math.log(0.5) + math.log(0.2)) / 2, -math.log(0.1)]
-    assert measured("loss", labels=LABELS) == pytest.approx(loss)
-    assert measured("logit", labels=LABELS) == pytest.approx(
+    assert measured("loss", target=LABELS) == pytest.approx(loss)
+    assert measured("logit", target=LABELS) == pytest.approx(
         [-each for each in loss]
     )  # these logits are logarithms
-    assert measured("probability", labels=LABELS) == pytest.approx([0.35, 0.1])
-    assert measured("accuracy", labels=LABELS) == [0.5, 0.0]
+    assert measured("probability", target=LABELS) == pytest.approx([0.35, 0.1])
+    assert measured("accuracy", target=LABELS) == [0.5, 0.0]
     others = torch.tensor([[1, 2], [IGNORED, 0]])
     difference = [(math.log(0.5 / 0.25) + math.log(0.2 / 0.7)) / 2, math.log(0.1 / 0.8)]
-    assert measured("logit_difference", labels=LABELS, others=others) == pytest.approx(difference)
+    assert measured("logit_difference", target=LABELS, others=others) == pytest.approx(difference)
 
 
 def test_without_others_the_difference_is_to_the_likeliest_other_token():
-    assert measured("logit_difference", labels=torch.tensor([1, 0])) == pytest.approx(
+    assert measured("logit_difference", target=torch.tensor([1, 0])) == pytest.approx(
         [math.log(0.2 / 0.7), math.log(0.8 / 0.1)]
     )
 
@@ -86,9 +86,9 @@ def test_without_labels_the_models_own_answer_at_the_position_counts():
 def test_copies_of_the_rows_are_measured_each_with_its_own_labels():
     metric = make_ready(Metric("loss", LABELS), LOGITS)
     copies = torch.cat([LOGITS, LOGITS.flip(0)])
-    assert metric(copies, LOGITS)[0].tolist() == pytest.approx(measured("loss", labels=LABELS))
+    assert metric(copies, LOGITS)[0].tolist() == pytest.approx(measured("loss", target=LABELS))
     assert metric(copies, LOGITS)[1].tolist() == pytest.approx(
-        measured("loss", LOGITS.flip(0), labels=LABELS)
+        measured("loss", LOGITS.flip(0), target=LABELS)
     )
 
 
@@ -102,35 +102,35 @@ def test_the_last_positions_alone_are_enough():
 
 def test_classes_are_one_position():
     classes = LOGITS[:, 0]
-    assert measured("loss", classes, classes, labels=torch.tensor([0, 2])) == pytest.approx(
+    assert measured("loss", classes, classes, target=torch.tensor([0, 2])) == pytest.approx(
         [-math.log(0.5), -math.log(0.6)]
     )
 
 
 def test_half_precision_is_measured_as_float32():
     metric = make_ready(Metric("loss", LABELS), LOGITS.half())
-    expected = torch.tensor(measured("loss", labels=LABELS)).double()
+    expected = torch.tensor(measured("loss", target=LABELS)).double()
     assert torch.allclose(metric(LOGITS.half(), LOGITS.half())[0], expected, atol=1e-3)
 
 
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ({"labels": torch.tensor([0])}, "one for each of 2 rows"),
-        ({"labels": torch.tensor([0.0, 1.0])}, "integer ids"),
-        ({"labels": torch.tensor([0, 3])}, "from 0 to 2"),
-        ({"labels": torch.tensor([0, -1])}, "from 0 to 2"),
-        ({"labels": torch.full((2, 2), IGNORED)}, "needs a position that counts"),
-        ({"labels": torch.tensor([0, 1]), "position": 2}, "position must be from -2 to 1"),
+        ({"target": torch.tensor([0])}, "one for each of 2 rows"),
+        ({"target": torch.tensor([0.0, 1.0])}, "integer ids"),
+        ({"target": torch.tensor([0, 3])}, "from 0 to 2"),
+        ({"target": torch.tensor([0, -1])}, "from 0 to 2"),
+        ({"target": torch.full((2, 2), IGNORED)}, "needs a position that counts"),
+        ({"target": torch.tensor([0, 1]), "position": 2}, "position must be from -2 to 1"),
         (
-            {"labels": torch.tensor([0, 1]), "position": torch.tensor([0.5])},
+            {"target": torch.tensor([0, 1]), "position": torch.tensor([0.5])},
             "position is an integer",
         ),
         (
-            {"labels": torch.tensor([0, 1]), "others": torch.tensor([0, 1])},
+            {"target": torch.tensor([0, 1]), "others": torch.tensor([0, 1])},
             "goes with logit_difference",
         ),
-        ({}, "needs labels="),
+        ({}, "needs target="),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(told, words):
@@ -146,17 +146,17 @@ def test_next_tokens_end_with_nothing():
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
 def test_ids_are_integers_of_any_type(dtype):
     labels = torch.tensor([0, 2])
-    assert measured("loss", labels=labels.to(dtype)) == measured("loss", labels=labels)
+    assert measured("loss", target=labels.to(dtype)) == measured("loss", target=labels)
 
 
 def test_lists_are_parted_with_the_rows():
     metric = Metric("loss", [0, 2], position=[1, 0]).rows(slice(1, 2))
-    assert (metric.labels, metric.position) == ([2], [0])
+    assert (metric.target, metric.position) == ([2], [0])
 
 
 def test_what_could_not_be_said_before_adds_nothing_to_a_divergence():
     was, now = torch.tensor([[0.0, float("-inf"), 1.0]]), torch.tensor([[1.0, 2.0, 0.0]])
     both = torch.tensor([0.0, 1.0]).double().log_softmax(-1)
     wanted = (both.exp() * (both - now[0].double().log_softmax(-1)[[0, 2]])).sum()
-    assert measured("kl", now, was, labels=torch.tensor([0])) == [pytest.approx(float(wanted))]
-    assert measured("kl", was, was, labels=torch.tensor([0])) == [0.0]
+    assert measured("kl", now, was, target=torch.tensor([0])) == [pytest.approx(float(wanted))]
+    assert measured("kl", was, was, target=torch.tensor([0])) == [0.0]

@@ -37,7 +37,7 @@ def test_both_directions_meet_in_the_same_run():
     head."""
     each = given(4, "decoder")
     other = (each.inputs + 1) % 11
-    told = {"metric": "loss", "labels": each.labels}
+    told = {"metric": "loss", "target": each.labels}
     found = patch_all(each.model, each.inputs, other, "heads", each_position=True, **told)
     config = each.model.config
     assert found.table().shape == (config.num_layers, config.num_heads, each.inputs.shape[1])
@@ -183,7 +183,7 @@ def test_every_path_is_what_its_definition_says(seed, into):
     ]
     found = patch_paths(
         each.model, each.inputs, other, senders=senders, receivers=receivers, into=into,
-        metric="loss", labels=each.labels, how=How(budget=10**5 if seed % 2 else 2**29),
+        metric="loss", target=each.labels, how=How(budget=10**5 if seed % 2 else 2**29),
     )  # fmt: skip
     assert len(found.places) == 4 + 4 + 3
     own = make_ready(Metric("loss", each.labels), run(each))
@@ -200,7 +200,7 @@ def test_held_paths_add_up_where_nothing_is_bent(seed):
     each = given(seed, "decoder", norm_place="none", final_norm=False)
     other = (each.inputs + 1) % 11
     senders = [Place(f"layers.{i}.feed_forward") for i in range(each.model.config.num_layers)]
-    told = {"metric": "logit", "labels": each.labels}
+    told = {"metric": "logit", "target": each.labels}
     heads = patch_paths(each.model, each.inputs, other, **told)
     mlps = patch_paths(each.model, each.inputs, other, senders=senders, **told)
     start = patch_all(
@@ -228,7 +228,7 @@ def test_paths_go_through_every_kind_of_model(kind):
     inputs = each.inputs
     name = "source" if "source" in inputs else "tokens"
     other = {**inputs, name: (inputs[name] + 1) % 11}
-    found = patch_paths(each.model, inputs, other, metric="loss", labels=each.labels)
+    found = patch_paths(each.model, inputs, other, metric="loss", target=each.labels)
     assert found.shares.isfinite().all()
     assert len(found.places) == sum(
         part.layout.num_heads for part in each.model.modules() if hasattr(part, "layout")
@@ -331,7 +331,7 @@ def test_a_small_budget_parts_the_inputs_and_changes_nothing(patch, metric, monk
     tokens = torch.randint(11, (7, 5), generator=generator(0, "tokens"))
     clean = {"tokens": tokens, "mask": padding_mask(torch.arange(7) % 5 + 1, 5)}
     corrupted = {**clean, "tokens": (tokens + 1) % 11}
-    told = {"metric": metric, "labels": tokens.roll(1, 1) if metric == "loss" else None}
+    told = {"metric": metric, "target": tokens.roll(1, 1) if metric == "loss" else None}
     plain = patch(each.model, clean, corrupted, **told)
     rows, progress = [], []
     module = importlib.import_module("attnlab.edits.effects.patches")
@@ -361,7 +361,7 @@ def test_a_pair_of_runs_that_fits_is_made_once():
     passes = []
     each.model.register_forward_hook(lambda *_: passes.append(1))
     patch_all(
-        each.model, each.inputs, (each.inputs + 1) % 11, "heads", metric="loss", labels=each.labels
+        each.model, each.inputs, (each.inputs + 1) % 11, "heads", metric="loss", target=each.labels
     )
     count = len(passes)
     heads = each.model.config.num_layers * each.model.config.num_heads

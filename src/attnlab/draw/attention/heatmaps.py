@@ -16,7 +16,7 @@ from attnlab.draw.attention.pooled_maps import pool_head, pooled_length, squares
 from attnlab.draw.attention.recordings import to_patterns, why_unjoined
 from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
-from attnlab.errors import WrongUsage, require_known
+from attnlab.errors import WrongUsage, did_you_mean, is_integer, require_known
 from attnlab.look.heads import head_at, heads_named
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ _SIDE_INCHES = 5.6  # of the longer side of a map
 
 def draw_head(
     recording: Any,
-    head: int | str = 0,
-    *,
+    *place: int | str,
+    layer: int | None = None,
+    head: int | str | None = None,
     site: str | None = None,
     row: int = 0,
     tokens: Any = None,
@@ -44,7 +45,8 @@ def draw_head(
         recording: the result of `record`, a mapping of site names to weights, a pattern, a list of
             patterns, or weights: (query, key), (head, query, key), a list of these by layer,
             Hugging Face's `attentions`.
-        head: which head: its number, or its name, such as "0.1" or "cross 0.1".
+        place, layer, head: which head: `"0.1"` or `"cross 0.1"`; its layer and number, `0, 1` or
+            `layer=0, head=1`; its number alone, where there is one attention or with site=.
         site: which attention, such as "layers.3.attention.weights"; None if there is only one.
         row: which input of the batch.
         tokens: names of the places, if the recording has none: a list, a pair (of the queries, of
@@ -56,7 +58,8 @@ def draw_head(
         WrongUsage: no such site, head or row; a weight that is not finite.
         CouldNotRun: matplotlib is missing.
     """
-    pattern, number = _pick(to_patterns(recording, row, tokens), site, head)
+    chosen = _chosen(place, layer, head)
+    pattern, number = _pick(to_patterns(recording, row, tokens), site, *chosen)
     values, side = _pooled_if_large(pattern, number)
     title, label = f"Head {head_at(pattern.site, number)}", pattern.label(number)
     figure = _map_figure(pattern, title, values, side, scale=scale, high=high, label=label)
@@ -67,8 +70,9 @@ def draw_head(
 def draw_difference(
     recording: Any,
     other: Any,
-    head: int | str = 0,
-    *,
+    *place: int | str,
+    layer: int | None = None,
+    head: int | str | None = None,
     site: str | None = None,
     row: int = 0,
     tokens: Any = None,
@@ -79,8 +83,9 @@ def draw_difference(
     The arguments are those of `draw_head`; `high` is the difference of the strongest shade. Cells
     masked in both are hatched.
     """
-    one, number = _pick(to_patterns(recording, row, tokens), site, head)
-    two, _ = _pick(to_patterns(other, row, tokens), site, head)
+    chosen = _chosen(place, layer, head)
+    one, number = _pick(to_patterns(recording, row, tokens), site, *chosen)
+    two, _ = _pick(to_patterns(other, row, tokens), site, *chosen)
     if one.shape != two.shape or one.site != two.site:
         raise WrongUsage(
             f"only maps of one site and shape can be subtracted; got {one.site!r} "
@@ -186,16 +191,38 @@ def _pooled_if_large(pattern: Pattern, head: int) -> tuple[Rows, int]:
     return _largest(pattern, head, side), side
 
 
+def _chosen(
+    place: Sequence[int | str], layer: int | None, head: int | str | None
+) -> tuple[int | str, int | None]:
+    """Return the head that is named, by its name or number, and its layer if that is named."""
+    rest: list[Any] = list(place)
+    if rest and head is None:
+        head = rest.pop()
+    if rest and layer is None and not isinstance(rest[-1], str):
+        layer = rest.pop()
+    is_number = all(each is None or is_integer(each) for each in (layer, head))
+    is_name = isinstance(head, str) and layer is None
+    if rest or not (is_number or is_name):
+        got = ", ".join(map(repr, [*place, *filter(None, [layer, head])]))
+        raise WrongUsage(
+            'a head is named "0.1", or by its layer and number, as 0, 1 or layer=0, head=1; got '
+            f"{got}."
+        )
+    return (0 if head is None else head), layer
+
+
 def _pick(
-    patterns: Sequence[Pattern], site: str | None, head: int | str = 0
+    patterns: Sequence[Pattern], site: str | None, head: int | str = 0, layer: int | None = None
 ) -> tuple[Pattern, int]:
     """Return the pattern of a head, and the head's number in it."""
     if isinstance(head, str):
         return _named(patterns, head)
+    if layer is not None:
+        patterns = _of_layer(patterns, layer)
     if site is None and len(patterns) > 1:
         raise WrongUsage(
-            f"there are {len(patterns)} attentions; choose one with site=, such as "
-            f"site={patterns[0].site!r}."
+            f"there are {len(patterns)} attentions; name the head, such as "
+            f"{head_at(patterns[0].site, head)!r}, or choose one with site={patterns[0].site!r}."
         )
     sites = [pattern.site for pattern in patterns]
     if site is None:
@@ -205,6 +232,14 @@ def _pick(
     if not 0 <= head < found.num_heads:
         raise WrongUsage(f"{site!r} has heads 0 to {found.num_heads - 1}; got {head}.")
     return found, head
+
+
+def _of_layer(patterns: Sequence[Pattern], layer: int) -> list[Pattern]:
+    layers = [site_words(pattern.site)[1] or "0" for pattern in patterns]
+    found = [each for each, name in zip(patterns, layers, strict=True) if name == str(layer)]
+    if not found:
+        raise WrongUsage(f"there is no layer {layer!r}; {did_you_mean(str(layer), set(layers))}")
+    return found
 
 
 def _named(patterns: Sequence[Pattern], head: str) -> tuple[Pattern, int]:

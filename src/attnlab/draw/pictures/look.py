@@ -33,7 +33,7 @@ def new_figure(width: float, height: float) -> "Figure":
         CouldNotRun: matplotlib is not installed.
     """
     try:
-        from matplotlib.figure import Figure
+        from attnlab.draw.pictures.notebook_figure import NotebookFigure
     except ImportError:
         raise CouldNotRun(
             "figures need matplotlib; install it with: pip install 'attnlab[plot]'."
@@ -41,7 +41,7 @@ def new_figure(width: float, height: float) -> "Figure":
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    return Figure(figsize=(width, height), layout=layout, facecolor=PAPER)
+    return NotebookFigure(figsize=(width, height), layout=layout, facecolor=PAPER)
 
 
 def shown(text: str, most: int = 200) -> str:

@@ -25,6 +25,7 @@ from attnlab.errors import WrongUsage, is_integer
 from attnlab.look.heads import layer_name
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.position_names import position_names
+from attnlab.look.target_ids import Target
 from attnlab.parts.attend import attention_weights, weighted_values
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import as_tensor
@@ -151,7 +152,7 @@ def ablate(
     what: What = "heads",
     *,
     metric: MetricLike = "logit",
-    labels: Tensor | None = None,
+    target: Target = None,
     parts: str | Sequence[str] = "*",
     heads: int | Iterable[int] | None = None,
     edges: Iterable[tuple[int, int]] | None = None,
@@ -167,15 +168,17 @@ def ablate(
             heads at once, and its other weights share what is left; "head edges": in each head
             alone. "layers": a block gives on what it was given. "mlps", "attentions": the part adds
             nothing.
-        metric, labels: a name and what is right, or a `Metric`.
+        metric: a name, or a `Metric`.
+        target: the answer that is measured: " Mary", an id, a list with one for each input, or
+            ids (row, length); None for what the model says.
         parts: paths of the parts, with `*` for anything, such as "*.cross_attention".
         heads: numbers of the heads; None for all.
         edges: (query, key) pairs; None for every one that may be looked along.
         how: it is computed: memory, threads, progress.
 
     Raises:
-        WrongUsage: nothing matches, an edit is in force, the model is in training mode, labels are
-            wrong.
+        WrongUsage: nothing matches, an edit is in force, the model is in training mode, a
+            target that is no token.
     """
     how = How.of(how, "ablations")
     require_known("sweep over", what, get_args(What))
@@ -197,7 +200,7 @@ def ablate(
         allowed = _allowed_edges(model, call, sites, how.budget)
         each_head = what == "head edges"
         make_cases = partial(_edges_cut, paths, allowed, named, pairs, each_head)
-    found = measure(model, call, make_cases, Metric.of(metric, labels), sites, how)
+    found = measure(model, call, make_cases, Metric.of(metric, target, model, inputs), sites, how)
     return Ablation(what, *found, tokens=position_names([call], model))
 
 

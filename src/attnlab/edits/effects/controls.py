@@ -40,6 +40,7 @@ from attnlab.edits.sources import other_rows
 from attnlab.edits.targets import listed, part_of, parts_with, require_known, site_of
 from attnlab.errors import WrongUsage, present
 from attnlab.look.inputs import Call, Inputs
+from attnlab.look.target_ids import Target
 from attnlab.parts.attend import weighted_values
 
 Control: TypeAlias = Literal[
@@ -241,7 +242,7 @@ def pattern_effects(
     inputs: Inputs,
     *,
     metric: MetricLike = "logit",
-    labels: Tensor | None = None,
+    target: Target = None,
     parts: str | Sequence[str] = "*",
     controls: Iterable[Control] = CONTROLS,
     rule: Rule = USUAL_RULE,
@@ -255,7 +256,9 @@ def pattern_effects(
         inputs: at least two, and better dozens: a tensor of ids, (source, target), or a mapping.
             Two heads under seven controls are 14 tests, which take ten inputs to show anything at
             0.05; `PatternEffects.caution` says what is short.
-        metric, labels: a name and what is right, or a `Metric`.
+        metric: a name, or a `Metric`.
+        target: the answer that is measured: " Mary", an id, a list with one for each input, or
+            ids (row, length); None for what the model says.
         parts: paths of the attentions, with `*` for anything.
         controls: which of `CONTROLS`.
         rule: by which an effect is called one, and a picture sharp.
@@ -294,7 +297,7 @@ def pattern_effects(
                     found.append(Case(place.site, write, place))
         return found
 
-    asked = Metric.of(metric, labels)
+    asked = Metric.of(metric, target, model, inputs)
     name, places, before, after = measure(model, call, cases, asked, sites, how)
     effects = after - before
     sums = effects.new_zeros(len(effects), distinct).index_add_(1, copies, effects)

@@ -30,6 +30,7 @@ from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording import Recording, record
 from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
+from attnlab.look.target_ids import Target
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.shapes import require_integer
@@ -64,7 +65,7 @@ class Effect:
 
     edits: as they print · certificate: that they landed · logits: (row, length, vocabulary), (row,
     classes) or whatever vectors the model puts out; of a generation those of its first pass · loss:
-    mean cross-entropy of each row's labels, nats, None without labels · tokens: what was generated,
+    mean cross-entropy of each row's target, nats, None without one · tokens: what was generated,
     prompt included, None where nothing was · recordings of the sites that were asked for · real:
     (row, length), False at padding, which the figures that are told leave out.
     """
@@ -175,7 +176,7 @@ def effect(
     model: nn.Module,
     inputs: Inputs,
     *edits: Edit,
-    labels: Tensor | None = None,
+    target: Target = None,
     position: int | Tensor = -1,
     sites: str | Sequence[str] | None = None,
     num_tokens: int = 0,
@@ -190,7 +191,7 @@ def effect(
         inputs: a tensor of ids, a tuple (source, target), a mapping of what the model's forward
             takes; of a pretrained model also a text, or several of as many tokens.
         edits: see `attnlab.edits`.
-        labels, position: what is right, for the loss; see `Metric`.
+        target, position: what is right, for the loss; see `Metric`.
         sites: what to record of both, with `*` for anything.
         num_tokens: generate so many, greedily, from the inputs (a prompt, or source and the
             target's start).
@@ -200,7 +201,7 @@ def effect(
         **generation: what `generate` takes, such as stop=.
 
     Raises:
-        WrongUsage: no edits, one that lands nowhere, labels that do not fit.
+        WrongUsage: no edits, one that lands nowhere, a target that does not fit.
     """
     require_integer("num_tokens", num_tokens, low=0)
     call = Call.of(inputs, model)
@@ -215,8 +216,9 @@ def effect(
         before = _run(model, call, sites, num_tokens, **generation)
     logits, tokens, recordings = map(_both, before, after)
     loss = None
-    if labels is not None:
-        metric = make_ready(Metric("loss", labels, position=position), logits.before, call.real)
+    if target is not None:
+        asked = Metric.of(Metric("loss", target, position=position), None, model, inputs)
+        metric = make_ready(asked, logits.before, call.real)
         loss = logits.map(lambda each: metric(each, logits.before)[0])
     prompt_length = call.arguments[-1].shape[1] if num_tokens else 0
     names = tuple(map(repr, edits))

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnlab.edits.targets import described, require_known
 from attnlab.errors import WrongUsage, present
 from attnlab.look.inputs import places_of
+from attnlab.look.target_ids import Target, target_ids
 from attnlab.shapes import shape_text
 
 MetricKind = Literal["logit", "probability", "loss", "accuracy", "logit_difference", "kl"]
@@ -38,34 +39,38 @@ class Metric:
 
     Args:
         measure: a name, or a function of the logits (row, …) that gives one number for each row.
-        labels: what is right: (row, length) ids, -100 where a position does not count, or (row,),
-            one for each input at its `position`; None for what the model itself says there (loss
-            and accuracy need labels).
-        others: for a difference, ids of the same shape; None for the likeliest other token.
-        position: which one counts where labels are one for each input: an integer, or (row,) of
+        target: what is right: a token's text or id, for all inputs at their `position`; a list of
+            these or ids (row,), one for each input; ids (row, length), -100 where a position does
+            not count; None for what the model itself says there (loss and accuracy need a target).
+        others: for a difference, the same for the other token; None for the likeliest other one.
+        position: which one counts where a target is one for each input: an integer, or (row,) of
             them. Negative ones count from the last token that is no padding, where the inputs
             (real=, attention_mask=, mask=) say what is.
     """
 
     measure: MetricKind | Callable[[Tensor], Tensor] = "logit"
-    labels: Tensor | None = None
-    others: Tensor | None = None
+    target: Target = None
+    others: Target = None
     position: int | Tensor = -1
 
     @classmethod
-    def of(cls, metric: "MetricLike", labels: Tensor | None = None) -> "Metric":
-        """Build a metric from a name with labels, or return it as it is."""
+    def of(
+        cls, metric: "MetricLike", target: Target, model: nn.Module, inputs: object = None
+    ) -> "Metric":
+        """Build a metric from a name with a target, its tokens as ids of this model."""
         if not isinstance(metric, Metric):
-            metric = cls(metric, labels)
-        elif labels is not None:
-            raise WrongUsage("labels are given twice; put them into the Metric alone.")
-        if callable(metric.measure) and (metric.labels is not None or metric.others is not None):
-            raise WrongUsage("a function of the logits is not told labels; let it hold them.")
-        return metric
+            metric = cls(metric, target)
+        elif target is not None:
+            raise WrongUsage("the target is given twice; put it into the Metric alone.")
+        if callable(metric.measure) and (metric.target is not None or metric.others is not None):
+            raise WrongUsage("a function of the logits takes no target; let it hold it.")
+        right, others = metric.target, metric.others
+        ids = target_ids(right, model, inputs), target_ids(others, model, inputs)
+        return cls(metric.measure, *ids, metric.position)
 
     def rows(self, span: slice) -> "Metric":
         """Return the same for some of the inputs; a single number is for all."""
-        told: list[Any] = [self.labels, self.others, self.position]
+        told: list[Any] = [self.target, self.others, self.position]
         for place, each in enumerate(told):
             if isinstance(each, Sequence) or (isinstance(each, Tensor) and each.dim()):
                 told[place] = each[span]
@@ -160,7 +165,7 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
     real: (row, length), False at padding; negative positions count from the last real one.
 
     Raises:
-        WrongUsage: an unknown name, labels that are missing, of a wrong shape or out of range.
+        WrongUsage: an unknown name, a target that is missing, of a wrong shape or out of range.
     """
     metric, others = asked.measure, asked.others
     if callable(metric):
@@ -175,27 +180,27 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
     labels = _labels(asked, whole, real)
     if metric != "logit_difference":
         if others is not None:
-            raise WrongUsage(f"others= goes with logit_difference; {metric} takes labels alone.")
+            raise WrongUsage(f"others= goes with logit_difference; {metric} takes a target alone.")
         return Ready(metric, labels)
     if others is None:
         right = torch.nn.functional.one_hot(labels.clamp(min=0), whole.shape[-1]).bool()
         return Ready(metric, labels, whole.masked_fill(right, float("-inf")).argmax(-1))
     others = _spread("others", others, whole, asked.position, real)
     if bool(((others == IGNORED) & (labels != IGNORED)).any()):
-        raise WrongUsage("others must name a token wherever labels do.")
+        raise WrongUsage("others must name a token wherever the target does.")
     return Ready(metric, labels, others)
 
 
 def _labels(asked: Metric, whole: Tensor, real: Tensor | None) -> Tensor:
     """Return what is right, (row, length): what is given, or what the model itself says."""
-    if asked.labels is not None:
-        labels = _spread("labels", asked.labels, whole, asked.position, real)
+    if asked.target is not None:
+        labels = _spread("target", asked.target, whole, asked.position, real)
     elif asked.measure in _NEED_LABELS:
-        raise WrongUsage(f"{asked.measure} needs labels=, such as next_tokens(tokens); got none.")
+        raise WrongUsage(f"{asked.measure} needs target=, such as next_tokens(tokens); got none.")
     else:
         labels = whole.argmax(-1).masked_fill(~_at(asked.position, whole, real), IGNORED)
     if not bool((labels != IGNORED).any(1).all()):
-        raise WrongUsage("every input needs a position that counts; some labels are -100 alone.")
+        raise WrongUsage("every input needs a position that counts; some targets are -100 alone.")
     return labels
 
 
@@ -206,22 +211,25 @@ def _at(position: int | Tensor, whole: Tensor, real: Tensor | None) -> Tensor:
 
 
 def _spread(
-    name: str, ids: Tensor, whole: Tensor, position: int | Tensor, real: Tensor | None
+    name: str, target: Target, whole: Tensor, position: int | Tensor, real: Tensor | None
 ) -> Tensor:
     """Bring ids to (row, length)."""
-    ids = torch.as_tensor(ids, device=whole.device)
+    ids = torch.as_tensor(target, device=whole.device)
     shape = tuple(whole.shape[:2])
     is_whole = not ids.is_floating_point() and ids.dtype != torch.bool
-    if not is_whole or tuple(ids.shape) not in (shape, shape[:1]):
+    if not is_whole or tuple(ids.shape) not in (shape, shape[:1], ()):
         raise WrongUsage(
-            f"{name} are integer ids of shape {shape_text(shape)}, or one for each of {shape[0]} "
-            f"rows; got {shape_text(ids.shape)} of {ids.dtype}."
+            f"{name}: expected integer ids of shape {shape_text(shape)}, or one for each of "
+            f"{shape[0]} rows; got {shape_text(ids.shape)} of {ids.dtype}."
         )
+    if ids.dim() == 0:
+        ids = ids.expand(shape[:1])
     ids = ids.long()  # -100 does not fit into every type of integer
     used = ids[ids != IGNORED]
     if bool(((used < 0) | (used >= whole.shape[-1])).any()):
         raise WrongUsage(
-            f"{name} are ids from 0 to {whole.shape[-1] - 1}, or -100; got {used[:8].tolist()}."
+            f"{name}: expected ids from 0 to {whole.shape[-1] - 1}, or -100; got "
+            f"{used[:8].tolist()}."
         )
     if ids.dim() == 1:
         return ids.unsqueeze(1).expand(shape).masked_fill(~_at(position, whole, real), IGNORED)

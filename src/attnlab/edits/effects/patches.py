@@ -32,6 +32,7 @@ from attnlab.edits.targets import own_name, part_of, require_known
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.position_names import position_names
+from attnlab.look.target_ids import Target
 from attnlab.shapes import shape_text
 from attnlab.sites import matches
 
@@ -178,7 +179,7 @@ def patch_all(
     what: What | str = "stream",
     *,
     metric: MetricLike = "logit",
-    labels: Tensor | None = None,
+    target: Target = None,
     each_position: bool | None = None,
     direction: Direction = "denoise",
     how: How = USUAL,
@@ -190,8 +191,9 @@ def patch_all(
         clean, corrupted: inputs of the same shapes, row by row a pair.
         what: "stream" (before each block), "heads", "attentions", "mlps", or sites with `*` for
             anything.
-        metric, labels: a name and what is right, or a `Metric`; without labels, what the model says
-            of the clean input.
+        metric: a name, or a `Metric`.
+        target: the answer that is measured: " Mary", an id, a list with one for each input, or
+            ids (row, length); None for what the model says of the clean input.
         each_position: patch position by position; None: for all but heads, which are patched as a
             whole.
         direction: "denoise" puts clean values into the corrupted run, "noise" corrupted ones into
@@ -217,7 +219,7 @@ def patch_all(
                 cases.append(Case(site, writer(pair.source.values[site], place), place))
         return [case.place for case in cases], pair.sweep(model, cases, how)
 
-    asked = Metric.of(metric, labels)
+    asked = Metric.of(metric, target, model, clean)
     return patch_pairs(model, clean, corrupted, asked, patched, sites, direction=direction, how=how)
 
 
@@ -261,7 +263,10 @@ def patch_pairs(
     one, other = Call.of(clean, model), Call.of(corrupted, model)
     if _shapes_of(one) != _shapes_of(other):
         got = f"{_shapes_of(one)} and {_shapes_of(other)}"
-        raise WrongUsage(f"clean and corrupted inputs are of the same shapes; got {got}.")
+        raise WrongUsage(
+            f"clean and corrupted inputs are of the same shapes; got {got}. A patch goes from a "
+            "position to the same position: give texts of as many tokens."
+        )
     spans = [slice(None)]
     if not callable(metric.measure):
         spans = [span for span, _ in portions_that_fit(model, one, how.budget // 2, sites)]

@@ -21,6 +21,7 @@ from attnlab.edits.effects.sweep import USUAL, Case, How, Place, Script, writer
 from attnlab.edits.targets import listed, own_name, part_of, require_known, site_of
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Inputs
+from attnlab.look.target_ids import Target
 from attnlab.sites import installed, site_names
 
 Into = Literal["query", "key", "value"]
@@ -49,7 +50,7 @@ def patch_paths(
     receivers: Place | Iterable[Place] = (LOGITS,),
     into: Into | Sequence[Into] = _ALL,
     metric: MetricLike = "logit",
-    labels: Tensor | None = None,
+    target: Target = None,
     direction: Direction = "denoise",
     how: How = USUAL,
 ) -> Patched:
@@ -62,7 +63,7 @@ def patch_paths(
             for every head.
         receivers: the same, or Place("logits"); each path goes to those that come after its sender.
         into: by which of its inputs a receiving head is reached; the others stay as they were.
-        metric, labels, direction: see `patch_all`.
+        metric, target, direction: see `patch_all`.
         how: it is computed: memory, threads, progress (which counts senders).
 
     Raises:
@@ -87,7 +88,7 @@ def patch_paths(
                 _check_place(pair, place)
         return _each_path(model, pair, chosen, ends, inputs, how)
 
-    asked, sites = Metric.of(metric, labels), _sites_kept(model, inputs)
+    asked, sites = Metric.of(metric, target, model, clean), _sites_kept(model, inputs)
     return patch_pairs(model, clean, corrupted, asked, patched, sites, direction=direction, how=how)
 
 

@@ -1,0 +1,101 @@
+"""The answer that is meant, as ids: a token by its text or id, one for all inputs or for each."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage, did_you_mean, is_integer, type_words
+from attnlab.look.readers import answer_names
+from attnlab.pretrained.text import BLANK, TokenNames
+
+Target: TypeAlias = Tensor | int | str | Sequence[Any] | None
+"""A token by its text or id, for all inputs; a list of these, one for each input; ids (row, length)
+of every position; None where nothing is named."""
+
+
+def target_ids(target: Target, model: nn.Module, inputs: object = None) -> Tensor | None:
+    """Return a target as ids: () for all inputs, (row,) for each, or (row, length).
+
+    Args:
+        target: see `Target`. A text that does not begin with a blank begins a new word where the
+            tokenizer knows such a token, unless the input ends in a blank.
+        model: which knows what its tokens or classes are called.
+        inputs: what the target follows, where it is a text.
+
+    Raises:
+        WrongUsage: a text of several tokens or of none, or something else.
+    """
+    if target is None or isinstance(target, Tensor):
+        return target
+    if isinstance(target, str) or is_integer(target):
+        return torch.tensor(_id_of(target, model, inputs))
+    if not isinstance(target, Sequence) or not target:
+        raise WrongUsage(
+            "a target is a text, an id, a list of these with one for each input, or a tensor of "
+            f"ids; got {type_words(target)}."
+        )
+    if any(isinstance(each, str) for each in target):
+        follows = inputs if isinstance(inputs, list | tuple) else [inputs] * len(target)
+        pairs = zip(target, [*follows, *[None] * len(target)], strict=False)
+        return torch.tensor([_id_of(each, model, text) for each, text in pairs])
+    return torch.as_tensor(target)
+
+
+def _id_of(target: Any, model: nn.Module, text: object) -> int:
+    if is_integer(target):
+        return int(target)
+    if not isinstance(target, str):
+        raise WrongUsage(f"a target is a text or an id; got {type_words(target)}.")
+    classes = _classes_of(model)
+    if target.strip() in classes:
+        return classes.index(target.strip())
+    names = answer_names(model)
+    if names is None:
+        raise WrongUsage(
+            f"this {type(model).__name__} does not know what its tokens are called: give the id "
+            f"in the place of {target!r}."
+        )
+    if isinstance(names, TokenNames):
+        return _token_id(target, names, text)
+    known = {str(name): number for number, name in _numbered(names)}
+    if target.strip() not in known:
+        raise WrongUsage(f"{target!r} is no answer of this model; {did_you_mean(target, known)}")
+    return known[target.strip()]
+
+
+def _token_id(target: str, names: TokenNames, text: object) -> int:
+    """Return the id of a text that is one token, with a blank before it where a word begins."""
+    plain = target.replace(BLANK, " ")
+    ways = [plain]
+    follows_blank = isinstance(text, str) and text[-1:].isspace()
+    if plain[:1].isalnum() and not follows_blank:
+        ways.insert(0, f" {plain}")
+    for way in ways:
+        pieces = names.pieces(way)
+        if len(pieces) == 1 and not names.is_unknown(pieces[0]):
+            return pieces[0]
+    pieces = names.pieces(plain)
+    if len(pieces) > 1:
+        listed = " ".join(repr(names[piece]) for piece in pieces)
+        raise WrongUsage(
+            f"{target!r} is {len(pieces)} tokens here, {listed}, and a target is one: name the "
+            "first of them."
+        )
+    raise WrongUsage(f"no token of this model is called {target!r}.")
+
+
+def _classes_of(model: nn.Module) -> list[str]:
+    """List the classes that a model of transformers names, if any."""
+    config = getattr(getattr(model, "foreign", None), "config", None)
+    labels = getattr(config, "id2label", None)
+    if not isinstance(labels, Mapping):
+        return []
+    return [str(labels[number]) for number in sorted(labels)]
+
+
+def _numbered(names: Any) -> list[tuple[int, str]]:
+    if isinstance(names, Mapping):
+        return list(names.items())
+    return list(enumerate(names)) if isinstance(names, Sequence) else []
