@@ -107,3 +107,4 @@ def test_the_terminal_tells_who_is_not_on_the_list_and_what_was_passed_over(
     assert "handed in, not on the list of students: alice" in told
     assert "on the list of students, nothing handed in: bob" in told
     assert "no submissions: notes.pdf" in told
+    assert "2 handed in: 1 read, 1 refused" in told

@@ -139,6 +139,8 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     ):
         if names:
             say(f"{words}: {', '.join(names)}")
+    read = book.handed_in - len(book.refused)
+    say(f"{book.handed_in} handed in: {read} read, {len(book.refused)} refused")
     if book.is_by_students_clock:
         note("days late are by each student's own clock.")
     _show_open(_states(book.rows), out)
@@ -177,7 +179,13 @@ def _to_mapping(book: "Gradebook", alike: "list[Alike]") -> dict[str, object]:
                 "exercises": list(map(_grade_to_mapping, row.grades)),
             }
         )
-    return {"of": book.of, "students": students, "alike": list(map(vars, alike))}
+    return {
+        "of": book.of,
+        "students": students,
+        "handed_in": book.handed_in,
+        "refused": list(book.refused),
+        "alike": list(map(vars, alike)),
+    }
 
 
 def _grade_to_mapping(grade: "Grade") -> dict[str, object]:

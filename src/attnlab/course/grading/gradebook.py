@@ -137,6 +137,18 @@ class Gradebook:
     passed_over: tuple[str, ...] = ()
 
     @property
+    def refused(self) -> tuple[str, ...]:
+        """What was handed in and holds no answer that could be read: submissions, and the rest."""
+        handed_in = [row for row in self.rows if row.student not in self.absent]
+        empty = [row.student for row in handed_in if not row.submission.answers]
+        return (*empty, *self.passed_over)
+
+    @property
+    def handed_in(self) -> int:
+        """How many entries were handed in: those read and those refused."""
+        return len(self.rows) - len(self.absent) + len(self.passed_over)
+
+    @property
     def is_by_students_clock(self) -> bool:
         """Whether a student's own clock says if a submission is late."""
         if self.course.deadline is None:
