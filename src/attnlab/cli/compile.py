@@ -13,6 +13,7 @@ from attnlab.cli.options import AsJson, Switch, WholeNumber
 from attnlab.cli.progress import counting
 from attnlab.cli.terminal import note, print_json, say, say_lines, show_table
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
+from attnlab.programs.proof_folder import STATE, check_proof_folder, proof_folder
 
 if TYPE_CHECKING:
     from attnlab.programs import Program
@@ -34,6 +35,8 @@ def compile_(
 ) -> int:
     """Compile a program: show each step on an example, make the model, prove it on every input.
 
+    Exit status 0 if it is proved, 1 if an input fails or rounding may change an answer.
+
     Parameters
     ----------
     file
@@ -53,9 +56,9 @@ def compile_(
         Make a model in which no position sees a later one.
     out
         A folder to create: the model, the certificate, and check.py, which checks it again with
-        NumPy alone.
+        NumPy alone. The same command goes on with a folder that is unfinished.
     resume
-        Go on with the proof that was interrupted in --out.
+        Go on with the proof that was interrupted in --out; refused where there is none.
     """
     import torch
 
@@ -63,24 +66,28 @@ def compile_(
     from attnlab.programs.proof import write_certificate
 
     program = _program(file, name)
-    state = proof_state(out, resume=resume)
+    check_out(out, resume=resume)
     _check_length(length)
     dtype = torch.float32 if float32 else torch.float64
     if not as_json:
         _show_steps(program, _tokens(program, example, length), str(file))
-    compiled = compile_program(program, length, tolerance=tolerance, dtype=dtype, causal=causal)
-    if out is not None and not resume:
-        compiled.save(out)
-    with told_to_resume(state), counting(program.name, is_quiet=as_json) as tell:
-        proof = prove_program(compiled, program, progress=tell, state=state)
-    if out is not None and proof.is_sure:
-        write_certificate(proof, out)
+    with folder_of_proof(out) as state:
+        compiled = compile_program(program, length, tolerance=tolerance, dtype=dtype, causal=causal)
+        is_resumed = state is not None and state.is_file()
+        if out is not None and not is_resumed:
+            compiled.save(out)
+        with counting(f"{program.name}, inputs tried", is_quiet=as_json) as tell:
+            proof = prove_program(compiled, program, progress=tell, state=state)
+        if out is not None and is_resumed:  # lines of the file may have moved
+            compiled.save(out)
+        if out is not None and proof.is_sure:
+            write_certificate(proof, out)
     if as_json:
         print_json(proof.to_mapping())
     else:
         say_lines(f"\n{compiled.explain()}\n\n{proof}")
         _show_folder(out, is_sure=proof.is_sure)
-    return int(not proof.holds)
+    return int(not proof.is_sure)
 
 
 def _show_folder(out: Path | None, *, is_sure: bool) -> None:
@@ -104,31 +111,26 @@ def show_certificate(folder: Path | None, *, is_sure: bool) -> None:
         say("no certificate was written")
 
 
-def proof_state(out: Path | None, *, resume: bool) -> Path | None:
-    """Return the file that keeps how far the proof is, or refuse a folder."""
-    if out is None:
-        if resume:
-            raise WrongUsage("--resume goes on with the proof in --out; name that folder.")
-        return None
-    state = out / "proof.json"
-    if resume and not state.is_file():
-        raise CouldNotRun(f"there is no interrupted proof in {out}; leave --resume out.")
-    if out.exists() and not resume:
-        hint = "choose another folder."
-        if state.is_file():
-            hint = "--resume goes on with its proof."
-        raise CouldNotRun(f"{out} is there already; {hint}")
-    return state
+def check_out(out: Path | None, *, resume: bool) -> None:
+    """Refuse a folder that is finished, or of something else, before anything is computed."""
+    if out is not None:
+        check_proof_folder(out, must_be_there=resume)
+    elif resume:
+        raise WrongUsage("--resume goes on with the proof in --out; name that folder.")
 
 
 @contextmanager
-def told_to_resume(state: Path | None) -> Iterator[None]:
-    """Say how an interrupted proof goes on, if its state was kept."""
+def folder_of_proof(out: Path | None) -> Iterator[Path | None]:
+    """Write into the folder of a proof, and say how it goes on if it is interrupted."""
+    if out is None:
+        yield None
+        return
     try:
-        yield
+        with proof_folder(out) as state:
+            yield state
     except KeyboardInterrupt:
-        if state is not None and state.is_file():
-            note("the same command with --resume goes on with the proof.")
+        if (out / STATE).is_file():
+            note("the same command goes on with the proof.")
         raise
 
 

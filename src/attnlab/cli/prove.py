@@ -1,16 +1,13 @@
 """attnlab prove: a trained model, or each of a population, is put to every input of its task."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnlab.cli.compile import proof_state, show_certificate, told_to_resume
+from attnlab.cli.compile import check_out, folder_of_proof, show_certificate
 from attnlab.cli.options import AsJson, Switch
 from attnlab.cli.progress import counting
 from attnlab.cli.resolve_run import find_run
 from attnlab.cli.terminal import print_json, say, say_lines, show_table
-from attnlab.core.store import make_folder
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -32,7 +29,7 @@ def prove(
     """Prove a trained sorter on every input, or show the first that fails.
 
     An answer counts only if it is right by more than rounding can change, in any order of
-    summation.
+    summation. Exit status 0 if all is proved, 1 if an input fails or rounding may change an answer.
 
     Parameters
     ----------
@@ -42,9 +39,11 @@ def prove(
         Compute in 64 bits, with the same weights.
     out
         A folder to create: the model (of many seeds, a folder for each), its certificate, and
-        check.py, which checks it again with NumPy alone.
+        check.py, which checks it again with NumPy alone. The same command goes on with a folder
+        that is unfinished.
     resume
-        Go on with the proof of one model that was interrupted in --out.
+        Go on with the proof of one model that was interrupted in --out; refused where there is
+        none.
     as_json
         Print the proof as JSON.
     """
@@ -57,36 +56,33 @@ def prove(
     folder = find_run(run)
     if (folder / "check.py").is_file():
         raise WrongUsage(f"{run} has its certificate; check it with: python {folder / 'check.py'}")
-    state = proof_state(out, resume=resume)
+    check_out(out, resume=resume)
     dtype = torch.float64 if float64 else None
     config = read_config(folder)
     if config is None or kind_of(config) != "population":
-        return _prove_one(open_run(folder), dtype, out, state, as_json=as_json)
+        return _prove_one(open_run(folder), dtype, out, as_json=as_json)
     if resume:
         raise WrongUsage("--resume is for the proof of one model; this run has many.")
-    found = prove_population(open_population(folder), dtype=dtype, out=out)
+    with folder_of_proof(out):
+        found = prove_population(open_population(folder), dtype=dtype, out=out)
     if as_json:
         print_json(found.to_mapping())
     else:
         _show(found, out)
-    return int(not found.holds)
+    return int(len(found.proved) < len(found.proofs))
 
 
 def _prove_one(
-    report: "Report",
-    dtype: "torch.dtype | None",
-    out: Path | None,
-    state: Path | None,
-    *,
-    as_json: bool,
+    report: "Report", dtype: "torch.dtype | None", out: Path | None, *, as_json: bool
 ) -> int:
-    """Prove the model of a run. state: the file of an unfinished proof, in the folder to create."""
+    """Prove the model of a run."""
     from attnlab.experiments.proofs import certify_run, prove_run
 
-    with _folder_for(out), told_to_resume(state), counting("proof", is_quiet=as_json) as tell:
-        proof = prove_run(report, dtype=dtype, progress=tell, state=state)
-    if out is not None and proof.is_sure:
-        certify_run(report, proof, out)
+    with folder_of_proof(out) as state:
+        with counting("inputs tried", is_quiet=as_json) as tell:
+            proof = prove_run(report, dtype=dtype, progress=tell, state=state)
+        if out is not None and proof.is_sure:
+            certify_run(report, proof, out)
     if as_json:
         print_json(proof.to_mapping())
     else:
@@ -94,21 +90,7 @@ def _prove_one(
         if proof.holds and not proof.is_sure and proof.dtype == "float32":
             say("try --float64, in which rounding is less", is_quiet=True)
         show_certificate(out, is_sure=proof.is_sure)
-    return int(not proof.holds)
-
-
-@contextmanager
-def _folder_for(out: Path | None) -> Iterator[None]:
-    """Create the folder of an unfinished proof, and leave none that is empty."""
-    if out is None:
-        yield
-        return
-    make_folder(out)
-    try:
-        yield
-    finally:
-        if not any(out.iterdir()):
-            out.rmdir()
+    return int(not proof.is_sure)
 
 
 def _show(found: "PopulationProof", out: Path | None) -> None:
@@ -116,7 +98,9 @@ def _show(found: "PopulationProof", out: Path | None) -> None:
     rows = []
     for name, proof in found.proofs.items():
         if not proof.is_sure:
-            words = str(proof.counterexample or "right, but rounding may exceed the margin")
+            words = str(
+                proof.counterexample or "right, but not certified: rounding may exceed the margin"
+            )
             rows.append([name, f"{proof.failures}", f"{proof.margin:.3g}", words])
     if rows:
         show_table(["seed", "failures", "margin", ""], rows)

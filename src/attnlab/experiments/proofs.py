@@ -76,7 +76,7 @@ class PopulationProof:
         inputs, unsure = next(iter(self.proofs.values())).inputs, number - proved - failed
         words = f"{self.name}: {proved} of {number} models proved on all {inputs:,} inputs"
         if unsure:
-            words += f"; {unsure} right, but rounding may exceed the margin"
+            words += f"; {unsure} right, but not certified: rounding may exceed the margin"
         if failed:
             words += f"; {failed} fail"
         return words

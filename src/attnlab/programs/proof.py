@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -97,7 +98,10 @@ class ModelProof:
         return told
 
     def _card(self) -> Card:
-        facts = [("margin", f"{self.margin:.3g}, less rounding {self.sure:.3g} ({self.dtype})")]
+        rounding = f"less rounding {self.sure:.3g}"
+        if self.holds and not self.sure > 0:
+            rounding = f"and rounding may change {self.margin - self.sure:.3g}"
+        facts = [("margin", f"{self.margin:.3g}, {rounding} ({self.dtype})")]
         if self.searched:
             least = max(self.proved_to + 1, self.shortest)
             words = f"{self.searched:,} of {least} to {self.longest} tokens, at random"
@@ -115,7 +119,7 @@ class ModelProof:
             return f"right on {self.searched:,} inputs, drawn at random; no proof"
         if self.is_sure:
             return f"proved on {words}"
-        return f"right on {words}; rounding may exceed the margin"
+        return f"right on {words}, but not certified: rounding may exceed the margin"
 
     def __str__(self) -> str:
         card = self._card()
@@ -204,13 +208,18 @@ def _prove(questions: Questions, progress: Progress | None, state: Path | None) 
             f"float64, with the parts whose rounding is bounded; this model has {unknown}."
         )
     judge, kept = _Judge(questions), _Kept(state, questions)
-    tally, first = kept.read(), None
+    tally, first, right = kept.read(), None, ""
     for number, (ids, is_sampled) in enumerate(questions.inputs_in_parts()):
-        if number >= tally.parts:
-            judge.add(tally, questions.part(ids), is_sampled=is_sampled)
+        part = questions.part(ids)
+        if number < tally.parts:  # judged before the interruption, if these answers were right then
+            right = check.chained(right, part.right)
+            if number == tally.parts - 1:
+                kept.check_right(tally, right)
+        else:
+            judge.add(tally, part, is_sampled=is_sampled)
             kept.write(tally)
         if tally.first_part == number:
-            first = questions.wrong(questions.part(ids), *tally.first)
+            first = questions.wrong(part, *tally.first)
         if progress is not None:
             progress(tally.inputs, questions.inputs + questions.searched)
     kept.remove()
@@ -242,6 +251,7 @@ class _Tally:
     margin: float = math.inf
     sure: float = math.inf
     outputs: str = ""
+    right: str = ""  # as outputs, those of a search included
 
 
 class _Judge:
@@ -274,6 +284,7 @@ class _Judge:
         tally.sure = float(np.minimum(tally.sure, (inside - rounding).min()))
         tally.parts += 1
         tally.inputs += len(part.rows)
+        tally.right = check.chained(tally.right, part.right)
         if not is_sampled:
             tally.outputs = check.chained(tally.outputs, part.right)
 
@@ -301,10 +312,10 @@ class _Kept:
     def __init__(self, file: Path | None, questions: Questions) -> None:
         self.folder = None
         if file is not None:
-            self.folder = StateFolder(file.parent, file.name, "attnlab proof 2", "proof")
+            self.folder = StateFolder(file.parent, file.name, "attnlab proof 3", "proof")
         self.written = time.monotonic()
-        told = (questions.words, questions.longest, questions.proved_to, questions.searched)
-        hashed = hashlib.sha256(repr(told).encode())
+        described = describe_model(questions.model)
+        hashed = hashlib.sha256(repr((questions.words, described)).encode())
         for name, value in questions.model.state_dict().items():
             hashed.update(name.encode() + value.numpy().tobytes())
         self.asked = hashed.hexdigest()
@@ -321,10 +332,23 @@ class _Kept:
         path = self.folder.path / self.folder.file
         with refusing_damage(str(path)):
             if told["asked"] != self.asked:
-                raise CouldNotRun(f"{path} is of another proof; remove it to begin anew.")
+                self._refuse("another model, tolerance or program")
             numbers = {name: float(told[name]) for name in ("margin", "sure")}
             number, place, got = told["tally"]["first"]
             return _Tally(**{**told["tally"], **numbers, "first": (number, place, got)})
+
+    def check_right(self, tally: _Tally, right: str) -> None:
+        """Refuse a tally of inputs of which other answers were right."""
+        if right != tally.right:
+            self._refuse("a program that says something else")
+
+    def _refuse(self, other: str) -> NoReturn:
+        assert self.folder is not None
+        path = self.folder.path / self.folder.file
+        raise CouldNotRun(
+            f"{path} is of another proof, of {other}; remove it to begin anew, or choose another "
+            "folder."
+        )
 
     def write(self, tally: _Tally) -> None:
         """Keep a tally, every other second at most."""

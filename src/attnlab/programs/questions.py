@@ -135,8 +135,10 @@ class ProgramQuestions(Questions):
 
     @property
     def words(self) -> str:
-        """What the program says."""
-        return self.program.output.words
+        """What the answers mean, and how far they may be off; the program is known by them."""
+        compiled = self.compiled
+        meaning = (compiled.alphabet, compiled.values, compiled.tolerance, compiled.has_bos)
+        return repr((meaning, self.longest, self.proved_to, self.searched))
 
     def part(self, ids: Codes) -> Part:
         """Evaluate the program, and put BOS before the inputs."""
@@ -184,8 +186,8 @@ class TaskQuestions(Questions):
 
     @property
     def words(self) -> str:
-        """The task and its size."""
-        return repr(self.task)
+        """The task and its size, and whether all of it is tried."""
+        return repr((self.task, self.inputs))
 
     def part(self, ids: Codes) -> Part:
         """Write whole rows, and cut the last letter off."""
