@@ -258,6 +258,30 @@ def test_one_that_fails_gives_its_first_counterexample(sorters, capsys):
     assert 0 < proof.failures <= 27
 
 
+def test_prove_ends_in_one_verdict_with_its_exit_status(sorters, monkeypatch, capsys):
+    """Proved; right, but not by more than rounding can change; wrong."""
+    command = ["prove", str(sorters.folder / "1")]
+    assert main([*command, "--float64"]) == 0
+    assert "3 letters: proved on all 27 inputs of 3 tokens" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr("attnlab.programs.check._ROUNDOFF", {"float32": 1e-4, "float64": 1e-4})
+        assert main(command) == 1
+        printed = capsys.readouterr()
+        assert "right on all 27 inputs of 3 tokens, but not certified: rounding" in printed.out
+        assert "margin        -" not in printed.out
+        assert "less rounding -" not in printed.out
+        assert main(["prove", str(sorters.folder)]) == 1
+        assert "6 right, but not certified" in capsys.readouterr().out
+    answer = SequenceTask.answer
+    monkeypatch.setattr(SequenceTask, "answer", lambda *given: answer(*given).flip(-1))
+    assert main([*command, "--float64"]) == 1
+    printed = capsys.readouterr().out
+    assert "of 27 inputs fail" in printed
+    assert "first failure" in printed
+    assert "certified" not in printed
+    assert main(["prove", str(sorters.folder), "--float64"]) == 1
+
+
 def test_a_run_knows_its_task(sorters, capsys):
     assert main(["prove", str(sorters.folder / "1")]) == 0
     assert "sort, 3 letters: " in capsys.readouterr().out
@@ -379,9 +403,8 @@ def test_the_command_goes_on_with_a_proof(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr("attnlab.programs.proof._Kept.remove", stopped)
         assert main(command) == 130
-    assert "--resume goes on" in capsys.readouterr().err
-    assert main(command) == 3
-    assert "--resume goes on with its proof" in capsys.readouterr().err
+    assert "the same command goes on" in capsys.readouterr().err
+    assert (out / "proof.json").exists()
     assert main([*command, "--resume"]) == 0
     assert (out / "certificate.json").exists()
     assert main([*command, "--resume"]) == 3
@@ -398,11 +421,10 @@ def test_the_proof_of_a_learned_model_goes_on_too(sorters, bits, tmp_path, monke
     with monkeypatch.context() as patch:
         patch.setattr("attnlab.programs.proof._Kept.remove", stopped)
         assert main(command) == 130
-    assert "--resume goes on" in capsys.readouterr().err
-    assert [each.name for each in out.iterdir()] == ["proof.json"]
-    assert main(command) == 3
-    assert main([*command, "--resume"]) == 0
-    assert "proved on all 27 inputs" in capsys.readouterr().out or not bits
+    assert "the same command goes on" in capsys.readouterr().err
+    assert sorted(each.name for each in out.iterdir()) == ["proof.json", "unfinished"]
+    assert main([*command, "--resume"]) == int(not bits)
+    assert ("proved on all 27 inputs" in capsys.readouterr().out) == bool(bits)
     assert out.exists() == bool(bits)
     assert main([*command, "--resume"]) == 3
     assert main([*command[:2], "--resume"]) == 2

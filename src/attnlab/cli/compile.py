@@ -13,7 +13,6 @@ from attnlab.cli.options import AsJson, Switch, WholeNumber
 from attnlab.cli.progress import counting
 from attnlab.cli.terminal import note, print_json, say, say_lines, show_table
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
-from attnlab.programs.proof_folder import STATE, check_proof_folder, proof_folder
 
 if TYPE_CHECKING:
     from attnlab.programs import Program
@@ -113,6 +112,8 @@ def show_certificate(folder: Path | None, *, is_sure: bool) -> None:
 
 def check_out(out: Path | None, *, resume: bool) -> None:
     """Refuse a folder that is finished, or of something else, before anything is computed."""
+    from attnlab.programs.proof_folder import check_proof_folder
+
     if out is not None:
         check_proof_folder(out, must_be_there=resume)
     elif resume:
@@ -122,6 +123,8 @@ def check_out(out: Path | None, *, resume: bool) -> None:
 @contextmanager
 def folder_of_proof(out: Path | None) -> Iterator[Path | None]:
     """Write into the folder of a proof, and say how it goes on if it is interrupted."""
+    from attnlab.programs.proof_folder import STATE, proof_folder
+
     if out is None:
         yield None
         return
