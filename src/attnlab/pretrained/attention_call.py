@@ -75,6 +75,8 @@ class AttentionPoint(SitedModule):
 
     is_lazy = False
     function: Callable[..., Any] | None = None
+    shows_product = False
+    """Are the weights shown that multiply the values, because they are not those of the softmax?"""
 
     def __init__(
         self, sites: Sequence[str], backend: str, num_heads: int, num_kv_heads: int, is_cross: bool

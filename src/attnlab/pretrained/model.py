@@ -341,13 +341,17 @@ def _attention_point(attention: AttentionStructure) -> AttentionPoint:
     sites = ["mask", "scores", "weights"]
     if attention.backend != "softmax":
         sites = ["query", "key", "value", *sites]
+    elif attention.shows_product:
+        sites = ["weights"]  # the softmax's scores, and what they block, do not say what is mixed
     if attention.shows_heads:
         sites.append("heads")
     if attention.adds is not None:
         sites.append("output")
     num_heads, num_kv_heads = attention.num_heads, attention.num_kv_heads
     is_cross = attention.name.startswith("cross")
-    return AttentionPoint(sites, attention.backend, num_heads, num_kv_heads, is_cross)
+    point = AttentionPoint(sites, attention.backend, num_heads, num_kv_heads, is_cross)
+    point.shows_product = attention.shows_product
+    return point
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ class AttentionStructure:
 
     nth: its number among the attentions in one call · adds: the module whose output is added to the
     stream, None where the trace does not show it · after: the stream after it: "sum" (what it was
-    and what was added), what that module call returns, or None (not seen).
+    and what was added), what that module call returns, or None (not seen) · shows_product: the
+    values are multiplied by something other than the softmax's weights, which is shown instead.
     """
 
     name: str
@@ -36,6 +37,7 @@ class AttentionStructure:
     shows_heads: bool
     adds: ModuleCall | None
     after: ModuleCall | str | None
+    shows_product: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def find_structure(trace: ModelTrace, *, is_encoder_decoder: bool) -> ModelStruc
         raise CouldNotRun(
             "no attention was found in this model: it calls neither an attention function of "
             "transformers, nor scaled_dot_product_attention or multi_head_attention_forward of "
-            "torch, nor multiplies a softmax with values."
+            f"torch, nor multiplies a softmax over keys with values.{trace.why_set_aside}"
         )
     containers = _blocks_by_list(trace)
     names = _stack_names(list(containers), is_encoder_decoder=is_encoder_decoder)
@@ -298,11 +300,8 @@ def _block_structure(
         step = _step(step.stream, calls, block, each, following)
         shows_heads = each.heads is not None or each.backend == "multi-head"
         heads = each.num_heads, each.num_kv_heads, shows_heads
-        found.append(
-            AttentionStructure(
-                name, each.place, each.nth, each.backend, *heads, step.adds, step.after
-            )
-        )
+        ends = step.adds, step.after, each.shows_product
+        found.append(AttentionStructure(name, each.place, each.nth, each.backend, *heads, *ends))
     if block is None or (step.last is None and block.path in {each.path for each in attentions}):
         return BlockStructure(None, tuple(found))
     down = adds = None

@@ -21,16 +21,18 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab import seeds
 from attnlab.errors import WrongUsage, present
-from attnlab.pretrained.attention_call import SOFTMAXES
+from attnlab.pretrained.attention_call import SOFTMAXES, softmax_parts
 from attnlab.pretrained.backends.functions import (
     SDPA,
+    carries,
     gathered_order,
-    gathers,
     is_over_keys,
-    made_of,
+    multiplied,
+    operands_of,
 )
 from attnlab.pretrained.backends.multi_head import MULTI_HEAD
 from attnlab.pretrained.backends.registry import calls_watched
+from attnlab.pretrained.lineage import Lineage
 
 Inputs = Mapping[str, Any]
 """The inputs of a foreign model by their names."""
@@ -75,7 +77,7 @@ class FoundAttention:
     number among what this backend finds in that call, other softmaxes included · heads (batch,
     head, query, width): their output, None where it was not seen · is_cross: keys come from another
     tensor than queries, where that was seen · is_length_first: the calling module puts the length
-    before the batch.
+    before the batch · shows_product: the weights are changed between the softmax and the values.
     """
 
     backend: str
@@ -91,6 +93,7 @@ class FoundAttention:
     heads: Tensor | None = None
     is_cross: bool = False
     is_length_first: bool = False
+    shows_product: bool = False
 
     @property
     def place(self) -> ModuleCall:
@@ -100,11 +103,23 @@ class FoundAttention:
 
 @dataclass
 class ModelTrace:
-    """What happened in one pass, in order: calls of modules, attentions, and the model's output."""
+    """What happened in one pass, in order: calls of modules, attentions, and the model's output.
+
+    set_aside: softmaxes that multiply something and are no attention over tokens: the module, why.
+    """
 
     calls: list[TracedCall] = field(default_factory=list)
     attentions: list[FoundAttention] = field(default_factory=list)
     output: Any = None
+    set_aside: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def why_set_aside(self) -> str:
+        """A sentence about the softmaxes that are no attention, to end a message."""
+        if not self.set_aside:
+            return ""
+        path, reason = self.set_aside[0]
+        return f" The softmax in {path or 'the model'} {reason}."
 
 
 @torch.no_grad()
@@ -124,7 +139,7 @@ class _Tracer:
     def __init__(self, model: nn.Module, batch: int) -> None:
         self.trace = ModelTrace()
         self._batch = batch
-        self._model = model
+        self.model = model
         self._paths = {module: path for path, module in model.named_modules()}
         self._open: list[TracedCall] = []
         self._numbers: dict[str, int] = {}
@@ -172,6 +187,10 @@ class _Tracer:
         attention.heads = _kept(output[0].transpose(1, 2))
         return output
 
+    def set_aside(self, reason: str) -> None:
+        """Note a softmax in the running module that is no attention over tokens."""
+        self.trace.set_aside.append((self._place_of(None).path, reason))
+
     def unfolded(self, values: Tensor) -> Tensor:
         """Reshape (batch · head, length, width) to (batch, head, length, width)."""
         if values.dim() == 4:
@@ -183,7 +202,7 @@ class _Tracer:
 
     def module(self) -> nn.Module:
         """Return the innermost running module."""
-        return self._model.get_submodule(self._place_of(None).path)
+        return self.model.get_submodule(self._place_of(None).path)
 
     def count(self, what: str, module: nn.Module | None = None) -> int:
         """Count the finds of one kind in the present call of a module, from 0."""
@@ -232,7 +251,8 @@ class _FunctionTracer(TorchFunctionMode):
     def __init__(self, tracer: _Tracer) -> None:
         super().__init__()
         self._tracer = tracer
-        self._weights: list[tuple[Tensor, tuple[int, ...], int]] = []
+        self._weights: list[_Weights] = []
+        self._lineage = Lineage(tracer.model)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -249,8 +269,12 @@ class _FunctionTracer(TorchFunctionMode):
         if func in SOFTMAXES and output.dim() in (3, 4):
             nth = tracer.count("softmax")
             if is_over_keys(output, args, kwargs):
-                self._weights.append((output, tuple(output.shape), nth))
-        elif self._weights:
+                scores, shape = softmax_parts(func, args, kwargs)[0], tuple(output.shape)
+                is_compared = self._lineage.is_product(scores)
+                self._weights.append(_Weights(output.clone(), [output], shape, nth, is_compared))
+            return output
+        self._note(func, args, output)
+        if self._weights:
             self._follow(func, args, output)
         return output
 
@@ -275,20 +299,68 @@ class _FunctionTracer(TorchFunctionMode):
 
     def _follow(self, func: Callable[..., Any], args: Any, output: Tensor) -> None:
         """Follow weights until they are multiplied with values."""
-        weights, shape, nth = self._weights[-1]
-        made = made_of(weights, func, args, output)
-        if made == "moved" and output.is_floating_point():
-            self._weights[-1] = (output, shape, nth)
-        is_other = func is torch.einsum and not gathers(args[0])
-        if made != "gathered" or is_other:
+        weights = self._weights[-1]
+        operand = multiplied(weights.made, func, args)
+        if operand is None:
+            if carries(weights.made, args, output):
+                weights.made.append(output)
             return
         self._weights.clear()
+        shape, reason = weights.shape, self._reason_against(weights, operand, args)
+        if reason is not None:
+            self._tracer.set_aside(reason)
+            return
         order = gathered_order(func, args)
-        if order is not None:
-            output = output.permute(order)
-        found = self._tracer.unfolded(output.reshape(*shape[:-1], output.shape[-1]))
+        product = output if order is None else output.permute(order)
+        found = self._tracer.unfolded(product.reshape(*shape[:-1], product.shape[-1]))
         keys = found.new_empty((*found.shape[:2], shape[-1], 0))
-        self._tracer.add("softmax", found, keys, nth=nth).heads = found
+        attention = self._tracer.add("softmax", found, keys, nth=weights.nth)
+        attention.heads, attention.shows_product = found, weights.differ_from(operand)
+        if not weights.is_compared:
+            self._lineage.mark(output, attention)
+
+    def _reason_against(self, weights: "_Weights", operand: Tensor, args: Any) -> str | None:
+        """Say why a product of a softmax's weights is no attention over tokens; None if it is."""
+        if operand.shape[-2] < weights.shape[-2]:
+            return "multiplies other values for each query, such as experts or windows"
+        values = operands_of(args)[1]
+        if weights.is_compared:
+            return None
+        if self._lineage.is_weight(values):
+            return "mixes weights of the model's own, no tokens"
+        if self._lineage.is_product(values):
+            return "is one over features: what it multiplies is mixed over the tokens already"
+        return None
+
+    def _note(self, func: Callable[..., Any], args: Any, output: Tensor) -> None:
+        """Follow products; what was taken for an attention over tokens is none if its output is
+        multiplied with features."""
+        trace = self._tracer.trace
+        for source in self._lineage.note(func, operands_of(args), output):
+            others = [each for each in trace.attentions if each is not source]
+            if len(others) < len(trace.attentions):
+                trace.attentions = others
+                self._tracer.set_aside("is part of linear attention, without weights over tokens")
+
+
+@dataclass
+class _Weights:
+    """A softmax in the trace: a copy of its weights, them and what was made of them, their shape,
+    its number in its module, and whether its input compares queries with keys."""
+
+    copied: Tensor
+    made: list[Tensor]
+    shape: tuple[int, ...]
+    nth: int
+    is_compared: bool
+
+    def differ_from(self, operand: Tensor) -> bool:
+        """Is something else multiplied with the values than this softmax's weights?"""
+        if operand.numel() != self.copied.numel():
+            return True
+        return not torch.equal(
+            operand.reshape(self.shape), self.copied.to(operand.dtype).reshape(self.shape)
+        )
 
 
 def inside(output: Any) -> list[Any]:

@@ -7,7 +7,7 @@ intercepted: another softmax, such as a router's, is not.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attnlab.errors import CouldNotRun, present
+from attnlab.errors import CouldNotRun
 from attnlab.parts.attend import outside_autocast
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import Mask, as_tensor
@@ -43,13 +43,40 @@ PRODUCTS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Waiting:
-    """Weights that were shown and are still to be multiplied with values."""
+    """Weights that are still to be multiplied with values.
+
+    shape: (batch, head, query, key) · shown: the weights as they were shown, None where the product
+    shows them · version: of that tensor then · made: the weights and what was made of them ·
+    is_dropped: dropout was applied to them.
+    """
 
     point: AttentionPoint
-    weights: Tensor
     shape: tuple[int, ...]
+    shown: Tensor | None
+    version: int
+    made: list[Tensor]
+    is_dropped: bool = False
+
+    def check(self, operand: Tensor) -> None:
+        """Raise if what multiplies the values is not what was shown."""
+        if self.shown is None or self.is_dropped or not self.point.wants("scores", "weights"):
+            return
+        if torch._C._are_functorch_transforms_active():
+            return
+        used = operand.reshape(self.shape)
+        shown = self.shown.reshape(self.shape).to(used.dtype)
+        if _version(self.shown) != self.version or not torch.equal(used, shown):
+            raise CouldNotRun(
+                "between the softmax and the values the weights are changed in this pass (by a "
+                "mask, a gate or a selection), which they were not when the model was loaded; "
+                "load it again with an example= in which they are."
+            )
+
+
+def _version(value: Tensor) -> int:
+    return 0 if value.is_inference() else value._version
 
 
 class Functions(TorchFunctionMode):
@@ -79,9 +106,16 @@ class Functions(TorchFunctionMode):
             if point is None:
                 return func(*args, **kwargs)
             return hooked_multi_head(point, _fused, *args, **kwargs)
+        waiting = self._waiting
+        if waiting is None:
+            return func(*args, **kwargs)
+        operand = multiplied(waiting.made, func, args)
+        if operand is not None:
+            return self._gathered(waiting, operand, func, args, kwargs)
         output = func(*args, **kwargs)
-        if self._waiting is not None and isinstance(output, Tensor):
-            return self._followed(func, args, output)
+        if carries(waiting.made, args, output):
+            waiting.made.append(output)
+            waiting.is_dropped |= "dropout" in str(getattr(func, "__name__", ""))
         return output
 
     def _softmax(self, func: Callable[..., Tensor], args: Any, kwargs: Any) -> Tensor:
@@ -94,7 +128,11 @@ class Functions(TorchFunctionMode):
             point.check_heads(scores.shape[1])
         else:
             whole = point.unfolded(scores)
-        shape = whole.shape
+        shape = tuple(whole.shape)
+        if point.shows_product:
+            weights = func(*args, **kwargs)
+            self._waiting = _Waiting(point, shape, None, 0, [weights])
+            return weights
         cut = _watched(point, whole) if point.is_hooked else None
 
         def compute_whole(given: Tensor) -> Tensor:
@@ -102,31 +140,46 @@ class Functions(TorchFunctionMode):
 
         weights = hooked_softmax(point, shape[-1], whole, compute_whole, cut=cut)
         weights = weights.reshape(scores.shape)
-        self._waiting = _Waiting(point, weights, tuple(shape))
+        self._waiting = _Waiting(point, shape, weights, _version(weights), [weights])
         return weights
 
-    def _followed(self, func: Callable[..., Any], args: Any, output: Tensor) -> Tensor:
-        """Follow weights until they are multiplied with values, and show the product."""
-        waiting = present(self._waiting)
-        made = made_of(waiting.weights, func, args, output)
-        if made == "moved":
-            self._waiting = _Waiting(waiting.point, output, waiting.shape)
-        if made != "gathered":
-            return output
+    def _gathered(
+        self, waiting: _Waiting, operand: Tensor, func: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Tensor:
+        """Multiply weights with values, and show the product; the weights too, where they are not
+        those of the softmax."""
         self._waiting = None
-        if func is torch.einsum and not gathers(args[0]):
-            return output
+        point = waiting.point
+        waiting.check(operand)
+        if waiting.shown is None and point.wants("weights"):
+            weights = operand.reshape(waiting.shape)
+            blocked = weights == 0.0
+            point.watch(_call_of(point, weights, ~blocked))
+            # It tells an edit of weights which keys the model leaves out.
+            point.visit("scores", torch.zeros_like(weights).masked_fill(blocked, float("-inf")))
+            weights = point.visit("weights", weights)
+            args = _with_first(args, weights.reshape(operand.shape).to(operand.dtype))
+        output: Tensor = func(*args, **kwargs)
         order = gathered_order(func, args) or tuple(range(output.dim()))
         ordered = output.permute(order)
         heads = ordered.reshape(*waiting.shape[:3], output.shape[order[-1]])
-        found = waiting.point.supplied("heads")
+        found = point.supplied("heads")
         if found is None:
             found = heads
-        found = waiting.point.visit("heads", found)
+        found = point.visit("heads", found)
         if found is heads and not heads.requires_grad:
             return output
         back = list(map(order.index, range(output.dim())))
         return found.reshape(ordered.shape).permute(back)
+
+
+def _with_first(args: Any, new: Tensor) -> Any:
+    """Replace the first tensor among a product's arguments."""
+    place = next(i for i, arg in enumerate(args) if not isinstance(arg, str))
+    first = args[place]
+    if not isinstance(first, Tensor):  # the operands of an einsum in a tuple
+        new = type(first)((new, *first[1:]))
+    return (*args[:place], new, *args[place + 1 :])
 
 
 class WrittenOut(TorchFunctionMode):
@@ -151,22 +204,28 @@ def operands_of(args: Any) -> list[Tensor]:
     return found
 
 
-def made_of(weights: Tensor, func: Callable[..., Any], args: Any, output: Tensor) -> str:
-    """Say what a function makes of attention weights.
-
-    "moved": the same numbers after dropout, conversion or reshaping · "gathered": their product
-    with something · "": nothing of these.
-    """
+def multiplied(made: Sequence[Tensor], func: Callable[..., Any], args: Any) -> Tensor | None:
+    """Return the first operand of a product of attention weights, or what was made of them, with
+    values; None for anything else."""
     operands = operands_of(args)
-    if not operands:
-        return ""
-    if func in PRODUCTS:
-        first = operands[0]
-        if first.numel() == weights.numel() and first.data_ptr() == weights.data_ptr():
-            return "gathered"
-    elif output.numel() == weights.numel() and any(each is weights for each in operands):
-        return "moved"
-    return ""
+    if func not in PRODUCTS or not operands:
+        return None
+    if func is torch.einsum and not gathers(args[0]):
+        return None
+    first = operands[0]
+    for each in made:
+        if first.numel() == each.numel() and first.data_ptr() == each.data_ptr():
+            return first
+    return None
+
+
+def carries(made: Sequence[Tensor], args: Any, output: Any) -> bool:
+    """Is an output made of attention weights, as many numbers (masked, dropped, reshaped)?"""
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        return False
+    if output.numel() != made[0].numel():
+        return False
+    return any(operand is each for operand in operands_of(args) for each in made)
 
 
 def gathered_order(func: Callable[..., Any], args: Any) -> tuple[int, ...] | None:
@@ -341,16 +400,13 @@ def _watched(point: AttentionPoint, scores: Tensor) -> Tensor | None:
     Raises:
         CouldNotRun: an edit opens what the model has blocked.
     """
-    batch, heads, queries, keys = scores.shape
-    query = scores.new_empty((batch, heads, queries, 0))
-    key = scores.new_empty((batch, heads, keys, 0))
     mask = cut = None
-    is_open = point.wants("scores", "weights")
-    if is_open or point.wants("mask"):
+    if point.wants("mask", "scores", "weights"):
         mask = allowed = scores > torch.finfo(scores.dtype).min / 2
         if point.wants("mask"):
-            for name, empty in (("query", query), ("key", key)):  # they tell an edit the sizes
-                point.visit(name, empty)
+            call = _call_of(point, scores, None)
+            point.visit("query", call.query)  # they tell an edit the sizes
+            point.visit("key", call.key)
             mask = point.visit("mask", allowed)
         if bool((mask & ~allowed).any()):
             raise CouldNotRun(
@@ -359,12 +415,21 @@ def _watched(point: AttentionPoint, scores: Tensor) -> Tensor | None:
             )
         if mask is not allowed:
             cut = allowed & ~mask
-        if bool(mask.all()):
-            mask = None
-        elif bool((mask == mask[:, :1]).all()):
-            mask = mask[:, :1]
-    call = AttentionCall(
+    point.watch(_call_of(point, scores, mask))
+    return cut
+
+
+def _call_of(point: AttentionPoint, values: Tensor, mask: Tensor | None) -> AttentionCall:
+    """Describe an attention of which only scores or weights are known, and what may be attended
+    to."""
+    batch, heads, queries, keys = values.shape
+    query = values.new_empty((batch, heads, queries, 0))
+    key = values.new_empty((batch, heads, keys, 0))
+    if mask is not None and bool(mask.all()):
+        mask = None
+    elif mask is not None and bool((mask == mask[:, :1]).all()):
+        mask = mask[:, :1]
+    is_open = point.wants("scores", "weights")
+    return AttentionCall(
         query, key, key, mask, None, is_open, is_cross=point.is_cross, is_whole=False
     )
-    point.watch(call)
-    return cut

@@ -370,7 +370,8 @@ def _attention(
             return call.run()
         found: tuple[Tensor, Tensor | None] = watch(module, query, key, call.run)
         return found
-    if point.is_hooked and call.registered is not point.function:
+    is_other = call.registered is not point.function
+    if is_other and point.wants("mask", "scores", "weights"):
         raise CouldNotRun(
             f"another attention function is registered as {name!r} than when the model was loaded; "
             "load the model again."
