@@ -1,7 +1,8 @@
-"""What the README and the pages of docs/ show is so: commands, Python, outputs, links."""
+"""What the README and the pages of docs/ show is so: long commands, options, links.
 
-import contextlib
-import io
+What takes no minutes is typed in `journeys/test_docs.py`.
+"""
+
 import re
 import shlex
 import shutil
@@ -83,16 +84,12 @@ def with_outputs(page: Path, kind: str) -> list[tuple[Block, str]]:
     ]
 
 
-TRAINING = ["attnlab", "run", "sorting"]  # the one run that all pages take
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of the run that the pages make, and what its command printed."""
-    folder, printed = tmp_path_factory.mktemp("pages") / "runs" / "sorting", io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        assert main([*TRAINING[1:], "--out", str(folder)]) == 0
-    return folder, printed.getvalue()
+    """The folder of the run that the pages make."""
+    folder = tmp_path_factory.mktemp("pages") / "runs" / "sorting"
+    assert main(["run", "sorting", "--out", str(folder)]) == 0
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -111,18 +108,13 @@ def _here(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
 
 
-def run_commands(
-    page: Path, is_slow: bool, capsys: pytest.CaptureFixture, said_by_training: str = ""
-) -> None:
-    """Run a page's commands, and hold what they print against the page."""
+def run_commands(page: Path, capsys: pytest.CaptureFixture) -> None:
+    """Run a page's slow commands, and hold what they print against the page."""
     for block, shown in with_outputs(page, "sh"):
-        if block.note != ("slow" if is_slow else ""):
+        if block.note != "slow":
             continue
         printed = ""
         for words in block.commands:
-            if words == TRAINING and said_by_training:
-                printed += said_by_training
-                continue
             capsys.readouterr()
             status = main(words[1:])
             printed += capsys.readouterr().out
@@ -144,21 +136,13 @@ def run_python(page: Path) -> None:
             assert "parameters: unchanged" in printed
 
 
-@pytest.mark.usefixtures("_here")
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_the_python_and_the_commands_of_a_page_run_and_print_what_it_shows(page, trained, capsys):
-    shutil.copytree(trained[0], "runs/sorting")
-    run_python(page)
-    run_commands(page, False, capsys, trained[1])
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("_here")
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_the_long_commands_of_a_page_run_and_print_what_it_shows(page, all_runs, capsys):
     shutil.copytree(all_runs, "runs")
     run_python(page)
-    run_commands(page, True, capsys)
+    run_commands(page, capsys)
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -210,7 +194,7 @@ EDITS_OF_THE_SORTER = [
 @pytest.mark.parametrize("words", EDITS_OF_THE_SORTER, ids=" ".join)
 def test_every_edit_of_the_sorter_changes_its_answer(words, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["edit", str(trained[0]), *words[3:]]) == 0
+    assert main(["edit", str(trained), *words[3:]]) == 0
     out = capsys.readouterr().out
     assert "c a b → a b c" in out
     assert "they part at step 2" in out

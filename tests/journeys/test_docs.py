@@ -1,0 +1,46 @@
+"""Somebody reads the README and then every page of docs/, and types what they show, in order.
+
+All pages are followed in one home, as a reader follows them: what a page needs, an earlier one or
+the page itself has made. Blocks marked slow, or not run, are left out; `make test-slow` has them.
+"""
+
+import shlex
+import shutil
+
+import pytest
+from tests.test_readme_examples import IDS, PAGES, ROOT, Block, with_outputs, words_missing
+
+BETWEEN = "\x1e"  # printed between the blocks of a page
+
+
+@pytest.fixture(scope="module")
+def folder(home_folder):
+    """The folder that all pages are read in, with the files of a clone that they name."""
+    here = home_folder / "clone"
+    here.mkdir()
+    shutil.copytree(ROOT / "examples", here / "examples")
+    return here
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_what_a_page_shows_can_be_typed_and_prints_what_it_shows(page, home, folder):
+    home.here = folder
+    home.environment |= {"COLUMNS": "80", "BROWSER": "true"}
+    for block, shown in with_outputs(page, "sh"):
+        if block.note:
+            continue
+        printed = "".join(home.run(shlex.join(words)).out for words in block.commands)
+        assert words_missing(shown, printed) == [], f"{block.body}{printed}"
+    blocks = [pair for pair in with_outputs(page, "python") if not pair[0].note]
+    if not blocks or page.name == "families.md":  # which names a model of the hub
+        return
+    program = f"\nprint({BETWEEN!r})\n".join(block.body for block, _ in blocks)
+    outputs = home.python(program).out.split(BETWEEN)
+    for (block, shown), printed in zip(blocks, outputs, strict=True):
+        assert words_missing(shown, printed) == [], f"{block.body}{printed}"
+        assert_certified(block, printed)
+
+
+def assert_certified(block: Block, printed: str) -> None:
+    if "as certificate" in block.body:
+        assert "parameters: unchanged" in printed
