@@ -1,11 +1,59 @@
-"""Somebody installs attnlab, trains the first model, and looks at it."""
+"""Somebody installs attnlab, trains the first model, looks at it, mistypes, and presses Ctrl-C."""
+
+import shlex
+import signal
+
+import pytest
 
 
-def test_a_first_run_says_where_its_report_is_and_the_report_opens(home, visit):
+def test_a_first_model_is_trained_shown_asked_and_cut(home, visit):
+    home.environment["BROWSER"] = "true"
     answer = home.run("attnlab run sorting")
+    assert "9 of 9 claims hold" in answer.out
     assert "runs/sorting/report.html" in answer.out
+    assert "sorting" in home.run("attnlab list").out
+    assert "27 of 27 inputs" in home.run("attnlab show sorting").out
+    assert "report.html" in home.run("attnlab open sorting").text
+    assert "c a b SEP a → b" in home.run("attnlab trace sorting cab").out
+    assert "edited → a a a" in home.run("attnlab edit sorting cab --zero-head 0.0").out
     page = visit(home.here / "runs/sorting/report.html")
-    page.get_by_role("heading", level=1).wait_for()
+    assert "27 of 27" in page.locator("body").inner_text()
+
+
+MISTAKES = {
+    "attnlab": "attnlab COMMAND",  # which is no mistake: the commands, in groups
+    "attnlab rnu sorting": "Did you mean",
+    "attnlab run": "name an experiment",
+    "attnlab run sorting --set lettrs=4": "did you mean 'letters'?",
+    "attnlab show nothing": "there is no run in nothing; make one with: attnlab run sorting",
+    "attnlab search sorting cab": "search needs a value for --corpus",
+    "attnlab grade nofolder": "grade needs a value for --out",
+    "attnlab trace sorting": "there is no run",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistyped_command_gets_one_sentence_and_leaves_nothing_behind(home, command):
+    status = {"attnlab": 0, "attnlab show nothing": 3, "attnlab trace sorting": 3}.get(command, 2)
+    answer = home.run(command, status=status)
+    assert MISTAKES[command] in answer.text
+    assert command == "attnlab" or len(answer.text.splitlines()) == 1
+    assert list(home.here.iterdir()) == []
+
+
+def test_ctrl_c_keeps_what_was_trained_and_names_the_command_that_goes_on(home):
+    (home.here / "my runs").mkdir()
+    process = home.start("attnlab run sorting --out 'my runs/first'")
+    printed = ""
+    while "right" not in printed:  # the first line of progress
+        printed += process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    printed += process.communicate()[0]
+    assert process.returncode == 130, printed
+    assert "to go on: " in printed
+    command = printed.partition("to go on: ")[2].strip()
+    assert shlex.split(command) == ["attnlab", "resume", "my runs/first"]
+    assert "9 of 9 claims hold" in home.run(command).out
 
 
 def test_a_cell_in_a_live_kernel_answers(kernel):
@@ -16,7 +64,3 @@ def test_a_cell_in_a_live_kernel_answers(kernel):
 def test_nbconvert_makes_a_page(notebook, visit):
     page = visit(notebook(["print('hello from a cell')"]), elsewhere=True)
     page.get_by_text("hello from a cell", exact=True).wait_for()
-
-
-def test_the_lab_opens(lab, visit):
-    visit(lab()).get_by_role("heading").first.wait_for()
