@@ -1,7 +1,7 @@
 """The mistake behind a wrong answer: the known one whose answers are the same in every case."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -61,9 +61,9 @@ def find_mistakes(
 ) -> tuple[Mistake, ...]:
     """Return the mistakes behind a wrong answer: one, two made at once, or none.
 
-    They are those whose answers are the student's in every case. Where there are none, it is the
-    one that accounts for the first check that failed and contradicts none that passed: the answer
-    has that mistake, and is wrong in another way besides.
+    They are those whose answers are the student's in every case. Where there are none, the answer
+    is wrong in yet another way: then it is the one that accounts for the first check that failed
+    and contradicts none that passed, and the one that with it accounts for the next check.
 
     Args:
         questions: what was asked.
@@ -80,10 +80,26 @@ def find_mistakes(
     for one, other in itertools.combinations(exercise.parts.mistakes, 2):
         if evidence.agrees_throughout([one, other]) or evidence.agrees_throughout([other, one]):
             return one, other
-    for spelling in spellings:
-        if evidence.agrees_at_first(spelling):
-            return (exercise.mistake(spelling.name),)
-    return ()
+    first = next((each for each in spellings if evidence.accounts_for([each], [0])), None)
+    if first is None:
+        return ()
+    found = [first, *_second_mistake(evidence, first, spellings)]
+    return tuple(exercise.mistake(spelling.name) for spelling in found)
+
+
+def _second_mistake(
+    evidence: "_Evidence", first: Mistake, spellings: Iterable[Mistake]
+) -> Iterator[Mistake]:
+    """Yield the mistake that, made with the first, accounts for the next check too, if any."""
+    failed = range(1, len(evidence.failed))
+    rest = next((each for each in failed if not evidence.accounts_for([first], [0, each])), None)
+    if rest is None:
+        return
+    for other in spellings:
+        pairs = [first, other], [other, first]
+        if other.name != first.name and any(evidence.accounts_for(p, [0, rest]) for p in pairs):
+            yield other
+            return
 
 
 def judge_value(case: Case, value: Any) -> Failure | None:
@@ -108,6 +124,14 @@ def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
     return difference(case.expected, read_answer(answer.value), _LOOSE) is None
 
 
+@dataclass(frozen=True)
+class _FailedCheck:
+    """The numbers of a check's cases, and whether an agreement in them is no chance."""
+
+    numbers: Sequence[int]
+    is_telling: bool
+
+
 class _Evidence:
     """What a student's code answered, held against the course's mistakes."""
 
@@ -124,34 +148,29 @@ class _Evidence:
         every_wrong = [number for numbers in wrong for number in numbers]
         # most mistakes differ from an answer already where it is wrong, so that is asked first
         self.numbers = sorted(range(len(read)), key=lambda number: number not in every_wrong)
-        first, self.numbers_at_first = self._first_check(wrong)
-        self.is_telling = any(_is_telling(read[number]) for number in first)
-
-    def _first_check(self, wrong: Sequence[Sequence[int]]) -> tuple[Sequence[int], list[int]]:
-        """Return the wrong cases of the first check that failed, and what to compare with them.
-
-        These are all of its cases, and those of every check that passed.
-        """
-        first: Sequence[int] = ()
-        compared: list[int] = []
+        self.passed: list[int] = []  # the cases of the checks that passed
+        self.failed: list[_FailedCheck] = []
         at = 0
-        for cases, numbers in zip(self.questions.cases, wrong, strict=True):
+        for cases, numbers in zip(questions.cases, wrong, strict=True):
             own = range(at, at + len(cases))
             at += len(cases)
-            if numbers and not first:
-                first = numbers
-                compared = [*own, *compared]
-            elif not numbers:
-                compared += own
-        return first, compared
+            if numbers:
+                self.failed.append(_FailedCheck(own, any(_is_telling(read[n]) for n in numbers)))
+            else:
+                self.passed += own
 
     def agrees_throughout(self, mistakes: Sequence[Mistake]) -> bool:
         """Whether the solution with these mistakes gives the answer of every case."""
         return self._agrees(mistakes, self.numbers)
 
-    def agrees_at_first(self, mistake: Mistake) -> bool:
-        """Whether a mistake gives the answers of the first failed check and of all that passed."""
-        return self.is_telling and self._agrees([mistake], self.numbers_at_first)
+    def accounts_for(self, mistakes: Sequence[Mistake], failed: Iterable[int]) -> bool:
+        """Whether the mistakes give the answers of these failed checks and of all that passed."""
+        checks = [self.failed[number] for number in failed]
+        if not all(check.is_telling for check in checks):
+            return False
+        return self._agrees(
+            mistakes, [*itertools.chain(*(c.numbers for c in checks)), *self.passed]
+        )
 
     def _agrees(self, mistakes: Sequence[Mistake], numbers: Iterable[int]) -> bool:
         source = with_mistakes(self.questions.exercise, mistakes)

@@ -277,6 +277,12 @@ EXERCISE = Exercise(
             "The softmax runs over the queries: the columns sum to 1 and the rows do not.",
         ),
         Mistake(
+            "no axis",
+            "dim=-1)",
+            "dim=0 if scores.dim() in (1, 3) else 1)",
+            "The softmax runs over axis 0 or 1, as `F.softmax` chooses where it is told no axis.",
+        ),
+        Mistake(
             "third axis",
             "dim=-1)",
             "dim=min(2, scores.dim() - 1))",

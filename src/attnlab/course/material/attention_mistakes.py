@@ -148,6 +148,8 @@ def _fills(has_dead_rows: bool, lowest: float) -> Iterator[tuple[str, Sequence[P
             dead += plain
         elif lowest > number:
             low += plain
+    if has_dead_rows and lowest > 1e4:
+        low += [("scores + ~mask * -1e3", ""), ("scores + ~mask * -100.0", "")]
     smallest: Pair = (_fill("~mask", "torch.finfo(scores.dtype).min"), "")
     can_tell_smallest = lowest > 1e9
     if has_dead_rows and not can_tell_smallest:
@@ -155,8 +157,8 @@ def _fills(has_dead_rows: bool, lowest: float) -> Iterator[tuple[str, Sequence[P
     yield (
         "filled with −10⁴",
         low,
-        "Masked scores are set to a number such as −10⁴. That is no −∞: where all scores lie "
-        "lower, the masked keys get the weight.",
+        "Masked scores are set to a number such as −10⁴, or lowered by it. That is no −∞: where "
+        "all scores lie lower, the masked keys get the weight.",
     )
     yield (
         "filled with −10⁹",
