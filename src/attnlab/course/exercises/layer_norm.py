@@ -153,6 +153,7 @@ def draw_picture(names):
 _VARIANCE = "x.var(dim=-1, keepdim=True, correction=0)"
 _ROOT = "torch.sqrt(variance + self.eps)"
 _SCALED = "self.weight * normal + self.bias"
+_TAIL = f"normal = (x - mean) / {_ROOT}\n        return {_SCALED}"
 
 EXERCISE = Exercise(
     "Layer normalization",
@@ -181,6 +182,7 @@ EXERCISE = Exercise(
             "x - mean / torch",
             "Only the mean is divided, not x − mean: a division comes before a subtraction. "
             "Parentheses are missing.",
+            also=((_TAIL, f"return self.weight * x - mean / {_ROOT} + self.bias"),),
         ),
         Mistake(
             "eps added at the end",
@@ -188,6 +190,13 @@ EXERCISE = Exercise(
             "(x - mean) / torch.sqrt(variance) + self.eps",
             "eps is added to the quotient, since a division comes before a sum. It belongs under "
             "the root.",
+            also=(
+                (
+                    _TAIL,
+                    "normal = (x - mean) / torch.sqrt(variance)\n"
+                    "        return self.weight * normal + self.eps + self.bias",
+                ),
+            ),
         ),
         power_mistake(f"/ {_ROOT}", "(variance + self.eps)"),
         Mistake(

@@ -164,6 +164,7 @@ _BODY = f"""    top = {_TOP}
     grown = torch.exp(x - top)
     total = {_TOTAL}
 """
+_WHOLE = f"{_BODY}    return grown / {_GUARD}\n"
 _LOWEST = "top.masked_fill(top == -math.inf, 0.0)"
 
 EXERCISE = Exercise(
@@ -208,6 +209,7 @@ EXERCISE = Exercise(
             "torch.zeros(1)",
             "The exponentials are taken of the scores as they come. Of large scores they are too "
             "large for a number, or all 0.",
+            also=((_WHOLE, "    return torch.exp(x) / torch.exp(x).sum(dim=dim, keepdim=True)\n"),),
         ),
         Mistake(
             "one largest for all",
@@ -215,6 +217,13 @@ EXERCISE = Exercise(
             "x.max()",
             "The largest score of the whole tensor is subtracted everywhere. In a row that lies "
             "far below it all exponentials are 0: each row needs its own.",
+            also=(
+                (
+                    _WHOLE,
+                    "    grown = torch.exp(x - x.max())\n"
+                    "    return grown / grown.sum(dim=dim, keepdim=True)\n",
+                ),
+            ),
         ),
         Mistake(
             "least subtracted",
@@ -241,6 +250,7 @@ EXERCISE = Exercise(
             _TOTAL,
             "grown.sum(dim=-1, keepdim=True)",
             "The sum runs over the last axis whatever `dim` says.",
+            also=((f"    top = {_TOP}\n", f"    dim = -1\n    top = {_TOP}\n"),),
         ),
         Mistake(
             "one sum for all",

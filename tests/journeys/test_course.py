@@ -1,0 +1,242 @@
+"""The course as a student and a learner without a teacher walk through it.
+
+Every exercise is begun, solved in its program and in its notebook, checked, handed in and graded;
+wrong answers that people give are caught and named; nothing is called solved that is not.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from attnlab.course.catalog import exercise_names, find_exercise
+from attnlab.course.cells import solved_cells, starter_program
+
+from .conftest import Home
+
+CODED = [name for name in exercise_names() if find_exercise(name).parts.kind != "text"]
+
+BEGIN_ALL = """
+import sys
+from attnlab.cli import main
+
+for name in sys.stdin.read().split():
+    assert main(["course", "start", name]) == 0
+"""
+CHECK_FOLDERS = """
+import sys
+from attnlab.cli import main
+
+for word in sys.stdin.read().split():
+    exercise, folder = word.split("@")
+    main(["course", "check", exercise, "--folder", folder, "--json"])
+"""
+
+
+def write_program(course: Path, name: str) -> None:
+    """Solve an exercise in its program."""
+    solved = starter_program(solved_cells(find_exercise(name).source))
+    (course / f"{name}.py").write_text(solved)
+
+
+def write_notebook(course: Path, name: str) -> None:
+    """Solve an exercise in the cells of its notebook."""
+    path = course / f"{name}.ipynb"
+    book = json.loads(path.read_text())
+    solved = [cell for cell in solved_cells(find_exercise(name).source) if cell.kind == "code"]
+    cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    for cell, answer in zip(cells, solved, strict=False):  # the last cell checks the answer
+        cell["source"] = answer.text.splitlines(keepends=True)
+    path.write_text(json.dumps(book))
+
+
+def begin_all(home: Home) -> Path:
+    """Begin every exercise, and return the folder of the answers."""
+    (home.here / "begin.py").write_text(BEGIN_ALL)
+    home.run("python begin.py", typed="\n".join(CODED))
+    return home.here / "course"
+
+
+def refused(checks: str) -> list[str]:
+    """Return the exercises whose answers a check, told as JSON, does not call solved."""
+    outcomes = json.loads(checks)
+    assert [outcome["exercise"] for outcome in outcomes] == CODED
+    return [outcome["exercise"] for outcome in outcomes if not outcome["solved"]]
+
+
+def test_a_student_who_solves_everything_gets_every_point(home: Home) -> None:
+    """Once in the programs and once in the notebooks; each is checked and handed in as a zip."""
+    course = begin_all(home)
+    for name in CODED:
+        write_notebook(course, name)
+    assert refused(home.run("attnlab course check --json").out) == []
+    home.run('attnlab course submit "Grace Hopper"')
+    for name in CODED:
+        (course / f"{name}.ipynb").unlink()
+        write_program(course, name)
+    assert refused(home.run("attnlab course check --json").out) == []
+    home.run('attnlab course submit "Ada Lovelace"')
+    assert (
+        f"{len(CODED)} of {len(exercise_names())} solved" in home.run("attnlab course progress").out
+    )
+    if shutil.which("bwrap") is None:
+        pytest.skip("grading needs bubblewrap, which is not installed")
+    (home.here / "class").mkdir()
+    for student in ("Grace-Hopper", "Ada-Lovelace"):
+        shutil.move(home.here / f"{student}.zip", home.here / "class")
+    home.run("attnlab grade class --out grades")
+    for student in ("Grace-Hopper", "Ada-Lovelace"):
+        results = json.loads(
+            (home.here / "grades" / "students" / student / "results.json").read_text()
+        )
+        lost = [test for test in results["tests"] if test["score"] != test["max_score"]]
+        assert lost == []
+        assert len(results["tests"]) >= len(CODED)
+
+
+ATTENTION = """
+import torch
+
+def attention(query, key, value, mask=None):
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    if mask is not None:
+        scores = {masked}
+    weights = torch.softmax(scores, dim=-1)
+    return weights @ value, weights
+"""
+MULTI_HEAD = """
+import torch
+from torch import nn
+
+class MultiHead(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        if width % heads:
+            raise ValueError("no")
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        self.heads = heads
+
+    def forward(self, x, mask=None):
+        b, n, w = x.shape
+        q, k, v = (
+            part(x).view(b, n, self.heads, -1).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        )
+        scores = q @ k.mT / {root}
+        if mask is not None:
+            mask = mask if mask.dim() == 2 else mask.unsqueeze(1)
+            scores = {masked}
+        weights = torch.nan_to_num(torch.softmax(scores, dim={axis}))
+        merged = (weights @ v).{merge}.reshape(b, n, w)
+        return {answer}
+"""
+RIGHT_HEADS = {
+    "root": "(w / self.heads) ** 0.5",
+    "masked": "scores.masked_fill(~mask, float('-inf'))",
+    "axis": "-1",
+    "merge": "transpose(1, 2)",
+    "answer": "self.output(merged), weights",
+}
+CAUSAL = """
+import torch
+
+def causal_mask(queries, keys=None):
+    keys = keys or queries
+    return torch.ones(queries, keys).tril(keys - queries).bool()
+
+def causal_weights(scores):
+    scores = torch.tril(scores, scores.shape[-1] - scores.shape[-2])
+    return torch.softmax(scores.masked_fill(scores == 0, float("-inf")), dim=-1)
+"""
+SOFTMAX = """
+import torch
+
+def softmax(x, dim=-1):
+    grown = torch.exp(x - x.amax(dim, keepdim=True))
+    return torch.nan_to_num(grown / (1 + grown.sum(dim, keepdim=True)))
+"""
+NORM = """
+import torch
+from torch import nn
+
+class LayerNormalization(nn.Module):
+    def __init__(self, width, eps=1e-5):
+        super().__init__()
+        self.eps = eps
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        spread = x.std(-1, keepdim=True, unbiased=False).clamp(min=self.eps)
+        return self.weight * (x - x.mean(-1, keepdim=True)) / spread + self.bias
+"""
+WRONG_WAY, NUMBER = "wrong way round", "a number such as −10⁹"
+CLASSICS = {
+    "inverted": ("attention", ATTENTION.format(masked="scores.masked_fill(mask, -torch.inf)")),
+    "inverted-number": ("attention", ATTENTION.format(masked="scores.masked_fill(mask, -1e9)")),
+    "inverted-added": ("attention", ATTENTION.format(masked="scores + mask * -1e9")),
+    "minus-a-billion": ("attention", ATTENTION.format(masked="scores.masked_fill(~mask, -1e9)")),
+    "minus-ten": ("attention", ATTENTION.format(masked="scores.masked_fill(~mask, -10)")),
+    "dead-rows": ("attention", ATTENTION.format(masked="scores.masked_fill(~mask, -torch.inf)")),
+    "zero": ("causal_mask", CAUSAL),
+    "plus-one": ("softmax", SOFTMAX),
+    "floor": ("layer_norm", NORM),
+}
+HEADS = {
+    "heads-inverted": {"masked": "scores + mask * -1e9"},
+    "heads-root": {"root": "n ** 0.5"},
+    "heads-power": {"root": "(w // self.heads) ** 1 / 2"},
+    "heads-axis": {"axis": "1"},
+    "heads-merge": {"merge": "transpose(0, 1)"},
+    "heads-order": {"answer": "weights, self.output(merged)"},
+}
+SAID = {
+    "inverted": WRONG_WAY,
+    "inverted-number": WRONG_WAY,
+    "inverted-added": WRONG_WAY,
+    "minus-a-billion": NUMBER,
+    "minus-ten": "a small number such as −10",
+    "dead-rows": "gives NaN",
+    "zero": "A score of exactly 0 is taken for a masked one",
+    "plus-one": "A 1 is added to the sum",
+    "floor": "eps is only the least that is divided by",
+    "heads-inverted": WRONG_WAY,
+    "heads-root": "the number of queries",
+    "heads-power": "half of x",
+    "heads-axis": "runs over the heads",
+    "heads-merge": "Batch and heads change places",
+    "heads-order": "in the wrong order",
+}
+
+
+def test_the_wrong_answers_that_people_give_are_caught_and_named(home: Home) -> None:
+    answers = dict(CLASSICS)
+    for name, change in HEADS.items():
+        answers[name] = ("multi_head", MULTI_HEAD.format(**{**RIGHT_HEADS, **change}))
+    for name, (exercise, answer) in answers.items():
+        (home.here / name).mkdir()
+        (home.here / name / f"{exercise}.py").write_text(answer)
+    (home.here / "check.py").write_text(CHECK_FOLDERS)
+    words = "\n".join(f"{exercise}@{name}" for name, (exercise, _) in answers.items())
+    text = home.run("python check.py", typed=words).out
+    decoder = json.JSONDecoder()
+    for name in answers:
+        (outcome,), end = decoder.raw_decode(text.lstrip())
+        text = text.lstrip()[end:]
+        assert not outcome["passed"], name
+        assert SAID[name] in " ".join(outcome["mistakes"].values()), (name, outcome["mistakes"])
+
+
+def test_a_learner_without_a_teacher_is_not_told_solved_too_early(home: Home) -> None:
+    """A large negative number in place of −∞ passes what is easy; the solution stays shut."""
+    home.run("attnlab course start attention")
+    answer = home.here / "course" / "attention.py"
+    answer.write_text(CLASSICS["minus-a-billion"][1])
+    told = home.run("attnlab course check attention", status=1).out
+    assert NUMBER in told
+    assert "attnlab course solution" not in told
+    assert "0 of" in home.run("attnlab course progress").out
+    assert "does not pass yet" in home.run("attnlab course solution attention", status=2).err
+    write_program(home.here / "course", "attention")
+    assert "8 of 8 checks pass" in home.run("attnlab course check attention").out
+    assert "def attention(" in home.run("attnlab course solution attention").out
