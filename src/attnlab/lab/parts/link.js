@@ -10,7 +10,7 @@ const ROOMS = ["play", "bench", "design", "anatomy", ...(RUNS_FOLDER === null ? 
 export const GROUPS = RUNS_FOLDER === null ? { learn: ROOMS }
   : { learn: ["play", "bench", "design", "anatomy", "course"], work: ["runs", "models", "programs"] };
 // The rooms of one room's results, which stand behind it.
-export const WITHIN = { runs: ["runs", "populations", "sweeps"] };
+export const WITHIN = RUNS_FOLDER === null ? {} : { runs: ["runs", "populations", "sweeps"] };
 const HIDEABLE = [
   "input", "maps", "model", "loss", "dots", "margin", "edits", "heads", "steps", "puzzles", "doors", "code", "keys",
   "scaling", "masks", "hiding", "order", "norms", "costs", // of Anatomy

@@ -58,7 +58,7 @@ def patch_map(clean: Question, corrupted: Question, target: str) -> dict[str, ob
     return {
         "layers": list(table.rows),
         "positions": [
-            was if was == now else f"{was} / {now}"
+            was if was == now else f"{was}/{now}"
             for was, now in zip(one.words, other.words, strict=True)
         ],
         "shares": [list(row) for row in table.values],
