@@ -181,6 +181,7 @@ EXAMPLES = {
     "History": lambda: population().history,
     "Ablation": lambda: attnlab.ablate(model(), IDS),
     "Lens": lambda: attnlab.logit_lens(model(), IDS, vocabulary=NAMES),
+    "NumberTable": lambda: attnlab.ablate(model(), IDS).number_tables()[0],
     "PatternEffects": lambda: attnlab.pattern_effects(
         model(), IDS.tril(-1), parts="layers.0.attention"
     ),

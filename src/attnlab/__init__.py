@@ -7,6 +7,7 @@ first used, so that `import attnlab` is quick and needs torch and NumPy alone. A
 """
 
 import ast
+import difflib
 import importlib
 import pkgutil
 import warnings
@@ -82,6 +83,25 @@ _REPLACED = {
 """Functions of the version before: the call that replaces each, and where it still is."""
 
 
+_ELSEWHERE = {
+    "HookedTransformer": "load",
+    "activation_patching": "patch_all",
+    "from_pretrained": "load",
+    "head_view": "show",
+    "load_model": "load",
+    "logit_attribution": "direct_logits",
+    "model_view": "show",
+    "patching": "patch_all",
+    "path_patching": "patch_paths",
+    "run_with_cache": "record",
+    "run_with_hooks": "edit",
+}
+"""What other libraries call what is here."""
+
+_FIRST = "load, record, show, plot, ask, edit, ablate, patch_all, logit_lens, run, open"
+"""The names that a newcomer looks for."""
+
+
 def __getattr__(name: str) -> Any:
     if name in _RENAMED or name in _REPLACED:
         new, place = _REPLACED.get(name) or (_RENAMED[name], _RENAMED[name])
@@ -92,9 +112,11 @@ def __getattr__(name: str) -> Any:
         )
         return pkgutil.resolve_name(f"attnlab.{place}")
     if name not in _HOME:
-        errors = importlib.import_module("attnlab.errors")
-        hint = errors.did_you_mean(name, _HOME)
-        raise AttributeError(f"module 'attnlab' has no attribute {name!r}; {hint}")
+        guess = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, _HOME, n=1)), "")
+        hint = f"did you mean {guess!r}? Known" if guess else "known"
+        raise AttributeError(
+            f"module 'attnlab' has no attribute {name!r}; {hint}: {_FIRST}, and more: dir(attnlab)"
+        )
     module, own_name = _HOME[name]
     if module == "attnlab":
         return importlib.import_module(f"attnlab.{name}")

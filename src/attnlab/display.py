@@ -37,21 +37,6 @@ class Card(NamedTuple):
     lines: Sequence[str] = ()
 
 
-class NumberTable(NamedTuple):
-    """A table of numbers that a result can draw: `values[row][column]`, NaN where there is none.
-
-    label: what the numbers are, with their unit.
-    """
-
-    title: str
-    label: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    row_title: str
-    column_title: str
-    values: Sequence[Sequence[float]]
-
-
 def displayed(kind: type[_T]) -> type[_T]:
     """Give a class a short `__repr__`, and `_repr_html_` for notebooks unless it has its own."""
     kind.__repr__ = _repr  # type: ignore[method-assign]
@@ -262,3 +247,19 @@ def _clipped(text: str, most: int) -> str:
 
 def _escaped(text: str) -> str:
     return html.escape(harmless(text))
+
+
+@displayed
+class NumberTable(NamedTuple):
+    """A table of numbers that a result can draw: `values[row][column]`, NaN where there is none.
+
+    label: what the numbers are, with their unit.
+    """
+
+    title: str
+    label: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    row_title: str
+    column_title: str
+    values: Sequence[Sequence[float]]

@@ -315,16 +315,29 @@ def test_maps_of_a_text_follow_another_input_with_their_facts(blank, sorter):
     assert "Read\nc a b" in facts.inner_text()
 
 
-def test_a_model_answers_ids_step_by_step(blank, sorter):
+def test_a_model_of_a_run_opens_with_an_example_answered_and_asks_for_letters(blank, sorter):
     live = LivePage(blank, attnlab.show(attnlab.load(sorter)))
     assert "A Decoder of 480 parameters" in live.frame.locator(".subtitle").inner_text()
-    assert live.shown.input == ""
-    message(live).get_by_text("Type ids of tokens from 0 to 3").wait_for()
-    assert live.frame.get_by_role("button", name="Next step").count() == 0
+    assert live.frame.get_by_role("heading", name="sorting").count() == 1
+    assert live.shown.input == "cba"
+    assert [choice for choice, _ in picture(live)] == ["a", "b", "c"]
+    live.ask("bab")
+    assert [choice for choice, _ in picture(live)] == ["a", "b", "b"]
+    live.frame.get_by_label("Input", exact=True).fill("3 1 2 0")
+    live.frame.get_by_role("button", name="Ask", exact=True).click()
+    live.heard()
+    live.answer()
+    message(live).get_by_text("expected 3 letters from a to c").wait_for()
+    assert live.shown.input == "bab"
+
+
+def test_a_model_without_names_opens_with_ids_and_asks_for_ids(blank):
+    torch.manual_seed(0)
+    config = attnlab.DecoderConfig(vocab_size=4, max_length=8, d_model=8, num_heads=2, d_ff=8)
+    live = LivePage(blank, attnlab.show(attnlab.Decoder(config).eval()))
+    assert live.shown.input == "0 1 2 3"
     live.ask("3 1 2 0")
-    found = picture(live)
-    assert [choice for choice, _ in found] == ["1", "2", "3"]
-    for text, words in (("3 x", "expected ids of tokens"), ("0 " * 7, "expected fewer than 7")):
+    for text, words in (("3 x", "expected ids of tokens"), ("0 " * 8, "expected fewer than 8")):
         live.frame.get_by_label("Input", exact=True).fill(text)
         live.frame.get_by_role("button", name="Ask", exact=True).click()
         live.heard()
@@ -335,12 +348,23 @@ def test_a_model_answers_ids_step_by_step(blank, sorter):
 
 def test_a_model_in_training_is_refused_until_it_is_evaluated(blank, sorter):
     model = attnlab.load(sorter).train()
-    live = LivePage(blank, attnlab.show(model))
-    live.ask("3 1 2 0")
+    with pytest.raises(WrongUsage, match=r"call model\.eval\(\)"):
+        attnlab.show(model)
+    live = LivePage(blank, attnlab.show(model.eval()))
+    model.train()
+    live.ask("cab")
     message(live).get_by_text("call model.eval()").wait_for()
     model.eval()
-    live.ask("3 1 2  0")
+    live.ask("bac")
     live.frame.get_by_text("Step 1 of 3: after").wait_for()
+
+
+def test_outside_a_notebook_a_model_is_a_page_of_its_example(sorter, monkeypatch):
+    monkeypatch.delitem(sys.modules, "IPython")
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
+    page = attnlab.show(attnlab.load(sorter)).read_text()
+    assert "SEP" in page
+    assert "c b a" in page
 
 
 def test_a_class_is_told_in_a_sentence_above_its_maps(blank):
@@ -353,8 +377,7 @@ def test_a_class_is_told_in_a_sentence_above_its_maps(blank):
     live.ask("3 1 2")
     shares = model(torch.tensor([[3, 1, 2]])).detach().softmax(-1)[0]
     best = int(shares.argmax())
-    words = f"The model answers class {best} with probability {float(shares[best]):.3f}"
-    live.frame.get_by_text(words).wait_for()
+    live.frame.get_by_text(f"Answer: class {best}").wait_for()
     live.frame.get_by_role("button", name="Knock out head 0.0").click()  # nothing hides the maps
     live.heard()
     live.answer()
@@ -364,8 +387,8 @@ def test_a_class_is_told_in_a_sentence_above_its_maps(blank):
 
 def test_a_model_that_answers_nothing_is_refused_as_without_a_widget():
     config = attnlab.EncoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
-    with pytest.raises(WrongUsage, match="got an Encoder"):
-        attnlab.show(attnlab.Encoder(config))
+    with pytest.raises(WrongUsage, match="Encoder does not know what its tokens are called"):
+        attnlab.show(attnlab.Encoder(config).eval())
 
 
 def test_a_pretrained_model_without_a_tokenizer_says_how_it_is_shown():

@@ -145,3 +145,20 @@ def test_a_saved_model_without_its_run_reads_ids_alone(run, tmp_path):
     with pytest.raises(WrongUsage, match="give ids"):
         attnlab.record(model, "cab")
     assert attnlab.record(model, [3, 1, 2, 0])["logits"].shape == (1, 4, 4)
+
+
+def test_a_question_of_a_run_shows_its_letters_and_its_answer(run):
+    question = attnlab.ask(attnlab.load(run), "cab")
+    steps = question.trace().steps
+    shown = repr(question)
+    assert "text         cab" in shown
+    assert f"answer       {' '.join(step.choice for step in steps)}" in shown
+    assert f"{steps[0].share:.3f}" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("from_pretrained", "load"), ("run_with_cache", "record"), ("plt", "plot")]
+)
+def test_what_other_libraries_call_it_is_named_as_it_is_here(name, meant):
+    with pytest.raises(AttributeError, match=f"did you mean '{meant}'. Known: load, record, show"):
+        getattr(attnlab, name)

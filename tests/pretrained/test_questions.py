@@ -168,3 +168,18 @@ def test_attention_that_would_fill_the_memory_is_left_out_of_a_trace(monkeypatch
     trace = asked("gpt2").trace()
     assert trace.attention == ()
     assert trace.steps
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("gpt2", "John and Mary"), ("bert-masked", "the [MASK] sat"), ("bert-judge", "a warm film")],
+)
+def test_a_question_shows_its_text_its_answer_and_how_sure_the_model_is(kind, text):
+    foreign, tokenizer = made(kind)
+    question = attnlab.ask(attnlab.load(foreign, tokenizer=tokenizer), text)
+    (step,) = question.trace().steps
+    lines = dict(line.split(maxsplit=1) for line in repr(question).splitlines()[1:])
+    assert lines["text"] == text
+    assert lines["answer"] == step.choice
+    assert lines["probability"] == f"{step.share:.3f}"
+    assert f">{step.choice}</td>" in question._repr_html_()

@@ -10,19 +10,25 @@ from torch import nn
 from attnlab.core.sizes import count_numbers
 from attnlab.display import plural
 from attnlab.draw.page import render_page
-from attnlab.draw.sections import ReportContent, Traces
-from attnlab.errors import AttnlabError, WrongUsage
-from attnlab.experiments.notebook import Asker, EditableView, State
+from attnlab.draw.sections import ReportContent, ShownTrace, Traces
+from attnlab.draw.view.page import NOTEBOOK_BYTES, view_page
+from attnlab.errors import AttnlabError, WrongUsage, type_words
+from attnlab.experiments.model_loader import load
+from attnlab.experiments.notebook import Asker, EditableView, State, is_drawn, notes_of
 from attnlab.experiments.population import Population
 from attnlab.experiments.prompts import ask
 from attnlab.experiments.registry import askable, config_of
 from attnlab.experiments.report import Report
 from attnlab.look.questions import Continuation, Question, Verdict
-from attnlab.look.text_questions import TextContinuation
+from attnlab.look.readers import reader_of
+from attnlab.look.text_questions import TextContinuation, example_text
+from attnlab.look.trace import Trace
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.pretrained.model import Pretrained
+from attnlab.sites import site_names
 
+_MOST_EXAMPLE = 4  # ids of an example
 _MOST_STEPS = 8  # of what a model by itself goes on with
 
 
@@ -40,29 +46,54 @@ def live_report(thing: Any) -> EditableView | None:
             return None
         start = State(input=_first_input(thing.content))
         return EditableView(_report_page(thing), asker, start, is_report=True)
-    if isinstance(thing, Pretrained) and thing.vocabulary is None:
-        raise WrongUsage(
-            "this model came without a tokenizer, so a page cannot ask it; record it with "
-            "attnlab.record(model), and show the recording."
-        )
-    if isinstance(thing, Pretrained) or _takes_ids(thing):
-        page = render_page(_card_of(thing), is_live=True)
-        return EditableView(page, _stepwise_asker(thing), is_report=True)
+    if isinstance(thing, nn.Module):
+        return _live_model(thing)
     return None
+
+
+def _live_model(model: nn.Module) -> EditableView:
+    """Show a model that answers what is typed, opened with an example that it has answered."""
+    asker = _stepwise_asker(model)
+    answerer = asker.answerer("", asker.example)
+    start = State(input=asker.example)
+    if is_drawn(answerer.trace):
+        page = render_page(_card_of(model, answerer.trace), is_live=True)
+        return EditableView(page, asker, start, is_report=True)
+    notes = notes_of(answerer.trace)
+    page = view_page(answerer.recording, notes=notes, max_bytes=NOTEBOOK_BYTES)
+    return EditableView(page, asker, start)
 
 
 def asker_of(thing: Report | nn.Module) -> Asker:
     """Return what asks a run's model, or a model.
 
     Raises:
-        WrongUsage, CouldNotRun: the run has no model to ask.
+        WrongUsage, CouldNotRun: the run has no model to ask, or the model reads no text.
     """
     if isinstance(thing, Report):
         prompt = askable(thing).prompt_words(config_of(thing))
         return Asker(lambda _seed, text: ask(thing, text), prompt)
+    _check_evaluated(thing)
+    reader = reader_of(thing)
+    if reader is not None:
+        prompt, example = reader.prompt, reader.example
+        return Asker(lambda _seed, text: ask(thing, text), prompt, example)
     if _takes_ids(thing):
-        return Asker(lambda _seed, text: _ask_ids(thing, text), _ids_prompt(thing))
-    return Asker(lambda _seed, text: ask(thing, text), "a text")
+        example = " ".join(map(str, _example_ids(thing)))
+        return Asker(lambda _seed, text: _ask_ids(thing, text), _ids_prompt(thing), example)
+    if isinstance(thing, Pretrained):
+        if thing.vocabulary is None:
+            raise WrongUsage(
+                "this model came without a tokenizer, so a page cannot ask it; show what it makes "
+                "of ids instead: attnlab.show(attnlab.record(model, ids))."
+            )
+        return Asker(lambda _seed, text: ask(thing, text), "a text", example_text(thing))
+    if not site_names(thing):
+        return asker_of(load(thing))
+    raise WrongUsage(
+        f"{type(thing).__name__} does not know what its tokens are called, so a page cannot ask "
+        "it; show its run, or what it makes of ids: attnlab.show(attnlab.record(model, ids))."
+    )
 
 
 def _takes_ids(model: Any) -> TypeGuard[Decoder | Encoder]:
@@ -77,12 +108,18 @@ def _stepwise_asker(model: Any) -> Asker:
     asker = asker_of(model)
 
     def ask_steps(seed: str, text: str) -> Question:
+        _check_evaluated(model)
         question = asker.ask(seed, text)
         if isinstance(question, TextContinuation):
             return ask(model, text, steps=_MOST_STEPS)
         return question
 
     return replace(asker, ask=ask_steps)
+
+
+def _check_evaluated(model: nn.Module) -> None:
+    if model.training and not isinstance(model, Pretrained):
+        raise WrongUsage("the model is in training mode, where dropout acts; call model.eval().")
 
 
 def _population_asker(population: Population) -> Asker | None:
@@ -116,6 +153,12 @@ def _first_input(content: ReportContent) -> str:
     return " ".join(tokens)
 
 
+def _example_ids(model: Decoder | Encoder) -> list[int]:
+    """Return a few different ids, so that something is left to be generated."""
+    room = max(1, model.config.max_length // 2)
+    return list(range(model.config.vocab_size))[: min(room, _MOST_EXAMPLE)]
+
+
 def _ids_prompt(model: Decoder | Encoder) -> str:
     most = model.config.vocab_size - 1
     return f"ids of tokens from 0 to {most} with blanks between them, such as {most} 0"
@@ -128,8 +171,6 @@ def _ask_ids(model: Decoder | Encoder, text: str) -> Question:
         raise WrongUsage(
             f"expected {_ids_prompt(model)}; got {text!r}. The names of its tokens are in its run."
         )
-    if model.training:
-        raise WrongUsage("the model is in training mode, where dropout acts; call model.eval().")
     ids = torch.tensor([list(map(int, words))], device=next(model.parameters()).device)
     if isinstance(model, Encoder):
         classes = [f"class {each}" for each in range(model.config.num_classes or 0)]
@@ -143,12 +184,21 @@ def _ask_ids(model: Decoder | Encoder, text: str) -> Question:
     return Continuation(model, ids, min(_MOST_STEPS, room), names)
 
 
-def _card_of(model: nn.Module) -> ReportContent:
-    """Describe a model in a line."""
-    kind, name = type(model).__name__, ""
+def _card_of(model: nn.Module, trace: Trace) -> ReportContent:
+    """Describe a model in a line, and show an answer of it."""
+    named, name = model, getattr(reader_of(model), "experiment", "")
     if isinstance(model, Pretrained):
-        kind, name = type(model.foreign).__name__, model.name
+        named, name = model.foreign, model.name
     number = count_numbers(model.parameters())
     words = f"{number:,} {plural(number, 'parameter')}"
-    subtitle = f"A {kind} of {words} that answers in this notebook."
-    return ReportContent(title=name or kind, subtitle=subtitle, facts=[], sections=[])
+    kind = type_words(named)
+    subtitle = f"{kind[0].upper()}{kind[1:]} of {words} that answers in this notebook."
+    section = Traces(
+        title="An answer, step by step",
+        caption="At each step the model looks back from the last token it knows, and chooses "
+        "the next one.",
+        traces=[ShownTrace.of(trace)],
+    )
+    return ReportContent(
+        title=name or type(named).__name__, subtitle=subtitle, facts=[], sections=[section]
+    )

@@ -84,11 +84,12 @@ class Asker:
     """The model that a page asks, or the models of a population.
 
     ask: makes a question of a seed and an input · prompt: what can be typed, in words; empty for a
-    question that stays the same.
+    question that stays the same · example: an input with which a page opens.
     """
 
     ask: Callable[[str, str], Question]
     prompt: str = ""
+    example: str = ""
 
     @cached_property
     def answerer(self) -> Callable[[str, str], Answerer]:

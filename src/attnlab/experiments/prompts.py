@@ -11,6 +11,7 @@ from attnlab.experiments.population.storage import open_run
 from attnlab.experiments.registry import ask_run
 from attnlab.experiments.report import Report
 from attnlab.look.questions import Question
+from attnlab.look.readers import reader_of
 
 _OPTIONS = ("pair", "steps", "target")
 
@@ -23,8 +24,8 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     `question.vocabulary`) looks inside, `fork(question, edit)` edits.
 
     Args:
-        run: a report, a run's folder, or a member's (`runs/sorting-100-seeds/17`); or a pretrained
-            model, live or by whatever `load` takes.
+        run: a report, a run's folder or model, or a member's (`runs/sorting-100-seeds/17`); or a
+            pretrained model, live or by whatever `load` takes.
         text: what the model shall read, such as "cab".
         options: of a pretrained model, see `attnlab.look.text_questions.question_of`: pair, steps,
             target.
@@ -38,10 +39,7 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     if not isinstance(text, str):
         raise WrongUsage(f"a question is one text; got {type_words(text)}.")
     if isinstance(run, Report):
-        if options:
-            raise WrongUsage(
-                f"a run is asked with a text alone; leave {' and '.join(options)} out."
-            )
+        _refuse_options(options)
         return ask_run(run, text)
     for name in options:
         if name not in _OPTIONS:
@@ -50,6 +48,11 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     from attnlab.pretrained.model import Pretrained
 
     model = run
+    reader = reader_of(model) if isinstance(model, nn.Module) else None
+    if reader is not None and isinstance(model, nn.Module):
+        _refuse_options(options)
+        found: Question = reader.ask(model, text)
+        return found
     if not isinstance(model, Pretrained):
         model = load(model)
     if not isinstance(model, Pretrained):
@@ -58,3 +61,8 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
             "its run."
         )
     return question_of(model, text, **options)
+
+
+def _refuse_options(options: dict[str, Any]) -> None:
+    if options:
+        raise WrongUsage(f"a run is asked with a text alone; leave {' and '.join(options)} out.")

@@ -43,12 +43,12 @@ def show(
     """Show something: inside a notebook if this is one, else as a page in the browser.
 
     Args:
-        thing: a run, population, sweep or search, or the folder of one; the result of `patch_all`,
-            `ablate`, `pattern_effects` or `direct_logits`; a model, in a notebook or
-            with a text; a compiled program; a trace, or a question, which is then answered; a
-            recording or summaries of one; a document or a corpus search; or bare weights: (query,
-            key), (head, query, key), a list of these by layer, and Hugging Face's `outputs` or
-            `outputs.attentions`.
+        thing: a run, population, sweep or search, or the folder of one; a model, which answers an
+            example or a text; a question, which is then answered, or a trace; a recording or
+            summaries of one; the result of `patch_all`, `ablate`, `pattern_effects` or
+            `direct_logits`; a compiled program; a document or a corpus search; or bare weights:
+            (query, key), (head, query, key), a list of these by layer, and Hugging Face's `outputs`
+            or `outputs.attentions`.
         tokens: what the places are called, where weights are shown: a list of texts, a pair (of the
             queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`; or the text
             that a run, a model or a compiled program is asked, `"3 1 2 0"` where it reads ids.
@@ -73,6 +73,8 @@ def show(
     live = _live(thing, tokens, options) if is_live else None
     if live is not None:
         return live
+    if isinstance(thing, nn.Module) and tokens is None and other is None:
+        tokens = asker_of(thing).example
     if isinstance(thing, Report | nn.Module) and isinstance(tokens, str):
         thing, tokens = asker_of(thing).ask("", tokens), None
     return _shown(thing, tokens, other, options)

@@ -16,11 +16,19 @@ from typing import NamedTuple, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from attnlab.display import displayed
+from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import Recording, record
 from attnlab.look.recording.tokens import Vocabulary
-from attnlab.look.trace import Step, Trace, head_traces, names_at, trace, trace_translation
+from attnlab.look.trace import (
+    Step,
+    Trace,
+    answer_card,
+    head_traces,
+    names_at,
+    trace,
+    trace_translation,
+)
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -77,6 +85,9 @@ class Continuation:
     num_input: int | None = None
     expected: Sequence[str] | None = None
 
+    def _card(self) -> Card:
+        return answer_card(type(self).__name__, self.trace())
+
     def prompt_inputs(self) -> Mapping[str, Tensor]:
         """Return the prompt."""
         return {"tokens": self.prompt}
@@ -126,6 +137,9 @@ class Translation:
     candidates: Sequence[int] | None = None
     expected: Sequence[str] | None = None
 
+    def _card(self) -> Card:
+        return answer_card(type(self).__name__, self.trace())
+
     def prompt_inputs(self) -> Mapping[str, Tensor]:
         """Return the source, and the start of the answer."""
         return {"source": self.source, "target": self.start}
@@ -165,6 +179,13 @@ class Translation:
 
 class _OnePass:
     """A question whose answers are all given in one pass."""
+
+    def _card(self) -> Card:
+        return answer_card(type(self).__name__, self.trace())
+
+    def trace(self) -> Trace:
+        """Answer, and record each step."""
+        raise NotImplementedError
 
     def after(self, choices: Sequence[str]) -> Self:
         """Return the question itself; only no choices can have been made."""

@@ -13,11 +13,11 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from attnlab.display import displayed
+from attnlab.display import Card, displayed
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, present
 from attnlab.look.questions import Passage, Question, extended, steps_left
 from attnlab.look.recording import record
-from attnlab.look.trace import Step, Trace, head_traces, names_at
+from attnlab.look.trace import Step, Trace, answer_card, head_traces, names_at
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.text import TokenNames, most_tokens, stops_of, target_ids
 from attnlab.shapes import require_integer
@@ -47,6 +47,16 @@ class TextReading:
     def vocabulary(self) -> TokenNames:
         """The names of the token ids."""
         return _names(self.model)
+
+    def _card(self) -> Card:
+        kind = f"{self.model.name}, {type(self).__name__}"
+        return answer_card(kind, self.trace(), self._text())
+
+    def _text(self) -> str:
+        tokenizer = self.model.tokenizer
+        around = {*tokenizer.all_special_ids} - {tokenizer.mask_token_id}
+        ids = [token for token in self.inputs["input_ids"][0].tolist() if token not in around]
+        return str(tokenizer.decode(ids))
 
     def prompt_inputs(self) -> Mapping[str, Tensor]:
         """Return what the model reads before it answers."""
@@ -221,6 +231,9 @@ class TextContinuation(_Generated):
         found = super().trace()
         return replace(found, input=found.tokens[: self._given])
 
+    def _text(self) -> str:
+        return str(self.model.tokenizer.decode(self.prompt[0, : self._given].tolist()))
+
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the prompt."""
         return replace(super().after(choices), num_input=self._given)
@@ -291,6 +304,16 @@ def question_of(
     if target is not None:
         raise WrongUsage(f"{model.name} answers with vectors: there is no right answer.")
     return TextReading(model, inputs)
+
+
+def example_text(model: Pretrained) -> str:
+    """Return a text of the kind that a model answers, by what its class is called."""
+    kind, mask = type(model.foreign).__name__, model.tokenizer.mask_token
+    if "MaskedLM" in kind and mask is not None:
+        return f"The capital of France is {mask}."
+    if "CausalLM" in kind or "LMHead" in kind:
+        return "When John and Mary went to the store, John gave a drink to"
+    return "The film is warm and funny."
 
 
 def _kind_of(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:

@@ -37,6 +37,12 @@ class Step:
     expected: str | None = None
 
     @property
+    def share(self) -> float | None:
+        """The probability of the choice, if it is among the candidates."""
+        shares = dict(zip(self.candidates, self.probabilities, strict=False))
+        return shares.get(self.choice)
+
+    @property
     def is_wrong(self) -> bool:
         """Whether the choice differs from the correct one."""
         return self.expected is not None and self.choice != self.expected
@@ -98,6 +104,24 @@ class Trace:
         for head in mapping["attention"]:
             head["rows"] = [[round(weight, 6) for weight in row] for row in head["rows"]]
         return mapping
+
+
+def answer_card(kind: str, trace: Trace, text: str = "") -> Card:
+    """Return what is shown of a question: its text, the answer, and how sure the model is.
+
+    text: as it was typed, where that is known; else the tokens are joined.
+    """
+    if not text:
+        text = (" " * any(len(token) > 1 for token in trace.input)).join(trace.input)
+    facts: list[tuple[str, str]] = [("text", text)]
+    shares = [step.share for step in trace.steps]
+    if trace.steps:
+        facts.append(("answer", " ".join(trace.choices)))
+    if trace.steps and None not in shares:
+        facts.append(("probability", " ".join(f"{share:.3f}" for share in shares)))
+    if trace.steps and trace.steps[0].expected is not None:
+        facts.append(("right", " ".join(step.expected or "?" for step in trace.steps)))
+    return Card(kind, facts)
 
 
 @torch.no_grad()
