@@ -296,9 +296,9 @@ def test_an_installed_attnlab_is_hidden_beside_the_packages(jail, tmp_path, monk
     for name in ("attnlab", "other"):
         (packages / name).mkdir(parents=True)
         (packages / name / "exercise.py").write_text("solution = 1")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for path in (tmp_path, *tmp_path.parents[:2], *tmp_path.rglob("*")):  # whatever the umask is
         with contextlib.suppress(PermissionError):
-            folder.chmod(0o755)
+            path.chmod(0o755)
     real = list(visible._prefixes())
     monkeypatch.setattr(visible, "_prefixes", lambda: [*real, tmp_path / "env"])
     source = "import os\ndef answer(path):\n    return os.listdir(path)\n"
