@@ -127,6 +127,26 @@ def test_an_example_that_the_model_writes_into_is_as_before() -> None:
     assert torch.equal(example, X)
 
 
+def test_passes_that_a_certificate_repeats_leave_no_trace_in_the_model() -> None:
+    class Counting(Attention):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.tensor(0))
+            self.trail: list[Tensor] = []
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            self.trail.append(x)
+            return super().forward(x)
+
+    model = Counting().eval()
+    lab = attnlab.load(model, example=(X,))
+    with torch.no_grad(), attnlab.edit(lab, attnlab.ZeroHead(layer=0, head=1)) as certificate:
+        model(X)
+    assert certificate.holds
+    assert int(model.calls) == len(model.trail) == 1
+
+
 def test_objects_of_the_standard_library_are_left_alone() -> None:
     import logging
 

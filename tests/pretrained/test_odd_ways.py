@@ -513,13 +513,6 @@ FAULTS = [
     ),
     (
         check_orders,
-        "heads last",
-        "backends.functions",
-        "return key in values and key not in output",
-        "return True or key in values",
-    ),
-    (
-        check_orders,
         "keys first",
         "backends.functions",
         "return dim in",

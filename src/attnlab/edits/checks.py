@@ -15,7 +15,7 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -28,6 +28,7 @@ from attnlab.edits.editor import Editor, tensors_in
 from attnlab.edits.targets import own_name, part_of
 from attnlab.parts.attend import explicit_attention
 from attnlab.parts.cache import Cache
+from attnlab.pretrained.model_state import state_kept
 from attnlab.pretrained.pass_state import ModuleHook, do_nothing
 from attnlab.sites import (
     Hook,
@@ -155,7 +156,7 @@ class Checks:
         def run(given: Arguments) -> list[Tensor]:
             args, kwargs = given
             keep_nothing = torch.autograd.graph.saved_tensors_hooks(_let_go, _let_go)
-            with _random_again(call.random), keep_nothing:
+            with _random_again(call.random), _state_again(self._model), keep_nothing:
                 return [each.detach() for each in tensors_in(module(*args, **kwargs))]
 
         is_first = call.path not in self.certificate.effects
@@ -329,11 +330,18 @@ def _random_again(state: tuple[Tensor, list[Tensor]]) -> Iterator[None]:
         yield
 
 
+def _state_again(model: nn.Module) -> AbstractContextManager[None]:
+    """Put back what a foreign model writes into itself while a pass is repeated: a counter counts
+    the user's own passes."""
+    foreign = getattr(model, "foreign", None)
+    return nullcontext() if foreign is None else state_kept(foreign, weights=False)
+
+
 def _hash(model: nn.Module) -> str:
-    """Return the SHA-256 of all parameters and buffers, with their names."""
+    """Return the SHA-256 of all parameters, with their names; a model may write into buffers."""
     found = hashlib.sha256()
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if isinstance(tensor, Tensor) and not tensor.is_meta:
+    for name, tensor in model.named_parameters():
+        if not tensor.is_meta:
             found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
             values = tensor.detach().cpu().contiguous().reshape(-1)
             found.update(values.view(torch.uint8).numpy().data)

@@ -341,8 +341,10 @@ def _attention_point(attention: AttentionStructure) -> AttentionPoint:
     sites = ["mask", "scores", "weights"]
     if attention.backend != "softmax":
         sites = ["query", "key", "value", *sites]
-    elif attention.shows_product:
-        sites = ["weights"]  # the softmax's scores, and what they block, do not say what is mixed
+    elif attention.shows_product:  # the softmax's scores do not say what is mixed
+        sites = ["value", "weights"]
+    else:
+        sites = ["value", *sites]
     if attention.shows_heads:
         sites.append("heads")
     if attention.adds is not None:

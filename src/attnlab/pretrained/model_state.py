@@ -12,7 +12,7 @@ all: models seldom write into their weights, and a second copy of large ones may
 import random
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -26,13 +26,14 @@ _LEAVES = (type, ModuleType, FunctionType, MethodType, str, bytes, int, float, c
 
 
 @contextmanager
-def state_kept(model: nn.Module, *others: Any) -> Iterator[None]:
-    """Put back whatever changes in a model, and in these other values, within the `with`."""
+def state_kept(model: nn.Module, *others: Any, weights: bool = True) -> Iterator[None]:
+    """Put back whatever changes in a model, and in these other values, within the `with`; its
+    parameters only with `weights`."""
     tensors = (*model.parameters(), *model.buffers())
     devices = {each.device.index or 0 for each in tensors if each.device.type == "cuda"}
     python_state = random.getstate()
     numpy_state = np.random.get_state()  # noqa: NPY002 - other models' generator, not ours
-    state = _State(model, *others)
+    state = _State(model, others, weights=weights)
     try:
         with torch.random.fork_rng(devices=devices):
             yield
@@ -45,18 +46,20 @@ def state_kept(model: nn.Module, *others: Any) -> Iterator[None]:
 class _State:
     """All that some values reach: tensors and containers, and what was in them."""
 
-    def __init__(self, model: nn.Module, *others: Any) -> None:
+    def __init__(self, model: nn.Module, others: Sequence[Any], *, weights: bool) -> None:
         self._room = _COPIED
         self._tensors: list[_KeptTensor] = []
         self._contents: list[tuple[Any, Any]] = []
         self._classes = [(module, type(module)) for module in model.modules()]
         self._seen: dict[int, Any] = {}
         self._buffers = set(map(id, model.buffers()))
-        weights, waiting = list(model.parameters()), [model, *others]
-        self._seen.update((id(weight), weight) for weight in weights)
+        parameters, waiting = list(model.parameters()), [model, *others]
+        self._seen.update((id(weight), weight) for weight in parameters)
         while waiting:
             waiting += self._keep(waiting.pop())
-        for weight in weights:  # last: a counter or a cache has the first claim on the room
+        for weight in (
+            parameters if weights else ()
+        ):  # last: a counter or a cache has the first claim on the room
             self._keep_tensor(weight)
 
     def _keep(self, value: Any) -> list[Any]:

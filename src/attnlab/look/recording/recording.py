@@ -33,7 +33,10 @@ from attnlab.look.recording.tokens import (
     first_key,
     unknown_positions,
 )
+from attnlab.parts.heads import share_heads
 from attnlab.shapes import shape_text
+
+_WITNESSES = ("weights", "value", "heads")
 
 
 @displayed
@@ -192,6 +195,27 @@ class Recording(Mapping[str, Any]):
             return Recording(joined_store(self._store))
         return joined(self._store, site).value(site, self._store.budget)
 
+    def witness(self) -> dict[str, float]:
+        """Return how far weights times values are from the heads' outputs, for every attention of
+        which all three were recorded; zero but for rounding where the weights shown mix the tokens.
+
+        An edit of the heads moves it, and so does dropout in training.
+
+        Raises:
+            WrongUsage: there is no such attention.
+        """
+        found = {}
+        for site in self:
+            part, _, name = site.rpartition(".")
+            if name == "weights" and all(f"{part}.{each}" in self for each in _WITNESSES):
+                found[part] = _largest_difference(*(self[f"{part}.{each}"] for each in _WITNESSES))
+        if not found:
+            raise WrongUsage(
+                "a witness needs weights, values and heads of one attention: "
+                'record(model, ("*.weights", "*.value", "*.heads")).'
+            )
+        return found
+
     def gradient(self, site: str) -> Tensor:
         """Return the gradient of the last value at a site; those of several `backward` calls are
         summed.
@@ -331,6 +355,14 @@ class Recording(Mapping[str, Any]):
         elif shape is not None and len(shape) > 2 and not isinstance(passed.held, KeptMask):
             check_index("row", row, shape[0])
         return passed
+
+
+def _largest_difference(weights: Tensor, value: Tensor, heads: Tensor) -> float:
+    """Return how far weights times values are from heads; NaN on both sides is no difference."""
+    made = weights.double() @ share_heads(value, weights.shape[1]).double()
+    apart = (made - heads.double()).abs()
+    apart = apart.masked_fill(made.isnan() & heads.isnan(), 0.0)
+    return float(apart.max()) if apart.numel() else 0.0
 
 
 def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Recording:

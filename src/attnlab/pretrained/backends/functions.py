@@ -159,18 +159,78 @@ class Functions(TorchFunctionMode):
             point.visit("scores", torch.zeros_like(weights).masked_fill(blocked, float("-inf")))
             weights = point.visit("weights", weights)
             args = _with_first(args, weights.reshape(operand.shape).to(operand.dtype))
-        output: Tensor = func(*args, **kwargs)
-        order = gathered_order(func, args) or tuple(range(output.dim()))
-        ordered = output.permute(order)
-        heads = ordered.reshape(*waiting.shape[:3], output.shape[order[-1]])
+        product = _Product(func, args, kwargs, waiting.shape)
+        output = product.run()
+        heads = product.heads(output)
         found = point.supplied("heads")
         if found is None:
-            found = heads
+            found = self._with_value(point, product, heads)
         found = point.visit("heads", found)
         if found is heads and not heads.requires_grad:
             return output
+        return product.turned_back(found, output)
+
+    def _with_value(self, point: AttentionPoint, product: "_Product", heads: Tensor) -> Tensor:
+        """Show the values, and return the heads that they make with the weights."""
+        if not point.wants("value"):
+            return heads
+        value = product.value()
+        found = point.visit("value", value)
+        made = product.weights() @ found
+        if found is not value:
+            return made
+        if made.requires_grad:  # the same numbers, and the gradient arrives at what was shown
+            return heads.detach() + (made - made.detach())
+        return heads
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product of weights with values, in any order of axes; shape: (batch, head, query, key)."""
+
+    func: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    shape: tuple[int, ...]
+
+    def run(self, weights: Tensor | None = None) -> Tensor:
+        """Multiply these weights with the values; None for the model's."""
+        args = self.args
+        if weights is not None:
+            first = operands_of(args)[0]
+            args = _with_first(args, weights.reshape(first.shape))
+        output: Tensor = self.func(*args, **self.kwargs)
+        return output
+
+    def _order(self, output: Tensor) -> tuple[int, ...]:
+        return gathered_order(self.func, self.args) or tuple(range(output.dim()))
+
+    def heads(self, output: Tensor) -> Tensor:
+        """Return the product as (batch, head, query, width)."""
+        ordered = output.permute(self._order(output))
+        return ordered.reshape(*self.shape[:3], ordered.shape[-1])
+
+    def turned_back(self, heads: Tensor, output: Tensor) -> Tensor:
+        """Return heads in the order of axes of the product."""
+        order = self._order(output)
         back = list(map(order.index, range(output.dim())))
-        return found.reshape(ordered.shape).permute(back)
+        return heads.reshape(output.permute(order).shape).permute(back)
+
+    def weights(self) -> Tensor:
+        """Return the weights, (batch, head, query, key)."""
+        return operands_of(self.args)[0].reshape(self.shape)
+
+    def value(self) -> Tensor:
+        """Return every head's values, (batch, head, key, width): what weights bring that choose one
+        key for each query."""
+        queries, keys = self.shape[-2:]
+        found = []
+        for start in range(0, keys, max(queries, 1)):
+            places = torch.arange(min(queries, keys - start))
+            chosen = torch.zeros_like(self.weights())
+            chosen[..., places, start + places] = 1.0
+            found.append(self.heads(self.run(chosen))[..., : len(places), :])
+        return torch.cat(found, -2)
 
 
 def _with_first(args: Any, new: Tensor) -> Any:
