@@ -22,7 +22,16 @@ from attnlab.programs import (
 )
 
 ORDER = (
-    *("interpreter", "domains", "conjunctions", "wiring", "views", "hidden_units", "aggregates"),
+    *(
+        "interpreter",
+        "reached",
+        "domains",
+        "conjunctions",
+        "wiring",
+        "views",
+        "hidden_units",
+        "aggregates",
+    ),
     *("matrices", "compiled", "compiler"),
 )
 
@@ -31,14 +40,14 @@ FAULTS = [
     ("aggregates", "bos_score = channels.floor + top + bos", "bos_score = channels.floor + top"),
     ("aggregates", "math.log(views.longest / _LEAK)", "math.log(2.0)"),
     ("aggregates", "_LEAK = 0.1", "_LEAK = 1.0"),
-    ("aggregates", "default[0] = float(each.default)", "default[0] = 0.0"),
-    ("aggregates", "default[views.places(each, [mean_of_one(each.default)])] = 1.0", "pass"),
+    ("aggregates", "default[0] = value", "default[0] = 0.0"),
+    ("aggregates", "default[views.places(each, views.domains.default(each))] = 1.0", "pass"),
     ("aggregates", "found.plus(count, times)", "found.plus(count, 1.0)"),
     ("aggregates", "np.array([values, np.square(values)])", "np.array([values, np.abs(values)])"),
     ("aggregates", "float(row.max())", "0.0"),
     ("aggregates", "row = step * np.array([ranks]", "row = 0 * step * np.array([ranks]"),
     ("aggregates", "gain * (len(case) - 1), gain", "0.0, gain"),
-    ("aggregates", "gathered.append(float(each.default))", "pass"),
+    ("aggregates", "gathered.append(value)", "pass"),
     ("hidden_units", "2.0 / gap", "0.5 / gap"),
     ("hidden_units", "outer += [change, -change]", "outer += [change, change]"),
     ("hidden_units", "view.through(pick, 1.0 - number)", "view.through(pick, 2.0 - number)"),

@@ -449,6 +449,75 @@ def test_values_that_are_equal_and_not_the_same_stay_apart_or_are_refused(number
         assert not prove_program(same, unlike).holds
 
 
+place_from_the_end = library.length - 1 - indices
+share = aggregate(library.so_far, tokens == "a")
+RIGHT_ON_EVERY_INPUT = [
+    (lambda e: 2**e, [place_from_the_end]),
+    (lambda t, e: int(t == "b") * 2**e, [tokens, place_from_the_end]),
+    (lambda e: "abcdefghijk"[e] if e >= 0 else 7, [place_from_the_end]),
+    (lambda e: True if e < 0 else 1, [place_from_the_end]),
+    (lambda e: 0.0 if e < 0 else 0, [place_from_the_end]),
+    (lambda e: (True,) if e < 0 else (1,), [place_from_the_end]),
+    (lambda n, i: 1 if i < n else "x", [library.length, indices]),
+    (lambda n, c: n - c if c <= n else 0.5, [library.length, library.how_often]),
+    (lambda s, i: s * (i + 1) if s * (i + 1) == int(s * (i + 1)) else "no", [share, indices]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(RIGHT_ON_EVERY_INPUT)))
+@pytest.mark.parametrize("reader", ["itself", "total", "mean", "word"])
+def test_values_that_no_input_has_refuse_no_program(number, reader):
+    function, arguments = RIGHT_ON_EVERY_INPUT[number]
+    made = library.apply(function, *arguments)
+    wrap = {
+        "itself": lambda each: each,
+        "total": lambda each: total(library.so_far, each),
+        "mean": lambda each: aggregate(library.so_far, each),
+        "word": lambda each: each.map(repr),
+    }[reader]
+    if (number, reader) in ((2, "total"), (2, "mean"), (5, "total")):  # no numbers
+        with pytest.raises(ProgramError, match=r"only numbers|no mean"):
+            compile_program(Program(wrap(made), "ab"), 5)
+        return
+    proved(Program(wrap(made), "ab"), 5)
+
+
+def test_a_default_that_no_query_gets_refuses_no_program():
+    """Neither by its kind nor by being no number."""
+    for default in (None, "nothing", (1,), 0.5):
+        program = Program(aggregate(library.so_far, indices, default=default), "ab")
+        assert proved(program, 4)("abab")[3] == Fraction(3, 2)
+    flags = Program(aggregate(select(indices, indices, "=="), tokens.map(ord), True).map(str), "ab")
+    assert proved(flags, 3)("ab") == ["97", "98"]
+
+
+def test_of_many_inputs_the_places_are_tried_and_of_those_the_values():
+    """Too many to try each: two to the power of 24."""
+    binary = total(
+        everything, library.apply(lambda t, e: int(t) * 2**e, tokens, place_from_the_end)
+    )
+    program = Program(where(binary > 5, "more", "less"), "01")
+    compiled = compile_program(Program(library.apply(RIGHT[0], place_from_the_end), "01"), 24)
+    assert compiled("01" * 12)[:3] == [2**23, 2**22, 2**21]
+    assert interpret(program, "0110") == ["more"] * 4
+
+
+RIGHT = [lambda e: 2**e if e >= 0 else 0.5]
+
+
+def test_what_some_input_has_is_refused_as_ever():
+    """The values are tried, and these occur."""
+    for output, words in (
+        (library.apply(lambda n, i: 1 if i < n - 1 else True, library.length, indices), "mixes"),
+        (total(everything, library.apply(lambda n, i: "x", library.length, indices)), "numbers"),
+        (library.apply(lambda n, i: 1 // (n - i - 1), library.length, indices), "ZeroDivision"),
+        (aggregate(select(indices, indices, "<"), indices, default="no"), "has a number as"),
+    ):
+        with pytest.raises(ProgramError, match=words) as refused:
+            compile_program(Program(output, "ab"), 4)
+        assert "test_miscompiles.py:" in str(refused.value)
+
+
 def test_what_is_the_same_is_one_value_however_it_is_made():
     for one in ((1, 2), Point(1), Pair(1, 2), Shade.DARK, frozenset({1, 2}), Decimal("0.5")):
         program = Program(

@@ -81,14 +81,13 @@ def gather(views: Views, each: Aggregate, form: Form) -> View:
     if form == "one-hot":
         values = values.through(one_hot_rows(views.places(each, own), len(shown)).T)
         default, diameter = np.zeros(len(shown)), 1.0
-        if each.has_default:
-            default[views.places(each, [mean_of_one(each.default)])] = 1.0
+        default[views.places(each, views.domains.default(each))] = 1.0
     else:
         gathered = list(map(float, own))
         default = np.array([gathered[0]])  # which BOS may add to a mean
-        if each.has_default:
-            default[0] = float(each.default)
-            gathered.append(float(each.default))
+        for value in map(float, views.domains.default(each)):
+            default[0] = value
+            gathered.append(value)
         diameter = max(gathered) - min(gathered)
     scores = _scores(views, each, min(views.allowed / max(diameter, 1e-300), 0.2))
     slot = attention_slot(scores.queries, scores.keys, values)

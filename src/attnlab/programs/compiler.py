@@ -1,6 +1,7 @@
 """The compiler: a program becomes an ordinary encoder, whose weights are computed, not trained."""
 
 import operator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from attnlab.errors import WrongUsage, type_words
 from attnlab.programs.aggregates import add_up, gather, is_single, weight_of_bos
 from attnlab.programs.check import judge
 from attnlab.programs.compiled import Compiled
-from attnlab.programs.domains import MOST_TRIED, Domains
+from attnlab.programs.domains import Domains
 from attnlab.programs.hidden_units import join, read_off
 from attnlab.programs.interpreter import Meaning, every_input, sequences_of
 from attnlab.programs.language import (
@@ -26,6 +27,7 @@ from attnlab.programs.language import (
 )
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.matrices import assemble
+from attnlab.programs.reached import MOST_TRIED, Reached
 from attnlab.programs.values import are_numbers, identity, numbered
 from attnlab.programs.views import Form, TooCoarse, Views, least_gap
 from attnlab.programs.wiring import View, constant_view, whole
@@ -72,9 +74,26 @@ def compile_program(
         raise WrongUsage(f"a tolerance is from 1e-9 to 0.2; got {tolerance!r}.")
     if dtype not in (torch.float32, torch.float64):
         raise WrongUsage(f"dtype is torch.float32 or torch.float64; got {dtype!r}.")
-    domains = Domains(program, longest)
+    options = _Options(tolerance, dtype, causal=causal, reuse=reuse)
+    try:
+        return _compile(Domains(program, longest), options)
+    except ProgramError:  # which may be for values that no input has
+        return _compile(Domains(program, longest, Reached(program, longest)), options)
+
+
+@dataclass(frozen=True)
+class _Options:
+    tolerance: float
+    dtype: torch.dtype
+    causal: bool
+    reuse: bool
+
+
+def _compile(domains: Domains, options: _Options) -> Compiled:
+    """Make the model of a program, of which these domains are."""
+    program, tolerance, dtype = domains.program, options.tolerance, options.dtype
     _check_defaults(domains)
-    _check_meaning(domains, causal=causal)
+    _check_meaning(domains, causal=options.causal)
     values = domains.values(program.output)
     if are_numbers(values):
         tolerance = min(tolerance, _TIGHT * least_gap(list(map(float, values))) / 2)
@@ -86,13 +105,13 @@ def compile_program(
         except TooCoarse:
             continue
         if output.error <= tolerance:
-            found = assemble(views, output, causal=causal, reuse=reuse)
+            found = assemble(views, output, causal=options.causal, reuse=options.reuse)
             compiled = Compiled(
                 model=found.model.to(dtype),
                 name=program.name,
                 alphabet=tuple(program.alphabet),
                 values=values,
-                longest=longest,
+                longest=domains.longest,
                 tolerance=tolerance,
                 has_bos=views.has_bos,
                 heads=found.heads,

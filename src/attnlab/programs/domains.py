@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from fractions import Fraction
 from functools import partial
-from itertools import product
+from itertools import compress, product
 from math import prod
 
 import numpy as np
@@ -39,6 +39,7 @@ from attnlab.programs.language import (
     indices,
 )
 from attnlab.programs.lines import ProgramError
+from attnlab.programs.reached import MOST_TRIED, Reached
 from attnlab.programs.values import (
     Value,
     are_numbers,
@@ -51,15 +52,17 @@ from attnlab.programs.values import (
 MOST_VALUES = 5_000  # of one sequence
 MOST_PAIRS = 1_000_000  # of a key's and a query's value
 MOST_COMBINATIONS = 20_000  # of values of several, a hidden unit or two for each
-MOST_TRIED = 20_000  # inputs, to find out whether a query may select nothing
 Table = NDArray[np.bool_]
 
 
 class Domains:
-    """The values, the bases and the selections of a program's parts, for inputs up to a length."""
+    """The values, the bases and the selections of a program's parts, for inputs up to a length.
 
-    def __init__(self, program: Program, longest: int) -> None:
-        self.program, self.longest = program, longest
+    reached: what was found by trying; None to do without.
+    """
+
+    def __init__(self, program: Program, longest: int, reached: Reached | None = None) -> None:
+        self.program, self.longest, self.reached = program, longest, reached
         self._values: dict[Sequence, tuple[Value, ...]] = {}
         self._bases: dict[Sequence, Sequence | None] = {}
         self._tables: dict[Sequence, list[Value]] = {}
@@ -118,7 +121,13 @@ class Domains:
             if self.base(argument) is None:
                 own = own * number
             columns.append(own)
-        return list(map(partial(_applied, each), zip(*columns, strict=True)))
+        found = list(map(partial(_applied, each), zip(*columns, strict=True)))
+        known = self.reached and self.reached.values(base)
+        if known:
+            for place, value in enumerate(self.values(base)):
+                if identity(value) not in known:
+                    found[place] = _UNREACHED
+        return found
 
     def combinations(
         self, each: Map
@@ -127,8 +136,18 @@ class Domains:
 
         Combinations on which the function fails are left out: the program has no meaning there.
         """
-        given = [each for each in dict.fromkeys(each.arguments) if self.base(each) is not None]
-        size = prod(map(len, map(self.values, given)))
+        arguments = list(dict.fromkeys(each.arguments))
+        given = [argument for argument in arguments if self.base(argument) is not None]
+        rows: Iterable[tuple[Value, ...]] | None = None
+        if self.reached is not None:
+            rows = self.reached.rows(each)
+        if rows is None:
+            size = prod(map(len, map(self.values, given)))
+            rows = product(*map(self.values, given))
+        else:
+            kept = [self.base(argument) is not None for argument in arguments]
+            rows = [tuple(compress(row, kept)) for row in rows]
+            size = len(rows)
         if size > MOST_COMBINATIONS:
             raise ProgramError(
                 each.line,
@@ -136,7 +155,7 @@ class Domains:
                 f"is made for at most {MOST_COMBINATIONS:,}. Take fewer values first.",
             )
         known, results = [], []
-        for values in product(*map(self.values, given)):
+        for values in rows:
             told = dict(zip(given, values, strict=True))
             row = []
             for argument in each.arguments:
@@ -169,23 +188,37 @@ class Domains:
         least = 0 if self.may_be_empty(each.selector) else 1
         if each.values is None:
             return range(least, self.longest + 1)
-        sums, _ = self._reached(each, self._numbers(each, each.values))
-        return list(map(plain, sorted(sums)))
+        sums, _ = self._sums_and_means(each, self._numbers(each, each.values))
+        return self._occurring(each, map(plain, sorted(sums)))
 
     def _gathered(self, each: Aggregate) -> Items[Value]:
         values = list(map(mean_of_one, self.values(each.values)))
-        default: list[Value] = []
-        if each.has_default:
-            default = [mean_of_one(each.default)]
+        default = self.default(each)
         if not are_numbers(values) or self.at_most_one(each.selector):
             return [*values, *default]
         if not are_numbers(default):
             reason = f"the mean of numbers has a number as its default; got {each.default!r}."
             raise ProgramError(each.line, reason)
-        _, means = self._reached(each, values)
-        return [*sorted(map(plain, means)), *default]
+        _, means = self._sums_and_means(each, values)
+        return [*self._occurring(each, sorted(map(plain, means))), *default]
 
-    def _reached(self, each: Sequence, values: Items[Value]) -> tuple[set[Fraction], set[Fraction]]:
+    def default(self, each: Aggregate) -> list[Value]:
+        """Return what an aggregate is where nothing is selected, if that may be."""
+        is_used = each.has_default
+        if self.reached is not None:  # otherwise models have room for it
+            is_used = is_used and self.may_be_empty(each.selector)
+        return [mean_of_one(each.default)] if is_used else []
+
+    def _occurring(self, each: Sequence, values: Iterable[Value]) -> list[Value]:
+        """Leave out what no input has, as far as that is known."""
+        known = self.reached and self.reached.values(each)
+        if not known:
+            return list(values)
+        return [value for value in values if identity(value) in known]
+
+    def _sums_and_means(
+        self, each: Sequence, values: Items[Value]
+    ) -> tuple[set[Fraction], set[Fraction]]:
         """Return all sums and all means of one to `longest` of these values."""
         multiples, scale = whole_multiples(values)
         whole, sums, every, means = set(multiples), {0}, {0}, set[Fraction]()

@@ -1,0 +1,71 @@
+"""The values that the parts of a program have on some input, found by trying.
+
+`Domains` takes the values of each part alone, so that it knows some that no input has: the index
+of a position is less than the length, and each alone may be anything. Where that refuses a program,
+all inputs are tried; where they are too many, one of each length, for the parts that read no token.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from attnlab.programs.interpreter import Meaning, every_input, sequences_of
+from attnlab.programs.language import Map, Program, Sequence, Tokens
+from attnlab.programs.values import Value, identity
+
+MOST_TRIED = 20_000  # inputs
+_MOST_PAIRS = 30_000_000  # of a query and a key, of one input of each length
+
+Row = tuple[Value, ...]
+
+
+class Reached:
+    """The values that sequences have, and those that the arguments of maps have together."""
+
+    def __init__(self, program: Program, longest: int) -> None:
+        self._values: dict[Sequence, dict[Any, Value]] = {}
+        self._rows: dict[Map, dict[Any, Row]] = {}
+        size, sequences = len(program.alphabet), sequences_of(program.output)
+        is_exhaustive = sum(size**length for length in range(1, longest + 1)) <= MOST_TRIED
+        if not is_exhaustive:
+            sequences = [each for each in sequences if not _reads_tokens(each)]
+            if longest**3 > _MOST_PAIRS:
+                sequences = []
+        for length in range(1, longest + 1):
+            inputs = every_input(program, length)
+            if not is_exhaustive:
+                inputs = iter([np.zeros((1, length), np.int64)])
+            for ids in inputs:
+                meaning = Meaning(program, ids)
+                for each in sequences:
+                    self._add(meaning, each)
+
+    def values(self, each: Sequence) -> set[Any] | None:
+        """Return the identities of the values that a sequence has; None where that is unknown."""
+        if each not in self._values:
+            return None
+        return set(self._values[each])
+
+    def rows(self, each: Map) -> list[Row] | None:
+        """Return what a map's arguments, each once, are together; None where that is unknown."""
+        if each not in self._rows:
+            return None
+        return list(self._rows[each].values())
+
+    def _add(self, meaning: Meaning, each: Sequence) -> None:
+        coded = meaning.of(each)
+        for code in np.unique(coded.codes):
+            value = coded.values[code]
+            self._values.setdefault(each, {})[identity(value)] = value
+        if not isinstance(each, Map):
+            return
+        arguments = [meaning.of(argument) for argument in dict.fromkeys(each.arguments)]
+        codes = np.stack([argument.codes.ravel() for argument in arguments], 1)
+        for row in np.unique(codes, axis=0):
+            pairs = zip(arguments, row, strict=True)
+            values = tuple(argument.values[code] for argument, code in pairs)
+            self._rows.setdefault(each, {})[identity(values)] = values
+
+
+def _reads_tokens(each: Sequence) -> bool:
+    return any(isinstance(part, Tokens) for part in sequences_of(each))
