@@ -10,6 +10,7 @@ import torch
 import attnlab
 import attnlab.edits as op
 from attnlab.edits import checks, edit
+from attnlab.edits.certificate import Certificate, Change, OutputChange, RowSums
 from attnlab.edits.checks import Checks
 from attnlab.errors import WrongUsage
 from attnlab.models import generate
@@ -165,6 +166,30 @@ def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
         json.dumps(plain_values)
     )
     assert plain_values["holds"] is True
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_the_sums_of_rows_are_those_of_all_passes_not_of_the_last(order):
+    sums, found = (0.5, 1.25, 1.5), RowSums()
+    for number in order:
+        found.count(torch.tensor([[[[1.0, 0.0], [sums[number], 0.0]]]]), None)
+    assert (found.least, found.most) == (0.5, 1.5)
+    assert (found.rows, found.off, found.first) == (6, 3, (0, 0, 1))
+
+
+def test_the_largest_change_of_an_edit_is_that_of_all_passes_not_of_the_last():
+    change, certificate = Change("an edit"), Certificate(backend="native")
+    for moved in (1.0, 4.0, 2.0):
+        before = torch.zeros(1, 1, 2)
+        certificate.count_edit(change, "a.heads", before, before + moved, None)
+    assert (change.values, change.changed, change.largest) == (6, 6, 4.0)
+
+
+def test_the_mean_change_weighs_passes_by_what_they_put_out():
+    found = OutputChange()
+    found.add(1.0, 1.0, 30)
+    found.add(5.0, 5.0, 10)
+    assert (found.largest, found.mean, found.passes, found.values) == (5.0, 2.0, 2, 40)
 
 
 def test_a_certificate_that_was_not_asked_for_says_so():

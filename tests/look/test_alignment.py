@@ -53,6 +53,15 @@ def test_rows_that_must_be_what_they_are_tell_heads_apart_from_nobody():
     assert to_marks(heads[:, :, :1])[0].shape == (2, 1, 2)  # unless there are no others
 
 
+def test_rows_without_weight_tell_heads_apart_from_nobody():
+    dead = torch.tensor([[[[0.0, 0.0], [0.5, 0.5]]], [[[0.0, 0.0], [0.25, 0.75]]]])
+    marks, places = to_marks(dead)
+    assert marks.shape == (2, 1, 2)
+    assert places.tolist() == [1]
+    in_one = torch.tensor([[[[0.0, 0.0], [0.5, 0.5]]], [[[0.5, 0.5], [0.25, 0.75]]]])
+    assert to_marks(in_one)[1].tolist() == [0, 1]  # one head has weight there
+
+
 def test_alignment_undoes_a_permutation_of_heads():
     marks, _ = random_heads(3)
     order = [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)]

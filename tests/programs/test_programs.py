@@ -4,7 +4,17 @@ from itertools import chain, product
 
 import pytest
 
-from attnlab.programs import library
+from attnlab.programs import (
+    Program,
+    ProgramError,
+    aggregate,
+    best,
+    everything,
+    indices,
+    library,
+    select,
+)
+from attnlab.programs import tokens as input_tokens
 from attnlab.programs.compiler import compile_program
 from attnlab.programs.interpreter import interpret
 from attnlab.programs.proof import prove_program
@@ -86,3 +96,21 @@ def test_dimensions_that_nothing_reads_any_longer_are_used_again(program, dimens
     assert prove_program(narrow, program, longest=5).is_sure
     held = chain(*(range(first, last + 1) for _, first, last in wide.stream))
     assert list(held) == list(range(dimensions[0]))  # each has one meaning
+
+
+def test_best_selects_all_keys_that_share_the_highest_score_not_the_first_of_them():
+    program = Program(
+        aggregate(best(everything, input_tokens), indices), (1, 2), "where-the-largest"
+    )
+    assert interpret(program, (2, 1, 2)) == [1.0, 1.0, 1.0]
+    assert interpret(program, (1, 2, 2)) == [1.5, 1.5, 1.5]
+    proof = prove_program(compile_program(program, 4), program)
+    assert proof.holds
+
+
+def test_a_query_that_selects_nothing_in_the_longest_input_alone_needs_a_default():
+    shorter = select(library.length, 3, "<")
+    program = Program(aggregate(shorter, indices), "ab", "short")
+    assert prove_program(compile_program(program, 2), program).holds
+    with pytest.raises(ProgramError, match="nothing"):
+        compile_program(program, 3)

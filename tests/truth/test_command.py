@@ -63,7 +63,9 @@ def test_a_method_of_ones_own_is_scored(few, tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     (row,) = told["methods"]
     assert (row["circuits"], row["all"]) == (2, 3)
-    assert row["auroc"][0] > 0.5
+    assert row["method"] == f"{file}:first"
+    baselines = [row["method"] for row in told["baselines"]]
+    assert baselines == ["head-number", "head-number-reversed", "layer-number", "random"]
     assert {path.name for path in out.iterdir()} == {"scores.json", "truth.png", "truth.svg"}
     assert main(["truth", "score", f"{file}:wrong"]) == 3
     assert "scores 'attention.9', which" in capsys.readouterr().err
@@ -73,6 +75,8 @@ def test_the_table_says_how_many_circuits_enter(few, capsys):
     assert main(["truth", "score", "random"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "2 of 3 circuits have used and unused heads" in words
+    assert "head-number-reversed 0." in words
+    assert "The last 4 methods look at no model." in words
     assert "AUROC" in words
 
 

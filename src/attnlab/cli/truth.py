@@ -132,7 +132,8 @@ def score(
     ----------
     method
         A shipped method; all of them (all); or your own function (model, inputs, answers) ->
-        {head: number}, as file.py:function or package.module:function.
+        {head: number}, as file.py:function or package.module:function. Baselines that look at no
+        model are shown beside it.
     ladder
         One ladder alone: content, position, counting, composition or encoder-decoder.
     dial
@@ -142,12 +143,13 @@ def score(
     as_json
         Print the table as JSON.
     """
-    from attnlab.truth.methods import METHODS, find_method
+    from attnlab.truth.methods import BASELINES, METHODS, find_method
     from attnlab.truth.score import score as score_heads
     from attnlab.truth.score import summarize
 
     check_new_folder(out)
     names = list(METHODS) if method == "all" else [method]
+    names = list(dict.fromkeys([*names, *BASELINES]))
     methods = list(map(find_method, names))
     suite = _suite(ladder, dial, is_quiet=as_json)
     rows = []
@@ -156,7 +158,12 @@ def score(
             found = score_heads(name, function, suite.circuits)
             rows.append(summarize(name, found, ladder or "all"))
             tell(len(rows), len(methods))
-    table = {"refused": suite.refused, "methods": [row.to_mapping() for row in rows]}
+    forms = [row.to_mapping() for row in rows]
+    table = {
+        "refused": suite.refused,
+        "methods": [form for form in forms if form["method"] not in BASELINES or method == "all"],
+        "baselines": [form for form in forms if form["method"] in BASELINES],
+    }
     if out is not None:
         _write(rows, table, out)
     if as_json:
@@ -183,6 +190,7 @@ def _suite(ladder: str | None, dial: str | None, *, is_quiet: bool) -> "Suite":
 
 def _show(rows: "list[Row]") -> None:
     """Print the table; in a narrow terminal in two parts."""
+    from attnlab.truth.methods import BASELINES
     from attnlab.truth.score import DECOYS
 
     is_wide = output().width >= _WIDE
@@ -201,10 +209,12 @@ def _show(rows: "list[Row]") -> None:
         show_table(whole[0], whole[1:])
         show_table(decoys[0], decoys[1:])
     say(
-        f"{rows[0].circuits} of {rows[0].all} circuits have used and unused heads: AUROC and "
-        "average precision are means over these. Sharp, random, suppressor: AUROC against these "
-        "decoys alone; twin, backup: AUROC of these heads alone, which are used. 0: the share of "
-        "heads whose score is below a thousandth of the circuit's largest.",
+        f"{rows[0].circuits} of {rows[0].all} circuits have used and unused heads in one "
+        "attention: AUROC and average precision are means over these, of heads of the same "
+        f"attention. The last {len(BASELINES)} methods look at no model. Sharp, random, "
+        "suppressor: AUROC against these decoys alone; twin, backup: AUROC of these heads alone, "
+        "which are used. 0: the share of heads whose score is below a thousandth of the circuit's "
+        "largest.",
         is_quiet=True,
     )
 

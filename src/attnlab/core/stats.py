@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from attnlab.errors import CouldNotRun, WrongUsage
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
 
 # Ends that SciPy 1.17 gives: Student's t for the mean of 0, 1, ... n - 1, and Wilson for a share.
@@ -50,6 +52,18 @@ def student_quantile(freedom: int, level: float = 0.95) -> float:
     return float(stdtrit(freedom, (1 + level) / 2))
 
 
+def student_tails(t: "ArrayLike", freedom: int) -> "NDArray[np.float64]":
+    """Return the share of Student's distribution that is at least as far from 0.
+
+    >>> round(float(student_tails(2.2622, 9)), 4)
+    0.05
+    """
+    import numpy as np
+    from scipy.special import stdtr
+
+    return np.asarray(2.0 * stdtr(freedom, -np.abs(t)))
+
+
 @functools.cache
 def normal_quantile(level: float = 0.95) -> float:
     """Return the standard deviations that enclose a share `level` of a normal distribution.
@@ -65,6 +79,10 @@ def normal_quantile(level: float = 0.95) -> float:
 def mean_interval(values: Sequence[float]) -> Interval:
     """Return the mean and its 95 % interval by Student's t; one value alone has NaN ends.
 
+    It holds the truth as often as it says where values are normal. Of 12, 27, 57 values that are
+    exponential it held it in 90, 92, 94 %; where 7 of 10 are 0, in 81, 87, 91 % (and of 5, in 67
+    %): `benchmarks/coverage.py`.
+
     >>> [round(each, 3) for each in mean_interval([1.0, 2.0, 3.0])]
     [2.0, -0.484, 4.484]
     """
@@ -79,7 +97,11 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def share_interval(successes: int, total: int) -> Interval:
-    """Return a share and its 95 % interval (Wilson 1927), which is right at 0 % and 100 % too.
+    """Return a share and its 95 % interval (Wilson 1927), of use at 0 % and 100 % too.
+
+    It holds the truth in 95 % of cases in the mean over all shares, from 5 trials on. At single
+    shares it can be less: at least 83 % near 0.2 successes in all (a share of 0.036 of 5 trials,
+    0.003 of 57), and likewise near 100 %: `benchmarks/coverage.py`.
 
     >>> [round(each, 3) for each in share_interval(20, 20)]
     [1.0, 0.839, 1.0]

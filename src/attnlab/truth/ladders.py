@@ -5,7 +5,7 @@ Programs give words or letters, never numbers, so that every circuit has classes
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,9 +38,12 @@ from attnlab.programs.library import (
 from attnlab.truth.circuits import Circuit, domain_of, network_of
 from attnlab.truth.decoys import Spot, add_decoy
 from attnlab.truth.lookups import Lookup, lookup_domain, lookup_network
-from attnlab.truth.network import Kind, Network, put_together
+from attnlab.truth.network import Kind, Network, put_together, shuffle_heads
 
 LADDERS = ("content", "position", "counting", "composition", "encoder-decoder")
+
+_DRAW = 318
+"""Which of many draws: one in which neither the first head nor the last is used more often."""
 
 _LETTERS: dict[str, Kind] = {
     "s": "sharp",
@@ -214,7 +217,8 @@ def build_circuit(name: str) -> Circuit:
 
 
 def build(spec: CircuitSpec) -> Circuit:
-    """Make a circuit: what is known to be right, with decoys beside it."""
+    """Make a circuit: what is known to be right, with decoys beside it, in an order that says
+    nothing."""
     inputs: object
     if isinstance(spec.made_of, Lookup):
         network, target = lookup_network(spec.made_of), Spot(1, 0, 0, is_cross=True)
@@ -223,13 +227,16 @@ def build(spec: CircuitSpec) -> Circuit:
         compiled = compile_program(spec.made_of, spec.longest, reuse=False)
         network, target = network_of(compiled)
         inputs, answers = domain_of(spec.made_of, compiled)
-    random = np.random.default_rng(zlib.crc32(spec.name.encode()))
-    for letter in spec.decoys:
+    random = np.random.default_rng(zlib.crc32(f"{_DRAW} {spec.name}".encode()))
+    for number, letter in enumerate(spec.decoys):
         spot = target
-        if letter in "sr":
+        if letter in "sr" and number > 0:  # the first is beside a head of the program
             places = _places(network)
             spot = places[random.integers(len(places))]
         add_decoy(network, _LETTERS[letter], spot, random)
+        if letter == "b":  # alone in its layer it could be compared with nothing
+            add_decoy(network, "sharp", replace(target, layer=target.layer + 1), random)
+    shuffle_heads(network, random)
     model, kinds = put_together(network)
     return Circuit(spec.name, spec.ladder, network, model, inputs, answers, kinds)
 

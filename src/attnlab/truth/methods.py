@@ -9,6 +9,7 @@ import pkgutil
 import runpy
 import zlib
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, TypeAlias
 
 import torch
@@ -20,15 +21,32 @@ from attnlab.edits.effects.metrics import IGNORED
 from attnlab.edits.effects.patches import patch_all
 from attnlab.edits.effects.sweep import Place
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.look.heads import number_of_heads
 from attnlab.look.inputs import Call
 from attnlab.look.recording import record
+from attnlab.sites import site_names
 
 Scores: TypeAlias = Mapping[str, float]
 Method: TypeAlias = Callable[[nn.Module, Any, Tensor], Scores]
 
 _METRIC: Any = "logit_difference"
+_DIGITS = 6  # of a circuit's largest number
 
 
+def _to_six_digits(method: Method) -> Method:
+    """Round what a method of ours gives: less is the rounding of its arithmetic, and two heads that
+    it cannot tell apart must not be ranked by that."""
+
+    @wraps(method)
+    def rounded(model: nn.Module, inputs: Any, answers: Tensor) -> Scores:
+        found = method(model, inputs, answers)
+        largest = max(map(abs, found.values()), default=0.0) or 1.0
+        return {head: round(value / largest, _DIGITS) * largest for head, value in found.items()}
+
+    return rounded
+
+
+@_to_six_digits
 def raw_attention(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return the largest weight of each query, mean over queries ("confidence": Voita et al. 2019,
     section 4)."""
@@ -40,6 +58,7 @@ def raw_attention(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tenso
     return found
 
 
+@_to_six_digits
 def rollout(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return how much relevance moves along each head, if half of it stays in the residual stream
     (attention rollout: Abnar and Zuidema 2020), from the answers back."""
@@ -65,6 +84,7 @@ def rollout(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> 
     return found
 
 
+@_to_six_digits
 def gradient_attention(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return |weight · gradient|, summed over queries and keys (Barkan et al. 2021; Chefer et al.
     2021)."""
@@ -77,6 +97,7 @@ def gradient_attention(model: nn.Module, inputs: Mapping[str, Tensor], answers: 
     return found
 
 
+@_to_six_digits
 def value_norm(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return the norm of what each head writes to the stream, mean over positions (Kobayashi et
     al. 2020)."""
@@ -91,12 +112,14 @@ def value_norm(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) 
     return found
 
 
+@_to_six_digits
 def ablation(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return how far the lead moves where the head's output is zeros, either way."""
     found = ablate(model, inputs, metric=_METRIC, target=answers)
     return _placed(found.places, found.effects.mean(1).abs())
 
 
+@_to_six_digits
 def patching(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return how much of the lead comes back where the head's output of the clean run is put into
     that of another input (Wang et al. 2022)."""
@@ -105,6 +128,7 @@ def patching(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) ->
     return _placed(found.places, found.shares.abs())
 
 
+@_to_six_digits
 def attribution_patching(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return patching to first order: the change of the head's output times the gradient of the
     lead (Nanda 2023; Syed et al. 2023)."""
@@ -119,6 +143,7 @@ def attribution_patching(model: nn.Module, inputs: Mapping[str, Tensor], answers
     return found
 
 
+@_to_six_digits
 def pattern_effects(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return the largest effect of attnlab's seven controls on the lead, 0 where none is sure."""
     found = control_effects(model, inputs, metric=_METRIC, target=answers)
@@ -130,11 +155,33 @@ def random(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> S
     """Return numbers drawn at random, the same for the same model."""
     first = next(model.parameters()).detach()
     generator = torch.Generator().manual_seed(zlib.crc32(first.numpy().tobytes()))
-    found: dict[str, float] = {}
-    for path, heads in _recorded(model, inputs, "heads").items():
-        found |= _named(path, torch.rand(heads.shape[1], generator=generator))
-    return found
+    names = _names(model)
+    return dict(zip(names, torch.rand(len(names), generator=generator).tolist(), strict=True))
 
+
+def head_number(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
+    """Return the number of the head in its attention."""
+    return {name: float(name.rpartition(".")[2]) for name in _names(model)}
+
+
+def head_number_reversed(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
+    """Return minus the number of the head in its attention."""
+    return {name: -value for name, value in head_number(model, inputs, answers).items()}
+
+
+def layer_number(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
+    """Return the place of the head's attention among all, from the input on."""
+    paths = list(dict.fromkeys(name.rpartition(".")[0] for name in _names(model)))
+    return {name: float(paths.index(name.rpartition(".")[0])) for name in _names(model)}
+
+
+BASELINES: dict[str, Method] = {
+    "head-number": head_number,
+    "head-number-reversed": head_number_reversed,
+    "layer-number": layer_number,
+    "random": random,
+}
+"""Methods that look at no model: what they score says how much the names of heads give away."""
 
 METHODS: dict[str, Method] = {
     "raw-attention": raw_attention,
@@ -145,7 +192,7 @@ METHODS: dict[str, Method] = {
     "patching": patching,
     "attribution-patching": attribution_patching,
     "pattern-effects": pattern_effects,
-    "random": random,
+    **BASELINES,
 }
 
 
@@ -218,6 +265,16 @@ def _real_queries(inputs: Mapping[str, Tensor], values: Tensor) -> Tensor:
         return torch.ones(values.shape[0], values.shape[2], dtype=torch.bool)
     real: Tensor = inputs["real"]
     return real
+
+
+def _names(model: nn.Module) -> list[str]:
+    """List the heads of a model by name."""
+    found = []
+    for site in site_names(model):
+        path, _, site_suffix = site.rpartition(".")
+        if site_suffix == "heads":
+            found += [f"{path}.{number}" for number in range(number_of_heads(model, path))]
+    return found
 
 
 def _named(path: str, values: Tensor) -> dict[str, float]:

@@ -116,6 +116,14 @@ class Network:
         return slice(old, old + more)
 
 
+def shuffle_heads(network: Network, random: np.random.Generator) -> None:
+    """Put the heads of each attention into an order drawn at random: a head's number says nothing
+    about what it is for."""
+    for layer in network.layers():
+        for heads in (layer.heads, layer.cross):
+            heads[:] = [heads[place] for place in random.permutation(len(heads))]
+
+
 def take_apart(model: Encoder, bos: int | None) -> Network:
     """Return the matrices of a compiled encoder; bos: the dimension that is 1 at BOS alone."""
     width, config = model.config.head_width, model.config

@@ -1,8 +1,10 @@
 """Scores of methods against the truth: does a used head get a larger number than an unused one?
 
-Every circuit with heads of both sorts counts alike: the area under its ROC curve (AUROC, ties count
-half) and its average precision; intervals are from a bootstrap over circuits. Heads without weights
-are left out.
+A used head is compared with the unused ones of its own attention, so that its layer, its stack and
+whether it is in cross-attention tell nothing; in which order heads stand there is drawn. Every
+circuit with such a pair counts alike: the area under its ROC curve (AUROC, ties count half) and its
+average precision, means over its pairs and its used heads; intervals are from a bootstrap over
+circuits. Numbers are compared as they are given. Heads without weights are left out.
 """
 
 import math
@@ -10,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import starmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -34,41 +36,46 @@ _ZERO = 1e-3  # of the largest score of a circuit: less is practically zero
 _DRAWS = 2000
 
 
+Sides: TypeAlias = tuple[list[float], list[float]]
+"""The scores of the used and of the unused heads of one attention."""
+
+
 @dataclass(frozen=True)
 class Scored:
     """What a method says of one circuit's heads, and what is true."""
 
     circuit: str
     ladder: str
+    heads: tuple[str, ...]
     values: tuple[float, ...]
     used: tuple[bool, ...]
     kinds: tuple[Kind, ...]
     seconds: float
 
-    def of(self, kind: Kind | None = None) -> tuple[list[float], list[float]]:
-        """Return the scores of used and of unused heads, of one kind alone where it is named.
-
-        They are parts of the largest, to a millionth, so that rounding decides no tie.
-        """
-        largest = max(map(abs, self.values)) or 1.0
-        used, unused = [], []
-        for value, is_used, own in zip(self.values, self.used, self.kinds, strict=True):
-            value = round(value / largest, 6)
-            if is_used and (kind not in ("twin", "backup") or own == kind):
+    def of(self, kind: Kind | None = None) -> list[Sides]:
+        """Return the scores of used and of unused heads, of one kind alone where it is named, for
+        each attention that has both."""
+        found: dict[str, Sides] = {}
+        for head, value, is_used, its_kind in zip(
+            self.heads, self.values, self.used, self.kinds, strict=True
+        ):
+            used, unused = found.setdefault(head.rpartition(".")[0], ([], []))
+            if is_used and (kind not in ("twin", "backup") or its_kind == kind):
                 used.append(value)
-            elif not is_used and (kind in (None, "twin", "backup") or own == kind):
+            elif not is_used and (kind in (None, "twin", "backup") or its_kind == kind):
                 unused.append(value)
-        return used, unused
+        return [sides for sides in found.values() if all(sides)]
 
 
 @dataclass(frozen=True)
 class Row:
     """How well a method does over many circuits.
 
-    auroc, precision: of the circuits that have used and unused heads, which are `circuits` of `all`
-    · decoys: the AUROC against sharp, random and suppressor heads alone, and of twins and backups
-    alone against all unused heads; absent where there are none · unused_at_zero, used_at_zero: the
-    share of these heads whose score is practically zero · seconds: for all circuits.
+    auroc, precision: of the circuits that have used and unused heads in one attention, which are
+    `circuits` of `all` · decoys: the AUROC against sharp, random and suppressor heads alone, and of
+    twins and backups alone against all unused heads; absent where there are none · unused_at_zero,
+    used_at_zero: the share of these heads whose score is practically zero · seconds: for all
+    circuits.
     """
 
     method: str
@@ -112,7 +119,8 @@ def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]])
         values = tuple(_value(name, scores, circuit, head) for head in used)
         kinds = tuple(map(circuit.kinds.__getitem__, used))
         truth = tuple(used.values())
-        found.append(Scored(circuit.name, circuit.ladder, values, truth, kinds, seconds))
+        names = (circuit.name, circuit.ladder, tuple(used))
+        found.append(Scored(*names, values, truth, kinds, seconds))
     return found
 
 
@@ -141,18 +149,18 @@ def _value(name: str, scores: Scores, circuit: Circuit, head: str) -> float:
 
 def summarize(name: str, found: Sequence[Scored], ladder: str = "all") -> Row:
     """Sum up what a method said."""
-    both, decoys = _parted(found), dict[str, Interval]()
+    both, decoys = _with_pairs(found), dict[str, Interval]()
     for kind in DECOYS:
-        alone = _parted(found, kind)
+        alone = _with_pairs(found, kind)
         if alone:
-            decoys[kind] = bootstrapped(list(starmap(auroc, alone)))
+            decoys[kind] = bootstrapped(list(map(_auroc_of, alone)))
     return Row(
         method=name,
         ladder=ladder,
         circuits=len(both),
         all=len(found),
-        auroc=bootstrapped(list(starmap(auroc, both))),
-        precision=bootstrapped(list(starmap(average_precision, both))),
+        auroc=bootstrapped(list(map(_auroc_of, both))),
+        precision=bootstrapped(list(map(_precision_of, both))),
         decoys=decoys,
         unused_at_zero=_at_zero(found, is_used=False),
         used_at_zero=_at_zero(found, is_used=True),
@@ -160,16 +168,21 @@ def summarize(name: str, found: Sequence[Scored], ladder: str = "all") -> Row:
     )
 
 
-def _parted(
-    found: Sequence[Scored], kind: Kind | None = None
-) -> list[tuple[list[float], list[float]]]:
-    """Return the scores of used and of unused heads, of each circuit that has both."""
-    parted = []
-    for each in found:
-        used, unused = each.of(kind)
-        if used and unused:
-            parted.append((used, unused))
-    return parted
+def _with_pairs(found: Sequence[Scored], kind: Kind | None = None) -> list[list[Sides]]:
+    """Return what there is to compare in each circuit that has anything."""
+    return list(filter(None, (scored.of(kind) for scored in found)))
+
+
+def _auroc_of(circuit: Sequence[Sides]) -> float:
+    """Return the mean over the pairs of all attentions."""
+    pairs = [len(used) * len(unused) for used, unused in circuit]
+    return float(np.average(list(starmap(auroc, circuit)), weights=pairs))
+
+
+def _precision_of(circuit: Sequence[Sides]) -> float:
+    """Return the mean over the used heads of all attentions."""
+    heads = [len(used) for used, _ in circuit]
+    return float(np.average(list(starmap(average_precision, circuit)), weights=heads))
 
 
 def _at_zero(found: Sequence[Scored], *, is_used: bool) -> float:
@@ -191,8 +204,8 @@ def auroc(used: Sequence[float], unused: Sequence[float]) -> float:
     >>> auroc([3.0, 1.0], [1.0, 0.0])
     0.875
     """
-    difference = np.subtract.outer(used, unused)
-    return float(((difference > 0) + 0.5 * (difference == 0)).mean())
+    is_larger, is_equal = np.greater.outer(used, unused), np.equal.outer(used, unused)
+    return float((is_larger + 0.5 * is_equal).mean())
 
 
 def average_precision(used: Sequence[float], unused: Sequence[float]) -> float:
@@ -214,7 +227,11 @@ def average_precision(used: Sequence[float], unused: Sequence[float]) -> float:
 
 
 def bootstrapped(values: Sequence[float], seed: int = 0) -> Interval:
-    """Return the mean of circuits and its 95 % interval, the circuits drawn again and again."""
+    """Return the mean of circuits and its 95 % interval, the circuits drawn again and again.
+
+    Of values that are mostly 1, as AUROCs are, it held the truth in 94 % for 57 circuits, and in 79
+    % for the 12 of one ladder (`benchmarks/coverage.py`).
+    """
     if not values:
         return Interval(math.nan, math.nan, math.nan)
     drawn = np.random.default_rng(seed).choice(values, (_DRAWS, len(values))).mean(1)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.core.stats import student_quantile
+from attnlab.core.stats import student_quantile, student_tails
 from attnlab.display import displayed
 from attnlab.edits.targets import described, require_known
 from attnlab.errors import WrongUsage
@@ -53,6 +53,16 @@ def assess(
 ) -> Assessed:
     """Test many effects on the same inputs against no effect: values (effect, input).
 
+    p is the larger of two: that of the sign flips, and with a skewed interval the p at which this
+    interval just holds 0; so a small one never goes with an interval that holds 0. Of changes that
+    are 0 in the mean, of 27 inputs and one test each, p was at most 0.05 in so many of 20,000, and
+    by sign flips alone:
+
+        differences                          p <= 0.05    sign flips alone
+        normal                               4.6 %        5.0 %
+        exponential, less their mean         5.0 %        7.7 %
+        zero in 7 of 10, else exponential    3.5 %        15.7 %
+
     Args:
         values: differences, at least two inputs.
         correction: "holm" bounds the chance of any false finding (Holm 1979), "bh" the expected
@@ -69,15 +79,15 @@ def assess(
                 zero in 7 of 10, else exponential    91 to 93 %  79 %
 
             So 95 % is not reached where a few inputs carry the effect; with fewer inputs less (of 5
-                lognormal ones
-            88 %). p is of a change that does nothing, so a small one may go with an interval that
-                holds 0.
+                lognormal ones 88 %).
         level: of the interval, for each effect by itself.
         draws: random sign patterns, subsets or resamples, where not all are listed.
         seed: of the draws.
     """
     flat = _checked(values)
     p = p_values(flat, draws=draws, seed=seed)
+    if interval == "skewed":
+        p = torch.maximum(p, _skewed_p(flat))
     low, high = intervals(flat, interval, level=level, draws=draws, seed=seed)
     return Assessed(flat.mean(1), low, high, p, adjusted(p, correction))
 
@@ -170,13 +180,8 @@ def _skewed(values: Tensor, level: float) -> tuple[Tensor, Tensor]:
     With t = (mean - truth) / error and the skewness s of the values over √n, that is g(t) = t + s
     t²/3 + s² t³/27 + s/6 = ((1 + s t/3)³ - 1) / s + s/6, which goes up with t.
     """
-    num_inputs = values.shape[1]
-    mean = values.mean(1)
-    apart = values - mean.unsqueeze(1)
-    variance = apart.square().mean(1)
-    error = (variance / (num_inputs - 1)).sqrt()
-    skewness = apart.pow(3).mean(1) / variance.pow(1.5) / math.sqrt(num_inputs)
-    quantile = student_quantile(num_inputs - 1, level)
+    mean, error, skewness = _moments(values)
+    quantile = student_quantile(values.shape[1] - 1, level)
 
     def t_at(transformed: float) -> Tensor:
         cube = 1.0 + skewness * (transformed - skewness / 6.0)
@@ -185,6 +190,27 @@ def _skewed(values: Tensor, level: float) -> tuple[Tensor, Tensor]:
         return torch.where(skewness.abs() > 1e-6, t, transformed)
 
     return mean - t_at(quantile) * error, mean - t_at(-quantile) * error
+
+
+def _skewed_p(values: Tensor) -> Tensor:
+    """Return the two-sided p of the same transformed t: 0 is in the interval of level 1 - p."""
+    mean, error, skewness = _moments(values)
+    t = mean / error
+    cube = t + skewness * t.square() / 3.0 + skewness.square() * t.pow(3) / 27.0 + skewness / 6.0
+    transformed = torch.where(skewness.abs() > 1e-6, cube, t)
+    tails = torch.from_numpy(student_tails(transformed.numpy(), values.shape[1] - 1))
+    return tails.nan_to_num(1.0)  # where all are 0
+
+
+def _moments(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the means, their standard errors, and their skewness: that of the values over √n."""
+    num_inputs = values.shape[1]
+    mean = values.mean(1)
+    apart = values - mean.unsqueeze(1)
+    variance = apart.square().mean(1)
+    error = (variance / (num_inputs - 1)).sqrt()
+    skewness = apart.pow(3).mean(1) / variance.pow(1.5) / math.sqrt(num_inputs)
+    return mean, error, skewness
 
 
 def _permutation(values: Tensor, level: float, draws: int, seed: int) -> Tensor:
