@@ -1,6 +1,7 @@
 """The exercises themselves: solutions pass, starters fail, mistakes are told by their names."""
 
 import ast
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from attnlab.course.cells import (
     with_line,
 )
 from attnlab.course.check import answer_here, check_answer
-from attnlab.course.exercise import Mistake
+from attnlab.course.exercise import CourseExercise, Mistake
 from attnlab.course.mistakes import with_mistakes
 from attnlab.course.verify import verify_exercise
 
@@ -81,6 +82,34 @@ def test_a_check_that_a_mistake_passes_is_found():
     harmless = Mistake("harmless", "weights @ value, weights", "(weights @ value), weights", "?")
     questions = draw_questions(attention, 0, graded=True)
     assert check_answer(questions, answer_here(with_mistakes(attention, [harmless]))).passed
+
+
+def test_what_only_a_student_meets_is_found(monkeypatch):
+    """Something that is appended to every answer overwrites the student's matrices."""
+    monkeypatch.setattr(CourseExercise, "with_given", lambda self, program: f"{program}\nKm = None")
+    problems = verify_exercise(find_exercise("identity"), [0]).problems
+    assert any(words.startswith("as a student: the solution in the program") for words in problems)
+    assert any("the solution in the notebook fails" in words for words in problems)
+    assert any("as a student: the mistake" in words for words in problems)
+    assert not any(words.startswith("seed 0") for words in problems)
+
+
+def test_a_mistake_that_the_given_parts_undo_is_found(monkeypatch):
+    """One that edits what is given is none that a student can make in a file."""
+    identity = find_exercise("identity")
+    undone = Mistake("swapped", "[Km, Qm, Vm]", "[Km, Qm, 2 * Vm]", "?")
+    parts = replace(identity.parts, mistakes=(*identity.parts.mistakes, undone))
+    problems = verify_exercise(replace(identity, parts=parts), [0]).problems
+    assert any("as a student: the mistake 'swapped' passes" in words for words in problems)
+
+
+def test_a_spelling_of_a_mistake_that_is_no_mistake_is_found():
+    attention = find_exercise("attention")
+    wrong = attention.mistake("scores returned")
+    with_right = replace(wrong, also=("(weights @ value), weights\n",))
+    parts = replace(attention.parts, mistakes=(with_right,))
+    (problem,) = verify_exercise(replace(attention, parts=parts), [0]).problems
+    assert "the mistake 'scores returned' passes" in problem
 
 
 def test_a_starter_that_shows_its_solution_is_found():

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from attnlab.course.catalog import exercise_names, find_exercise, own_names
+from attnlab.course.catalog import exercise_names, find_exercise, holds_back, own_names
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.grading.classroom import GradedAnswer
 from attnlab.course.grading.roster import match_students, read_students, read_time
@@ -437,8 +437,9 @@ def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[s
         yield f"{grade.exercise}: {found.broken}"
     if found.answer not in submission.claims.get(grade.exercise, ()):
         return
-    checks = course.exercises[grade.exercise].parts.checks
-    visible = {check.name for check in checks if not check.graded}
+    exercise = course.exercises[grade.exercise]
+    is_whole = not holds_back(exercise)
+    visible = {check.name for check in exercise.parts.checks if is_whole or not check.graded}
     for line in found.checks:
         if line.name in visible and not line.passed:
             yield f"{grade.exercise} passed by the student's log, and fails here: {line.name}"

@@ -5,6 +5,7 @@ student's code saw. So a student is told one of a few fixed sentences, with the 
 only if it is one of Python's own.
 """
 
+from attnlab.course.check import PENDING
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.grading.classroom import CheckLine, GradedAnswer
 from attnlab.course.grading.gradebook import Grade, Gradebook, Row
@@ -22,6 +23,7 @@ _SENTENCES = {
     "ended": "its process ended before it had answered",
     "Missing": "a name that is asked for is not defined",
     "NotImplementedError": "it is not written yet",
+    PENDING: "it counts once the first check passes",
 }
 _STATES = {
     "missing": "nothing was handed in",
