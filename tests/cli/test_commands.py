@@ -417,6 +417,7 @@ def test_a_reader_that_has_gone_ends_every_command_quietly(capsys, monkeypatch, 
     assert main(arguments) == 0
     monkeypatch.undo()
     assert capsys.readouterr().err == ""
+    assert run(capsys, "--help")[1] != ""  # and a later one in the same process is heard
 
 
 def test_a_run_whose_progress_nobody_reads_goes_on(capsys, monkeypatch, tmp_path):

@@ -405,6 +405,10 @@ def test_a_machine_without_seccomp_is_told_what_installs_it(monkeypatch, error, 
             "bwrap: Creating new namespace failed: Operation not permitted",
             "grade outside the container",
         ),
+        (
+            "prlimit: failed to execute /root/clone/.venv/bin/python: Permission denied",
+            f"Its user may not read Python: open it with chmod -R a+rX {sys.prefix}",
+        ),
     ],
 )
 def test_a_machine_that_forbids_the_sandbox_is_told_so(tmp_path, monkeypatch, said, words):

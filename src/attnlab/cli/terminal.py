@@ -49,9 +49,9 @@ class Writer(Console):
 
     def on_broken_pipe(self) -> None:
         """End the command if the reader of its results is gone; silence unread progress."""
-        self.quiet = True
         if self.file is not sys.stderr:
             raise BrokenPipeError
+        self.quiet = True
 
 
 def prepare_streams() -> None:

@@ -218,4 +218,6 @@ def _explain(words: str) -> str:
         )
     elif "namespace" in words:
         advice = " The system or its container forbids namespaces: grade outside the container."
+    elif "failed to execute" in words and "Permission denied" in words:
+        advice = f" Its user may not read Python: open it with chmod -R a+rX {sys.prefix}"
     return f"the sandbox could not be made: {last[:300]}.{advice}"
