@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from attnlab.design import copy_first, identity, prove, unique
+from attnlab.design.proof import _Tally
+from attnlab.design.subjects import answers_of, matrices_of
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
@@ -324,3 +326,22 @@ def test_what_cannot_be_is_refused_in_words(call, message):
     with pytest.raises(WrongUsage, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [identity, copy_first, unique])
+def test_the_worst_of_all_inputs_counts_in_whatever_order_they_come(make):
+    """What is kept of all inputs is never only what the last of them left."""
+    design = make()
+    task, subject = design.task, design.with_gain(design.gain / 8).model(torch.float64)
+    matrices = matrices_of(subject)
+    parts = list(task.inputs_by_length())
+    found = []
+    for order in (parts, parts[::-1]):
+        tally = _Tally(task, design.tolerance)
+        for ids in order:
+            tally.add(ids, answers_of(subject, task, ids), matrices)
+        found.append(tally.proof(matrices, torch.float64, ""))
+    one, other = found
+    for name in ("failures", "margin", "worst_error", "least_right_weight", "least_size"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert one.rounding == other.rounding

@@ -559,6 +559,39 @@ def test_best_takes_the_highest_score():
         compile_program(Program(selector_width(best(everything, indices)), "ab"), 3)
 
 
+def test_of_tied_scores_best_selects_all():
+    program = Program(aggregate(best(everything, tokens), indices), (1, 2))
+    assert interpret(program, (2, 1, 2)) == [1, 1, 1]
+    assert interpret(program, (2, 2, 1, 1)) == [Fraction(1, 2)] * 4
+    assert proved(program, 4)((2, 1, 2)) == [1, 1, 1]
+
+
+def test_best_selects_nothing_where_nothing_is_selected():
+    program = Program(aggregate(best(library.before, tokens), indices, default=-1), (1, 2))
+    assert interpret(program, (2, 1, 1)) == [-1, 0, 0]
+    assert proved(program, 4)((2, 1, 1)) == [-1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("selector", "longest"),
+    [
+        (select(library.length, 4, "<"), 4),
+        (select(library.length, 4, "!="), 4),
+        (select(library.how_often, 4, "<"), 4),
+        (select(library.length, 1, ">"), 1),
+        (select(library.how_often, 1, "!="), 1),
+    ],
+)
+def test_a_query_that_selects_nothing_in_one_length_alone_is_found(selector, longest):
+    """In the longest inputs, or in the shortest."""
+    program = Program(aggregate(selector, indices), "ab")
+    with pytest.raises(ProgramError, match="default="):
+        compile_program(program, longest)
+    proved(Program(aggregate(selector, indices, default=-1), "ab"), longest)
+    if longest > 1:
+        proved(program, longest - 1)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
