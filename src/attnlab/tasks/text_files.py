@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.tasks.cells import (
+from attnlab.tasks.csv_rows import (
     DAMAGED,
     PACKED,
     Quoting,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, type_words
-from attnlab.tasks.cells import DAMAGED, Rows, encoding_of, kind_of, open_bytes
+from attnlab.tasks.csv_rows import DAMAGED, Rows, encoding_of, kind_of, open_bytes
 
 _LONGEST = 2**22  # characters of a text; a book has some 2**20
 _MOST_LINE = 4 * _LONGEST  # characters of a line, with what surrounds the text
