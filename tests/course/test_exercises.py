@@ -30,6 +30,7 @@ def test_the_chapters_name_every_file_once():
     assert sorted(NAMES) == files
 
 
+@pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # a mistake, no error
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solution_passes_the_starter_fails_and_each_mistake_is_named(name):
     seeds = range(FEWER.get(name, SEEDS))
