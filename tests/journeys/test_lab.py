@@ -209,7 +209,7 @@ def test_what_is_wrong_is_said_beside_it_and_no_old_answer_stands_there(lab, tin
     page.get_by_label("Clean text").fill(CLEAN)
     page.get_by_label("Corrupted text").fill(CORRUPTED + " the")
     page.get_by_role("button", name="Patch every position").click()
-    page.locator(".notice", has_text="13: 'John'").filter(has_text="14: 'John'").wait_for()
+    page.locator(".patch-part .message", has_text="13: 'John'").wait_for()
     page.close()
 
 

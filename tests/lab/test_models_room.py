@@ -19,6 +19,7 @@ from tests.pretrained.speaking import made, saved
 
 import attnlab
 from attnlab.edits import CutEdge, Edit, ZeroHead
+from attnlab.edits.effects import Metric
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import list_runs
 from attnlab.lab.server import answer_process, model_answers, models
@@ -429,6 +430,72 @@ def test_a_run_s_model_answers_as_its_question_does(sorter: Path) -> None:
     for place, step in zip(told["places"], steps, strict=True):
         best = max(step.probabilities)
         assert place["rows"][0][1:] == pytest.approx([best, best], abs=1e-6)
+
+
+CLEAN = "the cat sat on the mat and the dog sat on the"
+CORRUPTED = "the dog sat on the mat and the cat sat on the"
+
+
+@torch.no_grad()
+def test_patching_in_the_room_is_that_of_python(tmp_path: Path) -> None:
+    folder = saved("gpt2", tmp_path / "gpt2")
+    status, told = asked("patch_model", name=str(folder), clean=CLEAN, corrupted=CORRUPTED)
+    assert status == 200
+    model = attnlab.load(folder)
+    ids = [model.inputs(text)["input_ids"] for text in (CLEAN, CORRUPTED)]
+    logits = [model(each)[0, -1] for each in ids]
+    answer, rival = (int(row.argmax()) for row in logits)
+    assert told["probabilities"] == pytest.approx(
+        [float(row.softmax(-1)[answer]) for row in logits], abs=1e-6
+    )
+    labels = torch.tensor([answer])
+    metric = Metric("logit", labels)
+    if rival != answer:
+        metric = Metric("logit_difference", labels, torch.tensor([rival]))
+    found = attnlab.patch_all(model, CLEAN, CORRUPTED, metric=metric)
+    torch.testing.assert_close(torch.tensor(told["shares"]), found.table(), check_dtype=False)
+    assert told["positions"][1] == "␣cat/␣dog"
+    assert (told["rival"] is None) == (rival == answer)
+    other = asked("patch_model", name=str(folder), clean=CLEAN, corrupted=CORRUPTED, target="Mary")
+    assert other[1]["answer"].strip("␣") == "Mary"
+
+
+@pytest.mark.parametrize(
+    ("kind", "clean", "corrupted"),
+    [
+        ("bert-masked", "the cat sat on the [MASK]", "the dog sat on the [MASK]"),
+        ("bert-judge", "a warm film", "a funny film"),
+        ("sorter", "cab", "bab"),
+    ],
+)
+def test_every_model_with_one_answer_is_patched(
+    kind: str, clean: str, corrupted: str, tmp_path: Path, sorter: Path
+) -> None:
+    name = sorter if kind == "sorter" else saved(kind, tmp_path / kind)
+    status, told = asked("patch_model", name=str(name), clean=clean, corrupted=corrupted)
+    assert status == 200, told
+    differing = ["/" in position for position in told["positions"]]
+    assert sum(differing) == 1
+    # Before the first layer, the token that differs is all that the two texts differ by.
+    assert told["shares"][0] == pytest.approx([float(each) for each in differing], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "sentence"),
+    [
+        ("gpt2", (CLEAN, f"{CLEAN} mat"), "two texts of equally many tokens"),
+        ("gpt2", (CLEAN, CLEAN), "nothing that a patch could bring back"),
+        ("gpt2", (CLEAN, CORRUPTED, "no such token"), "'no such token' is no answer"),
+        ("bert", (CLEAN, CORRUPTED), "patching measures one answer to a text"),
+        ("t5", (CLEAN, CORRUPTED), "patching measures one answer to a text"),
+    ],
+)
+def test_what_cannot_be_patched_is_refused_in_a_sentence(
+    kind: str, texts: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    named = dict(zip(("clean", "corrupted", "target"), texts, strict=False))
+    status, told = asked("patch_model", name=str(saved(kind, tmp_path / kind)), **named)
+    assert (status, sentence in told["error"]) == (400, True), told
 
 
 def test_what_cannot_be_opened_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: Any) -> None:

@@ -4,7 +4,7 @@ import { make, quote, wordNumber, wordTrimmed } from "../../draw/report/elements
 import { axisName } from "../../draw/map/layout.js";
 import { makeRamp, makeScale } from "../../draw/map/shades.js";
 import { PATCH_WORDS } from "../words_models.js";
-import { AS_TYPED, makeNotice, makeSetting, makeTyped } from "./controls.js";
+import { AS_TYPED, makeSetting, makeTyped } from "./controls.js";
 import { makeAsker } from "./server.js";
 import { makeTableMap, onKeys } from "./table_map.js";
 
@@ -14,7 +14,8 @@ export function makePatching() {
   const makeText = (id) => make("textarea", { id, rows: 2, ...AS_TYPED });
   const [clean, corrupted] = ["clean-text", "corrupted-text"].map(makeText);
   const target = makeTyped("patch-target", { placeholder: PATCH_WORDS.ownAnswer });
-  const notice = makeNotice();
+  const refusal = make("p", { class: "message refused", role: "alert" });
+  const notice = { tell: (words) => (refusal.textContent = words) };
   const server = makeAsker(notice);
   const said = make("p", { class: "said", "aria-live": "polite" });
   const caution = make("p", { class: "note" });
@@ -26,7 +27,7 @@ export function makePatching() {
     makeSetting(PATCH_WORDS.clean, clean), makeSetting(PATCH_WORDS.corrupted, corrupted), makeSetting(PATCH_WORDS.target, target),
     make("div", { class: "bar" }, make("button", { type: "submit", class: "primary" }, PATCH_WORDS.patch)));
   const root = make("section", { class: "patch-part", "aria-labelledby": "patch-title" },
-    make("h2", { id: "patch-title" }, PATCH_WORDS.title), make("p", { class: "note" }, PATCH_WORDS.note), form, notice.root, result);
+    make("h2", { id: "patch-title" }, PATCH_WORDS.title), make("p", { class: "note" }, PATCH_WORDS.note), form, refusal, result);
   let [told, model, read, colors] = [null, null, null, null];
 
   form.addEventListener("submit", (event) => {
