@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from attnlab.draw.numbers import cell_words, is_figure, number_words
+from attnlab.draw.numbers import are_figures, cell_words, column_words, is_figure, number_words
 
 from .documents import make_kinds_document
 from .views import Open
@@ -75,3 +75,8 @@ def test_a_number_as_a_string_keeps_its_digits() -> None:
     texts = ("0.5000", "1.10e-07", "1e9", "007", "9.5e+02", "-12345")
     words = ["0.5000", "1.10e-07", "1e9", "007", "950", "-12,345"]
     assert [cell_words(text) for text in texts] == words
+
+
+def test_a_column_with_gaps_that_are_written_out_is_a_column_of_numbers():
+    assert are_figures(["1.5", "n/a", "–", ""])
+    assert column_words([0.25, "n/a", 1.5]) == ["0.25", "n/a", "1.50"]

@@ -114,3 +114,10 @@ def test_what_makes_no_sense_is_said():
         numerical_rank(torch.tensor([[float("nan")]]))
     with pytest.raises(WrongUsage, match=r"got \(3\) of torch.float32"):
         numerical_rank(torch.ones(3))
+
+
+def test_the_usual_tolerance_of_a_rank_goes_by_the_larger_side():
+    step = torch.finfo(torch.float64).eps
+    matrix = torch.zeros(2, 100, dtype=torch.float64)
+    matrix[0, 0], matrix[1, 1] = 1.0, 50 * step  # above 2 steps, below 100
+    assert int(numerical_rank(matrix)) == int(numerical_rank(matrix.T)) == 1

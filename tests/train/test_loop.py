@@ -300,3 +300,16 @@ def test_stacked_judgements_are_taken_apart():
         Evaluation((1.0,), {"a": 4.0}),
         Evaluation((3.0,), {"a": 6.0}),
     ]
+
+
+def test_of_equal_evaluations_the_first_is_the_best():
+    history = History(1)
+    history.judged_steps = [10, 20, 30]
+    history.evaluations[0] = [Evaluation((score,), {}) for score in (1.0, 2.0, 2.0)]
+    assert history.best(0) == (20, Evaluation((2.0,), {}))
+
+
+def test_the_rate_stays_at_its_end_beyond_the_last_step():
+    config = TrainConfig(steps=9, warmup_steps=2, final_share=0.1)
+    ends = [share_of_peak(step, config) for step in (8, 9, 12, 20)]
+    assert ends == pytest.approx([0.1] * 4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.truth import METHODS, find_method
+from attnlab.truth import METHODS, find_method, methods
 from attnlab.truth.methods import corrupted
 
 
@@ -71,3 +71,40 @@ def test_a_method_of_a_file_and_one_of_a_module_are_found(tmp_path):
 def test_a_method_that_is_not_there_is_told_with_what_is(name, kind, words):
     with pytest.raises(kind, match=words):
         find_method(name)
+
+
+def _scores(name, circuit):
+    return METHODS[name](circuit.model, circuit.inputs, circuit.answers)
+
+
+def test_the_norm_of_what_a_head_writes_goes_through_its_own_columns(proved):
+    circuit, _ = proved["shift"]
+    found = _scores("value-norm", circuit)
+    for site, heads in methods._recorded(circuit.model, circuit.inputs, "heads").items():
+        attention = circuit.model.get_submodule(site)
+        shares = torch.zeros_like(heads)
+        for number in range(heads.shape[1]):
+            shares[:] = 0
+            shares[:, number] = heads[:, number]
+            joined = shares.transpose(1, 2).flatten(2)
+            written = joined @ attention.output.weight.detach().T
+            norms = written.norm(dim=-1)[circuit.inputs["real"]]
+            assert found[f"{site}.{number}"] == pytest.approx(float(norms.mean()), rel=1e-4)
+
+
+def test_what_rollout_moves_leaves_out_what_stays_where_it_is(proved, monkeypatch):
+    circuit, _ = proved["reverse"]
+    path = {name.rpartition(".")[0]: 2 for name in circuit.kinds}
+    length = circuit.inputs["tokens"].shape[1]
+
+    def all_stay(model, inputs):
+        return {name: torch.eye(length).expand(len(circuit.answers), 2, -1, -1) for name in path}
+
+    monkeypatch.setattr(methods, "_weights", all_stay)
+    assert set(_scores("rollout", circuit).values()) == {0.0}
+
+
+def test_a_lead_is_over_the_other_classes_not_over_all():
+    logits = torch.tensor([[[3.0, 1.0, 2.0]]], requires_grad=True)
+    methods._differentiate(logits, torch.tensor([[0]]))
+    assert logits.grad.tolist() == [[[1.0, 0.0, -1.0]]]

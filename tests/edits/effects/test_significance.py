@@ -279,3 +279,20 @@ def test_many_effects_are_taken_some_at_a_time_with_the_same_draws(kind, number,
     parted = intervals(values, kind, draws=500, seed=3)
     for one, other in zip(whole, parted, strict=True):
         assert torch.allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_two_inputs_are_the_least_with_which_anything_is_tested():
+    assert enough(1.0)[0] == enough(0.9, correction="none")[0] == 2
+
+
+def test_a_small_p_never_goes_with_an_interval_that_holds_nothing():
+    source = torch.Generator().manual_seed(3)
+    values = torch.empty(2_000, 27).exponential_(generator=source).double()
+    values *= torch.rand(2_000, 27, generator=source) < 0.3
+    values -= 0.3
+    for some in values.split(100):
+        found = assess(some, correction="none", draws=1_000)
+        holds = (found.low <= 0) & (found.high >= 0)
+        assert not bool((holds & (found.p <= 0.05)).any())
+    found = assess(torch.zeros(1, 5), correction="none")
+    assert found.p.tolist() == [1.0]

@@ -494,3 +494,14 @@ def test_a_folder_that_holds_something_else_or_is_damaged_is_refused(encoder, tm
             CouldNotRun, match=r"no search|damaged|could not read .*none\.safetensors"
         ):
             open_search(tmp_path)
+
+
+def test_the_interval_of_a_mean_leaves_a_fortieth_of_the_replicates_out_on_either_side():
+    own = tally.Tally(1, 1, 0)
+    replicates = torch.arange(own.sums.shape[-1] - 1).double()
+    own.sums[:] = 1.0
+    own.sums[0, 0, 1:] = replicates
+    found = own.distribution()
+    last = float(replicates[-1])
+    assert float(found["low"]) == pytest.approx(0.025 * last)
+    assert float(found["high"]) == pytest.approx(0.975 * last)
