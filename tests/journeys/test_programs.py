@@ -1,6 +1,7 @@
 """A person writes programs, has them compiled and proved, and cannot be told what is not so."""
 
 import json
+import time
 
 PARITY = '''"""Is the number of b's up to here odd? And what is left of 10, place by place?"""
 
@@ -53,6 +54,19 @@ def test_a_certificate_in_which_someone_changed_a_field_does_not_hold(home):
         assert field in told.out or field == "proved_to"
     certificate.write_text(kept)
     home.run("python parity/check.py")
+
+
+def test_a_proof_that_is_killed_early_is_begun_anew_by_the_same_command(home):
+    (home.here / "parity.py").write_text(PARITY)
+    command, out = "attnlab compile parity.py --length 10 --out parity", home.here / "parity"
+    process, due = home.start(command), time.monotonic() + 120
+    while not (out / "unfinished").exists() and time.monotonic() < due:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    assert (out / "unfinished").exists()
+    assert "proved on all 2,046 inputs" in home.run(command).out
+    assert answers(home, "parity", "abb") == f"{RIGHT}\n"
 
 
 def test_a_mistake_is_told_with_its_file_line_and_expression(home):
