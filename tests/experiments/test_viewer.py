@@ -144,10 +144,10 @@ def test_documents_and_corpus_searches_are_shown_and_opened_from_their_folders(t
             "a Report is shown as it is; tokens, other and options go with weights",
         ),
         (
-            decoder,
+            object,
             {},
             WrongUsage,
-            "expected a recording, weights, a pattern or a list of patterns; got a Decoder",
+            "expected a recording, weights, a pattern or a list of patterns; got an object",
         ),
         (
             recording,
