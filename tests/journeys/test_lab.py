@@ -153,6 +153,7 @@ def test_every_room_of_the_lab_does_its_work(home, lab, visit):
             page.locator(".room-group.here", has_text=group).wait_for()
             settled(page)
             assert count_rows(page.locator(".brand")) == rows, (group, width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (group, width)
 
 
 def count_rows(head):
