@@ -109,7 +109,17 @@ def oracle(state, target, source, heads, may):
 
 
 def case(
-    random, batch, queries, keys, heads=2, size=3, mask=None, scale=1.0, has_keys=True, **more
+    random,
+    batch,
+    queries,
+    keys,
+    heads=2,
+    size=3,
+    mask=None,
+    scale=1.0,
+    has_keys=True,
+    is_doubled=False,
+    **more,
 ):
     """Draw a layer, a target and a source; without keys, all scores are exactly 0."""
     width = heads * size
@@ -121,6 +131,9 @@ def case(
         state[f"key.{part}"] *= has_keys
     target = random.normal(size=(batch, queries, width)) * scale
     source = random.normal(size=(batch, keys, width))
+    if is_doubled:
+        state["key.bias"] *= 0.0
+        source[:, 1] = 2 * source[:, 0]
     may = np.ones((batch, keys), bool) if mask is None else np.array(mask)
     given = [target, source] if mask is None else [target, source, may]
     args = tuple(map(T.from_numpy, given))
@@ -158,9 +171,9 @@ def dead_rows(random):
 
 def large_scores(random):
     """Scores far below what stands for minus infinity at times."""
-    words = "with scores in the millions, masked"
+    words = "with scores in the millions, masked, the second twice the first"
     mask = [[True, False, False]]
-    yield case(random, 1, 17, 3, heads=1, mask=mask, scale=1e7, words=words)
+    yield case(random, 1, 17, 3, heads=1, mask=mask, scale=1e7, is_doubled=True, words=words)
 
 
 def inputs_kept(random):
