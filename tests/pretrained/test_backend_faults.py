@@ -183,8 +183,8 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _named,
         "bart",
         "structure",
-        "if is_own:",
-        "if True:",
+        '"attention" if is_own else',
+        '"attention" if True else',
     ),
     (
         "stream before attention taken for that after",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import attnlab
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.tracing import probe_inputs
+from attnlab.pretrained.probe import probe_inputs
 
 pytest.importorskip("transformers")
 

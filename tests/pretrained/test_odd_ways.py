@@ -19,7 +19,7 @@ from attnlab.look.text_questions import TextReading
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.backends.functions import gathered_order
 from attnlab.pretrained.backends.registry import is_replaced
-from attnlab.pretrained.tracing import probe_inputs
+from attnlab.pretrained.probe import probe_inputs
 from attnlab.pretrained.verify import require_batch_first
 from parts.planting import planted
 

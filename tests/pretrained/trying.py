@@ -18,7 +18,7 @@ import attnlab
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.attention_call import SOFTMAXES, BlockPoint
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.tracing import probe_inputs
+from attnlab.pretrained.probe import probe_inputs
 
 __all__ = [
     "Tried",

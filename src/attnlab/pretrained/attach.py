@@ -14,13 +14,13 @@ from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, one_line
 from attnlab.pretrained.model import Family, Pretrained, family_of
 from attnlab.pretrained.model_state import state_kept
 from attnlab.pretrained.pass_state import uncompiled
+from attnlab.pretrained.probe import probe_inputs
 from attnlab.pretrained.structure import find_structure
 from attnlab.pretrained.text import is_encoder_decoder
 from attnlab.pretrained.tracing import (
     Inputs,
     ModelTrace,
     first_tensor,
-    probe_inputs,
     trace_model,
 )
 from attnlab.pretrained.verify import require_batch_first, require_visited, verify

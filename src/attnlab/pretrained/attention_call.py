@@ -202,9 +202,7 @@ class _SoftmaxMode(TorchFunctionMode):
         return output
 
 
-def softmax_parts(
-    func: Callable[..., Tensor], args: Any, kwargs: Any
-) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def softmax_parts(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Return the input of a softmax, and the function that computes it of another input."""
     if args:
         return args[0], lambda given: func(given, *args[1:], **kwargs)

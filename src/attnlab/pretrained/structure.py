@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
+from attnlab.pretrained.origins import are_one_sequence
 from attnlab.pretrained.tracing import FoundAttention, ModelTrace, ModuleCall, TracedCall
 
 
@@ -136,9 +137,10 @@ def find_structure(trace: ModelTrace, *, is_encoder_decoder: bool) -> ModelStruc
     """
     if not trace.attentions:
         raise CouldNotRun(
-            "no attention was found in this model: it calls neither an attention function of "
-            "transformers, nor scaled_dot_product_attention or multi_head_attention_forward of "
-            f"torch, nor multiplies a softmax over keys with values.{trace.why_set_aside}"
+            "no attention was found in this model that can be shown: a call of an attention "
+            "function of transformers, of torch's scaled_dot_product_attention or "
+            "multi_head_attention_forward, or a softmax over the last axis that is multiplied with "
+            f"values.{trace.why_set_aside}"
         )
     containers = _blocks_by_list(trace)
     names = _stack_names(list(containers), is_encoder_decoder=is_encoder_decoder)
@@ -295,7 +297,7 @@ def _block_structure(
         ]
         step = _Step(stream=block.given)
     found: list[AttentionStructure] = []
-    names = _attention_names(attentions)
+    names = _attention_names(block, attentions)
     for name, each, following in zip(names, attentions, [*attentions[1:], None], strict=False):
         step = _step(step.stream, calls, block, each, following)
         shows_heads = each.heads is not None or each.backend == "multi-head"
@@ -382,18 +384,16 @@ def _calls_after(calls: Sequence[TracedCall], attention: FoundAttention) -> list
     return [each for each in calls if each.begun > attention.begun or each.place == own]
 
 
-def _attention_names(attentions: Sequence[FoundAttention]) -> list[str]:
+def _attention_names(block: TracedCall | None, attentions: Sequence[FoundAttention]) -> list[str]:
     names: list[str] = []
     for each in attentions:
-        is_own = each.num_keys == each.num_queries and not each.is_cross
-        # Two in one call of a module of transformers are both self-attention: its cross-attention
-        # is a module of its own.
-        is_second = each.backend == "registry" and each.nth > 0
-        is_own = is_own and ("attention" not in names or is_second)
-        name = "cross_attention"
-        if is_own:
-            name = "attention"
-        _add_name(names, name)
+        is_own, begun = None, block.begun if block is not None else None
+        if each.backend != "multi-head":  # torch is handed queries and keys apart
+            is_own = are_one_sequence(each.query_from, each.key_from, begun)
+        if is_own is None:
+            is_own = each.num_keys == each.num_queries and not each.is_cross
+            is_own = is_own and "attention" not in names
+        _add_name(names, "attention" if is_own else "cross_attention")
     return names
 
 

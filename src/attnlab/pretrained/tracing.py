@@ -5,12 +5,11 @@ Nothing is known by name. Attentions are where the attention function is called,
 is multiplied with values; what is called a block, an output projection or the inside of a
 feed-forward part follows from which numbers come out of what, and is left out where that is
 ambiguous.
-
-Without an example the small input is made from the model's config.
 """
 
-import inspect
-from collections.abc import Callable, Collection, Mapping
+import re
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,8 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from attnlab import seeds
-from attnlab.errors import WrongUsage, present
+from attnlab.errors import present
 from attnlab.pretrained.attention_call import SOFTMAXES, softmax_parts
 from attnlab.pretrained.backends.functions import (
     SDPA,
@@ -33,9 +31,13 @@ from attnlab.pretrained.backends.functions import (
 from attnlab.pretrained.backends.multi_head import MULTI_HEAD
 from attnlab.pretrained.backends.registry import calls_watched
 from attnlab.pretrained.lineage import Lineage
+from attnlab.pretrained.origins import Marks, Origins
+from attnlab.shapes import shape_text
 
 Inputs = Mapping[str, Any]
 """The inputs of a foreign model by their names."""
+
+_FLEX = "torch.nn.attention.flex_attention"
 
 
 class ModuleCall(NamedTuple):
@@ -77,7 +79,8 @@ class FoundAttention:
     number among what this backend finds in that call, other softmaxes included · heads (batch,
     head, query, width): their output, None where it was not seen · is_cross: keys come from another
     tensor than queries, where that was seen · is_length_first: the calling module puts the length
-    before the batch · shows_product: the weights are changed between the softmax and the values.
+    before the batch · shows_product: the weights are changed between the softmax and the values ·
+    query_from, key_from: what queries and keys were made from, as `Origins` marks it.
     """
 
     backend: str
@@ -94,6 +97,8 @@ class FoundAttention:
     is_cross: bool = False
     is_length_first: bool = False
     shows_product: bool = False
+    query_from: Marks = frozenset()
+    key_from: Marks = frozenset()
 
     @property
     def place(self) -> ModuleCall:
@@ -105,17 +110,21 @@ class FoundAttention:
 class ModelTrace:
     """What happened in one pass, in order: calls of modules, attentions, and the model's output.
 
-    set_aside: softmaxes that multiply something and are no attention over tokens: the module, why.
+    set_aside: softmaxes that multiply something and are no attention over tokens: the module, why ·
+    unread: what was met and cannot be shown, in words.
     """
 
     calls: list[TracedCall] = field(default_factory=list)
     attentions: list[FoundAttention] = field(default_factory=list)
     output: Any = None
     set_aside: list[tuple[str, str]] = field(default_factory=list)
+    unread: dict[str, None] = field(default_factory=dict)
 
     @property
     def why_set_aside(self) -> str:
-        """A sentence about the softmaxes that are no attention, to end a message."""
+        """A sentence about what is no attention, or cannot be shown, to end a message."""
+        if not self.set_aside and self.unread:
+            return f" It was seen to compute {'; and '.join(self.unread)}, which cannot be shown."
         if not self.set_aside:
             return ""
         path, reason = self.set_aside[0]
@@ -129,7 +138,11 @@ def trace_model(model: nn.Module, inputs: Inputs) -> ModelTrace:
     tracer = _Tracer(model, batch)
     with ExitStack() as stack:
         tracer.install(stack)
+        for name, value in inputs.items():
+            if isinstance(value, Tensor):
+                tracer.origins.mark(value, name)
         tracer.trace.output = model(**inputs)
+    tracer.number_softmaxes()
     return tracer.trace
 
 
@@ -144,8 +157,11 @@ class _Tracer:
         self._open: list[TracedCall] = []
         self._numbers: dict[str, int] = {}
         self._nth: dict[tuple[str, str, int], int] = {}
+        self._softmaxes: list[tuple[TracedCall, ...]] = []
+        self._softmax_of: list[tuple[FoundAttention, int]] = []
         self._clock = 0
         self.is_inside = False
+        self.origins = Origins()
 
     def install(self, stack: ExitStack) -> None:
         """Install all hooks; closing the stack removes them."""
@@ -163,18 +179,46 @@ class _Tracer:
         key: Tensor,
         module: nn.Module | None = None,
         nth: int | None = None,
+        calls: tuple[TracedCall, ...] | None = None,
     ) -> FoundAttention:
         """Add an attention to the trace: query (batch, head, query, …), key (batch, kv_head, key,
-        …)."""
+        …).
+
+        calls: of the modules that were running at its softmax.
+        """
         place = self._place_of(module)
-        if nth is None:
+        if calls is not None:  # the innermost module that holds both the softmax and the product
+            shared = [call for call in calls if any(call is each for each in self._open)]
+            place, nth = (shared[-1].place if shared else ModuleCall("")), 0
+        elif nth is None:
             nth = self.count(backend, module)
         self._clock += 1
         heads, lengths = (query.shape[1], key.shape[1]), (query.shape[-2], key.shape[-2])
         sizes = (*heads, *lengths, query.shape[0])
         found = FoundAttention(backend, *place, nth, self._clock, *sizes)
         self.trace.attentions.append(found)
+        if calls is not None:
+            number = next(i for i, each in enumerate(self._softmaxes) if each is calls)
+            self._softmax_of.append((found, number))
         return found
+
+    def note_softmax(self) -> tuple[TracedCall, ...]:
+        """Note a softmax, and return the running calls of modules."""
+        self._softmaxes.append(tuple(self._open))
+        return self._softmaxes[-1]
+
+    def number_softmaxes(self) -> None:
+        """Number the softmaxes of attentions among all of the same call of a module.
+
+        A softmax belongs to the innermost running call that holds an attention.
+        """
+        places = {attention.place for attention, _ in self._softmax_of}
+        owners = []
+        for calls in self._softmaxes:
+            holding = [call.place for call in calls if call.place in places]
+            owners.append(holding[-1] if holding else ModuleCall(""))
+        for attention, number in self._softmax_of:
+            attention.nth = owners[:number].count(attention.place)
 
     def watch(self, module: nn.Module, query: Tensor, key: Tensor, run: Callable[[], Any]) -> Any:
         """Record a call of an attention function of transformers."""
@@ -185,6 +229,8 @@ class _Tracer:
         finally:
             self.is_inside = False
         attention.heads = _kept(output[0].transpose(1, 2))
+        attention.query_from, attention.key_from = self.origins.of(query), self.origins.of(key)
+        self.origins.passed(None, [query, key], [output[0]])
         return output
 
     def set_aside(self, reason: str) -> None:
@@ -227,6 +273,8 @@ class _Tracer:
         if not args:
             given = kwargs.get("hidden_states", given)
         call = TracedCall(path, number, _kept(given), self._clock)
+        if re.search(r"(^|\.)\d+$", path):  # it may be a block
+            self.origins.mark(given, call.begun)
         weight = getattr(module, "weight", None)
         call.projects = isinstance(weight, Tensor) and weight.dim() == 2
         self.is_inside = before
@@ -238,6 +286,9 @@ class _Tracer:
         self._clock += 1
         before, self.is_inside = self.is_inside, True
         call.ended, call.found = self._clock, _kept(first_tensor(output))
+        for made in (output, *inside(output)):
+            if isinstance(made, Tensor) and not self.origins.of(made):  # as of a compiled module
+                self.origins.passed(None, operands_of((*args, *kwargs.values())), [made])
         if isinstance(output, Tensor):
             call.gives = "tensor"
         elif type(output) is tuple and len(output) == 1 and isinstance(output[0], Tensor):
@@ -257,34 +308,68 @@ class _FunctionTracer(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         tracer = self._tracer
-        if tracer.is_inside:
+        if tracer.is_inside or torch.compiler.is_compiling():
             return func(*args, **kwargs)
+        if sys._getframe(1).f_globals.get("__name__") == _FLEX:
+            tracer.trace.unread["flex_attention, inside which no hook reaches"] = None
         if func is SDPA:
             return self._fused(func, args, kwargs)
         if func is MULTI_HEAD:
             return self._multi_head(func, args, kwargs)
         output = func(*args, **kwargs)
+        self._pass_on(func, args, kwargs, output)
         if not isinstance(output, Tensor):
             return output
-        if func in SOFTMAXES and output.dim() in (3, 4):
-            nth = tracer.count("softmax")
-            if is_over_keys(output, args, kwargs):
-                scores, shape = softmax_parts(func, args, kwargs)[0], tuple(output.shape)
-                is_compared = self._lineage.is_product(scores)
-                self._weights.append(_Weights(output.clone(), [output], shape, nth, is_compared))
+        if func in SOFTMAXES:
+            self._softmax(args, kwargs, output)
             return output
         self._note(func, args, output)
         if self._weights:
             self._follow(func, args, output)
         return output
 
+    def _pass_on(self, func: Callable[..., Any], args: Any, kwargs: Any, output: Any) -> None:
+        """Follow what a function's results were made from."""
+        made = [each for each in (output, *inside(output)) if isinstance(each, Tensor)]
+        if func is torch.Tensor.__setitem__:
+            made = [args[0]]
+        self._tracer.origins.passed(func, operands_of((*args, *kwargs.values())), made)
+
+    def _softmax(self, args: Any, kwargs: Any, output: Tensor) -> None:
+        """Note a softmax, whose weights may be multiplied with values."""
+        tracer, shape = self._tracer, tuple(output.shape)
+        is_last = is_over_keys(output, args, kwargs)
+        if output.dim() not in (3, 4) or not is_last:
+            axis = "its last axis" if is_last else "another axis than the last"
+            number = f"{output.dim()} axes, {shape_text(shape)}"
+            tracer.trace.unread[f"a softmax over {axis} of a tensor of {number}"] = None
+        if output.dim() not in (3, 4):
+            return
+        calls = tracer.note_softmax()
+        if is_last:
+            scores = softmax_parts(None, args, kwargs)[0]
+            is_compared = self._lineage.is_product(scores)
+            sides = tracer.origins.factors(scores)
+            found = _Weights(output.clone(), [output], shape, calls, is_compared, sides)
+            self._weights.append(found)
+
     def _fused(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        output = func(*args, **kwargs)
+        tracer = self._tracer
+        output, nth = func(*args, **kwargs), self._tracer.count("sdpa")
         named = [kwargs[name] for name in ("query", "key", "value") if name in kwargs]
         given: list[Tensor] = [*args, *named]
-        if given[0].dim() in (3, 4):
-            query, key, heads = map(self._tracer.unfolded, (given[0], given[1], output))
-            self._tracer.add("sdpa", query, key).heads = heads
+        tracer.origins.passed(None, given[:3], [output])
+        what = "scaled_dot_product_attention of "
+        if given[0].is_nested:
+            tracer.trace.unread[what + "nested tensors"] = None
+        elif given[0].dim() not in (3, 4):
+            number = {2: "two", 5: "five", 6: "six"}.get(given[0].dim(), str(given[0].dim()))
+            tracer.trace.unread[f"{what}{number} axes, {shape_text(given[0].shape)}"] = None
+        else:
+            query, key, heads = map(tracer.unfolded, (given[0], given[1], output))
+            found = tracer.add("sdpa", query, key, nth=nth)
+            found.heads = heads
+            found.query_from, found.key_from = map(tracer.origins.of, given[:2])
         return output
 
     def _multi_head(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -295,7 +380,9 @@ class _FunctionTracer(TorchFunctionMode):
         found = self._tracer.add("multi-head", queries, keys)
         found.is_cross = key.shape != query.shape or not torch.equal(key, query)
         found.is_length_first = not getattr(self._tracer.module(), "batch_first", False)
-        return func(*args, **kwargs)
+        output = func(*args, **kwargs)
+        self._tracer.origins.passed(None, [query, key], [output[0]])
+        return output
 
     def _follow(self, func: Callable[..., Any], args: Any, output: Tensor) -> None:
         """Follow weights until they are multiplied with values."""
@@ -314,7 +401,8 @@ class _FunctionTracer(TorchFunctionMode):
         product = output if order is None else output.permute(order)
         found = self._tracer.unfolded(product.reshape(*shape[:-1], product.shape[-1]))
         keys = found.new_empty((*found.shape[:2], shape[-1], 0))
-        attention = self._tracer.add("softmax", found, keys, nth=weights.nth)
+        attention = self._tracer.add("softmax", found, keys, calls=weights.calls)
+        attention.query_from, attention.key_from = weights.sides
         attention.heads, attention.shows_product = found, weights.differ_from(operand)
         if not weights.is_compared:
             self._lineage.mark(output, attention)
@@ -346,13 +434,15 @@ class _FunctionTracer(TorchFunctionMode):
 @dataclass
 class _Weights:
     """A softmax in the trace: a copy of its weights, them and what was made of them, their shape,
-    its number in its module, and whether its input compares queries with keys."""
+    the running calls of modules, whether its input compares queries with keys, and what both sides
+    of its scores were made from."""
 
     copied: Tensor
     made: list[Tensor]
     shape: tuple[int, ...]
-    nth: int
+    calls: tuple[TracedCall, ...]
     is_compared: bool
+    sides: tuple[Marks, Marks]
 
     def differ_from(self, operand: Tensor) -> bool:
         """Is something else multiplied with the values than this softmax's weights?"""
@@ -392,86 +482,3 @@ def has_rows(value: Any) -> bool:
 
 def _kept(value: Any) -> Tensor | None:
     return value.detach().clone() if isinstance(value, Tensor) else None
-
-
-_LENGTH, _TARGET_LENGTH = 11, 7  # two lengths, so that a cross-attention shows by its shape
-
-
-def probe_inputs(model: nn.Module) -> Inputs:
-    """Return inputs for `model(**inputs)`: token ids, and a picture, sound or a target if it takes
-    them.
-
-    Raises:
-        WrongUsage: the config does not say what the model takes; give `example=`.
-    """
-    takes = inspect.signature(model.forward).parameters
-    config = getattr(model, "config", None)
-    source = seeds.generator(0, "pretrained", "probe")
-    inputs = _first_inputs(model, takes, source)
-    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes:
-        inputs["decoder_input_ids"] = _ids(config, _TARGET_LENGTH, source)
-    weights: list[Tensor] = [*model.parameters(), torch.empty(0)]
-    dtype = next(each.dtype for each in weights if each.is_floating_point())
-    for name, value in inputs.items():
-        if value.is_floating_point():
-            value = value.to(dtype)
-        inputs[name] = value.to(weights[0].device)
-    return {**inputs, "use_cache": False} if "use_cache" in takes else inputs
-
-
-def _first_inputs(model: Any, takes: Collection[str], source: torch.Generator) -> dict[str, Tensor]:
-    """Return the input that a model takes first, and what belongs to it."""
-    config = getattr(model, "config", None)
-    main = getattr(model, "main_input_name", "input_ids")
-    if main == "pixel_values" and config is not None:
-        return {main: _picture(config, source)}
-    if main == "input_features" and config is not None:
-        bins = _setting(config, "num_mel_bins", 80)
-        length = 2 * _setting(config, "max_source_positions", 16)
-        return {main: torch.randn(1, bins, length, generator=source)}
-    if main == "input_values":
-        return {main: torch.randn(1, 4000, generator=source)}
-    if main not in takes and "input_ids" not in takes:
-        raise WrongUsage(
-            f"{type(model).__name__} takes ({', '.join(takes)}), and its config does not say what "
-            "these are; give an example of its inputs: attnlab.load(model, example={...})."
-        )
-    inputs = {"input_ids": _ids(config, _LENGTH, source)}
-    if _reads_pictures_too(model) and "pixel_values" in takes:
-        inputs["pixel_values"] = _picture(model.config.vision_config, source)
-    return inputs
-
-
-def _reads_pictures_too(model: Any) -> bool:
-    """Have text and picture encoders of their own, as in CLIP?"""
-    vision = getattr(getattr(model, "config", None), "vision_config", None)
-    return vision is not None and hasattr(model, "vision_model") and hasattr(model, "text_model")
-
-
-def _picture(config: Any, source: torch.Generator) -> Tensor:
-    size = _setting(config, "image_size", 32)
-    if not isinstance(size, list | tuple):
-        size = (size, size)
-    height, width = size
-    return torch.randn(1, _setting(config, "num_channels", 3), height, width, generator=source)
-
-
-def _ids(config: Any, length: int, source: torch.Generator) -> Tensor:
-    text = config
-    if hasattr(config, "get_text_config"):
-        text = config.get_text_config()
-    special: set[Any] = set()
-    for name in ("pad", "bos", "eos"):  # several tokens may end a text, as in instruct models
-        token = getattr(text, f"{name}_token_id", None)
-        if isinstance(token, list | tuple):
-            special.update(token)
-        else:
-            special.add(token)
-    known = range(min(_setting(text, "vocab_size", 2), 1000))
-    usual = [token for token in known if token not in special] or list(known)
-    return torch.tensor(usual)[torch.randint(len(usual), (1, length), generator=source)]
-
-
-def _setting(config: Any, name: str, otherwise: Any) -> Any:
-    found = getattr(config, name, None)
-    return otherwise if found is None else found

@@ -67,7 +67,9 @@ class _Waiting:
             return
         used = operand.reshape(self.shape)
         shown = self.shown.reshape(self.shape).to(used.dtype)
-        if _version(self.shown) != self.version or not torch.equal(used, shown):
+        # The weights of a query without a key are NaN in some models, before and after.
+        is_same = torch.allclose(used, shown, rtol=0.0, atol=0.0, equal_nan=True)
+        if _version(self.shown) != self.version or not is_same:
             raise CouldNotRun(
                 "between the softmax and the values the weights are changed in this pass (by a "
                 "mask, a gate or a selection), which they were not when the model was loaded; "

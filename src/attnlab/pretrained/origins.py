@@ -1,0 +1,79 @@
+"""Origins: what the tensors of a traced pass were computed from, by which self-attention and
+cross-attention are told apart.
+
+Lengths do not tell them apart: an encoder and a decoder may read as many tokens, and a prefix, a
+memory or a cache gives self-attention more keys than queries. So what a block is given is marked,
+and every function passes the marks of its arguments on. Keys of self-attention bear the mark of the
+stream that the queries are made from; keys of cross-attention do not.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from attnlab.pretrained.backends.functions import PRODUCTS
+
+Marks = frozenset[Any]
+_NONE: Marks = frozenset()
+_SCORES = (*PRODUCTS, torch.baddbmm, torch.Tensor.baddbmm)
+
+
+class Origins:
+    """The marks of every tensor, and of both factors of every product."""
+
+    def __init__(self) -> None:
+        self._marks: Any = WeakTensorKeyDictionary()
+        self._factors: Any = WeakTensorKeyDictionary()
+
+    def of(self, value: Tensor) -> Marks:
+        """Return the marks of a tensor."""
+        found: Marks = self._marks.get(value, _NONE)
+        return found
+
+    def factors(self, scores: Tensor) -> tuple[Marks, Marks]:
+        """Return the marks of what was multiplied to make these scores; none where that is
+        unknown."""
+        found: tuple[Marks, Marks] = self._factors.get(scores, (_NONE, _NONE))
+        return found
+
+    def mark(self, value: Tensor | None, mark: Any) -> None:
+        """Mark a tensor."""
+        if value is not None:
+            self._marks[value] = self.of(value) | {mark}
+
+    def passed(
+        self, func: Callable[..., Any] | None, given: Sequence[Tensor], made: Sequence[Tensor]
+    ) -> None:
+        """Pass the marks of a function's arguments on to its results."""
+        marks = _NONE.union(*map(self.of, given))
+        factors = None
+        if func in _SCORES and len(given) > 1:
+            factors = self.of(given[-2]), self.of(given[-1])
+        for result in made:
+            if marks:
+                self._marks[result] = self.of(result) | marks
+            if factors is not None:
+                self._factors[result] = factors
+                continue
+            for value in given:
+                if value.numel() == result.numel() and value in self._factors:
+                    self._factors[result] = self._factors[value]
+                    break
+
+
+def are_one_sequence(query: Marks, key: Marks, block: int | None) -> bool | None:
+    """Are queries and keys made from the same sequence; None where that is unknown?
+
+    block: the mark of what the block around them is given; None where no block is known. Inputs of
+    the model are marked by their names: without a block, all those that the queries come from must
+    be in the keys too.
+    """
+    if block is not None and (block in query or block in key):
+        return block in query and block in key
+    inputs, others = ({mark for mark in marks if isinstance(mark, str)} for marks in (query, key))
+    if not inputs and not others:
+        return None
+    return bool(inputs) and inputs <= others

@@ -1,0 +1,54 @@
+"""Self-attention and cross-attention are told apart by what keys are made from, not by lengths."""
+
+import torch
+from torch import Tensor, nn
+
+import attnlab
+
+
+def names(model: nn.Module, *example: Tensor) -> list[str]:
+    lab = attnlab.load(model.eval(), example=example)
+    return [path for path, _ in lab.attention_points()]
+
+
+class Attend(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        scores = self.query(x) @ self.key(memory).mT / 4
+        return x + scores.softmax(-1) @ self.value(memory)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Attend(), Attend()
+
+    def forward(self, x: Tensor, memory: Tensor | None) -> Tensor:
+        x = self.first(x, x)
+        return self.second(x, x if memory is None else memory)
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        for block in self.blocks:
+            x = block(x, memory)
+        return x
+
+
+def test_two_self_attentions_of_a_block_are_both_its_own() -> None:
+    found = names(Stack(), torch.randn(2, 6, 16))
+    assert len(found) == 4
+    assert not any("cross" in path for path in found)
+
+
+def test_a_memory_as_long_as_the_stream_is_cross_attention() -> None:
+    found = names(Stack(), torch.randn(2, 6, 16), torch.randn(2, 6, 16))
+    assert [path.rpartition(".")[2] for path in found] == ["attention", "cross_attention"] * 2
