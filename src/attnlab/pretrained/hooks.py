@@ -48,6 +48,7 @@ from attnlab.pretrained.structure import (
 )
 from attnlab.pretrained.tracing import ModuleCall, first_tensor, tensor_of
 
+_HOW_ELSE = ", as after set_attn_implementation or with output_attentions=True"
 _STREAMS = ("residual_between", "residual_after_cross")
 _Functions = dict[ModuleCall, list[Callable[..., Any]]]
 _Points = dict[tuple[str, ModuleCall], dict[int, AttentionPoint]]
@@ -149,8 +150,8 @@ class ForeignHooks:
         if state.ran and not state.hooked and any(map(_is_wanted, self._points.values())):
             raise CouldNotRun(
                 f"no attention of this {type(module).__name__} reached its hook point in this "
-                "pass: it is computed in another way than when the model was traced, as after "
-                "set_attn_implementation or with output_attentions=True. Leave that out, or "
+                "pass: it is computed in another way than when the model was traced"
+                f"{_HOW_ELSE if hasattr(model.foreign, 'config') else ''}. Leave that out, or "
                 "load the model again."
             )
         logits = output.get("logits") if isinstance(output, Mapping) else None
