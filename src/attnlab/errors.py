@@ -114,7 +114,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(known, key=in_order)
     begun = [name for name in names if len(word) > 2 and name.startswith(word)]
-    close = sorted(begun, key=len) or difflib.get_close_matches(word, names, 1, 0.75)
+    alike = [name for name in names if name[:1].lower() == word[:1].lower()]
+    close = (
+        sorted(begun, key=len)
+        or difflib.get_close_matches(word, alike, 1)
+        or difflib.get_close_matches(word, names, 1, 0.8)
+    )
     guess = "known"
     if close:
         guess = f"did you mean {close[0]!r}? Known"

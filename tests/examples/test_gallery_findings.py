@@ -120,7 +120,7 @@ def test_tokens_said_twice_are_said_twice_and_only_the_second_time_counts(exampl
     told = induction.repeats(100, 3, 0)
     half = induction.HALF
     assert torch.equal(told.ids[:, 1 : 1 + half], told.ids[:, 1 + half :])
-    labels = told.metric.labels
+    labels = told.metric.target
     assert labels.shape == (3, half)
     assert torch.equal(labels[:, :-1], told.ids[:, 2 + half :])
     assert bool((labels[:, -1] == -100).all())

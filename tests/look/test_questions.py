@@ -124,7 +124,7 @@ def test_a_handmade_head_answers_at_every_position_that_counts():
     assert [head.site for head in copied.attention] == ["weights"]
     assert all(row[0] > 0.99 for row in copied.attention[0].rows)
     assert "place" in copied.to_mapping()["steps"][0]
-    assert "place" not in continuation().trace().to_mapping()["steps"][0]
+    assert continuation().trace().to_mapping()["steps"][0]["place"] is None
 
 
 @pytest.mark.parametrize("text", ["", "CAD", "unique", "sorting ABC"])

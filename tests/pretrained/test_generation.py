@@ -17,7 +17,7 @@ import attnlab.edits as op
 from attnlab.edits.certificate import Certificate
 from attnlab.errors import AttnlabError, WrongUsage
 from attnlab.look.recording import Recording, open_recording
-from attnlab.pretrained.backends import registry
+from attnlab.pretrained.backends import caches, registry
 from parts.planting import planted
 
 transformers = pytest.importorskip("transformers")
@@ -361,7 +361,7 @@ def test_a_generation_that_is_interrupted_leaves_nothing_behind(name: str) -> No
     assert torch.equal(again.sequences, plain.sequences)
     assert torch._C._len_torch_function_stack() == 0
     assert not registry.is_replaced()
-    assert not registry._originals
+    assert not caches._originals
     assert not any("forward" in vars(module) for module in each.foreign.modules())
     after = {
         path: (len(m._forward_hooks), len(m._forward_pre_hooks))
@@ -405,7 +405,7 @@ def test_a_pass_that_is_interrupted_is_not_counted_on() -> None:
     [
         ("pretrained.pass_state", "return order_of(cache)", "return None", "gpt2", 3),
         (
-            "pretrained.backends.registry",
+            "pretrained.backends.caches",
             "_orders[cache] = now",
             "_orders[cache] = torch.arange(len(now))",
             "gpt2",

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.text_questions import TextReading
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.backends.functions import gathered_order
 from attnlab.pretrained.backends.registry import is_replaced
@@ -422,12 +421,11 @@ def test_a_text_in_the_place_of_ids_is_told_what_to_do() -> None:
         tried("gptj").model("John and Mary")
 
 
-def test_a_recording_names_its_model_and_a_question_does_not_print_it() -> None:
+def test_a_recording_names_its_model() -> None:
     model = tried("gptj").model
     with torch.no_grad(), attnlab.record(model, "*.weights") as recording:
         model(**tried("gptj").inputs)
     assert recording.model["kind"] == f"{model.name}, GPTJForCausalLM"
-    assert "Linear" not in repr(TextReading(model, {}))
 
 
 def test_pooling_heads_count_where_the_first_output_does_not_go_through_them() -> None:

@@ -134,6 +134,7 @@ def test_a_mask_is_filled_where_it_stands_and_tags_are_given_to_words():
         1,
         3,
     ]
+    assert "Linear" not in repr(asked("bert-masked", "john and mary"))
     assert type(asked("bert-masked", "john and mary")) is TextReading
     trace = asked("bert-tags").trace()
     assert [trace.tokens[step.place] for step in trace.steps] == [

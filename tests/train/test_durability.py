@@ -278,7 +278,7 @@ class TestPlacesThatMayNotBeWritten:
         assert end(begin(call, tmp_path / "output")) == 3
         text = (tmp_path / "output").read_text()
         assert text.count("\n") == 1
-        assert str(folder) in text
+        assert str(folder)[:50] in text  # a very long name is cut
         assert words in text
 
     def test_a_file_stands_there(self, tmp_path):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import Recording, record
+from attnlab.look.recording.named_sites import matching_sites
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.look.trace import (
     Step,
@@ -295,7 +296,8 @@ def recorded(
     Tokens are named as the passage names them, each occurrence by its own word.
     """
     arguments, options, words = passage or question.passage()
-    with record(question.model, patterns, vocabulary=question.vocabulary) as recording:
+    sites = matching_sites(patterns, question.model)
+    with record(question.model, sites, vocabulary=question.vocabulary) as recording:
         question.model(*arguments, **options)
     return recording.named(words)
 

@@ -1,6 +1,7 @@
 """Figures of attention: axes, tokens, masked cells, scales, and files of every kind."""
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -449,7 +450,10 @@ def test_a_head_is_found_by_the_name_that_pages_print() -> None:
 @pytest.mark.parametrize(
     ("call", "words_of_error"),
     [
-        (lambda: draw_head(make_layers()), "there are 2 attentions; choose one"),
+        (
+            lambda: draw_head(make_layers()),
+            "there are 2 attentions; name the head, such as '0.0', or choose one",
+        ),
         (
             lambda: draw_head(make_layers(), site="layers.1.atention.weights"),
             "did you mean 'layers.1.attention.weights'",
@@ -485,7 +489,8 @@ def test_what_makes_no_sense_is_refused_in_words(call: Any, words_of_error: str)
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "attnlab.draw.pictures.notebook_figure", raising=False)
     with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[plot\]'"):
         draw_head(make_pattern())
     assert look.MUTED

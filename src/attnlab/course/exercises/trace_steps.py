@@ -112,10 +112,21 @@ def oracle(tables, prompt, num_tokens, separator):
     return steps
 
 
-def case(random, letters, num_tokens, heads, *, vocabulary=5, separator=None, lean=-2.0, **more):
+def case(
+    random,
+    letters,
+    num_tokens,
+    heads,
+    *,
+    vocabulary=5,
+    separator=None,
+    lean=-2.0,
+    level=0.0,
+    **more,
+):
     """Draw a model and a prompt that ends in the separator; ask for its steps.
 
-    `lean` raises the separator's logit.
+    `lean` raises the separator's logit, `level` every logit.
     """
     width, end = 4, separator or 0
     shapes = {
@@ -130,6 +141,7 @@ def case(random, letters, num_tokens, heads, *, vocabulary=5, separator=None, le
         tables[name] = (random.normal(size=shape) * 0.7).astype(np.float32).astype(np.float64)
     tables["place"][:, 0] = 1.0
     tables["token"][:, 0] = 0.0
+    tables["output"][:, 0] += level / heads
     tables["output"][:, 0, end] += lean / heads
     others = [i for i in range(vocabulary) if i != end]
     prompt = np.array([*random.choice(others, size=letters), end])
@@ -166,6 +178,9 @@ def weights(random):
 def forbidden(random):
     """A separator that would be the likeliest."""
     yield case(random, 3, 1, 2, only=keep("probabilities", "choice"), lean=8.0)
+    words = "where every logit is about -30"
+    only = keep("probabilities", "choice")
+    yield case(random, 3, 1, 2, only=only, lean=8.0, level=-30.0, words=words)
     words = "where the separator is the likeliest token by far"
     yield case(random, 3, 2, 2, only=keep("probabilities", "choice"), lean=1e4, words=words)
 
