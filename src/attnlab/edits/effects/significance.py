@@ -60,8 +60,8 @@ def assess(
 
         differences                          p <= 0.05    sign flips alone
         normal                               4.6 %        5.0 %
-        exponential, less their mean         5.0 %        7.7 %
-        zero in 7 of 10, else exponential    3.5 %        15.7 %
+        exponential, less their mean         4.5 %        7.9 %
+        zero in 7 of 10, else exponential    2.6 %        13.6 %
 
     Args:
         values: differences, at least two inputs.
