@@ -20,7 +20,7 @@ import pytest
 
 PATIENCE = 240  # seconds after which something hangs, on a busy machine
 COMMANDS = Path(sys.executable).parent  # where pip puts `attnlab` and its like
-KEPT = ("LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS")
+KEPT = ("LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "PYTHONPATH")
 
 
 class Answer(NamedTuple):
