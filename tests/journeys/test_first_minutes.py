@@ -16,6 +16,11 @@ def test_a_first_model_is_trained_shown_asked_and_cut(home, visit):
     assert "report.html" in home.run("attnlab open sorting").text
     assert "c a b SEP a → b" in home.run("attnlab trace sorting cab").out
     assert "edited → a a a" in home.run("attnlab edit sorting cab --zero-head 0.0").out
+    proof = home.run(
+        "attnlab prove sorting", status=1
+    ).out  # right, but the bound is above the margin
+    assert "right on all 27 inputs" in proof
+    assert "not certified" in proof
     page = visit(home.here / "runs/sorting/report.html")
     assert "27 of 27" in page.locator("body").inner_text()
 
