@@ -13,7 +13,7 @@ from typing import TypeGuard, TypeVar
 T = TypeVar("T")
 
 _MAX_NAMES = 30  # that a message lists in full
-_LONG_WORD = re.compile(r"\S{301,}")  # what a user typed, and nobody reads to its end
+_LONG_WORD = re.compile(r"\S{301,}")  # such as what a user typed
 _LONG_QUOTE = re.compile(r"(['\"])[^'\"]{1001,}\1")
 
 

@@ -146,14 +146,7 @@ def _distinct(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> list
 def _read(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> Iterator[LabelledText]:
     """Yield the rows that have a text, a label and, where any row has one, a split."""
     counts[_READ] = len(raw)
-    rows = []
-    for number, row in enumerate(raw, 1):
-        if REFUSED in row:
-            counts[str(row[REFUSED])] += 1
-        elif any(isinstance(value, bytes) and not _is_utf8(value) for value in row.values()):
-            counts[_NOT_UTF8] += 1
-        else:
-            rows.append({name: _plain(value, name, number) for name, value in row.items()})
+    rows = list(_legible(raw, counts))
     splits = [_as_split(row.get("split")) for row in rows]
     labels = _one_spelling([_as_label(row.get("label")) for row in rows], counts)
     has_split = any(splits)
@@ -165,9 +158,23 @@ def _read(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> Iterator
         yield LabelledText(str(row["text"]).encode("utf-8", "replace").decode(), label, split)
 
 
-def _is_utf8(value: bytes) -> bool:
+def _legible(
+    raw: Sequence[Mapping[str, object]], counts: Counter[str]
+) -> Iterator[dict[str, object]]:
+    """Yield the rows that were read and are UTF-8; count the others."""
+    for number, row in enumerate(raw, 1):
+        if REFUSED in row:
+            counts[str(row[REFUSED])] += 1
+        elif not all(map(_is_utf8, row.values())):
+            counts[_NOT_UTF8] += 1
+        else:
+            yield {name: _plain(value, name, number) for name, value in row.items()}
+
+
+def _is_utf8(value: object) -> bool:
     try:
-        value.decode()
+        if isinstance(value, bytes):
+            value.decode()
     except UnicodeDecodeError:
         return False
     return True
