@@ -312,6 +312,16 @@ def test_stray_quotation_marks_hide_no_row(kind, mark, has_header, quoted, tmp_p
     assert [row["label"] for row in found] == [label for _, label in WEATHER]
 
 
+@pytest.mark.parametrize("is_label_first", [False, True])
+def test_a_stray_quotation_mark_makes_no_class_of_its_own(is_label_first, tmp_path):
+    rows = [["text", "label"], *([f"a day {place}", "ab"[place % 2]] for place in range(12))]
+    rows[7][0] += '" x'
+    cells = (reversed(row) if is_label_first else row for row in rows)
+    file = tmp_path / "quoted.csv"
+    file.write_text("".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in cells))
+    assert [row["label"] for row in read_texts(str(file))] == [*"abababababab"]
+
+
 def test_a_quoted_text_of_several_lines_stays_one_text(tmp_path):
     poem = '"Roses are red, my love\nviolets, too",dry'
     file = tmp_path / "t.csv"

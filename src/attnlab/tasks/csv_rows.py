@@ -3,7 +3,7 @@
 A quoted cell may hold line ends, so a stray quotation mark hides every row up to the next one. The
 lines of such a record give it away: the first and the last are rows by themselves, with a cell for
 each column and, in the columns beside the text's, values that other rows have too. All are then
-read as rows, and their quotation marks as characters.
+read as rows, and the quotation marks of their texts as characters.
 """
 
 import bz2
@@ -11,6 +11,7 @@ import codecs
 import csv
 import gzip
 import lzma
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+_QUOTED = re.compile(r'"([^"]*)"')  # a cell that is quoted as a whole
 _MAX_VALUES = 1_000  # of a column that are remembered
 
 
@@ -196,7 +198,14 @@ class Rows:
             return None
         rows = [line.rstrip("\r\n").split(self._delimiter) for line in self._lines]
         hides_rows = self._is_row(rows[0]) and self._is_row(rows[-1])
-        return rows if hides_rows else None
+        return [self._unquoted(cells) for cells in rows] if hides_rows else None
+
+    def _unquoted(self, cells: list[str]) -> list[str]:
+        """Take the quotation marks from around each value beside the text, as in other rows."""
+        return [
+            quoted[1] if place != self._text and (quoted := _QUOTED.fullmatch(cell)) else cell
+            for place, cell in enumerate(cells)
+        ]
 
     def _is_row(self, cells: list[str]) -> bool:
         cells = self._without_empty(cells)
