@@ -331,6 +331,15 @@ def test_a_quoted_text_of_several_lines_stays_one_text(tmp_path):
     assert found[-1] == {"text": "Roses are red, my love\nviolets, too", "label": "dry"}
 
 
+def test_poems_whose_lines_end_in_commas_stay_whole(tmp_path):
+    poems = [f'"Roses {n} are red,\nviolets are blue,\nand so on",dry' for n in range(9)]
+    file = tmp_path / "t.csv"
+    file.write_text("\n".join(["text,label", *as_cells(WEATHER, ","), *poems]) + "\n")
+    found = read_texts(str(file))
+    assert len(found) == len(WEATHER) + 9
+    assert found[-1]["text"] == "Roses 8 are red,\nviolets are blue,\nand so on"
+
+
 def test_rows_read_and_rows_refused_are_the_rows_of_the_file(tmp_path):
     lines = as_cells(WEATHER, ",", (3, 17))
     lines[9] += ",,"  # empty cells beyond the last column are no cells

@@ -90,6 +90,8 @@ class Column:
 
     def fits(self, value: str) -> bool:
         """Does a value look like the others?"""
+        if not value.strip():  # what a line of a poem leaves after its last comma
+            return False
         return value in self.values or (self.is_numeric and _is_number(value))
 
 
