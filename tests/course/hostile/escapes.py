@@ -98,7 +98,13 @@ READING = {
         "return os.uname().nodename != 'box' or os.path.exists('/etc/hostname')", "import os"
     ),
     "the home of root": _does("return bool(os.listdir('/root/.ssh'))", "import os"),
-    "all homes": _does("return bool(os.listdir('/home'))", "import os"),
+    "all homes": _does(  # but the way to a Python that lies in one
+        "own = (sys.prefix, sys.base_prefix, *sys.path)\n"
+        "names = [f'/home/{one}/{name}' for one in os.listdir('/home')\n"
+        "         for name in os.listdir(f'/home/{one}')]\n"
+        "return any(not any(path.startswith(name) for path in own) for name in names)",
+        "import os, sys",
+    ),
     "the temporary folder of the host": _does(
         "return os.path.exists(os.path.dirname(secret))", "import os"
     ),
