@@ -14,7 +14,7 @@ from attnlab.cli.terminal import print_json, say, show_table
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from attnlab.look.corpus import Example, Found, Progress
+    from attnlab.look.corpus import CorpusSearch, Example, Progress
     from attnlab.train.observer import Observer
 
 _MAX_HEADS, _MAX_EXAMPLES = 10, 5  # that are printed
@@ -137,7 +137,7 @@ def _progress_lines(observer: "Observer | None") -> "Callable[[Progress], None]"
     return show
 
 
-def _show(found: "Found") -> None:
+def _show(found: "CorpusSearch") -> None:
     rows = [row for row in found.table() if row["count"]]
     say(", ".join(f"{name} {count:,}" for name, count in found.counts.items() if count))
     if not rows:

@@ -8,14 +8,14 @@ from attnlab.core.store import JsonObject, write_text
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import Passage, PassageGroup, Passages, ReportContent, Table
 from attnlab.errors import WrongUsage, in_order
-from attnlab.look.corpus import MEASURES, Example, Found
+from attnlab.look.corpus import MEASURES, CorpusSearch, Example
 
 _HEADS, _EXAMPLES = 12, 10  # shown by default
 _STATISTICS = ("mean", "low", "high", "q05", "median", "q95")
 
 
 def corpus_report(
-    found: Found,
+    found: CorpusSearch,
     *,
     heads: list[str] | None = None,
     examples: int = _EXAMPLES,
@@ -48,7 +48,7 @@ def corpus_report(
     )
 
 
-def _examples(found: Found, heads: Sequence[str], most: int) -> Passages:
+def _examples(found: CorpusSearch, heads: Sequence[str], most: int) -> Passages:
     groups = []
     for head in heads:
         items = list(map(_item, found.examples(head)[:most]))
@@ -78,7 +78,7 @@ def _heads_table(words: str, measured: Sequence[JsonObject]) -> Table:
     )
 
 
-def write_corpus_page(found: Found, path: Path | str, **options: Any) -> Path:
+def write_corpus_page(found: CorpusSearch, path: Path | str, **options: Any) -> Path:
     """Write the page of a search to a file and return its path; options are of `corpus_report`."""
     write_text(Path(path), render_page(corpus_report(found, **options)))
     return Path(path)

@@ -14,13 +14,21 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep, open_sweep
 from attnlab.experiments.tune import Search, open_search
 from attnlab.look import Recording, open_recording
-from attnlab.look.corpus import Found
+from attnlab.look.corpus import CorpusSearch
 from attnlab.look.corpus import open_search as open_corpus_search
 from attnlab.look.long_text import Document, open_document
 from attnlab.programs import Compiled, open_compiled
 
 Opened: TypeAlias = (
-    Report | Population | Sweep | Search | Recording | Document | Found | FigureContents | Compiled
+    Report
+    | Population
+    | Sweep
+    | Search
+    | Recording
+    | Document
+    | CorpusSearch
+    | FigureContents
+    | Compiled
 )
 
 _FILES: dict[str, Callable[[Path], Opened]] = {

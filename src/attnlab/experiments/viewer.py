@@ -30,7 +30,7 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps.sweep_run import Sweep
 from attnlab.experiments.tune.tuner import Search
 from attnlab.look import Recording, record
-from attnlab.look.corpus import Found
+from attnlab.look.corpus import CorpusSearch
 from attnlab.look.long_text import Document
 from attnlab.look.trace import HeadTrace, Trace
 from attnlab.programs import Compiled
@@ -150,7 +150,7 @@ def _page_of(thing: Any) -> str | None:
         return thing.html()
     if isinstance(thing, Document):
         return render_page(document_report(thing))
-    if isinstance(thing, Found):
+    if isinstance(thing, CorpusSearch):
         return render_page(corpus_report(thing))
     if has_tables(thing):
         return render_page(tables_report(thing))

@@ -55,7 +55,7 @@ def align(marks: Tensor, rounds: int = 10) -> Tensor:
     order = torch.arange(marks.shape[1]).repeat(len(marks), 1)
     for _ in range(rounds):
         # The mean squared distance of a pairing is least where its overlap is greatest.
-        new = torch.tensor([assign(-(model.flatten(1) @ own.flatten(1).T)) for own in marks])
+        new = torch.tensor([assign(-(model.flatten(1) @ mark.flatten(1).T)) for mark in marks])
         if bool((new == order).all()):
             break
         order = new
@@ -100,8 +100,8 @@ def find_groups(
     """
     counts = range(2, min(most, len(marks) // _LEAST_GROUPED) + 1)
     apart = distances(marks, marks)
-    found = {count: _group(apart, count) for count in counts}
-    tried = {count: mean_silhouette(apart, of) for count, (_, of) in found.items()}
+    groupings = {count: _group(apart, count) for count in counts}
+    tried = {count: mean_silhouette(apart, of) for count, (_, of) in groupings.items()}
     best = max(tried, key=tried.__getitem__, default=1)
     chance = 0.0
     if not tried:
@@ -114,7 +114,7 @@ def find_groups(
     if not tried or tried[best] <= chance:
         one = torch.zeros(len(marks), dtype=torch.int64)
         return Groups([medoid(apart)], one, 0.0, chance, tried)
-    centres, of = found[best]
+    centres, of = groupings[best]
     sizes = torch.bincount(of, minlength=len(centres))
     ranking = sizes.argsort(descending=True, stable=True)
     ranked = [centres[group] for group in ranking.tolist()]
@@ -146,9 +146,9 @@ def _group(apart: Tensor, count: int) -> tuple[list[int], Tensor]:
         of = apart[:, centres].argmin(1)
         new = list(centres)
         for group in range(count):
-            own = (of == group).nonzero().flatten()
-            if len(own):
-                new[group] = int(own[medoid(apart[own][:, own])])
+            members = (of == group).nonzero().flatten()
+            if len(members):
+                new[group] = int(members[medoid(apart[members][:, members])])
         if new == centres:
             break
         centres = new

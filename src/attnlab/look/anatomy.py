@@ -140,13 +140,13 @@ def _own(model: Any) -> Anatomy:
 def _traced(model: Pretrained) -> Anatomy:
     """Find the steps of a foreign model in one small pass."""
     reader = _reader_of(model)
-    example = {name: _moved(each, model) for name, each in model.example.items()}
+    example = {name: _moved(tensor, model) for name, tensor in model.example.items()}
     with set_aside(model):
         seen = trace_model(model.foreign, example)
     blocks = _blocks_of(model, seen)
-    own = next(call for call in reversed(seen.calls) if call.path == reader)
-    behind, factor = _behind(model, seen, blocks[-1], own)
-    scale, bias = _after(model, seen, own)
+    reader_call = next(call for call in reversed(seen.calls) if call.path == reader)
+    behind, factor = _behind(model, seen, blocks[-1], reader_call)
+    scale, bias = _after(model, seen, reader_call)
     steps: list[_Step] = []
     for index, block in enumerate(blocks):
         steps += _block_steps(model, seen, index, block)
@@ -172,11 +172,15 @@ def _blocks_of(model: Pretrained, seen: ModelTrace) -> list[TracedCall]:
 def _block_steps(model: Pretrained, seen: ModelTrace, index: int, block: TracedCall) -> list[_Step]:
     """Find how one block writes to the stream."""
     name = f"{stack_of(model)[0]}layers.{index}"
-    found = {((each.path, each.number), each.nth): each for each in reversed(seen.attentions)}
+    calls_by_place = {
+        ((attention.path, attention.number), attention.nth): attention
+        for attention in reversed(seen.attentions)
+    }
     attentions = []
-    for each in model.structure.stacks[-1].blocks[index].attentions:
-        at = found[(each.place.path, each.place.number), each.nth]
-        attentions.append((f"{name}.{each.name}", at))
+    for structure in model.structure.stacks[-1].blocks[index].attentions:
+        place = structure.place
+        call = calls_by_place[(place.path, place.number), structure.nth]
+        attentions.append((f"{name}.{structure.name}", call))
     inside = [call for call in seen.calls if block.begun < call.begun < block.ended]
     steps = _steps_of(name, present(block.given), attentions, inside, block)
     if steps is None:
@@ -191,36 +195,36 @@ def _reader_of(model: Pretrained) -> str:
     """Return the path of the output embedding."""
     getter = getattr(model.foreign, "get_output_embeddings", None)
     if callable(getter) and "logits" in model.sites:
-        found = getter()
+        embedding = getter()
         for path, module in model.foreign.named_modules():
-            if path and module is found:
+            if path and module is embedding:
                 return str(path)
     raise CouldNotRun(f"{type(model.foreign).__name__} has no output embedding for a lens to read.")
 
 
 def _behind(
-    model: Pretrained, seen: ModelTrace, last: TracedCall, own: TracedCall
+    model: Pretrained, seen: ModelTrace, last: TracedCall, reader: TracedCall
 ) -> tuple[_Named, float]:
     """Find what lies between the last block and the output embedding, and a factor."""
-    between = [call for call in seen.calls if last.ended < call.begun < own.begun]
+    between = [call for call in seen.calls if last.ended < call.begun < reader.begun]
     leaves = list(filter(_is_leaf, between))
-    way = _path(model, last, own, leaves, _MOST_BEHIND)
+    way = _path(model, last, reader, leaves, _MOST_BEHIND)
     if way is None:
         met = ", ".join(call.path for call in leaves) or "no module"
         raise not_a_sum(
-            f"between the last block of {model.name} and {own.path} is more than norms, matrices "
-            f"and activations ({met})"
+            f"between the last block of {model.name} and {reader.path} is more than norms, "
+            f"matrices and activations ({met})"
         )
     return way
 
 
 def _path(
-    model: Pretrained, call: TracedCall, own: TracedCall, after: Sequence[TracedCall], left: int
+    model: Pretrained, call: TracedCall, reader: TracedCall, after: Sequence[TracedCall], left: int
 ) -> tuple[_Named, float] | None:
     """Find the way from the output of a call to the output embedding, through at most `left` of the
     calls after: names and functions, and a factor."""
     output = present(call.found)
-    factor = _factor(own.given, output)
+    factor = _factor(reader.given, output)
     if factor is not None:
         return [], factor
     for later in after:
@@ -231,18 +235,18 @@ def _path(
             if _factor(later.given, gelu(output)) != 1.0:
                 continue
             way.insert(0, ("gelu", gelu))  # some models call it without a module
-        rest = _path(model, later, own, after, left - 1)
+        rest = _path(model, later, reader, after, left - 1)
         if rest is not None:
             return [*way, *rest[0]], rest[1]
     return None
 
 
 def _after(
-    model: Pretrained, seen: ModelTrace, own: TracedCall
+    model: Pretrained, seen: ModelTrace, reader: TracedCall
 ) -> tuple[float | None, Tensor | None]:
     """Return the scale and bias between the output embedding and the logits; a scale of None if
     they are capped."""
-    logits, plain = seen.output["logits"], present(own.found)
+    logits, plain = seen.output["logits"], present(reader.found)
     factor = _factor(logits, plain)
     if factor is not None:
         return factor, None
@@ -252,7 +256,7 @@ def _after(
             return None, None
         if are_close(bias[..., :1, :].expand_as(plain), bias):
             return 1.0, bias[:1, 0]
-    raise not_a_sum(f"its logits are not the output of {own.path}, nor that scaled or capped")
+    raise not_a_sum(f"its logits are not the output of {reader.path}, nor that scaled or capped")
 
 
 def _steps_of(
@@ -283,10 +287,10 @@ def _additions(
     made, later = _written(point, attention, stream, inside)
     for step, added in made:
         for call in later:
-            given = _like(call.given, stream)
-            if given is None:
+            stream_input = _like(call.given, stream)
+            if stream_input is None:
                 continue
-            factor = _factor(given - stream, added)
+            factor = _factor(stream_input - stream, added)
             if factor is None:
                 continue
             step, summed = replace(step, factor=factor), stream + factor * added
@@ -335,9 +339,9 @@ def _last_steps(
     output = present(block.found)
     ends: list[tuple[list[_Step], Tensor]] = [([], output)]
     for call in inside:
-        given = _like(call.given, stream)
-        if given is not None and _is_leaf(call) and _factor(call.found, output) == 1.0:
-            ends.append(([NormStep(call.path)], given))
+        stream_input = _like(call.given, stream)
+        if stream_input is not None and _is_leaf(call) and _factor(call.found, output) == 1.0:
+            ends.append(([NormStep(call.path)], stream_input))
     for norm, end in ends:
         if _factor(end, stream) == 1.0:
             return norm
@@ -370,18 +374,18 @@ def _is_leaf(call: TracedCall) -> bool:
     return call.ended == call.begun + 1  # nothing was called inside
 
 
-def _factor(found: Any, value: Tensor) -> float | None:
+def _factor(multiple: Any, value: Tensor) -> float | None:
     """Return the factor of `found` over `value`; None if it is not a multiple."""
-    if not isinstance(found, Tensor) or not found.is_floating_point():
+    if not isinstance(multiple, Tensor) or not multiple.is_floating_point():
         return None
-    if found.numel() != value.numel():
+    if multiple.numel() != value.numel():
         return None
-    one, other = found.reshape(value.shape).double(), value.double()
+    one, other = multiple.reshape(value.shape).double(), value.double()
     power = float(other.square().sum())
     if power == 0.0:
         return None
     factor = float((one * other).sum()) / power
-    if factor == 0.0 or not are_close(factor * other, one, found.dtype):
+    if factor == 0.0 or not are_close(factor * other, one, multiple.dtype):
         return None
     if abs(factor - 1.0) < 1e-3:
         return 1.0

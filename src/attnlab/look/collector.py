@@ -38,8 +38,8 @@ class Collector(Hook):
 
     def wants(self, site: str) -> bool:
         """Want the weights of the missing attentions."""
-        part, _, own = site.rpartition(".")
-        return own == "weights" and part in self.missing
+        part, _, name = site.rpartition(".")
+        return name == "weights" and part in self.missing
 
     def watch(self, part: str, call: AttentionCall) -> None:
         """Collect from an attention whose weights can be computed from queries and keys."""

@@ -29,12 +29,12 @@ _SITES = {
 
 def attentions(model: nn.Module) -> list[str]:
     """List the attentions of a model, in the order of its layers."""
-    found = []
+    parts = []
     for site in site_names(model):
-        part, _, own = site.rpartition(".")
-        if own == "weights":
-            found.append(part)
-    return found
+        part, _, name = site.rpartition(".")
+        if name == "weights":
+            parts.append(part)
+    return parts
 
 
 def number_of_heads(model: nn.Module, part: str) -> int:
@@ -96,10 +96,10 @@ def read_head(text: str) -> HeadArguments:
     """
     named = _NAME.fullmatch(text)
     if named:
-        found: HeadArguments = {"layer": int(named[2]), "head": int(named[3])}
+        arguments: HeadArguments = {"layer": int(named[2]), "head": int(named[3])}
         if named[1]:
-            found = {"site": _SITES[named[1]], **found}
-        return found
+            arguments = {"site": _SITES[named[1]], **arguments}
+        return arguments
     part, dot, head = text.rpartition(".")
     if not (dot and re.fullmatch(r"\S+", part) and re.fullmatch(r"-?\d+", head)):
         raise WrongUsage(
@@ -129,14 +129,14 @@ def heads_named(names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, lis
     Raises:
         WrongUsage: an invalid name, or an unknown head.
     """
-    if isinstance(names, str) or not all(isinstance(each, str) for each in names):
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise WrongUsage(f'heads are named by a list of texts such as ["3.5", "3"]; got {names!r}.')
     by_name = parts_by_name(sizes)
-    found: dict[str, dict[int, None]] = {part: {} for part in sizes}
+    chosen: dict[str, dict[int, None]] = {part: {} for part in sizes}
     for name in names:
         part, heads = _heads_of(name, by_name, sizes)
-        found[part] |= dict.fromkeys(heads)
-    return {part: list(heads) for part, heads in found.items() if heads}
+        chosen[part] |= dict.fromkeys(heads)
+    return {part: list(heads) for part, heads in chosen.items() if heads}
 
 
 def _heads_of(
@@ -158,6 +158,6 @@ def _heads_of(
 
 def parts_by_name(parts: Collection[str]) -> dict[str, str]:
     """Return parts by their short names and by their paths."""
-    found = {layer_name(part): part for part in parts}
-    found.update(zip(parts, parts, strict=True))
-    return found
+    by_name = {layer_name(part): part for part in parts}
+    by_name.update(zip(parts, parts, strict=True))
+    return by_name

@@ -59,8 +59,8 @@ class Call:
         if is_text(inputs) and model is not None:
             inputs = read_texts(inputs, model)
         arguments, options = _sorted(inputs)
-        given = (*arguments, *options.values())
-        tensors = [each for each in given if isinstance(each, Tensor)]
+        values = (*arguments, *options.values())
+        tensors = [value for value in values if isinstance(value, Tensor)]
         num_rows = 0
         if tensors and tensors[0].dim() > 0:
             num_rows = len(tensors[0])
@@ -70,25 +70,25 @@ class Call:
                 f'such as {{"tokens": tokens, "mask": mask}}, with a row; got {short(inputs)}.'
             )
         call = cls(arguments, options, num_rows)
-        for each in call._of_rows():
-            if len(each) != num_rows:
+        for tensor in call._of_rows():
+            if len(tensor) != num_rows:
                 raise WrongUsage(
-                    f"inputs need the same number of rows; got {num_rows} and {len(each)}."
+                    f"inputs need the same number of rows; got {num_rows} and {len(tensor)}."
                 )
         return call
 
     def __call__(self, model: nn.Module) -> Tensor:
         """Run the model, and return its logits or output vectors."""
         try:
-            found = model(*self.arguments, **self.options)
+            output = model(*self.arguments, **self.options)
         except TypeError:
             self._check_fits(model)
             raise
-        if not isinstance(found, Tensor):  # a single head returns an Attention
-            found = getattr(found, "output", None)
-        if not isinstance(found, Tensor):
+        if not isinstance(output, Tensor):  # a single head returns an Attention
+            output = getattr(output, "output", None)
+        if not isinstance(output, Tensor):
             raise WrongUsage(f"{type(model).__name__} returns no tensor that could be measured.")
-        return found
+        return output
 
     @property
     def real(self) -> Tensor | None:
@@ -99,9 +99,9 @@ class Call:
         if len(self.arguments) > 1 or {"target", "decoder_input_ids"} & set(self.options):
             names, mask = ("decoder_attention_mask",), "target_mask"  # the others are of the source
         for name in names:
-            found = self.options.get(name)
-            if isinstance(found, Tensor):
-                return found.bool() if found.dim() == 2 else None
+            mask_tensor = self.options.get(name)
+            if isinstance(mask_tensor, Tensor):
+                return mask_tensor.bool() if mask_tensor.dim() == 2 else None
         return real_positions(cast(Mask, self.options.get(mask)), self.num_rows)
 
     def extent(self, num_tokens: int = 0) -> Extent | None:
@@ -113,9 +113,9 @@ class Call:
                 texts.append(value)
             elif not (value is None or isinstance(value, bool | str) or _is_mask(value)):
                 return None
-        if not texts or any(each.dim() < 2 for each in texts):
+        if not texts or any(text.dim() < 2 for text in texts):
             return None
-        length = max(each.shape[1] for each in texts[:-1] or texts)
+        length = max(text.shape[1] for text in texts[:-1] or texts)
         length = max(length, texts[-1].shape[1] + max(num_tokens - 1, 0))
         ids = () if num_tokens else tuple(filter(has_integers, texts))
         return Extent(length, self.num_rows, ids)
@@ -124,11 +124,11 @@ class Call:
         """Return the ids (row, length) that a stack reads; None where it reads no such tokens."""
         place = int(stack == "decoder" and len(self.arguments) > 1)
         names = ("target", "decoder_input_ids") if stack == "decoder" else ("source", "input_ids")
-        found: Any = self.arguments[place] if place < len(self.arguments) else None
+        ids: Any = self.arguments[place] if place < len(self.arguments) else None
         for name in (*names, "tokens"):
-            found = self.options.get(name, found)
-        is_ids = isinstance(found, Tensor) and found.dim() == 2 and has_integers(found)
-        return found.cpu() if is_ids else None
+            ids = self.options.get(name, ids)
+        is_ids = isinstance(ids, Tensor) and ids.dim() == 2 and has_integers(ids)
+        return ids.cpu() if is_ids else None
 
     def repeated(self, times: int) -> "Call":
         """Repeat all rows `times` times: row r of copy c is row c · num_rows + r."""
@@ -141,13 +141,13 @@ class Call:
         def kept(name: str, value: Any) -> Any:
             return value[index.to(value.device)] if _has_rows(name, value) else value
 
-        arguments = tuple(kept("", each) for each in self.arguments)
-        options = {name: kept(name, each) for name, each in self.options.items()}
+        arguments = tuple(kept("", argument) for argument in self.arguments)
+        options = {name: kept(name, option) for name, option in self.options.items()}
         return Call(arguments, options, len(index))
 
     def copies(self) -> Tensor:
         """Number the rows, (row,), equal rows with the same number."""
-        numbers = [_numbered(each.reshape(self.num_rows, -1)).cpu() for each in self._of_rows()]
+        numbers = [_numbered(tensor.reshape(self.num_rows, -1)).cpu() for tensor in self._of_rows()]
         return _numbered(torch.stack(numbers, 1))
 
     def portions(self, size: int) -> "list[tuple[slice, Call]]":
@@ -155,20 +155,20 @@ class Call:
         number = max(1, self.num_rows // size)
         if number == 1:
             return [(slice(0, self.num_rows), self)]
-        found, start = [], 0
-        for each in range(1, number + 1):
-            span = slice(start, self.num_rows * each // number)
-            found.append((span, self.rows(span)))
+        portions, start = [], 0
+        for index in range(1, number + 1):
+            span = slice(start, self.num_rows * index // number)
+            portions.append((span, self.rows(span)))
             start = span.stop
-        return found
+        return portions
 
     def _of_rows(self) -> list[Tensor]:
         """List the arguments that have a row for each input."""
-        found = [each for each in self.arguments if _has_rows("", each)]
+        tensors = [argument for argument in self.arguments if _has_rows("", argument)]
         for name, value in self.options.items():
             if isinstance(value, Tensor) and _has_rows(name, value):
-                found.append(value)
-        return found
+                tensors.append(value)
+        return tensors
 
     def _check_fits(self, model: nn.Module) -> None:
         """Raise unless the model's forward takes these arguments."""
@@ -177,7 +177,9 @@ class Call:
             signature.bind(*self.arguments, **self.options)
         except TypeError as error:
             parameters = signature.parameters.items()
-            needed = [name for name, each in parameters if each.default is each.empty]
+            needed = [
+                name for name, parameter in parameters if parameter.default is parameter.empty
+            ]
             got = [*map(type_words, self.arguments), *map("{}=".format, self.options)]
             raise WrongUsage(
                 f"the inputs of {type(model).__name__} are ({', '.join(needed)}); got "
@@ -223,10 +225,10 @@ def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = N
     ends = torch.full((num_rows,), length)
     if real is not None and real.shape == (num_rows, length):
         ends = length - real.flip(1).int().argmax(1).to(ends)
-    found = torch.where(places < 0, places + ends, places)
-    if bool(((found < 0) | (found >= length)).any()):
+    positions = torch.where(places < 0, places + ends, places)
+    if bool(((positions < 0) | (positions >= length)).any()):
         raise WrongUsage(f"position must be from {-int(ends.min())} to {length - 1}: {position!r}.")
-    return found
+    return positions
 
 
 def _sorted(inputs: Any) -> tuple[tuple[Any, ...], dict[str, object]]:
@@ -245,15 +247,15 @@ def _sorted(inputs: Any) -> tuple[tuple[Any, ...], dict[str, object]]:
 
 def _are_ids(values: Sequence[Any]) -> bool:
     """Are these ids of one input, or of several of one length?"""
-    if values and all(isinstance(each, list | tuple) for each in values):
+    if values and all(isinstance(value, list | tuple) for value in values):
         lengths = set(map(len, values))
         return len(lengths) == 1 and all(map(_are_ids, values))
     return bool(values) and all(map(is_integer, values))
 
 
 def _numbered(rows: Tensor) -> Tensor:
-    found: Tensor = torch.unique(rows, dim=0, return_inverse=True)[1]
-    return found
+    numbers: Tensor = torch.unique(rows, dim=0, return_inverse=True)[1]
+    return numbers
 
 
 def is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:
@@ -261,7 +263,7 @@ def is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:
     if isinstance(inputs, str):
         return True
     is_list = isinstance(inputs, Sequence) and len(inputs) > 0
-    return is_list and all(isinstance(each, str) for each in inputs)
+    return is_list and all(isinstance(text, str) for text in inputs)
 
 
 def read_texts(texts: str | Sequence[str], model: nn.Module) -> Inputs:
@@ -279,8 +281,8 @@ def read_texts(texts: str | Sequence[str], model: nn.Module) -> Inputs:
             f"inputs are a tensor of ids (row, length): this {type(model).__name__} does not know "
             "what its tokens are called; load it from its run, which does."
         )
-    found = model.inputs(texts)
-    real = found.get("attention_mask")
+    tensors = model.inputs(texts)
+    real = tensors.get("attention_mask")
     if real is not None and not bool(real.all()):
         lengths = real.sum(-1).tolist()
         raise WrongUsage(
@@ -288,9 +290,9 @@ def read_texts(texts: str | Sequence[str], model: nn.Module) -> Inputs:
             "in all: give texts with the same number of tokens, or model.inputs(texts) with a "
             "position for each."
         )
-    if found.keys() <= {"input_ids", "attention_mask"}:
-        return found["input_ids"]
-    return found
+    if tensors.keys() <= {"input_ids", "attention_mask"}:
+        return tensors["input_ids"]
+    return tensors
 
 
 def _joined(every: Sequence[Mapping[str, Tensor]]) -> dict[str, object]:
@@ -299,7 +301,7 @@ def _joined(every: Sequence[Mapping[str, Tensor]]) -> dict[str, object]:
         for name, tensor in other.items():
             if tensor.shape != every[0][name].shape:
                 raise WrongUsage("the texts have different numbers of tokens; give equally many.")
-    return {name: torch.cat([each[name] for each in every]) for name in every[0]}
+    return {name: torch.cat([tensors[name] for tensors in every]) for name in every[0]}
 
 
 def _has_rows(name: str, value: object) -> bool:

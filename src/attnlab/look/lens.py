@@ -1,9 +1,9 @@
 """Lenses: the logits of the residual stream after each block, and of each part that writes to it.
 
-    found = logit_lens(model, tokens)            # the prediction after each block
-    found = head_lens(model, tokens)             # the prediction of each head by itself
-    found = direct_logits(model, tokens)         # the share of each head, MLP and bias in a logit
-    print(found)                                 # each prints as a short table
+    lens = logit_lens(model, tokens)             # the prediction after each block
+    lens = head_lens(model, tokens)              # the prediction of each head by itself
+    lens = direct_logits(model, tokens)          # the share of each head, MLP and bias in a logit
+    print(lens)                                  # each prints as a short table
 
 The logit lens (nostalgebraist 2020) puts the stream through the final norm and the read-out.
 Attribution (Elhage et al. 2021) decomposes a logit instead: the stream is the sum of what was
@@ -239,7 +239,7 @@ def direct_logits(
             return chosen
         return chosen - values.gather(-1, others_ids.unsqueeze(-1)).squeeze(-1)
 
-    shares = [of(parts.read(each)) for each in parts.written]  # one by one: they are large
+    shares = [of(parts.read(part)) for part in parts.written]  # one by one: they are large
     writers = parts.writers
     if bool((parts.bias != 0).any()):
         writers = [*writers, Writer(f"{parts.reader} bias")]

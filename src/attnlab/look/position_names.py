@@ -22,9 +22,9 @@ def position_names(
     that reads vectors is left out.
     """
     vocabulary = vocabulary_of(model, vocabulary)
-    found = {}
+    names_by_stack = {}
     for stack in stacks_of(model):
-        ids = [each for call in calls if (each := call.ids_of(stack)) is not None]
+        ids = [call_ids for call in calls if (call_ids := call.ids_of(stack)) is not None]
         if len(ids) != len(calls):
             continue
         names = []
@@ -34,8 +34,8 @@ def position_names(
                 names.append("")
             else:
                 names.append("/".join(token_name(token, vocabulary) for token in tokens))
-        found[stack] = tuple(names)
-    return found
+        names_by_stack[stack] = tuple(names)
+    return names_by_stack
 
 
 def stacks_of(model: nn.Module) -> tuple[str, ...]:

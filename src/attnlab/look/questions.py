@@ -102,11 +102,11 @@ class Continuation:
 
     def trace(self) -> Trace:
         """Continue, step by step."""
-        found = trace(
+        traces = trace(
             self.model, self.prompt, self.num_tokens, self.vocabulary, forbidden=self.forbidden
         )
-        shown = found[0].input[: self.num_input]
-        return replace(found[0], input=shown).judged(self.expected)
+        shown = traces[0].input[: self.num_input]
+        return replace(traces[0], input=shown).judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the prompt."""
@@ -156,7 +156,7 @@ class Translation:
 
     def trace(self) -> Trace:
         """Translate, step by step."""
-        found = trace_translation(
+        traces = trace_translation(
             self.model,
             self.source,
             self.start,
@@ -166,7 +166,7 @@ class Translation:
             stop=self.stop,
             candidates=self.candidates,
         )
-        return found[0].judged(self.expected)
+        return traces[0].judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the start."""
@@ -214,10 +214,10 @@ class Verdict(_OnePass):
     def vocabulary(self) -> Mapping[int, str]:
         """The names of the ids in this text; words with the same id, as unknown ones, are joined:
         `a | b`."""
-        found: dict[int, dict[str, None]] = {}
+        words_by_token: dict[int, dict[str, None]] = {}
         for token, word in zip(self.tokens[0].tolist(), self.words, strict=True):
-            found.setdefault(token, {})[word] = None
-        return {token: " | ".join(words) for token, words in found.items()}
+            words_by_token.setdefault(token, {})[word] = None
+        return {token: " | ".join(words) for token, words in words_by_token.items()}
 
     def prompt_inputs(self) -> Mapping[str, Tensor]:
         """Return all tokens."""

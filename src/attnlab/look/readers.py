@@ -35,8 +35,8 @@ class TextReader(Protocol):
 
 def reader_of(model: nn.Module) -> TextReader | None:
     """Return the reader of a model that comes from a run; None for others."""
-    found: TextReader | None = getattr(model, "reader", None)
-    return found
+    reader: TextReader | None = getattr(model, "reader", None)
+    return reader
 
 
 def reads_text(model: nn.Module) -> bool:

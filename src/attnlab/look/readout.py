@@ -84,7 +84,7 @@ def read_stages(model: nn.Module, call: Call, position: int | Tensor) -> dict[st
     with record(model, [stages[0], *blocks], keep_on=device_of(model)) as recording:
         call(model)
     known = {site: recording[site] for site in blocks}
-    found = {}
+    logits_by_site = {}
     with set_aside(model):  # the recorded streams are as edited
         for site in stages:
             with installed(model, _Supplier({**known, stages[-1]: recording[site]})):
@@ -92,8 +92,8 @@ def read_stages(model: nn.Module, call: Call, position: int | Tensor) -> dict[st
             places = _places(model, call, position, logits)
             if places is not None:
                 logits = logits[torch.arange(len(logits), device=logits.device), places]
-            found[site] = logits
-    return found
+            logits_by_site[site] = logits
+    return logits_by_site
 
 
 @torch.no_grad()
@@ -132,8 +132,8 @@ def parts_of_stream(model: nn.Module, call: Call, position: int | Tensor) -> Str
         constant = constant + anatomy.bias
     if place.places is not None:
         logits = logits[place.rows, place.places]
-    found, size = (plain - bias) * ratio + constant, max(1.0, float(logits.abs().amax()))
-    if float((found - logits).abs().amax()) > torch.finfo(found.dtype).eps ** 0.5 * size:
+    total, size = (plain - bias) * ratio + constant, max(1.0, float(logits.abs().amax()))
+    if float((total - logits).abs().amax()) > torch.finfo(total.dtype).eps ** 0.5 * size:
         raise WrongUsage(
             "the parts do not sum to the logits: something else changes the stream. Leave edits of "
             "outputs and of the stream first (those of heads may stay)."
@@ -193,14 +193,14 @@ def _decomposed(
             written = _through(step.path, module_at(step.path), written, writers)
             continue
         if isinstance(step, PartStep):
-            own, added = [Writer(step.name)], place.of(kept[step]).unsqueeze(0)
+            writer, added = [Writer(step.name)], place.of(kept[step]).unsqueeze(0)
         else:
             heads = place.of_heads(recording[f"{step.point}.heads"])
-            own = [Writer(step.point, head) for head in range(heads.shape[1])]
-            added = _through(step.point, module_at(step.projection), _alone(heads), own)
+            writer = [Writer(step.point, head) for head in range(heads.shape[1])]
+            added = _through(step.point, module_at(step.projection), _alone(heads), writer)
             for norm in step.norms:
-                added = _through(norm, module_at(norm), added, own)
-        writers += own
+                added = _through(norm, module_at(norm), added, writer)
+        writers += writer
         written = torch.cat([written, step.factor * added])
     for path, function in anatomy.behind:
         written = _through(path, function, written, writers)
@@ -226,19 +226,19 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
     """
     whole = written.sum(0)
     bias = function(torch.zeros_like(whole))
-    found = torch.stack(list(map(function, written))) - bias
+    parts = torch.stack(list(map(function, written))) - bias
     wanted = function(whole) - bias
-    if not are_close(found.sum(0), wanted):
+    if not are_close(parts.sum(0), wanted):
         scaled = _held(function, written, wanted, bias)
         if scaled is None:
             raise not_a_sum(
                 f"{name}, through which it goes, is neither matrix, norm nor activation"
             )
-        found = scaled
+        parts = scaled
     if bool((bias != 0).any()):
         writers.append(Writer(f"{name} bias"))
-        found = torch.cat([found, bias.unsqueeze(0)])
-    return found
+        parts = torch.cat([parts, bias.unsqueeze(0)])
+    return parts
 
 
 def _held(function: Function, written: Tensor, wanted: Tensor, bias: Tensor) -> Tensor | None:
@@ -306,7 +306,7 @@ class _Supplier(Hook):
 @contextmanager
 def _outputs(model: nn.Module, parts: Sequence[PartStep]) -> Iterator[dict[PartStep, Tensor]]:
     """Record the outputs of some module calls within the `with`."""
-    found: dict[PartStep, Tensor] = {}
+    outputs: dict[PartStep, Tensor] = {}
     wanted = {(part.path, part.number): part for part in parts}
     calls: Counter[str] = Counter()
 
@@ -314,10 +314,10 @@ def _outputs(model: nn.Module, parts: Sequence[PartStep]) -> Iterator[dict[PartS
         value, part = first_tensor(output), wanted.get((path, calls[path]))
         calls[path] += 1
         if value is not None and part is not None:
-            found[part] = value.clone()  # falcon adds to it in place
+            outputs[part] = value.clone()  # falcon adds to it in place
 
     with ExitStack() as stack:
         for path in {path for path, _ in wanted}:
             handle = model.get_submodule(path).register_forward_hook(partial(keep, path))
             stack.callback(handle.remove)
-        yield found
+        yield outputs

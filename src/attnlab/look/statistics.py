@@ -22,8 +22,8 @@ def entropy(weights: Tensor) -> Tensor:
     >>> entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
     tensor([0.0000, 0.6931])
     """
-    found: Tensor = torch.special.entr(checked_weights(weights)).sum(-1)
-    return found
+    entropies: Tensor = torch.special.entr(checked_weights(weights)).sum(-1)
+    return entropies
 
 
 def largest_weight(weights: Tensor) -> Tensor:
@@ -83,8 +83,8 @@ def numerical_rank(matrix: Tensor, *, tolerance: float | None = None) -> Tensor:
     values = torch.linalg.svdvals(matrix)
     if tolerance is None:
         tolerance = max(matrix.shape[-2:]) * torch.finfo(matrix.dtype).eps
-    found: Tensor = (values > tolerance * values[..., :1]).sum(-1)
-    return found
+    rank: Tensor = (values > tolerance * values[..., :1]).sum(-1)
+    return rank
 
 
 def checked_weights(weights: Any, least_axes: int = 1) -> Tensor:
@@ -92,5 +92,5 @@ def checked_weights(weights: Any, least_axes: int = 1) -> Tensor:
     is_tensor = isinstance(weights, Tensor) and weights.is_floating_point()
     if not is_tensor or weights.dim() < least_axes:
         raise WrongUsage(f"weights are floating-point (..., query, key); got {short(weights)}.")
-    found: Tensor = weights.to(torch.promote_types(weights.dtype, torch.float32))
-    return found
+    checked: Tensor = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    return checked

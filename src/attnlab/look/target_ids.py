@@ -36,10 +36,10 @@ def target_ids(target: Target, model: nn.Module, inputs: object = None) -> Tenso
             "a target is a text, an id, a list of these with one for each input, or a tensor of "
             f"ids; got {type_words(target)}."
         )
-    if any(isinstance(each, str) for each in target):
+    if any(isinstance(token, str) for token in target):
         follows = inputs if isinstance(inputs, list | tuple) else [inputs] * len(target)
         pairs = zip(target, [*follows, *[None] * len(target)], strict=False)
-        return torch.tensor([_id_of(each, model, text) for each, text in pairs])
+        return torch.tensor([_id_of(token, model, text) for token, text in pairs])
     return torch.as_tensor(target)
 
 

@@ -228,8 +228,8 @@ class TextContinuation(_Generated):
 
     def trace(self) -> Trace:
         """Continue, token by token."""
-        found = super().trace()
-        return replace(found, input=found.tokens[: self._given])
+        traced = super().trace()
+        return replace(traced, input=traced.tokens[: self._given])
 
     def _text(self) -> str:
         return str(self.model.tokenizer.decode(self.prompt[0, : self._given].tolist()))
@@ -243,8 +243,8 @@ class TextContinuation(_Generated):
         last."""
         more = tokens.shape[1] - self.prompt.shape[1]
         inputs = {}
-        for name, each in self.inputs.items():
-            inputs[name] = torch.cat((each, each[:, -1:].expand(-1, more)), 1)
+        for name, tensor in self.inputs.items():
+            inputs[name] = torch.cat((tensor, tensor[:, -1:].expand(-1, more)), 1)
         return {**inputs, "input_ids": tokens}
 
 
@@ -366,7 +366,7 @@ def _continuation(
     last = int(ids[0, -1])
     if ids.shape[1] > 1 and last in stops_of(model) and not text.endswith(names[last]):
         # The tokenizer appended an end token.
-        inputs = {name: each[:, :-1] for name, each in inputs.items()}
+        inputs = {name: tensor[:, :-1] for name, tensor in inputs.items()}
     right: Sequence[int] = ()
     if target is not None:
         # A continuation begins with a blank unless the text ends in one.
@@ -403,10 +403,10 @@ def _filling(model: Pretrained, inputs: Mapping[str, Tensor], target: str) -> Qu
     places = tuple(place for place, token in enumerate(ids) if token == mask)
     right = []
     for word in target.split():
-        found = names.ids_of(word)
-        if len(found) == 0:
+        word_ids = names.ids_of(word)
+        if len(word_ids) == 0:
             raise WrongUsage(f"{names.missing(word)}.")
-        right.append(found[-1])
+        right.append(word_ids[-1])
     if right and len(right) != len(places):
         raise WrongUsage(
             f"the text must have one {model.tokenizer.mask_token} for each word of the target; "
@@ -439,16 +439,16 @@ def _right_classes(
     model: Pretrained, classes: Sequence[str], wanted: Sequence[str]
 ) -> tuple[int, ...]:
     """Return the numbers of the wanted classes."""
-    for each in wanted:
-        if each not in classes:
-            raise WrongUsage(f"{each!r} is no class of {model.name}; it has {', '.join(classes)}.")
+    for name in wanted:
+        if name not in classes:
+            raise WrongUsage(f"{name!r} is no class of {model.name}; it has {', '.join(classes)}.")
     return tuple(map(classes.index, wanted))
 
 
 def _logits(model: Pretrained, inputs: Mapping[str, Tensor]) -> Tensor:
     """Run a model, and return its output in at least single precision."""
-    found: Tensor = model(**inputs, **_without_cache(model))
-    return found.to(torch.promote_types(found.dtype, torch.float32))
+    logits: Tensor = model(**inputs, **_without_cache(model))
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _without_cache(model: Pretrained) -> dict[str, bool]:

@@ -148,8 +148,8 @@ def trace(
     with record(model, "layers.*.attention.weights") as recording:
         model(generation.tokens[:, :-1])  # the last token is never a query
     allowed = sorted(set(range(len(vocabulary))).difference(forbidden))
-    found = _traces(recording, generation, prompts.shape[1], allowed, vocabulary)
-    return [replace(each, input=each.input[:num_input]) for each in found]
+    traces = _traces(recording, generation, prompts.shape[1], allowed, vocabulary)
+    return [replace(one, input=one.input[:num_input]) for one in traces]
 
 
 def names_at(vocabulary: Sequence[str], ids: Iterable[int]) -> tuple[str, ...]:
@@ -179,12 +179,12 @@ def _traces(
         for place in range(start, len(row)):
             shares = generation.probabilities[index, place - start, list(shown)].tolist()
             steps.append(Step(place - 1, candidates, tuple(shares), names[place]))
-        given, keys = names[:start], {}
+        source_names, keys = names[:start], {}
         if sources is not None:
-            given = tuple(sources[index])
-            keys = {site: given for site in recording if ".cross_attention." in site}
+            source_names = tuple(sources[index])
+            keys = {site: source_names for site in recording if ".cross_attention." in site}
         heads = head_traces(recording, index, num_queries=len(row) - 1, key_tokens=keys)
-        traces.append(Trace(given, names, tuple(steps), heads))
+        traces.append(Trace(source_names, names, tuple(steps), heads))
     return traces
 
 
@@ -205,15 +205,15 @@ def head_traces(
         is_causal: query i has the keys 0 … i, where it attends to the trace's own tokens.
         key_tokens: the names of the keys at sites where they are others.
     """
-    found = []
+    traces = []
     for site in recording:
         others = (key_tokens or {}).get(site)
         for head, weights in enumerate(recording[site][row].tolist()):
             rows = weights[:num_queries]
             if is_causal and others is None:
                 rows = [keys[: query + 1] for query, keys in enumerate(rows)]
-            found.append(HeadTrace(site, head, tuple(map(tuple, rows)), others))
-    return tuple(found)
+            traces.append(HeadTrace(site, head, tuple(map(tuple, rows)), others))
+    return tuple(traces)
 
 
 @torch.no_grad()

@@ -1,9 +1,16 @@
 """Corpus search: where in many texts does a head show a pattern?"""
 
 from attnlab.look.corpus.measures import MEASURES, Rows
-from attnlab.look.corpus.result import Example, Found, open_search
+from attnlab.look.corpus.result import CorpusSearch, Example, open_search
 from attnlab.look.corpus.search import Corpus, Progress, search_corpus
 
 __all__ = [
-    "MEASURES", "Corpus", "Example", "Found", "Progress", "Rows", "open_search", "search_corpus",
+    "MEASURES",
+    "Corpus",
+    "CorpusSearch",
+    "Example",
+    "Progress",
+    "Rows",
+    "open_search",
+    "search_corpus",
 ]  # fmt: skip

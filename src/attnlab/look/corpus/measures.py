@@ -94,24 +94,24 @@ def digest_of(measure: object) -> str:
 
 def _words_of(code: CodeType) -> list[Any]:
     inner: list[Any] = []
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            inner.append(_words_of(each))
-        elif isinstance(each, frozenset):  # it has no fixed order
-            inner.append(sorted(map(repr, each)))
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            inner.append(_words_of(const))
+        elif isinstance(const, frozenset):  # it has no fixed order
+            inner.append(sorted(map(repr, const)))
         else:
-            inner.append(each)
+            inner.append(const)
     return [code.co_code, code.co_names, code.co_varnames, *inner]
 
 
 def _measured(measure: Callable[[Rows], Tensor], rows: Rows) -> tuple[Tensor, Tensor]:
-    found, shape = measure(rows), rows.weights.shape[:3]
-    is_real = isinstance(found, Tensor) and found.shape == shape and not found.is_complex()
+    values, shape = measure(rows), rows.weights.shape[:3]
+    is_real = isinstance(values, Tensor) and values.shape == shape and not values.is_complex()
     if not is_real:
-        raise WrongUsage(f"a measure returns real numbers {tuple(shape)}; got {short(found)}.")
-    if not found.is_floating_point():
-        found = found.to(rows.weights.dtype)
-    return found, _most(rows)
+        raise WrongUsage(f"a measure returns real numbers {tuple(shape)}; got {short(values)}.")
+    if not values.is_floating_point():
+        values = values.to(rows.weights.dtype)
+    return values, _most(rows)
 
 
 def _most(rows: Rows) -> Tensor:
@@ -163,8 +163,8 @@ def _named(words: str) -> Measure:
         for token in set(rows.ids.flatten().tolist()) - set(known):
             known[token] = pattern.fullmatch(rows.names(token).strip("␣▁Ġ ")) is not None
         matches = [[known[token] for token in row] for row in rows.ids.tolist()]
-        found = torch.tensor(matches, device=rows.ids.device)
-        return found.unsqueeze(1).expand(-1, rows.weights.shape[2], -1)
+        chosen = torch.tensor(matches, device=rows.ids.device)
+        return chosen.unsqueeze(1).expand(-1, rows.weights.shape[2], -1)
 
     return _weight_on(choose)
 
@@ -254,17 +254,19 @@ class Measurer(Collector):
         values, keys = [], []
         for first in range(0, length, step):
             queries = slice(first, min(first + step, length))
-            found = rows_of(queries).detach()
-            found = found.to(torch.promote_types(found.dtype, torch.float32))
+            weights_block = rows_of(queries).detach()
+            weights_block = weights_block.to(
+                torch.promote_types(weights_block.dtype, torch.float32)
+            )
             allowed = self._allowed(kept_mask, queries)
-            rows = Rows(found, self._ids, self._real, allowed, first, self._names)
+            rows = Rows(weights_block, self._ids, self._real, allowed, first, self._names)
             value, key = self._measure(rows)
             is_padding = ~self._real[:, None, queries]
             values.append(value.masked_fill(is_padding, float("nan")).cpu())
             keys.append(key.expand(value.shape).cpu())
         self._found[part] = torch.cat(values, -1), torch.cat(keys, -1)
 
-    def found(self) -> tuple[Tensor, Tensor]:
+    def values_and_keys(self) -> tuple[Tensor, Tensor]:
         """Return values and keys of all chosen heads, in their order: (text, head, query)."""
         values, keys = zip(*(self._found[part] for part in self._heads), strict=True)
         return torch.cat(values, 1), torch.cat(keys, 1)

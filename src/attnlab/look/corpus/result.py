@@ -41,34 +41,34 @@ class Example:
         near: set[int] = set()
         for at in (self.query, self.key):
             near.update(range(max(0, at - around), min(at + around + 1, length)))
-        found: list[tuple[int, str]] = []
+        neighbours: list[tuple[int, str]] = []
         last = -1
         for place in sorted(near):
             if place > last + 1:
-                found.append((-1, "…"))
-            found.append((place, self.tokens[place]))
+                neighbours.append((-1, "…"))
+            neighbours.append((place, self.tokens[place]))
             last = place
         if last < length - 1:
-            found.append((-1, "…"))
-        return found
+            neighbours.append((-1, "…"))
+        return neighbours
 
 
 @displayed
-class Found:
+class CorpusSearch:
     """The result of a search so far.
 
     measure: its name · counts: of rows, texts and tokens · heads: their names · is_done: all of the
     corpus was read.
     """
 
-    def __init__(self, told: JsonObject, tally: Tally):
-        self.measure, self.model = str(told["measure"]), str(told["model"])
-        self.heads: tuple[str, ...] = tuple(told["heads"])
-        self.counts: dict[str, int] = dict(told["counts"])
-        self.is_done, self.lowest = bool(told["is_done"]), bool(told["lowest"])
-        self.seconds = float(told["seconds"])
-        self._texts: dict[str, Sequence[int]] = told["texts"]
-        self._names: dict[str, str] = told["names"]
+    def __init__(self, state: JsonObject, tally: Tally):
+        self.measure, self.model = str(state["measure"]), str(state["model"])
+        self.heads: tuple[str, ...] = tuple(state["heads"])
+        self.counts: dict[str, int] = dict(state["counts"])
+        self.is_done, self.lowest = bool(state["is_done"]), bool(state["lowest"])
+        self.seconds = float(state["seconds"])
+        self._texts: dict[str, Sequence[int]] = state["texts"]
+        self._names: dict[str, str] = state["names"]
         self._distribution, self._examples = tally.distribution(), tally.examples()
 
     def _card(self) -> Card:
@@ -83,8 +83,8 @@ class Found:
         rows = []
         for index, head in enumerate(self.heads):
             row: JsonObject = {"head": head}
-            for name, each in self._distribution.items():
-                value = float(each[index])
+            for name, values in self._distribution.items():
+                value = float(values[index])
                 row[name] = None if math.isnan(value) else value
             rows.append(row)
         sign = 1 if self.lowest else -1
@@ -95,13 +95,13 @@ class Found:
         if head not in self.heads:
             raise WrongUsage(f"{head!r} was not searched; {did_you_mean(head, self.heads)}")
         index = self.heads.index(head)
-        values, places = (each[index].tolist() for each in self._examples)
-        found = []
+        values, places = (column[index].tolist() for column in self._examples)
+        examples = []
         for value, (text, query, key) in zip(values, places, strict=True):
             if text >= 0:
                 tokens = tuple(self._names[str(token)] for token in self._texts[str(text)])
-                found.append(Example(head, value, text, query, key, tokens))
-        return found
+                examples.append(Example(head, value, text, query, key, tokens))
+        return examples
 
 
 class SearchFolder(store.StateFolder):
@@ -110,39 +110,39 @@ class SearchFolder(store.StateFolder):
     def __init__(self, path: Path) -> None:
         super().__init__(path, "search.json", "attnlab corpus search 1", "search")
 
-    def keep(self, told: JsonObject, tally: Tally) -> None:
+    def keep(self, state: JsonObject, tally: Tally) -> None:
         """Write the state: first the numbers in a new file, then the JSON file that names it."""
         content = store.pack(tally.state())
         digest = store.digest_of(content)
         name = f"numbers-{digest[:12]}.safetensors"
         store.write_bytes(self.path / name, content)
-        self.write({**told, "numbers": name, "sha256": digest})
+        self.write({**state, "numbers": name, "sha256": digest})
         for old in self.path.glob("numbers-*.safetensors"):
             if old.name != name:
                 old.unlink(missing_ok=True)
 
-    def found(self) -> tuple[JsonObject, Tally]:
+    def load(self) -> tuple[JsonObject, Tally]:
         """Read the state.
 
         Raises:
             CouldNotRun: it is missing, damaged or something else.
         """
-        told = self.read()
+        state = self.read()
         with store.refusing_damage(f"the search in {self.path}"):
-            tally = Tally(len(told["heads"]), told["top"], told["seed"], lowest=told["lowest"])
-            tally.restore(self.get(Path(str(told["numbers"])).name, told["sha256"]))
-            return told, tally
+            tally = Tally(len(state["heads"]), state["top"], state["seed"], lowest=state["lowest"])
+            tally.restore(self.get(Path(str(state["numbers"])).name, state["sha256"]))
+            return state, tally
 
 
-def open_search(folder: Path | str) -> Found:
+def open_search(folder: Path | str) -> CorpusSearch:
     """Open the folder of a search, finished or not.
 
     Raises:
         CouldNotRun: it is missing or damaged.
     """
-    told, tally = SearchFolder(Path(folder)).found()
+    state, tally = SearchFolder(Path(folder)).load()
     with store.refusing_damage(f"the search in {folder}"):
-        return Found(told, tally)
+        return CorpusSearch(state, tally)
 
 
 def is_there(folder: Path) -> bool:
@@ -150,17 +150,17 @@ def is_there(folder: Path) -> bool:
     return SearchFolder(folder).is_there
 
 
-def write_tables(found: Found, folder: Path) -> None:
+def write_tables(result: CorpusSearch, folder: Path) -> None:
     """Write `examples` and `heads` as Parquet where pyarrow is installed, else as CSV."""
     examples = []
-    for head in found.heads:
-        for rank, each in enumerate(found.examples(head), 1):
-            row = {"head": head, "rank": rank, **vars(each)}
+    for head in result.heads:
+        for rank, example in enumerate(result.examples(head), 1):
+            row = {"head": head, "rank": rank, **vars(example)}
             tokens = row.pop("tokens")
-            row |= {"query_token": tokens[each.query], "key_token": tokens[each.key]}
-            examples.append(row | {"context": " ".join(token for _, token in each.context())})
+            row |= {"query_token": tokens[example.query], "key_token": tokens[example.key]}
+            examples.append(row | {"context": " ".join(token for _, token in example.context())})
     _write_table(folder, "examples", examples)
-    _write_table(folder, "heads", found.table())
+    _write_table(folder, "heads", result.table())
 
 
 def _write_table(folder: Path, name: str, rows: list[JsonObject]) -> None:

@@ -1,9 +1,9 @@
 """Search many texts for a pattern of heads: each text is read once, every head measured at every
 token.
 
-    found = search_corpus(model, "reviews.csv", "induction", out="searches/induction")
-    found.table()                 # every head: mean with interval, quantiles
-    found.examples("3.5")         # the queries with the largest values, with their texts
+    search = search_corpus(model, "reviews.csv", "induction", out="searches/induction")
+    search.table()                 # every head: mean with interval, quantiles
+    search.examples("3.5")         # the queries with the largest values, with their texts
 
 Texts are read in windows of some hundred, batched by length, and forgotten; the state does not grow
 with the corpus (`tally.py`). It is written after each window, and the same call resumes from it.
@@ -27,7 +27,7 @@ from attnlab.core.store import JsonObject, locked, make_folder, remove_remains
 from attnlab.errors import CouldNotRun, WrongUsage, is_integer, type_words
 from attnlab.look.collector import run_collector
 from attnlab.look.corpus.measures import Measure, Measurer, Rows, digest_of, measure_of
-from attnlab.look.corpus.result import Found, SearchFolder, write_tables
+from attnlab.look.corpus.result import CorpusSearch, SearchFolder, write_tables
 from attnlab.look.corpus.tally import Tally
 from attnlab.look.corpus.text_files import Row, rows_of
 from attnlab.look.heads import chosen_heads, head_name
@@ -106,7 +106,7 @@ def search_corpus(
     lowest: bool = False,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
-) -> Found:
+) -> CorpusSearch:
     """Measure heads on every token of many texts, and keep the queries with the largest values.
 
     Args:
@@ -132,7 +132,7 @@ def search_corpus(
     chosen = chosen_heads(model, parts_of(model), heads)
     if not chosen:
         raise WrongUsage("heads names no head; leave it out for all.")
-    told: JsonObject = {
+    state: JsonObject = {
         "model": str(getattr(model, "name", "") or type(model).__name__),
         "fingerprint": fingerprint(model),
         "measure": name,
@@ -152,7 +152,7 @@ def search_corpus(
         progress = lambda far: bar.count(far.texts)  # noqa: E731
     vocabulary = vocabulary_of(model, texts.vocabulary)
     encode = encoder_of(model, texts.encode, longest)
-    search = _Search(model, measured, chosen, encode, vocabulary, told)
+    search = _Search(model, measured, chosen, encode, vocabulary, state)
     rows = islice(rows_of(texts.source, texts.column), texts.limit)
     if out is None:
         return search.read(rows, texts.batch_tokens, progress)
@@ -161,9 +161,9 @@ def search_corpus(
     with locked(folder.path):
         remove_remains(folder.path)
         search.resume(rows, folder)
-        found = search.read(rows, texts.batch_tokens, progress)
-        write_tables(found, folder.path)
-        return found
+        result = search.read(rows, texts.batch_tokens, progress)
+        write_tables(result, folder.path)
+        return result
 
 
 class _Search:
@@ -176,21 +176,23 @@ class _Search:
         heads: dict[str, list[int]],
         encode: Encode,
         vocabulary: Vocabulary | None,
-        told: JsonObject,
+        state: JsonObject,
     ) -> None:
         self._model, self._measure, self._heads = model, measure, heads
         self._encode, self._vocabulary = encode, vocabulary
-        self._told = told
+        self._state = state
         self._folder: SearchFolder | None = None
-        self._tally = Tally(len(told["heads"]), told["top"], told["seed"], lowest=told["lowest"])
+        self._tally = Tally(
+            len(state["heads"]), state["top"], state["seed"], lowest=state["lowest"]
+        )
         self._digest = hashlib.sha256()
         self._began, self._before = time.monotonic(), 0.0
 
     def read(
         self, rows: Iterator[Row], most: int, progress: Callable[[Progress], None] | None
-    ) -> Found:
+    ) -> CorpusSearch:
         """Read all rows, and return the result."""
-        counts = self._told["counts"]
+        counts = self._state["counts"]
         tokens_before = counts["tokens read"]
         while window := list(islice(rows, _WINDOW)):
             for batch in batches(self._encoded(window), most):
@@ -200,14 +202,14 @@ class _Search:
                     tokens, left = counts["tokens read"], counts["rows left out"]
                     rate = (tokens - tokens_before) / max(spent, 1e-9)
                     progress(Progress(counts["texts read"], tokens, left, spent, rate))
-            self._told["rows"] = window[-1].number + 1
+            self._state["rows"] = window[-1].number + 1
             self._keep()
         if not counts["texts read"]:
             reasons = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
             raise WrongUsage(f"there is no text that could be read: {reasons or 'no row at all'}.")
-        self._told["is_done"] = True
+        self._state["is_done"] = True
         self._keep()
-        return Found(self._told, self._tally)
+        return CorpusSearch(self._state, self._tally)
 
     def resume(self, rows: Iterator[Row], folder: SearchFolder) -> None:
         """Write into a folder, and resume the search there, if it is this one.
@@ -218,20 +220,20 @@ class _Search:
         self._folder = folder
         if not folder.is_there:
             return
-        before, tally = folder.found()
-        different = [name for name in _SAME if before.get(name) != self._told[name]]
+        before, tally = folder.load()
+        different = [name for name in _SAME if before.get(name) != self._state[name]]
         different = different or self._differences(rows, before)
         if different:
             raise WrongUsage(
                 f"{folder.path} holds another search: {', '.join(different)} is not the same. "
                 "Choose another folder."
             )
-        self._told["counts"].update(before["counts"])
-        self._told |= {"rows": before["rows"], "texts": before["texts"]}
+        self._state["counts"].update(before["counts"])
+        self._state |= {"rows": before["rows"], "texts": before["texts"]}
         self._before, self._tally = before["seconds"], tally
 
     def _encoded(self, window: list[Row]) -> list[tuple[int, list[int]]]:
-        found, counts = [], self._told["counts"]
+        texts, counts = [], self._state["counts"]
         for row in window:
             self._learn(row)
             ids = [] if row.text is None else list(self._encode(row.text))
@@ -241,10 +243,10 @@ class _Search:
                 continue
             counts["texts read"] += 1
             counts["tokens read"] += len(ids)
-            is_longest = len(ids) >= self._told["longest"]
+            is_longest = len(ids) >= self._state["longest"]
             counts["texts of the longest length, perhaps cut"] += is_longest
-            found.append((row.number, ids))
-        return found
+            texts.append((row.number, ids))
+        return texts
 
     def _measure_batch(self, batch: Batch) -> None:
         arguments, options = inputs_of(self._model, batch)
@@ -252,12 +254,12 @@ class _Search:
         names = partial(name_of, vocabulary=self._vocabulary)
         measurer = Measurer(self._heads, self._measure, ids, batch.real.to(ids.device), names)
         run_collector(self._model, measurer, arguments, options)
-        self._tally.add(*measurer.found(), batch.numbers, batch.lengths)
-        texts = self._told["texts"]  # of the examples
+        self._tally.add(*measurer.values_and_keys(), batch.numbers, batch.lengths)
+        texts = self._state["texts"]  # of the examples
         for row, number in enumerate(batch.numbers):
             texts[str(number)] = batch.ids[row, : batch.lengths[row]].tolist()
         kept = set(map(str, set(self._tally.places[..., 0].flatten().tolist())))
-        self._told["texts"] = {number: ids for number, ids in texts.items() if number in kept}
+        self._state["texts"] = {number: ids for number, ids in texts.items() if number in kept}
 
     def _learn(self, row: Row) -> None:
         """Add a row to the digest of the corpus."""
@@ -265,14 +267,14 @@ class _Search:
         self._digest.update(hashlib.sha256(text.encode("utf-8", "replace")).digest())
 
     def _keep(self) -> None:
-        tokens = chain.from_iterable(self._told["texts"].values())
-        self._told |= {
+        tokens = chain.from_iterable(self._state["texts"].values())
+        self._state |= {
             "digest": self._digest.hexdigest(),
             "names": names_of(tokens, self._vocabulary),
             "seconds": round(self._before + time.monotonic() - self._began, 3),
         }
         if self._folder is not None:
-            self._folder.keep(self._told, self._tally)
+            self._folder.keep(self._state, self._tally)
 
     def _differences(self, rows: Iterator[Row], before: JsonObject) -> list[str]:
         """Read the rows of a search again, and say what is not as it was."""
@@ -306,8 +308,8 @@ def encoder_of(model: nn.Module, encode: Encode | None, longest: int) -> Encode:
 
     def encoded(text: str) -> list[int]:
         if encode is None:
-            found = tokenized(tokenizer, text, truncation=True, max_length=longest)
-            return list(map(int, found["input_ids"]))
+            encoding = tokenized(tokenizer, text, truncation=True, max_length=longest)
+            return list(map(int, encoding["input_ids"]))
         try:
             ids = list(map(index, encode(text)))[:longest]
         except TypeError:
@@ -318,15 +320,15 @@ def encoder_of(model: nn.Module, encode: Encode | None, longest: int) -> Encode:
     return encoded
 
 
-def longest_of(model: nn.Module, asked: int | None) -> int:
+def longest_of(model: nn.Module, length: int | None) -> int:
     """Return how many tokens of a text are read: the number asked for, or the model's limit, at
     most 1,024."""
     most = most_tokens(foreign_of(model))
-    if asked is None:
+    if length is None:
         return min(most or _USUAL, _USUAL)
-    if not is_integer(asked) or asked < 2 or (most is not None and asked > most):
-        raise WrongUsage(f"max_length is a number from 2 to {most or 'any'}; got {asked!r}.")
-    return asked
+    if not is_integer(length) or length < 2 or (most is not None and length > most):
+        raise WrongUsage(f"max_length is a number from 2 to {most or 'any'}; got {length!r}.")
+    return length
 
 
 def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[Batch]:
@@ -336,7 +338,7 @@ def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[B
     [[1, 0], [2]]
     """
     waiting: list[tuple[int, Sequence[int]]] = []
-    for number, ids in sorted(texts, key=lambda each: (len(each[1]), each[0])):
+    for number, ids in sorted(texts, key=lambda text: (len(text[1]), text[0])):
         if waiting and (len(waiting) + 1) * len(ids) > most:
             yield _batch(waiting)
             waiting = []
@@ -348,14 +350,14 @@ def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[B
 def _batch(texts: Sequence[tuple[int, Sequence[int]]]) -> Batch:
     numbers, rows = zip(*texts, strict=True)
     lengths = list(map(len, rows))
-    found = pad_sequence([torch.tensor(list(ids)) for ids in rows], batch_first=True)
+    padded = pad_sequence([torch.tensor(list(ids)) for ids in rows], batch_first=True)
     real = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(-1)
-    return Batch(found, real, list(numbers), lengths)
+    return Batch(padded, real, list(numbers), lengths)
 
 
 def inputs_of(model: nn.Module, batch: Batch) -> tuple[tuple[Tensor, ...], dict[str, object]]:
     """Return a model's arguments for a batch: in order, and by name."""
     parameters = foreign_of(model).parameters()
-    device = next((each.device for each in parameters), torch.device("cpu"))
+    device = next((parameter.device for parameter in parameters), torch.device("cpu"))
     real = None if bool(batch.real.all()) else batch.real.to(device)
     return arguments_for(model, batch.ids.to(device), real)

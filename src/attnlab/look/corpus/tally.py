@@ -49,11 +49,13 @@ class Tally:
         sums = torch.stack((values.nansum(-1), (~values.isnan()).sum(-1).double()))
         times, order = zip(*map(self._drawn, numbers, lengths), strict=True)
         self.sums += sums.transpose(1, 2) @ torch.stack(times)
-        own = [values[index, :, :length] for index, length in enumerate(lengths)]
+        real_values = [values[index, :, :length] for index, length in enumerate(lengths)]
         drawn = torch.cat((self.order, *order))
         kept = drawn.sort(stable=True).indices[:_SAMPLE].sort().values
         self.order = drawn[kept]
-        self.sample = torch.cat((self.sample, *(each.float() for each in own)), -1)[:, kept]
+        self.sample = torch.cat(
+            (self.sample, *(text_values.float() for text_values in real_values)), -1
+        )[:, kept]
 
     def distribution(self) -> dict[str, Tensor]:
         """Return the statistics of each head: count, mean with its 95 % interval, quantiles;
@@ -65,8 +67,13 @@ class Tally:
         sample = self.sample.new_full((5, len(value)), float("nan"))
         if self.sample.shape[1]:
             sample = self.sample.nanquantile(shares, dim=-1)
-        found = {"count": count[:, 0], "mean": means[:, 0], "low": interval[0], "high": interval[1]}
-        return found | dict(zip(("q05", "q25", "median", "q75", "q95"), sample, strict=True))
+        statistics = {
+            "count": count[:, 0],
+            "mean": means[:, 0],
+            "low": interval[0],
+            "high": interval[1],
+        }
+        return statistics | dict(zip(("q05", "q25", "median", "q75", "q95"), sample, strict=True))
 
     def examples(self) -> tuple[Tensor, Tensor]:
         """Return the best values (head, top), filled up with -inf or inf, and their text, query and
@@ -86,8 +93,8 @@ class Tally:
         values = self._sign * values.transpose(0, 1)  # (head, text, query)
         best = values.masked_fill(values.isnan(), float("-inf")).max(-1)
         keys = keys.transpose(0, 1).gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)
-        found = torch.stack((numbers.expand_as(keys), best.indices, keys), -1)
-        places = torch.cat((self.places, found), 1)
+        new_places = torch.stack((numbers.expand_as(keys), best.indices, keys), -1)
+        places = torch.cat((self.places, new_places), 1)
         # Sorted by text first: among equal values the first text wins in any order of reading.
         by_text = places[..., 0].sort(dim=1, stable=True).indices
         every = torch.cat((self.values, best.values), 1).gather(1, by_text)

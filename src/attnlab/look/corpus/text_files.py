@@ -54,9 +54,9 @@ def rows_of(source: Path | str | Iterable[str], column: str = "text") -> Iterato
     return _rows(_READERS[kind](lines, column), lines)
 
 
-def _rows(found: Iterable[tuple[Any, str]], lines: "_Lines") -> Iterator[Row]:
+def _rows(texts: Iterable[tuple[Any, str]], lines: "_Lines") -> Iterator[Row]:
     try:
-        for number, (text, why) in enumerate(found):
+        for number, (text, why) in enumerate(texts):
             why = _TOO_LONG if lines.was_cut() else why or _reason_against(text)
             yield Row(number, None if why else text, why)
     except OSError as error:
@@ -116,8 +116,8 @@ class _Lines:
 
     def was_cut(self) -> bool:
         """Was a line cut since the last call?"""
-        found, self.is_cut = self.is_cut, False
-        return found
+        was_cut, self.is_cut = self.is_cut, False
+        return was_cut
 
 
 def _plain(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:

@@ -32,7 +32,7 @@ _OPEN = 3  # matrices of all pairs that explicit attention holds at once: scores
 
 
 @dataclass(frozen=True)
-class Given:
+class DocumentInputs:
     """The inputs of a model for a long text: ids (1, length), and its arguments in order and by
     name."""
 
@@ -64,7 +64,9 @@ def read_text(file: Path | str) -> str:
     return text
 
 
-def given(model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: bool) -> Given:
+def document_inputs(
+    model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: bool
+) -> DocumentInputs:
     """Return a model's inputs for a long text.
 
     Args:
@@ -99,7 +101,7 @@ def given(model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: b
             "say beyond=True (--beyond) to read it all the same."
         )
     arguments, options = arguments_for(model, ids)
-    return Given(ids, arguments, {**options, **more})
+    return DocumentInputs(ids, arguments, {**options, **more})
 
 
 def arguments_for(
@@ -175,9 +177,9 @@ def working_bytes(model: nn.Module, length: int) -> int:
     widths: Counter[str] = Counter()
     size = 4
     for name, parameter in foreign_of(model).named_parameters():
-        found = re.match(r"(.*?\.)??\d+(?=\.)", name)
-        if found and parameter.dim() >= 2:
-            widths[found[0]] += max(parameter.shape[-2:])
+        block = re.match(r"(.*?\.)??\d+(?=\.)", name)
+        if block and parameter.dim() >= 2:
+            widths[block[0]] += max(parameter.shape[-2:])
             size = max(size, parameter.element_size())
     return 2 * size * length * max(widths.values(), default=1024)
 
@@ -204,9 +206,9 @@ def check_room_for(needed: dict[str, int], limit: int) -> None:
     """
     total = sum(needed.values())
     if total > limit:
-        told = ", ".join(f"{in_words(size)} for {what}" for what, size in needed.items() if size)
+        sizes = ", ".join(f"{in_words(size)} for {what}" for what, size in needed.items() if size)
         raise CouldNotRun(
-            f"this document needs about {in_words(total)} beside the model's weights ({told}); "
+            f"this document needs about {in_words(total)} beside the model's weights ({sizes}); "
             f"the budget is {in_words(limit)}. Shorten it, ask for fewer tiles or a smaller top, "
             "or raise budget=."
         )

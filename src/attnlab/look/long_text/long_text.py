@@ -70,11 +70,11 @@ class Document:
     @property
     def kept(self) -> tuple[str, ...]:
         """The heads whose tiles can be computed."""
-        found = []
+        names = []
         for part in self.parts:
             kept = self._layers[part].get("kept", {})
-            found += [head_name(part, head) for head in kept.get("heads", ())]
-        return tuple(found)
+            names += [head_name(part, head) for head in kept.get("heads", ())]
+        return tuple(names)
 
     def table(self) -> list[JsonObject]:
         """Return a row for each head with each measure's mean over the queries; distances in
@@ -97,11 +97,11 @@ class Document:
 
     def summary(self, layer: str | int) -> Summary:
         """Read a layer's summary: (head, query) and (head, query cell, key cell)."""
-        found = self._tensors(self.part(layer))
-        largest = found["largest"]
-        effective = torch.where(largest == 0, 0.0 * largest, found["entropy"].exp())
-        found["top_keys"] = found["top_keys"].long()
-        return Summary(**{name: found.get(name, effective) for name in Summary._fields})
+        tensors = self._tensors(self.part(layer))
+        largest = tensors["largest"]
+        effective = torch.where(largest == 0, 0.0 * largest, tensors["entropy"].exp())
+        tensors["top_keys"] = tensors["top_keys"].long()
+        return Summary(**{name: tensors.get(name, effective) for name in Summary._fields})
 
     def hidden(self, layer: str | int) -> Tensor | None:
         """Return which cells of a layer's maps are wholly masked, (query cell, key cell); None for
@@ -117,15 +117,15 @@ class Document:
         if head not in self.kept:
             raise WrongUsage(f"{head} was not kept; kept: {', '.join(self.kept) or 'none'}.")
         ((part, (number,)),) = self.heads([head]).items()
-        told, found = self._layers[part]["kept"], self._tensors(part)
-        mask: Pattern = found.get(f"mask.{number}", found.get("mask.0"))
-        if mask is None and told["right"] == 0:
-            mask = "causal" if told["left"] >= FAR else int(told["left"]) + 1
+        facts, tensors = self._layers[part]["kept"], self._tensors(part)
+        mask: Pattern = tensors.get(f"mask.{number}", tensors.get("mask.0"))
+        if mask is None and facts["right"] == 0:
+            mask = "causal" if facts["left"] >= FAR else int(facts["left"]) + 1
         return Zoom(
-            found[f"query.{number}"],
-            found[f"key.{number // told['share']}"],
+            tensors[f"query.{number}"],
+            tensors[f"key.{number // facts['share']}"],
             mask,
-            scale=told["scale"],
+            scale=facts["scale"],
             side=side,
         )
 
@@ -182,15 +182,17 @@ def fingerprint(model: nn.Module) -> str:
     """Return a digest of a model's weights and config, without its place and implementation."""
     config: Any = getattr(foreign_of(model), "config", None)
     settings = _lasting(config.to_dict()) if hasattr(config, "to_dict") else repr(config)
-    found = hashlib.sha256(json.dumps(settings, default=lambda each: type(each).__name__).encode())
+    digest = hashlib.sha256(
+        json.dumps(settings, default=lambda value: type(value).__name__).encode()
+    )
     seen: set[int] = set()  # tied weights are hashed once
     for name, value in model.state_dict(keep_vars=True).items():
         if isinstance(value, Tensor) and id(value) not in seen:
             seen.add(id(value))
-            found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+            digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
             for piece in torch.split(value.detach().reshape(-1), _PIECE):
-                found.update(piece.cpu().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+                digest.update(piece.cpu().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _lasting(settings: Any) -> Any:

@@ -28,7 +28,7 @@ from attnlab.look.heads import chosen_heads, number_of_heads
 from attnlab.look.long_text.inputs import (
     check_open,
     check_room_for,
-    given,
+    document_inputs,
     mask_bytes,
     parts_of,
     summary_bytes,
@@ -105,7 +105,7 @@ def summarize_document(
     if not isinstance(reduce, Summarize):
         raise WrongUsage(f"reduce is the resolution, such as Summarize(tiles=512); got {reduce!r}.")
     limit, folder = to_bytes(budget), Folder(Path(out))
-    read = given(model, document, beyond=beyond)
+    read = document_inputs(model, document, beyond=beyond)
     chosen = list(chosen_heads(model, parts_of(model), layers))
     if not chosen:
         raise WrongUsage("layers names no layer; leave it out for all.")
@@ -189,7 +189,9 @@ def _disk_bytes(model: nn.Module, state: JsonObject) -> int:
     """Estimate the bytes of the unfinished layers and of the stream."""
     heads = sum(size for part, size in state["heads"].items() if part not in state["layers"])
     # The width of most norms and biases: the largest may be that of a vocabulary.
-    widths = Counter(each.shape[-1] for each in model.parameters() if each.dim() == 1)
+    widths = Counter(
+        parameter.shape[-1] for parameter in model.parameters() if parameter.dim() == 1
+    )
     ((width, _),) = widths.most_common(1) or [(1024, 0)]
     length = int(state["length"])
     return summary_bytes(heads, length, state["tiles"], state["top"]) + 8 * length * width
@@ -271,14 +273,14 @@ class Summarizer(Collector):
     def _write(self, part: str, summary: Summary, call: AttentionCall) -> None:
         """Write a layer's file, and then the state that names it."""
         name = f"layers/{self._state['parts'].index(part):03}.safetensors"
-        own = Summary._make([*(each[0] for each in summary[:-1]), summary.cells])
-        tensors = own._asdict()
+        row = Summary._make([*(field[0] for field in summary[:-1]), summary.cells])
+        tensors = row._asdict()
         del tensors["effective_keys"]
-        tensors["top_keys"] = own.top_keys.int()
-        hidden = hidden_cells(call, own.cells.tolist())
+        tensors["top_keys"] = row.top_keys.int()
+        hidden = hidden_cells(call, row.cells.tolist())
         if hidden is not None:
             tensors["hidden"] = hidden
-        facts: JsonObject = {"heads": measures_of(own)}
+        facts: JsonObject = {"heads": measures_of(row)}
         if part in self._keep:
             tensors |= self._kept(part, call, facts)
         file = self._folder.path / name
@@ -303,16 +305,16 @@ class Summarizer(Collector):
             "heads": list(heads), "share": share, "scale": question.scale, "left": question.left,
             "right": question.right,
         }  # fmt: skip
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for head in heads:
-            found[f"query.{head}"] = call.query[0, head].clone()
-            found[f"key.{head // share}"] = call.key[0, head // share].clone()
+            tensors[f"query.{head}"] = call.query[0, head].clone()
+            tensors[f"key.{head // share}"] = call.key[0, head // share].clone()
             if isinstance(call.mask, Tensor):
                 mask = call.mask[(None,) * (4 - call.mask.dim())]
                 place = min(head, mask.shape[1] - 1)
-                found[f"mask.{place}"] = mask[0, place].clone()
-        check_room_for({"the kept heads": count_bytes(found.values())}, self._limit)
-        return found
+                tensors[f"mask.{place}"] = mask[0, place].clone()
+        check_room_for({"the kept heads": count_bytes(tensors.values())}, self._limit)
+        return tensors
 
 
 def measures_of(summary: Summary) -> list[dict[str, float]]:
@@ -355,10 +357,10 @@ def _streams(model: nn.Module, last: str) -> list[str]:
     """List the sites of the stream after each block up to the last wanted attention's."""
     layers = f"{last.rpartition('layers.')[0]}layers."
     sites = [site for site in site_names(model) if site.startswith(layers)]
-    own = [site for site in sites if site.endswith("residual_after")]
-    if _after(last) not in own:
+    block_ends = [site for site in sites if site.endswith("residual_after")]
+    if _after(last) not in block_ends:
         return []
-    return _up_to(own, _after(last))
+    return _up_to(block_ends, _after(last))
 
 
 def _after(part: str) -> str:

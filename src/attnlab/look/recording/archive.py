@@ -41,13 +41,16 @@ def write_store(store: Store, folder: Path) -> None:
         "heads": store.heads,
         "names": _names(store),
         "reads": list(map(writer.read, store.reads)),
-        "passed": {site: list(map(writer.passed, found)) for site, found in store.passed.items()},
+        "passed": {site: list(map(writer.passed, steps)) for site, steps in store.passed.items()},
     }
     disk.make_folder(folder)
     file = folder / _NUMBERS
     disk.check_room(file, count_bytes(writer.tensors.values()), "the recording")
     disk.write_tensors(file, writer.tensors)
-    shapes = {name: _told(str(each.dtype), each.shape) for name, each in writer.tensors.items()}
+    shapes = {
+        name: _dtype_and_shape(str(tensor.dtype), tensor.shape)
+        for name, tensor in writer.tensors.items()
+    }
     # Last, and with the checksum: what was begun and not ended is found out.
     _state_folder(folder).write({**document, "tensors": shapes, "sha256": disk.digest_of(file)})
 
@@ -63,8 +66,10 @@ def read_store(folder: Path, budget: Budget) -> Store:
     document, file = state.read(), folder / _NUMBERS
     with disk.refusing_damage(f"the recording in {folder}"):
         header, _ = disk.read_header(file)
-        told = {name: _told(each.dtype, each.shape) for name, each in header.items()}
-        if told != document["tensors"]:
+        shapes = {
+            name: _dtype_and_shape(entry.dtype, entry.shape) for name, entry in header.items()
+        }
+        if shapes != document["tensors"]:
             raise CouldNotRun(f"{file} and {state.file} do not match; they are of two recordings.")
         budget.take(_NUMBERS, file.stat().st_size)
         tensors = state.get(_NUMBERS, document["sha256"])
@@ -75,13 +80,13 @@ def read_store(folder: Path, budget: Budget) -> Store:
         passed: dict[str, list[Passed]] = {}
         for site, forms in document["passed"].items():
             passed[site] = [_passed_of(form, tensors, len(reads)) for form in forms]
-            for each in passed[site]:
-                _check_passed(site, each, heads.get(site.rpartition(".")[0]))
+            for passed_value in passed[site]:
+                _check_passed(site, passed_value, heads.get(site.rpartition(".")[0]))
         sites, names = tuple(map(str, document["sites"])), document["names"]
         if names is not None:
             names = {int(token): str(name) for token, name in names.items()}
         _require("the list of sites", bool(passed), all(passed.values()), set(passed) <= set(sites))
-        _require("a number of heads", all(_is_count(each, 1) for each in heads.values()))
+        _require("a number of heads", all(_is_count(count, 1) for count in heads.values()))
         model, edits = dict(document["model"]), tuple(map(dict, document["edits"]))
         return Store(sites, budget, names, model, passed, reads, heads, edits)
 
@@ -90,7 +95,7 @@ def _state_folder(folder: Path) -> disk.StateFolder:
     return disk.StateFolder(folder, "recording.json", "attnlab recording 1", "recording")
 
 
-def _told(dtype: str, shape: Sequence[int]) -> list[str | int]:
+def _dtype_and_shape(dtype: str, shape: Sequence[int]) -> list[str | int]:
     return [dtype.removeprefix("torch."), *shape]
 
 
@@ -250,18 +255,18 @@ def _call_of(form: JsonObject, tensors: _Tensors) -> KeptCall:
 
 def _check_passed(site: str, passed: Passed, num_heads: int | None) -> None:
     """Raise unless a value fits its site."""
-    own, shape, held = own_name(site), passed.shape(), passed.held
+    name, shape, held = own_name(site), passed.shape(), passed.held
     what, is_mask = f"what is at {site}", isinstance(held, KeptMask)
-    is_own = is_mask == (own == "mask")
+    is_own = is_mask == (name == "mask")
     if isinstance(held, KeptCall):
-        is_own = held.what == own
-    _require(what, own in SITES, is_own)
+        is_own = held.what == name
+    _require(what, name in SITES, is_own)
     if shape is None or is_mask:
         return
-    num_axes = 1 + SITES[own].partition(")")[0].count(",")
-    _require(what, len(shape) == num_axes or (own == "logits" and len(shape) > 1))
+    num_axes = 1 + SITES[name].partition(")")[0].count(",")
+    _require(what, len(shape) == num_axes or (name == "logits" and len(shape) > 1))
     _require(what, passed.gradient is None or passed.gradient.shape == shape)
-    if own in MADE:
+    if name in MADE:
         _require(what, num_heads == shape[1], passed.mask is None or _fits(passed.mask, shape))
 
 

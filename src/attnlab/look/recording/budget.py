@@ -75,19 +75,19 @@ class Budget:
             self._made.append((storage, value.nbytes))
 
     def _check(self, what: str, size: int, advice: str) -> None:
-        self._made = [each for each in self._made if not each[0].expired()]  # type: ignore[no-untyped-call]
+        self._made = [entry for entry in self._made if not entry[0].expired()]  # type: ignore[no-untyped-call]
         in_use = sum(size for _, size in self._made)
         total = self.held + in_use + size
         if total > self.limit:
-            told = self._told()
+            usage = self._usage()
             if in_use:
-                told += f"{in_words(in_use)} that were made earlier are still in use. "
+                usage += f"{in_words(in_use)} that were made earlier are still in use. "
             raise CouldNotRun(
                 f"{what} would bring the recording to {in_words(total)}; its budget is "
-                f"{in_words(self.limit)}. {told}{advice}"
+                f"{in_words(self.limit)}. {usage}{advice}"
             )
 
-    def _told(self) -> str:
+    def _usage(self) -> str:
         """Say what the sites cost, those of all layers together, the dearest first."""
         if not self.kept:
             return ""
@@ -115,9 +115,9 @@ def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> in
         available = free_memory(device)
         return _UNKNOWN if available is None else int(SHARE * available)
     if isinstance(budget, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", budget.lower())
-        if found and found[2] in _UNITS:
-            return int(float(found[1]) * _UNITS[found[2]])
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", budget.lower())
+        if match and match[2] in _UNITS:
+            return int(float(match[1]) * _UNITS[match[2]])
     elif is_integer(budget) and budget >= 0:
         return budget
     raise WrongUsage(f'budget is a number of bytes or a text such as "2 GiB"; got {budget!r}.')

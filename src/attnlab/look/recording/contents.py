@@ -84,14 +84,14 @@ class Passed:
             return held.mask
         if isinstance(held, KeptMask):
             budget.allow(site, held.working_bytes())
-            found = present(held.part())[0, 0]
+            value = present(held.part())[0, 0]
         elif isinstance(held, KeptCall):
             budget.allow(site, working_bytes(held.shape, held.query.dtype))
-            found = held.make()
+            value = held.make()
         else:
             return held
-        budget.made(found)
-        return found
+        budget.made(value)
+        return value
 
 
 @dataclass
@@ -118,12 +118,12 @@ class Store:
 
     def nbytes(self) -> int:
         """Bytes of all that is held, what is shared once."""
-        found: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for entries in self.passed.values():
             for passed in entries:
                 for tensor in tensors_of((passed.held, passed.gradient, passed.mask)):
-                    found[tensor.data_ptr()] = tensor.nbytes
-        total = sum(found.values())
+                    sizes[tensor.data_ptr()] = tensor.nbytes
+        total = sum(sizes.values())
         for read in self.reads:
             total += count_bytes(tensors_of((read.ids, read.real)))
         return total
@@ -150,5 +150,5 @@ def tensors_of(held: Any) -> Iterator[Tensor]:
     elif isinstance(held, Grown):
         yield held.store
     elif isinstance(held, tuple | list):  # a call, a mask, a part, or what `reduce` made
-        for each in held:
-            yield from tensors_of(each)
+        for item in held:
+            yield from tensors_of(item)

@@ -36,16 +36,16 @@ class Comparison:
     @property
     def largest(self) -> float:
         """The largest difference of all sites; NaN if any is NaN."""
-        found = [each.largest for each in self.sites.values()]
-        return float(torch.tensor(found, dtype=torch.float64).max())
+        values = [difference.largest for difference in self.sites.values()]
+        return float(torch.tensor(values, dtype=torch.float64).max())
 
     def __str__(self) -> str:
         """One line a site, the largest differences first."""
         width = max(map(len, self.sites))
         lines = []
-        for site, each in sorted(self.sites.items(), key=lambda pair: -pair[1].largest):
-            found = f"largest {each.largest:.3g} at {each.where}, mean {each.mean:.3g}"
-            lines.append(f"{site:{width}}  {found}")
+        for site, difference in sorted(self.sites.items(), key=lambda pair: -pair[1].largest):
+            largest = f"largest {difference.largest:.3g} at {difference.where}"
+            lines.append(f"{site:{width}}  {largest}, mean {difference.mean:.3g}")
         for where, sites in (("here", self.only_here), ("there", self.only_there)):
             if sites:
                 lines.append(f"only {where}: {', '.join(sites)}")

@@ -83,12 +83,12 @@ class _Steps:
     def all_keys(self, keys: Sequence[Tensor]) -> Tensor:
         """Concatenate the new keys of each step, if the last one no longer holds all."""
         new = []
-        for step, own in zip(self.passed, keys, strict=True):
+        for step, step_keys in zip(self.passed, keys, strict=True):
             length = self.store.reads[present(step.query)].shape[1]  # its first key is known
-            new.append(own[..., -length:, :])
-        found = torch.cat(new, -2)
-        self.store.budget.made(found)
-        return found
+            new.append(step_keys[..., -length:, :])
+        all_keys = torch.cat(new, -2)
+        self.store.budget.made(all_keys)
+        return all_keys
 
     def call(self, mask: KeptMask) -> KeptCall | None:
         """Return the call that the steps' calls make up, if all their keys are still held."""
@@ -101,8 +101,8 @@ class _Steps:
             keys = self.all_keys([call.keys for call in calls])
         queries, size = [], 0
         for call, first in zip(calls, self.firsts, strict=True):
-            own = call.keys
-            is_there = torch.equal(own, keys[..., first : first + own.shape[-2], :])
+            step_keys = call.keys
+            is_there = torch.equal(step_keys, keys[..., first : first + step_keys.shape[-2], :])
             if call.scale != last.scale or not is_there:
                 return None
             queries.append(call.query)
@@ -152,10 +152,10 @@ def _last_generation(store: Store, site: str) -> list[Passed]:
             "positions passed unrecorded. Record a generation from its beginning; one that "
             "guesses ahead and goes back, as with prompt lookup, has no steps to join."
         )
-    found = steps[:1]
+    joined = steps[:1]
     for step, rows in zip(steps[1:], _row_orders(reads)[1:], strict=True):
-        found.append(Pick(site, None, None, rows, store.budget).passed(step))
-    return found[::-1]
+        joined.append(Pick(site, None, None, rows, store.budget).passed(step))
+    return joined[::-1]
 
 
 def _row_orders(reads: Sequence[Read]) -> list[list[int] | None]:
@@ -186,13 +186,13 @@ def _joined_read(reads: Sequence[Read], number: int) -> Read:
     length, is_padded = 0, False
     ids, real = [], []
     for read, rows in zip(reversed(chain), reversed(_row_orders(chain)), strict=True):
-        own = slice(None) if rows is None else rows
+        kept_rows = slice(None) if rows is None else rows
         known = torch.ones(read.shape, dtype=torch.bool)
         if read.real is not None:
             known, is_padded = read.real, True
         if read.ids is not None:
-            ids.append(read.ids[own])
-        real.append(known[own])
+            ids.append(read.ids[kept_rows])
+        real.append(known[kept_rows])
         length += read.shape[1]
     return replace(
         chain[0],
@@ -223,7 +223,7 @@ def _stacked(masks: Sequence[Tensor], firsts: Sequence[int], num_keys: int) -> T
     floating = [mask.dtype for mask in masks if mask.is_floating_point()]
     if floating:
         blocked = float("-inf")
-        dtype = max(floating, key=lambda each: each.itemsize)
+        dtype = max(floating, key=lambda dtype: dtype.itemsize)
         masks = [_added(mask, dtype) for mask in masks]
     rows = []
     for mask, first in zip(masks, firsts, strict=True):
@@ -247,9 +247,9 @@ def _is_panel(masks: Sequence[KeptMask]) -> bool:
 def _is_triangle(masks: Sequence[KeptMask]) -> bool:
     """Does each step look at all keys up to its queries, and is its first key the first of all?"""
     num_keys = 0
-    for each in masks:
-        num_keys += each.num_queries
-        if not isinstance(each.mask, str) or each.num_keys != num_keys:
+    for mask in masks:
+        num_keys += mask.num_queries
+        if not isinstance(mask.mask, str) or mask.num_keys != num_keys:
             return False
     return True
 

@@ -175,10 +175,10 @@ class KeptCall(NamedTuple):
         for first in range(start, stop, step):
             block = slice(first, min(first + step, stop))
             if is_simple:
-                found = self._simple_block(query, key, block, keys)
+                weights = self._simple_block(query, key, block, keys)
             else:
-                found = self._block(query, key, self.mask.part(row, head, block), block, keys)
-            made[:, :, first - start : block.stop - start, : found.shape[3]] = found
+                weights = self._block(query, key, self.mask.part(row, head, block), block, keys)
+            made[:, :, first - start : block.stop - start, : weights.shape[3]] = weights
         return made
 
     def _is_simple(self, query: Tensor, key: Tensor) -> bool:

@@ -26,7 +26,7 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
     if isinstance(patterns, Tensor | Mapping):
         return None
     is_list = isinstance(patterns, Sequence) and len(patterns) > 0
-    num_texts = sum(isinstance(each, str) for each in patterns) if is_list else 0
+    num_texts = sum(isinstance(pattern, str) for pattern in patterns) if is_list else 0
     if not is_list or 0 < num_texts < len(patterns):
         raise WrongUsage(
             'say what is recorded: a text or ids, as attnlab.record(model, "a text"), or sites '
@@ -35,7 +35,7 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
     if not num_texts:
         return None
     names = site_names(model)
-    unmatched = [each for each in patterns if not fnmatch.filter(names, each)]
+    unmatched = [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
     if not unmatched:
         return matching_sites(patterns, model)
     for pattern in unmatched:
@@ -53,10 +53,10 @@ def matching_sites(patterns: str | Sequence[str], model: nn.Module) -> list[str]
         raise WrongUsage(
             f'sites are named by a pattern such as "*.weights", or several; got {patterns!r}.'
         )
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for pattern in listed:
-        found |= dict.fromkeys(matches(pattern, model))
-    return list(found)
+        names |= dict.fromkeys(matches(pattern, model))
+    return list(names)
 
 
 def looks_like_sites(text: str, names: Collection[str]) -> bool:

@@ -202,11 +202,11 @@ class _Recorder(Hook):
     def watch(self, part: str, call: AttentionCall) -> None:
         if is_going_back():  # activation checkpointing computes again what was recorded
             return
-        asked = self._asked.get(part)
+        names = self._asked.get(part)
         if call.is_cross and part not in self._cross:
             self._learn_cross(part)
-        if asked is not None:
-            self._look_at(part, call, asked)
+        if names is not None:
+            self._look_at(part, call, names)
         self._now = {}
 
     def visit(self, site: str, value: Tensor) -> Tensor:
@@ -251,18 +251,18 @@ class _Recorder(Hook):
         standing = [point._installed for point in self._points]
         if standing != self._installed:
             self._installed = standing
-            hooks = dict.fromkeys(each.hook for each in chain.from_iterable(standing))
+            hooks = dict.fromkeys(place.hook for place in chain.from_iterable(standing))
             self._store.edits = tuple(chain.from_iterable(hook.describe() for hook in hooks))
 
-    def _look_at(self, part: str, call: AttentionCall, asked: set[str]) -> None:
+    def _look_at(self, part: str, call: AttentionCall, wanted: set[str]) -> None:
         self._store.heads[part] = call.query.shape[1]
-        mask = self._kept_mask(part, call, asked)
+        mask = self._kept_mask(part, call, wanted)
         self._masks[part] = mask
-        if mask is not None and "mask" in asked and mask.mask is not None:
+        if mask is not None and "mask" in wanted and mask.mask is not None:
             self._add(join(part, "mask"), mask, part)
         if call.is_open:
             return
-        names = [name for name in MADE if name in asked]
+        names = [name for name in MADE if name in wanted]
         if "weights" in names and self._reduce is not None:
             names.remove("weights")
             self._add_reduced(join(part, "weights"), self._reduce.reduce(call), part)
@@ -298,8 +298,8 @@ class _Recorder(Hook):
         if part not in self._sides:
             query = key = stack_of(part, self._stacks)
             if (part in self._cross or part.endswith("cross_attention")) and query is not None:
-                above, _, own = self._store.reads[query].part.rpartition(".")
-                key = self._stacks.get(join(above, "encoder")) if own == "decoder" else None
+                above, _, stack_name = self._store.reads[query].part.rpartition(".")
+                key = self._stacks.get(join(above, "encoder")) if stack_name == "decoder" else None
             self._sides[part] = query, key
         return self._sides[part]
 
@@ -346,12 +346,12 @@ class _Recorder(Hook):
         grown.write(moved, length)
         return Part(grown, moved.shape[-2])
 
-    def _kept_mask(self, part: str, call: AttentionCall, asked: set[str]) -> KeptMask | None:
-        if asked.isdisjoint(HAS_KEYS):
+    def _kept_mask(self, part: str, call: AttentionCall, names: set[str]) -> KeptMask | None:
+        if names.isdisjoint(HAS_KEYS):
             return None
         mask = call.mask
         if isinstance(mask, Tensor):
-            is_reduced = self._reduce is not None and asked.isdisjoint(("scores", "mask"))
+            is_reduced = self._reduce is not None and names.isdisjoint(("scores", "mask"))
             if is_reduced and mask.shape[-2] > 1:
                 return None  # a mask for all pairs would be larger than what is kept of the weights
             # Layers mostly share one mask, or make the same one anew.
@@ -406,11 +406,11 @@ def _device(name: torch.device | str) -> torch.device:
 
 def _description(model: nn.Module) -> JsonObject:
     if any(type(model) is cls for cls, _ in MODELS.values()):
-        found = describe_model(model)
+        description = describe_model(model)
         labels = getattr(model, "head_labels", None)
         if labels:
-            found["heads"] = dict(labels)
-        return found
+            description["heads"] = dict(labels)
+        return description
     if isinstance(model, Pretrained):
         return {"kind": f"{model.name}, {type(model.foreign).__name__}"}
     return {"kind": type(model).__name__}
@@ -432,5 +432,5 @@ def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor):
         return value.detach().to(device)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_moved(each, device) for each in value))
+        return type(value)(*(_moved(field, device) for field in value))
     return value

@@ -123,7 +123,7 @@ class Recording(Mapping[str, Any]):
         A model that is one stack is called "". Words are taken where their number is that of the
         positions.
         """
-        names = {part: tuple(each) for part, each in words.items()}
+        names = {part: tuple(part_words) for part, part_words in words.items()}
         reads = [replace(read, names=names.get(read.part)) for read in self._store.reads]
         return Recording(replace(self._store, reads=reads))
 
@@ -204,17 +204,19 @@ class Recording(Mapping[str, Any]):
         Raises:
             WrongUsage: there is no such attention.
         """
-        found = {}
+        differences = {}
         for site in self:
             part, _, name = site.rpartition(".")
-            if name == "weights" and all(f"{part}.{each}" in self for each in _WITNESSES):
-                found[part] = _largest_difference(*(self[f"{part}.{each}"] for each in _WITNESSES))
-        if not found:
+            if name == "weights" and all(f"{part}.{site_name}" in self for site_name in _WITNESSES):
+                differences[part] = _largest_difference(
+                    *(self[f"{part}.{witness}"] for witness in _WITNESSES)
+                )
+        if not differences:
             raise WrongUsage(
                 "a witness needs weights, values and heads of one attention: "
                 'record(model, ("*.weights", "*.value", "*.heads")).'
             )
-        return found
+        return differences
 
     def gradient(self, site: str) -> Tensor:
         """Return the gradient of the last value at a site; those of several `backward` calls are
@@ -286,8 +288,10 @@ class Recording(Mapping[str, Any]):
             passed[site] = list(map(pick.passed, self._store.passed[site]))
         if chosen_rows is not None:
             reads = [rows_read(read, chosen_rows) for read in reads]
-        found = replace(self._store, sites=tuple(sites), passed=passed, reads=reads, heads=counts)
-        return Recording(found)
+        narrowed = replace(
+            self._store, sites=tuple(sites), passed=passed, reads=reads, heads=counts
+        )
+        return Recording(narrowed)
 
     def compare(self, other: "Recording") -> Comparison:
         """Return the differences from another recording at the sites of both."""
@@ -382,5 +386,5 @@ def _to_numpy(site: str, value: Any) -> Any:
             value = value.float()
         return value.numpy()
     if isinstance(value, tuple):
-        return type(value)(*(_to_numpy(site, each) for each in value))
+        return type(value)(*(_to_numpy(site, field) for field in value))
     raise WrongUsage(f"{site} was reduced to {type_words(value)}, which has no arrays.")

@@ -17,15 +17,15 @@ from attnlab.look.recording.kept_call import KeptCall, KeptMask, Part
 from attnlab.look.recording.tokens import Read
 
 
-def numbers_of(given: Iterable[int] | int | None) -> list[int] | None:
+def numbers_of(chosen: Iterable[int] | int | None) -> list[int] | None:
     """Return what a user gives, a number or several, as a list."""
-    if given is None:
+    if chosen is None:
         return None
-    if isinstance(given, int):
-        given = [given]
-    numbers = list(given)
+    if isinstance(chosen, int):
+        chosen = [chosen]
+    numbers = list(chosen)
     if not numbers or not all(map(is_integer, numbers)):
-        raise WrongUsage(f"expected a number, or several; got {given!r}.")
+        raise WrongUsage(f"expected a number, or several; got {chosen!r}.")
     return numbers
 
 
@@ -38,19 +38,19 @@ def selected_sites(
     if isinstance(patterns, str):
         patterns = [patterns]
     sites = list(store.passed)
-    found: dict[str, int | None] = {}
+    counts: dict[str, int | None] = {}
     for pattern in patterns:
         matching = fnmatch.filter(sites, pattern)
         if not matching:
             raise WrongUsage(f"no site matches {pattern!r}; {did_you_mean(pattern, sites)}")
-        found |= zip(matching, map(_layer_of, matching), strict=True)
+        counts |= zip(matching, map(_layer_of, matching), strict=True)
     if layers is None:
-        return list(found)
-    known = sorted({layer for layer in found.values() if layer is not None})
+        return list(counts)
+    known = sorted({layer for layer in counts.values() if layer is not None})
     for layer in layers:
         if layer not in known:
             raise WrongUsage(f"no site is in layer {layer}; recorded layers: {known or 'none'}.")
-    return [site for site, layer in found.items() if layer in layers]
+    return [site for site, layer in counts.items() if layer in layers]
 
 
 def _layer_of(site: str) -> int | None:
@@ -102,12 +102,12 @@ class Pick:
         if not isinstance(kept.mask, Tensor) or kept.mask.dim() < 3:
             return kept
         mask = kept.with_heads()
-        own = self
+        selection = self
         if mask.shape[1] == 1:
-            own = replace(own, heads=None)
+            selection = replace(selection, heads=None)
         if mask.shape[0] == 1:
-            own = replace(own, rows=None)
-        picked = own.tensor(mask)
+            selection = replace(selection, rows=None)
+        picked = selection.tensor(mask)
         if kept.mask.dim() == 3:
             picked = picked[0]
         return kept._replace(mask=picked)

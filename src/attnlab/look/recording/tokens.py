@@ -56,18 +56,18 @@ def vocabulary_of(model: object, vocabulary: Vocabulary | None) -> Vocabulary | 
     Raises:
         WrongUsage: it cannot name ids.
     """
-    found: object = vocabulary
+    names: object = vocabulary
     if vocabulary is None:
-        found = getattr(model, "vocabulary", None)
+        names = getattr(model, "vocabulary", None)
         reader = getattr(model, "reader", None)
-        if found is None and reader is not None:
-            found = reader.token_names(model)
-    if not (found is None or callable(found) or isinstance(found, Sequence | Mapping)):
+        if names is None and reader is not None:
+            names = reader.token_names(model)
+    if not (names is None or callable(names) or isinstance(names, Sequence | Mapping)):
         raise WrongUsage(
             "a vocabulary is a sequence, a mapping or a function from ids to names; got "
-            f"{type_words(found)}."
+            f"{type_words(names)}."
         )
-    return found
+    return names
 
 
 def name_of(token: int, vocabulary: Vocabulary | None) -> str:
@@ -130,8 +130,8 @@ class Span:
         """Return which positions are no padding, as far as known."""
         if self.read is None or self.read.real is None:
             return [True] * self.length
-        found: list[bool] = self.read.real[self.row].tolist()
-        return found
+        is_real: list[bool] = self.read.real[self.row].tolist()
+        return is_real
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ def reason_against(question: Question, top: int, *, is_finite: bool = False) -> 
         return f"it finds at most {_MOST_TOP} top keys"
     if not is_finite and not _is_small(question):
         return "numbers are too large, or not numbers"
-    found = attention.library()
-    return found if isinstance(found, str) else None
+    kernels = attention.library()
+    return kernels if isinstance(kernels, str) else None
 
 
 def _is_small(question: Question) -> bool:
@@ -70,6 +70,6 @@ def summary_of(
         )
     except MemoryError as error:
         raise CouldNotRun(str(error)) from None
-    told = telling.told
-    effective = torch.where(told["largest"] == 0, 0.0, told["entropy"].exp())
-    return Summary(**told, effective_keys=effective, cells=torch.tensor(cells)), output
+    parts = telling.told
+    effective = torch.where(parts["largest"] == 0, 0.0, parts["entropy"].exp())
+    return Summary(**parts, effective_keys=effective, cells=torch.tensor(cells)), output

@@ -120,10 +120,10 @@ class _Gathered:
         """Add the weights of a block; `order` as in `row_statistics`."""
         queries = torch.arange(block.queries.start, block.queries.stop, device=weights.device)
         position = queries + self._offset
-        found = row_statistics(
+        statistics = row_statistics(
             weights, order, log_sum, top=self._top, position=position, first_key=block.keys.start
         )
-        for name, part in found.items():
+        for name, part in statistics.items():
             self._rows[name][block.heads, block.queries] = part
         pool(weights, block, self._cell, self._total, self._largest)
 
@@ -131,8 +131,8 @@ class _Gathered:
         """Return the summary, with the heads in their leading axes again."""
         counts = cell_counts(self._lengths, self._cell).to(self._total)
         parts = {**self._rows, "map_mean": self._total / counts, "map_max": self._largest}
-        found = {name: each.reshape(*shape, *each.shape[1:]) for name, each in parts.items()}
-        return Summary(**found, cells=torch.tensor(self._cell))
+        shaped = {name: part.reshape(*shape, *part.shape[1:]) for name, part in parts.items()}
+        return Summary(**shaped, cells=torch.tensor(self._cell))
 
 
 def cell_counts(lengths: tuple[int, int], cell: tuple[int, int]) -> Tensor:
@@ -167,8 +167,8 @@ def pool(
     place = (block.heads, rows, columns)
     size = (len(weights), rows.stop - rows.start, cell[0], columns.stop - columns.start)
     total[place] += F.pad(in_columns.sum(-1), (0, 0, *padding)).reshape(size).sum(2)
-    found = F.pad(in_columns.amax(-1), (0, 0, *padding)).reshape(size).amax(2)
-    largest[place] = largest[place].maximum(found)
+    maxima = F.pad(in_columns.amax(-1), (0, 0, *padding)).reshape(size).amax(2)
+    largest[place] = largest[place].maximum(maxima)
 
 
 def _cells(positions: slice, cell: int) -> tuple[slice, tuple[int, int]]:

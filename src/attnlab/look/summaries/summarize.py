@@ -100,12 +100,12 @@ class Summarize:
     def __call__(self, call: AttentionCall) -> Summary:
         """Summarize an attention call."""
         question = ask_about(call)
-        found = self._with_output(call, question)
-        if found is None:
-            found = answer(question, tiles=self.tiles, top=self.top)
-        axes, heads = len(found.entropy.shape) - 1, call.query.shape[:-2]
-        shaped = [part.reshape(*heads, *part.shape[axes:]) for part in found[:-1]]
-        return Summary._make([*shaped, found.cells])
+        summary = self._with_output(call, question)
+        if summary is None:
+            summary = answer(question, tiles=self.tiles, top=self.top)
+        axes, heads = len(summary.entropy.shape) - 1, call.query.shape[:-2]
+        shaped = [part.reshape(*heads, *part.shape[axes:]) for part in summary[:-1]]
+        return Summary._make([*shaped, summary.cells])
 
     reduce = __call__
 
@@ -121,9 +121,9 @@ class Summarize:
             return None
         is_shared = len(question.shape) > call.query.dim() - 2
         value = call.value.unsqueeze(-3) if is_shared else call.value
-        found, output = native.summary_of(question, tiles=self.tiles, top=self.top, value=value)
+        summary, output = native.summary_of(question, tiles=self.tiles, top=self.top, value=value)
         place.output = present(output).reshape(*call.query.shape[:-1], value.shape[-1])
-        return found
+        return summary
 
     def of_weights(self, weights: Tensor) -> Summary:
         """Summarize given weights, (batch, head, query, key), such as edited ones."""

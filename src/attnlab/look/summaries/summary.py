@@ -96,8 +96,8 @@ def row_statistics(
         is_there = (place >= 0) & (place < num_keys)
         if num_keys == 0:
             return torch.zeros_like(total)
-        found = weights.gather(-1, place.clamp(0, num_keys - 1))
-        return found.masked_fill(~is_there, 0.0).squeeze(-1)
+        at_place = weights.gather(-1, place.clamp(0, num_keys - 1))
+        return at_place.masked_fill(~is_there, 0.0).squeeze(-1)
 
     entropy = torch.special.entr(weights).sum(-1)
     largest = weights.amax(-1) if num_keys else torch.zeros_like(total)
@@ -120,12 +120,12 @@ def top_of(weights: Tensor, order: Tensor, top: int) -> tuple[Tensor, Tensor]:
     """Return the keys and values of the largest weights, among equal ones the first: (..., key) ->
     (..., top) twice."""
     count = min(top, weights.shape[-1])
-    found = order.topk(count, dim=-1)
-    keys = found.indices
+    largest = order.topk(count, dim=-1)
+    keys = largest.indices
     if count:
         # topk does not document which of equal values it takes: rows with too many are sorted.
-        tied = (order >= found.values[..., -1:]).sum(-1) > count
-        tied &= found.values[..., -1] > float("-inf")
+        tied = (order >= largest.values[..., -1:]).sum(-1) > count
+        tied &= largest.values[..., -1] > float("-inf")
         if bool(tied.any()):
             keys[tied] = order[tied].sort(dim=-1, descending=True, stable=True).indices[..., :count]
     keys = keys.sort(dim=-1).values
