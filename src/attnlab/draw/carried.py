@@ -30,7 +30,7 @@ def carry(content: bytes, kind: str, value: Any) -> bytes:
         end = content.rindex(b"IEND") - 4
         return content[:end] + _chunk(b"iTXt", _HEAD + text.encode()) + content[end:]
     element = f'\n<metadata id="attnlab">{html.escape(text, quote=False)}</metadata>'
-    return _OPENING.sub(lambda found: found[0] + element, content.decode(), count=1).encode()
+    return _OPENING.sub(lambda match: match[0] + element, content.decode(), count=1).encode()
 
 
 def carried_in(content: bytes) -> JsonObject | None:
@@ -51,13 +51,13 @@ def carried_in(content: bytes) -> JsonObject | None:
 def _text_in(content: bytes) -> str | bytes | None:
     if content.startswith(_SIGNATURE):
         chunks = list(_chunks(content))  # all of them are checked
-        own = [data for kind, data in chunks if kind == b"iTXt" and data.startswith(_HEAD)]
-        return own[0][len(_HEAD) :] if own else None
+        texts = [data for kind, data in chunks if kind == b"iTXt" and data.startswith(_HEAD)]
+        return texts[0][len(_HEAD) :] if texts else None
     text = content.decode("utf-8")
-    if found := _SVG.search(text):
-        return html.unescape(found[1])
-    if found := _PAGE.search(text):
-        return found[1]
+    if match := _SVG.search(text):
+        return html.unescape(match[1])
+    if match := _PAGE.search(text):
+        return match[1]
     return None
 
 

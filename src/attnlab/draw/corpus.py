@@ -15,7 +15,7 @@ _STATISTICS = ("mean", "low", "high", "q05", "median", "q95")
 
 
 def corpus_report(
-    found: CorpusSearch,
+    search: CorpusSearch,
     *,
     heads: list[str] | None = None,
     examples: int = _EXAMPLES,
@@ -29,29 +29,29 @@ def corpus_report(
         examples: the most examples of each head.
         most_heads: how many heads are shown if `heads` is None.
     """
-    measured = [row for row in found.table() if row["count"]]
+    measured = [row for row in search.table() if row["count"]]
     if heads is None:
         heads = [row["head"] for row in measured[:most_heads]]
-    unknown = sorted(set(heads) - set(found.heads), key=in_order)
+    unknown = sorted(set(heads) - set(search.heads), key=in_order)
     if unknown:
         raise WrongUsage(f"the head {unknown[0]} was not searched.")
-    words = _words_of(found.measure)
-    order = "lowest" if found.lowest else "highest"
-    texts = f"{found.counts.get('texts read', 0):,} texts"
-    if not found.is_done:
+    words = _words_of(search.measure)
+    order = "lowest" if search.lowest else "highest"
+    texts = f"{search.counts.get('texts read', 0):,} texts"
+    if not search.is_done:
         texts += " so far"
     return ReportContent(
         title=_capitalized(words),
-        subtitle=f"{found.model}, {order} first, in {texts}.",
-        facts=[(name, f"{count:,}") for name, count in found.counts.items() if count],
-        sections=[_examples(found, heads, examples), _heads_table(words, measured)],
+        subtitle=f"{search.model}, {order} first, in {texts}.",
+        facts=[(name, f"{count:,}") for name, count in search.counts.items() if count],
+        sections=[_examples(search, heads, examples), _heads_table(words, measured)],
     )
 
 
-def _examples(found: CorpusSearch, heads: Sequence[str], most: int) -> Passages:
+def _examples(search: CorpusSearch, heads: Sequence[str], most: int) -> Passages:
     groups = []
     for head in heads:
-        items = list(map(_item, found.examples(head)[:most]))
+        items = list(map(_item, search.examples(head)[:most]))
         groups.append(PassageGroup(title=f"Head {head}", items=items))
     return Passages(
         title="Examples",
@@ -78,9 +78,9 @@ def _heads_table(words: str, measured: Sequence[JsonObject]) -> Table:
     )
 
 
-def write_corpus_page(found: CorpusSearch, path: Path | str, **options: Any) -> Path:
+def write_corpus_page(search: CorpusSearch, path: Path | str, **options: Any) -> Path:
     """Write the page of a search to a file and return its path; options are of `corpus_report`."""
-    write_text(Path(path), render_page(corpus_report(found, **options)))
+    write_text(Path(path), render_page(corpus_report(search, **options)))
     return Path(path)
 
 

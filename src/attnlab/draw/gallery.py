@@ -71,7 +71,7 @@ class GalleryRun:
     def lacking(self) -> list[Claim]:
         """The claims that failed, or else are undecided."""
         verdict = judge_all([claim.passed for claim in self.claims])
-        return [] if verdict else [each for each in self.claims if each.passed is verdict]
+        return [] if verdict else [claim for claim in self.claims if claim.passed is verdict]
 
 
 def render_gallery(title: str, runs: Sequence[GalleryRun]) -> str:

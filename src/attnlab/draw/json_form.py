@@ -92,20 +92,20 @@ def _read_list(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> S
         return list(value)  # traces hold up to a million weights
     else:
         inner = inner * len(value)
-    found = []
-    for index, (kind, each) in enumerate(zip(inner, value, strict=True)):
-        found.append(from_json(kind, each, f"{where}[{index}]"))
-    return tuple(found) if origin is tuple else found
+    items = []
+    for index, (kind, item) in enumerate(zip(inner, value, strict=True)):
+        items.append(from_json(kind, item, f"{where}[{index}]"))
+    return tuple(items) if origin is tuple else items
 
 
 def kinds_of(base: Any) -> dict[str, type]:
     """Return every class derived from a base that has a kind of its own, by that kind."""
-    found: dict[str, type] = {}
-    for each in base.__subclasses__():
-        if "kind" in vars(each):
-            found[each.kind] = each
-        found |= kinds_of(each)
-    return found
+    classes: dict[str, type] = {}
+    for subclass in base.__subclasses__():
+        if "kind" in vars(subclass):
+            classes[subclass.kind] = subclass
+        classes |= kinds_of(subclass)
+    return classes
 
 
 def _class_of_kind(known: Mapping[str, type], value: Any, where: str) -> type:
@@ -129,9 +129,9 @@ def _read_fields(kind: Any, value: Any, where: str) -> Any:
         if field.default is MISSING and field.name not in value:
             raise WrongUsage(f"{where}: expected the key {field.name!r}, got {_names(value)}")
     found = {}
-    for name, each in value.items():
+    for name, item in value.items():
         if name in hints:
-            found[name] = from_json(hints[name], each, f"{where}.{name}")
+            found[name] = from_json(hints[name], item, f"{where}.{name}")
         elif name != "kind" or not hasattr(kind, "kind"):
             raise WrongUsage(
                 f"{where}: expected only known keys, got {name!r}; {did_you_mean(str(name), hints)}"

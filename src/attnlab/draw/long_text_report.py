@@ -118,12 +118,12 @@ def _table_row(row: JsonObject) -> list[Scalar]:
 def document_maps(document: Document) -> list[SummaryMaps]:
     """Return the pooled maps of every head, for `view_page` and `write_view`."""
     tokens = tuple(document.tokens)
-    found = []
+    maps = []
     for part in document.parts:
         summary, hidden = document.summary(part), document.hidden(part)
         rows = [row for row in document.table() if row["layer"] == layer_name(part)]
         queries, keys = summary.cells.tolist()
-        found.append(
+        maps.append(
             SummaryMaps(
                 site=f"{part}.weights",
                 mean=summary.map_mean.float().numpy(),
@@ -135,7 +135,7 @@ def document_maps(document: Document) -> list[SummaryMaps]:
                 facts=tuple(map(_facts, rows)),
             )
         )
-    return found
+    return maps
 
 
 def exact_tiles(
@@ -164,12 +164,12 @@ def exact_tiles(
         places = list(_largest_places(largest, summary.cells.tolist(), count))
     is_own = {"layer": layer_name(part), "head": number}
     row = next(row for row in document.table() if is_own.items() <= row.items())
-    found = []
+    tiles = []
     for query, key in dict.fromkeys((query // _SIDE, key // _SIDE) for query, key in places):
         tile = zoom.tile(0, query, key)
         hidden = (tile.allowed == 0).numpy()
         weights = tile.mean.unsqueeze(0).numpy()
-        found.append(
+        tiles.append(
             SummaryMaps(
                 site=f"Head {head}, queries {_span(tile.queries)}, keys {_span(tile.keys)}.weights",
                 mean=weights,
@@ -181,7 +181,7 @@ def exact_tiles(
                 facts=(_facts(row),),
             )
         )
-    return found
+    return tiles
 
 
 def _facts(row: JsonObject) -> dict[str, float | None]:

@@ -49,8 +49,8 @@ def make_page(template: str, styles: Sequence[str], module: str, **values: Any) 
 def _template_of(name: str) -> str | None:
     """Return the template that a kind of section brings along, by the name it would have."""
     kind = name.removeprefix("report/").removesuffix(".html")
-    own: str = getattr(kinds_of(Section).get(kind), "template", "")
-    return own or None
+    template: str = getattr(kinds_of(Section).get(kind), "template", "")
+    return template or None
 
 
 _script = cache(bundle)

@@ -27,7 +27,7 @@ def tables_section(result: Any, *, title: str = "", high: float | None = None) -
     maps = [_map_of(table, low, top) for table in tables]
     choices = [MapChoice(label=title or tables[0].label, note="", maps=maps)]
     if len(maps) > _MOST_TOGETHER:
-        choices = [MapChoice(label=each.title, note="", maps=[each]) for each in maps]
+        choices = [MapChoice(label=one_map.title, note="", maps=[one_map]) for one_map in maps]
     return Maps(title=title or tables[0].label, caption="", choices=choices)
 
 

@@ -104,7 +104,7 @@ def _has_blanks(passage: Passage) -> bool:
 
 
 def _token_text(token: str) -> Markup:
-    visible = _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], token)
+    visible = _INVISIBLE.sub(lambda match: ascii(match[0])[1:-1], token)
     # A line may break after the sign for a blank.
     return Markup(escape(visible).replace("␣", Markup('<span class="blank">␣</span><wbr>')))
 

@@ -262,8 +262,8 @@ class Maps(Figured):
         check(self, bool(self.choices), ".choices", "expected one choice or more, got none")
         total = 0
         for index, choice in enumerate(self.choices):
-            for number, each in enumerate(choice.maps):
-                cells = len(each.rows) * len(each.column_labels)
+            for number, heatmap in enumerate(choice.maps):
+                cells = len(heatmap.rows) * len(heatmap.column_labels)
                 place = f".choices[{index}].maps[{number}].rows"
                 check_limit(self, place, "cells", _MAX_MAP_CELLS, cells)
                 total += cells
@@ -282,9 +282,9 @@ class Table(Section):
     @classmethod
     def of_records(cls, title: str, caption: str, records: Iterable[Mapping[str, Scalar]]) -> Self:
         """Make a table of one record or more, whose keys are the columns."""
-        found = list(records)
-        rows = [list(each.values()) for each in found]
-        return cls(title=title, caption=caption, columns=list(found[0]), rows=rows)
+        rows_by_column = list(records)
+        rows = [list(record.values()) for record in rows_by_column]
+        return cls(title=title, caption=caption, columns=list(rows_by_column[0]), rows=rows)
 
     def __post_init__(self) -> None:
         for index, row in enumerate(self.rows):
@@ -419,7 +419,7 @@ class ShownTrace:
                 rows=[[round(weight, 6) for weight in row] for row in head.rows],
                 key_tokens=head.key_tokens,
             )
-            for head in sorted(trace.attention, key=lambda each: each.key_tokens is None)
+            for head in sorted(trace.attention, key=lambda head: head.key_tokens is None)
         ]
         return cls(input=trace.input, tokens=trace.tokens, steps=steps, attention=heads)
 
@@ -460,7 +460,7 @@ class ReportContent:
 
     def section(self, title: str) -> Section:
         """Return the section with this title."""
-        return next(each for each in self.sections if each.title == title)
+        return next(section for section in self.sections if section.title == title)
 
     def to_json(self) -> JsonObject:
         """Return plain values for `report.json`."""

@@ -30,31 +30,31 @@ _TOKENS = (
 )
 
 
-def patterns_from_weights(found: Any, row: int) -> list[Pattern | SummaryMaps] | None:
+def patterns_from_weights(weights: Any, row: int) -> list[Pattern | SummaryMaps] | None:
     """Turn weights into patterns, one for each layer; None for anything that is no weights.
 
     Raises:
         WrongUsage: the axes are ambiguous, or the numbers are no weights.
     """
-    if isinstance(found, Summary):
-        return [_of_summary(found, row)]
-    if found is None:
+    if isinstance(weights, Summary):
+        return [_of_summary(weights, row)]
+    if weights is None:
         raise WrongUsage(_no_attentions())
-    if isinstance(found, Mapping):
-        return _of_outputs(found, row)
-    if hasattr(found, "shape") and hasattr(found, "dtype"):
-        return _of_tensor(found, row)
-    is_list = isinstance(found, Sequence) and not isinstance(found, str) and len(found) > 0
-    if not is_list or isinstance(found[0], Pattern | SummaryMaps):
+    if isinstance(weights, Mapping):
+        return _of_outputs(weights, row)
+    if hasattr(weights, "shape") and hasattr(weights, "dtype"):
+        return _of_tensor(weights, row)
+    is_list = isinstance(weights, Sequence) and not isinstance(weights, str) and len(weights) > 0
+    if not is_list or isinstance(weights[0], Pattern | SummaryMaps):
         return None
-    if _is_numbers(found):
-        return _of_tensor(_from_lists(found), row)
-    return _of_layers(found, row, _OUTPUTS["attentions"])
+    if _is_numbers(weights):
+        return _of_tensor(_from_lists(weights), row)
+    return _of_layers(weights, row, _OUTPUTS["attentions"])
 
 
-def _from_lists(found: Any) -> Any:
+def _from_lists(lists: Any) -> Any:
     try:
-        return np.asarray(found, np.float32)
+        return np.asarray(lists, np.float32)
     except ValueError:
         raise WrongUsage(
             "these lists of numbers are of different lengths; give a row for each query."
@@ -63,13 +63,13 @@ def _from_lists(found: Any) -> Any:
 
 def _of_outputs(outputs: Mapping[str, object], row: int) -> list[Pattern | SummaryMaps] | None:
     """Turn the outputs of a model into patterns; None for another mapping."""
-    found: list[Pattern | SummaryMaps] = []
+    drawable: list[Pattern | SummaryMaps] = []
     for name, site in _OUTPUTS.items():
         if outputs.get(name) is not None:
-            found += _of_layers(outputs[name], row, site)
-    if not found and hasattr(outputs, "to_tuple"):  # a model that did not return its attentions
+            drawable += _of_layers(outputs[name], row, site)
+    if not drawable and hasattr(outputs, "to_tuple"):  # a model that did not return its attentions
         raise WrongUsage(_no_attentions())
-    return found or None
+    return drawable or None
 
 
 def with_tokens(drawn: Pattern | SummaryMaps, tokens: Any) -> Pattern | SummaryMaps:
@@ -98,17 +98,19 @@ def _two_sides(site: str, tokens: Any) -> tuple[tuple[str, ...], tuple[str, ...]
         queries = site.partition(".")[0]
         keys = "encoder" if ".cross_attention." in site else queries
         if not {queries, keys} <= set(tokens) <= {"encoder", "decoder"}:
-            given = ", ".join(map(str, tokens)) or "none"
-            raise WrongUsage(f"{_TOKENS}; for {site!r} got {given}.")
+            names = ", ".join(map(str, tokens)) or "none"
+            raise WrongUsage(f"{_TOKENS}; for {site!r} got {names}.")
         return _words(tokens[queries]), _words(tokens[keys])
-    if len(tokens) == 2 and not any(isinstance(each, str | int) for each in tokens):
+    if len(tokens) == 2 and not any(isinstance(token, str | int) for token in tokens):
         return _words(tokens[0]), _words(tokens[1])
     return _words(tokens), _words(tokens)
 
 
 def _words(tokens: Any) -> tuple[str, ...]:
     listed = tokens.tolist() if hasattr(tokens, "tolist") else tokens
-    if not isinstance(listed, Sequence) or not all(isinstance(each, str | int) for each in listed):
+    if not isinstance(listed, Sequence) or not all(
+        isinstance(token, str | int) for token in listed
+    ):
         raise WrongUsage(
             f"{_TOKENS}; got {type_words(tokens)}. To compare two recordings: show(one, other=two)."
         )
@@ -123,10 +125,10 @@ def _no_attentions() -> str:
     )
 
 
-def _is_numbers(found: Any) -> bool:
-    while isinstance(found, list | tuple) and found:
-        found = found[0]
-    return isinstance(found, int | float)
+def _is_numbers(values: Any) -> bool:
+    while isinstance(values, list | tuple) and values:
+        values = values[0]
+    return isinstance(values, int | float)
 
 
 def _of_tensor(weights: Any, row: int) -> list[Pattern | SummaryMaps]:
@@ -145,22 +147,22 @@ def _of_tensor(weights: Any, row: int) -> list[Pattern | SummaryMaps]:
 
 
 def _of_layers(layers: Any, row: int, site: str) -> list[Pattern | SummaryMaps]:
-    found: list[Pattern | SummaryMaps] = []
-    if any(each is None for each in layers):
+    patterns: list[Pattern | SummaryMaps] = []
+    if any(layer is None for layer in layers):
         raise WrongUsage(_no_attentions())
-    if all(isinstance(each, list | tuple) for each in layers):
+    if all(isinstance(layer, list | tuple) for layer in layers):
         for number, steps in enumerate(zip(*layers, strict=False)):
-            found.append(_of_steps(steps, row, site.format(number)))
-        return found
-    if any(_num_axes(each) not in (3, 4) for each in layers):
-        given = ", ".join(map(_shape_words, layers[:3]))
+            patterns.append(_of_steps(steps, row, site.format(number)))
+        return patterns
+    if any(_num_axes(layer) not in (3, 4) for layer in layers):
+        shapes = ", ".join(map(_shape_words, layers[:3]))
         raise WrongUsage(
             "a list of weights holds (head, query, key), or (batch, head, query, key), for "
-            f"each layer; got {given}."
+            f"each layer; got {shapes}."
         )
     for number, each in enumerate(layers):
-        found.append(_pattern(site.format(number), _with_batch(each), row))
-    return found
+        patterns.append(_pattern(site.format(number), _with_batch(each), row))
+    return patterns
 
 
 def _num_axes(weights: Any) -> int:
@@ -175,8 +177,8 @@ def _shape_words(weights: Any) -> str:
 
 def _of_steps(steps: Sequence[Any], row: int, site: str) -> Pattern:
     """Join the steps of one layer into one pattern; keys of later steps are masked."""
-    is_wrong = any(_num_axes(each) != 4 for each in steps)
-    if is_wrong or len({each.shape[:2] for each in steps}) > 1:
+    is_wrong = any(_num_axes(step) != 4 for step in steps)
+    if is_wrong or len({step.shape[:2] for step in steps}) > 1:
         raise WrongUsage(
             f"the steps of {site!r} are not (batch, head, query, key) of one batch; give a "
             "step alone: attentions[-1]."
@@ -188,10 +190,10 @@ def _of_steps(steps: Sequence[Any], row: int, site: str) -> Pattern:
         padded.append(np.pad(rows, [(0, 0)] * 3 + [(0, num_keys - rows.shape[-1])]))
         num_queries += rows.shape[-2]
         is_causal &= rows.shape[-1] == num_queries
-    found = _pattern(site, np.concatenate(padded, 2), 0)
+    pattern = _pattern(site, np.concatenate(padded, 2), 0)
     if is_causal:
-        return replace(found, blocked=CAUSAL)
-    return found
+        return replace(pattern, blocked=CAUSAL)
+    return pattern
 
 
 def _with_batch(weights: Any) -> Any:
@@ -215,8 +217,8 @@ def _array(site: str, weights: Any) -> Any:
 def _pattern(site: str, weights: Any, row: int) -> Pattern:
     if not 0 <= row < len(weights):
         raise WrongUsage(f"{site!r} has rows 0 to {len(weights) - 1}; got row {row}.")
-    found = _array(site, weights[row])
-    sums = found.sum(-1, dtype=np.float64)
+    weights_of_row = _array(site, weights[row])
+    sums = weights_of_row.sum(-1, dtype=np.float64)
     # A query without any allowed key has a row of zeros.
     off = (np.abs(sums - 1) > _TOLERANCE) & (sums != 0)
     caution = ""
@@ -225,8 +227,8 @@ def _pattern(site: str, weights: Any, row: int) -> Pattern:
             f"rows of {site} sum to {sums[off].min():.3g} to {sums[off].max():.3g}, not to 1: "
             "scores, or weights after dropout or an edit?"
         )
-    queries, keys = map(numbered, found.shape[1:])
-    return Pattern(site, found, queries, keys, caution=caution)
+    queries, keys = map(numbered, weights_of_row.shape[1:])
+    return Pattern(site, weights_of_row, queries, keys, caution=caution)
 
 
 def _of_summary(summary: Summary, row: int) -> SummaryMaps:

@@ -65,19 +65,19 @@ def contents_for(
     """Return what a figure of these patterns carries, as plain values: weights if they are few."""
     edits: list[JsonObject] = []
     models = []
-    for each in recordings:
-        if isinstance(each, Recording):
-            edits += each.edits
-            models.append(each.model)
-    told: JsonObject = {"attnlab": 1, "code": line, "edits": edits, "model": None}
+    for recording in recordings:
+        if isinstance(recording, Recording):
+            edits += recording.edits
+            models.append(recording.model)
+    contents: JsonObject = {"attnlab": 1, "code": line, "edits": edits, "model": None}
     if models:
-        told["model"] = models[0]
-    num_weights = sum(prod(each.shape) for every in patterns for each in every)
+        contents["model"] = models[0]
+    num_weights = sum(prod(pattern.shape) for every in patterns for pattern in every)
     if num_weights <= _MOST_WEIGHTS:
-        told |= {"patterns": [], "others": []}
+        contents |= {"patterns": [], "others": []}
         for name, every in zip(("patterns", "others"), patterns, strict=False):
-            told[name] = list(map(_to_json, every))
-    return told
+            contents[name] = list(map(_to_json, every))
+    return contents
 
 
 def contents_of(figure: "Figure", seed: int | None) -> JsonObject | None:
@@ -93,9 +93,9 @@ def open_figure(path: Path) -> FigureContents:
         CouldNotRun: it carries nothing, or what it carries is damaged.
     """
     try:
-        told = carried_in(path.read_bytes())
-        if told is not None:
-            return _from_json(told)
+        form = carried_in(path.read_bytes())
+        if form is not None:
+            return _from_json(form)
     except OSError as error:
         raise CouldNotRun(f"could not read {path}: {error.strerror}.") from None
     except AttnlabError as error:
@@ -109,20 +109,20 @@ def open_figure(path: Path) -> FigureContents:
     )
 
 
-def _from_json(told: JsonObject) -> FigureContents:
-    if told.get("attnlab") != 1:
-        raise CouldNotRun(f"it is of version {told.get('attnlab')!r}; this attnlab reads 1.")
-    report = told.get("report")
+def _from_json(form: JsonObject) -> FigureContents:
+    if form.get("attnlab") != 1:
+        raise CouldNotRun(f"it is of version {form.get('attnlab')!r}; this attnlab reads 1.")
+    report = form.get("report")
     if report is not None:
         report = ReportContent.from_json(report)
     return FigureContents(
-        patterns=tuple(map(_pattern, told.get("patterns", []))),
-        others=tuple(map(_pattern, told.get("others", []))),
-        code=str(told.get("code", "")),
-        edits=tuple(told.get("edits", [])),
-        model=told.get("model"),
-        seed=told.get("seed"),
-        link=str(told.get("link", "")),
+        patterns=tuple(map(_pattern, form.get("patterns", []))),
+        others=tuple(map(_pattern, form.get("others", []))),
+        code=str(form.get("code", "")),
+        edits=tuple(form.get("edits", [])),
+        model=form.get("model"),
+        seed=form.get("seed"),
+        link=str(form.get("link", "")),
         report=report,
     )
 
@@ -143,14 +143,14 @@ def _to_json(pattern: Pattern) -> JsonObject:
     }
 
 
-def _pattern(told: JsonObject) -> Pattern:
-    queries, keys = tuple(told["query_tokens"]), tuple(told["key_tokens"])
-    weights = _unpacked(told["weights"], "<f4").reshape(-1, len(queries), len(keys))
-    blocked = told["blocked"]
+def _pattern(form: JsonObject) -> Pattern:
+    queries, keys = tuple(form["query_tokens"]), tuple(form["key_tokens"])
+    weights = _unpacked(form["weights"], "<f4").reshape(-1, len(queries), len(keys))
+    blocked = form["blocked"]
     if blocked not in (None, CAUSAL):
         blocked = _unpacked(blocked, np.bool_).reshape(len(queries), len(keys))
-    labels = tuple(map(str, told.get("labels", ())))
-    return Pattern(told["site"], weights, queries, keys, blocked, told["caution"], labels)
+    labels = tuple(map(str, form.get("labels", ())))
+    return Pattern(form["site"], weights, queries, keys, blocked, form["caution"], labels)
 
 
 def _packed(values: Any) -> str:

@@ -131,7 +131,7 @@ def draw_heads(
         words.append(f"each dot the largest of {side} × {side} weights")
     if why_unjoined(recording):
         words.append("the last step alone")
-    if any(each.caution for each in patterns):
+    if any(pattern.caution for pattern in patterns):
         words.append("rows do not sum to 1")
     axes.set_title(shown("; ".join(words), 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "weight")
@@ -162,7 +162,9 @@ def _mosaic(patterns: Sequence[Pattern]) -> tuple[Rows, int, int]:
     Returns:
         The picture, its heads in a row, and how many weights a cell has along each axis.
     """
-    most, num_queries, num_keys = map(max, zip(*(each.shape for each in patterns), strict=True))
+    most, num_queries, num_keys = map(
+        max, zip(*(pattern.shape for pattern in patterns), strict=True)
+    )
     side = squares(max(num_queries, num_keys), _THUMB_CELLS)
     tall, wide = pooled_length(num_queries, side), pooled_length(num_keys, side)
     mosaic = np.full((len(patterns) * tall, most * wide), np.nan, np.float32)
@@ -200,7 +202,7 @@ def _chosen(
         head = rest.pop()
     if rest and layer is None and not isinstance(rest[-1], str):
         layer = rest.pop()
-    is_number = all(each is None or is_integer(each) for each in (layer, head))
+    is_number = all(number is None or is_integer(number) for number in (layer, head))
     is_name = isinstance(head, str) and layer is None
     if rest or not (is_number or is_name):
         got = ", ".join(map(repr, [*place, *filter(None, [layer, head])]))
@@ -236,15 +238,17 @@ def _pick(
 
 def _of_layer(patterns: Sequence[Pattern], layer: int) -> list[Pattern]:
     layers = [site_words(pattern.site)[1] or "0" for pattern in patterns]
-    found = [each for each, name in zip(patterns, layers, strict=True) if name == str(layer)]
-    if not found:
+    matching = [
+        pattern for pattern, name in zip(patterns, layers, strict=True) if name == str(layer)
+    ]
+    if not matching:
         raise WrongUsage(f"there is no layer {layer!r}; {did_you_mean(str(layer), set(layers))}")
-    return found
+    return matching
 
 
 def _named(patterns: Sequence[Pattern], head: str) -> tuple[Pattern, int]:
-    by_part = {each.site.removesuffix("weights").rstrip("."): each for each in patterns}
-    sizes = {part: each.num_heads for part, each in by_part.items()}
+    by_part = {pattern.site.removesuffix("weights").rstrip("."): pattern for pattern in patterns}
+    sizes = {part: pattern.num_heads for part, pattern in by_part.items()}
     ((part, numbers),) = heads_named([head], sizes).items()
     return by_part[part], numbers[0]
 

@@ -68,7 +68,7 @@ def name_axis(axis: Any, tokens: Sequence[str], cell: float, *, title: str, side
         side: how many tokens a cell holds.
     """
     num_cells = -(-len(tokens) // side)
-    stride = next((each for each in STRIDES if each * cell >= _NAME_INCHES), num_cells)
+    stride = next((stride for stride in STRIDES if stride * cell >= _NAME_INCHES), num_cells)
     places, apart = range(0, num_cells, stride), stride * side
     names = list(map(token_words, tokens[::apart]))
     if apart > 1:

@@ -121,24 +121,24 @@ class Pattern:
         Raises:
             WrongUsage: a weight is not a finite number.
         """
-        found = to_array(self.weights[head, first:last], np.float32)
-        if not np.isfinite(found).all():
-            row, column = np.argwhere(~np.isfinite(found))[0]
+        rows = to_array(self.weights[head, first:last], np.float32)
+        if not np.isfinite(rows).all():
+            row, column = np.argwhere(~np.isfinite(rows))[0]
             raise WrongUsage(
                 f"head {head_at(self.site, head)}: the weight of query {first + row} on key "
-                f"{column} is {found[row, column]}, which cannot be drawn; mend the model or "
+                f"{column} is {rows[row, column]}, which cannot be drawn; mend the model or "
                 "leave this site out."
             )
         if self.blocked is None:
-            return found, None
+            return rows, None
         if isinstance(self.blocked, str):
             blocked = np.arange(self.num_keys) > np.arange(first, last)[:, None]
         else:
             blocked = to_array(self.blocked[first:last], np.bool_)
-        hidden: NDArray[np.bool_] = blocked & (found == 0)
+        hidden: NDArray[np.bool_] = blocked & (rows == 0)
         if not hidden.any():
-            return found, None
-        return found, hidden
+            return rows, None
+        return rows, hidden
 
     def whole(self, head: int) -> Rows:
         """Return a whole head: (query, key), NaN where masked."""
@@ -177,10 +177,10 @@ def site_words(site: str) -> tuple[str, str]:
     path = re.sub(r"\.?weights$", "", site)
     layer = ".".join(re.findall(r"(?:^|\.)(\d+)(?=\.|$)", path))
     kind = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path)
-    found = re.fullmatch(r"(?:(encoder|decoder)\.)?(?:layers\.\*\.)?(?:(\w+?)_)?attention", kind)
-    if found:
-        kind = f"{found[2]}-attention" if found[2] else "attention"
-        if found[1]:
-            kind = f"{found[1]} {kind}"
+    match = re.fullmatch(r"(?:(encoder|decoder)\.)?(?:layers\.\*\.)?(?:(\w+?)_)?attention", kind)
+    if match:
+        kind = f"{match[2]}-attention" if match[2] else "attention"
+        if match[1]:
+            kind = f"{match[1]} {kind}"
         kind = kind[0].upper() + kind[1:]
     return kind, layer

@@ -21,9 +21,9 @@ def to_patterns(recording: Any, row: int = 0, tokens: Any = None) -> list[Patter
     Raises:
         WrongUsage: no weights, no such row, or a recording of summaries.
     """
-    found = to_drawable(recording, row, tokens)
-    patterns = [each for each in found if isinstance(each, Pattern)]
-    if len(patterns) < len(found):
+    drawable = to_drawable(recording, row, tokens)
+    patterns = [item for item in drawable if isinstance(item, Pattern)]
+    if len(patterns) < len(drawable):
         raise WrongUsage(
             "the recording holds summaries, not weights; draw a map of one with draw_long_map, "
             "such as draw_long_map(summary.map_max[row, head], num_queries=..., num_keys=...), "
@@ -49,20 +49,20 @@ def to_drawable(recording: Any, row: int = 0, tokens: Any = None) -> "list[Patte
     Raises:
         WrongUsage: no weights, or no such row.
     """
-    return [with_tokens(each, tokens) for each in _drawable(recording, row)]
+    return [with_tokens(item, tokens) for item in _drawable(recording, row)]
 
 
 def _drawable(recording: Any, row: int) -> "list[Pattern | SummaryMaps]":
     if isinstance(recording, Pattern | SummaryMaps):
         return [recording]
-    found = patterns_from_weights(recording, row)
-    if found is not None:
-        return found
+    patterns = patterns_from_weights(recording, row)
+    if patterns is not None:
+        return patterns
     if isinstance(recording, Mapping):
         return _of_sites(recording, row)
     kind = type_words(recording)
     if isinstance(recording, Sequence):
-        if recording and all(isinstance(each, Pattern | SummaryMaps) for each in recording):
+        if recording and all(isinstance(item, Pattern | SummaryMaps) for item in recording):
             return list(recording)
         kind = f"{kind} without any"
     raise WrongUsage(

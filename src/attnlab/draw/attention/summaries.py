@@ -354,7 +354,7 @@ def _side(axis: str, length: int, tokens: Sequence[str], squares: int) -> int:
 
 def _count_axis(axis: Any, name: str, first: int, length: int, tokens: Sequence[str]) -> None:
     """Put ticks at round places, with the names of the tokens there if they have names."""
-    step = next(each for each in STRIDES if length / each <= _MAX_TICKS)
+    step = next(stride for stride in STRIDES if length / stride <= _MAX_TICKS)
     places = range(-(-first // step) * step, first + length, step)
     words = list(map("{:,}".format, places))
     if tokens:

@@ -91,11 +91,11 @@ def maps_of_summary(
 def _facts(summary: Any, row: int, head: int, is_self: bool) -> dict[str, float | None]:
     """Return the mean of each number over the queries with an allowed key."""
     is_counted = summary.largest[row, head] > 0
-    found: dict[str, float | None] = {}
+    facts: dict[str, float | None] = {}
     for name in _FACTS if is_self else _FACTS[:4]:
         values = getattr(summary, name)[row, head][is_counted]
-        found[name] = float(values.double().mean()) if len(values) else None
-    return found
+        facts[name] = float(values.double().mean()) if len(values) else None
+    return facts
 
 
 def _hidden(blocked: Any, queries: int, keys: int) -> Hidden:

@@ -37,13 +37,13 @@ def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) ->
         WrongUsage: not a trace, no such head, or more than can be shown.
         CouldNotRun: matplotlib is missing.
     """
-    found = _read(trace)
-    shown_heads = _chosen_heads(found.attention, heads)
+    drawn = _read(trace)
+    shown_heads = _chosen_heads(drawn.attention, heads)
     across = min(_MAX_COLUMNS, max(2, len(shown_heads)))
     down = -(-len(shown_heads) // across)
-    step_inches = 0.5 + 0.3 * max(1, len(found.steps))
+    step_inches = 0.5 + 0.3 * max(1, len(drawn.steps))
     width = max(6.4, 2.25 * across)
-    lines = _title_lines(found, int(width / _LETTER))
+    lines = _title_lines(drawn, int(width / _LETTER))
     figure = new_figure(width, 0.5 + 0.2 * len(lines) + step_inches + _HEAD_INCHES * down)
     figure.suptitle(
         "\n".join(lines), fontsize=11, x=0.01, ha="left", color=INK, fontfamily=fonts() or None
@@ -51,10 +51,10 @@ def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) ->
     grid = figure.add_gridspec(
         1 + down, across, height_ratios=[step_inches, *[_HEAD_INCHES] * down]
     )
-    _draw_steps(figure, figure.add_subplot(grid[0, :]), found, step_inches)
+    _draw_steps(figure, figure.add_subplot(grid[0, :]), drawn, step_inches)
     for index, head in enumerate(shown_heads):
         axes = figure.add_subplot(grid[1 + index // across, index % across])
-        _draw_head(figure, axes, head, found.tokens, is_last=index == len(shown_heads) - 1)
+        _draw_head(figure, axes, head, drawn.tokens, is_last=index == len(shown_heads) - 1)
     return figure
 
 
@@ -88,11 +88,11 @@ def _chosen_heads(
         return attention
     known = {(head.site, head.head): head for head in attention}
     chosen = []
-    for each in heads:
-        site, number = each
+    for place in heads:
+        site, number = place
         if (site, number) not in known:
             listed = ", ".join(map(str, known)) or "none"
-            raise WrongUsage(f"the trace has no head {each}; it has {listed}.")
+            raise WrongUsage(f"the trace has no head {place}; it has {listed}.")
         chosen.append(known[site, number])
     return chosen
 

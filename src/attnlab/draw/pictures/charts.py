@@ -253,7 +253,7 @@ def _write_values(axes: Any, section: Bars, pitch: float) -> None:
         for group, (value, low, high) in enumerate(zip(values, lows, highs, strict=True)):
             if math.isnan(value):
                 continue
-            there = [each for each in (value, low, high) if not math.isnan(each)]
+            there = [number for number in (value, low, high) if not math.isnan(number)]
             at, shift = max(there), 5
             if value < 0:
                 at, shift = min(there), -12
@@ -280,6 +280,6 @@ def _group_names(groups: Sequence[str], inches: float) -> tuple[list[str], bool]
     for group in groups:
         lines = wrap(shown(group, 60)) or [shown(group)]
         if len(lines) > 4 or max(map(len, lines)) > letters:
-            return [shown(each, 28) for each in groups], True
+            return [shown(group, 28) for group in groups], True
         names.append("\n".join(lines))
     return names, False

@@ -39,7 +39,9 @@ def maps_figure(section: Maps) -> "Figure":
 def trace_figure(section: Traces) -> "Figure":
     """Draw every head of the trace whose input is `figure_input`, or of the first trace."""
     wanted = list(section.figure_input or ())
-    trace = next((each for each in section.traces if list(each.input) == wanted), section.traces[0])
+    trace = next(
+        (trace for trace in section.traces if list(trace.input) == wanted), section.traces[0]
+    )
     choices = " ".join(step.choice for step in trace.steps)
     title = " ".join(trace.input)
     if choices:
@@ -73,7 +75,7 @@ def _grid_of_maps(title: str, maps: Sequence[Heatmap]) -> "Figure":
     if width < room:  # the title is wider than the maps, which are aligned left
         widths.append(room - width)
     grid = figure.add_gridspec(len(heights), len(widths), width_ratios=widths)
-    ranges = {(each.low, each.high) for each in maps}
+    ranges = {(heatmap.low, heatmap.high) for heatmap in maps}
     for index, each in enumerate(maps):
         axes = figure.add_subplot(grid[index // across, index % across])
         picture = draw_map(axes, each)
@@ -90,31 +92,31 @@ def add_color_bar(figure: "Figure", axes: Any, picture: Any) -> Any:
     return bar
 
 
-def _inches(each: Heatmap) -> tuple[float, float]:
+def _inches(heatmap: Heatmap) -> tuple[float, float]:
     """Return the width and height of a map with names and titles; fewer cells are larger."""
-    num_rows, num_columns = len(each.row_labels), len(each.column_labels)
+    num_rows, num_columns = len(heatmap.row_labels), len(heatmap.column_labels)
     cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns)))
-    names = 0.085 * max(min(_longest(each.row_labels), 18), 3)
+    names = 0.085 * max(min(_longest(heatmap.row_labels), 18), 3)
     heads = 0.15
-    if _leans(each, cell):
-        heads = min(0.085 * _longest(each.column_labels), 1.4)
-    titles = _LINE_INCHES * (len(_title_lines(each, cell)) - 1)
+    if _leans(heatmap, cell):
+        heads = min(0.085 * _longest(heatmap.column_labels), 1.4)
+    titles = _LINE_INCHES * (len(_title_lines(heatmap, cell)) - 1)
     width = max(1.9, num_columns * cell + names + _BAR_INCHES)
     return width, max(1.2, num_rows * cell + heads + 0.75) + titles
 
 
-def _title_lines(each: Heatmap, cell: float) -> list[str]:
+def _title_lines(heatmap: Heatmap, cell: float) -> list[str]:
     """Break a map's title at the width of its map, so that titles do not overlap."""
-    inches = len(each.column_labels) * cell + _BAR_INCHES
-    return textwrap.wrap(shown(each.title, 100), int(inches * _LETTERS_PER_INCH)) or [""]
+    inches = len(heatmap.column_labels) * cell + _BAR_INCHES
+    return textwrap.wrap(shown(heatmap.title, 100), int(inches * _LETTERS_PER_INCH)) or [""]
 
 
 def _longest(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-def _leans(each: Heatmap, cell: float) -> bool:
-    return _longest(each.column_labels) * 0.078 > cell
+def _leans(heatmap: Heatmap, cell: float) -> bool:
+    return _longest(heatmap.column_labels) * 0.078 > cell
 
 
 def color_map(*, is_signed: bool) -> Any:
@@ -125,29 +127,29 @@ def color_map(*, is_signed: bool) -> Any:
     return LinearSegmentedColormap.from_list("shades", colors, N=511)
 
 
-def draw_map(axes: Any, each: Heatmap) -> Any:
+def draw_map(axes: Any, heatmap: Heatmap) -> Any:
     """Draw one map into axes, and return the image for a color bar."""
-    low, high = each.low, each.high
+    low, high = heatmap.low, heatmap.high
     shades = color_map(is_signed=low < 0).with_extremes(bad=PAPER)
-    rows = list(map(finite, each.rows))
-    num_rows, num_columns = len(rows), len(each.column_labels)
+    rows = list(map(finite, heatmap.rows))
+    num_rows, num_columns = len(rows), len(heatmap.column_labels)
     picture = axes.imshow(
         rows or [[math.nan]], cmap=shades, vmin=low, vmax=high, interpolation="nearest"
     )
     if num_rows <= _MAX_NUMBERS and num_columns <= _MAX_NUMBERS:
         _write_numbers(axes, rows, low, high)
     cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns, 1)))
-    _name_axis(axes.set_yticks, each.row_labels, cell)
-    if _leans(each, cell):
-        _name_axis(axes.set_xticks, each.column_labels, cell, rotation=90)
+    _name_axis(axes.set_yticks, heatmap.row_labels, cell)
+    if _leans(heatmap, cell):
+        _name_axis(axes.set_xticks, heatmap.column_labels, cell, rotation=90)
     else:
-        _name_axis(axes.set_xticks, each.column_labels, cell)
+        _name_axis(axes.set_xticks, heatmap.column_labels, cell)
     axes.tick_params(length=0, labelcolor=INK, labelsize=8)
     for spine in axes.spines.values():
         spine.set_color(RULE)
-    axes.set_title("\n".join(_title_lines(each, cell)), fontsize=9.5, loc="left", color=INK)
-    axes.set_xlabel(shown(each.column_title, 40), color=MUTED, fontsize=9)
-    axes.set_ylabel(shown(each.row_title, 40), color=MUTED, fontsize=9)
+    axes.set_title("\n".join(_title_lines(heatmap, cell)), fontsize=9.5, loc="left", color=INK)
+    axes.set_xlabel(shown(heatmap.column_title, 40), color=MUTED, fontsize=9)
+    axes.set_ylabel(shown(heatmap.row_title, 40), color=MUTED, fontsize=9)
     return picture
 
 

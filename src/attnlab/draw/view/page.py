@@ -175,27 +175,27 @@ def _carried(recordings: Sequence[Any], drawn: Sequence[Sequence[Drawable]], max
     """Return what the page carries as JSON; nothing for pooled maps, or where it is large."""
     weights, patterns = 0, []
     for every in drawn:
-        patterns.append([each for each in every if isinstance(each, Pattern)])
-        weights += sum(prod(each.shape) for each in every)
+        patterns.append([item for item in every if isinstance(item, Pattern)])
+        weights += sum(prod(item.shape) for item in every)
     if weights > _MOST_CARRIED or list(map(len, patterns)) != list(map(len, drawn)):
         return ""
     others = ", figure.others" if len(drawn) > 1 else ""
-    told = contents_for(f"attnlab.show(figure.patterns{others})", recordings, patterns)
-    carried = to_embedded_json(told)
+    contents = contents_for(f"attnlab.show(figure.patterns{others})", recordings, patterns)
+    carried = to_embedded_json(contents)
     return carried if len(carried) < max_bytes * _CARRIED_SHARE else ""
 
 
 def _words_size(patterns: Sequence[Drawable]) -> int:
     """Bytes of the page beside its tiles, at most: style, scripts, tokens and facts."""
-    tokens = {(each.query_tokens, each.key_tokens) for each in patterns}
+    tokens = {(pattern.query_tokens, pattern.key_tokens) for pattern in patterns}
     letters = sum(len(to_embedded_json([*queries, *keys])) for queries, keys in tokens)
-    return _SCRIPT_BYTES + 2 * letters + 600 * sum(each.shape[0] for each in patterns)
+    return _SCRIPT_BYTES + 2 * letters + 600 * sum(pattern.shape[0] for pattern in patterns)
 
 
 def _checked(notes: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
     for note in notes:
         is_pair = not isinstance(note, str) and len(note) == 2
-        if not is_pair or not all(isinstance(each, str) for each in note):
+        if not is_pair or not all(isinstance(word, str) for word in note):
             raise WrongUsage(
                 f"notes are pairs of texts, such as [('Answer', 'yes')]; got {note!r}."
             )
@@ -203,19 +203,19 @@ def _checked(notes: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
 
 
 def _labels(patterns: Sequence[Drawable]) -> list[tuple[str, str, str]]:
-    found = []
-    for each in patterns:
-        if isinstance(each, Pattern):
-            for head, label in enumerate(filter(None, each.labels)):
-                found.append((f"Head {head_at(each.site, head)}", label, "told"))
-    return found
+    labels = []
+    for pattern in patterns:
+        if isinstance(pattern, Pattern):
+            for head, label in enumerate(filter(None, pattern.labels)):
+                labels.append((f"Head {head_at(pattern.site, head)}", label, "told"))
+    return labels
 
 
 def _cautions(patterns: Sequence[Drawable]) -> list[tuple[str, str, str]]:
     return [
-        ("Caution", each.caution, "told")
-        for each in patterns
-        if isinstance(each, Pattern) and each.caution
+        ("Caution", pattern.caution, "told")
+        for pattern in patterns
+        if isinstance(pattern, Pattern) and pattern.caution
     ]
 
 
@@ -225,9 +225,9 @@ def _remarks(
     """Yield facts that prevent a misreading: only the last step is shown, or nothing differs."""
     for why in sorted(set(map(why_unjoined, recordings)) - {""}):
         places = {
-            len(each.key_tokens) - len(each.query_tokens)
-            for each in patterns
-            if each.key_tokens[-len(each.query_tokens) :] == each.query_tokens
+            len(pattern.key_tokens) - len(pattern.query_tokens)
+            for pattern in patterns
+            if pattern.key_tokens[-len(pattern.query_tokens) :] == pattern.query_tokens
         }
         place = ""
         if len(places) == 1:
@@ -247,11 +247,11 @@ def _facts(recording: Any, patterns: Sequence[Drawable]) -> list[tuple[str, str,
     model = getattr(recording, "model", None)
     if isinstance(model, Mapping) and "kind" in model:
         facts.append(("Model", str(model["kind"]), ""))
-    kinds = {site_words(each.site)[0] for each in patterns}
+    kinds = {site_words(pattern.site)[0] for pattern in patterns}
     layers = plural(len(patterns), "layer" if len(kinds) == 1 else "attention")
-    num_heads = sum(each.shape[0] for each in patterns)
+    num_heads = sum(pattern.shape[0] for pattern in patterns)
     facts.append(("Heads", f"{num_heads:,} in {len(patterns):,} {layers}", ""))
-    lengths = sorted({each.shape[1:] for each in patterns}, reverse=True)
+    lengths = sorted({pattern.shape[1:] for pattern in patterns}, reverse=True)
     sizes = ", ".join(f"{queries:,} × {keys:,}" for queries, keys in lengths)
     facts.append(("Queries × keys", sizes, ""))
     edits = getattr(recording, "edits", None)

@@ -99,14 +99,17 @@ def pack(
 def _check_alike(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> None:
     if not patterns:
         raise WrongUsage("nothing to show: expected one pattern or more, got none.")
-    if len({isinstance(each, SummaryMaps) for each in [*patterns, *others]}) > 1:
+    if len({isinstance(pattern, SummaryMaps) for pattern in [*patterns, *others]}) > 1:
         raise WrongUsage("weights and summaries cannot be shown on one page; record either.")
     if others:
         _check_comparable(patterns, others)
 
 
 def _check_comparable(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> None:
-    sites, other_sites = [each.site for each in patterns], [each.site for each in others]
+    sites, other_sites = (
+        [pattern.site for pattern in patterns],
+        [pattern.site for pattern in others],
+    )
     if sites != other_sites:
         missing = sorted(set(sites) ^ set(other_sites))
         raise WrongUsage(
@@ -178,10 +181,10 @@ def _packed(
     packed.manifest |= {"fact_words": FACTS, "groups": []}
     packer = _Packer(packed, side, max_bytes)
     for number, members in enumerate(_groups(variants[0])):
-        group = _described([each[members[0]] for each in variants], side)
+        group = _described([variant[members[0]] for variant in variants], side)
         packed.manifest["groups"].append(group)
         for place, index in enumerate(members):
-            layer = [each[index] for each in variants]
+            layer = [variant[index] for variant in variants]
             group["layers"].append(packer.layer(f"{number}.{place}", layer, group["thumb"]["side"]))
         packer.close_group(number)
     return packed
@@ -195,8 +198,8 @@ def _described(patterns: Sequence[Drawable], side: int) -> JsonObject:
     thumb = pooled_length(max(rows, columns), _THUMB)
     return {
         "name": site_words(pattern.site)[0],
-        "query_tokens": _both([each.query_tokens for each in patterns]),
-        "key_tokens": _both([each.key_tokens for each in patterns]),
+        "query_tokens": _both([pattern.query_tokens for pattern in patterns]),
+        "key_tokens": _both([pattern.key_tokens for pattern in patterns]),
         "cells": cells,
         "rows": rows,
         "columns": columns,
@@ -245,7 +248,7 @@ class _Packer:
         facts: list[list[Any]] = [[] for _ in variants]
         masks: list[list[Any]] = [[] for _ in variants]
         for head in range(variants[0].shape[0]):
-            read = [self._read(each, head) for each in variants]
+            read = [self._read(variant, head) for variant in variants]
             for variant, (maps, mask, means) in enumerate(read):
                 facts[variant].append(means)
                 masks[variant].append(self._mask(mask))
@@ -360,17 +363,17 @@ def _thumb(values: Rows, mask: Hidden, side: int) -> bytes:
     """Encode the largest weight of each square: its root in 0 … 254, or 255 if all is masked."""
     if mask is not None:
         values = np.where(mask, np.float32(-1), values)
-    found = join_squares(np.maximum, values, side)
-    codes = np.rint(254 * np.sqrt(np.clip(found, 0, 1))).astype(np.uint8)
-    codes[found < 0] = 255
+    thumb = join_squares(np.maximum, values, side)
+    codes = np.rint(254 * np.sqrt(np.clip(thumb, 0, 1))).astype(np.uint8)
+    codes[thumb < 0] = 255
     return bytes(codes.tobytes())
 
 
 def _difference_thumb(change: Rows, mask: Hidden, side: int) -> bytes:
     """Encode the largest change of each square: its signed root around 127, or 255 if masked."""
     most, least = join_squares(np.maximum, change, side), join_squares(np.minimum, change, side)
-    found = np.clip(np.where(most >= -least, most, least), -1, 1)
-    codes = (127 + np.rint(127 * np.sign(found) * np.sqrt(np.abs(found)))).astype(np.uint8)
+    thumb = np.clip(np.where(most >= -least, most, least), -1, 1)
+    codes = (127 + np.rint(127 * np.sign(thumb) * np.sqrt(np.abs(thumb)))).astype(np.uint8)
     if mask is not None:
         codes[join_squares(np.logical_and, mask, side)] = 255
     return bytes(codes.tobytes())

@@ -66,8 +66,8 @@ def _experiment(name: str, entry: registry.Entry) -> dict[str, object]:
 
 
 def _described(option: Option) -> dict[str, object]:
-    told = {"name": option.name, "type": option.kind.__name__}
-    return told | {name: getattr(option, name) for name in _SHOWN}
+    facts = {"name": option.name, "type": option.kind.__name__}
+    return facts | {name: getattr(option, name) for name in _SHOWN}
 
 
 def _check(
@@ -83,8 +83,8 @@ def _check(
     texts = all_shown(settings)
     stream_seed(seed)
     if sweep:
-        own = range(seed, seed + seeds)
-        grid = Plan.read(experiment, texts, {}, own, quick=quick, layout="auto").grid()
+        cell_seeds = range(seed, seed + seeds)
+        grid = Plan.read(experiment, texts, {}, cell_seeds, quick=quick, layout="auto").grid()
         for cell in grid.cells:
             _check_memory(cell.config)
     else:
@@ -156,14 +156,14 @@ def _ask(folder: str, text: str, edits: list[object]) -> dict[str, object]:
             steps, margins = _continued(question)
         else:
             steps = _traced(question)
-    given = [step["answer"] for step in steps]
+    answers = [step["answer"] for step in steps]
     right = [step["expected"] for step in steps if step["expected"] is not None]
     expected, is_right = None, None
     if len(right) == len(steps):
-        expected, is_right = space.join(right), given == right
+        expected, is_right = space.join(right), answers == right
     return {
         "input": text,
-        "answer": space.join(given),
+        "answer": space.join(answers),
         "expected": expected,
         "isRight": is_right,
         "margin": min(margins, default=None),
@@ -217,8 +217,8 @@ def _edited(
     model: nn.Module, forms: list[object], vocabulary: Vocabulary | None
 ) -> AbstractContextManager[object]:
     """Apply edits, as JSON, while the `with` lasts."""
-    for each in forms:
-        if isinstance(each, dict) and isinstance(each.get("recording"), str):
+    for form in forms:
+        if isinstance(form, dict) and isinstance(form.get("recording"), str):
             raise WrongUsage("an edit from the page cannot read a recording: give its numbers.")
     if not forms:
         return nullcontext()
@@ -284,18 +284,18 @@ def _continued(question: Continuation) -> tuple[list[_Step], list[float]]:
 
 def _traced(question: Question) -> list[_Step]:
     """Answer a question of another kind; all its steps share the heads of one pass."""
-    found = question.trace()
+    traced = question.trace()
     heads = list(packed_heads(recorded(question, _SITES)))
     return [
         {
-            "tokens": list(found.tokens),
-            "answer": own.choice,
-            "expected": own.expected,
-            "candidates": list(own.candidates),
-            "probabilities": packed(torch.tensor(own.probabilities)),
+            "tokens": list(traced.tokens),
+            "answer": step.choice,
+            "expected": step.expected,
+            "candidates": list(step.candidates),
+            "probabilities": packed(torch.tensor(step.probabilities)),
             "heads": heads,
         }
-        for own in found.steps
+        for step in traced.steps
     ]
 
 
@@ -322,9 +322,9 @@ _WORK: dict[str, Callable[..., object]] = {
 
 def _answer(line: str) -> str:
     """Answer one question."""
-    asked = json.loads(line)
+    question = json.loads(line)
     try:
-        status, value = 200, _WORK[asked.pop("what")](**asked)
+        status, value = 200, _WORK[question.pop("what")](**question)
     except AttnlabError as error:
         status = getattr(error, "status", 400 if error.exit_status == 2 else 409)
         value = {"error": str(error)}

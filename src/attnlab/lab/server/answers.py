@@ -71,18 +71,18 @@ class Answers:
         """
         if self._waiting >= MOST_WAITING:
             raise Busy(f"{MOST_WAITING} questions wait already: ask again in a moment.")
-        own = object()
+        ticket = object()
         if page is not None:
-            self._newest[page] = own
+            self._newest[page] = ticket
         self._waiting += 1
         try:
             async with self._turn:
-                if page is not None and self._newest.get(page) is not own:
+                if page is not None and self._newest.get(page) is not ticket:
                     raise Superseded("a newer question took the place of this one.")
                 return await self._answer({"what": what, **facts})
         finally:
             self._waiting -= 1
-            if page is not None and self._newest.get(page) is own:
+            if page is not None and self._newest.get(page) is ticket:
                 del self._newest[page]
 
     def close(self) -> None:

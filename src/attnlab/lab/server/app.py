@@ -113,41 +113,43 @@ def _add_experiments(app: FastAPI, lab: Lab) -> None:
         return await lab.answers.ask("experiments", {})
 
     @app.post("/api/check")
-    async def check(asked: JobRequest) -> Response:
-        checked = await _check(lab, asked)
+    async def check(request: JobRequest) -> Response:
+        checked = await _check(lab, request)
         checked.status_code = 200  # asking about wrong settings is no mistake
         return checked
 
 
-async def _check(lab: Lab, asked: JobRequest) -> Response:
-    return await lab.answers.ask("check", asked.model_dump())
+async def _check(lab: Lab, request: JobRequest) -> Response:
+    return await lab.answers.ask("check", request.model_dump())
 
 
 def _add_runs(app: FastAPI, lab: Lab) -> None:
     @app.get("/api/runs")
     async def runs() -> list[dict[str, object]]:
-        return [{**each, "run": Path(each["run"]).name} for each in await lab.list_runs()]
+        return [{**listed, "run": Path(listed["run"]).name} for listed in await lab.list_runs()]
 
     @app.get("/api/runs/{name}")
     def run(name: str) -> dict[str, object]:
         folder = lab.run(name)
         if not is_finished(folder):
             return {"config": read_config(folder), "claims": [], "metrics": []}
-        found = read_run(folder)
-        claims = [claim.to_mapping() for claim in found.claims]
-        return {"config": found.config, "claims": claims, "metrics": found.metrics}
+        result = read_run(folder)
+        claims = [claim.to_mapping() for claim in result.claims]
+        return {"config": result.config, "claims": claims, "metrics": result.metrics}
 
     @app.post("/api/ask")
-    async def ask(asked: AskRequest) -> Response:
-        return await _put(lab, "ask", asked)
+    async def ask(request: AskRequest) -> Response:
+        return await _put(lab, "ask", request)
 
     @app.post("/api/domain")
-    async def domain(asked: DomainRequest) -> Response:
-        return await _put(lab, "domain", asked)
+    async def domain(request: DomainRequest) -> Response:
+        return await _put(lab, "domain", request)
 
 
-async def _put(lab: Lab, what: str, asked: DomainRequest) -> Response:
-    return await lab.answers.ask(what, {"folder": str(lab.model(asked.run)), **asked.model_dump()})
+async def _put(lab: Lab, what: str, request: DomainRequest) -> Response:
+    return await lab.answers.ask(
+        what, {"folder": str(lab.model(request.run)), **request.model_dump()}
+    )
 
 
 def _add_jobs(app: FastAPI, lab: Lab) -> None:
@@ -195,8 +197,8 @@ def _events(lab: Lab, name: str, after: int) -> Response:
     log, jobs = lab.jobs.log(name), lab.jobs
     if not jobs.is_live(name) and is_read(log, after):
         return Response(status_code=204)  # which tells the browser not to ask again
-    told = follow(log, after, lambda: jobs.is_live(name), lambda: lab.is_closing)
-    return StreamingResponse(told, media_type="text/event-stream")
+    lines = follow(log, after, lambda: jobs.is_live(name), lambda: lab.is_closing)
+    return StreamingResponse(lines, media_type="text/event-stream")
 
 
 async def _explain(received: Received, error: Exception) -> Response:

@@ -110,10 +110,10 @@ def _state(state: State | None) -> str:
 def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
     """Say what came of a check: each criterion, the first case that failed, the mistake."""
     failure, checks = shown_failure(outcome), []
-    for each in outcome.checks:
-        check = each.check
-        words = check_words(each)
-        checks.append({"name": check.name, "words": words, "passed": each.passed})
+    for result in outcome.checks:
+        check = result.check
+        words = check_words(result)
+        checks.append({"name": check.name, "words": words, "passed": result.passed})
     return {
         "passed": outcome.passed,
         "is_blank": outcome.is_blank,
@@ -144,10 +144,10 @@ def _differing(expected: object, got: object, tolerance: float) -> tuple[_Table,
     for one, other in _arrays(expected, got):
         if np.shape(one) != np.shape(other):
             continue
-        for right, own in zip(_tables(one), _tables(other), strict=True):
-            is_near = np.allclose(right, own, tolerance, tolerance)
-            if not is_near and np.isfinite([right, own]).all():
-                return right, own
+        for right, table in zip(_tables(one), _tables(other), strict=True):
+            is_near = np.allclose(right, table, tolerance, tolerance)
+            if not is_near and np.isfinite([right, table]).all():
+                return right, table
     return None
 
 
@@ -218,7 +218,7 @@ def _node(node: SyntaxTreeNode) -> list[_Node]:
     }
     if node.type in leaves:
         return leaves[node.type]
-    inner = [each for child in node.children for each in _node(child)]
+    inner = [leaf for child in node.children for leaf in _node(child)]
     return [[_TAGS.get(node.tag, node.tag), *inner]] if node.tag else inner
 
 

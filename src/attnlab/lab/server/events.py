@@ -68,9 +68,9 @@ def last_event(path: Path) -> Event:
     """Return the last whole event of a log; an empty one where there is none."""
     size = path.stat().st_size if path.exists() else 0
     for line in _whole_lines(path, max(0, size - _PIECE))[-1:]:
-        found = json.loads(line)
-        if isinstance(found, dict):
-            return found
+        event = json.loads(line)
+        if isinstance(event, dict):
+            return event
     return {}
 
 

@@ -67,8 +67,8 @@ class Keys:
 
     def is_known(self, cookies: Iterable[bytes]) -> bool:
         """Is the session's cookie among those of a request?"""
-        for each in b";".join(cookies).split(b";"):
-            name, _, value = each.strip().partition(b"=")
+        for cookie in b";".join(cookies).split(b";"):
+            name, _, value = cookie.strip().partition(b"=")
             if name == self._name and hmac.compare_digest(value, self._session):
                 return True
         return False
@@ -116,9 +116,9 @@ class Guard:
             _log.exception("the lab made a mistake")
             refused = Refused(500, MISTAKE)
         if not answer.has_begun:  # it closes: what is left of the body is not read
-            told = refusal(str(refused), refused.status, scope)
-            told.raw_headers += [(b"connection", b"close"), *refused.headers.items()]
-            await told(scope, receive, answer.send)
+            answer_page = refusal(str(refused), refused.status, scope)
+            answer_page.raw_headers += [(b"connection", b"close"), *refused.headers.items()]
+            await answer_page(scope, receive, answer.send)
 
     def _check(self, scope: Scope) -> None:
         """Raise `Refused` unless the request comes from this page, or opens it."""
@@ -141,8 +141,8 @@ class Guard:
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         size += len(scope["raw_path"]) + len(scope["query_string"])
         if size > MOST_HEADERS:
-            told = f"{MOST_HEADERS:,} bytes; these take {size:,}"
-            raise Refused(431, f"an address and its headers may take {told}.")
+            sizes = f"{MOST_HEADERS:,} bytes; these take {size:,}"
+            raise Refused(431, f"an address and its headers may take {sizes}.")
         hosts = _values(scope, b"host")
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             raise Refused(400, "the lab answers to the address that its terminal shows, no other.")
@@ -224,7 +224,7 @@ def _is_deeper(value: object, levels: int) -> bool:
         value = list(value.values())
     if not isinstance(value, list):
         return levels == 0
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in value)
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in value)
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -256,7 +256,7 @@ class _Answer:
         """Pass a message on."""
         if message["type"] == "http.response.start":
             self.has_begun = True
-            own = {name.lower() for name, _ in message["headers"]}
-            more = [(name, value) for name, value in HEADERS.items() if name not in own]
+            present = {name.lower() for name, _ in message["headers"]}
+            more = [(name, value) for name, value in HEADERS.items() if name not in present]
             message = {**message, "headers": [*message["headers"], *more]}
         await self._send(message)

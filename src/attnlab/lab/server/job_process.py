@@ -55,14 +55,14 @@ def _train(run_folder: Path, folder: Path, log: EventLog) -> None:
     if is_unfinished(run_folder):
         resume(run_folder, observer=log)
         return
-    asked = read_request(folder)
-    seeds = range(asked.seed, asked.seed + asked.seeds)
-    make: Callable[..., object] = partial(run, seed=asked.seed)
-    if asked.sweep:
+    request = read_request(folder)
+    seeds = range(request.seed, request.seed + request.seeds)
+    make: Callable[..., object] = partial(run, seed=request.seed)
+    if request.sweep:
         make = partial(sweep, seeds=seeds)
-    elif asked.seeds > 1:
+    elif request.seeds > 1:
         make = partial(train_population, seeds=seeds)
-    make(asked.experiment, settings=asked.settings, out=run_folder, observer=log)
+    make(request.experiment, settings=request.settings, out=run_folder, observer=log)
 
 
 def _end_with_parent() -> None:
@@ -84,6 +84,6 @@ def _main() -> int:
 
 
 if __name__ == "__main__":
-    found = _main()
+    status = _main()
     sys.stderr.flush()
-    os._exit(found)  # Python would need a second to shut torch down
+    os._exit(status)  # Python would need a second to shut torch down

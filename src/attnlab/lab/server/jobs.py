@@ -147,13 +147,13 @@ class Jobs:
     def list(self) -> list[JobFacts]:
         """Describe all jobs, the newest first."""
         folders = self._folder.iterdir() if self._folder.is_dir() else ()
-        names = [each.name for each in folders if self._is_there(each.name)]
+        names = [folder.name for folder in folders if self._is_there(folder.name)]
         return sorted(map(self.describe, names), key=lambda job: -job["created"])
 
     def describe(self, name: str) -> JobFacts:
         """Return what a job was asked for, its state and its last event."""
-        last, asked = last_event(self.log(name)), asdict(read_request(self._folder / name))
-        return {"name": name, "state": self._state(name, last), **asked, "last": last}
+        last, request = last_event(self.log(name)), asdict(read_request(self._folder / name))
+        return {"name": name, "state": self._state(name, last), **request, "last": last}
 
     def interrupt(self) -> None:
         """Ask all jobs to stop, since the server ends."""
@@ -172,7 +172,7 @@ class Jobs:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _is_taken(self, name: str) -> bool:
-        return any(os.path.lexists(each / name) for each in (self._runs, self._folder))
+        return any(os.path.lexists(parent / name) for parent in (self._runs, self._folder))
 
     def _is_there(self, name: str) -> bool:
         return bool(_NAME.fullmatch(name)) and (self._folder / name / "job.json").is_file()

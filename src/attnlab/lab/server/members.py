@@ -52,11 +52,11 @@ class _Maps:
 def _members(folder: str, text: str) -> dict[str, object]:
     """Describe the members; the maps are of a text, or means over the same inputs without one."""
     population, heads = _opened(folder, os.stat(f"{folder}/claims.json").st_mtime_ns)
-    found = _figures(population, text.strip())
+    figures = _figures(population, text.strip())
     if heads is None:
-        return found
+        return figures
     maps = list(_on_text(heads, text) if text.strip() else _means(heads))
-    number = sum(each.weights.numel() for each in maps)
+    number = sum(head_maps.weights.numel() for head_maps in maps)
     if number > _MOST_WEIGHTS:
         raise CouldNotRun(
             f"the heads of this population have {number:,} weights, and {_MOST_WEIGHTS:,} are "
@@ -64,13 +64,13 @@ def _members(folder: str, text: str) -> dict[str, object]:
         )
     is_exact = number <= _MOST_EXACT
     pairs = zip(heads.parts, maps, strict=True)
-    return found | {
+    return figures | {
         "looked": heads.members,
         "typical": population.name(heads.middle),
         "oddest": population.name(heads.ranking[-1]),
         "distances": heads.distances.tolist(),
         "percentiles": heads.percentiles.tolist(),
-        "attentions": [_described(part, own, is_exact) for part, own in pairs],
+        "attentions": [_described(part, maps, is_exact) for part, maps in pairs],
     }
 
 
@@ -81,11 +81,11 @@ def _figures(population: Population, text: str) -> dict[str, object]:
     for index, end in enumerate(history.ends):
         if end is not None:  # losses after a member's end are not its training
             losses[index, torch.tensor(history.steps) > end] = math.nan
-    last = [next(filter(math.isfinite, reversed(own)), None) for own in losses.tolist()]
+    last = [next(filter(math.isfinite, reversed(values)), None) for values in losses.tolist()]
     trained = list(map(population.trained, members))
     figures: dict[str, list[object]] = {}
     for name in history.figures():
-        figures[name] = [each and _known(each.evaluation.figures[name]) for each in trained]
+        figures[name] = [result and _known(result.evaluation.figures[name]) for result in trained]
     return {
         "experiment": population.experiment,
         "text": text,
@@ -139,7 +139,7 @@ def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, o
     weights, groups = maps.weights, part.groups
     flat = weights.flatten(0, 1)
     means = [flat[groups.of == group].mean(0) for group in range(len(groups.centres))]
-    told = {"name": "", "groups": groups, "members": len(weights)}
+    described = {"name": "", "groups": groups, "members": len(weights)}
     return {
         "name": attention_name(part.site),
         "site": part.site,
@@ -150,7 +150,7 @@ def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, o
         "groups": groups.of.view(weights.shape[:2]).tolist(),
         "order": part.order.tolist(),
         "means": packed(torch.stack(means)),
-        "note": WORDS.texts("choice.groups", told)["note"],
+        "note": WORDS.texts("choice.groups", described)["note"],
     }
 
 
@@ -170,17 +170,20 @@ def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
     experiment = askable(population.report)
     question: Any = experiment.ask(model, config, text, folder=population.folder)
     passage = question.passage()
-    found: dict[str, list[Tensor]] = {}
-    for own in trained_models(population, heads.members):
-        recording = recorded(replace(question, model=own), passage=passage)
+    weights_by_site: dict[str, list[Tensor]] = {}
+    for member in trained_models(population, heads.members):
+        recording = recorded(replace(question, model=member), passage=passage)
         for site in recording:
             mask, weights = recording.blocked(site), recording[site][0]
             if mask is not None:
                 weights = weights.masked_fill(mask, math.nan)
-            found.setdefault(site, []).append(weights)
-        if len(heads.members) * sum(each[0].numel() for each in found.values()) > _MOST_WEIGHTS:
+            weights_by_site.setdefault(site, []).append(weights)
+        if (
+            len(heads.members) * sum(tensors[0].numel() for tensors in weights_by_site.values())
+            > _MOST_WEIGHTS
+        ):
             raise WrongUsage("this text is too long for so many seeds: type a shorter one.")
-    for site, weights in found.items():
+    for site, weights in weights_by_site.items():
         yield _Maps(torch.stack(weights), *recording.tokens(site))
 
 
@@ -196,8 +199,8 @@ def _known(value: float) -> float | None:
 
 def _sweep(folder: str) -> dict[str, object]:
     """Describe a sweep, finished or not: its axes, and every cell, the last axis moving fastest."""
-    found = open_sweep(folder)
-    outcome, config = found.outcome, found.report.config
+    sweep = open_sweep(folder)
+    outcome, config = sweep.outcome, sweep.report.config
     grid = outcome.grid
     axes = []
     for axis in grid.axes:
@@ -209,7 +212,7 @@ def _sweep(folder: str) -> dict[str, object]:
         )
     return {
         "experiment": config["experiment"],
-        "told": str(found.report.content.subtitle),
+        "told": str(sweep.report.content.subtitle),
         "models": len(outcome.members),
         "expected": len(outcome.expected),
         "axes": axes,
@@ -223,16 +226,16 @@ def _sweep(folder: str) -> dict[str, object]:
 def _cell(cell: Cell, trained: CellOutcome | None) -> dict[str, object]:
     """Describe a cell; without `solved` if none of its models is trained."""
     values = all_shown(cell.fields)
-    told: dict[str, object] = {"name": cell.name, "values": values, "refusal": cell.refusal}
+    facts: dict[str, object] = {"name": cell.name, "values": values, "refusal": cell.refusal}
     if trained is None:
-        return told
-    return told | {
+        return facts
+    return facts | {
         "solved": trained.solved,
         "share": list(trained.share),
         "solvedAt": trained.solved_at,
         "loss": trained.loss,
         "figures": trained.figures,
-        "members": [[each.seed, each.solved_at, each.fault] for each in trained.members],
+        "members": [[member.seed, member.solved_at, member.fault] for member in trained.members],
     }
 
 

@@ -124,7 +124,7 @@ def _ask_model(
         heads.append({"name": own, "before": means, "after": after.means[own]})
     if head not in before.means:
         head = next(iter(before.means))
-    told: dict[str, object] = {
+    answer: dict[str, object] = {
         "head": head,
         "tokens": next(iter(passage.words.values())),
         "heads": heads,
@@ -133,10 +133,10 @@ def _ask_model(
     if before.vectors is not None and after.vectors is not None:
         was, now = before.vectors.double(), after.vectors.double()
         moved = torch.cosine_similarity(was, now, dim=-1)
-        told["cosine"] = float(torch.cosine_similarity(was.mean(0), now.mean(0), dim=0))
-        told["moved"] = {"token": int(moved.argmin()), "cosine": float(moved.min())}
-    told["shown"] = _one_head(head, _opened(name, written).sizes, before, after, at)
-    return told
+        answer["cosine"] = float(torch.cosine_similarity(was.mean(0), now.mean(0), dim=0))
+        answer["moved"] = {"token": int(moved.argmin()), "cosine": float(moved.min())}
+    answer["shown"] = _one_head(head, _opened(name, written).sizes, before, after, at)
+    return answer
 
 
 def _one_head(
@@ -150,22 +150,22 @@ def _one_head(
     starts = at or (len(sides.query), len(sides.key))
     queries, keys = (_part_of(len(side), start) for side, start in zip(sides, starts, strict=True))
     both = {"before": before, "after": after}
-    told: dict[str, object] = {
+    answer: dict[str, object] = {
         "at": [queries.start, keys.start],
         "queries": sides.query[queries],
         "keys": sides.key[keys],
     }
-    for when, each in both.items():
-        tile = partial(each.recording.tile, head=number, queries=queries, keys=keys)
-        told[when] = packed_head(head, *map(tile, sites))
+    for when, passed in both.items():
+        tile = partial(passed.recording.tile, head=number, queries=queries, keys=keys)
+        answer[when] = packed_head(head, *map(tile, sites))
     lengths = list(map(len, sides))
     if max(lengths) <= _WINDOW:
-        return told
-    whole = {when: each.summaries[sites[0]] for when, each in both.items()}
-    told["lengths"] = lengths
-    told["cell"] = whole["before"].cells.tolist()
-    told["whole"] = {when: packed(each.map_max[0, number]) for when, each in whole.items()}
-    return told
+        return answer
+    whole = {when: passed.summaries[sites[0]] for when, passed in both.items()}
+    answer["lengths"] = lengths
+    answer["cell"] = whole["before"].cells.tolist()
+    answer["whole"] = {when: packed(summary.map_max[0, number]) for when, summary in whole.items()}
+    return answer
 
 
 def _part_of(length: int, start: int) -> slice:
@@ -193,7 +193,7 @@ def _written(name: str) -> int:
     """Return when a model's file, or the newest in its folder, was written; 0 for a hub id."""
     try:
         files = os.scandir(name) if os.path.isdir(name) else ()
-        return max(os.stat(name).st_mtime_ns, *(each.stat().st_mtime_ns for each in files), 0)
+        return max(os.stat(name).st_mtime_ns, *(file.stat().st_mtime_ns for file in files), 0)
     except (OSError, ValueError):
         return 0
 
@@ -279,7 +279,7 @@ def _passed(name: str, written: int, text: str, edits: str) -> _Pass:
     """Run the model over the tokens that it reads without edits."""
     question, passage = _asked(name, written, text)
     model, vocabulary = question.model, question.vocabulary
-    changes = [_edit_of(**each) for each in json.loads(edits)]
+    changes = [_edit_of(**change) for change in json.loads(edits)]
     changed = edit(model, *changes, vocabulary=vocabulary, certify=False)
     with changed if changes else nullcontext(), torch.no_grad():
         with (
@@ -339,7 +339,7 @@ def _compared(before: list[_Place], after: list[_Place]) -> list[dict[str, objec
     for was, now in zip(before, after, strict=False):
         changes.append(float((now.shares - was.shares).abs().sum()))
     ranked = torch.tensor(changes).argsort(descending=True, stable=True)
-    found: list[dict[str, object]] = []
+    places: list[dict[str, object]] = []
     for place in ranked[:_MOST_PLACES].sort().values.tolist():
         was, now = before[place], after[place]
         most = min(_TOP, len(was.shares))
@@ -347,20 +347,20 @@ def _compared(before: list[_Place], after: list[_Place]) -> list[dict[str, objec
         rows = []
         for id in dict.fromkeys(best):
             rows.append([was.names[id], float(was.shares[id]), float(now.shares[id])])
-        found.append({"title": was.title, "rows": rows})
-    return found
+        places.append({"title": was.title, "rows": rows})
+    return places
 
 
 def _means(recording: Recording, summaries: Recording) -> dict[str, list[float | None]]:
     """Name every head with four means over its queries: the weight on the first key, on the one
     before, on itself, and the entropy; None where there is none."""
-    found: dict[str, list[float | None]] = {}
+    means: dict[str, list[float | None]] = {}
     for site, summary in summaries.items():
         sides = recording.tokens(site)
         measures = [summary.first, summary.previous, summary.own, summary.entropy]
-        rows = torch.stack([each[0].mean(-1) for each in measures], -1)
+        rows = torch.stack([measure[0].mean(-1) for measure in measures], -1)
         for head, row in enumerate(rows.tolist()):
             if sides.query != sides.key:
                 row[1:3] = [None, None]
-            found[head_at(site, head)] = row
-    return found
+            means[head_at(site, head)] = row
+    return means

@@ -55,42 +55,42 @@ def add_models(app: FastAPI, lab: Lab) -> None:
     """Add the routes."""
     opened: dict[str, None] = {}
 
-    async def ask(what: str, asked: ModelRequest, page: PageId = None) -> Response:
+    async def ask(what: str, request: ModelRequest, page: PageId = None) -> Response:
         try:
-            name = str(lab.run(asked.model))
+            name = str(lab.run(request.model))
         except Missing:
-            name = os.path.expanduser(asked.model)
-        return await lab.models.ask(what, {"name": name, **asked.model_dump()}, page)
+            name = os.path.expanduser(request.model)
+        return await lab.models.ask(what, {"name": name, **request.model_dump()}, page)
 
     @app.get("/api/models")
     async def there() -> list[dict[str, str]]:
         recent = [{"name": name, "kind": "recent"} for name in reversed(opened)]
-        own = _runs(await lab.list_runs())
-        found = await asyncio.to_thread(lambda: [*own, *_folders(lab.runs), *_cached()])
-        return [*recent, *(each for each in found if each["name"] not in opened)][:_MOST]
+        from_runs = _runs(await lab.list_runs())
+        listed = await asyncio.to_thread(lambda: [*from_runs, *_folders(lab.runs), *_cached()])
+        return [*recent, *(entry for entry in listed if entry["name"] not in opened)][:_MOST]
 
     @app.post("/api/models/open")
-    async def open_it(asked: ModelRequest) -> Response:
-        told = await ask("open_model", asked)
-        if told.status_code == 200:
-            opened.pop(asked.model, None)
-            opened[asked.model] = None
-        return told
+    async def open_it(request: ModelRequest) -> Response:
+        reply = await ask("open_model", request)
+        if reply.status_code == 200:
+            opened.pop(request.model, None)
+            opened[request.model] = None
+        return reply
 
     @app.post("/api/models/ask")
-    async def ask_it(asked: TextRequest) -> Response:
-        return await ask("ask_model", asked, asked.page)
+    async def ask_it(request: TextRequest) -> Response:
+        return await ask("ask_model", request, request.page)
 
     @app.post("/api/models/patch")
-    async def patch_it(asked: PatchRequest) -> Response:
-        return await ask("patch_model", asked, asked.page)
+    async def patch_it(request: PatchRequest) -> Response:
+        return await ask("patch_model", request, request.page)
 
 
 def _runs(runs: Iterable[ListedRun]) -> Iterator[dict[str, str]]:
     """List the finished runs that kept a model."""
-    for each in runs:
-        folder = Path(each["run"])
-        is_one = each["kind"] == "run" and each["state"] == "finished"
+    for run in runs:
+        folder = Path(run["run"])
+        is_one = run["kind"] == "run" and run["state"] == "finished"
         if is_one and (folder / "model.safetensors").is_file():
             yield {"name": folder.name, "kind": "run"}
 
@@ -100,8 +100,8 @@ def _folders(runs: Path) -> Iterator[dict[str, str]]:
     for folder in sorted([*runs.glob("*/"), *runs.glob("models/*/")]):
         config = folder / "config.json"
         is_model = config.is_file() and '"model_type"' in config.read_text(errors="replace")
-        for each in [folder] if is_model else sorted(folder.glob("*.gguf")):
-            yield {"name": str(each), "kind": "folder"}
+        for file in [folder] if is_model else sorted(folder.glob("*.gguf")):
+            yield {"name": str(file), "kind": "folder"}
 
 
 def _cached() -> Iterator[dict[str, str]]:

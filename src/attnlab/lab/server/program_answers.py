@@ -27,24 +27,24 @@ _MOST_WORDS = 12  # letters of a value that are shown
 def _steps(text: str, alphabet: str, example: str) -> dict[str, object]:
     """Return the value of each line at every position of an example, or why it has none."""
     meaning = _meaning(alphabet, example)
-    lines = [_shown(each, meaning) for each in read_lines(text, alphabet)]
+    lines = [_shown(line, meaning) for line in read_lines(text, alphabet)]
     return {"alphabet": list(alphabet), "tokens": list(example), "lines": lines}
 
 
-def _shown(each: TextLine, meaning: Meaning) -> dict[str, object]:
-    told: dict[str, object] = {"number": each.line.number, "name": each.name}
-    if each.error is not None:
-        return told | {"error": each.error.reason}
+def _shown(line: TextLine, meaning: Meaning) -> dict[str, object]:
+    described: dict[str, object] = {"number": line.line.number, "name": line.name}
+    if line.error is not None:
+        return described | {"error": line.error.reason}
     try:
-        if isinstance(each.value, Selector):
-            return told | {"selected": meaning.selected(each.value)[0].tolist()}
-        if isinstance(each.value, Sequence):
-            return told | {"values": list(map(_word, meaning.of(each.value).row(0)))}
+        if isinstance(line.value, Selector):
+            return described | {"selected": meaning.selected(line.value)[0].tolist()}
+        if isinstance(line.value, Sequence):
+            return described | {"values": list(map(_word, meaning.of(line.value).row(0)))}
     except ProgramError as error:
-        if error.line == each.line:
-            return told | {"error": error.reason}
-        return told | {"error": f"no value, for line {error.line.number} has none."}
-    return told | {"values": [_word(each.value)] * meaning.ids.shape[1]}
+        if error.line == line.line:
+            return described | {"error": error.reason}
+        return described | {"error": f"no value, for line {error.line.number} has none."}
+    return described | {"values": [_word(line.value)] * meaning.ids.shape[1]}
 
 
 def _word(value: object) -> str:
@@ -97,7 +97,9 @@ def _proved(program: Program, meaning: Meaning, longest: int) -> dict[str, objec
 
 
 def _meaning(alphabet: str, example: str) -> Meaning:
-    if not 1 <= len(alphabet) <= _MOST_TOKENS or any(not each.isprintable() for each in alphabet):
+    if not 1 <= len(alphabet) <= _MOST_TOKENS or any(
+        not letter.isprintable() for letter in alphabet
+    ):
         raise WrongUsage(
             f"an alphabet here has 1 to {_MOST_TOKENS} distinct letters, each a token; got "
             f"{len(alphabet)}."
@@ -125,7 +127,7 @@ def _check_size(program: Program, longest: int, example: int) -> None:
             f"tries at most {_MOST_INPUTS:,}: take fewer, or attnlab compile in a terminal."
         )
     domains = Domains(program, longest)
-    values = sum(len(domains.values(each)) for each in sequences_of(program.output))
+    values = sum(len(domains.values(sequence)) for sequence in sequences_of(program.output))
     if values > _MOST_VALUES:
         raise CouldNotRun(
             f"the lines of this program may have {values:,} values together, and this room makes "
@@ -142,16 +144,16 @@ def _lines(compiled: Compiled, program: Program, meaning: Meaning) -> list[dict[
         if head["name"] in compiled.heads:
             heads.setdefault(compiled.heads[head["name"]], []).append(head)
     selectors: dict[str, list[dict[str, object]]] = {}
-    found: dict[str, dict[str, object]] = {}
-    for each in sequences_of(program.output):
-        name = str(each.line)
-        if isinstance(each, Aggregate | Width) and name in heads:
-            selected = meaning.selected(each.selector)[0].tolist()
-            own = selectors.setdefault(name, [])
-            own.append({"words": each.selector.words, "selected": selected})
-            line = {"number": each.line.number, "source": each.line.source}
-            found[name] = line | {"selectors": own, "heads": heads[name]}
-    return list(found.values())
+    lines: dict[str, dict[str, object]] = {}
+    for sequence in sequences_of(program.output):
+        name = str(sequence.line)
+        if isinstance(sequence, Aggregate | Width) and name in heads:
+            selected = meaning.selected(sequence.selector)[0].tolist()
+            line_selectors = selectors.setdefault(name, [])
+            line_selectors.append({"words": sequence.selector.words, "selected": selected})
+            line = {"number": sequence.line.number, "source": sequence.line.source}
+            lines[name] = line | {"selectors": line_selectors, "heads": heads[name]}
+    return list(lines.values())
 
 
 WORK: dict[str, Callable[..., object]] = {"program_steps": _steps, "prove_program": _prove}

@@ -68,25 +68,25 @@ def add_populations(app: FastAPI, lab: Lab) -> None:
 
 async def _list_kind(lab: Lab, kind: Kind) -> list[dict[str, object]]:
     """List the runs of one kind, the newest first."""
-    found: list[dict[str, object]] = []
-    for each in reversed(await lab.list_runs()):
-        if each["kind"] == kind:
-            facts = {key: each[key] for key in ("what", "members", "started", "state")}
-            found.append({"name": Path(each["run"]).name, **facts})
-    return found
+    chosen: list[dict[str, object]] = []
+    for listed in reversed(await lab.list_runs()):
+        if listed["kind"] == kind:
+            facts = {key: listed[key] for key in ("what", "members", "started", "state")}
+            chosen.append({"name": Path(listed["run"]).name, **facts})
+    return chosen
 
 
 def add_programs(app: FastAPI, lab: Lab) -> None:
     """Add the routes of the room Programs: the value of each line on an example, and a proof."""
 
     @app.post("/api/programs/steps")
-    async def steps(asked: StepsRequest) -> Response:
-        return await lab.answers.ask("program_steps", asked.model_dump(), asked.page)
+    async def steps(request: StepsRequest) -> Response:
+        return await lab.answers.ask("program_steps", request.model_dump(), request.page)
 
     @app.post("/api/programs/prove")
-    async def prove(asked: ProofRequest) -> Response:
+    async def prove(request: ProofRequest) -> Response:
         try:
-            return await lab.proofs.ask("prove_program", asked.model_dump(), asked.page)
+            return await lab.proofs.ask("prove_program", request.model_dump(), request.page)
         except Crashed:
             raise Crashed(
                 f"this took more than {SECONDS:g} seconds or the memory there is: take fewer "
@@ -98,21 +98,21 @@ def add_course(app: FastAPI, lab: Lab, folder: Path) -> None:
     """Add the routes of the room Course; `folder` holds the student's answers."""
     place = {"folder": str(folder)}
 
-    async def respond(what: str, asked: ExerciseRequest) -> Response:
-        return await lab.checks.ask(what, place | asked.model_dump(), asked.page)
+    async def respond(what: str, request: ExerciseRequest) -> Response:
+        return await lab.checks.ask(what, place | request.model_dump(), request.page)
 
     @app.get("/api/course")
     async def course() -> Response:
         return await lab.checks.ask("course", place)
 
     @app.post("/api/course/open")
-    async def open_exercise(asked: ExerciseRequest) -> Response:
-        return await respond("open_exercise", asked)
+    async def open_exercise(request: ExerciseRequest) -> Response:
+        return await respond("open_exercise", request)
 
     @app.post("/api/course/check")
-    async def check(asked: CheckRequest) -> Response:
-        return await respond("check_exercise", asked)
+    async def check(request: CheckRequest) -> Response:
+        return await respond("check_exercise", request)
 
     @app.post("/api/course/hint")
-    async def hint(asked: ExerciseRequest) -> Response:
-        return await respond("next_hint", asked)
+    async def hint(request: ExerciseRequest) -> Response:
+        return await respond("next_hint", request)

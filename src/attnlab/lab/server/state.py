@@ -24,8 +24,8 @@ class Lab:
 
     async def close(self) -> None:
         """End the processes that answer, and the jobs."""
-        for each in (self.answers, self.models, self.proofs, self.checks):
-            each.close()
+        for process in (self.answers, self.models, self.proofs, self.checks):
+            process.close()
         await self.jobs.close()
 
     async def list_runs(self) -> list[ListedRun]:
