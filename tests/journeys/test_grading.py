@@ -9,6 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.course.homework import homework_log
 
@@ -60,8 +61,7 @@ def class_of(home) -> Path:
     """A class hands in: by the course's own command, as folders, as a log, and as other things."""
     home.run("attnlab course start softmax")
     hand_in(home.here, "course/softmax.py", RIGHT)
-    folder = home.here / "handed-in"
-    folder.mkdir()
+    folder = home.here / "handed-in"  # which submitting makes
     home.run('attnlab course submit "Ada" --out handed-in/ada.zip')
     hand_in(folder, "bob/softmax.py", OVERFLOWS)
     hand_in(folder, "carla/submission_log.json", json.dumps(homework_log()))
@@ -105,6 +105,40 @@ def test_a_class_is_graded_and_its_tables_add_up(home):
     assert results["refused"] == ["gil", "syllabus.pdf"]
     page = (grades / "students" / "dan" / "report.html").read_text()
     assert "attention_by_content_V has 8 numbers" in page
+
+
+def second_place():
+    query = np.zeros((7, 4))
+    query[3:, 1] = 40.0
+    return query
+
+
+WRONG_DESIGNS = {  # of the homework: a matrix, the exercise that loses, and why
+    "ben": ("position_Q", second_place(), "copy_first", "Every place looks at the second"),
+    "cleo": ("content_Q", np.eye(3), "identity", "The gain is too low"),
+    "dora": ("content_Q", -10 * np.eye(3), "identity", "The sign of the scores is wrong"),
+    "ed": ("content_V", np.fliplr(np.eye(3)), "identity", "the rows of Vm are exchanged"),
+}
+
+
+def test_a_log_of_the_homework_loses_the_points_of_its_wrong_design_alone_and_says_why(home):
+    hand_in(home.here, "class/ann.json", json.dumps(homework_log()))
+    for student, (part, matrix, _, _) in WRONG_DESIGNS.items():
+        log = homework_log(**{f"attention_by_{part}": matrix.reshape(-1).tolist()})
+        hand_in(home.here, f"class/{student}.json", json.dumps(log))
+    home.run("attnlab grade class -o grades")
+    rows = rows_of(home.here / "grades" / "grades.csv")
+    full = rows.pop("ann")
+    assert full["points"] == full["of"]
+    for student, (_, _, exercise, reason) in WRONG_DESIGNS.items():
+        lost = {name for name in full if rows[student][name] != full[name]}
+        assert lost == {"student", exercise, "points"}
+        report = home.here / "grades" / "students" / student
+        assert reason in (report / "report.html").read_text()
+        tests = json.loads((report / "results.json").read_text())["tests"]
+        points = sum(test["score"] for test in tests if test["name"].startswith(exercise))
+        assert 0 < points < float(full[exercise])
+        assert points == float(rows[student][exercise])
 
 
 def test_nothing_stale_is_reused_once_shared_code_of_the_course_is_edited(home):

@@ -1,6 +1,8 @@
 """A person writes programs, has them compiled and proved, and cannot be told what is not so."""
 
 import json
+import re
+import shutil
 import time
 
 PARITY = '''"""Is the number of b's up to here odd? And what is left of 10, place by place?"""
@@ -54,6 +56,47 @@ def test_a_certificate_in_which_someone_changed_a_field_does_not_hold(home):
         assert field in told.out or field == "proved_to"
     certificate.write_text(kept)
     home.run("python parity/check.py")
+
+
+def twice(text):
+    return text.replace('  "margin"', '  "margin": 99.0,\n  "margin"')
+
+
+def flipped(content):
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+BY_HAND = {  # what somebody changes in the folder of a proof
+    "a field is changed": ("certificate.json", lambda text: text.replace("27", "28", 1)),
+    "a field is written twice": ("certificate.json", twice),
+    "a field is added": ("certificate.json", lambda text: text.replace("{", '{"by": "me",', 1)),
+    "the margin is NaN": ("certificate.json", lambda text: re.sub("6[.][0-9]+", "NaN", text)),
+    "another task": ("task.json", lambda text: text.replace("sort", "copy")),
+    "another model": ("config.json", lambda text: text.replace("true", "false", 1)),
+    "another weight": ("model.safetensors", flipped),
+    "no weights": ("model.safetensors", None),
+    "no certificate": ("certificate.json", None),
+}
+
+
+def test_the_folder_of_a_proof_in_which_somebody_changed_anything_is_refused_by_its_check(home):
+    home.run("attnlab run sorting -q")
+    assert "proved on all 27 inputs" in home.run("attnlab prove sorting --float64 --out proof").out
+    assert ": holds;" in home.run("python proof/check.py").out
+    for name, (file, change) in BY_HAND.items():
+        shutil.rmtree(home.here / "copy", ignore_errors=True)
+        shutil.copytree(home.here / "proof", home.here / "copy")
+        path = home.here / "copy" / file
+        if change is None:
+            path.unlink()
+        elif file.endswith(".json"):
+            before = path.read_text()
+            path.write_text(change(before))
+            assert path.read_text() != before, name
+        else:
+            path.write_bytes(change(path.read_bytes()))
+        refusal = home.run("python copy/check.py", status=1).text
+        assert "DIFFERS" in refusal or "no certificate" in refusal, name
 
 
 def test_a_proof_that_is_killed_early_is_begun_anew_by_the_same_command(home):

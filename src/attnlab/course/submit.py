@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnlab import __version__
-from attnlab.core.store import write_bytes
+from attnlab.core.store import make_folder, write_bytes
 from attnlab.course.cases import draw_questions, encode_case
 from attnlab.course.catalog import holds_back
 from attnlab.course.cells import parse_program
@@ -102,7 +102,7 @@ def hand_in(
         workspace: the student's folder.
         exercises: those to look for in it.
         student: a label, such as a name or number.
-        path: the file to write.
+        path: the file to write; its folder is made if it is missing.
         answerer: makes an answerer of a program and its path; it runs the files that hold
             matrices, which are handed in as data.
 
@@ -136,6 +136,7 @@ def hand_in(
             f"there is no answer in {workspace.folder} to hand in; begin an exercise with: "
             "attnlab course start NAME"
         )
+    make_folder(path.parent)
     workspace.record("submit", student=student, exercises=sorted(entries))
     files[LOG] = workspace.log.read_bytes()
     manifest = {

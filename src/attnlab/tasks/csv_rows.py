@@ -34,6 +34,7 @@ _BYTE_ORDER_MARKS = {
 }
 _QUOTED = re.compile(r'"([^"]*)"')  # a cell that is quoted as a whole
 _MAX_VALUES = 1_000  # of a column that are remembered
+_MAX_LENGTH = 200  # of a value by which a row is recognized
 
 
 def kind_of(path: Path) -> str:
@@ -95,17 +96,22 @@ class Column:
         return value in self.values or (self.is_numeric and _is_number(value))
 
 
-def columns_of(lines: Iterable[str], delimiter: str, number: int) -> list[Column]:
+def columns_of(lines: Iterable[str], delimiter: str, header: Sequence[str]) -> list[Column]:
     """Learn the columns of a file from those of its lines that are rows, whatever is quoted: the
-    values that come twice or more, and whether all are numbers."""
-    rows = [line.rstrip("\r\n").split(delimiter) for line in lines]
-    columns = zip(*(cells for cells in rows if len(cells) == number), strict=True)
-    return [_column_of(values) for values in columns] or [Column() for _ in range(number)]
-
-
-def _column_of(values: Sequence[str]) -> Column:
-    repeated = {value for value, number in Counter(values).items() if number > 1}
-    return Column(repeated, all(map(_is_number, values)))
+    short values that come twice or more, and whether all are numbers."""
+    counts = [Counter[str]() for _ in header]
+    columns = [Column() for _ in header]
+    for line in lines:
+        cells = line.rstrip("\r\n").split(delimiter)
+        if len(cells) != len(header) or cells == header:
+            continue
+        for count, column, value in zip(counts, columns, cells, strict=True):
+            column.is_numeric = column.is_numeric and _is_number(value)
+            if len(value) <= _MAX_LENGTH:
+                count[value] += 1
+    for count, column in zip(counts, columns, strict=True):
+        column.values = {value for value, number in count.items() if number > 1}
+    return columns
 
 
 class Rows:
@@ -142,19 +148,16 @@ class Rows:
         self._columns: list[Column] = []
         self._text = 0
 
-    def name_columns(
-        self, header: list[str], text: str, columns: list[Column] | None = None
-    ) -> None:
+    def name_columns(self, header: list[str], text: str, columns: list[Column]) -> None:
         """Say what the columns are called, and which of them holds the text.
 
         Args:
             header: the names.
             text: the name of the text's column.
-            columns: the values by which lines are recognized as rows; by default those of the rows
-                that were read before.
+            columns: the values by which lines are recognized as rows.
         """
         self.header, self._text = header, header.index(text)
-        self._columns = columns or [Column(is_numeric=False) for _ in header]
+        self._columns = columns
 
     def __iter__(self) -> Iterator[list[str]]:
         return self

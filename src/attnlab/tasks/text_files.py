@@ -175,7 +175,7 @@ def _read_cells(
             header = list(map(str, range(1, len(header) + 1)))
             rows = Rows(_lines(content), delimiter, quoting, strict=True)
         chosen = _pick(header, columns, str(path))
-        known = columns_of(_lines(content), delimiter, len(header))
+        known = columns_of(_lines(content), delimiter, header)
         rows.name_columns(header, columns.text, known)
         places = {name: header.index(column) for name, column in chosen.items()}
         return [_row_of(cells, header, places) for cells in rows]

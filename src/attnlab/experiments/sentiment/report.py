@@ -47,6 +47,7 @@ def make_content(
         "config": named,
         "size": sum(count_from_model(model).values()),
         "accuracy": fair.accuracy(main),
+        "counts": data.counts,
         "classes": classes,
         "num_classes": len(data.classes),
         "num_training": len(data.fair.split.train),

@@ -9,14 +9,16 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, type_words
-from attnlab.tasks.csv_rows import DAMAGED, Rows, encoding_of, kind_of, open_bytes
+from attnlab.tasks.csv_rows import DAMAGED, Rows, columns_of, encoding_of, kind_of, open_bytes
 
 _LONGEST = 2**22  # characters of a text; a book has some 2**20
 _MOST_LINE = 4 * _LONGEST  # characters of a line, with what surrounds the text
+_NUM_LEARNED = 10_000  # lines of which the values of the columns beside the text are learned
 _PIECE = 2**20  # characters of the rest of a longer line, read at a time
 _BROKEN, _TOO_LONG = "not UTF-8", f"longer than {_LONGEST:,} characters"
 
@@ -132,7 +134,10 @@ def _cells(lines: _Lines, column: str, delimiter: str) -> Iterator[tuple[Any, st
         rows = Rows(lines, delimiter)
         header = _header(rows, lines.path)
         _check_column(column, header, lines.path)
-        rows.name_columns(header, column)
+        first = _Lines(lines.path)
+        known = columns_of(islice(first, _NUM_LEARNED), delimiter, header)
+        first.close()
+        rows.name_columns(header, column, known)
         place = header.index(column)
         while True:
             try:
