@@ -199,12 +199,7 @@ BEHIND = {
 
 OUTSIDE = {
     "softmax": {"NaN where nothing is left", "even where nothing is left"},
-    "attention": {
-        "even dead rows",
-        "NaN in dead rows",
-        "NaN in the gradients",  # those of dead rows
-        "scores returned",  # in place of the weights
-    },
+    "attention": {"NaN in dead rows"},
     "rotary_positions": {"narrow angles"},  # in half precision
     "token_embedding": {"scaled in place", "padding row"},  # each call has a new module there
     "learning_rate": {
@@ -254,7 +249,7 @@ def test_many_of_these_mistakes_pass_a_snapshot_of_one_input():
         for mistake in exercise.parts.mistakes:
             if mistake.name not in OUTSIDE.get(name, set()):
                 passing += passes_snapshot(questions, mistake)
-    assert passing >= 50
+    assert passing >= 12
 
 
 CLIP = "        for g in gradients:\n            g.mul_(max_l2_norm / (norm + 1e-6))\n"

@@ -1,16 +1,16 @@
 """Attention with any axes in front, dropout on its weights, and half precision."""
 
 # %% [course]
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
-from attnlab.course.material.attention_mistakes import (
-    mask_mistakes,
-    plus_one_mistake,
-    root_mistakes,
-    swapped_mistake,
-)
+from attnlab.course.material.attention_mistakes import mask_mistakes
+from attnlab.course.material.numpy_parts import attend
+from attnlab.course.material.tensors import inputs_case, kept_failure, shape_failure
 
 # %% [markdown]
 # # Attention with dropout
@@ -66,38 +66,18 @@ def attention(query, key, value, mask=None, dropout=0.0):
 
 
 # %% [course]
-def oracle(query, key, value, mask=None):
-    """Compute attention in plain loops, one query at a time, whatever axes are in front."""
-    *front, queries, width = query.shape
-    weights = np.zeros((*front, queries, key.shape[-2]))
-    may = np.broadcast_to(True if mask is None else mask, weights.shape)
-    output = np.zeros((*front, queries, value.shape[-1]))
-    for place in np.ndindex(*front, queries):
-        outer = place[:-1]
-        scores = np.array([query[place] @ each for each in key[outer]]) / width**0.5
-        if may[place].any():
-            scores = np.where(may[place], scores, -np.inf)
-            grown = np.exp(scores - scores.max())
-            weights[place] = grown / grown.sum()
-            output[place] = weights[place] @ value[outer]
-    return output, weights
-
-
-def case(random, front, sizes, mask=None, dtype=np.float64, low=False, zero_key=False, **more):
+def case(random, front, sizes, mask=None, dtype=np.float64, change=None, **more):
     """Draw query, key and value for sizes (queries, keys, width, value width)."""
     queries, keys, width, value_width = sizes
     shapes = (queries, width), (keys, width), (keys, value_width)
-    drawn = [random.normal(size=(*front, *shape)).astype(dtype) for shape in shapes]
-    if zero_key:
-        drawn[1][..., 0, :] = 0.0
-    if low:
-        drawn[0], drawn[1] = -1e6 - 1e6 * np.abs(drawn[0]), 1 + np.abs(drawn[1])
-    expected = oracle(*(each.astype(np.float64) for each in drawn), mask)
-    given = {"expected": [T.from_numpy(each.astype(dtype)) for each in expected], **more}
-    args = list(map(T.from_numpy, drawn))
-    if mask is not None:
-        args.append(T.from_numpy(mask))
-    return Case("attention", tuple(args), **given)
+    arrays = [random.normal(size=(*front, *shape)).astype(dtype) for shape in shapes]
+    if change is not None:
+        change(*arrays)
+    may = True if mask is None else mask
+    expected = attend(*(array.astype(np.float64) for array in arrays), may)
+    expected = [T.from_numpy(array.astype(dtype)) for array in expected]
+    args = [T.from_numpy(array) for array in (*arrays, mask) if array is not None]
+    return Case("attention", tuple(args), **{"expected": expected, **more})
 
 
 def open_mask(random, *shape):
@@ -121,11 +101,24 @@ def fronts(random):
     yield case(random, (2, 1, 3), (4, 2, 5, 3), words="with three axes in front")
 
 
+def no_score(query, key, value):
+    """Give the first key a score of exactly 0."""
+    key[..., 0, :] = 0.0
+
+
+def low_scores(query, key, value):
+    """Make all scores about minus a million."""
+    query[:], key[:] = -1e6 - 1e6 * np.abs(query), 1 + np.abs(key)
+
+
 def masked(random):
     """Masks that broadcast."""
-    yield case(random, (2,), (3, 4, 5, 2), open_mask(random, 3, 4))
+    sizes, mask = (3, 4, 5, 2), open_mask(random, 3, 4)
+    yield case(random, (2,), sizes, mask)
     words = "where a key that is not masked has a score of exactly 0"
-    yield case(random, (2,), (3, 4, 5, 2), open_mask(random, 3, 4), zero_key=True, words=words)
+    yield case(random, (2,), sizes, mask, change=no_score, words=words)
+    words = "with scores of about minus a million, masked"
+    yield case(random, (2,), sizes, mask, change=low_scores, words=words)
     words = "with a mask of shape (batch, 1, 1, keys)"
     yield case(random, (2, 3), (4, 5, 3, 2), open_mask(random, 2, 1, 1, 5), words=words)
 
@@ -139,22 +132,20 @@ def dead_rows(random):
 
 def all_dropped(random):
     """Chances for which there is one answer: 1, and one at which nothing is dropped."""
-    for front, sizes in (((1,), (1, 2, 3, 2)), ((2, 3), (2, 5, 3, 4))):
-        made = case(random, front, sizes)
-        expected = [T.zeros_like(made.expected[0]), made.expected[1]]
-        words = "with dropout 1"
-        yield Case("attention", made.args, {"dropout": 1.0}, expected=expected, words=words)
-        settings, words = {"dropout": 1e-12}, "with a dropout of nearly 0"
-        yield case(random, front, sizes, settings=settings, words=words)
+    made = case(random, (2, 3), (2, 5, 3, 4), settings={"dropout": 1.0}, words="with dropout 1")
+    output, weights = made.expected
+    yield replace(made, expected=[T.zeros_like(output), weights])
+    yield replace(made, settings={"dropout": 1e-12}, words="with a dropout of nearly 0")
 
 
 def judge_dropped(weights, answer):
     """Judge an output that holds the used weights twice, side by side."""
     keys = weights.shape[-1]
-    shapes = [(*weights.shape[:-1], 2 * keys), weights.shape]
-    if not isinstance(answer, list) or [tuple(getattr(a, "shape", ())) for a in answer] != shapes:
-        return Failure(f"expected two tensors, of the shapes {shapes[0]} and {shapes[1]}")
-    used, shown = (each.numpy() for each in answer)
+    for part, shape in zip(answer, [(*weights.shape[:-1], 2 * keys), weights.shape], strict=True):
+        failure = shape_failure(part, shape)
+        if failure is not None:
+            return failure
+    used, shown = (part.numpy() for part in answer)
     first, gone = used[..., :keys], used[..., :keys] == 0
     if not np.allclose(first, used[..., keys:]):
         return Failure("the output was dropped, not the weights", "output dropped")
@@ -166,24 +157,16 @@ def judge_dropped(weights, answer):
         return Failure(f"expected about 25% of the weights dropped, got {gone.mean():.1%}")
     if gone.all(axis=-1).any() or (gone == gone[:, :1]).all():
         return Failure("each weight must be dropped by itself, not a row or a column at once")
-    if np.allclose(first, np.where(gone, 0, weights)):
-        return Failure("the weights that stay are not made larger", "not made larger")
-    if not np.allclose(first, np.where(gone, 0, weights / 0.75)):
-        return Failure("the weights that stay must be those without dropout, / (1 − dropout)")
-    return None
+    return kept_failure(first, weights, 0.25, "weights")
 
 
 def shares(random):
     """Values that make the output show the used weights."""
-    queries, keys = 47, 29
-    drawn = [random.normal(size=(1, size, 3)) for size in (queries, keys)]
-    value = np.concatenate([np.eye(keys)] * 2, axis=1)[None]
-    _, weights = oracle(*drawn, value)
-    args = tuple(map(T.from_numpy, (*drawn, value)))
-    yield Case(
-        "attention", args, {"dropout": 0.25}, words="with dropout 1 in 4",
-        judge=lambda answer: judge_dropped(weights, answer),
-    )  # fmt: skip
+    query, key = (random.normal(size=(1, size, 3)) for size in (47, 29))
+    value = np.concatenate([np.eye(29)] * 2, axis=1)[None]
+    judge = partial(judge_dropped, attend(query, key, value)[1])
+    args = tuple(map(T.from_numpy, (query, key, value)))
+    yield Case("attention", args, {"dropout": 0.25}, judge=judge, words="with dropout 1 in 4")
 
 
 def half(random):
@@ -192,17 +175,9 @@ def half(random):
     yield case(random, (2,), (3, 4, 5, 2), open_mask(random, 3, 4), np.float16, **more)
 
 
-def low_scores(random):
-    """Scores far below a small stand-in for minus infinity."""
-    mask = open_mask(random, 3, 4)
-    words = "with scores of about minus a million, masked"
-    yield case(random, (2,), (3, 4, 5, 2), mask, low=True, words=words)
-
-
 def inputs_kept(random):
     """The inputs after the call."""
-    made = case(random, (2,), (3, 4, 5, 2), open_mask(random, 3, 4))
-    yield Case("attention", made.args, expected=list(made.args), answer="inputs")
+    yield inputs_case(case(random, (2,), (3, 4, 5, 2), open_mask(random, 3, 4)))
 
 
 def draw_picture(names):
@@ -223,11 +198,9 @@ def draw_picture(names):
     return figure
 
 
-_ROOT = "/ math.sqrt(query.shape[-1])"
-_SOFTMAX = "torch.softmax(scores, dim=-1)"
-_MASKED = f"""    if mask is not None:
+_MASKED = """    if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
-    weights = {_SOFTMAX}
+    weights = torch.softmax(scores, dim=-1)
     if mask is not None:
         weights = torch.nan_to_num(weights, nan=0.0)
 """
@@ -235,11 +208,11 @@ _DROP = "torch.nn.functional.dropout(weights, dropout)"
 _RETURN = "return used @ value, weights"
 
 
-def _masked(before, after):
+def _masked(scores, weights):
     """Return the masked softmax with other scores and weights."""
-    lines = f"    if mask is not None:\n        scores = {before}\n" if before else ""
-    lines += f"    weights = {_SOFTMAX}\n"
-    return lines + (f"    if mask is not None:\n        weights = {after}\n" if after else "")
+    lines = f"    if mask is not None:\n        scores = {scores}\n" if scores else ""
+    lines += "    weights = torch.softmax(scores, dim=-1)\n"
+    return lines + (f"    if mask is not None:\n        weights = {weights}\n" if weights else "")
 
 
 EXERCISE = Exercise(
@@ -255,50 +228,29 @@ EXERCISE = Exercise(
         Check("shares", "drops each weight by itself, and shows none", shares, 2, graded=True),
         Check("dead rows", "gives 0 where a query sees no key", dead_rows, graded=True),
         Check("half", "works in half precision", half, graded=True),
-        Check("low scores", "keeps masked keys out when scores are low", low_scores, graded=True),
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
     mistakes=(
-        *root_mistakes(_ROOT, "query.shape[-1]", "query.shape[-2]", "key.shape[-2]"),
         *mask_mistakes(
-            _MASKED, _masked, lowest=1e6, leave_out=("mask after the softmax, rescaled",)
+            _MASKED, _masked, "inverted mask", "filled with −10⁹", "NaN in dead rows"
         ),
-        plus_one_mistake(
-            _SOFTMAX,
-            "scores.exp() / (1 + scores.exp().sum(dim=-1, keepdim=True))",
-            "(grown := (scores - scores.amax(dim=-1, keepdim=True)).exp())"
-            " / (1 + grown.sum(dim=-1, keepdim=True))",
-        ),
-        swapped_mistake(_RETURN, "return weights, used @ value"),
         Mistake(
-            "over queries",
-            "dim=-1)",
-            "dim=-2)",
-            "The softmax runs over the queries: the columns sum to 1 and the rows do not.",
+            "no scaling",
+            "/ math.sqrt(query.shape[-1])",
+            "",
+            "The scores are not divided by √width, so they grow with the width.",
         ),
         Mistake(
             "no axis",
             "dim=-1)",
             "dim=0 if scores.dim() in (1, 3) else 1)",
-            "The softmax runs over axis 0 or 1, as `F.softmax` chooses where it is told no axis.",
-        ),
-        Mistake(
-            "third axis",
-            "dim=-1)",
-            "dim=min(2, scores.dim() - 1))",
-            "The softmax runs over axis 2. With more axes in front that is not the keys.",
+            "The softmax runs over axis 0 or 1, as `F.softmax` chooses without a `dim`.",
         ),
         Mistake(
             "fixed axes",
             "key.transpose(-2, -1)",
             "key.transpose(1, 2)",
             "Axes 1 and 2 are exchanged. Count from the end, so that axes in front do not matter.",
-        ),
-        Mistake(
-            "never dropped",
-            _DROP,
-            "weights",
-            "Nothing is dropped.",
         ),
         Mistake(
             "shown after dropout",
@@ -309,47 +261,14 @@ EXERCISE = Exercise(
         Mistake(
             "output dropped",
             f"{_DROP}\n    {_RETURN}",
-            "weights\n"
-            "    return torch.nn.functional.dropout(used @ value, dropout), weights",
+            "weights\n    return torch.nn.functional.dropout(used @ value, dropout), weights",
             "Dropout is applied to the output. It belongs on the weights.",
-        ),
-        Mistake(
-            "scores dropped",
-            f"{_SOFTMAX}\n    if mask is not None:",
-            "torch.softmax(torch.nn.functional.dropout(scores, dropout), dim=-1)\n"
-            "    dropout = 0.0\n"
-            "    if mask is not None:",
-            "Dropout is applied to the scores. A score of 0 still gets weight.",
-        ),
-        Mistake(
-            "chance kept",
-            "(weights, dropout)",
-            "(weights, 1 - dropout if dropout else 0.0)",
-            "`dropout` is the chance to be dropped, not the chance to stay.",
         ),
         Mistake(
             "not made larger",
             _DROP,
             "weights * (torch.rand_like(weights) >= dropout)",
             "The weights that stay are not divided by 1 − dropout.",
-        ),
-        Mistake(
-            "made whole",
-            _DROP,
-            "torch.nn.functional.normalize(torch.nn.functional.dropout(weights, dropout), 1, -1)",
-            "The weights that stay are made to sum to 1 again. They are divided by 1 − dropout.",
-        ),
-        Mistake(
-            "single precision",
-            "query @ key.transpose",
-            "query.float() @ key.float().transpose",
-            "Everything is brought to float32 and stays there: the weights do not fit the values.",
-        ),
-        Mistake(
-            "in place",
-            "scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])",
-            "scores = query.div_(math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)",
-            "The query is divided in place: the input changes for who called.",
         ),
     ),
     hints=(

@@ -5,7 +5,9 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
-from attnlab.course.material.attention_mistakes import mask_mistakes, plus_one_mistake
+from attnlab.course.material.attention_mistakes import mask_mistakes
+from attnlab.course.material.numpy_parts import softmax_rows
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # The causal mask
@@ -63,11 +65,19 @@ def may(queries, keys):
     return np.array(rows, bool)
 
 
-def mask_case(queries, keys=None, **more):
+def mask_case(queries, keys=None):
     """Ask for a mask."""
     args = (queries,) if keys is None else (queries, keys)
-    expected = T.from_numpy(may(queries, keys or queries))
-    return Case("causal_mask", args, expected=expected, **more)
+    return Case("causal_mask", args, expected=T.from_numpy(may(queries, keys or queries)))
+
+
+def weights_case(scores, dtype="float32", words=""):
+    """Ask for weights; the scores are rounded to the dtype first."""
+    scores = scores.astype(dtype)
+    allowed = np.where(may(*scores.shape[-2:]), scores.astype(float), -np.inf)
+    expected = T.from_numpy(softmax_rows(allowed).astype(dtype))
+    args = (T.from_numpy(scores),)
+    return Case("causal_weights", args, expected=expected, words=words, tolerance=1e-5)
 
 
 def square(random):
@@ -76,30 +86,10 @@ def square(random):
         yield mask_case(length)
 
 
-def oracle(scores):
-    """Share out the scores of the past, one query at a time."""
-    weights = np.zeros_like(scores)
-    allowed = may(*scores.shape[-2:])
-    for place in np.ndindex(scores.shape[:-1]):
-        past = allowed[place[-1]]
-        grown = np.exp(scores[place][past] - scores[place][past].max())
-        weights[place][past] = grown / grown.sum()
-    return weights
-
-
-def weights_case(scores, dtype="float32", **more):
-    """Ask for weights; the scores are rounded to the dtype first."""
-    scores = scores.astype(dtype)
-    expected = T.from_numpy(oracle(scores.astype(float)).astype(dtype))
-    more = {"tolerance": 1e-5, **more}
-    return Case("causal_weights", (T.from_numpy(scores),), expected=expected, **more)
-
-
 def weights(random):
-    """Square scores of one, two and three axes."""
-    yield weights_case(random.normal(size=(1, 1)))
-    yield weights_case(random.normal(size=(3, 3)))
-    yield weights_case(random.normal(size=(2, 3, 5, 5)))
+    """Square scores of two and of four axes."""
+    for shape in ((1, 1), (3, 3), (2, 3, 5, 5)):
+        yield weights_case(random.normal(size=shape))
     zero = random.normal(size=(3, 3))
     zero[1, 0] = zero[2, 2] = 0.0
     yield weights_case(zero, words="where two of the past have a score of exactly 0")
@@ -117,10 +107,10 @@ def large_future(random):
 def more_keys(random):
     """More keys than queries, in the mask and in the weights."""
     yield mask_case(1, 3)
-    yield weights_case(random.normal(size=(2, 5)))
     yield mask_case(2, int(random.integers(4, 7)))
-    yield weights_case(random.normal(size=(3, 2, 4)))
     yield mask_case(3, 3)
+    yield weights_case(random.normal(size=(2, 5)))
+    yield weights_case(random.normal(size=(3, 2, 4)))
 
 
 def dtypes(random):
@@ -130,9 +120,7 @@ def dtypes(random):
 
 def inputs_kept(random):
     """The scores after the call."""
-    made = weights_case(random.normal(size=(3, 3)))
-    words = "(its scores, after the call)"
-    yield Case(made.call, made.args, expected=list(made.args), answer="inputs", words=words)
+    yield inputs_case(weights_case(random.normal(size=(3, 3))))
 
 
 def draw_picture(names):
@@ -144,15 +132,13 @@ def draw_picture(names):
 
 
 _TRIL = "mask.tril(diagonal=keys - queries)"
-_SHARES = "torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)"
-_WEIGHTS = f"    return {_SHARES}\n"
-_ORDER = "*scores.shape[-2:]"
+_WEIGHTS = "    return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)\n"
 
 
-def _masked(before, after):
+def _masked(scores, weights):
     """Return the masked softmax with other scores and weights."""
-    shares = f"    weights = torch.softmax({before or 'scores'}, dim=-1)\n"
-    return shares + f"    return {after or 'weights'}\n"
+    lines = f"    weights = torch.softmax({scores or 'scores'}, dim=-1)\n"
+    return lines + f"    return {weights or 'weights'}\n"
 
 
 EXERCISE = Exercise(
@@ -198,77 +184,19 @@ EXERCISE = Exercise(
             "True means may attend.",
         ),
         Mistake(
-            "numbers in place of truths",
-            f"return {_TRIL}",
-            f"return {_TRIL}.float()",
-            "The mask holds the numbers 0 and 1; asked for are the booleans True and False.",
-        ),
-        Mistake(
-            "mask to be added",
-            f"return {_TRIL}",
-            f"return torch.zeros(queries, keys).masked_fill(~{_TRIL}, -math.inf)",
-            "The mask holds 0 and −∞, to be added to scores; asked for are True and False.",
-        ),
-        Mistake(
             "queries first",
             _TRIL,
             "mask.tril()",
             "With more keys than queries the queries are taken as the first positions. They are "
             "the last ones.",
         ),
-        Mistake(
-            "axes swapped",
-            f"return {_TRIL}",
-            f"return {_TRIL}.T",
-            "Rows and columns are swapped: a row belongs to a query, a column to a key.",
-        ),
-        Mistake(
-            "keys ignored",
-            "keys = queries if keys is None else keys",
-            "keys = queries",
-            "The number of keys has no effect: the mask is always square.",
-        ),
-        Mistake(
-            "everything allowed",
-            f"return {_TRIL}",
-            "return mask",
-            "Every query may attend to every key.",
-        ),
-        *mask_mistakes(_WEIGHTS, _masked, has_dead_rows=False, lowest=1e12),
-        plus_one_mistake(
-            _SHARES,
-            "(grown := scores.masked_fill(~mask, -math.inf).exp())"
-            " / (1 + grown.sum(dim=-1, keepdim=True))",
-        ),
-        Mistake(
-            "scaled",
-            _SHARES,
-            "torch.softmax(scores.masked_fill(~mask, -math.inf) / scores.shape[-1] ** 0.5, dim=-1)",
-            "The scores are divided by a root. Here they come as they are to be used.",
-        ),
-        Mistake(
-            "softmax over queries",
-            _SHARES,
-            "torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-2)",
-            "The softmax runs over the queries: columns sum to 1 where rows should.",
-        ),
-        Mistake(
-            "scores changed",
-            _SHARES,
-            "torch.softmax(scores.masked_fill_(~mask, -math.inf), dim=-1)",
-            "The scores are changed in place: the caller's tensor holds −∞ after the call.",
-        ),
-        Mistake(
-            "always float32",
-            _SHARES,
-            _SHARES + ".float()",
-            "The weights are float32 whatever comes in; they should keep the dtype of the scores.",
-        ),
-        Mistake(
-            "square in the weights",
-            _ORDER,
-            "scores.shape[-2]",
-            "The weights use a square mask, whatever the number of keys.",
+        *mask_mistakes(
+            _WEIGHTS,
+            _masked,
+            "inverted mask",
+            "zero taken for masked",
+            "mask after the softmax",
+            "filled with −10⁹",
         ),
     ),
     hints=(

@@ -5,14 +5,9 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
-from attnlab.course.material.attention_mistakes import (
-    mask_mistakes,
-    plus_one_mistake,
-    root_mistakes,
-    swapped_mistake,
-)
+from attnlab.course.material.attention_mistakes import mask_mistakes
 from attnlab.course.material.numpy_parts import attend_heads
-from attnlab.course.material.tensors import as_tensors
+from attnlab.course.material.tensors import as_tensors, inputs_case
 
 # %% [markdown]
 # # Cross-attention
@@ -93,61 +88,40 @@ class CrossAttention(nn.Module):
 PARTS = ("query", "key", "value", "output")
 
 
-def oracle(state, target, source, heads, may):
-    """Attend text by text and head by head."""
-    outputs, weights = [], []
-    for asking, read, mask in zip(target, source, may, strict=True):
-        query, key, value = (
-            rows @ state[f"{name}.weight"].T + state[f"{name}.bias"]
-            for name, rows in (("query", asking), ("key", read), ("value", read))
-        )
-        allowed = np.broadcast_to(mask, (len(asking), len(read)))
-        joined, own = attend_heads(query, key, value, heads, allowed)
-        outputs.append(joined @ state["output.weight"].T + state["output.bias"])
-        weights.append(own)
-    return [T.from_numpy(np.array(outputs)), T.from_numpy(np.array(weights))]
+def linear(state, name, rows):
+    """Apply one of the layers."""
+    return rows @ state[f"{name}.weight"].T + state[f"{name}.bias"]
 
 
-def case(
-    random,
-    batch,
-    queries,
-    keys,
-    heads=2,
-    size=3,
-    mask=None,
-    scale=1.0,
-    has_keys=True,
-    is_doubled=False,
-    **more,
-):
-    """Draw a layer, a target and a source; without keys, all scores are exactly 0."""
+def case(random, batch, queries, keys, heads=1, size=3, mask=None, change=None, words=""):
+    """Draw a layer, a target and a source, which `change` may alter."""
     width = heads * size
     state = {}
     for name in PARTS:
         state[f"{name}.weight"] = random.normal(size=(width, width)) / width**0.5
         state[f"{name}.bias"] = random.normal(size=width)
-    for part in ("weight", "bias"):
-        state[f"key.{part}"] *= has_keys
-    target = random.normal(size=(batch, queries, width)) * scale
-    source = random.normal(size=(batch, keys, width))
-    if is_doubled:
-        state["key.bias"] *= 0.0
-        source[:, 1] = 2 * source[:, 0]
-    may = np.ones((batch, keys), bool) if mask is None else np.array(mask)
-    given = [target, source] if mask is None else [target, source, may]
-    args = tuple(map(T.from_numpy, given))
-    more.setdefault("expected", oracle(state, target, source, heads, may))
-    if more.get("answer") == "inputs":
-        more["expected"] = list(args)
-    state = as_tensors(state)
-    return Case("CrossAttention", args, build=((width, heads), {}), state=state, **more)
+    target, source = (random.normal(size=(batch, length, width)) for length in (queries, keys))
+    if change is not None:
+        change(state, target, source)
+    may = True if mask is None else np.array(mask)[:, None, None]
+    projected = (linear(state, n, x) for n, x in zip(PARTS, (target, source, source), strict=False))
+    joined, weights = attend_heads(*projected, heads, may)
+    args = [T.from_numpy(target), T.from_numpy(source)]
+    return Case(
+        "CrossAttention",
+        tuple(args if mask is None else [*args, T.tensor(mask)]),
+        build=((width, heads), {}),
+        state=as_tensors(state),
+        expected=[T.from_numpy(linear(state, "output", joined)), T.from_numpy(weights)],
+        words=words,
+    )
 
 
 def one_head(random):
     """A single head."""
-    yield case(random, 1, 1, 2, heads=1, size=2)
-    yield case(random, 2, 3, 5, heads=1, size=4, words="with one head")
+    yield case(random, 1, 1, 2, size=2)
+    yield case(random, 2, 3, 5, size=4)
+    yield case(random, 1, 3, 1, words="with a source of one token")
 
 
 def several_heads(random):
@@ -155,36 +129,43 @@ def several_heads(random):
     yield case(random, 2, 3, 5, heads=3, size=2, words="with three heads")
 
 
+def without_keys(state, target, source):
+    """Make all scores exactly 0."""
+    state["key.weight"] *= 0.0
+    state["key.bias"] *= 0.0
+
+
+def large_and_doubled(state, target, source):
+    """Make scores of millions, the second twice the first."""
+    target *= 1e7
+    state["key.bias"] *= 0.0
+    source[:, 1] = 2 * source[:, 0]
+
+
 def padded(random):
     """A mask for each text; as many queries as keys, so that a mask of the target also fits."""
     mask = [[True, True, True, False], [True, False, False, False]]
-    yield case(random, 2, 4, 4, heads=1, mask=mask, words="with PAD in the sources")
+    yield case(random, 2, 4, 4, mask=mask, words="with PAD in the sources")
     words = "with PAD in the sources, where all scores are exactly 0"
-    yield case(random, 2, 4, 4, heads=1, mask=mask, has_keys=False, words=words)
+    yield case(random, 2, 4, 4, mask=mask, change=without_keys, words=words)
 
 
 def dead_rows(random):
     """A source that is PAD only."""
     mask = [[True, False, True], [False, False, False]]
-    yield case(random, 2, 2, 3, heads=1, mask=mask, words="where the second source is PAD only")
+    yield case(random, 2, 2, 3, mask=mask, words="where the second source is PAD only")
 
 
 def large_scores(random):
     """Scores far below what stands for minus infinity at times."""
     words = "with scores in the millions, masked, the second twice the first"
     mask = [[True, False, False]]
-    yield case(random, 1, 17, 3, heads=1, mask=mask, scale=1e7, is_doubled=True, words=words)
+    yield case(random, 1, 17, 3, mask=mask, change=large_and_doubled, words=words)
 
 
 def inputs_kept(random):
     """The inputs after the call."""
-    mask = [[True, False]]
-    yield case(random, 1, 3, 2, heads=1, mask=mask, answer="inputs")
-
-
-def one_source(random):
-    """A source of one token."""
-    yield case(random, 1, 3, 1, heads=1, words="with a source of one token")
+    yield inputs_case(case(random, 1, 3, 2, mask=[[True, False]]))
 
 
 def draw_picture(names):
@@ -200,7 +181,6 @@ def draw_picture(names):
     return draw_head(weights[0].detach(), tokens=(rows, columns))
 
 
-_ROOT = "/ math.sqrt(query.shape[-1])"
 _MASKED = """        if source_mask is not None:
             scores = scores.masked_fill(~source_mask[:, None, None, :], -math.inf)
         weights = torch.softmax(scores, dim=-1)
@@ -210,15 +190,15 @@ _MASKED = """        if source_mask is not None:
 _SPLIT = "x.unflatten(-1, (self.heads, -1)).transpose(1, 2)"
 
 
-def _masked(before, after):
+def _masked(scores, weights):
     """Return the masked softmax with other scores and weights."""
     lines = f"""        if source_mask is not None:
             mask = source_mask[:, None, None, :]
-            scores = {before or "scores"}
+            scores = {scores or "scores"}
         weights = torch.softmax(scores, dim=-1)
 """
-    if after:
-        lines += f"        if source_mask is not None:\n            weights = {after}\n"
+    if weights:
+        lines += f"        if source_mask is not None:\n            weights = {weights}\n"
     return lines
 
 
@@ -234,7 +214,6 @@ EXERCISE = Exercise(
         Check("dead rows", "gives 0 where a source is PAD only", dead_rows, graded=True),
         Check("large scores", "masks exactly with large scores", large_scores, graded=True),
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
-        Check("one source token", "works with a source of one token", one_source, graded=True),
     ),
     mistakes=(
         Mistake(
@@ -245,12 +224,6 @@ EXERCISE = Exercise(
             "        value = self.split(self.value(target))",
             "Target and source are swapped: the source asks and the target answers. Queries come "
             "from the target.",
-        ),
-        Mistake(
-            "self-attention",
-            "self.key(source))\n        value = self.split(self.value(source))",
-            "self.key(target))\n        value = self.split(self.value(target))",
-            "Keys and values come from the target too, so it never sees the source.",
         ),
         Mistake(
             "values from the target",
@@ -266,44 +239,12 @@ EXERCISE = Exercise(
             "The mask lies along the queries, as if it were one of the target. It belongs to the "
             "keys.",
         ),
-        *mask_mistakes(_MASKED, _masked, lowest=1e6),
-        *root_mistakes(_ROOT, "query.shape[-1]", "query.shape[-2]", "key.shape[-2]"),
-        plus_one_mistake(
-            "torch.softmax(scores, dim=-1)",
-            "scores.exp() / (1 + scores.exp().sum(dim=-1, keepdim=True))",
-            "(grown := (scores - scores.amax(dim=-1, keepdim=True)).exp())"
-            " / (1 + grown.sum(dim=-1, keepdim=True))",
-        ),
-        swapped_mistake("self.output(joined), weights", "weights, self.output(joined)"),
-        Mistake(
-            "softmax over the heads",
-            "dim=-1)",
-            "dim=1)",
-            "The softmax runs over the heads, so they compete. The source's tokens must.",
-        ),
-        Mistake(
-            "batch and heads mixed",
-            "mixed.transpose(1, 2).flatten(2)",
-            "mixed.transpose(0, 1).reshape(target.shape)",
-            "Batch and heads change places where the heads are joined, so texts are mixed. The "
-            "heads' axis must change places with the queries'.",
-            also=(
-                "mixed.permute(2, 0, 1, 3).reshape(target.shape)",
-                "mixed.permute(1, 2, 0, 3).reshape(target.shape)",
-                "mixed.permute(2, 1, 0, 3).reshape(target.shape)",
-            ),
-        ),
+        *mask_mistakes(_MASKED, _masked, "inverted mask", "filled with −10⁹", "NaN in dead rows"),
         Mistake(
             "scaled by the whole width",
             "math.sqrt(query.shape[-1])",
             "math.sqrt(query.shape[-1] * self.heads)",
             "The scores are divided by the root of the whole width; each head has only its part.",
-        ),
-        Mistake(
-            "softmax over the queries",
-            "dim=-1)",
-            "dim=-2)",
-            "The softmax runs over the queries: each column sums to 1 where each row should.",
         ),
         Mistake(
             "heads split without a transpose",
@@ -313,35 +254,11 @@ EXERCISE = Exercise(
             "split the width, then move the heads in front.",
         ),
         Mistake(
-            "heads take turns",
-            _SPLIT,
-            "x.unflatten(-1, (-1, self.heads)).permute(0, 3, 1, 2)",
-            "Each head takes every so-manyth column; neighboring columns belong together.",
-        ),
-        Mistake(
             "heads joined without a transpose",
             "mixed.transpose(1, 2).flatten(2)",
             "mixed.reshape(target.shape)",
             "The heads are joined with one reshape, which mixes positions. First move the heads "
             "back behind the positions.",
-        ),
-        Mistake(
-            "no output projection",
-            "return self.output(joined), weights",
-            "return joined, weights",
-            "The joined heads do not go through `output`.",
-        ),
-        Mistake(
-            "heads averaged",
-            "self.output(joined), weights",
-            "self.output(joined), weights.mean(dim=1)",
-            "The weights are averaged over the heads; each head is wanted by itself.",
-        ),
-        Mistake(
-            "target changed in place",
-            "query = self.split(self.query(target))",
-            "query = self.split(self.query(target))\n        target *= 0",
-            "The target is changed in place. It belongs to the caller.",
         ),
     ),
     hints=(

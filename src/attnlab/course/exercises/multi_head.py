@@ -7,10 +7,11 @@ import torch as T
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
 from attnlab.course.material.attention_mistakes import (
     mask_mistakes,
-    plus_one_mistake,
+    power_mistake,
     root_mistakes,
     swapped_mistake,
 )
+from attnlab.course.material.numpy_parts import attend_heads
 from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
@@ -99,41 +100,33 @@ def linear(state, name, x):
     return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
 
 
-def oracle(state, heads, x, mask):
-    """Compute it head by head and query by query in NumPy."""
-    batch, length, width = x.shape
-    size = width // heads
-    query, key, value = (linear(state, name, x) for name in NAMES[:3])
-    weights = np.zeros((batch, heads, length, length))
-    mixed = np.zeros(x.shape)
-    for b, head, q in np.ndindex(batch, heads, length):
-        own = slice(head * size, (head + 1) * size)
-        may = np.ones(length, bool)
-        if mask is not None:
-            may = mask[q] if mask.ndim == 2 else mask[b, q]
-        if may.any():
-            scores = np.array([query[b, q, own] @ each for each in key[b, may, own]]) / size**0.5
-            grown = np.exp(scores - scores.max())
-            weights[b, head, q, may] = grown / grown.sum()
-            mixed[b, q, own] = weights[b, head, q] @ value[b, :, own]
+def oracle(state, heads, x, mask=None):
+    """Compute output and weights in NumPy."""
+    may = True if mask is None else mask
+    if np.ndim(may) == 3:
+        may = may[:, None]
+    mixed, weights = attend_heads(*(linear(state, name, x) for name in NAMES[:3]), heads, may)
     return linear(state, "output", mixed), weights
 
 
-def case(random, batch, length, width, heads, mask=None, has_keys=True, **more):
+def case(random, batch, length, width, heads, mask=None, has_keys=True, words=""):
     """Draw parameters and inputs; without keys, all scores are exactly 0."""
     state = {}
     for name in NAMES:
         state[f"{name}.weight"] = random.normal(size=(width, width))
         state[f"{name}.bias"] = random.normal(size=width)
-        if name == "key" and not has_keys:
-            state["key.weight"] *= 0.0
-            state["key.bias"] *= 0.0
+    for part in ("weight", "bias"):
+        state[f"key.{part}"] *= has_keys
     x = random.normal(size=(batch, length, width))
     expected = list(map(T.from_numpy, oracle(state, heads, x, mask)))
-    args = [T.from_numpy(each) for each in (x, mask) if each is not None]
-    given = as_tensors(state)
-    build = ((width, heads), {})
-    return Case("MultiHead", tuple(args), build=build, state=given, expected=expected, **more)
+    return Case(
+        "MultiHead",
+        tuple(T.from_numpy(array) for array in (x, mask) if array is not None),
+        build=((width, heads), {}),
+        state=as_tensors(state),
+        expected=expected,
+        words=words,
+    )
 
 
 def parameters(random):
@@ -152,8 +145,8 @@ def values(random):
     yield case(random, 3, 5, 8, 2)
 
 
-def one_each(random):
-    """One head, and heads of width 1."""
+def edges(random):
+    """One head, heads of width 1, one position."""
     yield case(random, 1, 3, 4, 1, words="with one head")
     yield case(random, 2, 3, 4, 4, words="with as many heads as columns")
     yield case(random, 1, 1, 6, 3, words="with one position")
@@ -175,7 +168,7 @@ def masked(random):
     yield case(random, 2, 4, 6, 3, some_mask(random, 4, 4), has_keys=False, words=words)
 
 
-def mask_each(random):
+def mask_per_batch(random):
     """A mask for each of the batch, also where there are as many heads as texts."""
     for batch, heads in ((2, 2), (3, 2), (3, 3)):
         mask = some_mask(random, batch, 4, 4)
@@ -216,31 +209,19 @@ _SPLIT = "vectors.view(batch, length, self.heads, size).transpose(1, 2)"
 _MERGE = "(weights @ value).transpose(1, 2).reshape(batch, length, width)"
 _ROOT = "/ math.sqrt(size)"
 _RETURN = "return self.output(mixed), weights"
-_EACH = "mask if mask.ndim == 2 else mask[:, None]"
-_FILL = "masked_fill(~mask, torch.finfo(scores.dtype).min)"
-_ZEROED = "weights.masked_fill(~mask, 0.0)"
-_MASKED = f"""        if mask is not None:
-            mask = {_EACH}
-            scores = scores.{_FILL}
+_MASKED = """            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         weights = torch.softmax(scores, dim=-1)
         if mask is not None:
-            weights = {_ZEROED}
-"""
-_CHECKED = """        if width % heads:
-            raise ValueError(f"{heads} heads do not divide a width of {width}")
+            weights = weights.masked_fill(~mask, 0.0)
 """
 
 
-def _masked(before, after):
+def _masked(scores, weights):
     """Return the masked softmax with other scores and weights."""
-    lines = f"""        if mask is not None:
-            mask = {_EACH}
-            scores = {before or "scores"}
-        weights = torch.softmax(scores, dim=-1)
-"""
-    return lines + (
-        f"        if mask is not None:\n            weights = {after}\n" if after else ""
-    )
+    lines = f"            scores = {scores}\n        weights = torch.softmax(scores, dim=-1)\n"
+    if weights:
+        lines += f"        if mask is not None:\n            weights = {weights}\n"
+    return lines
 
 
 EXERCISE = Exercise(
@@ -252,9 +233,9 @@ EXERCISE = Exercise(
         Check("values", "gives the right output and weights", values, points=3),
         Check("parameters", "has the four layers by their names", parameters),
         Check("mask", "keeps masked keys out of every head", masked, points=2),
-        Check("mask per batch", "takes a mask for each of the batch", mask_each, graded=True),
+        Check("mask per batch", "takes a mask for each of the batch", mask_per_batch, graded=True),
         Check("dead rows", "gives 0 where a query may attend to no key", dead_rows, graded=True),
-        Check("edges", "works with one head, narrow heads, one position", one_each, graded=True),
+        Check("edges", "works with one head, narrow heads, one position", edges, graded=True),
         Check("division", "refuses heads that do not divide the width", not_divisible, graded=True),
     ),
     mistakes=(
@@ -266,12 +247,6 @@ EXERCISE = Exercise(
             "of one position where it should get one piece of each.",
         ),
         Mistake(
-            "every other column",
-            _SPLIT,
-            "vectors.view(batch, length, size, self.heads).permute(0, 3, 1, 2)",
-            "Head h takes the columns h, h + heads, … . Its columns should lie side by side.",
-        ),
-        Mistake(
             "merged without turning",
             _MERGE,
             "(weights @ value).reshape(batch, length, width)",
@@ -279,11 +254,12 @@ EXERCISE = Exercise(
             "the axes back first.",
         ),
         Mistake(
-            "merged column by column",
+            "batch and heads mixed",
             _MERGE,
-            "(weights @ value).permute(0, 2, 3, 1).reshape(batch, length, width)",
-            "The heads' results are interleaved column by column; each head's should stay "
-            "together.",
+            "(weights @ value).transpose(0, 1).reshape(batch, length, width)",
+            "Batch and heads change places where the heads are put together, so texts are mixed. "
+            "The heads' axis must change places with the length.",
+            also=("(weights @ value).permute(2, 0, 1, 3).reshape(batch, length, width)",),
         ),
         Mistake(
             "scaled by the model width",
@@ -292,105 +268,16 @@ EXERCISE = Exercise(
             "The scores are divided by the root of the whole width. A head's scores sum over its "
             "own columns only.",
         ),
-        *root_mistakes(_ROOT, "size", "length"),
-        *mask_mistakes(_MASKED, _masked, leave_out=("mask after the softmax, rescaled",)),
-        plus_one_mistake(
-            "torch.softmax(scores, dim=-1)",
-            "scores.exp() / (1 + scores.exp().sum(dim=-1, keepdim=True))",
-            "(grown := (scores - scores.amax(dim=-1, keepdim=True)).exp())"
-            " / (1 + grown.sum(dim=-1, keepdim=True))",
-        ),
-        swapped_mistake(_RETURN, "return weights, self.output(mixed)"),
-        Mistake(
-            "batch and heads mixed",
-            _MERGE,
-            "(weights @ value).transpose(0, 1).reshape(batch, length, width)",
-            "Batch and heads change places where the heads are put together, so texts are mixed. "
-            "The heads' axis must change places with the length.",
-            also=(
-                "(weights @ value).permute(1, 0, 2, 3).reshape(batch, length, width)",
-                "(weights @ value).permute(2, 0, 1, 3).reshape(batch, length, width)",
-                "(weights @ value).permute(1, 2, 0, 3).reshape(batch, length, width)",
-                "(weights @ value).permute(2, 1, 0, 3).reshape(batch, length, width)",
-            ),
-        ),
-        Mistake(
-            "softmax over queries",
-            "torch.softmax(scores, dim=-1)",
-            "torch.softmax(scores, dim=-2)",
-            "The softmax runs over the queries: columns sum to 1 where rows should.",
-        ),
+        *root_mistakes(_ROOT, "size", "length")[2:],
+        power_mistake(_ROOT, "size"),
+        *mask_mistakes(_MASKED, _masked, "inverted mask"),
         Mistake(
             "softmax over heads",
             "torch.softmax(scores, dim=-1)",
             "torch.softmax(scores, dim=1)",
             "The softmax runs over the heads, so they compete. The keys must.",
         ),
-        Mistake(
-            "weights averaged",
-            _RETURN,
-            "return self.output(mixed), weights.mean(dim=1)",
-            "The weights are averaged over the heads; each head's own are asked for.",
-        ),
-        Mistake(
-            "heads in the batch",
-            _RETURN,
-            "return self.output(mixed), weights.flatten(0, 1)",
-            "Batch and heads are one axis in the weights; they should be two.",
-        ),
-        Mistake(
-            "not mixed",
-            _RETURN,
-            "return mixed, weights",
-            "The layer `output` is not applied: the heads' results stand side by side, unmixed.",
-        ),
-        Mistake(
-            "values made like keys",
-            "split(self.value(x))",
-            "split(self.key(x))",
-            "The values are made by the layer `key`; they have a layer of their own.",
-        ),
-        Mistake(
-            "queries and keys swapped",
-            "split(self.query(x)), split(self.key(x))",
-            "split(self.key(x)), split(self.query(x))",
-            "Queries and keys are swapped: the layer `query` makes the keys and the other way "
-            "round.",
-        ),
-        Mistake(
-            "values not projected",
-            "split(self.value(x))",
-            "split(x)",
-            "The values are the inputs themselves; the layer `value` is not applied.",
-        ),
-        Mistake(
-            "mask lined up with heads",
-            _EACH,
-            "mask",
-            "A mask with three axes meets the heads where it should meet the batch. It lacks an "
-            "axis; with as many heads as texts no error tells you.",
-        ),
-        Mistake(
-            "mask of the first head only",
-            _FILL + "\n",
-            "masked_fill(~mask & (torch.arange(self.heads) == 0)[:, None, None], "
-            "torch.finfo(scores.dtype).min)\n"
-            "            mask = mask | (torch.arange(self.heads) > 0)[:, None, None]\n",
-            "Only the first head obeys the mask.",
-        ),
-        Mistake(
-            "no bias",
-            "self.output = nn.Linear(width, width)",
-            "self.output = nn.Linear(width, width, bias=False)",
-            "The layer `output` has no bias; all four should have one.",
-        ),
-        Mistake(
-            "division unchecked",
-            _CHECKED,
-            "",
-            "Heads that do not divide the width are taken without a word; a ValueError should say "
-            "so when the layer is made.",
-        ),
+        swapped_mistake(_RETURN, "return weights, self.output(mixed)"),
     ),
     hints=(
         "Two heads, width 6: which columns of a query belong to the second head, for every "

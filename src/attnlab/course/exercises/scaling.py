@@ -206,9 +206,7 @@ EXERCISE = Exercise(
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
     mistakes=(
-        *root_mistakes(
-            "/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]", "key.shape[-2]"
-        ),
+        *root_mistakes("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]"),
         Mistake(
             "entropy in bits",
             _XLOGY,

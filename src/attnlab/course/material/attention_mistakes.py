@@ -5,177 +5,90 @@ numbers in place of −∞, a score of 0 taken for a masked one, a softmax over 
 by another root. Each is a piece of a solution that is replaced; an exercise gives the pieces.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 
 from attnlab.course.exercise import Mistake
 
-Pair = tuple[str, str]
-"""What masks the scores, and what is done to the weights afterwards; empty for nothing."""
-
 _NAN = "torch.nan_to_num(weights)"
+_ZEROED = "weights.masked_fill(~mask, 0.0)"
+_TINY = "torch.finfo(scores.dtype).min"
+_ZEROS = "scores.masked_fill(scores * mask == 0, {})"
+_AFTER = "weights * mask / (weights * mask).sum(dim=-1, keepdim=True)"
 
-
-def _fill(where: str, number: str) -> str:
-    return f"scores.masked_fill({where}, {number})"
-
-
-def _zero(where: str) -> str:
-    return f"weights.masked_fill({where}, 0.0)"
-
-
-_INVERTED: Sequence[Pair] = (
-    (_fill("mask", "-math.inf"), _zero("mask")),
-    (_fill("mask", "-math.inf"), ""),
-    (_fill("mask", "-math.inf"), _NAN),
-    (_fill("mask", "-math.inf"), _zero("~mask")),
-    (_fill("mask", "-1e9"), ""),
-    (_fill("mask", "-1e9"), _zero("mask")),
-    (_fill("mask", "-1e4"), ""),
-    (_fill("mask", "torch.finfo(scores.dtype).min"), ""),
-    ("scores + mask * -1e9", ""),
-    ("scores + mask * -1e4", ""),
-    ("scores + mask * torch.finfo(scores.dtype).min", ""),
-)
-_ZERO_SCORES = "scores.masked_fill(scores * mask == 0, -math.inf)"
-_SHARED: Sequence[tuple[str, Sequence[Pair], str]] = (
-    (
-        "inverted mask",
-        _INVERTED,
+_MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
+    "inverted mask": (
+        (
+            ("scores.masked_fill(mask, -math.inf)", "weights.masked_fill(mask, 0.0)"),
+            ("scores.masked_fill(mask, -math.inf)", ""),
+            ("scores.masked_fill(mask, -math.inf)", _NAN),
+            ("scores.masked_fill(mask, -1e9)", ""),
+            ("scores + mask * -1e9", ""),
+        ),
         "The mask is read the wrong way round: here True means that a query may attend to a key.",
     ),
-    ("mask left out", (("", ""),), "The mask has no effect: the weights are those without one."),
-    (
-        "mask added",
-        (("scores + mask", ""), ("scores - ~mask * 1.0", "")),
-        "The mask is added to the scores as zeros and ones. A masked key needs a score of −∞.",
+    "mask left out": (
+        (("", ""),),
+        "The mask has no effect: the weights are those without one.",
     ),
-    (
-        "scores times mask",
-        (("scores * mask", ""), ("scores * mask", _NAN)),
-        "Masked scores are set to 0, and the exponential of 0 is 1: these keys still get weight.",
-    ),
-    (
-        "zero taken for masked",
+    "zero taken for masked": (
         (
-            (_ZERO_SCORES, ""),
-            (_ZERO_SCORES, _NAN),
-            (_ZERO_SCORES, _zero("~mask")),
-            ("scores.masked_fill(scores * mask == 0, -1e9)", ""),
-            ("scores.masked_fill(scores * mask == 0, -1e9)", _zero("~mask")),
+            (_ZEROS.format("-math.inf"), ""),
+            (_ZEROS.format("-math.inf"), _NAN),
+            (_ZEROS.format("-1e9"), ""),
         ),
         "A score of exactly 0 is taken for a masked one, since what is masked is read off the "
         "scores. 0 is a score like any other; the mask alone says which keys are masked.",
     ),
-    (
-        "mask after the softmax",
+    "mask after the softmax": (
         (("", "weights * mask"),),
         "Masked keys are removed after the softmax, so the weights that are left sum to less "
         "than 1. They must be out before the softmax shares out its 1.",
     ),
-    (
-        "mask after the softmax, rescaled",
-        (
-            ("", "weights * mask / (weights * mask).sum(dim=-1, keepdim=True)"),
-            ("", "torch.nan_to_num(weights * mask / (weights * mask).sum(dim=-1, keepdim=True))"),
-            ("", "weights * mask / ((weights * mask).sum(dim=-1, keepdim=True) + 1e-9)"),
-        ),
+    "mask after the softmax, rescaled": (
+        (("", _AFTER), ("", f"torch.nan_to_num({_AFTER})")),
         "Masked keys are removed after the softmax and the rest is divided by its sum. Where a "
         "masked key has by far the largest score, nothing is left to divide.",
     ),
-    (
-        "filled with −10",
-        (
-            (_fill("~mask", "-10.0"), ""),
-            (_fill("~mask", "-10.0"), _zero("~mask")),
-            ("scores + ~mask * -10.0", ""),
-            ("scores - ~mask * 10.0", _zero("~mask")),
-        ),
+    "filled with −10": (
+        (("scores.masked_fill(~mask, -10.0)", ""), ("scores + ~mask * -10.0", "")),
         "Masked scores are set to a small number such as −10, or lowered by it. e^−10 is 0.00005 "
         "and no 0: masked keys keep some of the weight. They need a score of −∞.",
     ),
-    (
-        "NaN in dead rows",
-        ((_fill("~mask", "-math.inf"), ""),),
+    "filled with −10⁹": (
+        (
+            ("scores.masked_fill(~mask, -1e9)", ""),
+            ("scores + ~mask * -1e9", ""),
+            ("scores.masked_fill(~mask, -1e4)", ""),
+        ),
+        "Masked scores are set to a number such as −10⁹, or lowered by it. That is no −∞: where "
+        "all scores lie lower, or no key is allowed, the masked keys get the weight.",
+    ),
+    "NaN in dead rows": (
+        (("scores.masked_fill(~mask, -math.inf)", ""),),
         "A query that may attend to no key gives NaN: the softmax of −∞ alone is 0/0.",
     ),
-)
+}
 
 
-def mask_mistakes(
-    old: str,
-    write: Callable[[str, str], str],
-    *,
-    has_dead_rows: bool = True,
-    lowest: float = 0.0,
-    leave_out: Iterable[str] = (),
-) -> tuple[Mistake, ...]:
-    """Return the mistakes that are made with a mask.
+def mask_mistakes(old: str, write: Callable[[str, str], str], *names: str) -> tuple[Mistake, ...]:
+    """Return mistakes that are made with a mask.
 
     Args:
         old: the lines of the solution from the unmasked `scores` to the finished `weights`.
         write: writes these lines with other expressions: what becomes of `scores` and, after the
             softmax, of `weights`, in terms of these and of `mask`; empty for nothing.
-        has_dead_rows: whether there is a case in which a query has no key.
-        lowest: how far below 0 all the scores of a query are in some case; below it a finite
-            number is as good as −∞.
-        leave_out: names of further mistakes that cannot be made in an exercise, or have another
-            name in it.
+        names: the mistakes, out of the table above.
     """
-    every = [*_SHARED, *_fills(has_dead_rows, lowest)]
     mistakes = []
-    for name, pairs, says in every:
-        if name in leave_out or not pairs:
-            continue
-        if name == "NaN in dead rows" and not has_dead_rows:
-            continue
-        first, *others = [write(before, after) for before, after in pairs]
+    for name in names:
+        pairs, says = _MASK_MISTAKES[name]
+        first, *others = [write(scores, weights) for scores, weights in pairs]
         mistakes.append(Mistake(name, old, first, says, tuple(dict.fromkeys(others))))
     return tuple(mistakes)
 
 
-def _fills(has_dead_rows: bool, lowest: float) -> Iterator[tuple[str, Sequence[Pair], str]]:
-    """Yield the mistakes of a large negative number in place of −∞."""
-    low: list[Pair] = []
-    dead: list[Pair] = []
-    for number in (1e4, 1e9):
-        plain: list[Pair] = [
-            (_fill("~mask", f"-{number:g}"), ""),
-            (f"scores + ~mask * -{number:g}", ""),
-        ]
-        if lowest > number:
-            low.append((_fill("~mask", f"-{number:g}"), _zero("~mask")))
-        if has_dead_rows and (number == 1e9 or lowest <= number):
-            dead += plain
-        elif lowest > number:
-            low += plain
-    if has_dead_rows and lowest > 1e4:
-        low += [("scores + ~mask * -1e3", ""), ("scores + ~mask * -100.0", "")]
-    smallest: Pair = (_fill("~mask", "torch.finfo(scores.dtype).min"), "")
-    can_tell_smallest = lowest > 1e9
-    if has_dead_rows and not can_tell_smallest:
-        dead.append(smallest)
-    yield (
-        "filled with −10⁴",
-        low,
-        "Masked scores are set to a number such as −10⁴, or lowered by it. That is no −∞: where "
-        "all scores lie lower, the masked keys get the weight.",
-    )
-    yield (
-        "filled with −10⁹",
-        dead,
-        "Masked scores are set to a number such as −10⁹, or lowered by it. A query that may attend "
-        "to no key then gives its weight to masked keys; it should have weights of 0.",
-    )
-    yield (
-        "even dead rows",
-        [smallest] if has_dead_rows and can_tell_smallest else [],
-        "A query that may attend to no key spreads its weight evenly over masked keys; it should "
-        "have weights of 0.",
-    )
-
-
 def root_mistakes(
-    old: str, width: str, queries: str, keys: str = "", root: str = "math.sqrt"
+    old: str, width: str, queries: str, root: str = "math.sqrt"
 ) -> tuple[Mistake, ...]:
     """Return the mistakes that are made where scores are divided by the root of a width.
 
@@ -183,10 +96,8 @@ def root_mistakes(
         old: the division in the solution, from its sign on, such as `/ math.sqrt(size)`.
         width: the expression of the width.
         queries: that of the number of queries.
-        keys: that of the number of keys; empty where it is the same.
         root: the function that takes roots.
     """
-    counts = {"queries": queries, "keys": keys}
     return (
         Mistake(
             "no scaling",
@@ -202,23 +113,12 @@ def root_mistakes(
             "even.",
         ),
         Mistake(
-            "multiplied by the root",
+            "scaled by the number of queries",
             old,
-            f"* {root}({width})",
-            "The scores are multiplied by √width where they should be divided by it.",
+            f"/ {root}({queries})",
+            "The scores are divided by the root of the number of queries. They grow with the "
+            "number of products that are summed in each: the width.",
         ),
-        *(
-            Mistake(
-                f"scaled by the number of {name}",
-                old,
-                f"/ {root}({count})",
-                f"The scores are divided by the root of the number of {name}. What makes them grow "
-                "is how many products are summed in each: the width.",
-            )
-            for name, count in counts.items()
-            if count
-        ),
-        power_mistake(old, width),
     )
 
 

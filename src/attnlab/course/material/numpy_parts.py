@@ -15,13 +15,27 @@ _STEP = 1e-5
 
 
 def softmax_rows(scores: Floats) -> Floats:
-    """Return the softmax of each row; a row of minus infinities only gives zeros."""
-    result = np.zeros_like(scores)
-    for number, row in enumerate(scores):
-        if np.isfinite(row).any():
-            grown = np.exp(row - row.max())
-            result[number] = grown / grown.sum()
-    return result
+    """Return the softmax over the last axis; a row of minus infinities only gives zeros."""
+    highest = scores.max(axis=-1, keepdims=True)
+    exponentials = np.exp(scores - np.where(np.isfinite(highest), highest, 0.0))
+    total = exponentials.sum(axis=-1, keepdims=True)
+    return np.asarray(exponentials / np.where(total == 0, 1.0, total))
+
+
+def attend(
+    query: Floats, key: Floats, value: Floats, may: NDArray[np.bool_] | bool = True
+) -> tuple[Floats, Floats]:
+    """Attend with one head; return the output and the weights.
+
+    Args:
+        query: (…, queries, width).
+        key: (…, keys, width).
+        value: (…, keys, value width).
+        may: broadcasts to (…, queries, keys); True = may attend.
+    """
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(query.shape[-1])
+    weights = softmax_rows(np.where(may, scores, -np.inf))
+    return weights @ value, weights
 
 
 def layer_norm_rows(rows: Floats, gain: Floats, bias: Floats, epsilon: float = 1e-5) -> Floats:
@@ -34,28 +48,25 @@ def layer_norm_rows(rows: Floats, gain: Floats, bias: Floats, epsilon: float = 1
 
 
 def attend_heads(
-    query: Floats, key: Floats, value: Floats, heads: int, may: NDArray[np.bool_]
+    query: Floats, key: Floats, value: Floats, heads: int, may: NDArray[np.bool_] | bool = True
 ) -> tuple[Floats, Floats]:
-    """Attend with several heads, given what the projections made of one text.
+    """Attend with several heads, given what the projections made.
 
     Args:
-        query: (queries, width).
-        key: (keys, width).
-        value: (keys, width).
+        query: (…, queries, width).
+        key: (…, keys, width).
+        value: (…, keys, width).
         heads: how many; each has width / heads neighboring columns.
-        may: (queries, keys); True = may attend.
+        may: broadcasts to (…, head, queries, keys); True = may attend.
 
     Returns:
-        the heads side by side (queries, width), and the weights (head, queries, keys).
+        the heads side by side (…, queries, width), and the weights (…, head, queries, keys).
     """
-    size = query.shape[1] // heads
-    outputs, weights = [], []
-    for head in range(heads):
-        own = slice(head * size, (head + 1) * size)
-        scores = query[:, own] @ key[:, own].T / np.sqrt(size)
-        weights.append(softmax_rows(np.where(may, scores, -np.inf)))
-        outputs.append(weights[-1] @ value[:, own])
-    return np.concatenate(outputs, axis=1), np.array(weights)
+    query, key, value = (
+        np.stack(np.split(rows, heads, axis=-1), axis=-3) for rows in (query, key, value)
+    )
+    output, weights = attend(query, key, value, may)
+    return np.concatenate(list(np.moveaxis(output, -3, 0)), axis=-1), weights
 
 
 def packed_attention(
@@ -66,7 +77,7 @@ def packed_attention(
     heads: int,
     may: NDArray[np.bool_],
 ) -> tuple[Floats, Floats]:
-    """Compute PyTorch's multi-head attention for one text, from its packed parameters."""
+    """Compute PyTorch's multi-head attention from its packed parameters."""
     packed, bias = state[prefix + "in_proj_weight"], state[prefix + "in_proj_bias"]
     (query_matrix, key_matrix, value_matrix), biases = np.split(packed, 3), np.split(bias, 3)
     joined, weights = attend_heads(
@@ -87,22 +98,22 @@ def numeric_gradients(function: Callable[..., Floats], inputs: Sequence[Floats])
         function: takes the inputs, float64 arrays, and returns the array that is summed.
         inputs: the arrays of which the gradients are wanted.
     """
-    inputs = [np.array(each, float) for each in inputs]
+    inputs = [np.array(array, float) for array in inputs]
 
     def weighted_sum() -> float:
         result = function(*inputs)
         return float((result * np.cos(np.arange(result.size)).reshape(result.shape)).sum())
 
-    found = []
-    for each in inputs:
-        slopes = np.zeros_like(each)
-        for place in np.ndindex(each.shape):
-            kept = each[place]
-            each[place] = kept + _STEP
+    gradients = []
+    for array in inputs:
+        slopes = np.zeros_like(array)
+        for place in np.ndindex(array.shape):
+            number = array[place]
+            array[place] = number + _STEP
             above = weighted_sum()
-            each[place] = kept - _STEP
+            array[place] = number - _STEP
             below = weighted_sum()
-            each[place] = kept
+            array[place] = number
             slopes[place] = (above - below) / (2 * _STEP)
-        found.append(slopes)
-    return found
+        gradients.append(slopes)
+    return gradients

@@ -1,6 +1,7 @@
-"""Tensors of the cases that several exercises share, and the judge of what a dropout left."""
+"""Tensors and cases that several exercises share, and the judge of what a dropout left."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnlab.course.exercise import Failure
+from attnlab.course.exercise import Case, Failure
+from attnlab.course.material.numpy_parts import numeric_gradients
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +25,30 @@ def draw_arrays(
 ) -> dict[str, Floats]:
     """Draw each parameter from the standard normal distribution, in the order of the names."""
     return {name: random.normal(size=shape) for name, shape in shapes.items()}
+
+
+def inputs_case(case: Case) -> Case:
+    """Ask for the tensors of a case as they are after the call."""
+    tensors = [argument for argument in case.args if isinstance(argument, Tensor)]
+    words = f"{case.words} (its inputs, after the call)".strip()
+    return replace(case, answer="inputs", expected=tensors, judge=None, words=words)
+
+
+def gradients_case(case: Case, function: Callable[..., Floats], tolerance: float = 1e-4) -> Case:
+    """Ask for the gradients of a case's floating-point tensors.
+
+    Args:
+        case: the call.
+        function: computes the first part of the answer in NumPy, from the arrays of these tensors.
+        tolerance: how far a gradient may be off.
+    """
+    tensors = [x for x in case.args if isinstance(x, Tensor) and x.is_floating_point()]
+    slopes = numeric_gradients(function, [tensor.double().numpy() for tensor in tensors])
+    expected = [torch.from_numpy(array).to(tensors[0].dtype) for array in slopes]
+    words = f"{case.words} (its gradients)".strip()
+    return replace(
+        case, answer="gradients", expected=expected, judge=None, words=words, tolerance=tolerance
+    )
 
 
 def first_failure(judge: Callable[[Any], Failure | None], parts: Iterable[Any]) -> Failure | None:
