@@ -20,7 +20,7 @@ lab: $(VENV)/all.done
 
 # A minute of tests, for each save: names and floors, formulas, every site, one experiment from end to end.
 QUICK_TESTS = $(addprefix tests/,test_architecture.py test_configs.py test_display.py test_doctests.py \
-  test_first_house.py test_sites.py core tasks parts/test_attend.py \
+  test_sites.py core tasks parts/test_attend.py \
   edits/test_edits_in_numpy.py look/recording/test_looking.py draw/test_document.py experiments/test_sorting.py)
 quick: $(VENV)/test.done
 	$(BIN)/pytest -n 2 --dist loadgroup -q $(QUICK_TESTS)

@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import pkgutil
 import re
 import subprocess
 import sys
@@ -37,7 +36,6 @@ FLOORS = {
     "design": 3,
     "programs": 3,
     "edits": 4,
-    "operate": 5,
     "plot": 5,
     "draw": 4,
     "experiments": 5,
@@ -246,13 +244,6 @@ def test_the_face_is_what_its_stub_says_and_each_name_stands_there_once():
             assert getattr(attnlab, alias.asname) is getattr(home, alias.name)
 
 
-def test_every_name_of_the_version_before_has_a_home(recwarn):
-    assert not (set(attnlab._RENAMED) | set(attnlab._REPLACED)) & set(attnlab.__all__)
-    for old in [*attnlab._RENAMED, *attnlab._REPLACED]:
-        assert getattr(attnlab, old) is not None
-    assert len(recwarn) == len(attnlab._RENAMED) + len(attnlab._REPLACED)
-
-
 def test_an_unknown_public_name_is_an_attribute_error():
     done = run_python("import attnlab\nattnlab.atend")
     assert "has no attribute 'atend'; did you mean 'attend'? Known: " in done.stderr
@@ -335,32 +326,6 @@ def test_the_tools_are_pinned_alike_everywhere():
     (version,) = re.findall(r'^version = "([\d.]+)"', pyproject, re.M)
     assert f'__version__ = "{version}"' in (PACKAGE / "__init__.py").read_text()
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "home"),
-    [
-        ("knock_out", "ablate", "edits.effects:ablate"),
-        ("summarise", "summarize", "look.summaries:summarize"),
-        ("draw_head", "plot.head", "plot:head"),
-        ("Temperature", "edits.Temperature", "edits:Temperature"),
-        ("search", "tune", "experiments.tune:tune"),
-        ("open_run", "open(folder)", "experiments.population:open_run"),
-        ("faster_products", "speed(model)", "pretrained.backends.registry:faster_products"),
-        ("use_matrix_path", "speed(matrix=…)", "parts.linear:use_matrix_path"),
-    ],
-)
-def test_a_name_of_the_version_before_works_and_says_the_new_one(old, new, home):
-    told = re.escape(f"attnlab.{old} is now called attnlab.{new}; ")
-    with pytest.warns(DeprecationWarning, match=told):
-        found = getattr(attnlab, old)
-    assert found is pkgutil.resolve_name(f"attnlab.{home}")
-
-
-def test_the_package_that_is_now_called_edits_still_has_its_old_name():
-    with pytest.warns(DeprecationWarning, match="is now called attnlab.edits"):
-        operate = importlib.import_module("attnlab.operate")
-    assert operate.ZeroHead is attnlab.ZeroHead
 
 
 def missing_names(source: str) -> list[str]:

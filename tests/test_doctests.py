@@ -11,7 +11,7 @@ import attnlab
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(attnlab.__path__, "attnlab.")
-    if not module.name.rsplit(".", 1)[-1].startswith("__") and module.name != "attnlab.operate"
+    if not module.name.rsplit(".", 1)[-1].startswith("__")
 )
 
 

@@ -217,14 +217,3 @@ def _shown(value: Any) -> str:
     if len(text) > 80:
         text = text[:77] + "..."
     return text
-
-
-_OLD_LAYOUTS = {"lanes": "simd", "solo": "sequential"}  # as the first version wrote them
-
-
-def renamed_layout(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return a stored config with the present name of its layout."""
-    name = facts.get("layout")
-    if isinstance(name, str) and name in _OLD_LAYOUTS:
-        return {**facts, "layout": _OLD_LAYOUTS[name]}
-    return facts

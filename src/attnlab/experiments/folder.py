@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from attnlab.configs import renamed_layout
 from attnlab.core import store
 from attnlab.display import plural
 from attnlab.draw.sections import ReportContent
@@ -277,7 +276,7 @@ def read_config(folder: Path) -> RunConfig | None:
                 f"{file} is damaged: expected {name}, of type {kind.__name__}; got "
                 f"{config.get(name)!r}."
             )
-    return cast(RunConfig, renamed_layout(config))
+    return cast(RunConfig, config)
 
 
 def _has_config(folder: Path) -> bool:

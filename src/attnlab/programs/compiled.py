@@ -151,8 +151,6 @@ def open_compiled(folder: Path | str) -> Compiled:
         CouldNotRun: a file is missing or damaged, or the folder is of something else.
     """
     told = _state(Path(folder)).read()
-    told.setdefault("ways", {})  # older folders hold neither
-    told.setdefault("error", told.get("tolerance"))
     model = load_model(folder)
     if not isinstance(model, Encoder):
         raise CouldNotRun(f"{folder} holds no encoder.")

@@ -346,12 +346,10 @@ def open_tokenizer(mapping: Any) -> TextTokenizer:
     if kind not in ("word", "parts", "subword"):
         kinds = "expected a tokenizer of kind word, parts or subword"
         raise CouldNotRun(f"{kinds}; got {str(mapping)[:60]}.")
-    # The first version, that split at blanks, did not write this down.
-    splits = mapping.get("splits", "blanks")
     try:
         if kind == "subword":
             return SubwordTokenizer(json.dumps(mapping["state"]), mapping["max_length"])
-        words = _texts(mapping["words"])
+        words, splits = _texts(mapping["words"]), mapping["splits"]
         if kind == "word":
             return WordTokenizer(words, mapping["max_length"], splits)
         beginnings, pairs = _texts(mapping["beginnings"]), _texts(mapping["pairs"])

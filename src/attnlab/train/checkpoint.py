@@ -21,7 +21,6 @@ from typing import Any
 
 from torch import Tensor
 
-from attnlab.configs import renamed_layout
 from attnlab.core.store import (
     digest_of,
     explained,
@@ -122,7 +121,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             raise ValueError("its facts are no object")
     except (ValueError, KeyError, RecursionError) as error:
         raise CouldNotRun(f"{path} is no checkpoint of a training: {str(error)[:200]}.") from None
-    return Checkpoint(read_tensors(path), renamed_layout(facts))
+    return Checkpoint(read_tensors(path), facts)
 
 
 def latest_checkpoint(

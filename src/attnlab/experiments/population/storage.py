@@ -7,7 +7,6 @@ from pathlib import Path
 
 from torch import nn
 
-from attnlab.configs import renamed_layout
 from attnlab.core.store import read_header, read_tensors, refusing_damage
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import kind_of, read_config
@@ -92,7 +91,7 @@ def open_population(folder: Path | str) -> Population:
             seeds=tuple(map(int, described["seeds"])),
             history=History.from_state(tensors, facts),
             weights=weights,
-            layout=str(renamed_layout(facts)["layout"]),
+            layout=str(facts["layout"]),
             make_report=make_report,
             folder=folder,
         )
