@@ -54,7 +54,8 @@ def __getattr__(name: str) -> Any:
         guess = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, _HOME, n=1)), "")
         hint = f"did you mean {guess!r}? Known" if guess else "known"
         raise AttributeError(
-            f"module 'attnlab' has no attribute {name!r}; {hint}: {_FIRST_NAMES}, and more: dir(attnlab)"
+            f"module 'attnlab' has no attribute {name!r}; {hint}: {_FIRST_NAMES}, "
+            "and more: dir(attnlab)"
         )
     module, attribute = _HOME[name]
     if module == "attnlab":

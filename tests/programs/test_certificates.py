@@ -442,7 +442,7 @@ def test_a_program_that_does_not_fit_its_model_is_not_opened(folder, name, value
 def test_every_field_of_a_program_is_needed(folder):
     told = json.loads((folder / "program.json").read_text())
     assert {"format", *ODD} == set(told)
-    for name in set(ODD) - {"ways", "error"}:  # which older folders have not
+    for name in ODD:
         less = {key: value for key, value in told.items() if key != name}
         (folder / "program.json").write_text(json.dumps(less))
         with pytest.raises(CouldNotRun, match=f"{name}.* is missing"):

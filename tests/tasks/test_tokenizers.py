@@ -114,44 +114,12 @@ def test_punctuation_hides_no_word(kind):
     assert UNK not in [word[0] if kind is PartTokenizer else word for word in (*one, *other)]
 
 
-# What version 0.1.0 wrote, which split at blanks, and the ids that it gave "A warm, Dull film.
-# zebra".
-FIRST_WORDS = ["a", "warm,", "film.", "funny", "dull", "it's", "not", "dull!"]
-FIRST = [
-    ({"kind": "word", "max_length": 8, "words": FIRST_WORDS}, [2, 3, 4, 7, 5, 1]),
-    (
-        {"kind": "parts", "max_length": 8, "words": FIRST_WORDS, "beginnings": [],
-         "pairs": ["a warm,", "warm, funny", "funny film.", "a dull", "dull film.", "it's warm,"]},
-        [[2, 0, 0], [3, 0, 11], [4, 0, 0], [7, 0, 15], [5, 0, 0], [1, 0, 0]],
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("mapping", "ids"), FIRST, ids=["word", "parts"])
-def test_a_tokenizer_of_the_first_version_splits_at_blanks_as_it_did(mapping, ids, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)  # which it does not need
-    opened = open_tokenizer(mapping)
-    for tokenizer in (opened, open_tokenizer(json.loads(json.dumps(opened.to_mapping())))):
-        assert tokenizer.ids("A warm, Dull film. zebra") == ids
-        assert tokenizer.words("A warm, Dull film. zebra") == [
-            "<CLS>",
-            "a",
-            "warm,",
-            "dull",
-            "film.",
-            "[zebra]",
-        ]
-        assert tokenizer.count("A warm, Dull film. zebra") == 6
-
-
 def test_a_literal_pad_in_a_text_is_a_word_and_not_padding():
     tokenizer = word(texts=["<pad> <PAD> <cls>"])
     assert tokenizer.encode("<PAD> x")[:5] == [CLS, 3, 5, 4, UNK]
     assert tokenizer.decode(tokenizer.encode("<PAD> <C")) == "< pad > < [UNK]".replace(
         "[UNK]", "<UNK>"
     )
-    at_blanks = WordTokenizer(["<pad>", "<cls>"], 8, "blanks")
-    assert at_blanks.decode(at_blanks.encode("<PAD> <CLS>")) == "<pad> <cls>"
 
 
 def test_the_vocabulary_is_cut_at_its_size():
@@ -231,10 +199,6 @@ def test_a_tokenizer_saved_and_opened_again_gives_the_same_ids(kind):
         ({"kind": "other"}, "expected a tokenizer of kind"),
         ({"kind": "word", "max_length": 3}, "'words' is missing"),
         ({"kind": "word", "max_length": 3, "words": [1]}, "expected a list of words"),
-        (
-            {"kind": "word", "max_length": 3, "words": [], "splits": "x"},
-            "split at words or blanks; got 'x'",
-        ),
         ({"kind": "word", "max_length": 3, "words": ["a", "a"]}, "one id"),
         (
             {"kind": "word", "max_length": 0, "words": []},

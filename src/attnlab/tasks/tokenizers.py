@@ -7,8 +7,7 @@ the case, fold white space, put `<CLS>` in front and cut at `max_length`.
 
 What a word is, the library `tokenizers` says: words, numbers, apostrophes and punctuation marks are
 tokens of their own, so that `Brilliant!` holds `brilliant`, and so is each character of Chinese,
-Japanese, Thai and other scripts that put no blanks between words. Tokenizers that an earlier
-version saved go on splitting at blanks.
+Japanese, Thai and other scripts that put no blanks between words.
 """
 
 import abc
@@ -17,7 +16,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.shapes import require_integer
@@ -26,10 +25,6 @@ PAD, UNK, CLS = 0, 1, 2
 SPECIALS = ("<PAD>", "<UNK>", "<CLS>")
 """The names of ids 0, 1 and 2. No word is one of them: words are in lower case, and `<pad>` in a
 text is a word."""
-
-Splits = Literal["words", "blanks"]
-"""Where a text is split: at the edges of words, numbers and punctuation marks, or at blanks
-alone."""
 
 Plain = dict[str, Any]
 """A tokenizer as plain values, for a file of JSON."""
@@ -50,19 +45,14 @@ def clean(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def words_of(text: str, splits: Splits = "words") -> list[str]:
-    """Split a text, in its clean form, into words, numbers, apostrophes and punctuation marks (or
-    at blanks alone).
+def words_of(text: str) -> list[str]:
+    """Split a text, in its clean form, into words, numbers, apostrophes and punctuation marks.
 
     >>> words_of("It's a warm, 90s film!")
     ['it', "'", 's', 'a', 'warm', ',', '90', 's', 'film', '!']
-    >>> words_of("It's a warm, 90s film!", "blanks")
-    ["it's", 'a', 'warm,', '90s', 'film!']
     >>> words_of("天气 ok")
     ['天', '气', 'ok']
     """
-    if splits == "blanks":
-        return clean(text).split()
     return [piece for piece, _ in _splitter().pre_tokenize_str(_encodable(clean(text)))]
 
 
@@ -87,7 +77,6 @@ class TextTokenizer(abc.ABC):
 
     Args:
         max_length: tokens of a text at most, CLS included.
-        splits: what is a word, see `words_of`.
     """
 
     first: ClassVar[Any] = CLS
@@ -96,11 +85,8 @@ class TextTokenizer(abc.ABC):
     vocab_size: int
     """How many ids there are, the three special ones included."""
 
-    def __init__(self, max_length: int, splits: Splits = "words") -> None:
-        if splits not in get_args(Splits):
-            known = " or ".join(get_args(Splits))
-            raise WrongUsage(f"texts are split at {known}; got {str(splits)[:40]!r}.")
-        self.max_length, self.splits = require_integer("max_length", max_length), splits
+    def __init__(self, max_length: int) -> None:
+        self.max_length = require_integer("max_length", max_length)
 
     @classmethod
     def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> Self:
@@ -164,8 +150,8 @@ class WordTokenizer(TextTokenizer):
     ([2, 1, 1, 4, 3], 'good film')
     """
 
-    def __init__(self, words: Sequence[str], max_length: int, splits: Splits = "words") -> None:
-        super().__init__(max_length, splits)
+    def __init__(self, words: Sequence[str], max_length: int) -> None:
+        super().__init__(max_length)
         self._names = [*SPECIALS, *words]
         self._ids = _numbered(self._names, 0)
         self.vocab_size = len(self._names)
@@ -191,7 +177,7 @@ class WordTokenizer(TextTokenizer):
         return " ".join(found)
 
     def _split(self, text: str) -> list[str]:
-        return words_of(text, self.splits)
+        return words_of(text)
 
     def _as_ids(self, tokens: Sequence[str]) -> list[int]:
         return [self._ids.get(word, UNK) for word in tokens]
@@ -200,11 +186,9 @@ class WordTokenizer(TextTokenizer):
         return _named(tokens, self._ids)
 
     def to_mapping(self) -> Plain:
-        """Return the words, the length and what is a word as plain values."""
+        """Return the words and the length as plain values."""
         words = self._names[len(SPECIALS) :]
-        return {
-            "kind": "word", "max_length": self.max_length, "splits": self.splits, "words": words
-        }  # fmt: skip
+        return {"kind": "word", "max_length": self.max_length, "words": words}
 
 
 class PartTokenizer(TextTokenizer):
@@ -229,9 +213,8 @@ class PartTokenizer(TextTokenizer):
         beginnings: Sequence[str],
         pairs: Sequence[str],
         max_length: int,
-        splits: Splits = "words",
     ) -> None:
-        super().__init__(max_length, splits)
+        super().__init__(max_length)
         self._parts = (list(words), list(beginnings), list(pairs))
         self.vocab_size, self._ids = len(SPECIALS), []
         for names in self._parts:
@@ -259,7 +242,7 @@ class PartTokenizer(TextTokenizer):
         return [*SPECIALS, *words, *map("{}-".format, beginnings), *pairs]
 
     def _split(self, text: str) -> list[str]:
-        return words_of(text, self.splits)
+        return words_of(text)
 
     def _as_ids(self, tokens: Sequence[str]) -> list[list[int]]:
         known, beginnings, pairs = self._ids
@@ -276,7 +259,7 @@ class PartTokenizer(TextTokenizer):
         """Return the parts and the length as plain values."""
         words, beginnings, pairs = self._parts
         return {
-            "kind": "parts", "max_length": self.max_length, "splits": self.splits,
+            "kind": "parts", "max_length": self.max_length,
             "words": words, "beginnings": beginnings, "pairs": pairs,
         }  # fmt: skip
 
@@ -349,11 +332,11 @@ def open_tokenizer(mapping: Any) -> TextTokenizer:
     try:
         if kind == "subword":
             return SubwordTokenizer(json.dumps(mapping["state"]), mapping["max_length"])
-        words, splits = _texts(mapping["words"]), mapping["splits"]
+        words = _texts(mapping["words"])
         if kind == "word":
-            return WordTokenizer(words, mapping["max_length"], splits)
+            return WordTokenizer(words, mapping["max_length"])
         beginnings, pairs = _texts(mapping["beginnings"]), _texts(mapping["pairs"])
-        return PartTokenizer(words, beginnings, pairs, mapping["max_length"], splits)
+        return PartTokenizer(words, beginnings, pairs, mapping["max_length"])
     except KeyError as error:
         raise CouldNotRun(f"the tokenizer is damaged: {error} is missing.") from None
     except WrongUsage as error:
