@@ -175,6 +175,9 @@ def test_the_sums_of_rows_are_those_of_all_passes_not_of_the_last(order):
         found.count(torch.tensor([[[[1.0, 0.0], [sums[number], 0.0]]]]), None)
     assert (found.least, found.most) == (0.5, 1.5)
     assert (found.rows, found.off, found.first) == (6, 3, (0, 0, 1))
+    above = RowSums()
+    above.count(torch.tensor([[[[0.75, 0.5], [1.0, 0.5]]]]), None)
+    assert (above.least, above.most) == (1.25, 1.5)
 
 
 def test_the_largest_change_of_an_edit_is_that_of_all_passes_not_of_the_last():
@@ -185,10 +188,10 @@ def test_the_largest_change_of_an_edit_is_that_of_all_passes_not_of_the_last():
     assert (change.values, change.changed, change.largest) == (6, 6, 4.0)
 
 
-def test_the_mean_change_weighs_passes_by_what_they_put_out():
+def test_the_change_of_an_output_is_that_of_all_passes_weighed_by_what_they_put_out():
     found = OutputChange()
-    found.add(1.0, 1.0, 30)
     found.add(5.0, 5.0, 10)
+    found.add(1.0, 1.0, 30)
     assert (found.largest, found.mean, found.passes, found.values) == (5.0, 2.0, 2, 40)
 
 

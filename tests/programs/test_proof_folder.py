@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 import pytest
+from tests.kills import content_of, killed_at, without_room_at
 
 import attnlab
 from attnlab.cli import main
@@ -18,8 +19,6 @@ from attnlab.programs import (
     selector_width,
     tokens,
 )
-
-from .kills import content_of, killed_at, without_room_at
 
 PROGRAM = """
 from attnlab.programs import Program, aggregate, indices, select, tokens

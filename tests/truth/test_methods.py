@@ -104,6 +104,27 @@ def test_what_rollout_moves_leaves_out_what_stays_where_it_is(proved, monkeypatc
     assert set(_scores("rollout", circuit).values()) == {0.0}
 
 
+def test_rollout_leaves_half_in_the_stream_and_shares_the_rest_among_the_heads(monkeypatch):
+    """One input of two tokens, two layers of two heads; only the second token has an answer."""
+    weights = {
+        "layers.0.attention": [[[1, 0], [1, 0]], [[0, 1], [0, 1]]],
+        "layers.1.attention": [[[1, 0], [1, 0]], [[1, 0], [0.5, 0.5]]],
+    }
+    found = {path: torch.tensor([heads]) for path, heads in weights.items()}
+    monkeypatch.setattr(methods, "_weights", lambda model, inputs: found)
+    assert METHODS["rollout"](None, {}, torch.tensor([[-100, 0]])) == pytest.approx(
+        {
+            # Of 1 at the second token, a quarter goes along either head; 1/8 of it stays there.
+            "layers.1.attention.0": 1 / 4,
+            "layers.1.attention.1": 1 / 8,
+            # Now 3/8 lie at the first token and 5/8 at the second: a quarter of each moves.
+            "layers.0.attention.0": 5 / 32,
+            "layers.0.attention.1": 3 / 32,
+        },
+        abs=1e-6,
+    )
+
+
 def test_a_lead_is_over_the_other_classes_not_over_all():
     logits = torch.tensor([[[3.0, 1.0, 2.0]]], requires_grad=True)
     methods._differentiate(logits, torch.tensor([[0]]))

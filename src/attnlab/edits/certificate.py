@@ -76,10 +76,9 @@ class RowSums:
         self.dead += int((~alive).sum())
         if bool(off.any()):
             least, most = map(float, weights.sum(-1)[off].aminmax())
-            self.least = min(self.least, least)
             if self.off:
-                most = max(self.most, most)
-            self.most = most
+                least, most = min(self.least, least), max(self.most, most)
+            self.least, self.most = least, most
             self.off += int(off.sum())
             self.first = self.first or tuple(off.nonzero()[0].tolist())
 

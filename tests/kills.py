@@ -16,7 +16,7 @@ import pytest
 from attnlab.cli import main
 from attnlab.core import store
 
-FILLS = ("mkdtemp", "mkdir", "fsync", "write_text", "write_bytes")
+FILLS = ("mkdtemp", "mkdir", "fsync", "open", "write_text", "write_bytes")
 """The calls for which a disk needs room."""
 
 WRITES = (
@@ -25,6 +25,7 @@ WRITES = (
     (store.os, "replace"),
     (store, "_sync_folder"),
     (Path, "mkdir"),
+    (Path, "open"),
     (Path, "rmdir"),
     (Path, "unlink"),
     (Path, "write_text"),
@@ -47,10 +48,17 @@ def disturbed(
         yield seen
 
 
+def writes_of() -> contextlib.AbstractContextManager[list[str]]:
+    """Note all writes, and disturb none."""
+    return disturbed(0, lambda: None)
+
+
 def _counted(
     whole: Any, name: str, seen: list[str], nth: int, disturb: Callable[[], object]
 ) -> Callable[..., Any]:
     def call(*given: Any, **options: Any) -> Any:
+        if name == "open" and not set("wa") & set(given[1] if len(given) > 1 else "r"):
+            return whole(*given, **options)  # to read
         seen.append(name)
         if len(seen) == nth:
             if name == "write_bytes":
