@@ -96,6 +96,7 @@ REACHES_SOFTMAX = {
     "gumbel": "import torch.nn.functional as F\ny = F.gumbel_softmax(x)",
     "logits": "from torch.distributions.utils import logits_to_probs",
     "distribution": "import torch\ny = torch.distributions.Categorical(logits=x).probs",
+    "a loss": "import torch.nn.functional as F\ny = F.cross_entropy(x, i, reduction='none')",
     "cumulative": "import torch\ny = torch.logcumsumexp(x, -1)[..., -1:]",
     "attention": "import torch.nn.functional as F\ny = F.scaled_dot_product_attention(q, k, v)",
     "match": "import torch\nmatch torch:\n    case object(softmax=f): pass",
@@ -261,3 +262,16 @@ def test_no_solution_of_the_course_uses_what_its_exercise_bans():
         exercise = load_exercise(path)
         text = solution_text(exercise.source)
         assert banned_names(text, exercise.parts.banned) == [], exercise.name
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["y = F.batch_norm(x.T, None, None, training=True).T", "y = F.normalize(x, dim=-1) * 4"],
+)
+def test_another_normalization_than_the_banned_one_is_found(source):
+    source = f"import torch.nn.functional as F\n{source}"
+    assert banned_names(source, ("LayerNorm", "layer_norm"))
+    assert (
+        banned_names("class A:\n    def normalize(self): return self.normalize()", ["rms_norm"])
+        == []
+    )

@@ -7,6 +7,7 @@ all inputs of its examples found).
 import copy
 import math
 import operator
+import random
 from collections import Counter, defaultdict, namedtuple
 from dataclasses import dataclass
 from decimal import Decimal
@@ -620,6 +621,10 @@ def test_a_query_that_selects_nothing_in_one_length_alone_is_found(selector, lon
         (lambda: Program("tokens", "ab"), "a program computes a sequence"),
         (lambda: Program(tokens, "aa"), "distinct tokens"),
         (lambda: interpret(Program(tokens & True, "ab"), "ab"), "& fails on 'a', True"),
+        (
+            lambda: compile_program(Program(tokens.map(lambda t: random.random()), "ab"), 2),
+            "a map must depend on its values alone",
+        ),
         (lambda: interpret(Program(tokens < 3, "ab"), "ab"), "fails on 'a', 3"),
         (
             lambda: interpret(Program(selector_width(select(tokens, 3, "<")), "ab"), "ab"),

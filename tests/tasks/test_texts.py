@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.corpus.text_files import rows_of as corpus_rows
 from attnlab.tasks.text_files import Columns, read_texts
 from attnlab.tasks.texts import (
     LabelledText,
@@ -312,6 +313,26 @@ def test_stray_quotation_marks_hide_no_row(kind, mark, has_header, quoted, tmp_p
     assert [row["label"] for row in found] == [label for _, label in WEATHER]
 
 
+@pytest.mark.parametrize("other", ["u{}x", "2026-01-{}T10", "{:.2f}"], ids=["id", "date", "number"])
+def test_stray_quotation_marks_hide_no_row_beside_values_that_are_all_different(other, tmp_path):
+    lines = as_cells(WEATHER, ",", (3, 17))
+    file = tmp_path / "t.csv"
+    rows = [f"{other.format(number)},{line}" for number, line in enumerate(lines)]
+    file.write_text("\n".join(["other,text,label", *rows]))
+    assert [row["label"] for row in read_texts(str(file))] == [label for _, label in WEATHER]
+    assert len(list(corpus_rows(file))) == len(WEATHER)
+
+
+def test_no_byte_order_mark_between_joined_files_makes_a_class(tmp_path):
+    file = tmp_path / "t.csv"
+    part = "\ufeff" + "\n".join(["text,label", *as_cells(WEATHER, ",")]) + "\n"
+    file.write_text(part + part)
+    found = tidied(read_texts(str(file)))
+    assert {row.label for row in found.rows} == {"dry", "wet"}
+    assert ("rows that repeat the names of the columns, left out", 1) in found.counts
+    assert [row.text for row in corpus_rows(file)][:1] == [WEATHER[0][0]]
+
+
 @pytest.mark.parametrize("is_label_first", [False, True])
 def test_a_stray_quotation_mark_makes_no_class_of_its_own(is_label_first, tmp_path):
     rows = [["text", "label"], *([f"a day {place}", "ab"[place % 2]] for place in range(12))]
@@ -413,6 +434,9 @@ def test_a_container_is_no_text_no_label_and_no_split(value, column):
     [
         (["1", "1.0", "1"], "1"),
         ([1, "1.0", 1.0], "1"),
+        (["+1", "1", "+1.0"], "1"),
+        (["0", "-0", "-0.0"], "0"),
+        (["good", "good\u200b", "good"], "good"),
         (["-2.00", "-2", -2.0], "-2"),
         (["true", "True", True], "true"),
         (["True", "True", True], "True"),

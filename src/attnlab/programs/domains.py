@@ -362,9 +362,16 @@ def _applied(each: Map, row: Items[Value]) -> Value:
     if not all(map(is_reached, row)):
         return _UNREACHED
     try:
-        return apply_map(each, row)
+        value, again = apply_map(each, row), apply_map(each, row)
     except ProgramError:
         return _UNREACHED
+    if identity(value) != identity(again):
+        raise ProgramError(
+            each.line,
+            f"{each.name} of {', '.join(map(repr, row))} is {value!r} and then {again!r}; a map "
+            "must depend on its values alone.",
+        )
+    return value
 
 
 class _Unreached:

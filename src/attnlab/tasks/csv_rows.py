@@ -2,8 +2,9 @@
 
 A quoted cell may hold line ends, so a stray quotation mark hides every row up to the next one. The
 lines of such a record give it away: the first and the last are rows by themselves, with a cell for
-each column and, in the columns beside the text's, values that other rows have too. All are then
-read as rows, and the quotation marks of their texts as characters.
+each column and, in the columns beside the text's, values that other rows have too (but for columns
+whose values differ from row to row, such as ids and dates). All are then read as rows, and the
+quotation marks of their texts as characters.
 """
 
 import bz2
@@ -77,10 +78,12 @@ def encoding_of(start: bytes) -> str | None:
 
 @dataclass
 class Column:
-    """Values that a column has had, up to a limit, and whether all of them are numbers."""
+    """Values that a column has had, up to a limit; whether all of them are numbers; and whether
+    most rows have one of their own."""
 
     values: set[str] = field(default_factory=set)
     is_numeric: bool = True
+    is_varied: bool = False
 
     def add(self, value: str) -> None:
         """Take in the value of a row."""
@@ -93,7 +96,7 @@ class Column:
         """Does a value look like the others?"""
         if not value.strip():  # what a line of a poem leaves after its last comma
             return False
-        return value in self.values or (self.is_numeric and _is_number(value))
+        return self.is_varied or value in self.values or (self.is_numeric and _is_number(value))
 
 
 def columns_of(lines: Iterable[str], delimiter: str, header: Sequence[str]) -> list[Column]:
@@ -111,6 +114,8 @@ def columns_of(lines: Iterable[str], delimiter: str, header: Sequence[str]) -> l
                 count[value] += 1
     for count, column in zip(counts, columns, strict=True):
         column.values = {value for value, number in count.items() if number > 1}
+        num_repeated = sum(count[value] for value in column.values)
+        column.is_varied = not column.is_numeric and 2 * num_repeated < count.total()
     return columns
 
 
@@ -175,6 +180,7 @@ class Rows:
 
     def _kept(self, lines: Iterable[str]) -> Iterator[str]:
         for line in lines:
+            line = line.lstrip("\ufeff")  # files joined end to end have a mark at every seam
             self._lines.append(line)
             yield line
         self._is_over = True
@@ -216,8 +222,10 @@ class Rows:
         cells = self._without_empty(cells)
         if len(cells) != len(self.header):
             return False
-        others = enumerate(zip(self._columns, cells, strict=True))
-        return all(column.fits(cell) for place, (column, cell) in others if place != self._text)
+        others = list(zip(self._columns, cells, strict=True))
+        del others[self._text]
+        can_tell = any(not column.is_varied for column, _ in others)
+        return can_tell and all(column.fits(cell) for column, cell in others)
 
 
 def _is_number(value: str) -> bool:

@@ -28,7 +28,7 @@ SPLITS = {
     "test": ("test", "testing", "eval", "evaluation"),
 }
 _MAX_CLASSES = 1_000
-_WHOLE = re.compile(r"[+-]?\d+\.0+")
+_WHOLE = re.compile(r"[+-]?\d+\.0+|[+-]\d+")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def tidied(raw: Iterable[Mapping[str, object]]) -> Collection:
     validation, test; one with two labels is left out. Of texts that are alike by `letters_of` in
     several splits, those in the first of them are kept. Where any row says its split, one that does
     not is left out. Labels become texts: 1.0 and 1 are the same, in a file of text too, and so are
-    labels alike but for case, blanks or Unicode form (True, true); the commonest spelling stands.
+    labels alike but for case, blanks, marks that cannot be seen or Unicode form (True, true); the
+    commonest spelling stands.
 
     Raises:
         WrongUsage: nothing is left, there is one class only, or the labels are no classes.
@@ -194,7 +195,8 @@ def _plain(value: object, name: str, number: int) -> object:
 
 
 def _one_spelling(labels: Sequence[str | None], counts: Counter[str]) -> list[str | None]:
-    """Write labels that are alike but for case, blanks or Unicode form in their commonest form."""
+    """Write labels that are alike but for case, blanks, marks that cannot be seen or Unicode form
+    in their commonest form."""
     spellings: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for label in filter(None, labels):
         spellings[_folded(label)][label] += 1
@@ -209,7 +211,8 @@ def _one_spelling(labels: Sequence[str | None], counts: Counter[str]) -> list[st
 
 
 def _folded(label: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
+    seen = "".join(letter for letter in label if unicodedata.category(letter) != "Cf")
+    return " ".join(unicodedata.normalize("NFKC", seen).casefold().split())
 
 
 def _in_earliest_split(rows: list[LabelledText], counts: Counter[str]) -> list[LabelledText]:
@@ -344,8 +347,8 @@ def _as_label(value: object) -> str | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     word = " ".join(str(value).split())
-    if _WHOLE.fullmatch(word):  # as a column of numbers with gaps is written
-        word = word.partition(".")[0]
+    if _WHOLE.fullmatch(word):  # as a column of numbers with gaps is written, or +1 beside -1
+        word = str(int(word.partition(".")[0]))
     return word or None
 
 

@@ -26,10 +26,13 @@ _INNER = {
 """Attributes that lead to the banned functions by other names."""
 
 _EQUALS = {
-    "softmax": ("logitstoprobs", "categorical", "logcumsumexp", "dotproductattention", "multihead"),
+    "softmax": (
+        *("logitstoprobs", "categorical", "logcumsumexp", "crossentropy"),
+        *("dotproductattention", "multihead"),
+    ),
     "scaleddotproductattention": ("flexattention", "transformerencoder", "transformerdecoder"),
     "crossentropy": ("categorical",),
-    "layernorm": ("instancenorm",),
+    "layernorm": ("instancenorm", "batchnorm", "normalize"),
 }
 """Pieces of the names of PyTorch's own functions that compute a banned one."""
 
