@@ -56,7 +56,7 @@ def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
     assert page.locator(".verdict").inner_text() == "✗ 1 of 4 claims failed"
     assert page.locator(".outcome").all_inner_texts() == [
         "✓ 2 of 2 claims hold",
-        "✗ 1 of 2 claims failed: sorted is so",
+        "✗ 1 of 2 claims failed",
         "Unfinished: stopped before its claims were evaluated",
         "Damaged: one of its files cannot be read",
     ]
@@ -91,12 +91,21 @@ def test_an_undecided_claim_is_neither_held_nor_failed(open_html: Open) -> None:
     page = open_html(render_gallery("Runs", runs))
     assert page.locator(".verdict").inner_text() == "? 3 of 4 claims hold, 1 undecided"
     assert page.locator(".outcome").all_inner_texts() == [
-        "? 1 of 2 claims hold, 1 undecided: sorted is so",
+        "? 1 of 2 claims hold, 1 undecided",
         "✓ 2 of 2 claims hold",
     ]
+    assert page.locator(".lacking").all_inner_texts() == ["sorted is so"]
     assert page.locator(".claims tbody tr .state").first.inner_text() == "? undecided"
     page.locator("#failed").check()
     assert page.locator(".claims tbody tr:visible .state").all_inner_texts() == ["? undecided"]
+
+
+def test_a_card_cuts_long_statements_off_and_the_table_has_them_whole(open_html: Open) -> None:
+    long = replace(claim("sorted", None), statement="every letter stands in its place " * 20)
+    page = open_html(render_gallery("Runs", [make_run(0, claims=[long]), make_run(1)]))
+    lines = "p => p.clientHeight / parseFloat(getComputedStyle(p).lineHeight)"
+    assert page.locator(".lacking").evaluate(lines) < 5
+    assert long.statement.strip() in page.locator(".claims").inner_text()
 
 
 def test_only_finished_runs_are_linked_and_pictures_are_inlined(open_html: Open) -> None:
