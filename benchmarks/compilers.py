@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnlab.programs import Compiled, Program, compile_program, library
+from attnlab.programs import CompiledProgram, Program, compile_program, library
 from timing import interleaved
 
 try:
@@ -118,12 +118,12 @@ def cases() -> list[Case]:
     ]  # fmt: skip
 
 
-def compile_ours(case: Case) -> Compiled:
+def compile_ours(case: Case) -> CompiledProgram:
     """Compile with attnlab's default settings."""
     return compile_program(case.ours, case.longest)
 
 
-def our_answers(model: Compiled, inputs: Items[Tokens]) -> Answers:
+def our_answers(model: CompiledProgram, inputs: Items[Tokens]) -> Answers:
     """Compute answers in one batch; numbers as the model gives them."""
     logits = model.logits(model.ids(inputs))
     if model.numbers is not None:
@@ -131,7 +131,7 @@ def our_answers(model: Compiled, inputs: Items[Tokens]) -> Answers:
     return [[model.values[code] for code in row] for row in logits.argmax(-1).tolist()]
 
 
-def our_size(model: Compiled) -> str:
+def our_size(model: CompiledProgram) -> str:
     """Say layers x heads, stream and hidden width."""
     config = model.model.config
     return f"{config.num_layers} x {config.num_heads}, {config.d_model}, {config.inner_width}"

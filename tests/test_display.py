@@ -169,7 +169,7 @@ EXAMPLES = {
         code=EVIL * 99, edits=({"edit": EVIL},) * 99, model={EVIL: NAMES * 99}, link=EVIL * 99
     ),
     "Fork": lambda: attnlab.fork(question(), attnlab.ZeroHead(layer=0, head=0)),
-    "Compiled": compiled,
+    "CompiledProgram": compiled,
     "ModelProof": lambda: attnlab.prove(compiled(), library.hist(NAMES)),
     "PopulationProof": lambda: PopulationProof(
         EVIL, dict.fromkeys(NAMES * 9, attnlab.prove(compiled(), library.hist(NAMES)))

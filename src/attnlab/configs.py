@@ -58,11 +58,11 @@ class Option:
         """Return the value, as the field's own type, or raise."""
         if value is None and self.is_optional:
             return None
-        given = value
+        original = value
         if self.kind is float and is_integer(value):
             value = _as_float(value)
         if not (self._has_kind(value) and self._is_allowed(value)):
-            raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(given)}.")
+            raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(original)}.")
         return value
 
     def _has_kind(self, value: object) -> bool:
@@ -128,16 +128,16 @@ class Config:
 
     def fields_of(self, other: type["Config"]) -> dict[str, Any]:
         """Return the values of the fields that another config has too."""
-        names = {each.name for each in other.options()}
+        names = {option.name for option in other.options()}
         return {name: value for name, value in self.to_mapping().items() if name in names}
 
     @classmethod
     def options(cls) -> list[Option]:
         """List the fields with all that is known of them."""
         hints = get_type_hints(cls)
-        found = []
-        for each in dataclasses.fields(cls):
-            members = (hints[each.name],)
+        options = []
+        for declared in dataclasses.fields(cls):
+            members = (hints[declared.name],)
             if get_origin(members[0]) in (Union, UnionType):
                 members = get_args(members[0])
             kind = next(member for member in members if member is not type(None))
@@ -145,15 +145,15 @@ class Config:
             if get_origin(kind) is Literal:
                 kind, choices = str, get_args(kind)
             known = Option(
-                name=each.name,
+                name=declared.name,
                 kind=kind,
                 is_optional=type(None) in members,
-                default=each.default,
+                default=declared.default,
                 choices=choices,
-                **each.metadata,
+                **declared.metadata,
             )
-            found.append(known)
-        return found
+            options.append(known)
+        return options
 
     @classmethod
     def from_mapping(cls, values: Fields) -> Self:
@@ -164,7 +164,7 @@ class Config:
     def with_settings(self, settings: Mapping[str, str]) -> Self:
         """Return a copy with some fields read from text, as `--set key=value` gives them."""
         self._check_names(settings)
-        known = {each.name: each for each in self.options()}
+        known = {option.name: option for option in self.options()}
         values = {name: known[name].parse(text) for name, text in settings.items()}
         return dataclasses.replace(self, **values)
 
@@ -178,7 +178,7 @@ class Config:
 
     @classmethod
     def _check_names(cls, values: Fields) -> None:
-        names = [each.name for each in cls.options()]
+        names = [option.name for option in cls.options()]
         for name in values:
             if name not in names:
                 raise WrongUsage(f"there is no setting {name!r}; {did_you_mean(str(name), names)}")

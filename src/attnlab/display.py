@@ -75,13 +75,13 @@ def _short_list(values: Mapping[Any, Any] | Sequence[Any]) -> str:
 def card_text(card: Card, lines: int | None = None) -> str:
     """Write a card as text, at most so many lines; None for all."""
     rows = card.rows[:lines]
-    found = [harmless(card.title), *_fact_lines(card.facts), *_table_lines(card.columns, rows)]
-    total = len(found) + len(card.rows) - len(rows) + len(card.lines)
-    found += map(harmless, card.lines[:lines])
+    text_lines = [harmless(card.title), *_fact_lines(card.facts), *_table_lines(card.columns, rows)]
+    total = len(text_lines) + len(card.rows) - len(rows) + len(card.lines)
+    text_lines += map(harmless, card.lines[:lines])
     if lines is None:
-        return "\n".join(map(str.rstrip, found))
+        return "\n".join(map(str.rstrip, text_lines))
     kept: list[str] = []
-    for line in found[:lines]:
+    for line in text_lines[:lines]:
         line = _clipped(line.rstrip(), _WIDTH)
         if sum(map(len, kept)) + len(kept) + len(line) > _LETTERS:
             break

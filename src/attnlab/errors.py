@@ -52,7 +52,7 @@ def in_order(name: str) -> list[tuple[int, int, str]]:
     ['layers.9', 'layers.10']
     """
     pieces = re.findall(r"\d+|\D+", name)
-    return [(0, int(each), "") if each.isdecimal() else (1, 0, each) for each in pieces]
+    return [(0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in pieces]
 
 
 def one_line(words: object, most: int) -> str:
@@ -60,13 +60,13 @@ def one_line(words: object, most: int) -> str:
     return " ".join(str(words).split())[:most]
 
 
-def type_words(given: object) -> str:
+def type_words(value: object) -> str:
     """Name the type of a value, ready for an error message.
 
     >>> type_words(3), type_words("3")
     ('an int', 'a str')
     """
-    name = type(given).__name__
+    name = type(value).__name__
     return f"an {name}" if name[0] in "AEIOaeio" else f"a {name}"
 
 

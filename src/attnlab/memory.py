@@ -11,18 +11,18 @@ def free_memory(device: torch.device | str = "cpu", system: Path = Path("/")) ->
     if torch.device(device).type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
-    found = []
+    limits = []
     try:
         lines = (system / "proc/meminfo").read_text().splitlines()
         for line in lines:
             if line.startswith("MemAvailable:"):
-                found.append(1024 * int(line.split()[1]))
+                limits.append(1024 * int(line.split()[1]))
     except (OSError, ValueError, IndexError):
         pass
     try:  # a container may be allowed less than the machine has
         group = system / "sys/fs/cgroup"
         most = int((group / "memory.max").read_text())
-        found.append(most - int((group / "memory.current").read_text()))
+        limits.append(most - int((group / "memory.current").read_text()))
     except (OSError, ValueError):
         pass
-    return None if not found else max(0, min(found))
+    return None if not limits else max(0, min(limits))

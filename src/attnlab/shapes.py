@@ -71,8 +71,8 @@ def check_attention_shapes(
             leading = torch.broadcast_shapes(*axes)  # type: ignore[no-untyped-call]
         except RuntimeError:
             names = zip(("query", "key", "value"), map(shape_text, axes), strict=True)
-            found = ", ".join(f"{name} {text}" for name, text in names)
-            raise WrongUsage(f"the leading axes must broadcast together; got {found}.") from None
+            shapes = ", ".join(f"{name} {text}" for name, text in names)
+            raise WrongUsage(f"the leading axes must broadcast together; got {shapes}.") from None
     if isinstance(mask, Tensor):
         _check_mask(mask, (*leading, query.shape[-2], key.shape[-2]))
 

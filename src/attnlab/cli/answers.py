@@ -78,7 +78,7 @@ def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None
         words = "  too many weights to print; attnlab look shows them"
         output().print(Text(words, style="dim"))
     for is_own in (False, True):
-        heads = [each for each in trace.attention if (each.key_tokens is None) is is_own]
+        heads = [head for head in trace.attention if (head.key_tokens is None) is is_own]
         if heads:
             _show_attention(heads, heads[0].key_tokens or known, place)
 
@@ -88,13 +88,13 @@ def _show_attention(heads: "Sequence[HeadTrace]", keys: Sequence[str], place: in
     from attnlab.look.heads import head_at
 
     tokens = list(map(one_line, keys))
-    names = [one_line(head_at(each.site, each.head)) for each in heads]
+    names = [one_line(head_at(head.site, head.head)) for head in heads]
     if place is None:
         title, weights_title = "  token (average over queries)", "  average weight on"
-        rows = [_mean_row(each.rows) for each in heads]
+        rows = [_mean_row(head.rows) for head in heads]
     else:
         title, weights_title = "  token", "  weight on"
-        rows = [list(each.rows[place]) for each in heads]
+        rows = [list(head.rows[place]) for head in heads]
     if len(heads) > _MAX_HEADS:
         output().print(_tokens_table(title, tokens, names, rows))
     else:
@@ -160,8 +160,8 @@ def _mean_row(rows: Sequence[Sequence[float]]) -> list[float]:
 def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
     """Print the answers before and after the edits, where they differ, and the certificate."""
     console = output()
-    for each in edits:
-        console.print(Text(each, style="bold"))
+    for edit in edits:
+        console.print(Text(edit, style="bold"))
     question = _brief(fork.before.input)
     if not fork.before.steps:
         console.print(Text(f"{question}: no token is chosen; change of the output:", style="bold"))
@@ -242,7 +242,7 @@ def _changes(before: "Step | None", after: "Step | None") -> str:
         change = edited.get(name, probability) - probability
         if abs(change) >= 5e-4:
             changes.append((change, name, probability))
-    changes.sort(key=lambda each: -abs(each[0]))
+    changes.sort(key=lambda change: -abs(change[0]))
     shown = []
     for change, name, was in changes[:_MAX_CANDIDATES]:
         shown.append(f"p({name}) {was:.3f} → {was + change:.3f}")
@@ -271,11 +271,11 @@ def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> No
 
     groups: dict[str, dict[str, list[Text]]] = {}
     named = set()
-    for site, each in facts.items():
-        assert isinstance(each, WeightFacts)
-        kind = _LAYER.sub(lambda found: found[0].replace(found[1], "*"), site)
-        groups.setdefault(kind, {})[_layer_of(site)] = list(map(_cell, each.heads))
-        named |= {head.mostly for head in each.heads}
+    for site, site_facts in facts.items():
+        assert isinstance(site_facts, WeightFacts)
+        kind = _LAYER.sub(lambda match: match[0].replace(match[1], "*"), site)
+        groups.setdefault(kind, {})[_layer_of(site)] = list(map(_cell, site_facts.heads))
+        named |= {head.mostly for head in site_facts.heads}
     for kind, layers in groups.items():
         output().print(Text(kind, style="bold"))
         _show_layers(layers)
@@ -304,7 +304,7 @@ def _cell(head: HeadFacts) -> Text:
 
 
 def _layer_of(site: str) -> str:
-    found = _LAYER.search(site)
-    if found:
-        return found[1]
+    match = _LAYER.search(site)
+    if match:
+        return match[1]
     return site.removesuffix(".weights") or "0"

@@ -133,7 +133,7 @@ def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
     from attnlab.experiments.sweeps.axes import shown
 
     if name in ("", "all"):
-        summaries = {each: entry.summary for each, entry in registry.experiments().items()}
+        summaries = {key: entry.summary for key, entry in registry.experiments().items()}
         if as_json:
             terminal.print_json(summaries)
             return 0
@@ -141,9 +141,9 @@ def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
         first = next(iter(summaries))
         terminal.say(f"attnlab settings {first} lists the settings of one", is_quiet=True)
         return 0
-    found = registry.find(name)
+    options = registry.find(name).config_class.options()
     parts = ("name", "default", "expected", "comment")
-    rows = [[getattr(each, part) for part in parts] for each in found.config_class.options()]
+    rows = [[getattr(option, part) for part in parts] for option in options]
     if as_json:
         terminal.print_rows(parts, rows)
         return 0
@@ -177,13 +177,13 @@ def show(run: str, /, *, as_json: AsJson = False) -> int:
         claims = [claim.to_mapping() for claim in report.claims]
         terminal.print_json({**report.config, "claims": claims})
         return report.exit_status
-    found: Any = report
+    result: Any = report
     if kind_of(report.config) in ("sweep", "search"):
-        found = open(folder)
-    if isinstance(found, Report):
+        result = open(folder)
+    if isinstance(result, Report):
         terminal.show_report(report, folder)
     else:
-        show_result(found, as_json=False, in_full=True)
+        show_result(result, as_json=False, in_full=True)
     return report.exit_status
 
 
@@ -216,13 +216,13 @@ def trace(
 
     def show_one(text: str) -> None:
         question = prompts.ask(text)
-        found = question.trace()
+        trace = question.trace()
         if head is not None:
-            found = only_heads(found, question.model, head)
+            trace = only_heads(trace, question.model, head)
         if as_json:
-            terminal.print_json(found.to_mapping(), indent=None)
+            terminal.print_json(trace.to_mapping(), indent=None)
         else:
-            show_trace(found)
+            show_trace(trace)
 
     if not words:
         return _trace_each_line(show_one, prompts.expected)

@@ -141,7 +141,7 @@ def _program(file: Path, name: str | None) -> "Program":
     """Run a file, and return the program that it makes."""
     from attnlab.programs import Program
 
-    programs = {key: each for key, each in _made_by(file).items() if isinstance(each, Program)}
+    programs = {key: value for key, value in _made_by(file).items() if isinstance(value, Program)}
     if not programs:
         raise WrongUsage(
             f"{file} makes no program; write one, such as: program = Program(output, 'abc')."
@@ -179,7 +179,7 @@ def _made_by(file: Path) -> Mapping[str, object]:
 def _place_of(error: Exception, file: str) -> str:
     """Return a file with the line in which it failed, if that is known."""
     calls = traceback.extract_tb(error.__traceback__)
-    lines = [each.lineno for each in calls if each.filename == file]
+    lines = [call.lineno for call in calls if call.filename == file]
     if isinstance(error, SyntaxError) and error.filename == file:
         lines.append(error.lineno)
     return f"{file}:{lines[-1]}" if lines else file

@@ -53,10 +53,10 @@ class Where:
         """Return all exercises by their names, each with its chapter."""
         from attnlab.course.catalog import all_exercises
 
-        found = {}
+        exercises = {}
         for chapter, exercise in all_exercises(self.exercises):
-            found[exercise.name] = chapter, exercise
-        return found
+            exercises[exercise.name] = chapter, exercise
+        return exercises
 
     def begun(self) -> list[str]:
         """Return the exercises that have a file in the folder."""
@@ -86,22 +86,22 @@ def list_(*, exercises: Own = None, as_json: AsJson = False) -> int:
     """
     from attnlab.course.catalog import all_exercises
 
-    found = []
-    for chapter, each in all_exercises(exercises):
-        parts = each.parts
-        facts = (parts.title, parts.level, parts.minutes, each.points)
-        found.append((chapter, each.name, *facts))
+    listed = []
+    for chapter, exercise in all_exercises(exercises):
+        parts = exercise.parts
+        facts = (parts.title, parts.level, parts.minutes, exercise.points)
+        listed.append((chapter, exercise.name, *facts))
     columns = ("chapter", "exercise", "title", "level", "minutes", "points")
     if as_json:
-        print_rows(columns, found)
+        print_rows(columns, listed)
         return 0
     rows: list[list[str | Text]] = []
     before = ""
-    for chapter, name, *told in found:
+    for chapter, name, *columns_of_exercise in listed:
         if chapter != before:
             rows.append([Text(chapter, "bold"), *[""] * (len(columns) - 2)])
         before = chapter
-        rows.append([f"  {name}", *map(str, told)])
+        rows.append([f"  {name}", *map(str, columns_of_exercise)])
     show_table(columns[1:], rows, unbroken=(0,))
     say("begin one: attnlab course start attention", is_quiet=True)
     return 0
@@ -174,14 +174,14 @@ def watch(name: str = "", /, *, where: Where = HERE) -> int:
     """
     workspace = where.workspace()
     wanted = [name] if name else where.begun()
-    found = list(map(where.exercise, wanted))
-    for exercise in found:
+    exercises = list(map(where.exercise, wanted))
+    for exercise in exercises:
         workspace.answer(exercise)
     say(f"watching {', '.join(wanted)} in {workspace.folder}; Ctrl-C ends it", is_quiet=True)
     seen: dict[str, list[int]] = {}
     with _answerers() as answerer:
         while True:
-            for exercise in found:
+            for exercise in exercises:
                 stamps = [path.stat().st_mtime_ns for path in workspace.files(exercise.name)]
                 if stamps and seen.get(exercise.name) != stamps:
                     seen[exercise.name] = stamps
@@ -202,8 +202,8 @@ def hint(name: str, /, *, where: Where = HERE) -> int:
     hints = exercise.parts.hints
     seen = _state(workspace, name).hints
     number = min(seen + 1, len(hints))
-    for each, words in enumerate(hints[:number], 1):
-        say(f"{each} of {len(hints)}  {words}", is_quiet=each < number)
+    for place, words in enumerate(hints[:number], 1):
+        say(f"{place} of {len(hints)}  {words}", is_quiet=place < number)
     if number > seen:
         workspace.record("hint", exercise=name, number=number)
     if number == len(hints):
@@ -382,10 +382,10 @@ def _show_lines(exercise: "CourseExercise", outcome: "Outcome") -> None:
 
 def _mapping(outcome: "Outcome") -> dict[str, object]:
     checks, failures = {}, {}
-    for each in outcome.checks:
-        checks[each.check.name] = each.passed
-        if each.failure is not None:
-            failures[each.check.name] = each.failure.words
+    for check in outcome.checks:
+        checks[check.check.name] = check.passed
+        if check.failure is not None:
+            failures[check.check.name] = check.failure.words
     return {
         "exercise": outcome.exercise,
         "passed": outcome.passed,
@@ -393,7 +393,7 @@ def _mapping(outcome: "Outcome") -> dict[str, object]:
         "broken": outcome.broken,
         "checks": checks,
         "failures": failures,
-        "mistakes": {each.name: each.says for each in outcome.mistakes},
+        "mistakes": {mistake.name: mistake.says for mistake in outcome.mistakes},
         "graded_checks": outcome.waiting,
     }
 

@@ -56,14 +56,14 @@ def verify(
     from attnlab.course.catalog import all_exercises, exercise_of_file
     from attnlab.course.verify import verify_exercise
 
-    found = [exercise_of_file(name, exercises) for name in names]
+    chosen = [exercise_of_file(name, exercises) for name in names]
     if not names:
-        found = [exercise for _, exercise in all_exercises(exercises)]
+        chosen = [exercise for _, exercise in all_exercises(exercises)]
     results = []
     with counting("exercises", is_quiet=as_json) as tell:
-        for done, exercise in enumerate(found, 1):
+        for done, exercise in enumerate(chosen, 1):
             results.append(verify_exercise(exercise, range(seeds)))
-            tell(done, len(found))
+            tell(done, len(chosen))
     if as_json:
         print_json(list(map(asdict, results)))
     else:

@@ -53,7 +53,7 @@ def doctor(
     if as_json:
         print_json([finding._asdict() for finding in findings])
     else:
-        rows = [(Text(each.state, _STYLES[each.state]), *each[1:]) for each in findings]
+        rows = [(Text(finding.state, _STYLES[finding.state]), *finding[1:]) for finding in findings]
         show_table(["", "what", "found", "advice"], rows)
     if any(finding.state == "missing" for finding in findings):
         return 3
@@ -128,13 +128,13 @@ def _compiler() -> Finding:
 def _this_folder() -> Finding:
     here = Path.cwd()
     free = shutil.disk_usage(here).free / 2**30
-    found = f"{here}, {free:.1f} GiB free"
+    folder = f"{here}, {free:.1f} GiB free"
     is_writable = os.access(here, os.W_OK)
     if is_writable and free > 0.1:
-        return Finding("good", "this folder", found)
+        return Finding("good", "this folder", folder)
     if not is_writable:
-        found += ", read-only"
-    return Finding("optional", "this folder", found, "runs need a writable folder: use --out")
+        folder += ", read-only"
+    return Finding("optional", "this folder", folder, "runs need a writable folder: use --out")
 
 
 def _version(name: str) -> str | None:

@@ -68,13 +68,14 @@ def edit(
     check_new_folder(out)
     question = ask(run, words, how)
     _check_names(question, wanted)
-    found = fork(question, *wanted, step=from_step)
+    result = fork(question, *wanted, step=from_step)
     if out is not None:
-        save_fork(question, found, wanted, out, title=f"{Path(run).name}: {' '.join(words)}")
+        save_fork(question, result, wanted, out, title=f"{Path(run).name}: {' '.join(words)}")
     if as_json:
-        terminal.print_json({"edits": [each.to_json() for each in wanted], **found.to_mapping()})
+        edits_json = [change.to_json() for change in wanted]
+        terminal.print_json({"edits": edits_json, **result.to_mapping()})
         return 0
-    show_fork(found, list(map(repr, wanted)))
+    show_fork(result, list(map(repr, wanted)))
     show_page(out)
     return 0
 
@@ -83,12 +84,12 @@ def _check_names(question: "Question", edits: "Sequence[Edit]") -> None:
     """Raise `WrongUsage` where an edit names tokens and the model reads vectors."""
     if question.vocabulary is not None:
         return
-    for each in edits:
-        if each.names_tokens:
+    for edit in edits:
+        if edit.names_tokens:
             (words,) = question.passage().words.values()
             places = ", ".join(f"{place} is {word}" for place, word in enumerate(words))
             raise WrongUsage(
-                f"{each!r}: this model reads vectors, so name positions, not tokens: {places}."
+                f"{edit!r}: this model reads vectors, so name positions, not tokens: {places}."
             )
 
 

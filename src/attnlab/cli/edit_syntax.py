@@ -22,28 +22,28 @@ def read_edits(
     from attnlab.edits import CutEdge, Edit, ZeroHead, edits_from_json
     from attnlab.look.heads import read_head
 
-    found: list[Edit] = []
+    edits: list[Edit] = []
     if file is not None:
         try:
-            found += edits_from_json(file.read_text(encoding="utf-8"))
+            edits += edits_from_json(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise CouldNotRun(f"could not read the edits in {file}: {reason}.") from None
     for text in zero_heads:
-        found.append(ZeroHead(**read_head(text)))
+        edits.append(ZeroHead(**read_head(text)))
     for text in cut_edges:
         edge = _EDGE.fullmatch(text)
         if edge is None:
             raise WrongUsage(f"an edge is QUERY-KEY, such as 3-0 or SEP-a; got {text!r}.")
         query, key = map(_position, edge.groups())
-        found.append(CutEdge(query=query, key=key))
-    found += map(parse_edit, others)
-    if not found:
+        edits.append(CutEdge(query=query, key=key))
+    edits += map(parse_edit, others)
+    if not edits:
         raise WrongUsage(
             "name at least one edit: --zero-head 0.1, --cut-edge 3-0, --edit 'redirect-to-first "
             "layer=0 head=1', or --edits FILE; `attnlab edits` lists them all."
         )
-    return found
+    return edits
 
 
 def parse_edit(text: str) -> "Edit":
@@ -87,7 +87,7 @@ def _position(text: str) -> Any:
     """Read a position: a number, a list with commas or in JSON, or a token, quoted or not."""
     if re.fullmatch(r'-?\d+|".*"|\[.*\]', text):
         return _value(text)
-    pieces = [each for each in text.split(",") if each]
+    pieces = [piece for piece in text.split(",") if piece]
     if len(pieces) > 1:
         return list(map(_position, pieces))
     return text
@@ -100,5 +100,5 @@ def _value(text: str) -> Any:
     except ValueError:
         pass
     if "," in text:
-        return [_value(each) for each in text.split(",") if each]
+        return [_value(piece) for piece in text.split(",") if piece]
     return text

@@ -51,7 +51,7 @@ def _show_open_claims(reports: "Sequence[Report]", parent: Path) -> None:
     open_claims = []
     for report in reports:
         open_claims += [(report, claim) for claim in report.claims if not claim.passed]
-    open_claims.sort(key=lambda each: each[1].passed is None)  # failed before undecided
+    open_claims.sort(key=lambda pair: pair[1].passed is None)  # failed before undecided
     for report, claim in open_claims[:_MAX_CLAIMS]:
         name = claim.name.replace("_", " ")
         words = f"  {report.experiment}, {name}: {claim.measured}; bound: {claim.bound}"

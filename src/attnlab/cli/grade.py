@@ -69,14 +69,14 @@ def grade(
     from attnlab.course.sandbox.worker import Worker
 
     workers = _number_of(workers)
-    found = read_course(course)
-    names = _names_to_repeat(exercise, list(found.exercises), again=again)
+    settings = read_course(course)
+    names = _names_to_repeat(exercise, list(settings.exercises), again=again)
     if out.resolve().is_relative_to(submissions.resolve()):
         raise WrongUsage(
             f"--out must lie outside the folder of submissions; got {out}, inside {submissions}."
         )
     jail = probe()
-    handed_in = read_class(submissions, found.exercises)
+    handed_in = read_class(submissions, settings.exercises)
     command = f"attnlab grade {typed(submissions)} -o {typed(out)}"
     if course is not None:
         command += f" --course {typed(course)}"
@@ -86,15 +86,15 @@ def grade(
     ):
         graded = grade_class(
             handed_in,
-            found.exercises,
+            settings.exercises,
             out,
             partial(Worker, jail=jail),
             workers=workers,
             again=names,
             progress=tell,
         )
-        book = make_gradebook(found, handed_in, graded, out, entries_passed_over(submissions))
-        alike = find_alike(handed_in, found.exercises)
+        book = make_gradebook(settings, handed_in, graded, out, entries_passed_over(submissions))
+        alike = find_alike(handed_in, settings.exercises)
         write_exports(book, out)
         write_pages(book, alike, out)
     if as_json:

@@ -126,8 +126,8 @@ def _sizes(recording: "Recording", chosen: Mapping[str, Sequence[int]]) -> tuple
 
 def _print_json(recording: "Recording", chosen: Mapping[str, Sequence[int]]) -> None:
     _, num_weights = _sizes(recording, chosen)
-    found = site_facts(recording, chosen, has_rows=num_weights <= _MAX_WEIGHTS)
-    terminal.print_json({name: each.to_mapping() for name, each in found.items()})
+    facts = site_facts(recording, chosen, has_rows=num_weights <= _MAX_WEIGHTS)
+    terminal.print_json({name: site.to_mapping() for name, site in facts.items()})
 
 
 def _show(
@@ -137,8 +137,8 @@ def _show(
     if num_heads > _MAX_HEADS and not is_selected:
         show_overview(run, site_facts(recording, chosen, has_rows=False))
         return
-    for name, each in site_facts(recording, chosen, has_rows=True).items():
-        if isinstance(each, WeightFacts):
-            show_weights(name, each)
+    for name, site in site_facts(recording, chosen, has_rows=True).items():
+        if isinstance(site, WeightFacts):
+            show_weights(name, site)
         else:
-            terminal.say(f"{name}  {tuple(each.shape)}, {each.words}")
+            terminal.say(f"{name}  {tuple(site.shape)}, {site.words}")

@@ -81,12 +81,12 @@ def examine_model(name: str, ends_in: str | None, *, as_json: bool) -> int:
         )
     started = time.perf_counter()
     model = open_model(name, head=ends_in)
-    found = _findings(name, model, time.perf_counter() - started)
+    findings = _findings(name, model, time.perf_counter() - started)
     if as_json:
-        told = {key.removesuffix("_"): value for key, value in asdict(found).items()}
-        print_json(told)
+        fields = {key.removesuffix("_"): value for key, value in asdict(findings).items()}
+        print_json(fields)
     else:
-        _show(found)
+        _show(findings)
     return 0
 
 
@@ -102,8 +102,8 @@ def _findings(name: str, model: "Pretrained", seconds: float) -> ModelFindings:
         tokenizer=None if model.tokenizer is None else type(model.tokenizer).__name__,
         parameters=count_numbers(weights),
         bytes=count_bytes(weights),
-        dtype=_names_of(each.dtype for each in weights),
-        device=_names_of(each.device for each in weights),
+        dtype=_names_of(weight.dtype for weight in weights),
+        device=_names_of(weight.device for weight in weights),
         seconds=seconds,
         peak_bytes=_peak_memory(),
         attentions=_groups(model),
@@ -115,52 +115,52 @@ def _findings(name: str, model: "Pretrained", seconds: float) -> ModelFindings:
 
 def _names_of(values: Iterable[object]) -> str:
     """Name each dtype or device once, in one text."""
-    return ", ".join(sorted({str(each).removeprefix("torch.") for each in values}))
+    return ", ".join(sorted({str(value).removeprefix("torch.") for value in values}))
 
 
-def _show(found: ModelFindings) -> None:
+def _show(findings: ModelFindings) -> None:
     numbers = {
         "sink": _SINK,
-        "weights": _size(found.bytes),
-        "peak": _size(found.peak_bytes),
-        "listed": {"sites": _by_part(found.sites), "missing": _by_part(found.missing)},
+        "weights": _size(findings.bytes),
+        "peak": _size(findings.peak_bytes),
+        "listed": {"sites": _by_part(findings.sites), "missing": _by_part(findings.missing)},
     }
-    tell("doctor", {**vars(found), **numbers})
+    tell("doctor", {**vars(findings), **numbers})
 
 
 def _by_part(sites: Sequence[str]) -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {}
     for site in sites:
-        part, _, own = site.rpartition(".")
-        parts.setdefault(part, []).append(own)
+        part, _, site_name = site.rpartition(".")
+        parts.setdefault(part, []).append(site_name)
     return parts
 
 
 def _groups(model: "Pretrained") -> list[AttentionGroup]:
     points = dict(model.attention_points())
     groups: dict[tuple[str, str, int, int], list[Any]] = {}
-    for each in model.backends:
-        layout = points[each.path].layout
-        key = (_plain(each.path), each.backend, layout.num_heads, layout.num_kv_heads)
-        groups.setdefault(key, []).append(each)
+    for backend in model.backends:
+        layout = points[backend.path].layout
+        key = (_plain(backend.path), backend.backend, layout.num_heads, layout.num_kv_heads)
+        groups.setdefault(key, []).append(backend)
     return [_group(model, *key, members) for key, members in groups.items()]
 
 
 def _group(
     model: "Pretrained", attention: str, backend: str, heads: int, kv_heads: int, members: list[Any]
 ) -> AttentionGroup:
-    made = [each.made for each in members if each.made is not None]
-    effects = [each.effect for each in members if not math.isnan(each.effect)]
+    made = [member.made for member in members if member.made is not None]
+    effects = [member.effect for member in members if not math.isnan(member.effect)]
     return AttentionGroup(
         attention=attention,
         layers=len(members),
         heads=heads,
         kv_heads=kv_heads,
         backend=backend,
-        calls=sorted({each.calls for each in members}),
+        calls=sorted({member.calls for member in members}),
         made=max(made, default=None),
         made_layers=len(made),
-        sink=max(0.0, 1.0 - min(each.least for each in members)),
+        sink=max(0.0, 1.0 - min(member.least for member in members)),
         window=_window(model, attention),
         effect=[min(effects), max(effects)] if effects else None,
     )
@@ -199,13 +199,13 @@ def _missing(model: "Pretrained") -> list[str]:
         prefix = f"{stack.name}.".removeprefix(".")
         expected.append(f"{prefix}embedding")
         for index, block in enumerate(stack.blocks):
-            own = [*_STREAM]
-            for each in block.attentions:
-                own += [f"{each.name}.{site}" for site in _ATTENTION]
-            own += ["feed_forward.hidden", "feed_forward.output"]
-            expected += [f"{prefix}layers.{index}.{site}" for site in own]
+            names = [*_STREAM]
+            for attention in block.attentions:
+                names += [f"{attention.name}.{site}" for site in _ATTENTION]
+            names += ["feed_forward.hidden", "feed_forward.output"]
+            expected += [f"{prefix}layers.{index}.{site}" for site in names]
     there = set(site_names(model))
-    return _kinds(each for each in [*expected, "logits"] if each not in there)
+    return _kinds(site for site in [*expected, "logits"] if site not in there)
 
 
 def _kinds(names: Iterable[str]) -> list[str]:

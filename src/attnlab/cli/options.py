@@ -65,8 +65,8 @@ class TrainingOptions:
 
     def training(self) -> dict[str, Any]:
         """Return the options that the library takes by the same names."""
-        own = ("set_", "out", "as_json", "quiet")
-        return {name: value for name, value in vars(self).items() if name not in own}
+        others = ("set_", "out", "as_json", "quiet")
+        return {name: value for name, value in vars(self).items() if name not in others}
 
 
 @Parameter(name="*")

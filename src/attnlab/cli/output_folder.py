@@ -69,7 +69,7 @@ def save_fork(
     with edit(question.model, *edits, vocabulary=question.vocabulary):
         after = recorded(question, passage=passage)
     _create(folder)
-    write_json(folder / "edits.json", [each.to_json() for each in edits])
+    write_json(folder / "edits.json", [edit.to_json() for edit in edits])
     write_json(folder / "answers.json", fork.to_mapping())
     for name, recording in (("before", before), ("after", after)):
         recording.save(folder / name)

@@ -95,16 +95,16 @@ def head_numbers(model: "nn.Module", heads: Sequence[str] | None) -> dict[str, l
         return {}
     if not heads:
         raise WrongUsage("--head needs a head, LAYER.HEAD, such as 0.1.")
-    found = chosen_heads(model, attentions(model), heads)
-    return {f"{part}.weights".lstrip("."): numbers for part, numbers in found.items()}
+    chosen = chosen_heads(model, attentions(model), heads)
+    return {f"{part}.weights".lstrip("."): numbers for part, numbers in chosen.items()}
 
 
 def only_heads(trace: "Trace", model: "nn.Module", heads: Sequence[str]) -> "Trace":
     """Return the trace with only these heads."""
     chosen = head_numbers(model, heads)
-    kept = tuple(each for each in trace.attention if each.head in chosen.get(each.site, ()))
+    kept = tuple(head for head in trace.attention if head.head in chosen.get(head.site, ()))
     if not kept:
-        shown = {each.site.removesuffix(".weights"): None for each in trace.attention}
+        shown = {head.site.removesuffix(".weights"): None for head in trace.attention}
         raise WrongUsage(
             f"the trace shows none of these heads; it shows those of {', '.join(shown) or 'none'}."
         )

@@ -64,12 +64,12 @@ def prove(
     if resume:
         raise WrongUsage("--resume is for the proof of one model; this run has many.")
     with folder_of_proof(out):
-        found = prove_population(open_population(folder), dtype=dtype, out=out)
+        proof = prove_population(open_population(folder), dtype=dtype, out=out)
     if as_json:
-        print_json(found.to_mapping())
+        print_json(proof.to_mapping())
     else:
-        _show(found, out)
-    return int(len(found.proved) < len(found.proofs))
+        _show(proof, out)
+    return int(len(proof.proved) < len(proof.proofs))
 
 
 def _prove_one(
@@ -93,10 +93,10 @@ def _prove_one(
     return int(not proof.is_sure)
 
 
-def _show(found: "PopulationProof", out: Path | None) -> None:
+def _show(population: "PopulationProof", out: Path | None) -> None:
     """Print what failed, then what is not sure, and the sum."""
     rows = []
-    for name, proof in found.proofs.items():
+    for name, proof in population.proofs.items():
         if not proof.is_sure:
             words = str(
                 proof.counterexample or "right, but not certified: rounding may exceed the margin"
@@ -104,6 +104,6 @@ def _show(found: "PopulationProof", out: Path | None) -> None:
             rows.append([name, f"{proof.failures}", f"{proof.margin:.3g}", words])
     if rows:
         show_table(["seed", "failures", "margin", ""], rows)
-    say(str(found))
-    first = next(iter(found.proved), "")
-    show_certificate(out and out / first, is_sure=bool(found.proved))
+    say(str(population))
+    first = next(iter(population.proved), "")
+    show_certificate(out and out / first, is_sure=bool(population.proved))

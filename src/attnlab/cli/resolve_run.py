@@ -44,7 +44,7 @@ def find_run(name: str) -> Path:
             return path
     here = Path(name)
     folder = find_folder(name)
-    inside = sorted(str(folder / each) for each in runs_in(folder))
+    inside = sorted(str(folder / run) for run in runs_in(folder))
     if inside:
         raise WrongUsage(f"{name} is no run but holds some; name one of them: {', '.join(inside)}.")
     _refuse_member(here)
@@ -86,7 +86,7 @@ def runs_in(parent: Path) -> list[str]:
     """List the names of the runs in a folder; empty if there is no such folder."""
     if not os.path.isdir(parent):
         return []
-    return [each.name for each in parent.iterdir() if is_run(each)]
+    return [path.name for path in parent.iterdir() if is_run(path)]
 
 
 def in_run_folder(

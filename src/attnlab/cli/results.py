@@ -18,65 +18,65 @@ if TYPE_CHECKING:
 _MAX_ROWS = {"Sweep": 60, "Search": 10}  # of the table of cells or trials
 
 
-def show_result(found: "Result", *, as_json: bool, in_full: bool = False) -> int:
+def show_result(result: "Result", *, as_json: bool, in_full: bool = False) -> int:
     """Print which claims of a result hold and where to look, and return its exit status."""
-    report = _report_of(found)
+    report = _report_of(result)
     if as_json:
-        print_json(result_to_json(found))
+        print_json(result_to_json(result))
         return report.exit_status
     folder = report.folder
     assert folder is not None
-    kind = type(found).__name__
+    kind = type(result).__name__
     if kind in _MAX_ROWS:
-        _show_rows(found, report, _MAX_ROWS[kind])
+        _show_rows(result, report, _MAX_ROWS[kind])
     terminal.show_claims(report.claims, in_full=in_full)
-    for name, fault in getattr(found, "faults", {}).items():
+    for name, fault in getattr(result, "faults", {}).items():
         say(f"seed {name} diverged {fault}")
     say(f"report   {folder / 'report.html'}")
-    say(f"look at  attnlab open {typed(folder)}{_commands(found, folder)}", is_quiet=True)
+    say(f"look at  attnlab open {typed(folder)}{_commands(result, folder)}", is_quiet=True)
     return report.exit_status
 
 
-def _commands(found: "Result", folder: Path) -> str:
+def _commands(result: "Result", folder: Path) -> str:
     """Return commands that show more of a result."""
     from attnlab.experiments import registry
     from attnlab.experiments.population import Population
     from attnlab.experiments.report import Report
 
-    if isinstance(found, Population):
-        member = folder / found.name(0)
+    if isinstance(result, Population):
+        member = folder / result.name(0)
         return f" · attnlab show {typed(member)} · attnlab open {typed(member)}"
-    if not isinstance(found, Report):
+    if not isinstance(result, Report):
         return f" · attnlab show {typed(folder)} · {folder / 'table.csv'}"
     trace = ""
-    if registry.is_askable(found.experiment):
+    if registry.is_askable(result.experiment):
         trace = f" · attnlab trace {typed(folder)}"
     return f"{trace} · attnlab show {typed(folder)}"
 
 
-def result_to_json(found: "Result") -> dict[str, object]:
+def result_to_json(result: "Result") -> dict[str, object]:
     """Return what --json prints: the folder, whether all claims hold, each of them, and more."""
-    report = _report_of(found)
+    report = _report_of(result)
     claims = [claim.to_mapping() for claim in report.claims]
-    told = {"run": str(report.folder), "passed": found.passed, "claims": claims}
-    return told | getattr(found, "to_mapping", dict)()
+    form = {"run": str(report.folder), "passed": result.passed, "claims": claims}
+    return form | getattr(result, "to_mapping", dict)()
 
 
-def _report_of(found: "Result") -> "Report":
+def _report_of(result: "Result") -> "Report":
     from attnlab.experiments.report import Report
 
-    if isinstance(found, Report):
-        return found
-    return found.report
+    if isinstance(result, Report):
+        return result
+    return result.report
 
 
-def _show_rows(found: Any, report: "Report", most: int) -> None:
+def _show_rows(result: Any, report: "Report", most: int) -> None:
     """Print the task, the table of cells or trials, and what else the result says of itself."""
     for section in report.content.sections:
         if section.kind == "text" and section.title == "The task":
             for line in section.told.split("\n"):
                 say(line, is_quiet=True)
-    card = found._card()
+    card = result._card()
     show_table(card.columns, [list(map(str, row)) for row in card.rows[:most]])
     if len(card.rows) > most:
         say(f"… and {len(card.rows) - most:,} more in table.csv", is_quiet=True)

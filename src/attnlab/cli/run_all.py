@@ -85,7 +85,7 @@ def run_all(
         if shows_claims:
             terminal.show_all_claims(reports)
         show_final_screen(reports, broken, parent, gallery)
-    return max(each.exit_status for each in broken.values() or reports)
+    return max(outcome.exit_status for outcome in broken.values() or reports)
 
 
 def _print_json(
@@ -145,7 +145,7 @@ def _example_of(key: str, value: str, names: Sequence[str]) -> str:
     """Write a setting with the first experiment that has it."""
     from attnlab.experiments import registry
 
-    for each in names:
-        if key in {option.name for option in registry.find(each).config_class.options()}:
-            return f"{each}.{key}={value}"
+    for name in names:
+        if key in {option.name for option in registry.find(name).config_class.options()}:
+            return f"{name}.{key}={value}"
     return "sorting.task=reverse"

@@ -89,7 +89,7 @@ def _several_told(name: str, settings: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except WrongUsage as error:
-        several = [each for each in settings if ".." in each or "," in each]
+        several = [setting for setting in settings if ".." in setting or "," in setting]
         if not several:
             raise
         raise WrongUsage(
@@ -166,11 +166,11 @@ def _train_and_show(
     is_shown = is_writer()
     try:
         is_quiet = how.quiet or how.as_json or not is_shown
-        found = in_run_folder(make, how.out, name, title, is_quiet=is_quiet)
+        result = in_run_folder(make, how.out, name, title, is_quiet=is_quiet)
     except Finished:
         assert how.out is not None
         return show_finished(how.out, as_json=how.as_json)
-    return show_result(found, as_json=how.as_json) if is_shown else 0
+    return show_result(result, as_json=how.as_json) if is_shown else 0
 
 
 def resume_(

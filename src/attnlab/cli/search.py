@@ -78,7 +78,7 @@ def search(
     texts = Corpus(corpus, column=column, limit=limit, max_length=max_length)
     again = "the same command with --resume."
     with writing_to(out, "search.json", again), progress(str(corpus), is_quiet=as_json) as observer:
-        found = search_corpus(
+        result = search_corpus(
             opened,
             texts,
             measure,
@@ -89,13 +89,13 @@ def search(
             progress=_progress_lines(observer),
         )
     if out is not None:
-        write_corpus_page(found, out / "page.html", heads=list(found.heads) if head else None)
+        write_corpus_page(result, out / "page.html", heads=list(result.heads) if head else None)
     if as_json:
-        examples = {name: list(map(_to_mapping, found.examples(name))) for name in found.heads}
-        told = {"measure": measure, "counts": found.counts, "heads": found.table()}
-        print_json({**told, "examples": examples})
+        examples = {name: list(map(_to_mapping, result.examples(name))) for name in result.heads}
+        form = {"measure": measure, "counts": result.counts, "heads": result.table()}
+        print_json({**form, "examples": examples})
         return 0
-    _show(found)
+    _show(result)
     show_page(out, "page.html")
     return 0
 
@@ -137,21 +137,21 @@ def _progress_lines(observer: "Observer | None") -> "Callable[[Progress], None]"
     return show
 
 
-def _show(found: "CorpusSearch") -> None:
-    rows = [row for row in found.table() if row["count"]]
-    say(", ".join(f"{name} {count:,}" for name, count in found.counts.items() if count))
+def _show(result: "CorpusSearch") -> None:
+    rows = [row for row in result.table() if row["count"]]
+    say(", ".join(f"{name} {count:,}" for name, count in result.counts.items() if count))
     if not rows:
         hint = ""
-        if found.measure.startswith("token:"):
+        if result.measure.startswith("token:"):
             hint = " A pattern must match a whole token: token:film.* for films."
-        say(f"these texts have no token to measure for {found.measure!r}.{hint}")
+        say(f"these texts have no token to measure for {result.measure!r}.{hint}")
         return
     shown = list(map(_cells, rows[:_MAX_HEADS]))
-    show_table(["head", found.measure, "95 % interval", "median"], shown)
+    show_table(["head", result.measure, "95 % interval", "median"], shown)
     best = rows[0]["head"]
     say(f"head {best}, strongest examples (‹query›, «key»):")
-    for each in found.examples(best)[:_MAX_EXAMPLES]:
-        say(f"  {each.value:.3f}  {_marked(each)}")
+    for example in result.examples(best)[:_MAX_EXAMPLES]:
+        say(f"  {example.value:.3f}  {_marked(example)}")
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

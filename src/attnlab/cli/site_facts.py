@@ -32,10 +32,10 @@ class HeadFacts:
 
     def to_mapping(self) -> dict[str, object]:
         """Return plain values for JSON, without rows that were not asked for."""
-        told = dict(vars(self))
+        form = dict(vars(self))
         if self.rows is None:
-            del told["rows"]
-        return told
+            del form["rows"]
+        return form
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ def site_facts(
         chosen: the heads to describe, by site; all of a site that is not named.
         has_rows: return the weights of each query too.
     """
-    found: dict[str, WeightFacts | ValueFacts] = {}
+    facts: dict[str, WeightFacts | ValueFacts] = {}
     for name in sorted(recording, key=lambda name: "cross_attention" not in name):
         if name.endswith("weights"):
             heads = chosen.get(name, range(recording.shape(name)[1]))
-            found[name] = _weight_facts(recording, name, heads, has_rows=has_rows)
+            facts[name] = _weight_facts(recording, name, heads, has_rows=has_rows)
         else:
-            found[name] = _value_facts(name, recording[name])
-    return found
+            facts[name] = _value_facts(name, recording[name])
+    return facts
 
 
 def _value_facts(name: str, value: "Tensor") -> ValueFacts:
@@ -112,11 +112,11 @@ def _weight_facts(
 
     value, sides = recording[name][0], recording.tokens(name)
     is_own = sides.query == sides.key
-    found = []
+    heads_facts = []
     for head in heads:
         weights = value[head]
         places = habits(weights, is_own=is_own)
-        found.append(
+        heads_facts.append(
             HeadFacts(
                 head=head,
                 entropy=float(entropy(weights).mean()),
@@ -127,7 +127,7 @@ def _weight_facts(
                 rows=_rows(weights, recording.blocked(name, head=head)) if has_rows else None,
             )
         )
-    return WeightFacts(sides.query, sides.key, found)
+    return WeightFacts(sides.query, sides.key, heads_facts)
 
 
 def _rows(weights: "Tensor", blocked: "Tensor | None") -> list[list[float | None]]:
@@ -150,12 +150,12 @@ def habits(weights: "Tensor", *, is_own: bool) -> dict[str, float]:
         return {"first": _mean(weights[:, 0]), "last": _mean(weights[:, -1])}
     inner = weights[2:] if queries > 2 else weights
     first = queries - inner.shape[0]
-    found = {"first": _mean(inner[:, 0]), "self": _mean(inner.diagonal(first))}
-    found["previous"] = _mean(weights.diagonal(-1)[max(first - 1, 0) :])
+    places = {"first": _mean(inner[:, 0]), "self": _mean(inner.diagonal(first))}
+    places["previous"] = _mean(weights.diagonal(-1)[max(first - 1, 0) :])
     if queries > 3 and bool((weights.triu(1) > 0).any()):  # no causal mask
-        found["last"] = _mean(weights[2:-2, -1])
-        found["next"] = _mean(weights.diagonal(1)[2:-1])
-    return found
+        places["last"] = _mean(weights[2:-2, -1])
+        places["next"] = _mean(weights.diagonal(1)[2:-1])
+    return places
 
 
 def _mean(values: "Tensor") -> float:
@@ -164,5 +164,5 @@ def _mean(values: "Tensor") -> float:
 
 
 def _mostly(places: Mapping[str, float]) -> str | None:
-    place = max(places, key=lambda each: places[each])
+    place = max(places, key=lambda name: places[name])
     return place if places[place] >= _LEAST else None

@@ -62,16 +62,16 @@ def show(circuit: str, /, *, dial: str | None = None, as_json: AsJson = False) -
     """
     from attnlab.truth import build_circuit, label, turned
 
-    found = build_circuit(circuit)
-    labels = label(found)
+    labelled = build_circuit(circuit)
+    labels = label(labelled)
     if dial is not None:
-        found, labels = turned(found, dial, labels)
+        labelled, labels = turned(labelled, dial, labels)
     shares = labels.by_input.sum(0).tolist()
     rows = []
     for unit, used, needed, inputs in zip(
         labels.units, labels.used, labels.needed, shares, strict=True
     ):
-        kind = found.kinds.get(unit, "feed-forward")
+        kind = labelled.kinds.get(unit, "feed-forward")
         rows.append([unit, kind, _YES[used], _YES[needed], f"{inputs:,}"])
     edges = labels.needed_edges
     columns = ("unit", "kind", "used", "needed", "inputs it changes alone")
@@ -79,8 +79,8 @@ def show(circuit: str, /, *, dial: str | None = None, as_json: AsJson = False) -
         units = [dict(zip(columns, row, strict=True)) for row in rows]
         print_json({"circuit": circuit, "dial": dial, "units": units, "edges": edges})
         return 0
-    words = f"{found.num_inputs} inputs, {labels.sets:,} sets of cuts"
-    say(f"{circuit} ({found.ladder}): {words}")
+    words = f"{labelled.num_inputs} inputs, {labels.sets:,} sets of cuts"
+    say(f"{circuit} ({labelled.ladder}): {words}")
     show_table(columns, rows)
     say(f"{len(edges)} of {len(labels.edges)} edges are needed")
     for sender, receiver in edges:
@@ -155,8 +155,8 @@ def score(
     rows = []
     with counting("methods", is_quiet=as_json) as tell:
         for name, function in zip(names, methods, strict=True):
-            found = score_heads(name, function, suite.circuits)
-            rows.append(summarize(name, found, ladder or "all"))
+            scored = score_heads(name, function, suite.circuits)
+            rows.append(summarize(name, scored, ladder or "all"))
             tell(len(rows), len(methods))
     forms = [row.to_mapping() for row in rows]
     table = {
@@ -219,12 +219,12 @@ def _show(rows: "list[Row]") -> None:
     )
 
 
-def _interval(found: "Interval | None", *, has_ends: bool = True) -> str:
-    if found is None or math.isnan(found.value):
+def _interval(interval: "Interval | None", *, has_ends: bool = True) -> str:
+    if interval is None or math.isnan(interval.value):
         return "-"
     if not has_ends:
-        return f"{found.value:.2f}"
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+        return f"{interval.value:.2f}"
+    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def _share(value: float) -> str:

@@ -188,7 +188,7 @@ def prove(
     matrices = matrices_of(subject)
     if matrices is not None:
         check_widths(matrices, task)
-    found = _Tally(task, tolerance)
+    tally = _Tally(task, tolerance)
     dtype = arithmetic_of(subject)
     hashed = hashlib.sha256(_header(task, tolerance, dtype, matrices))
     for ids in task.inputs_by_length():
@@ -196,10 +196,10 @@ def prove(
         hashed.update(_bytes(task.target(ids, torch.float64)))
         for part in ids.split(_CHUNK):  # type: ignore[no-untyped-call]
             answers = answers_of(subject, task, part)
-            found.add(part, answers, matrices)
+            tally.add(part, answers, matrices)
             if matrices is None:
                 hashed.update(b"outputs" + _bytes(answers.output))
-    return found.proof(matrices, dtype, hashed.hexdigest())
+    return tally.proof(matrices, dtype, hashed.hexdigest())
 
 
 def _own(design: Design, task: Any, tolerance: Any) -> tuple[Any, Any]:
@@ -348,8 +348,8 @@ def _header(
 ) -> bytes:
     """Encode the question, the arithmetic, and the matrices as little-endian float64."""
     arithmetic = str(dtype).removeprefix("torch.")
-    asked = {"task": asdict(task), "tolerance": tolerance, "arithmetic": arithmetic}
-    content = json.dumps(asked, sort_keys=True).encode()
+    question = {"task": asdict(task), "tolerance": tolerance, "arithmetic": arithmetic}
+    content = json.dumps(question, sort_keys=True).encode()
     if matrices is not None:
         for name, matrix in matrices._asdict().items():
             if matrix is not None:

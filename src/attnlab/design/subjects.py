@@ -71,11 +71,11 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
     """
     dtype, device = arithmetic_of(subject), torch.device("cpu")
     if isinstance(subject, nn.Module):
-        device = next((each.device for each in subject.parameters()), device)
+        device = next((parameter.device for parameter in subject.parameters()), device)
     if is_head(subject):
         with torch.no_grad():
-            found = subject(task.vectors(ids, dtype).to(device))
-        return Answers(found.output.cpu().double(), found.weights.cpu().double().squeeze(1))
+            answer = subject(task.vectors(ids, dtype).to(device))
+        return Answers(answer.output.cpu().double(), answer.weights.cpu().double().squeeze(1))
     outputs, weights = [], []
     for row in ids:
         where, expected = f"on the input {task.text(row)}", (len(row), task.output_dim)
@@ -139,10 +139,10 @@ def is_head(subject: Any) -> bool:
 
 def _is_reference(subject: Any) -> bool:
     """Say the same of a NumpyTransformer."""
-    own = type(subject)
-    if not isinstance(subject, NumpyTransformer) or own.__call__ is not NumpyTransformer.__call__:
+    kind = type(subject)
+    if not isinstance(subject, NumpyTransformer) or kind.__call__ is not NumpyTransformer.__call__:
         return False
-    return own.panels is NumpyTransformer.panels and "panels" not in vars(subject)
+    return kind.panels is NumpyTransformer.panels and "panels" not in vars(subject)
 
 
 def matrices_of(subject: Any) -> Matrices | None:
@@ -162,8 +162,8 @@ def arithmetic_of(subject: Any) -> torch.dtype:
     """Return the dtype in which a subject computes; a function is given float64."""
     if not isinstance(subject, nn.Module):
         return torch.float64
-    dtypes = (each.dtype for each in subject.parameters() if each.is_floating_point())
-    return next(dtypes, torch.float32)
+    floats = filter(Tensor.is_floating_point, subject.parameters())
+    return next((weight.dtype for weight in floats), torch.float32)
 
 
 def one_line(text: str) -> str:

@@ -51,9 +51,9 @@ class _Case:
 
     def widths(self) -> dict[str, Any]:
         """Return what the model's constructor takes."""
-        found = asdict(self)
-        del found["length"]
-        return found
+        widths = asdict(self)
+        del widths["length"]
+        return widths
 
 
 _CASES = (
@@ -117,7 +117,8 @@ def _check_given(model_class: type[nn.Module], designs: Sequence[Design]) -> Non
             "expected a class of torch modules, the class itself and not a model made of it; "
             f"got {got}."
         )
-    if not isinstance(designs, Sequence) or not all(isinstance(each, Design) for each in designs):
+    is_list = isinstance(designs, Sequence)
+    if not is_list or not all(isinstance(design, Design) for design in designs):
         raise WrongUsage(f"expected a list of designs, as [identity()]; got {_short(designs)}.")
 
 
@@ -209,9 +210,9 @@ def _fill(model: nn.Module, arrays: Mapping[str, NDArray[np.float64]]) -> None:
 def _attribute(model: nn.Module, names: Sequence[str]) -> Any:
     """Return the first of these attributes that the model has; None without any."""
     for name in names:
-        found = getattr(model, name, None)
-        if found is not None:
-            return found
+        attribute = getattr(model, name, None)
+        if attribute is not None:
+            return attribute
     return None
 
 
@@ -240,32 +241,32 @@ def _shapes(design: Design) -> dict[str, list[int] | None]:
 
 def _check_head(record: Mapping[Any, Any]) -> list[str]:
     """Check the time, the name of the class and the source."""
-    found = []
+    problems = []
     try:
         datetime.datetime.fromisoformat(record["time"])
     except (TypeError, ValueError):
         got = _short(record["time"])
-        found.append(f"the time must be ISO 8601, such as 2025-05-17T12:00:00+00:00; got {got}.")
+        problems.append(f"the time must be ISO 8601, such as 2025-05-17T12:00:00+00:00; got {got}.")
     if not (isinstance(record["class"], str) and record["class"].isidentifier()):
-        found.append(f"class must be the name of a class; got {_short(record['class'])}.")
-    return found + _check_source(record["source"])
+        problems.append(f"class must be the name of a class; got {_short(record['class'])}.")
+    return problems + _check_source(record["source"])
 
 
 def _check_source(source: Any) -> list[str]:
     if not isinstance(source, Mapping) or set(source) != set(METHODS):
         return [f"expected the source of {' and '.join(METHODS)}."]
-    found = []
+    problems = []
     for name in METHODS:
         if source[name] is None:
-            found.append(
+            problems.append(
                 f"the source of {name} is missing: Python does not know it of a class typed into "
                 "an interpreter or made by exec; write the class into a file or a notebook and "
                 "make the record again."
             )
         elif not _defines(source[name], name):
-            told = f"def {name}(…); got {_short(source[name])}"
-            found.append(f"the source of {name} must be its definition, {told}.")
-    return found
+            expected = f"def {name}(…); got {_short(source[name])}"
+            problems.append(f"the source of {name} must be its definition, {expected}.")
+    return problems
 
 
 def _defines(source: Any, name: str) -> bool:
@@ -287,13 +288,13 @@ def _check_values(values: Any) -> list[str]:
     """Compute the values of all cases by the NumPy reference."""
     if not isinstance(values, list) or len(values) != len(_CASES):
         return [f"expected the values of {len(_CASES)} cases."]
-    found = []
+    problems = []
     for seed, (value, case) in enumerate(zip(values, _CASES, strict=True)):
         arrays = _arrays(case, seed)
         x = arrays.pop("x")
         expected = _told(case, seed, NumpyTransformer(**arrays)(x).tolist())
-        found += _differences(f"case {seed}", value, expected, _TOLERANCE)
-    return found
+        problems += _differences(f"case {seed}", value, expected, _TOLERANCE)
+    return problems
 
 
 def _check_designs(entries: Any) -> list[str]:
@@ -312,56 +313,58 @@ def _check_designs(entries: Any) -> list[str]:
 
 
 def _check_design(entry: Any) -> list[str]:
-    told = dict(entry) if isinstance(entry, Mapping) else {}
-    shapes, stated = told.pop("shapes", None), told.pop("proof", None)
+    fields = dict(entry) if isinstance(entry, Mapping) else {}
+    shapes, stated = fields.pop("shapes", None), fields.pop("proof", None)
     try:
-        design = Design.from_mapping(told)
+        design = Design.from_mapping(fields)
         proof = prove(design)
     except AttnlabError as error:
         return [str(error)]
     name, rounding = design.name, 2 * (proof.rounding or 0.0)
-    found = _differences(f"the shapes of {name}", shapes, _shapes(design), 0.0)
+    problems = _differences(f"the shapes of {name}", shapes, _shapes(design), 0.0)
     # Another machine may add in another order, which moves a number by as much as rounding can,
     # and no further.
-    found += _differences(f"the proof of {name}", stated, proof.to_mapping(), rounding)
-    if not found and not proof.holds:
-        found.append(f"the design of {name} fails: {proof.counterexample}.")
+    problems += _differences(f"the proof of {name}", stated, proof.to_mapping(), rounding)
+    if not problems and not proof.holds:
+        problems.append(f"the design of {name} fails: {proof.counterexample}.")
     gain = _measured_gain(design)
-    if not found and not math.isclose(design.gain, gain, rel_tol=_TOLERANCE):
-        found.append(
+    if not problems and not math.isclose(design.gain, gain, rel_tol=_TOLERANCE):
+        problems.append(
             f"the gain of {name} is stated as {design.gain:g}; its matrices have {gain:g}."
         )
-    return found[:1]
+    return problems[:1]
 
 
-def _differences(what: str, stated: Any, found: Mapping[str, object], rounding: float) -> list[str]:
+def _differences(
+    what: str, stated: Any, computed: Mapping[str, object], rounding: float
+) -> list[str]:
     """Name the first thing that is not as it was found again."""
-    if not isinstance(stated, Mapping) or set(stated) != set(found):
-        return [f"{what} must have exactly the keys {', '.join(found)}."]
-    for name in sorted(found, key="digest".__ne__):  # which says best that matrices were changed
-        if not _is_same(stated[name], found[name], rounding):
-            told, own = _short(stated[name]), _short(found[name])
-            return [f"{what} says {name} is {told}; checked again it is {own}."]
+    if not isinstance(stated, Mapping) or set(stated) != set(computed):
+        return [f"{what} must have exactly the keys {', '.join(computed)}."]
+    for name in sorted(computed, key="digest".__ne__):  # which says best that matrices were changed
+        if not _is_same(stated[name], computed[name], rounding):
+            recorded, again = _short(stated[name]), _short(computed[name])
+            return [f"{what} says {name} is {recorded}; checked again it is {again}."]
     return []
 
 
-def _is_same(stated: Any, found: Any, rounding: float) -> bool:
+def _is_same(stated: Any, computed: Any, rounding: float) -> bool:
     """Compare two values of JSON, numbers up to rounding."""
-    if isinstance(found, Mapping):
-        return not _differences("", stated, found, rounding)
-    if isinstance(found, list | tuple):
-        if not isinstance(stated, list | tuple) or len(stated) != len(found):
+    if isinstance(computed, Mapping):
+        return not _differences("", stated, computed, rounding)
+    if isinstance(computed, list | tuple):
+        if not isinstance(stated, list | tuple) or len(stated) != len(computed):
             return False
-        return all(map(_is_same, stated, found, [rounding] * len(found)))
-    if isinstance(found, float):
-        return _is_close(stated, found, rounding)
-    return type(stated) is type(found) and bool(stated == found)
+        return all(map(_is_same, stated, computed, [rounding] * len(computed)))
+    if isinstance(computed, float):
+        return _is_close(stated, computed, rounding)
+    return type(stated) is type(computed) and bool(stated == computed)
 
 
-def _is_close(stated: Any, found: float, rounding: float) -> bool:
+def _is_close(stated: Any, computed: float, rounding: float) -> bool:
     # an integer of JSON may be too large for a float
     fits = is_number(stated) and abs(stated) <= sys.float_info.max
-    return fits and math.isclose(stated, found, rel_tol=_TOLERANCE, abs_tol=rounding)
+    return fits and math.isclose(stated, computed, rel_tol=_TOLERANCE, abs_tol=rounding)
 
 
 def _measured_gain(design: Design) -> float:
@@ -371,8 +374,8 @@ def _measured_gain(design: Design) -> float:
     Scores, less what attention does not see, grow with the gain in proportion; so this holds for
     matrices that were written in another way, too.
     """
-    own, unit = _scores(design), _scores(design.with_gain(1.0))
-    return float((own * unit).sum() / (unit * unit).sum())
+    scores, unit = _scores(design), _scores(design.with_gain(1.0))
+    return float((scores * unit).sum() / (unit * unit).sum())
 
 
 def _scores(design: Design) -> Tensor:

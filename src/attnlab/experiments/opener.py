@@ -17,7 +17,7 @@ from attnlab.look import Recording, open_recording
 from attnlab.look.corpus import CorpusSearch
 from attnlab.look.corpus import open_search as open_corpus_search
 from attnlab.look.long_text import Document, open_document
-from attnlab.programs import Compiled, open_compiled
+from attnlab.programs import CompiledProgram, open_compiled
 
 Opened: TypeAlias = (
     Report
@@ -28,7 +28,7 @@ Opened: TypeAlias = (
     | Document
     | CorpusSearch
     | FigureContents
-    | Compiled
+    | CompiledProgram
 )
 
 _FILES: dict[str, Callable[[Path], Opened]] = {

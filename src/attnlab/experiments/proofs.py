@@ -19,7 +19,7 @@ from attnlab.experiments.population.population import Population
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import Report
 from attnlab.models import Decoder, Encoder
-from attnlab.programs import Compiled, ModelProof, Program, prove_program, prove_task
+from attnlab.programs import CompiledProgram, ModelProof, Program, prove_program, prove_task
 from attnlab.programs.proof import save_asked, write_certificate
 from attnlab.tasks.sequences import SequenceTask
 from attnlab.tasks.vectors import VectorTask
@@ -124,7 +124,7 @@ def prove(
             "an encoder by itself does not know what its ids mean; prove the compiled program that "
             "it is the model of, with its Program."
         )
-    wanted = {Compiled: "the Program", Decoder: 'SequenceTask("sort", 3, 3)'}
+    wanted = {CompiledProgram: "the Program", Decoder: 'SequenceTask("sort", 3, 3)'}
     for kind, right in wanted.items():
         if isinstance(subject, kind):
             raise WrongUsage(f"say what is right as the second argument: {right}; got {task!r}.")
@@ -183,14 +183,14 @@ def in_arithmetic(model: Any, dtype: torch.dtype | None) -> Any:
     return copy.deepcopy(model).to(dtype)
 
 
-def _compiled_in(subject: Any, dtype: torch.dtype | None) -> Compiled:
-    if not isinstance(subject, Compiled):
+def _compiled_in(subject: Any, dtype: torch.dtype | None) -> CompiledProgram:
+    if not isinstance(subject, CompiledProgram):
         raise WrongUsage(
             "what a program says is compared with a compiled program, which knows what ids and "
             f"logits mean; got {type_words(subject)}. A learned model takes its place by "
             "dataclasses.replace(compiled, model=model)."
         )
-    return Compiled(**{**vars(subject), "model": in_arithmetic(subject.model, dtype)})
+    return CompiledProgram(**{**vars(subject), "model": in_arithmetic(subject.model, dtype)})
 
 
 def _config_of(report: Report) -> Config:

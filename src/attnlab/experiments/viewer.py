@@ -33,7 +33,7 @@ from attnlab.look import Recording, record
 from attnlab.look.corpus import CorpusSearch
 from attnlab.look.long_text import Document
 from attnlab.look.trace import HeadTrace, Trace
-from attnlab.programs import Compiled
+from attnlab.programs import CompiledProgram
 from attnlab.progress import is_marimo, is_notebook
 
 
@@ -67,7 +67,7 @@ def show(
         thing = open(thing)
     if isinstance(thing, FigureContents):
         thing, other = _weights_of(thing, other)
-    if isinstance(thing, Compiled):
+    if isinstance(thing, CompiledProgram):
         thing, options, tokens = *_recorded(thing, tokens, options), None
     is_live = other is None and (is_notebook() or is_marimo()) and has_widgets()
     live = _live(thing, tokens, options) if is_live else None
@@ -123,7 +123,7 @@ def _shown(thing: Any, tokens: Any, other: Any, options: dict[str, Any]) -> Show
 
 
 def _recorded(
-    compiled: Compiled, tokens: Any, options: dict[str, Any]
+    compiled: CompiledProgram, tokens: Any, options: dict[str, Any]
 ) -> tuple[Recording, dict[str, Any]]:
     """Put an input to a compiled program, and record where each head looks."""
     if tokens is None:

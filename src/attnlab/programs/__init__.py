@@ -1,6 +1,6 @@
 """Programs: say in Python what attention should do, and get a model that does it, proved."""
 
-from attnlab.programs.compiled import Compiled, open_compiled
+from attnlab.programs.compiled_program import CompiledProgram, open_compiled
 from attnlab.programs.compiler import compile_program
 from attnlab.programs.interpreter import interpret, steps_of
 from attnlab.programs.language import (
@@ -22,7 +22,7 @@ from attnlab.programs.proof import ModelProof, prove_program, prove_task
 from attnlab.programs.side_by_side import Comparison, compare
 
 __all__ = [
-    "Comparison", "Compiled", "ModelProof", "OpenModel", "Program", "ProgramError", "aggregate",
+    "Comparison", "CompiledProgram", "ModelProof", "OpenModel", "Program", "ProgramError", "aggregate",
     "apply", "best", "compare", "compile_program", "config_around", "everything", "indices",
     "interpret", "model_around", "open_compiled", "prove_program", "prove_task", "select",
     "selector_width", "steps_of", "tokens", "total", "where",

@@ -30,7 +30,7 @@ from attnlab.programs.language import (
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import are_numbers, mean_of_one
 from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
-from attnlab.programs.wiring import (
+from attnlab.programs.blueprint import (
     Head,
     Matrix,
     View,
@@ -73,35 +73,35 @@ class _Channels:
     gain: float
 
 
-def gather(views: Views, each: Aggregate, form: Form) -> View:
+def gather(views: Views, node: Aggregate, form: Form) -> View:
     """Make the head of an aggregate."""
-    shown = views.domains.values(each)
-    own = list(map(mean_of_one, views.domains.values(each.values)))
-    values = views.view(each.values, form)
+    shown = views.domains.values(node)
+    means = list(map(mean_of_one, views.domains.values(node.values)))
+    values = views.view(node.values, form)
     if form == "one-hot":
-        values = values.through(one_hot_rows(views.places(each, own), len(shown)).T)
+        values = values.through(one_hot_rows(views.places(node, means), len(shown)).T)
         default, diameter = np.zeros(len(shown)), 1.0
-        default[views.places(each, views.domains.default(each))] = 1.0
+        default[views.places(node, views.domains.default(node))] = 1.0
     else:
-        gathered = list(map(float, own))
+        gathered = list(map(float, means))
         default = np.array([gathered[0]])  # which BOS may add to a mean
-        for value in map(float, views.domains.default(each)):
+        for value in map(float, views.domains.default(node)):
             default[0] = value
             gathered.append(value)
         diameter = max(gathered) - min(gathered)
-    scores = _scores(views, each, min(views.allowed / max(diameter, 1e-300), 0.2))
+    scores = _scores(views, node, min(views.allowed / max(diameter, 1e-300), 0.2))
     slot = attention_slot(scores.queries, scores.keys, values)
-    block = views.wiring.block(f"{each.line}  ({form})", slot, default)
+    block = views.blueprint.block(f"{node.line}  ({form})", slot, default)
     way = f"{scores.way}; wrong keys weigh {scores.leak:.1g} at most"
-    views.wiring.heads.append(
-        Head(scores.queries, scores.keys, values, block, scores.bos_score, str(each.line), way)
+    views.blueprint.heads.append(
+        Head(scores.queries, scores.keys, values, block, scores.bos_score, str(node.line), way)
     )
     return whole(block, values.error + scores.leak * diameter)
 
 
-def _scores(views: Views, each: Aggregate, share: float) -> _Scores:
+def _scores(views: Views, node: Aggregate, share: float) -> _Scores:
     """Return scores such that at most this share of the weight falls on wrong keys."""
-    selector: Any = each.selector
+    selector: Any = node.selector
     is_open = views.domains.may_be_empty(selector)
     odds = (1 - share) / share
     rivals = float(max(views.longest - 1 + views.has_bos, 1))
@@ -138,8 +138,8 @@ def _scores(views: Views, each: Aggregate, share: float) -> _Scores:
     bos_score = None
     if views.has_bos:
         bos_score = channels.floor + top + bos
-    own = (joined is not inner, ranked is not None, is_open)
-    said = [words for words, is_so in zip(_WAYS, own, strict=True) if is_so]
+    applies = (joined is not inner, ranked is not None, is_open)
+    said = [words for words, is_so in zip(_WAYS, applies, strict=True) if is_so]
     way = "; ".join([*map(_way, cases[:1]), *said, f"gain {gain:.3g}"])
     return _Scores(queries, keys, bos_score, leak, way)
 
@@ -223,56 +223,56 @@ def _nearest(views: Views, selector: Compared, gain: float, share: float) -> _Sc
     return _Scores(queries, keys, bos_score, share, way)
 
 
-def is_single(views: Views, each: Width) -> bool:
+def is_single(views: Views, node: Width) -> bool:
     """Is a width counted by one head?"""
-    return each.values is None and len(views.cases(each.selector)) == 1
+    return node.values is None and len(views.cases(node.selector)) == 1
 
 
-def add_up(views: Views, each: Width) -> View:
+def add_up(views: Views, node: Width) -> View:
     """Add the widths of the selector's cases, each times the value that is added up."""
-    found = constant_view([0.0])
+    total = constant_view([0.0])
     counts = np.arange(views.longest + 1, dtype=np.float64)
-    for selector, times in _terms(views, each):
+    for selector, times in _terms(views, node):
         cases = views.cases(selector)
         for number, case in enumerate(cases, start=1):
             of = f"case {number} of {len(cases)}: " if len(cases) > 1 else ""
-            view = weight_of_bos(views, case, each, of)
+            view = weight_of_bos(views, case, node, of)
             numbers = (1 / (1 + counts)).tolist()
-            count = read_off(views, view, numbers, counts[:, None], each, "number")
-            found = found.plus(count, times)
-    return found
+            count = read_off(views, view, numbers, counts[:, None], node, "number")
+            total = total.plus(count, times)
+    return total
 
 
-def _terms(views: Views, each: Width) -> Iterator[tuple[Selector, float]]:
-    if each.values is None:
-        yield each.selector, 1.0
+def _terms(views: Views, node: Width) -> Iterator[tuple[Selector, float]]:
+    if node.values is None:
+        yield node.selector, 1.0
         return
-    values = list(filter(None, views.domains.values(each.values)))
+    values = list(filter(None, views.domains.values(node.values)))
     if len(values) > _MOST_TERMS:
         raise ProgramError(
-            each.line,
-            f"a total takes a head for each value, at most {_MOST_TERMS}; {each.values!r} has "
+            node.line,
+            f"a total takes a head for each value, at most {_MOST_TERMS}; {node.values!r} has "
             f"{len(values):,}. Use a mean and a width.",
         )
     for value in values:
-        holds = Compared(each.values, Constant(value), "==", operator.eq)
-        joined = Joined("&", (each.selector, holds))
-        joined.line = each.line
+        holds = Compared(node.values, Constant(value), "==", operator.eq)
+        joined = Joined("&", (node.selector, holds))
+        joined.line = node.line
         yield joined, float(value)
 
 
-def weight_of_bos(views: Views, case: Conjunction, each: Width, of: str = "") -> View:
+def weight_of_bos(views: Views, case: Conjunction, node: Width, of: str = "") -> View:
     """Make the head that looks at BOS and at what is selected: BOS weighs 1 / (width + 1).
 
     of: which case of the selector this is, where there are several.
     """
     channels = _channels(views, case, math.log(views.longest / _LEAK), 0.05 / views.longest)
     slot = attention_slot(channels.queries, channels.keys)
-    block = views.wiring.block(f"{each.line}  (1/(1 + width))", slot, np.ones(1))
+    block = views.blueprint.block(f"{node.line}  (1/(1 + width))", slot, np.ones(1))
     values, score = constant_view([0.0]), channels.floor + channels.gain
     way = f"{of}{_way(case)}; counted by the weight of BOS; gain {channels.gain:.3g}"
-    views.wiring.heads.append(
-        Head(channels.queries, channels.keys, values, block, score, str(each.line), way)
+    views.blueprint.heads.append(
+        Head(channels.queries, channels.keys, values, block, score, str(node.line), way)
     )
     # The leak moves a weight by less than a fifth of the way to the next one.
     return whole(block, least_gap([1 / (1 + count) for count in range(views.longest + 1)]) / 5)

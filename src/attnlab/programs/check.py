@@ -49,23 +49,23 @@ def unknown_in(model: Described) -> str:
         return f"kind {model['kind']}"
     if model["dtype"] not in _ROUNDOFF:
         return str(model["dtype"])
-    own = {"per_token": True, **model["config"]}
-    names = [name for name, known in _KNOWN.items() if own[name] not in known]
-    return ", ".join(f"{name} {own[name]}" for name in names)
+    settings = {"per_token": True, **model["config"]}
+    names = [name for name, known in _KNOWN.items() if settings[name] not in known]
+    return ", ".join(f"{name} {settings[name]}" for name in names)
 
 
 def read_weights(path: Path, dtype: str) -> dict[str, Array]:
     """Read a safetensors file of a dtype as float64 arrays by name."""
     data = path.read_bytes()
     size = 8 + int.from_bytes(data[:8], "little")
-    found = {}
-    for name, told in json.loads(data[8:size]).items():
+    weights = {}
+    for name, entry in json.loads(data[8:size]).items():
         if name != "__metadata__":
-            kind = {"float64 F64": "<f8", "float32 F32": "<f4"}[f"{dtype} {told['dtype']}"]
-            start, end = told["data_offsets"]
+            kind = {"float64 F64": "<f8", "float32 F32": "<f4"}[f"{dtype} {entry['dtype']}"]
+            start, end = entry["data_offsets"]
             values = np.frombuffer(data[size + start : size + end], kind)
-            found[name] = values.astype(np.float64).reshape(told["shape"])
-    return found
+            weights[name] = values.astype(np.float64).reshape(entry["shape"])
+    return weights
 
 
 class Bounded(NamedTuple):
@@ -110,12 +110,12 @@ class Rounding:
     def linear(self, name: str, x: Bounded) -> Bounded:
         """Return weight @ x, plus the bias if there is one."""
         weight = self.exact(f"{name}.weight")
-        found = self.product(x, Bounded(weight.value.T, weight.error.T))
+        product = self.product(x, Bounded(weight.value.T, weight.error.T))
         if f"{name}.bias" not in self.weights:
-            return found
+            return product
         # The bias may be added first.
         rounding = self.of_sum(len(weight.value.T) + 1) * np.abs(self.weights[f"{name}.bias"])
-        return self.add(found, Bounded(self.weights[f"{name}.bias"], rounding))
+        return self.add(product, Bounded(self.weights[f"{name}.bias"], rounding))
 
     def softmax(self, scores: Bounded) -> Bounded:
         """Return exp(scores), as shares of their sum over the last axis.
@@ -137,8 +137,8 @@ class Rounding:
         if self.config["projections"] == "dense":
             heads = self.config["num_heads"]
             shape = (*x.value.shape[:2], heads, self.config["d_model"] // heads)
-            found = self.linear(name, x)
-            return Bounded(*(each.reshape(shape).swapaxes(1, 2) for each in found))
+            projection = self.linear(name, x)
+            return Bounded(*(part.reshape(shape).swapaxes(1, 2) for part in projection))
         made = self.product(self.exact(f"{name}.a"), self.exact(f"{name}.b"))
         temperature = self.config["temperature"]
         value, error = made.value / temperature, made.error / temperature
@@ -152,7 +152,7 @@ class Rounding:
     def scores(self, query: Bounded, key: Bounded) -> Bounded:
         """Return query · key / root of the width: (input, head, query, key)."""
         width = query.value.shape[-1]
-        value, error = self.product(query, Bounded(*(each.swapaxes(2, 3) for each in key)))
+        value, error = self.product(query, Bounded(*(part.swapaxes(2, 3) for part in key)))
         # Of the division, or of both factors by the fourth root of the width.
         error = error + self.of_sum(6) * (np.abs(value) + error)
         return Bounded(value / math.sqrt(width), error / math.sqrt(width))
@@ -165,8 +165,8 @@ class Rounding:
         if self.config.get("causal", True):
             seen = np.tri(x.value.shape[1], dtype=bool)
             scores, moved = np.where(seen, scores, -np.inf), np.where(seen, moved, 0.0)
-        found = self.product(self.softmax(Bounded(scores, moved)), value)
-        joined = (each.swapaxes(1, 2).reshape(x.value.shape) for each in found)
+        gathered = self.product(self.softmax(Bounded(scores, moved)), value)
+        joined = (part.swapaxes(1, 2).reshape(x.value.shape) for part in gathered)
         return self.linear(f"{name}.output", Bounded(*joined))
 
     def feed_forward(self, name: str, x: Bounded) -> Bounded:
@@ -190,7 +190,7 @@ class Rounding:
         squares = (x.size**2).mean(-1, keepdims=True)
         mean = moved = np.zeros_like(squares)
         if kind == "layer":
-            mean, moved = (each.mean(-1, keepdims=True) for each in x)
+            mean, moved = (part.mean(-1, keepdims=True) for part in x)
             moved = moved + self.of_sum(width + 1) * np.sqrt(squares)
         centered, error = x.value - mean, x.error + moved
         variance = (centered**2).mean(-1, keepdims=True) + _EPSILON[kind]
@@ -202,13 +202,13 @@ class Rounding:
         largest = 1 / np.sqrt(np.maximum(variance - wrong, _EPSILON[kind] / 2))
         error = error * largest + np.abs(centered) * (largest - root)
         error = error + self.of_sum(3) * (x.size + np.abs(mean) + moved) * largest
-        found = centered * root
-        error = error + self.of_sum(6) * (np.abs(found) + error)
+        scaled = centered * root
+        error = error + self.of_sum(6) * (np.abs(scaled) + error)
         weight = self.weights[f"{name}.weight"]
         bias = self.weights.get(f"{name}.bias", np.zeros(width))
         error = error * np.abs(weight)
-        error = error + self.of_sum(3) * (np.abs(found * weight) + error + np.abs(bias))
-        return Bounded(found * weight + bias, error)
+        error = error + self.of_sum(3) * (np.abs(scaled * weight) + error + np.abs(bias))
+        return Bounded(scaled * weight + bias, error)
 
     def part(self, layer: str, name: str, state: Bounded) -> Bounded:
         """Add to the stream what one part makes of it, with the norm before, after or nowhere."""
@@ -231,7 +231,7 @@ class Rounding:
         if self.config["positions"] == "learned":
             place = self.exact("embedding.positions.weight")
             shape = state.value.shape
-            rows = (np.broadcast_to(each[: shape[1]], shape) for each in place)
+            rows = (np.broadcast_to(part[: shape[1]], shape) for part in place)
             state = self.add(state, Bounded(*rows))
         for layer in range(self.config["num_layers"]):
             state = self.part(f"layers.{layer}", "attention", state)
@@ -280,10 +280,10 @@ def prompts_of(task: Task, model: Described) -> Iterator[Array]:
 
 def chained(digest: str, answers: Array) -> str:
     """Return the SHA-256 of a digest so far and of more answers, input by input."""
-    found = bytes.fromhex(digest)
+    link = bytes.fromhex(digest)
     for row in answers.astype("<i4"):
-        found = hashlib.sha256(found + row.tobytes()).digest()
-    return found.hex()
+        link = hashlib.sha256(link + row.tobytes()).digest()
+    return link.hex()
 
 
 def allowed(values: Array, tolerance: float) -> float:
@@ -389,35 +389,35 @@ def hashes_of(folder: Path) -> dict[str, str]:
     files = {"weights": "model.safetensors", "config": "config.json", "meaning": "program.json"}
     if (folder / "task.json").exists():
         files["meaning"] = "task.json"
-    found = {}
+    hashes = {}
     for name, file in files.items():
-        found[name] = hashlib.sha256((folder / file).read_bytes()).hexdigest()
-    return found
+        hashes[name] = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+    return hashes
 
 
 def written(certificate: dict[str, Any]) -> str:
     """Return the text of a certificate, with the SHA-256 of all else that it says."""
-    told = {name: value for name, value in certificate.items() if name != "digest"}
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**told, "digest": digest}, indent=2, ensure_ascii=False) + "\n"
+    fields = {name: value for name, value in certificate.items() if name != "digest"}
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**fields, "digest": digest}, indent=2, ensure_ascii=False) + "\n"
 
 
-def differences(text: str, found: Checked) -> list[str]:
+def differences(text: str, checked: Checked) -> list[str]:
     """List the fields of a certificate that are not as they were found again."""
     stated = json.loads(text)
-    numbers = {"margin": found.margin, "sure": found.sure}
-    wrong = sorted(set(stated) ^ {*found.fields, *numbers, "digest"})
-    for name, value in found.fields.items():
+    numbers = {"margin": checked.margin, "sure": checked.sure}
+    wrong = sorted(set(stated) ^ {*checked.fields, *numbers, "digest"})
+    for name, value in checked.fields.items():
         if name in stated and json.dumps(stated[name]) != json.dumps(value):  # 0 is not false
             wrong.append(name)
     for name, value in numbers.items():
         same = stated.get(name) is None
         if math.isfinite(value):  # another order of summation moves it by no more than rounding
             same = type(stated.get(name)) is float
-            same = same and abs(stated[name] - value) <= 2 * found.rounding
+            same = same and abs(stated[name] - value) <= 2 * checked.rounding
         if not same:
             wrong.append(name)
-    if not found.sure > 0:
+    if not checked.sure > 0:
         wrong.append("margin: rounding may exceed it")
     if text != written(stated):
         wrong.append("digest")
@@ -432,15 +432,15 @@ def main() -> None:
     if not (folder / "certificate.json").exists():
         sys.exit(f"no certificate in {folder}; check one with: python check.py [FOLDER]")
     try:
-        found = check(folder)
-        wrong = differences((folder / "certificate.json").read_text(), found)
+        checked = check(folder)
+        wrong = differences((folder / "certificate.json").read_text(), checked)
     except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
         sys.exit(f"DIFFERS: {folder} is damaged: {type(error).__name__}: {error}")
     verdict = "holds"
     if wrong:
         verdict = f"DIFFERS: {', '.join(wrong)}"
-    words = f"{found.fields['inputs']:,} inputs of {found.fields['proved_to']} tokens"
-    sys.stdout.write(f"{words}: {verdict}; sure by {found.sure:.3g}\n")
+    words = f"{checked.fields['inputs']:,} inputs of {checked.fields['proved_to']} tokens"
+    sys.stdout.write(f"{words}: {verdict}; sure by {checked.sure:.3g}\n")
     sys.exit(bool(wrong))
 
 

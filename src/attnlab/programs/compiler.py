@@ -9,7 +9,7 @@ import torch
 from attnlab.errors import WrongUsage, type_words
 from attnlab.programs.aggregates import add_up, gather, is_single, weight_of_bos
 from attnlab.programs.check import judge
-from attnlab.programs.compiled import Compiled
+from attnlab.programs.compiled_program import CompiledProgram
 from attnlab.programs.domains import Domains
 from attnlab.programs.hidden_units import join, read_off
 from attnlab.programs.interpreter import Meaning, every_input, sequences_of
@@ -27,10 +27,10 @@ from attnlab.programs.language import (
 )
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.matrices import assemble
-from attnlab.programs.reached import MOST_TRIED, Reached
+from attnlab.programs.reachable_values import MOST_TRIED, ReachableValues
 from attnlab.programs.values import are_numbers, identity, numbered
 from attnlab.programs.views import Form, TooCoarse, Views, least_gap
-from attnlab.programs.wiring import View, constant_view, whole
+from attnlab.programs.blueprint import View, constant_view, whole
 
 _AFFINE = (operator.add, operator.sub, operator.mul, operator.neg)
 _TIGHT = 0.999  # of a tolerance, so that no rounding tips the scale
@@ -47,7 +47,7 @@ def compile_program(
     dtype: torch.dtype = torch.float64,
     causal: bool = False,
     reuse: bool = True,
-) -> Compiled:
+) -> CompiledProgram:
     """Turn a program into a model for all inputs of 1 to `longest` tokens.
 
     Args:
@@ -78,7 +78,7 @@ def compile_program(
     try:
         return _compile(Domains(program, longest), options)
     except ProgramError:  # which may be for values that no input has
-        return _compile(Domains(program, longest, Reached(program, longest)), options)
+        return _compile(Domains(program, longest, ReachableValues(program, longest)), options)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class _Options:
     reuse: bool
 
 
-def _compile(domains: Domains, options: _Options) -> Compiled:
+def _compile(domains: Domains, options: _Options) -> CompiledProgram:
     """Make the model of a program, of which these domains are."""
     program, tolerance, dtype = domains.program, options.tolerance, options.dtype
     _check_defaults(domains)
@@ -105,18 +105,18 @@ def _compile(domains: Domains, options: _Options) -> Compiled:
         except TooCoarse:
             continue
         if output.error <= tolerance:
-            found = assemble(views, output, causal=options.causal, reuse=options.reuse)
-            compiled = Compiled(
-                model=found.model.to(dtype),
+            assembled = assemble(views, output, causal=options.causal, reuse=options.reuse)
+            compiled = CompiledProgram(
+                model=assembled.model.to(dtype),
                 name=program.name,
                 alphabet=tuple(program.alphabet),
                 values=values,
                 longest=domains.longest,
                 tolerance=tolerance,
                 has_bos=views.has_bos,
-                heads=found.heads,
-                ways=found.ways,
-                stream=found.stream,
+                heads=assembled.heads,
+                ways=assembled.ways,
+                stream=assembled.stream,
                 error=output.error,
             )
             _check_numbers(compiled, program)
@@ -125,20 +125,20 @@ def _compile(domains: Domains, options: _Options) -> Compiled:
     raise ProgramError(program.output.line, reason)
 
 
-def _make(views: Views, each: Sequence, form: Form) -> View:
+def _make(views: Views, node: Sequence, form: Form) -> View:
     """Make the view of a sequence."""
-    base = views.domains.base(each)
+    base = views.domains.base(node)
     if base is None:
-        return constant_view(views.table(each, form)[0])
-    if form == "number" and isinstance(each, Map):
-        affine = _affine(views, each)
+        return constant_view(views.table(node, form)[0])
+    if form == "number" and isinstance(node, Map):
+        affine = _affine(views, node)
         if affine is not None:
             return affine
-    if base is each:
-        return _make_base(views, each, form)
+    if base is node:
+        return _make_base(views, node, form)
     if views.has_one_hot(base):
-        return views.one_hot(base).through(views.table(each, form).T)
-    return _read_off(views, base, each, form)
+        return views.one_hot(base).through(views.table(node, form).T)
+    return _read_off(views, base, node, form)
 
 
 def _make_base(views: Views, base: Sequence, form: Form) -> View:
@@ -149,7 +149,7 @@ def _make_base(views: Views, base: Sequence, form: Form) -> View:
     if has_one_hot and form == "number":
         return views.one_hot(base).through(views.table(base, form).T)
     if isinstance(base, Tokens | Indices):
-        return whole(views.wiring.input(repr(base), len(views.domains.values(base))))
+        return whole(views.blueprint.input(repr(base), len(views.domains.values(base))))
     if isinstance(base, Aggregate) and (has_one_hot or form == "number"):
         return gather(views, base, form)
     if isinstance(base, Width) and form == "number" and not is_single(views, base):
@@ -157,31 +157,31 @@ def _make_base(views: Views, base: Sequence, form: Form) -> View:
     return _read_off(views, base, base, form)
 
 
-def _read_off(views: Views, base: Sequence, each: Sequence, form: Form) -> View:
+def _read_off(views: Views, base: Sequence, node: Sequence, form: Form) -> View:
     """Read a table of an aggregate or a width off the number that its head writes."""
     values = views.domains.values(base)
-    rows = views.table(each, form)
+    rows = views.table(node, form)
     if isinstance(base, Width) and is_single(views, base):
         if base not in views.weights:
             views.weights[base] = weight_of_bos(views, views.cases(base.selector)[0], base)
         view = views.weights[base]
-        return read_off(views, view, [1 / (1 + value) for value in values], rows, each, form)
+        return read_off(views, view, [1 / (1 + value) for value in values], rows, node, form)
     numbers = list(map(float, values))
-    return read_off(views, views.number(base), numbers, rows, each, form)
+    return read_off(views, views.number(base), numbers, rows, node, form)
 
 
-def _affine(views: Views, each: Map) -> View | None:
+def _affine(views: Views, node: Map) -> View | None:
     """Return a sum, a difference or a multiple of numbers, which needs no hidden units."""
-    if each.function not in _AFFINE or views.is_linear(each):
+    if node.function not in _AFFINE or views.is_linear(node):
         return None
-    if each.function is operator.neg:
-        return views.number(each.arguments[0]).through(-np.eye(1))
-    one, two = each.arguments
+    if node.function is operator.neg:
+        return views.number(node.arguments[0]).through(-np.eye(1))
+    one, two = node.arguments
     if not are_numbers(views.domains.values(one) + views.domains.values(two)):
         return None
-    if each.function is operator.add:
+    if node.function is operator.add:
         return views.number(one).plus(views.number(two))
-    if each.function is operator.sub:
+    if node.function is operator.sub:
         return views.number(one).plus(views.number(two), -1.0)
     if isinstance(two, Constant):
         one, two = two, one
@@ -192,24 +192,24 @@ def _affine(views: Views, each: Map) -> View | None:
 
 def _check_defaults(domains: Domains) -> None:
     """Refuse an aggregate that may select nothing and does not say what then."""
-    for each in sequences_of(domains.program.output):
-        if not isinstance(each, Aggregate) or each.has_default:
+    for node in sequences_of(domains.program.output):
+        if not isinstance(node, Aggregate) or node.has_default:
             continue
-        if domains.may_be_empty(each.selector):
+        if domains.may_be_empty(node.selector):
             reason = (
                 "a query may select nothing here, or it is not sure that it never does (too many "
                 "inputs to try); say with default= what it gets then."
             )
-            raise ProgramError(each.line, reason)
+            raise ProgramError(node.line, reason)
 
 
 def _check_meaning(domains: Domains, *, causal: bool) -> None:
     """Evaluate the program on all short inputs, so that one without a meaning is refused."""
-    program, found = domains.program, sequences_of(domains.program.output)
+    program, nodes = domains.program, sequences_of(domains.program.output)
     selectors = list[Selector]()
-    for each in found:
-        if causal and isinstance(each, Aggregate | Width):
-            selectors.append(each.selector)
+    for node in nodes:
+        if causal and isinstance(node, Aggregate | Width):
+            selectors.append(node.selector)
     for selector in selectors[:]:
         if isinstance(selector, Best):
             selectors.append(selector.selector)
@@ -227,8 +227,8 @@ def _check_meaning(domains: Domains, *, causal: bool) -> None:
 
 def _check_causal(meaning: Meaning, selectors: list[Selector]) -> None:
     for selector in selectors:
-        found = meaning.selected(selector)
-        if (found & ~np.tri(found.shape[-1], dtype=np.bool_)).any():
+        selected = meaning.selected(selector)
+        if (selected & ~np.tri(selected.shape[-1], dtype=np.bool_)).any():
             reason = f"{selector!r} selects a later position; a causal model cannot."
             raise ProgramError(selector.line, reason)
 
@@ -243,7 +243,7 @@ def _check_surely_causal(domains: Domains, selectors: list[Selector]) -> None:
             )
 
 
-def _check_numbers(compiled: Compiled, program: Program) -> None:
+def _check_numbers(compiled: CompiledProgram, program: Program) -> None:
     """Compare the model with the program on some inputs: its dtype may be too coarse."""
     random = np.random.default_rng(0)
     places = numbered(compiled.values)

@@ -57,10 +57,10 @@ def conjunctions(selector: Selector, domains: Domains) -> list[Conjunction]:
     orders = [tuple(range(len(groups)))]
     if len(groups) <= _MOST_ORDERED:
         orders = list(permutations(orders[0]))
-    found = []
+    splits = []
     for order in orders:
-        found.append(list(_split(truth.transpose(order), [groups[place] for place in order])))
-    return min(found, key=len)
+        splits.append(list(_split(truth.transpose(order), [groups[place] for place in order])))
+    return min(splits, key=len)
 
 
 def as_one(selector: Selector, domains: Domains) -> Selector:
@@ -73,14 +73,14 @@ def as_one(selector: Selector, domains: Domains) -> Selector:
 
     def holds(key: tuple[Value, ...], query: tuple[Value, ...]) -> bool:
         of_key, of_query = dict(zip(keys, key, strict=True)), dict(zip(queries, query, strict=True))
-        told: dict[Selector, bool] = {}
+        truth: dict[Selector, bool] = {}
         for atom in atoms:
-            told[atom] = bool(atom.holds(of_key[atom.keys], of_query[atom.queries]))
-        return bool(_evaluate(selector, told))
+            truth[atom] = bool(atom.holds(of_key[atom.keys], of_query[atom.queries]))
+        return bool(_evaluate(selector, truth))
 
     joined = Compared(apply(_tuple, *keys), apply(_tuple, *queries), "joined", holds)
-    for each in (joined, joined.keys, joined.queries):
-        each.line = selector.line
+    for part in (joined, joined.keys, joined.queries):
+        part.line = selector.line
     return joined
 
 
@@ -113,14 +113,14 @@ def _groups(selector: Selector, domains: Domains) -> list[_Group]:
 
 def _truth(selector: Selector, groups: list[_Group]) -> Table:
     """Return where the selector selects: one axis for each group, its feasible cases along it."""
-    told: dict[Selector, Any] = {}
+    truth: dict[Selector, Any] = {}
     for axis, group in enumerate(groups):
         shape = [1] * len(groups)
         shape[axis] = len(group.feasible)
         for place, atom in enumerate(group.atoms):
-            told[atom] = (group.feasible >> place & 1).astype(np.bool_).reshape(shape)
+            truth[atom] = (group.feasible >> place & 1).astype(np.bool_).reshape(shape)
     sizes = [len(group.feasible) for group in groups]
-    return np.broadcast_to(_evaluate(selector, told), sizes)
+    return np.broadcast_to(_evaluate(selector, truth), sizes)
 
 
 def _split(truth: Table, groups: list[_Group]) -> Iterator[Conjunction]:
@@ -135,18 +135,18 @@ def _split(truth: Table, groups: list[_Group]) -> Iterator[Conjunction]:
     for number, row in enumerate(rows):
         if not row.any():
             continue
-        own = []
+        parts = []
         if len(rows) > 1:  # otherwise this group decides nothing
             cases = np.isin(group.cases, group.feasible[row_of.ravel() == number])
-            own = [Part(group.atoms[0].keys, group.atoms[0].queries, cases)]
+            parts = [Part(group.atoms[0].keys, group.atoms[0].queries, cases)]
         for rest in _split(row.reshape(truth.shape[1:]), others):
-            yield [*own, *rest]
+            yield [*parts, *rest]
 
 
-def _evaluate(selector: Selector, told: Mapping[Selector, Any]) -> Any:
+def _evaluate(selector: Selector, truth: Mapping[Selector, Any]) -> Any:
     if not isinstance(selector, Joined):
-        return told[selector]
-    return JOINS[selector.name](*(_evaluate(part, told) for part in selector.parts))
+        return truth[selector]
+    return JOINS[selector.name](*(_evaluate(part, truth) for part in selector.parts))
 
 
 def _atoms(selector: Selector) -> list[Compared]:

@@ -39,7 +39,7 @@ from attnlab.programs.language import (
     indices,
 )
 from attnlab.programs.lines import ProgramError
-from attnlab.programs.reached import MOST_TRIED, Reached
+from attnlab.programs.reachable_values import MOST_TRIED, ReachableValues
 from attnlab.programs.values import (
     Value,
     are_numbers,
@@ -58,166 +58,167 @@ Table = NDArray[np.bool_]
 class Domains:
     """The values, the bases and the selections of a program's parts, for inputs up to a length.
 
-    reached: what was found by trying; None to do without.
+    reachable: the values found by trying; None to do without.
     """
 
-    def __init__(self, program: Program, longest: int, reached: Reached | None = None) -> None:
-        self.program, self.longest, self.reached = program, longest, reached
+    def __init__(self, program: Program, longest: int, reachable: ReachableValues | None = None) -> None:
+        self.program, self.longest, self.reachable = program, longest, reachable
         self._values: dict[Sequence, tuple[Value, ...]] = {}
         self._bases: dict[Sequence, Sequence | None] = {}
         self._tables: dict[Sequence, list[Value]] = {}
         self._empties: dict[Selector, bool] = {}
         self._relations: dict[Compared, Table] = {}
 
-    def base(self, each: Sequence) -> Sequence | None:
+    def base(self, node: Sequence) -> Sequence | None:
         """Return the one sequence that this one is a table of, or itself; None for a constant."""
-        if each not in self._bases:
-            self._bases[each] = self._find_base(each)
-        return self._bases[each]
+        if node not in self._bases:
+            self._bases[node] = self._find_base(node)
+        return self._bases[node]
 
-    def _find_base(self, each: Sequence) -> Sequence | None:
-        if isinstance(each, Constant):
+    def _find_base(self, node: Sequence) -> Sequence | None:
+        if isinstance(node, Constant):
             return None
-        if not isinstance(each, Map):
-            return each
-        bases = dict.fromkeys(map(self.base, each.arguments))
+        if not isinstance(node, Map):
+            return node
+        bases = dict.fromkeys(map(self.base, node.arguments))
         bases.pop(None, None)
         if len(bases) > 1:
-            return each
+            return node
         return next(iter(bases), None)
 
-    def values(self, each: Sequence) -> tuple[Value, ...]:
+    def values(self, node: Sequence) -> tuple[Value, ...]:
         """List all values that a sequence may have; some may never occur."""
-        if each not in self._values:
-            found = tuple({identity(value): value for value in self._possible(each)}.values())
-            _check_one_kind(each, found)
-            if len(found) > MOST_VALUES:
+        if node not in self._values:
+            values = tuple({identity(value): value for value in self._possible(node)}.values())
+            _check_one_kind(node, values)
+            if len(values) > MOST_VALUES:
                 raise ProgramError(
-                    each.line,
-                    f"{each!r} may have {len(found):,} different values; "
+                    node.line,
+                    f"{node!r} may have {len(values):,} different values; "
                     f"a model is made for at most {MOST_VALUES:,}.",
                 )
-            self._values[each] = found
-        return self._values[each]
+            self._values[node] = values
+        return self._values[node]
 
-    def table(self, each: Sequence) -> list[Value]:
+    def table(self, node: Sequence) -> list[Value]:
         """Return a sequence's value for each value of its base; of a constant, its one value."""
-        if each not in self._tables:
-            self._tables[each] = self._tabulate(each)
-        return self._tables[each]
+        if node not in self._tables:
+            self._tables[node] = self._tabulate(node)
+        return self._tables[node]
 
-    def _tabulate(self, each: Sequence) -> list[Value]:
-        base = self.base(each)
-        if isinstance(each, Constant):
-            return [each.value]
-        if base is each:
-            return list(self.values(each))
-        assert isinstance(each, Map)
+    def _tabulate(self, node: Sequence) -> list[Value]:
+        base = self.base(node)
+        if isinstance(node, Constant):
+            return [node.value]
+        if base is node:
+            return list(self.values(node))
+        assert isinstance(node, Map)
         if base is None:
-            return [apply_map(each, [self.table(argument)[0] for argument in each.arguments])]
+            return [apply_map(node, [self.table(argument)[0] for argument in node.arguments])]
         columns, number = [], len(self.values(base))
-        for argument in each.arguments:
-            own = self.table(argument)
+        for argument in node.arguments:
+            column = self.table(argument)
             if self.base(argument) is None:
-                own = own * number
-            columns.append(own)
-        found = list(map(partial(_applied, each), zip(*columns, strict=True)))
-        known = self.reached and self.reached.values(base)
+                column = column * number
+            columns.append(column)
+        table = list(map(partial(_applied, node), zip(*columns, strict=True)))
+        known = self.reachable and self.reachable.values(base)
         if known:
             for place, value in enumerate(self.values(base)):
                 if identity(value) not in known:
-                    found[place] = _UNREACHED
-        return found
+                    table[place] = _NO_VALUE
+        return table
 
     def combinations(
-        self, each: Map
+        self, node: Map
     ) -> tuple[list[Sequence], list[tuple[Value, ...]], list[Value]]:
         """Return a map's arguments, each once, without constants; what they may be; and its values.
 
         Combinations on which the function fails are left out: the program has no meaning there.
         """
-        arguments = list(dict.fromkeys(each.arguments))
-        given = [argument for argument in arguments if self.base(argument) is not None]
+        arguments = list(dict.fromkeys(node.arguments))
+        variables = [argument for argument in arguments if self.base(argument) is not None]
         rows: Iterable[tuple[Value, ...]] | None = None
-        if self.reached is not None:
-            rows = self.reached.rows(each)
+        if self.reachable is not None:
+            rows = self.reachable.rows(node)
         if rows is None:
-            size = prod(map(len, map(self.values, given)))
-            rows = product(*map(self.values, given))
+            size = prod(map(len, map(self.values, variables)))
+            rows = product(*map(self.values, variables))
         else:
             kept = [self.base(argument) is not None for argument in arguments]
             rows = [tuple(compress(row, kept)) for row in rows]
             size = len(rows)
         if size > MOST_COMBINATIONS:
             raise ProgramError(
-                each.line,
-                f"{each!r} joins {size:,} combinations of values; a model "
+                node.line,
+                f"{node!r} joins {size:,} combinations of values; a model "
                 f"is made for at most {MOST_COMBINATIONS:,}. Take fewer values first.",
             )
         known, results = [], []
         for values in rows:
-            told = dict(zip(given, values, strict=True))
+            known_values = dict(zip(variables, values, strict=True))
             row = []
-            for argument in each.arguments:
-                row.append(told[argument] if argument in told else self.table(argument)[0])
+            for argument in node.arguments:
+                is_constant = argument not in known_values
+                row.append(self.table(argument)[0] if is_constant else known_values[argument])
             try:
-                results.append(apply_map(each, row))
+                results.append(apply_map(node, row))
             except ProgramError as error:
                 failed = error
                 continue
             known.append(values)
         if not known:
             raise failed
-        return given, known, results
+        return variables, known, results
 
-    def _possible(self, each: Sequence) -> Items[Value]:
-        if isinstance(each, Tokens):
+    def _possible(self, node: Sequence) -> Items[Value]:
+        if isinstance(node, Tokens):
             return self.program.alphabet
-        if isinstance(each, Indices):
+        if isinstance(node, Indices):
             return range(self.longest)
-        if isinstance(each, Width):
-            return self._sums(each)
-        if isinstance(each, Aggregate):
-            return self._gathered(each)
-        if self.base(each) is each:
-            assert isinstance(each, Map)
-            return self.combinations(each)[2]
-        return list(filter(is_reached, self.table(each)))
+        if isinstance(node, Width):
+            return self._sums(node)
+        if isinstance(node, Aggregate):
+            return self._gathered(node)
+        if self.base(node) is node:
+            assert isinstance(node, Map)
+            return self.combinations(node)[2]
+        return list(filter(has_value, self.table(node)))
 
-    def _sums(self, each: Width) -> Items[Value]:
-        least = 0 if self.may_be_empty(each.selector) else 1
-        if each.values is None:
+    def _sums(self, node: Width) -> Items[Value]:
+        least = 0 if self.may_be_empty(node.selector) else 1
+        if node.values is None:
             return range(least, self.longest + 1)
-        sums, _ = self._sums_and_means(each, self._numbers(each, each.values))
-        return self._occurring(each, map(plain, sorted(sums)))
+        sums, _ = self._sums_and_means(node, self._numbers(node, node.values))
+        return self._occurring(node, map(plain, sorted(sums)))
 
-    def _gathered(self, each: Aggregate) -> Items[Value]:
-        values = list(map(mean_of_one, self.values(each.values)))
-        default = self.default(each)
-        if not are_numbers(values) or self.at_most_one(each.selector):
+    def _gathered(self, node: Aggregate) -> Items[Value]:
+        values = list(map(mean_of_one, self.values(node.values)))
+        default = self.default(node)
+        if not are_numbers(values) or self.at_most_one(node.selector):
             return [*values, *default]
         if not are_numbers(default):
-            reason = f"the mean of numbers has a number as its default; got {each.default!r}."
-            raise ProgramError(each.line, reason)
-        _, means = self._sums_and_means(each, values)
-        return [*self._occurring(each, sorted(map(plain, means))), *default]
+            reason = f"the mean of numbers has a number as its default; got {node.default!r}."
+            raise ProgramError(node.line, reason)
+        _, means = self._sums_and_means(node, values)
+        return [*self._occurring(node, sorted(map(plain, means))), *default]
 
-    def default(self, each: Aggregate) -> list[Value]:
+    def default(self, node: Aggregate) -> list[Value]:
         """Return what an aggregate is where nothing is selected, if that may be."""
-        is_used = each.has_default
-        if self.reached is not None:  # otherwise models have room for it
-            is_used = is_used and self.may_be_empty(each.selector)
-        return [mean_of_one(each.default)] if is_used else []
+        is_used = node.has_default
+        if self.reachable is not None:  # otherwise models have room for it
+            is_used = is_used and self.may_be_empty(node.selector)
+        return [mean_of_one(node.default)] if is_used else []
 
-    def _occurring(self, each: Sequence, values: Iterable[Value]) -> list[Value]:
+    def _occurring(self, node: Sequence, values: Iterable[Value]) -> list[Value]:
         """Leave out what no input has, as far as that is known."""
-        known = self.reached and self.reached.values(each)
+        known = self.reachable and self.reachable.values(node)
         if not known:
             return list(values)
         return [value for value in values if identity(value) in known]
 
     def _sums_and_means(
-        self, each: Sequence, values: Items[Value]
+        self, node: Sequence, values: Items[Value]
     ) -> tuple[set[Fraction], set[Fraction]]:
         """Return all sums and all means of one to `longest` of these values."""
         multiples, scale = whole_multiples(values)
@@ -228,21 +229,21 @@ class Domains:
             means |= {Fraction(above, count * scale) for above in sums}
             if len(means) > 4 * MOST_VALUES:
                 raise ProgramError(
-                    each.line,
-                    f"{each!r} may have more than {4 * MOST_VALUES:,} "
+                    node.line,
+                    f"{node!r} may have more than {4 * MOST_VALUES:,} "
                     "different values; take fewer or coarser numbers.",
                 )
         return {Fraction(above, scale) for above in every}, means
 
-    def _numbers(self, each: Sequence, values: Sequence) -> tuple[Value, ...]:
-        found = self.values(values)
-        if not are_numbers(found):
+    def _numbers(self, node: Sequence, values: Sequence) -> tuple[Value, ...]:
+        numbers = self.values(values)
+        if not are_numbers(numbers):
             raise ProgramError(
-                each.line,
+                node.line,
                 f"only numbers can be added up; {values!r} may be "
-                f"{next(value for value in found if not is_number(value))!r}.",
+                f"{next(value for value in numbers if not is_number(value))!r}.",
             )
-        return found
+        return numbers
 
     def relation(self, selector: Compared) -> Table:
         """Say which values compare: [query value, key value]; False where they cannot."""
@@ -258,14 +259,14 @@ class Domains:
                 f"{selector!r} compares {len(queries):,} values with {len(keys):,}; a model is "
                 f"made for at most {MOST_PAIRS:,} pairs. Take fewer values first.",
             )
-        found = np.zeros((len(queries), len(keys)), np.bool_)
+        relation = np.zeros((len(queries), len(keys)), np.bool_)
         for row, query in enumerate(queries):
             for column, key in enumerate(keys):
                 try:
-                    found[row, column] = compare(selector, key, query)
+                    relation[row, column] = compare(selector, key, query)
                 except ProgramError:
                     continue
-        return found
+        return relation
 
     def at_most_one(self, selector: Selector) -> bool:
         """Can no query select two keys? Sure where each query's value fits one place alone."""
@@ -284,10 +285,10 @@ class Domains:
         if isinstance(selector, Best):
             return self.looks_back(selector.selector)
         if isinstance(selector, Joined) and selector.name in ("&", "|"):
-            found = map(self.looks_back, selector.parts)
+            look_back = map(self.looks_back, selector.parts)
             if selector.name == "&":
-                return any(found)
-            return all(found)
+                return any(look_back)
+            return all(look_back)
         if not isinstance(selector, Compared):
             return False
         if selector.keys is not indices or selector.queries is not indices:
@@ -304,8 +305,8 @@ class Domains:
         if isinstance(selector, Best):
             return self._sees_itself(selector.selector)
         if isinstance(selector, Joined):
-            found = map(self._sees_itself, selector.parts)
-            return selector.name != "~" and bool(JOINS[selector.name](*found))
+            see_themselves = map(self._sees_itself, selector.parts)
+            return selector.name != "~" and bool(JOINS[selector.name](*see_themselves))
         assert isinstance(selector, Compared)
         relation = self.relation(selector)
         if relation.all():
@@ -339,48 +340,48 @@ class Domains:
             return False
         return self._has_tokens(selector.keys) or self._has_tokens(selector.queries)
 
-    def _has_tokens(self, each: Sequence) -> bool:
-        if isinstance(each, Aggregate | Width) and self._reads_tokens(each.selector):
+    def _has_tokens(self, node: Sequence) -> bool:
+        if isinstance(node, Aggregate | Width) and self._reads_tokens(node.selector):
             return True
-        return isinstance(each, Tokens) or any(map(self._has_tokens, each.arguments))
+        return isinstance(node, Tokens) or any(map(self._has_tokens, node.arguments))
 
 
-def _check_one_kind(each: Sequence, values: Items[Value]) -> None:
+def _check_one_kind(node: Sequence, values: Items[Value]) -> None:
     """Refuse values that are equal and not the same."""
     known: dict[Value, Value] = {}
     for value in values:
         other = known.setdefault(value, value)
         if other is not value:
             raise ProgramError(
-                each.line,
-                f"{each!r} mixes values that are equal and not the same, {other!r} and {value!r}; "
+                node.line,
+                f"{node!r} mixes values that are equal and not the same, {other!r} and {value!r}; "
                 "take one kind.",
             )
 
 
-def _applied(each: Map, row: Items[Value]) -> Value:
-    if not all(map(is_reached, row)):
-        return _UNREACHED
+def _applied(node: Map, row: Items[Value]) -> Value:
+    if not all(map(has_value, row)):
+        return _NO_VALUE
     try:
-        value, again = apply_map(each, row), apply_map(each, row)
+        value, again = apply_map(node, row), apply_map(node, row)
     except ProgramError:
-        return _UNREACHED
+        return _NO_VALUE
     if identity(value) != identity(again):
         raise ProgramError(
-            each.line,
-            f"{each.name} of {', '.join(map(repr, row))} is {value!r} and then {again!r}; a map "
+            node.line,
+            f"{node.name} of {', '.join(map(repr, row))} is {value!r} and then {again!r}; a map "
             "must depend on its values alone.",
         )
     return value
 
 
-class _Unreached:
+class _NoValue:
     """The value in a table where a map fails."""
 
 
-_UNREACHED = _Unreached()
+_NO_VALUE = _NoValue()
 
 
-def is_reached(value: Value) -> bool:
+def has_value(value: Value) -> bool:
     """Is this a value, or does the map that should give it fail?"""
-    return value is not _UNREACHED
+    return value is not _NO_VALUE

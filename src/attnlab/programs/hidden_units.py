@@ -10,7 +10,7 @@ from attnlab.programs.language import Map, Sequence
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import Value, are_numbers
 from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
-from attnlab.programs.wiring import (
+from attnlab.programs.blueprint import (
     Matrix,
     Units,
     View,
@@ -26,7 +26,7 @@ _MOST_ROUNDING = 2e-3  # of what is read off
 
 
 def read_off(
-    views: Views, view: View, numbers: Items[float], rows: Matrix, each: Sequence, form: Form
+    views: Views, view: View, numbers: Items[float], rows: Matrix, node: Sequence, form: Form
 ) -> View:
     """Read a number off as one of the rows: two hidden units wherever the row changes.
 
@@ -51,79 +51,79 @@ def read_off(
         outer += [change, -change]
     if rounding > _MOST_ROUNDING:
         raise ProgramError(
-            each.line,
-            f"{each!r} is read off {len(numbers):,} numbers that lie too close together for this "
+            node.line,
+            f"{node!r} is read off {len(numbers):,} numbers that lie too close together for this "
             "dtype; take float64, or fewer values.",
         )
     units = view.through(np.reshape(inner, (-1, 1)), np.array(bias))
     return add_units(
-        views, units, np.reshape(outer, (-1, rows.shape[1])).T, rows[order[-1]], each, form
+        views, units, np.reshape(outer, (-1, rows.shape[1])).T, rows[order[-1]], node, form
     )
 
 
-def join(views: Views, each: Map, form: Form) -> View:
+def join(views: Views, node: Map, form: Form) -> View:
     """Compute a map of several sequences: a hidden unit, or two, for each combination."""
-    given, combinations, results = views.domains.combinations(each)
-    rows = views.rows(each, results, form)
-    if not all(map(views.is_cheap, given)):
-        return _join_numbers(views, given, combinations, rows, each, form)
+    variables, combinations, results = views.domains.combinations(node)
+    rows = views.rows(node, results, form)
+    if not all(map(views.is_cheap, variables)):
+        return _join_numbers(views, variables, combinations, rows, node, form)
     usual = rows[results.index(Counter(results).most_common(1)[0][0])]
     changes = rows - usual
     kept = changes.any(1)
-    view = stacked(list(map(views.one_hot, given)))
+    view = stacked(list(map(views.one_hot, variables)))
     picks = []
-    for argument, values in zip(given, zip(*combinations, strict=True), strict=True):
+    for argument, values in zip(variables, zip(*combinations, strict=True), strict=True):
         size = len(views.domains.values(argument))
         picks.append(one_hot_rows(views.places(argument, values), size))
     pick = np.concatenate(picks, axis=1)[kept]
-    number = len(given)
+    number = len(variables)
     if not view.error:
         units = view.through(pick, 1.0 - number)
-        return add_units(views, units, changes[kept].T, usual, each, form)
+        return add_units(views, units, changes[kept].T, usual, node, form)
     if number * view.error > SURE / 4:
         raise TooCoarse
     sharp = view.through(2 * pick, 1.5 - 2 * number)
     units = stacked([sharp, sharp.through(np.eye(len(pick)), -1.0)])
     outer = np.concatenate([changes[kept], -changes[kept]]).T
-    return add_units(views, units, outer, usual, each, form)
+    return add_units(views, units, outer, usual, node, form)
 
 
 def _join_numbers(
     views: Views,
-    given: Items[Sequence],
+    variables: Items[Sequence],
     combinations: Items[tuple[Value, ...]],
     rows: Matrix,
-    each: Sequence,
+    node: Sequence,
     form: Form,
 ) -> View:
     """Write the arguments as digits of one number, and read that off."""
     view, numbers, scale = constant_view([0.0]), np.zeros(len(combinations)), 1.0
-    for argument, values in zip(given, zip(*combinations, strict=True), strict=True):
-        own, digits = _digits(views, argument)
+    for argument, values in zip(variables, zip(*combinations, strict=True), strict=True):
+        digit, digits = _digits(views, argument)
         least, span = digits.min(), digits.max() - digits.min()
         # The gap between two values of this digit holds all that the digits before span.
         times = scale / least_gap(digits.tolist())
-        view = view.plus(own.through(np.eye(1), -least), times)
+        view = view.plus(digit.through(np.eye(1), -least), times)
         numbers += times * (digits[views.places(argument, values)] - least)
         scale += times * span
-    return read_off(views, view, numbers.tolist(), rows, each, form)
+    return read_off(views, view, numbers.tolist(), rows, node, form)
 
 
-def _digits(views: Views, each: Sequence) -> tuple[View, Matrix]:
-    values = views.domains.values(each)
-    if are_numbers(values) and not views.is_cheap(each):
-        return views.number(each), np.array(list(map(float, values)))
+def _digits(views: Views, node: Sequence) -> tuple[View, Matrix]:
+    values = views.domains.values(node)
+    if are_numbers(values) and not views.is_cheap(node):
+        return views.number(node), np.array(list(map(float, values)))
     places = np.arange(len(values), dtype=np.float64)
-    return views.one_hot(each).through(places[None]), places
+    return views.one_hot(node).through(places[None]), places
 
 
 def add_units(
-    views: Views, inner: View, outer: Matrix, constant: Matrix, each: Sequence, form: Form
+    views: Views, inner: View, outer: Matrix, constant: Matrix, node: Sequence, form: Form
 ) -> View:
     """Put hidden units into the first feed-forward part that can read what they need."""
     if not outer.shape[1]:
         return constant_view(constant)
     slot = feed_forward_slot(inner)
-    block = views.wiring.block(f"{each.line}  ({form})", slot, constant)
-    views.wiring.units.append(Units(inner, outer, block))
+    block = views.blueprint.block(f"{node.line}  ({form})", slot, constant)
+    views.blueprint.units.append(Units(inner, outer, block))
     return whole(block)

@@ -93,12 +93,12 @@ class Steps:
         What a selector compares on its own line is not that line's value.
         """
         compared = set()
-        for each, _ in self.steps:
-            for selector in selectors_in(each):
+        for node, _ in self.steps:
+            for selector in selectors_in(node):
                 for part in operands_of(selector):
                     if part.line == selector.line:
                         compared.add(part)
-        return {each.line: values for each, values in self.steps if each not in compared}
+        return {node.line: values for node, values in self.steps if node not in compared}
 
     def _card(self) -> Card:
         rows = []
@@ -117,9 +117,9 @@ def steps_of(program: Program, tokens: Items[Value]) -> Steps:
     """
     meaning = Meaning(program, ids_of(program, tokens))
     steps = []
-    for each in sequences_of(program.output):
-        if not isinstance(each, Constant | Tokens | Indices):
-            steps.append((each, meaning.of(each).row(0)))
+    for node in sequences_of(program.output):
+        if not isinstance(node, Constant | Tokens | Indices):
+            steps.append((node, meaning.of(node).row(0)))
     return Steps(tuple(tokens), tuple(steps))
 
 
@@ -148,33 +148,33 @@ def every_input(program: Program, length: int) -> Iterator[Codes]:
 
 def sequences_of(output: Sequence) -> list[Sequence]:
     """List a sequence and all that it is made of, arguments first, each once."""
-    found: dict[Sequence, None] = {}
+    nodes: dict[Sequence, None] = {}
     waiting = [(output, False)]
     while waiting:
-        each, is_done = waiting.pop()
+        node, is_done = waiting.pop()
         if is_done:
-            found[each] = None
-        elif each not in found:
+            nodes[node] = None
+        elif node not in nodes:
             parts = list[Sequence]()
-            for selector in selectors_in(each):
+            for selector in selectors_in(node):
                 parts += operands_of(selector)
-            parts += each.arguments
-            waiting.append((each, True))
+            parts += node.arguments
+            waiting.append((node, True))
             waiting += [(part, False) for part in reversed(parts)]
-    return list(found)
+    return list(nodes)
 
 
-def selectors_in(each: Sequence) -> list[Selector]:
+def selectors_in(node: Sequence) -> list[Selector]:
     """List the selector of an aggregate or a width, with its parts."""
-    if not isinstance(each, Aggregate | Width):
+    if not isinstance(node, Aggregate | Width):
         return []
-    found: list[Selector] = [each.selector]
-    for selector in found:
+    selectors: list[Selector] = [node.selector]
+    for selector in selectors:
         if isinstance(selector, Joined):
-            found += selector.parts
+            selectors += selector.parts
         elif isinstance(selector, Best):
-            found.append(selector.selector)
-    return found
+            selectors.append(selector.selector)
+    return selectors
 
 
 def operands_of(selector: Selector) -> list[Sequence]:
@@ -192,11 +192,11 @@ class Meaning:
         self._known: dict[Sequence, Coded] = {}
         self._selected: dict[Selector, Selected] = {}
 
-    def of(self, each: Sequence) -> Coded:
+    def of(self, node: Sequence) -> Coded:
         """Return the values of a sequence: codes (input, position)."""
-        if each not in self._known:
-            self._known[each] = self._compute(each)
-        return self._known[each]
+        if node not in self._known:
+            self._known[node] = self._compute(node)
+        return self._known[node]
 
     def selected(self, selector: Selector) -> Selected:
         """Return which keys are selected: (input, query, key)."""
@@ -204,63 +204,63 @@ class Meaning:
             self._selected[selector] = self._select(selector)
         return self._selected[selector]
 
-    def _compute(self, each: Sequence) -> Coded:
+    def _compute(self, node: Sequence) -> Coded:
         number, length = self.ids.shape
-        if isinstance(each, Tokens):
+        if isinstance(node, Tokens):
             return Coded(self.ids, tuple(self.program.alphabet))
-        if isinstance(each, Indices):
+        if isinstance(node, Indices):
             return Coded(np.tile(np.arange(length), (number, 1)), tuple(range(length)))
-        if isinstance(each, Constant):
-            return Coded(np.zeros((number, length), np.int64), (each.value,))
-        if isinstance(each, Map):
-            return self._map(each)
-        if isinstance(each, Width):
-            return self._width(each)
-        assert isinstance(each, Aggregate)
-        return self._aggregate(each)
+        if isinstance(node, Constant):
+            return Coded(np.zeros((number, length), np.int64), (node.value,))
+        if isinstance(node, Map):
+            return self._map(node)
+        if isinstance(node, Width):
+            return self._width(node)
+        assert isinstance(node, Aggregate)
+        return self._aggregate(node)
 
-    def _map(self, each: Map) -> Coded:
-        arguments = list(map(self.of, each.arguments))
+    def _map(self, node: Map) -> Coded:
+        arguments = list(map(self.of, node.arguments))
         sizes = [len(argument.values) for argument in arguments]
         if prod(sizes) > 2**62:
-            raise ProgramError(each.line, "this joins too many values at once; join in steps.")
+            raise ProgramError(node.line, "this joins too many values at once; join in steps.")
         joined = np.zeros_like(self.ids)
         for argument, size in zip(arguments, sizes, strict=True):
             joined = joined * size + argument.codes
 
         def value(code: int) -> Value:
-            given = []
+            values = []
             for argument, size in zip(reversed(arguments), reversed(sizes), strict=True):
                 code, place = divmod(code, size)
-                given.append(argument.values[place])
-            return apply_map(each, given[::-1])
+                values.append(argument.values[place])
+            return apply_map(node, values[::-1])
 
         return _coded(joined, value, prod(sizes))
 
-    def _width(self, each: Width) -> Coded:
-        selected = self.selected(each.selector)
-        if each.values is None:
+    def _width(self, node: Width) -> Coded:
+        selected = self.selected(node.selector)
+        if node.values is None:
             return Coded(selected.sum(-1), tuple(range(self.ids.shape[1] + 1)))
-        values = self.of(each.values)
-        numbers, scale = _whole(each, values.values)
+        values = self.of(node.values)
+        numbers, scale = _whole(node, values.values)
         sums = _sums(selected, numbers[values.codes])
         least = int(sums.min(initial=0))
         size = int(sums.max(initial=0)) - least + 1
         return _coded(sums - least, lambda code: plain(Fraction(code + least, scale)), size)
 
-    def _aggregate(self, each: Aggregate) -> Coded:
-        selected, values = self.selected(each.selector), self.of(each.values)
+    def _aggregate(self, node: Aggregate) -> Coded:
+        selected, values = self.selected(node.selector), self.of(node.values)
         counts = selected.sum(-1)
-        if not each.has_default and not counts.all():
+        if not node.has_default and not counts.all():
             where = self._where(counts == 0)
             raise ProgramError(
-                each.line, f"nothing is selected {where}; say with default= what then."
+                node.line, f"nothing is selected {where}; say with default= what then."
             )
         if are_numbers(values.values):
-            numbers, scale = _whole(each, values.values)
+            numbers, scale = _whole(node, values.values)
             sums = _sums(selected, numbers[values.codes])
             size, least = counts.shape[1] + 1, int(sums.min(initial=0))
-            default = mean_of_one(each.default)
+            default = mean_of_one(node.default)
 
             def mean(code: int) -> Value:
                 above, count = divmod(code, size)
@@ -270,9 +270,9 @@ class Meaning:
 
             span = (int(sums.max(initial=0)) - least + 1) * size
             return _coded((sums - least) * size + counts, mean, span)
-        return self._symbols(each, selected, values, counts)
+        return self._symbols(node, selected, values, counts)
 
-    def _symbols(self, each: Aggregate, selected: Selected, values: Coded, counts: Any) -> Coded:
+    def _symbols(self, node: Aggregate, selected: Selected, values: Coded, counts: Any) -> Coded:
         codes = np.broadcast_to(values.codes[:, None, :], selected.shape)
         highest = np.where(selected, codes, -1).max(-1)
         lowest = np.where(selected, codes, len(values.values)).min(-1)
@@ -280,9 +280,9 @@ class Meaning:
             where = self._where((lowest < highest) & (counts > 0))
             one, two = map(values.values.__getitem__, self._both(lowest, highest, counts))
             reason = f"{one!r} and {two!r} are both selected {where}: symbols have no mean."
-            raise ProgramError(each.line, reason)
+            raise ProgramError(node.line, reason)
         codes = np.where(counts > 0, highest, len(values.values))
-        gathered = list(map(mean_of_one, [*values.values, each.default]))
+        gathered = list(map(mean_of_one, [*values.values, node.default]))
         return _coded(codes, gathered.__getitem__, len(gathered))
 
     def _both(self, lowest: Codes, highest: Codes, counts: Any) -> tuple[int, int]:
@@ -308,8 +308,8 @@ class Meaning:
             query, key = divmod(code, size)
             return compare(selector, keys.values[key], queries.values[query])
 
-        found = _coded(pairs, holds, size * len(queries.values))
-        return np.array(found.values, dtype=np.bool_)[found.codes]
+        coded = _coded(pairs, holds, size * len(queries.values))
+        return np.array(coded.values, dtype=np.bool_)[coded.codes]
 
     def _where(self, wrong: NDArray[np.bool_]) -> str:
         number, place = np.argwhere(wrong)[0]
@@ -317,18 +317,18 @@ class Meaning:
         return f"at position {place} of the input {words}"
 
 
-def apply_map(each: Map, given: Items[Value]) -> Value:
+def apply_map(node: Map, arguments: Items[Value]) -> Value:
     """Apply a map's function, and say which values it failed on."""
-    shown = ", ".join(map(repr, given))
+    shown = ", ".join(map(repr, arguments))
     try:
-        value = each.function(*given)
+        value = node.function(*arguments)
     except Exception as error:
-        reason = f"{each.name} fails on {shown}: {type(error).__name__}: {error}."
-        raise ProgramError(each.line, reason) from None
+        reason = f"{node.name} fails on {shown}: {type(error).__name__}: {error}."
+        raise ProgramError(node.line, reason) from None
     value = plain(value)
     fault = fault_of(value)
     if fault is not None:
-        raise ProgramError(each.line, f"{each.name} of {shown}: {fault}")
+        raise ProgramError(node.line, f"{node.name} of {shown}: {fault}")
     return value
 
 
@@ -359,32 +359,32 @@ def _coded(joined: Codes, value: Callable[[int], Value], size: int) -> Coded:
     else:
         present = np.unique(joined)
     numbers: dict[Any, int] = {}
-    values, own = list[Value](), list[int]()
+    values, numbered_as = list[Value](), list[int]()
     for code in present:
-        found = value(int(code))
-        number = numbers.setdefault(identity(found), len(numbers))
+        result = value(int(code))
+        number = numbers.setdefault(identity(result), len(numbers))
         if number == len(values):
-            values.append(found)
-        own.append(number)
+            values.append(result)
+        numbered_as.append(number)
     if size <= _MOST_TABLE:
         table = np.zeros(size, np.int64)
-        table[present] = own
+        table[present] = numbered_as
         codes = table[joined]
     else:
-        codes = np.array(own)[np.searchsorted(present, joined)]
+        codes = np.array(numbered_as)[np.searchsorted(present, joined)]
     return Coded(codes, tuple(values))
 
 
-def _whole(each: Sequence, values: Items[Value]) -> tuple[Codes, int]:
+def _whole(node: Sequence, values: Items[Value]) -> tuple[Codes, int]:
     """Return the values as whole multiples of 1/scale, and the scale."""
     if not are_numbers(values):
-        raise ProgramError(each.line, f"only numbers can be added up; got {values[0]!r}.")
+        raise ProgramError(node.line, f"only numbers can be added up; got {values[0]!r}.")
     whole, scale = whole_multiples(values)
     if max(map(abs, whole), default=0) > _EXACT // 1024:
         reason = (
             "these numbers are too fine to be averaged exactly; use whole numbers or Fractions."
         )
-        raise ProgramError(each.line, reason)
+        raise ProgramError(node.line, reason)
     return np.array(whole), scale
 
 
@@ -396,5 +396,5 @@ def whole_multiples(values: Items[Value]) -> tuple[list[int], int]:
 
 
 def _sums(selected: Selected, numbers: Codes) -> Codes:
-    found = selected.astype(np.float64) @ numbers[..., None].astype(np.float64)
-    return np.rint(found[..., 0]).astype(np.int64)
+    sums = selected.astype(np.float64) @ numbers[..., None].astype(np.float64)
+    return np.rint(sums[..., 0]).astype(np.int64)

@@ -241,11 +241,8 @@ class Map(Sequence):
         self.function, self.name = function, name
 
     def _words(self) -> str:
-        if self.name in _OPERATORS and len(self.arguments) == 2:
-            one, two = (
-                f"({each!r})" if _is_operation(each) else repr(each) for each in self.arguments
-            )
-            return f"{one} {self.name} {two}"
+        if _is_operation(self):
+            return f" {self.name} ".join(map(_bracketed, self.arguments))
         return f"{self.name}({', '.join(map(repr, self.arguments))})"
 
 
@@ -417,23 +414,23 @@ def where(condition: Any, this: Any, that: Any) -> Sequence:
     return Map(_choose, (sequence(condition), sequence(this), sequence(that)), "where")
 
 
-def sequence(given: Any) -> Sequence:
+def sequence(value: Any) -> Sequence:
     """Return a sequence as it is, and a constant as a sequence."""
-    if isinstance(given, Sequence):
-        return given
-    if isinstance(given, Selector):
+    if isinstance(value, Sequence):
+        return value
+    if isinstance(value, Selector):
         raise ProgramError(
-            current_line(), f"a sequence is wanted here; got the selector {given!r}."
+            current_line(), f"a sequence is wanted here; got the selector {value!r}."
         )
-    return Constant(given)
+    return Constant(value)
 
 
-def _selector(given: Any) -> Selector:
-    if isinstance(given, Selector):
-        return given
+def _selector(value: Any) -> Selector:
+    if isinstance(value, Selector):
+        return value
     raise ProgramError(
         current_line(),
-        f"a selector is wanted here, such as select(keys, queries, '=='); got {given!r}.",
+        f"a selector is wanted here, such as select(keys, queries, '=='); got {value!r}.",
     )
 
 
@@ -453,8 +450,12 @@ def _operation(name: str, function: Any, *arguments: Any) -> Map:
     return Map(function, tuple(map(sequence, arguments)), name)
 
 
-def _is_operation(given: Sequence) -> bool:
-    return isinstance(given, Map) and given.name in _OPERATORS and len(given.arguments) == 2
+def _is_operation(node: Sequence) -> bool:
+    return isinstance(node, Map) and node.name in _OPERATORS and len(node.arguments) == 2
+
+
+def _bracketed(node: Sequence) -> str:
+    return f"({node!r})" if _is_operation(node) else repr(node)
 
 
 tokens = Tokens()

@@ -90,8 +90,8 @@ def sort(alphabet: Alphabet) -> Program:
 def sort_unique(alphabet: Alphabet) -> Program:
     """Put tokens that differ in order; where some are equal, a filler stands for the rest."""
     place = selector_width(select(tokens, tokens, "<"))
-    found = aggregate(select(place, indices, "=="), tokens, default=FILLER)
-    return Program(found, alphabet, "sort_unique")
+    tokens_in_order = aggregate(select(place, indices, "=="), tokens, default=FILLER)
+    return Program(tokens_in_order, alphabet, "sort_unique")
 
 
 def sort_by_frequency(alphabet: Alphabet) -> Program:
@@ -109,8 +109,8 @@ def most_frequent_first(alphabet: Alphabet) -> Program:
     firsts = select(is_first, True, "==")
     more = select(how_often, how_often, ">") | (select(how_often, how_often, "==") & before)
     place = selector_width(firsts & more)
-    found = aggregate(select(place, indices, "==") & firsts, tokens, default=FILLER)
-    return Program(found, alphabet, "most_frequent_first")
+    distinct = aggregate(select(place, indices, "==") & firsts, tokens, default=FILLER)
+    return Program(distinct, alphabet, "most_frequent_first")
 
 
 def fraction_so_far(alphabet: Alphabet, token: Value) -> Program:
@@ -222,8 +222,8 @@ def shift(alphabet: Alphabet, by: int = 1) -> Program:
 
 def load_from(alphabet: Alphabet, place: int = 1) -> Program:
     """Give the token of one position everywhere; a filler where the input is too short."""
-    found = aggregate(select(indices, place, "=="), tokens, default=FILLER)
-    return Program(found, alphabet, "load_from")
+    loaded = aggregate(select(indices, place, "=="), tokens, default=FILLER)
+    return Program(loaded, alphabet, "load_from")
 
 
 def mark_first(alphabet: Alphabet, token: Value) -> Program:
@@ -239,8 +239,8 @@ def mark_last(alphabet: Alphabet, token: Value) -> Program:
 
 def next_identical(alphabet: Alphabet) -> Program:
     """Give the position at which this token comes next; -1 where it does not."""
-    found = aggregate(best(same & after, -indices), indices, default=-1)
-    return Program(found, alphabet, "next_identical")
+    position = aggregate(best(same & after, -indices), indices, default=-1)
+    return Program(position, alphabet, "next_identical")
 
 
 def smallest(alphabet: Alphabet = (0, 1, 2)) -> Program:
@@ -262,10 +262,10 @@ def induction(alphabet: Alphabet) -> Program:
 
 def detect(alphabet: Alphabet, pattern: str) -> Program:
     """Mark where a pattern of tokens ends."""
-    found = tokens == pattern[-1]
+    matches = tokens == pattern[-1]
     for back, token in enumerate(reversed(pattern[:-1]), start=1):
-        found = found & (shifted(back) == token)
-    return Program(found, alphabet, "detect")
+        matches = matches & (shifted(back) == token)
+    return Program(matches, alphabet, "detect")
 
 
 def count_rarer(alphabet: Alphabet, times: int) -> Program:
@@ -276,8 +276,8 @@ def count_rarer(alphabet: Alphabet, times: int) -> Program:
 def add_neighbors(alphabet: Alphabet = (0, 1, 2)) -> Program:
     """Give each number plus the one before it, modulo the size of the alphabet."""
     size = len(alphabet)
-    found = apply(lambda one, two: (one + two) % size, tokens, shifted(1, tokens, 0))
-    return Program(found, alphabet, "add_neighbors")
+    sums = apply(lambda one, two: (one + two) % size, tokens, shifted(1, tokens, 0))
+    return Program(sums, alphabet, "add_neighbors")
 
 
 def addition(alphabet: Alphabet = "01+") -> Program:
@@ -291,8 +291,8 @@ def addition(alphabet: Alphabet = "01+") -> Program:
     keeps = select(both, 1, "!=") & select(is_second, True, "==") & after
     decided = aggregate(best(keeps, -indices), both, default=0)
     carry = where(decided == 2, 1, 0)
-    found = where(is_second, (both + carry) % 2, where(tokens == "+", carry, FILLER))
-    return Program(found, alphabet, "addition")
+    digits = where(is_second, (both + carry) % 2, where(tokens == "+", carry, FILLER))
+    return Program(digits, alphabet, "addition")
 
 
 def rover() -> Program:
@@ -307,12 +307,12 @@ def rover() -> Program:
     of_rule = apply(lambda who, text: text if who == "x" else "", who, literal)
     rule = apply(_rule, tokens, shifted(1, of_rule, ""), shifted(-3, of_rule, ""))
     is_asked = shifted(-1) == "?"
-    asked = apply(_collected, *_are_said(where(is_asked, of_thing, "")))
+    question = apply(_collected, *_are_said(where(is_asked, of_thing, "")))
     known = apply(_collected, *_are_said(where(is_asked, "", of_thing)))
     for _ in range(3):
-        found = _are_said(apply(_conclusions, rule, known))
-        known = apply(_added, known, *found)
-    return Program(apply(_answer, asked, known), "axAB<#:,?", "rover")
+        conclusions = _are_said(apply(_conclusions, rule, known))
+        known = apply(_added, known, *conclusions)
+    return Program(apply(_answer, question, known), "axAB<#:,?", "rover")
 
 
 _LITERALS = ("A<", "A#", "B<", "B#")
@@ -334,11 +334,11 @@ def _rule(token: str, one: str, other: str) -> tuple[str, ...]:
 
 def _are_said(said: Sequence) -> list[Sequence]:
     """Say of each literal whether it is said at any position."""
-    found: list[Sequence] = []
+    said_anywhere: list[Sequence] = []
     for literal in _LITERALS:
         is_said = said.map(partial(_holds, literal))
-        found.append(aggregate(select(is_said, True, "=="), "yes", default="no"))
-    return found
+        said_anywhere.append(aggregate(select(is_said, True, "=="), "yes", default="no"))
+    return said_anywhere
 
 
 def _holds(literal: str, words: Items[str]) -> bool:
@@ -346,7 +346,8 @@ def _holds(literal: str, words: Items[str]) -> bool:
 
 
 def _collected(*are_said: str) -> tuple[str, ...]:
-    return tuple(each for each, word in zip(_LITERALS, are_said, strict=True) if word == "yes")
+    pairs = zip(_LITERALS, are_said, strict=True)
+    return tuple(literal for literal, word in pairs if word == "yes")
 
 
 def _added(known: Items[str], *are_said: str) -> tuple[str, ...]:
@@ -358,24 +359,24 @@ def _conclusions(rule: Items[str], known: Items[str]) -> tuple[str, ...]:
     if not rule:
         return ()
     one, other = rule
-    found = []
+    conclusions = []
     if one in known:
-        found.append(other)
+        conclusions.append(other)
     if _opposite(other) in known:
-        found.append(_opposite(one))
-    return tuple(sorted(found))
+        conclusions.append(_opposite(one))
+    return tuple(sorted(conclusions))
 
 
 def _opposite(literal: str) -> str:
     return literal[0] + {"<": "#", "#": "<"}[literal[1]]
 
 
-def _answer(asked: Items[str], known: Items[str]) -> str:
+def _answer(question: Items[str], known: Items[str]) -> str:
     """Return T if what is asked is known, F if its opposite is."""
-    if not asked:
+    if not question:
         return FILLER
-    if set(asked) <= set(known):
+    if set(question) <= set(known):
         return "T"
-    if any(_opposite(each) in known for each in asked):
+    if any(_opposite(literal) in known for literal in question):
         return "F"
     return "?"

@@ -1,4 +1,4 @@
-"""The matrices of a model, written from the wiring of a program."""
+"""The matrices of a model, written from the blueprint of a program."""
 
 from collections import Counter
 from collections.abc import Sequence as Items
@@ -11,7 +11,7 @@ from attnlab.errors import present
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.parts.positions import LearnedPositions
 from attnlab.programs.views import Views
-from attnlab.programs.wiring import Block, Head, Matrix, Units, View, Wiring
+from attnlab.programs.blueprint import Block, Head, Matrix, Units, View, Blueprint
 
 _CERTAIN = 40.0  # BOS sees nothing but itself: e^-40 of the rest
 
@@ -28,21 +28,21 @@ class Assembled(NamedTuple):
 
 def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assembled:
     """Write the model of what the views need."""
-    wiring = views.wiring
+    blueprint = views.blueprint
     layers, parts = [], []
-    for slot in range(0, 2 * wiring.num_layers, 2):
-        layers.append([head for head in wiring.heads if head.block.slot == slot])
-        parts.append([units for units in wiring.units if units.block.slot == slot + 1])
+    for slot in range(0, 2 * blueprint.num_layers, 2):
+        layers.append([head for head in blueprint.heads if head.block.slot == slot])
+        parts.append([units for units in blueprint.units if units.block.slot == slot + 1])
     num_heads = max([1, *map(len, layers)])
-    head_width = max([1, *map(_width_of, wiring.heads)]) + views.has_bos
-    width = wiring.place(output, num_heads * head_width, reuse=reuse)
+    head_width = max([1, *map(_width_of, blueprint.heads)]) + views.has_bos
+    width = blueprint.place(output, num_heads * head_width, reuse=reuse)
     config = EncoderConfig(
         vocab_size=len(views.domains.program.alphabet) + views.has_bos,
         max_length=views.longest + views.has_bos,
         d_model=-(-width // num_heads) * num_heads,
         num_heads=num_heads,
-        num_layers=wiring.num_layers,
-        d_ff=max([1, *_hidden_units(wiring).values()]),
+        num_layers=blueprint.num_layers,
+        d_ff=max([1, *_hidden_units(blueprint).values()]),
         norm_place="none",
         final_norm=False,
         positions="learned",
@@ -54,31 +54,31 @@ def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assemb
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-        _write_embedding(model, wiring, views)
-        bos = wiring.inputs.get("bos")
+        _write_embedding(model, blueprint, views)
+        bos = blueprint.inputs.get("bos")
         for number, (heads, units) in enumerate(zip(layers, parts, strict=True)):
             layer = model.layers[number]
             _write_heads(layer.attention, heads, config, bos)
             _write_units(layer.feed_forward, units, config, bos)
-            _write_erasers(layer.feed_forward, wiring.erased.get(2 * number + 1, []))
+            _write_erasers(layer.feed_forward, blueprint.erased.get(2 * number + 1, []))
         _write(model.head, slice(None), output, config, None)
     lines, ways, stream = {}, {}, []
     for index, heads in enumerate(layers):
         for number, head in enumerate(heads):
             lines[f"{index}.{number}"], ways[f"{index}.{number}"] = head.label, head.way
-    for block in wiring.blocks:
+    for block in blueprint.blocks:
         stream.append((block.name, block.offset, _end(block) - 1))
     return Assembled(model, lines, ways, tuple(stream))
 
 
-def _hidden_units(wiring: Wiring) -> dict[int, int]:
+def _hidden_units(blueprint: Blueprint) -> dict[int, int]:
     """Return how many hidden units each feed-forward slot needs; two empty a dimension."""
-    found = Counter[int]()
-    for units in wiring.units:
-        found[units.block.slot] += units.outer.shape[1]
-    for slot, places in wiring.erased.items():
-        found[slot] += 2 * len(places)
-    return found
+    numbers = Counter[int]()
+    for units in blueprint.units:
+        numbers[units.block.slot] += units.outer.shape[1]
+    for slot, places in blueprint.erased.items():
+        numbers[slot] += 2 * len(places)
+    return numbers
 
 
 def _width_of(head: Head) -> int:
@@ -89,10 +89,10 @@ def _end(block: Block) -> int:
     return block.offset + block.width
 
 
-def _write_embedding(model: Encoder, wiring: Wiring, views: Views) -> None:
+def _write_embedding(model: Encoder, blueprint: Blueprint, views: Views) -> None:
     table, positions = model.embedding.tokens.weight, model.embedding.positions
     assert isinstance(positions, LearnedPositions)
-    for name, block in wiring.inputs.items():
+    for name, block in blueprint.inputs.items():
         places = range(block.offset, _end(block))
         if name == "bos":
             table[-1, block.offset] = 1.0
@@ -133,10 +133,10 @@ def _write_heads(
         attention.output.weight[range(block.offset, _end(block)), range(first, columns.stop)] = 1.0
         if bos is not None:
             score = present(head.bos_score)
-            own = first + channels  # the channel in which BOS is a key
-            attention.query.bias[own] = score * width**0.5
-            attention.query.weight[own, bos.offset] = (_CERTAIN - score) * width**0.5
-            attention.key.weight[own, bos.offset] = 1.0
+            bos_channel = first + channels  # the channel in which BOS is a key
+            attention.query.bias[bos_channel] = score * width**0.5
+            attention.query.weight[bos_channel, bos.offset] = (_CERTAIN - score) * width**0.5
+            attention.key.weight[bos_channel, bos.offset] = 1.0
 
 
 def _write_units(

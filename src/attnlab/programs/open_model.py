@@ -27,7 +27,7 @@ from attnlab import seeds
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import Encoder, EncoderConfig
-from attnlab.programs.compiled import Compiled, head_names
+from attnlab.programs.compiled_program import CompiledProgram, head_names
 from attnlab.programs.values import Value
 
 _SAME = (
@@ -52,7 +52,7 @@ class OpenModel:
     """
 
     model: Encoder
-    part: Compiled
+    part: CompiledProgram
     held: Mapping[str, Tensor]
     start: Mapping[str, Tensor]
 
@@ -72,27 +72,27 @@ class OpenModel:
         `torch.func.functional_call(model, opened.frozen(model), ids)` computes with them. Train
         without weight decay, which moves what has no gradient.
         """
-        found = {}
+        parameters = {}
         for name, parameter in model.named_parameters():
-            found[name] = torch.where(self.held[name], parameter.detach(), parameter)
-        return found
+            parameters[name] = torch.where(self.held[name], parameter.detach(), parameter)
+        return parameters
 
     def moved(self, model: torch.nn.Module | None = None) -> dict[str, int]:
         """Count by parameter name the part's entries that are not as computed; none: empty."""
-        found = {}
+        counts = {}
         for name, parameter in (model or self.model).named_parameters():
             held = self.held[name]
             count = int((parameter.detach()[held] != self.start[name][held]).sum())
             if count:
-                found[name] = count
-        return found
+                counts[name] = count
+        return counts
 
     def _card(self) -> Card:
         config = self.model.config
         entries, total = 0, 0
-        for each in self.held.values():
-            entries += int(each.sum())
-            total += each.numel()
+        for mask in self.held.values():
+            entries += int(mask.sum())
+            total += mask.numel()
         facts = [
             ("layers", f"{config.num_layers} of {config.num_heads} heads"),
             ("compiled heads", ", ".join(self.heads)),
@@ -102,7 +102,7 @@ class OpenModel:
 
 
 def config_around(
-    parts: Items[Compiled],
+    parts: Items[CompiledProgram],
     values: Items[Value],
     *,
     heads: int = 2,
@@ -120,8 +120,8 @@ def config_around(
         hidden: free hidden units in each layer.
         width: free dimensions of the residual stream, at least.
     """
-    first, own = parts[0].model.config, [part.model.config for part in parts]
-    num_heads = heads + max(each.num_heads for each in own)
+    first, configs = parts[0].model.config, [part.model.config for part in parts]
+    num_heads = heads + max(config.num_heads for config in configs)
     stream = width + max(map(_width_of, parts))
     head_width = max(-(-stream // num_heads), *map(len, map(_channels, parts)))
     return EncoderConfig(
@@ -129,8 +129,8 @@ def config_around(
         max_length=first.max_length,
         d_model=num_heads * head_width,
         num_heads=num_heads,
-        num_layers=layers + max(each.num_layers for each in own),
-        d_ff=hidden + max(each.inner_width for each in own),
+        num_layers=layers + max(config.num_layers for config in configs),
+        d_ff=hidden + max(config.inner_width for config in configs),
         norm_place="none",
         final_norm=False,
         positions="learned",
@@ -146,7 +146,7 @@ def drawn_model(config: EncoderConfig, seed: int) -> Encoder:
         return Encoder(config).eval()
 
 
-def model_around(part: Compiled, config: EncoderConfig, *, seed: int) -> OpenModel:
+def model_around(part: CompiledProgram, config: EncoderConfig, *, seed: int) -> OpenModel:
     """Draw a model, and write a compiled part into it.
 
     Args:
@@ -169,16 +169,16 @@ def model_around(part: Compiled, config: EncoderConfig, *, seed: int) -> OpenMod
     return OpenModel(model, part, held, start)
 
 
-def _check_fit(part: Compiled, config: EncoderConfig) -> None:
-    own, needed = part.model.config, _width_of(part)
+def _check_fit(part: CompiledProgram, config: EncoderConfig) -> None:
+    config_of_part, needed = part.model.config, _width_of(part)
     for name in _SAME:
-        asked, given = getattr(own, name), getattr(config, name)
-        if given != asked:
-            raise WrongUsage(f"the part is for {name} {asked}; got {given}.")
+        expected, got = getattr(config_of_part, name), getattr(config, name)
+        if got != expected:
+            raise WrongUsage(f"the part is for {name} {expected}; got {got}.")
     least = {
-        "num_layers": own.num_layers,
-        "num_heads": own.num_heads,
-        "inner_width": own.inner_width,
+        "num_layers": config_of_part.num_layers,
+        "num_heads": config_of_part.num_heads,
+        "inner_width": config_of_part.inner_width,
         "d_model": needed,
         "head_width": len(_channels(part)),
     }
@@ -187,17 +187,17 @@ def _check_fit(part: Compiled, config: EncoderConfig) -> None:
             raise WrongUsage(f"the part needs {name} {value}; got {getattr(config, name)}.")
 
 
-def _width_of(part: Compiled) -> int:
+def _width_of(part: CompiledProgram) -> int:
     """Return how many dimensions of the stream a part takes."""
     return 1 + max(last for _, _, last in part.stream)
 
 
-def _channels(part: Compiled) -> range:
+def _channels(part: CompiledProgram) -> range:
     """Return the channels of a head that any of its heads uses: the first so many."""
-    own, used = part.model.config, 0
+    config, used = part.model.config, 0
     for name, parameter in part.model.named_parameters():
         if name.endswith(("query.weight", "query.bias", "value.weight")):
-            by_head = parameter.detach().reshape(own.num_heads, own.head_width, -1)
+            by_head = parameter.detach().reshape(config.num_heads, config.head_width, -1)
             used = max([used, *(1 + by_head.any(-1).any(0).nonzero().flatten()).tolist()])
     return range(used)
 
@@ -205,10 +205,10 @@ def _channels(part: Compiled) -> range:
 class _Writer:
     """Writes the matrices of a part into those of a larger model, and notes which entries."""
 
-    def __init__(self, part: Compiled, model: Encoder, held: Mapping[str, Tensor]) -> None:
+    def __init__(self, part: CompiledProgram, model: Encoder, held: Mapping[str, Tensor]) -> None:
         self.part, self.model, self.held = part, model, held
         self.stream = list(range(_width_of(part)))
-        self.own = {name: each.float() for name, each in part.model.named_parameters()}
+        self.own = {name: parameter.float() for name, parameter in part.model.named_parameters()}
 
     def write(self) -> None:
         """Write all of them."""
@@ -223,7 +223,7 @@ class _Writer:
     def _write_heads(self, layer: int, name: str) -> None:
         """Write the heads of a layer; scores are divided by the root of the new head width."""
         width, before = self.model.config.head_width, self.part.model.config.head_width
-        channels, to, own = list[int](), list[int](), list[int]()
+        channels, to, source = list[int](), list[int](), list[int]()
         used = len(_channels(self.part))
         for head in self.part.heads:
             of_layer, number = map(int, head.split("."))
@@ -231,10 +231,10 @@ class _Writer:
                 first, own_first = number * width, number * before
                 channels += range(first, first + width)
                 to += range(first, first + used)
-                own += range(own_first, own_first + used)
+                source += range(own_first, own_first + used)
         for projection, times in (("query", (width / before) ** 0.5), ("key", 1.0), ("value", 1.0)):
-            self._write(f"{name}.{projection}", channels, to, own, times=times)
-        self._write_into(f"{name}.output", channels, to, own)
+            self._write(f"{name}.{projection}", channels, to, source, times=times)
+        self._write_into(f"{name}.output", channels, to, source)
 
     def _write_units(self, name: str) -> None:
         units = list[int]()
@@ -243,16 +243,18 @@ class _Writer:
         self._write(f"{name}.inner", units, units, units)
         self._write_into(f"{name}.outer", units, units, units)
 
-    def _write(self, name: str, held: Places, to: Places, own: Places, times: float = 1.0) -> None:
+    def _write(
+        self, name: str, held: Places, to: Places, source: Places, times: float = 1.0
+    ) -> None:
         """Write rows that read the block alone."""
         for part, columns in (("weight", (self.stream,)), ("bias", ())):
             self._hold(f"{name}.{part}", (held,))
-            self._copy(f"{name}.{part}", (to, *columns), (own, *columns), times)
+            self._copy(f"{name}.{part}", (to, *columns), (source, *columns), times)
 
-    def _write_into(self, name: str, held: Places, to: Places, own: Places) -> None:
+    def _write_into(self, name: str, held: Places, to: Places, source: Places) -> None:
         """Write columns that write into the block alone; nothing else does."""
         self._hold(f"{name}.weight", (self.stream,), (slice(None), held))
-        self._copy(f"{name}.weight", (self.stream, to), (self.stream, own))
+        self._copy(f"{name}.weight", (self.stream, to), (self.stream, source))
         self._hold(f"{name}.bias", (self.stream,))
         self._copy(f"{name}.bias", (self.stream,), (self.stream,))
 
@@ -262,8 +264,8 @@ class _Writer:
             self.held[name][region] = True
         self.model.get_parameter(name)[self.held[name]] = 0.0
 
-    def _copy(self, name: str, to: Region, own: Region, times: float = 1.0) -> None:
+    def _copy(self, name: str, to: Region, source: Region, times: float = 1.0) -> None:
         """Copy a region of the part's parameter; a layer that the part has not leaves 0."""
         if name in self.own:
-            found = times * self.own[name][np.ix_(*own)]
-            self.model.get_parameter(name)[np.ix_(*to)] = found
+            values = times * self.own[name][np.ix_(*source)]
+            self.model.get_parameter(name)[np.ix_(*to)] = values

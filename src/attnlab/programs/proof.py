@@ -22,7 +22,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models import Decoder
 from attnlab.models.storage import describe_model, save_model
 from attnlab.programs import check, reader
-from attnlab.programs.compiled import Compiled
+from attnlab.programs.compiled_program import CompiledProgram
 from attnlab.programs.interpreter import Codes
 from attnlab.programs.language import Program
 from attnlab.programs.questions import (
@@ -89,13 +89,13 @@ class ModelProof:
 
     def to_mapping(self) -> dict[str, object]:
         """Return the proof as plain values for JSON; what is not finite becomes None."""
-        told = {**vars(self), "holds": self.holds, "is_sure": self.is_sure}
+        mapping = {**vars(self), "holds": self.holds, "is_sure": self.is_sure}
         for name in ("margin", "sure"):
-            if not math.isfinite(told[name]):
-                told[name] = None
+            if not math.isfinite(mapping[name]):
+                mapping[name] = None
         if self.counterexample is not None:
-            told["counterexample"] = str(self.counterexample)
-        return told
+            mapping["counterexample"] = str(self.counterexample)
+        return mapping
 
     def _card(self) -> Card:
         rounding = f"less rounding {self.sure:.3g}"
@@ -127,7 +127,7 @@ class ModelProof:
 
 
 def prove_program(
-    compiled: Compiled,
+    compiled: CompiledProgram,
     program: Program,
     *,
     longest: int | None = None,
@@ -190,10 +190,10 @@ def write_certificate(proof: ModelProof, folder: Path) -> None:
     """
     if not proof.is_sure:
         raise CouldNotRun(f"there is no certificate for what is not sure: {proof}")
-    told = {**proof.to_mapping(), **check.hashes_of(folder)}
+    fields = {**proof.to_mapping(), **check.hashes_of(folder)}
     for name in ("longest", "searched"):  # a search is no proof
-        del told[name]
-    write_text(folder / "certificate.json", check.written(told))
+        del fields[name]
+    write_text(folder / "certificate.json", check.written(fields))
     script = reader.__file__
     if (folder / "task.json").exists():
         script = check.__file__
@@ -267,11 +267,11 @@ class _Judge:
         """Judge some inputs of one length."""
         of_answers = self.questions.of_answers
         with torch.no_grad():
-            found = self.questions.model(part.rows).double().numpy()
+            outputs = self.questions.model(part.rows).double().numpy()
         value, bound = check.bounded_logits(self.weights, self.described, part.rows.numpy())
         # An edited model computes something else than its weights say.
-        bound = np.where(np.abs(found - value) <= bound, bound, np.inf)
-        logits = of_answers(found)
+        bound = np.where(np.abs(outputs - value) <= bound, bound, np.inf)
+        logits = of_answers(outputs)
         inside, rounding = self._inside(logits, of_answers(bound), part.right)
         inside = np.where(part.right < 0, -np.inf, inside)
         wrong = ~(inside > 0).all(1)
@@ -295,10 +295,10 @@ class _Judge:
         if numbers is not None:
             tolerance = check.allowed(numbers, self.questions.tolerance)
             return tolerance - np.abs(logits[..., 0] - numbers[right]), bound[..., 0]
-        own = np.take_along_axis(logits, right[..., None], -1)[..., 0]
+        right_logits = np.take_along_axis(logits, right[..., None], -1)[..., 0]
         others = logits.copy()
         np.put_along_axis(others, right[..., None], -np.inf, -1)
-        return own - others.max(-1), 2 * bound.max(-1)
+        return right_logits - others.max(-1), 2 * bound.max(-1)
 
     def _answer(self, logits: Numbers) -> int:
         questions = self.questions
@@ -328,14 +328,14 @@ class _Kept:
         """
         if self.folder is None or not self.folder.is_there:
             return _Tally()
-        told = self.folder.read()
+        stored = self.folder.read()
         path = self.folder.path / self.folder.file
         with refusing_damage(str(path)):
-            if told["asked"] != self.asked:
+            if stored["asked"] != self.asked:
                 self._refuse("another model, tolerance or program")
-            numbers = {name: float(told[name]) for name in ("margin", "sure")}
-            number, place, got = told["tally"]["first"]
-            return _Tally(**{**told["tally"], **numbers, "first": (number, place, got)})
+            numbers = {name: float(stored[name]) for name in ("margin", "sure")}
+            number, place, got = stored["tally"]["first"]
+            return _Tally(**{**stored["tally"], **numbers, "first": (number, place, got)})
 
     def check_right(self, tally: _Tally, right: str) -> None:
         """Refuse a tally of inputs of which other answers were right."""
@@ -354,9 +354,9 @@ class _Kept:
         """Keep a tally, every other second at most."""
         if self.folder is None or time.monotonic() < self.written + _KEPT_EVERY:
             return
-        told = vars(tally) | {"margin": 0, "sure": 0}  # JSON holds no infinity
+        fields = vars(tally) | {"margin": 0, "sure": 0}  # JSON holds no infinity
         exact = {name: repr(getattr(tally, name)) for name in ("margin", "sure")}
-        self.folder.write({"asked": self.asked, "tally": told, **exact})
+        self.folder.write({"asked": self.asked, "tally": fields, **exact})
         self.written = time.monotonic()
 
     def remove(self) -> None:

@@ -19,7 +19,7 @@ from attnlab.errors import WrongUsage
 from attnlab.models import Decoder, Encoder
 from attnlab.models.storage import describe_model
 from attnlab.programs import check
-from attnlab.programs.compiled import Compiled
+from attnlab.programs.compiled_program import CompiledProgram
 from attnlab.programs.interpreter import Codes, Meaning
 from attnlab.programs.language import Program
 from attnlab.programs.values import Value, identity, numbered
@@ -111,7 +111,7 @@ class Questions(ABC):
 class ProgramQuestions(Questions):
     """All inputs of a program of 1 to `longest` tokens."""
 
-    def __init__(self, compiled: Compiled, program: Program, longest: int, most: int) -> None:
+    def __init__(self, compiled: CompiledProgram, program: Program, longest: int, most: int) -> None:
         self.compiled, self.program = compiled, program
         self.model, self.name = compiled.model, program.name
         self.numbers, self.tolerance = compiled.numbers, compiled.tolerance
@@ -218,7 +218,7 @@ def task_mapping(task: SequenceTask) -> check.Task:
 
 
 def program_questions(
-    compiled: Compiled, program: Program, longest: int | None, most: int
+    compiled: CompiledProgram, program: Program, longest: int | None, most: int
 ) -> ProgramQuestions:
     """Return the questions of a program, or say why they are not those of a model."""
     if longest is None:

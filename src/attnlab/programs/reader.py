@@ -27,21 +27,21 @@ class Model:
     """A model that is read from a folder, as formulas."""
 
     def __init__(self, folder: Path) -> None:
-        told = json.loads((folder / "config.json").read_text())["model"]
-        self.config, self.weights = told | told["config"], {}
+        model = json.loads((folder / "config.json").read_text())["model"]
+        self.config, self.weights = model | model["config"], {}
         strange = [name for name in KNOWN if self.config[name] != KNOWN[name]]
-        if strange or told["dtype"] not in DTYPES:
-            sys.exit(f"no formulas here for a model of {told['dtype']} with its {strange}")
-        kind, numbers, unit = DTYPES[told["dtype"]]
+        if strange or model["dtype"] not in DTYPES:
+            sys.exit(f"no formulas here for a model of {model['dtype']} with its {strange}")
+        kind, numbers, unit = DTYPES[model["dtype"]]
         self.unit = unit + 2.0**-53
         data = (folder / "model.safetensors").read_bytes()
         start = 8 + int.from_bytes(data[:8], "little")
-        for name, each in json.loads(data[8:start]).items():
-            if each["dtype"] != kind:
-                sys.exit(f"{name} is {each['dtype']} in a model of {told['dtype']}")
-            first, end = each["data_offsets"]
+        for name, entry in json.loads(data[8:start]).items():
+            if entry["dtype"] != kind:
+                sys.exit(f"{name} is {entry['dtype']} in a model of {model['dtype']}")
+            first, end = entry["data_offsets"]
             values = np.frombuffer(data[start + first : start + end], numbers)
-            self.weights[name] = values.astype(np.float64).reshape(each["shape"])
+            self.weights[name] = values.astype(np.float64).reshape(entry["shape"])
 
     def product(self, x: Pair, y: Pair, *others: Pair) -> Pair:
         """Return x @ y and others, in one sum of any order; each term is rounded 8 times more."""
@@ -67,10 +67,10 @@ class Model:
         below = scores.max(-1, keepdims=True) - scores
         shares = np.exp(-below) / np.exp(-below).sum(-1, keepdims=True)
         # Scores that move by d move a share p by at most p (1 - p) (e^2d - 1).
-        own = 4 * (shape[2] + 3) * self.unit + np.expm1(self.unit * np.minimum(below, 999))
-        share = (1 - shares + own) * np.expm1(2 * moved.max(-1, keepdims=True)) + own
-        found = self.product((shares, shares * share + self.unit**4), value)
-        return self.linear(f"{name}.output", found.swapaxes(2, 3).reshape(x.shape), x)
+        rounding = 4 * (shape[2] + 3) * self.unit + np.expm1(self.unit * np.minimum(below, 999))
+        share = (1 - shares + rounding) * np.expm1(2 * moved.max(-1, keepdims=True)) + rounding
+        gathered = self.product((shares, shares * share + self.unit**4), value)
+        return self.linear(f"{name}.output", gathered.swapaxes(2, 3).reshape(x.shape), x)
 
     def logits(self, ids: Any) -> Pair:
         """Return the outputs at each token: (2, input, position, logit)."""
@@ -85,11 +85,11 @@ class Model:
         return self.linear("head", x)
 
 
-def judge(told: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any, Any]:
+def judge(program: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any, Any]:
     """Return the answer at each place, by how much it is right, and what rounding can change."""
-    if told["numbers"] is not None:
-        apart, gaps = np.abs(value - told["numbers"]), np.diff(np.sort(told["numbers"]))
-        inside = min([told["tolerance"], *gaps / 2]) - apart.min(-1)
+    if program["numbers"] is not None:
+        apart, gaps = np.abs(value - program["numbers"]), np.diff(np.sort(program["numbers"]))
+        inside = min([program["tolerance"], *gaps / 2]) - apart.min(-1)
         return apart.argmin(-1), inside, bound[..., 0]
     order = np.sort(value, -1)
     lead = order[..., -1] - order[..., -2] if value.shape[-1] > 1 else value[..., 0] * 0 + np.inf
@@ -99,18 +99,18 @@ def judge(told: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any, Any]:
 def check(folder: Path, longest: int) -> tuple[dict[str, Any], Any]:
     """Try every input: what the certificate says for sure, and margin, sure and rounding."""
     model, digest, worst = Model(folder), b"", np.array([np.inf, np.inf, -0.0])
-    told = json.loads((folder / "program.json").read_text())
-    size, first = len(told["alphabet"]), int(told["has_bos"])
+    program = json.loads((folder / "program.json").read_text())
+    size, first = len(program["alphabet"]), int(program["has_bos"])
     for length in range(1, longest + 1):
         for numbers in np.split(np.arange(size**length), range(256, size**length, 256)):
             ids = numbers[:, None] // size ** np.arange(length - 1, -1, -1) % size
             rows = np.pad(ids, ((0, 0), (first, 0)), constant_values=size)
-            answers, inside, moved = judge(told, *model.logits(rows)[:, :, first:])
-            found = inside.min(), (inside - moved).min(), -moved.max()
-            worst = np.minimum(worst, found)  # which keeps NaN
+            answers, inside, moved = judge(program, *model.logits(rows)[:, :, first:])
+            least = inside.min(), (inside - moved).min(), -moved.max()
+            worst = np.minimum(worst, least)  # which keeps NaN
             for row in answers.astype("<i4"):
                 digest = hashlib.sha256(digest + row.tobytes()).digest()
-    fields = {"name": told["name"], "shortest": 1, "proved_to": longest, "failures": 0}
+    fields = {"name": program["name"], "shortest": 1, "proved_to": longest, "failures": 0}
     fields |= {"inputs": sum(size**length for length in range(1, longest + 1))}
     fields |= {"counterexample": None, "holds": True, "is_sure": True, "outputs": digest.hex()}
     fields["dtype"] = model.config["dtype"]
@@ -127,12 +127,16 @@ def differences(text: str, fields: dict[str, Any], worst: Any) -> list[str]:
         if json.dumps(stated.get(name)) != json.dumps(value):  # 0 is not false
             wrong.append(name)
     for name, value in (("margin", margin), ("sure", sure)):
-        own, far = stated.get(name), -4 * rounding
-        near = own is None if value == np.inf else type(own) is float and abs(own - value) <= far
+        number, far = stated.get(name), -4 * rounding
+        near = number is None
+        if value != np.inf:
+            near = type(number) is float and abs(number - value) <= far
         wrong += [name] * (not near)
     wrong += ["margin: rounding may exceed it"] * (not sure > 0)
-    told = json.dumps({name: stated[name] for name in stated if name != "digest"}, sort_keys=True)
-    again = stated | {"digest": hashlib.sha256(told.encode()).hexdigest()}
+    content = json.dumps(
+        {name: stated[name] for name in stated if name != "digest"}, sort_keys=True
+    )
+    again = stated | {"digest": hashlib.sha256(content.encode()).hexdigest()}
     return wrong + ["digest"] * (text != json.dumps(again, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -147,8 +151,10 @@ def verdict(folder: Path) -> str:
         return f"DIFFERS: {inputs!r} inputs are not all of up to {longest} tokens"
     fields, worst = check(folder, longest)
     wrong = differences(text, fields, worst)
-    found = f"DIFFERS: {', '.join(wrong)}" if wrong else "holds"
-    return f"{fields['inputs']:,} inputs of up to {longest} tokens: {found}; sure by {worst[1]:.3g}"
+    result = f"DIFFERS: {', '.join(wrong)}" if wrong else "holds"
+    return (
+        f"{fields['inputs']:,} inputs of up to {longest} tokens: {result}; sure by {worst[1]:.3g}"
+    )
 
 
 def main(folder: Path) -> None:

@@ -20,7 +20,7 @@ from attnlab.display import Card, card_text, displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import Encoder
 from attnlab.programs.check import inputs_of, judge
-from attnlab.programs.compiled import Compiled, head_names
+from attnlab.programs.compiled_program import CompiledProgram, head_names
 from attnlab.programs.values import Value
 from attnlab.sites import Hook, installed
 
@@ -85,10 +85,10 @@ class Comparison:
 
     def _card(self) -> Card:
         lines = []
-        for each in self.matches:
+        for match in self.matches:
             lines.append(
-                f"  head {each.head} is most like learned {each.learned}: {each.distance:.2f} "
-                f"apart (untrained {each.chance:.2f})  {each.line}"
+                f"  head {match.head} is most like learned {match.learned}: {match.distance:.2f} "
+                f"apart (untrained {match.chance:.2f})  {match.line}"
             )
         for example in self.examples:
             lines.append(f"  {example}")
@@ -102,7 +102,7 @@ class Comparison:
 
 
 def compare(
-    compiled: Compiled,
+    compiled: CompiledProgram,
     learned: Encoder,
     *,
     values: Items[Value] | None = None,
@@ -144,7 +144,7 @@ class _Tally:
     """What differs so far, and how far apart the heads are."""
 
     def __init__(
-        self, compiled: Compiled, learned: Encoder, untrained: list[Encoder], values: Items[Value]
+        self, compiled: CompiledProgram, learned: Encoder, untrained: list[Encoder], values: Items[Value]
     ) -> None:
         self.compiled, self.models, self.values = compiled, [learned, *untrained], values
         self.same = np.array([[one == other for other in values] for one in compiled.values])
@@ -164,12 +164,12 @@ class _Tally:
         answers, _ = judge(logits, np.zeros_like(logits), numbers, tolerance)
         places = list(map(head_names(self.compiled.model).index, self.compiled.heads))
         for number, model in enumerate(self.models):
-            own, others = self._pass(model, rows)
+            logits_of_model, others = self._pass(model, rows)
             for place, head in enumerate(places):
                 moved = (weights[:, head : head + 1] - others).abs().sum(-1) / 2
                 self.apart[number, place] += moved.sum((0, 2))
             if number == 0:
-                self._differ(ids, answers, own.argmax(-1), most)
+                self._differ(ids, answers, logits_of_model.argmax(-1), most)
         self.queries += ids.size
 
     def _differ(self, ids: Any, answers: Any, learned: Any, most: int) -> None:
@@ -196,12 +196,12 @@ class _Tally:
 
     def matches(self) -> tuple[Match, ...]:
         """Return the nearest learned head of each compiled one."""
-        nearest, found = (self.apart / self.queries).min(-1), []
+        nearest, matches = (self.apart / self.queries).min(-1), []
         for place, (head, line) in enumerate(self.compiled.heads.items()):
             learned = self.names[int(nearest.indices[0, place])]
             distance, *chance = nearest.values[:, place].tolist()
-            found.append(Match(head, line, learned, distance, fmean(chance or [math.nan])))
-        return tuple(found)
+            matches.append(Match(head, line, learned, distance, fmean(chance or [math.nan])))
+        return tuple(matches)
 
 
 class _Weights(Hook):
@@ -218,7 +218,7 @@ class _Weights(Hook):
         return value
 
 
-def _check_alike(compiled: Compiled, learned: Encoder, values: Items[Value]) -> None:
+def _check_alike(compiled: CompiledProgram, learned: Encoder, values: Items[Value]) -> None:
     config, tokens = learned.config, len(compiled.alphabet) + compiled.has_bos
     if config.vocab_size != tokens or config.max_length < compiled.longest + compiled.has_bos:
         raise WrongUsage(

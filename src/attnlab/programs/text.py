@@ -44,7 +44,7 @@ FILE = "program"
 
 _NAMES: dict[str, Given] = {"tokens": tokens, "indices": indices, "everything": everything}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (select, aggregate, selector_width, total, best, where)
+    call.__name__: call for call in (select, aggregate, selector_width, total, best, where)
 }
 _OPERATORS: dict[type[ast.AST], tuple[str, Callable[..., Any]]] = {
     ast.Add: ("+", operator.add),
@@ -112,9 +112,9 @@ def read_program(text: str, alphabet: Items[Value], name: str = FILE) -> Program
         ProgramError: the first line that is no program, and what is allowed instead.
     """
     lines = read_lines(text, alphabet)
-    for each in lines:
-        if each.error is not None:
-            raise each.error
+    for line in lines:
+        if line.error is not None:
+            raise line.error
     if not lines:
         raise ProgramError(Line(FILE, 1, ""), f"there is no line yet: {_FORM}.")
     last = lines[-1]
@@ -138,11 +138,11 @@ def read_lines(text: str, alphabet: Items[Value]) -> list[TextLine]:
         )
         raise ProgramError(Line(FILE, _MOST_LINES + 1, ""), reason)
     reader = _Reader(alphabet)
-    found = []
+    text_lines = []
     for number, source in enumerate(sources, 1):
         if source.split("#")[0].strip():
-            found.append(reader.read(Line(FILE, number, source)))
-    return found
+            text_lines.append(reader.read(Line(FILE, number, source)))
+    return text_lines
 
 
 class _Reader:
@@ -158,8 +158,8 @@ class _Reader:
     def read(self, line: Line) -> TextLine:
         """Read the next line."""
         self.line = line
-        found = _BEGINNING.match(line.source)
-        name = found[1] if found else ""
+        match = _BEGINNING.match(line.source)
+        name = match[1] if match else ""
         try:
             with at_line(line):
                 tree = self._assigned(name)
@@ -249,46 +249,46 @@ class _Reader:
             raise self._refuse(f"only these are called: {', '.join(_FUNCTIONS)}.")
         function = _FUNCTIONS[name]
         options = {}
-        for each in node.keywords:
-            options[each.arg or "**"] = self._value(each.value)
+        for keyword in node.keywords:
+            options[keyword.arg or "**"] = self._value(keyword.value)
         try:
-            given = inspect.signature(function).bind(*map(self._value, node.args), **options)
+            bound = inspect.signature(function).bind(*map(self._value, node.args), **options)
         except TypeError as error:
             wanted = ", ".join(inspect.signature(function).parameters)
             raise self._refuse(f"{name}({wanted}): {error}.") from None
-        if isinstance(given.arguments.get("default"), Sequence | Selector):
+        if isinstance(bound.arguments.get("default"), Sequence | Selector):
             raise self._refuse("the default of aggregate(…) is a constant, such as '.' or 0.")
-        found: Given = function(*given.args, **given.kwargs)
-        return found
+        value: Given = function(*bound.args, **bound.kwargs)
+        return value
 
     def _operation(self, kind: ast.AST, operands: list[ast.expr]) -> Given:
         if type(kind) not in _OPERATORS:
             raise self._refuse(self._unknown(kind))
         sign, function = _OPERATORS[type(kind)]
-        given = list(map(self._value, operands))
-        if isinstance(kind, ast.USub) and isinstance(given[0], int | float):
-            return -given[0]
-        if not any(isinstance(each, Sequence | Selector) for each in given):
+        values = list(map(self._value, operands))
+        if isinstance(kind, ast.USub) and isinstance(values[0], int | float):
+            return -values[0]
+        if not any(isinstance(value, Sequence | Selector) for value in values):
             raise self._refuse(f"{sign} of constants alone: write the value itself.")
-        if sign not in _JOINS and any(isinstance(each, Selector) for each in given):
+        if sign not in _JOINS and any(isinstance(value, Selector) for value in values):
             raise self._refuse(f"{sign} is of sequences; selectors are joined by & | ~ alone.")
-        if sign in _ARITHMETIC and any(map(self._may_be_text, given)):
+        if sign in _ARITHMETIC and any(map(self._may_be_text, values)):
             raise self._refuse(f"{sign} is of numbers, and this may be text.")
         try:
-            found: Given = function(*given)
+            operation: Given = function(*values)
         except TypeError:
             raise self._refuse(f"{sign} does not take these: write the sequence first.") from None
-        return found
+        return operation
 
-    def _may_be_text(self, given: Given) -> bool:
+    def _may_be_text(self, value: Given) -> bool:
         """May this hold text, of which products and remainders would grow?"""
-        if isinstance(given, Constant):
-            return isinstance(given.value, str)
-        if isinstance(given, Aggregate):
-            return self._may_be_text(given.values) or isinstance(given.default, str)
-        if isinstance(given, Map):
-            return given.name == "where" and any(map(self._may_be_text, given.arguments[1:]))
-        return isinstance(given, str) or (isinstance(given, Tokens) and self.has_text)
+        if isinstance(value, Constant):
+            return isinstance(value.value, str)
+        if isinstance(value, Aggregate):
+            return self._may_be_text(value.values) or isinstance(value.default, str)
+        if isinstance(value, Map):
+            return value.name == "where" and any(map(self._may_be_text, value.arguments[1:]))
+        return isinstance(value, str) or (isinstance(value, Tokens) and self.has_text)
 
 
 def _is_name(targets: list[ast.expr], name: str) -> bool:

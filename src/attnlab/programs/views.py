@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from attnlab.programs.conjunctions import Conjunction, conjunctions
-from attnlab.programs.domains import Domains, is_reached
+from attnlab.programs.domains import Domains, has_value
 from attnlab.programs.interpreter import sequences_of
 from attnlab.programs.language import (
     Aggregate,
@@ -21,7 +21,7 @@ from attnlab.programs.language import (
 )
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import Value, are_numbers, identity, numbered
-from attnlab.programs.wiring import Matrix, View, Wiring
+from attnlab.programs.blueprint import Matrix, View, Blueprint
 
 Form = Literal["one-hot", "number"]
 
@@ -37,7 +37,7 @@ class Views:
         domains: what the sequences may hold.
         allowed: how far the output of a head may be from what it stands for.
         spacing: of the model's numbers at 1.
-        make: makes a view, and puts what it needs into the wiring.
+        make: makes a view, and puts what it needs into the blueprint.
     """
 
     def __init__(
@@ -49,19 +49,19 @@ class Views:
     ) -> None:
         self.domains, self.longest = domains, domains.longest
         self.allowed, self.spacing = allowed, spacing
-        self.wiring = Wiring()
+        self.blueprint = Blueprint()
         self._make = make
         self._known: dict[tuple[Sequence, Form], View] = {}
         self._cases: dict[Selector, list[Conjunction]] = {}
         self.weights: dict[Sequence, View] = {}  # of BOS, where widths are read off
         self.has_bos = any(map(self._needs_bos, sequences_of(domains.program.output)))
         if self.has_bos:
-            self.wiring.input("bos", 1, 1.0)
+            self.blueprint.input("bos", 1, 1.0)
 
-    def _needs_bos(self, each: Sequence) -> bool:
-        if isinstance(each, Aggregate):
-            return self.domains.may_be_empty(each.selector)
-        return isinstance(each, Width)
+    def _needs_bos(self, node: Sequence) -> bool:
+        if isinstance(node, Aggregate):
+            return self.domains.may_be_empty(node.selector)
+        return isinstance(node, Width)
 
     def output(self) -> View:
         """Return the view of what the program computes."""
@@ -70,37 +70,37 @@ class Views:
             return self.number(output)
         return self.one_hot(output)
 
-    def one_hot(self, each: Sequence) -> View:
+    def one_hot(self, node: Sequence) -> View:
         """Return the view with one dimension for each value."""
-        return self.view(each, "one-hot")
+        return self.view(node, "one-hot")
 
-    def number(self, each: Sequence) -> View:
+    def number(self, node: Sequence) -> View:
         """Return the view that is the value itself."""
-        if not are_numbers(self.domains.values(each)):
-            raise ProgramError(each.line, f"numbers are wanted of {each!r}.")
-        return self.view(each, "number")
+        if not are_numbers(self.domains.values(node)):
+            raise ProgramError(node.line, f"numbers are wanted of {node!r}.")
+        return self.view(node, "number")
 
-    def view(self, each: Sequence, form: Form) -> View:
+    def view(self, node: Sequence, form: Form) -> View:
         """Return the view of a sequence in one of the two forms."""
-        if (each, form) not in self._known:
-            self._known[each, form] = self._make(self, each, form)
-        return self._known[each, form]
+        if (node, form) not in self._known:
+            self._known[node, form] = self._make(self, node, form)
+        return self._known[node, form]
 
-    def rows(self, each: Sequence, table: Items[Value], form: Form) -> Matrix:
+    def rows(self, node: Sequence, table: Items[Value], form: Form) -> Matrix:
         """Write values of a sequence as rows: numbers, or one-hot vectors."""
-        known = next(value for value in table if is_reached(value))
-        reached = [value if is_reached(value) else known for value in table]
+        known = next(value for value in table if has_value(value))
+        known_values = [value if has_value(value) else known for value in table]
         if form == "number":
-            return np.array(list(map(float, reached)))[:, None]
-        return one_hot_rows(self.places(each, reached), len(self.domains.values(each)))
+            return np.array(list(map(float, known_values)))[:, None]
+        return one_hot_rows(self.places(node, known_values), len(self.domains.values(node)))
 
-    def table(self, each: Sequence, form: Form) -> Matrix:
+    def table(self, node: Sequence, form: Form) -> Matrix:
         """Return a sequence's rows, one for each value of its base."""
-        return self.rows(each, self.domains.table(each), form)
+        return self.rows(node, self.domains.table(node), form)
 
-    def places(self, each: Sequence, values: Items[Value]) -> list[int]:
+    def places(self, node: Sequence, values: Items[Value]) -> list[int]:
         """Return the places of values among those that a sequence may have."""
-        places = numbered(self.domains.values(each))
+        places = numbered(self.domains.values(node))
         return [places[identity(value)] for value in values]
 
     def has_one_hot(self, base: Sequence) -> bool:
@@ -111,14 +111,14 @@ class Views:
             return True
         return self.domains.at_most_one(base.selector) and self.is_cheap(base.values)
 
-    def is_cheap(self, each: Sequence) -> bool:
+    def is_cheap(self, node: Sequence) -> bool:
         """Is a one-hot vector of a sequence a linear function of its base?"""
-        base = self.domains.base(each)
+        base = self.domains.base(node)
         return base is None or self.has_one_hot(base)
 
-    def is_linear(self, each: Sequence) -> bool:
+    def is_linear(self, node: Sequence) -> bool:
         """Is that so, and does the base take no hidden units either?"""
-        return self.is_cheap(each) and not isinstance(self.domains.base(each), Map)
+        return self.is_cheap(node) and not isinstance(self.domains.base(node), Map)
 
     def cases(self, selector: Selector) -> list[Conjunction]:
         """Return a selector as conjunctions that exclude each other."""
@@ -129,9 +129,9 @@ class Views:
 
 def one_hot_rows(places: Any, size: int) -> Matrix:
     """Return a one-hot row for each place."""
-    found = np.zeros((len(places), size))
-    found[np.arange(len(places)), list(places)] = 1.0
-    return found
+    rows = np.zeros((len(places), size))
+    rows[np.arange(len(places)), list(places)] = 1.0
+    return rows
 
 
 def least_gap(numbers: Items[float]) -> float:

@@ -134,9 +134,9 @@ def make_batch(sources: Tensor, *, length: int | None = None) -> Batch:
     """
     answers = answer(sources)
     source, source_real = _padded(sources, length)
-    given, target_real = _padded(target_input(answers), length)
+    decoder_input, target_real = _padded(target_input(answers), length)
     wanted, _ = _padded(target_output(answers), length)
-    return Batch(source, source_real, given, wanted, target_real)
+    return Batch(source, source_real, decoder_input, wanted, target_real)
 
 
 def parse(text: str) -> Tensor:
@@ -173,10 +173,10 @@ def _facts(sources: Tensor) -> Tensor:
 
 def _padded(tokens: Tensor, length: int | None) -> tuple[Tensor, Tensor]:
     """Pad (batch, tokens) to `length`; return it with the mask of what is real."""
-    own = tokens.shape[1]
+    num_tokens = tokens.shape[1]
     if length is None:
-        length = own
-    if length < own:
-        raise WrongUsage(f"expected a padded length of at least {own}; got {length}.")
-    padded = torch.nn.functional.pad(tokens, (0, length - own), value=PAD)
-    return padded, (torch.arange(length) < own).expand(padded.shape)
+        length = num_tokens
+    if length < num_tokens:
+        raise WrongUsage(f"expected a padded length of at least {num_tokens}; got {length}.")
+    padded = torch.nn.functional.pad(tokens, (0, length - num_tokens), value=PAD)
+    return padded, (torch.arange(length) < num_tokens).expand(padded.shape)

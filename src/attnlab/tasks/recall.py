@@ -122,10 +122,10 @@ class RecallTask:
         others may be so too."""
         every_key = torch.arange(self.num_keys).unsqueeze(-1)
         pairs = self.is_held_out(every_key, torch.arange(self.num_values)).nonzero()
-        asked = pairs[torch.randint(len(pairs), (batch_size,), generator=generator)]
+        held_out = pairs[torch.randint(len(pairs), (batch_size,), generator=generator)]
         # where each fact goes; the asked one was first
         place = _shuffled(batch_size, self.num_facts, generator)
-        keys, values = self._pairs(batch_size, generator, first=asked)
+        keys, values = self._pairs(batch_size, generator, first=held_out)
         which = (place == 0).int().argmax(-1, keepdim=True)
         return Facts(keys.gather(1, place), values.gather(1, place), which)
 

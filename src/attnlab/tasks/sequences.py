@@ -102,13 +102,13 @@ class SequenceTask:
 
     def answer(self, prompts: Tensor) -> Tensor:
         """Apply the rule: ids (batch, prompt_length) -> (batch, answer_length)."""
-        found = _RULES[self.rule](self, prompts)
-        if found.shape[-1] != self.answer_length:
+        letters = _RULES[self.rule](self, prompts)
+        if letters.shape[-1] != self.answer_length:
             raise WrongUsage(
-                f"the rule {self.rule!r} answers with {found.shape[-1]} letters, and "
+                f"the rule {self.rule!r} answers with {letters.shape[-1]} letters, and "
                 f"SequenceTask.answer_length says {self.answer_length}; name the rule there."
             )
-        return found
+        return letters
 
     def rows(self, prompts: Tensor) -> Tensor:
         """Write whole rows: (batch, prompt_length) -> (batch, row_length)."""

@@ -288,13 +288,13 @@ def _read_hub(name: str, columns: Columns) -> list[Row]:
             "needed: pip install datasets."
         ) from None
     try:
-        found = datasets.load_dataset(name)
+        splits = datasets.load_dataset(name)
     except Exception as error:  # the library raises errors of many kinds, all about the world
         words = str(error).splitlines()[0][:200]
         raise CouldNotRun(f"could not load {name} from the hub: {words}") from None
     rows: list[Row] = []
     known = list(itertools.chain(*SPLITS.values()))
-    for split, table in found.items():
+    for split, table in splits.items():
         if split not in known:
             continue  # such as "unsupervised", whose labels are all missing
         chosen = _pick(table.column_names, columns, f"{name} ({split})")

@@ -126,18 +126,18 @@ def _distinct(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> list
     """Return each text once, in the first of its splits, if it has one label."""
     labels_of: defaultdict[str, set[str]] = defaultdict(set)
     first: dict[str, LabelledText] = {}
-    for found in _read(raw, counts):
-        key = clean(found.text)
+    for text_row in _read(raw, counts):
+        key = clean(text_row.text)
         if not key:
             counts[_EMPTY] += 1
             continue
-        labels_of[key].add(found.label)
-        before = first.setdefault(key, found)
-        if before is not found:
+        labels_of[key].add(text_row.label)
+        before = first.setdefault(key, text_row)
+        if before is not text_row:
             counts[_REPEATED] += 1
-            if found.split is not None and found.split != before.split:
+            if text_row.split is not None and text_row.split != before.split:
                 counts[_ACROSS] += 1
-                first[key] = min(found, before, key=_split_number)
+                first[key] = min(text_row, before, key=_split_number)
     rows = [row for key, row in first.items() if len(labels_of[key]) == 1]
     if len(rows) < len(first):
         counts[_TWOFOLD] = len(first) - len(rows)
@@ -218,13 +218,13 @@ def _folded(label: str) -> str:
 def _in_earliest_split(rows: list[LabelledText], counts: Counter[str]) -> list[LabelledText]:
     """Of texts that are alike by their letters, keep those in the first split; count the others."""
     earliest: dict[str, int] = {}
-    for each in rows:
-        key, number = letters_of(each.text), _split_number(each)
+    for row in rows:
+        key, number = letters_of(row.text), _split_number(row)
         earliest[key] = min(number, earliest.get(key, number))
     if len(earliest) < len(rows):
         alike = len(rows) - len(earliest)
         counts["texts alike another but for punctuation or Unicode form"] = alike
-    kept = [each for each in rows if _split_number(each) == earliest[letters_of(each.text)]]
+    kept = [row for row in rows if _split_number(row) == earliest[letters_of(row.text)]]
     if len(kept) < len(rows):
         counts["of these in a later one of the file's splits, left out"] = len(rows) - len(kept)
     return kept

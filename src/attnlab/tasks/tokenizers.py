@@ -168,13 +168,13 @@ class WordTokenizer(TextTokenizer):
         Raises:
             WrongUsage: an id that is not in the vocabulary.
         """
-        found = []
+        words = []
         for number in ids:
             if not 0 <= number < len(self._names):
                 raise WrongUsage(f"ids must be from 0 to {len(self._names) - 1}; got {number}.")
             if number not in (PAD, CLS):
-                found.append(self._names[number])
-        return " ".join(found)
+                words.append(self._names[number])
+        return " ".join(words)
 
     def _split(self, text: str) -> list[str]:
         return words_of(text)
@@ -246,11 +246,11 @@ class PartTokenizer(TextTokenizer):
 
     def _as_ids(self, tokens: Sequence[str]) -> list[list[int]]:
         known, beginnings, pairs = self._ids
-        found = []
+        ids_of_words = []
         for word, beginning, pair in _parts_of(tokens):
             ids = [known.get(word, UNK), beginnings.get(beginning, PAD), pairs.get(pair, PAD)]
-            found.append(ids)
-        return found
+            ids_of_words.append(ids)
+        return ids_of_words
 
     def _as_names(self, tokens: Sequence[str]) -> list[str]:
         return _named(tokens, self._ids[0])
@@ -304,8 +304,8 @@ class SubwordTokenizer(TextTokenizer):
         return str(self._inner.decode(kept, False))
 
     def _split(self, text: str) -> list[tuple[int, str]]:
-        found = self._inner.encode(_encodable(clean(text)), add_special_tokens=False)
-        return list(zip(found.ids, found.tokens, strict=True))
+        encoding = self._inner.encode(_encodable(clean(text)), add_special_tokens=False)
+        return list(zip(encoding.ids, encoding.tokens, strict=True))
 
     def _as_ids(self, tokens: Sequence[tuple[int, str]]) -> list[int]:
         return [number for number, _ in tokens]
@@ -351,10 +351,10 @@ def _texts(values: Any) -> list[str]:
 
 
 def _numbered(names: Sequence[str], start: int) -> dict[str, int]:
-    found = {name: number for number, name in enumerate(names, start)}
-    if len(found) != len(names):
+    numbers = {name: number for number, name in enumerate(names, start)}
+    if len(numbers) != len(names):
         raise WrongUsage("each name of a vocabulary has one id; got a name twice.")
-    return found
+    return numbers
 
 
 def _named(words: Sequence[str], known: Mapping[str, int]) -> list[str]:

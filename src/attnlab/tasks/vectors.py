@@ -100,11 +100,11 @@ class VectorTask:
     def inputs_by_length(self) -> list[Tensor]:
         """List every input once, shortest first, each length in alphabetical order: ids (inputs,
         length)."""
-        found = []
+        inputs = []
         for length in range(1, self.longest + 1):
             letters = itertools.product(range(self.letters), repeat=length)
-            found.append(self._with_cls(torch.tensor(list(letters))))
-        return found
+            inputs.append(self._with_cls(torch.tensor(list(letters))))
+        return inputs
 
     def sample(self, number: int, generator: torch.Generator) -> Tensor:
         """Draw inputs, each length equally often, letters uniform: ids (number, row_length),
@@ -191,7 +191,7 @@ class VectorTask:
 
     def tokens(self, ids: Tensor | Sequence[int]) -> list[str]:
         """Name each id, PADDING left out."""
-        return [self.names[int(each)] for each in ids if int(each) != PADDING]
+        return [self.names[int(token)] for token in ids if int(token) != PADDING]
 
     def text(self, ids: Tensor | Sequence[int]) -> str:
         """Write an input as a person reads it: `CAC`, or `CLS CAC`."""

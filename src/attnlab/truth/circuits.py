@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attnlab.edits.effects.metrics import IGNORED
 from attnlab.look.inputs import Call
-from attnlab.programs import Compiled, Program
+from attnlab.programs import CompiledProgram, Program
 from attnlab.programs.interpreter import Meaning, every_input
 from attnlab.truth.decoys import Spot
 from attnlab.truth.network import Kind, Network, put_together, take_apart
@@ -50,8 +50,8 @@ class Circuit:
     @property
     def decoys(self) -> tuple[Kind, ...]:
         """The kinds of decoys in it."""
-        found = dict.fromkeys(self.kinds.values())
-        return tuple(kind for kind in found if kind not in ("program", "idle"))
+        kinds = dict.fromkeys(self.kinds.values())
+        return tuple(kind for kind in kinds if kind not in ("program", "idle"))
 
     @property
     def num_inputs(self) -> int:
@@ -70,7 +70,7 @@ class Circuit:
         return Circuit(self.name, self.ladder, network, model, *same, kinds, dial)
 
 
-def domain_of(program: Program, compiled: Compiled) -> tuple[dict[str, Tensor], Tensor]:
+def domain_of(program: Program, compiled: CompiledProgram) -> tuple[dict[str, Tensor], Tensor]:
     """Return all inputs of a program and the right answers.
 
     Returns: {"tokens": (input, position), "real": likewise}, shorter inputs padded; and for each
@@ -95,7 +95,7 @@ def domain_of(program: Program, compiled: Compiled) -> tuple[dict[str, Tensor], 
     return inputs, torch.from_numpy(right)
 
 
-def network_of(compiled: Compiled) -> tuple[Network, Spot]:
+def network_of(compiled: CompiledProgram) -> tuple[Network, Spot]:
     """Take a compiled program apart, and say where its last head is."""
     places = {name: first for name, first, _ in compiled.stream}
     layer, _, number = list(compiled.heads)[-1].partition(".")

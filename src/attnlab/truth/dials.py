@@ -34,11 +34,11 @@ def turned(circuit: Circuit, dial: str, labels: Labels, *, seed: int = 0) -> tup
     if dial not in DIALS:
         raise WrongUsage(f"there is no dial {dial!r}; {did_you_mean(dial, DIALS)}")
     random = np.random.default_rng(seed)
-    found = DIALS[dial](circuit, labels, random)
-    again = label(found)
+    changed = DIALS[dial](circuit, labels, random)
+    again = label(changed)
     if not again.agree(labels):
         raise CouldNotRun(f"{circuit.name}: under {dial} other parts are used than before.")
-    return found, again
+    return changed, again
 
 
 def _rotated(circuit: Circuit, labels: Labels, random: np.random.Generator) -> Circuit:
@@ -58,27 +58,27 @@ def _with_noise(circuit: Circuit, labels: Labels, random: np.random.Generator) -
     """Move every weight by up to a hundredth of its row's size, or as much as the labels bear."""
     seed = int(random.integers(2**31))
     for halving in range(_HALVINGS):
-        found = circuit.rebuilt("noise", circuit.network)
+        noisy = circuit.rebuilt("noise", circuit.network)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            for parameter in found.model.parameters():
+            for parameter in noisy.model.parameters():
                 size = parameter.abs()
                 if parameter.dim() == 2:
                     size = parameter.square().mean(-1, keepdim=True).sqrt()
                 noise = torch.randn(parameter.shape, generator=generator)
                 moved = parameter + _NOISE * 0.5**halving * size * noise
                 parameter.copy_(moved.float())  # as it is stored
-        if _holds(found, labels):
-            return found
+        if _holds(noisy, labels):
+            return noisy
     raise CouldNotRun(f"{circuit.name}: bears no noise.")
 
 
-def _holds(found: Circuit, labels: Labels) -> bool:
+def _holds(changed: Circuit, labels: Labels) -> bool:
     """Are all answers right, and the same units used as before?"""
-    if bool(is_wrong(found, [frozenset()]).any()):
+    if bool(is_wrong(changed, [frozenset()]).any()):
         return False
     try:
-        return label(found).agree(labels)
+        return label(changed).agree(labels)
     except CouldNotRun:  # a decoy is used
         return False
 
@@ -91,10 +91,10 @@ def _compressed(circuit: Circuit, labels: Labels, random: np.random.Generator) -
         smaller = copy.deepcopy(network)
         smaller.map(reading[:, :width], writing[:width])
         _compress_heads(smaller, width)
-        found = circuit.rebuilt("compress", smaller)
-        if not (_all_write(smaller) and _holds(found, labels)):
+        compressed = circuit.rebuilt("compress", smaller)
+        if not (_all_write(smaller) and _holds(compressed, labels)):
             break
-        best = found
+        best = compressed
     if best is circuit:
         raise CouldNotRun(f"{circuit.name}: no dimension can be spared.")
     return best
@@ -134,7 +134,7 @@ def _factors(network: Network) -> tuple[Matrix, Matrix]:
 
 def _compress_heads(network: Network, width: int) -> None:
     """Write each head in as few channels as a stream of this width has for it."""
-    num_heads = max(max(len(each.heads), len(each.cross)) for each in network.layers())
+    num_heads = max(max(len(layer.heads), len(layer.cross)) for layer in network.layers())
     channels = -(-width // num_heads)
     for layer in network.layers():
         layer.heads = [_narrow(head, channels) for head in layer.heads]

@@ -90,24 +90,24 @@ def _reads_of_stack(
     recording: Recording,
     stack: Any,
     prefix: str,
-    told: dict[str, Tensor] | None,
+    written: dict[str, Tensor] | None,
     memory: dict[str, Tensor] | None = None,
 ) -> Iterator[Read]:
     """Go through one stack; `told` is filled with all that it writes."""
-    senders = {} if told is None else told
+    senders = {} if written is None else written
     senders[f"{prefix}embedding"] = recording[f"{prefix}embedding"]
     for index, block in enumerate(stack.layers):
         path = f"{prefix}layers.{index}"
         known = _through(block.norm_attention, recording[f"{path}.residual_before"], senders)
-        own = f"{path}.attention"
-        yield from _reads(circuit, block.attention, own, (known, known))
-        senders |= _written(circuit, recording, block.attention, own)
+        attention_path = f"{path}.attention"
+        yield from _reads(circuit, block.attention, attention_path, (known, known))
+        senders |= _written(circuit, recording, block.attention, attention_path)
         if memory is not None:
             before = recording[f"{path}.residual_between"]
             known = _through(block.norm_cross_attention, before, senders)
-            own = f"{path}.cross_attention"
-            yield from _reads(circuit, block.cross_attention, own, (known, memory))
-            senders |= _written(circuit, recording, block.cross_attention, own)
+            attention_path = f"{path}.cross_attention"
+            yield from _reads(circuit, block.cross_attention, attention_path, (known, memory))
+            senders |= _written(circuit, recording, block.cross_attention, attention_path)
         if bool(block.feed_forward.outer.weight.any()):
             senders[f"{path}.feed_forward"] = recording[f"{path}.feed_forward.output"]
 
@@ -129,12 +129,12 @@ def _written(
 ) -> dict[str, Tensor]:
     """Return what each head adds to the stream: (input, position, dimension)."""
     values = recording[f"{path}.heads"]
-    width, found = values.shape[-1], {}
+    width, parts = values.shape[-1], {}
     for number in range(values.shape[1]):
         if circuit.kinds[f"{path}.{number}"] != "idle":
             columns = attention.output.weight[:, number * width : (number + 1) * width]
-            found[f"{path}.{number}"] = values[:, number] @ columns.T
-    return found
+            parts[f"{path}.{number}"] = values[:, number] @ columns.T
+    return parts
 
 
 def _through(norm: Any, stream: Tensor, senders: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -54,8 +54,8 @@ class Labels:
 
     def agree(self, other: "Labels") -> bool:
         """Are the same units used, and the same needed?"""
-        own = (self.units, self.used, self.needed)
-        return own == (other.units, other.used, other.needed)
+        units = (self.units, self.used, self.needed)
+        return units == (other.units, other.used, other.needed)
 
     @property
     def needed_edges(self) -> list[tuple[str, str]]:
@@ -93,8 +93,8 @@ def label(circuit: Circuit) -> Labels:
     for head, is_used in labels.used_heads(circuit).items():
         kind = circuit.kinds[head]
         if is_used != (kind in USED):
-            found = "used" if is_used else "not used"
-            raise CouldNotRun(f"{circuit.name}: {head} was made as {kind}, and is {found}.")
+            finding = "used" if is_used else "not used"
+            raise CouldNotRun(f"{circuit.name}: {head} was made as {kind}, and is {finding}.")
     return labels
 
 
@@ -123,9 +123,9 @@ class _Cuts(Hook):
         return site.endswith((".heads", "feed_forward.output"))
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        part, _, own = site.rpartition(".")
+        part, _, site_suffix = site.rpartition(".")
         value = value.clone()
-        if own == "output":
+        if site_suffix == "output":
             if part in self._units:
                 value[self._units[part]] = 0.0
             return value
@@ -139,12 +139,12 @@ class _Cuts(Hook):
 def is_wrong(circuit: Circuit, cuts: Sequence[frozenset[str]]) -> Tensor:
     """Say for each set of cuts which inputs have a wrong answer: (set, input) boolean."""
     step = max(1, _ROWS // circuit.num_inputs)
-    found = []
+    wrong = []
     for first in range(0, len(cuts), step):
         some = cuts[first : first + step]
         with installed(circuit.model, _Cuts(some, circuit.num_inputs)):
-            found.append(_errors(circuit, len(some)))
-    return torch.cat(found)
+            wrong.append(_errors(circuit, len(some)))
+    return torch.cat(wrong)
 
 
 def _errors(circuit: Circuit, copies: int) -> Tensor:
@@ -152,17 +152,17 @@ def _errors(circuit: Circuit, copies: int) -> Tensor:
     call = repeated(circuit.inputs, copies)
     with torch.no_grad():
         logits = call(circuit.model)
-    asked = circuit.answers != IGNORED
+    is_asked = circuit.answers != IGNORED
     logits = logits.view(copies, *circuit.answers.shape, -1)
     places = circuit.answers.clamp(min=0).unsqueeze(-1).expand(copies, -1, -1, -1)
     right = logits.gather(-1, places).squeeze(-1)
     others = logits.scatter(-1, places, float("-inf")).amax(-1)
-    return (~(right - others >= LEAD) & asked).any(-1)  # NaN is wrong too
+    return (~(right - others >= LEAD) & is_asked).any(-1)  # NaN is wrong too
 
 
 def repeated(inputs: Mapping[str, Tensor], copies: int) -> Call:
     """Return a call of so many copies of all inputs, one after another."""
-    return Call.of({name: each.repeat(copies, 1) for name, each in inputs.items()})
+    return Call.of({name: values.repeat(copies, 1) for name, values in inputs.items()})
 
 
 def _used(circuit: Circuit, units: Sequence[str]) -> tuple[set[str], int]:
@@ -187,11 +187,11 @@ def _used(circuit: Circuit, units: Sequence[str]) -> tuple[set[str], int]:
 
 def _edges(circuit: Circuit) -> dict[tuple[str, str], bool]:
     """Cut each edge alone: is some answer wrong then?"""
-    found: dict[tuple[str, str], bool] = {}
+    needed: dict[tuple[str, str], bool] = {}
     for read in reads_of(circuit):
         edges, model = read.edges(), circuit.model
         attention: Any = model.get_submodule(read.path)
         with installed(model, read.cut(attention.layout.num_heads)):
             wrong = _errors(circuit, len(edges)).any(1).tolist()
-        found |= dict(zip(edges, wrong, strict=True))
-    return found
+        needed |= dict(zip(edges, wrong, strict=True))
+    return needed

@@ -181,16 +181,16 @@ def _lookups() -> list[tuple[Lookup, str]]:
 
 def specs() -> dict[str, CircuitSpec]:
     """Return every circuit of the suite by its name."""
-    found = []
+    circuit_specs = []
     groups = (_content(), _position(), _counting(), _composition())
     for ladder, programs in zip(LADDERS, groups, strict=False):
         for name, output, letters, longest, decoys in programs:
-            alphabet = tuple(int(each) if each.isdigit() else each for each in letters)
+            alphabet = tuple(int(letter) if letter.isdigit() else letter for letter in letters)
             program = Program(output, alphabet, name)
-            found.append(CircuitSpec(name, ladder, decoys, program, longest))
+            circuit_specs.append(CircuitSpec(name, ladder, decoys, program, longest))
     for lookup, decoys in _lookups():
-        found.append(CircuitSpec(lookup.name, LADDERS[-1], decoys, lookup))
-    return {spec.name: spec for spec in found}
+        circuit_specs.append(CircuitSpec(lookup.name, LADDERS[-1], decoys, lookup))
+    return {spec.name: spec for spec in circuit_specs}
 
 
 def circuit_names(ladder: str | None = None) -> list[str]:
@@ -243,10 +243,10 @@ def build(spec: CircuitSpec) -> Circuit:
 
 def _places(network: Network) -> list[Spot]:
     """List the attentions, each by its first head."""
-    found = []
+    spots = []
     for index, stack in enumerate(network.stacks):
         for number in range(len(stack.layers)):
-            found.append(Spot(index, number, 0))
+            spots.append(Spot(index, number, 0))
             if index > 0:
-                found.append(Spot(index, number, 0, is_cross=True))
-    return found
+                spots.append(Spot(index, number, 0, is_cross=True))
+    return spots

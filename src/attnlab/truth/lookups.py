@@ -44,15 +44,15 @@ def lookup_network(lookup: Lookup) -> Network:
     width = int(ends[-1])
 
     def reads(*pairs: tuple[range, Matrix]) -> Matrix:
-        found = np.zeros((len(pairs[0][1]), width + 1))
+        reader = np.zeros((len(pairs[0][1]), width + 1))
         for block, matrix in pairs:
-            found[:, block] += matrix
-        return found
+            reader[:, block] += matrix
+        return reader
 
     def writes(block: range) -> Matrix:
-        found = np.zeros((width, len(block)))
-        found[block, range(len(block))] = 1.0
-        return found
+        matrix = np.zeros((width, len(block)))
+        matrix[block, range(len(block))] = 1.0
+        return matrix
 
     places, eye = length + 1, np.eye(letters)
     encoder_layer, decoder_layer = Layer.empty(width), Layer.empty(width)
@@ -108,11 +108,11 @@ def lookup_domain(lookup: Lookup) -> tuple[dict[str, Tensor], Tensor]:
 def _domain_by_letter(lookup: Lookup) -> tuple[dict[str, Tensor], Tensor]:
     letters = lookup.letters
     sources = np.array(list(permutations(range(letters))))
-    asked = np.tile(np.arange(letters), (len(sources), 1))
+    targets = np.tile(np.arange(letters), (len(sources), 1))
     places = sources.argsort(1) + lookup.step
     is_there = (places >= 0) & (places < letters)
-    found = np.take_along_axis(sources, places.clip(0, letters - 1), 1)
-    answers = np.where(is_there, found, IGNORED)
+    letters_there = np.take_along_axis(sources, places.clip(0, letters - 1), 1)
+    answers = np.where(is_there, letters_there, IGNORED)
     source = np.hstack([np.full((len(sources), 1), letters), sources])
-    inputs = {"source": torch.from_numpy(source), "target": torch.from_numpy(asked)}
+    inputs = {"source": torch.from_numpy(source), "target": torch.from_numpy(targets)}
     return inputs, torch.from_numpy(answers)

@@ -39,9 +39,9 @@ def _to_six_digits(method: Method) -> Method:
 
     @wraps(method)
     def rounded(model: nn.Module, inputs: Any, answers: Tensor) -> Scores:
-        found = method(model, inputs, answers)
-        largest = max(map(abs, found.values()), default=0.0) or 1.0
-        return {head: round(value / largest, _DIGITS) * largest for head, value in found.items()}
+        scores = method(model, inputs, answers)
+        largest = max(map(abs, scores.values()), default=0.0) or 1.0
+        return {head: round(value / largest, _DIGITS) * largest for head, value in scores.items()}
 
     return rounded
 
@@ -50,12 +50,12 @@ def _to_six_digits(method: Method) -> Method:
 def raw_attention(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return the largest weight of each query, mean over queries ("confidence": Voita et al. 2019,
     section 4)."""
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for path, weights in _weights(model, inputs).items():
         largest = weights.amax(-1).transpose(1, 2)  # (input, query, head)
         means = largest[_real_queries(inputs, weights)].mean(0)
-        found |= _named(path, means)
-    return found
+        scores |= _named(path, means)
+    return scores
 
 
 @_to_six_digits
@@ -64,24 +64,24 @@ def rollout(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> 
     (attention rollout: Abnar and Zuidema 2020), from the answers back."""
     weights = _weights(model, inputs)
     relevance = (answers != IGNORED).double()
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     of_memory: Any = None
     for path in reversed(weights):
-        each, is_cross = weights[path].double(), path.endswith("cross_attention")
+        layer_weights, is_cross = weights[path].double(), path.endswith("cross_attention")
         if path.startswith("encoder.") and of_memory is not None:
             relevance, of_memory = of_memory, None
-        shares = relevance[:, None, :, None] * each / (2 * each.shape[1])
+        shares = relevance[:, None, :, None] * layer_weights / (2 * layer_weights.shape[1])
         moved = shares
         if not is_cross:
             moved = shares - torch.diag_embed(shares.diagonal(dim1=-2, dim2=-1))
-        found |= _named(path, moved.sum((0, 2, 3)))
+        scores |= _named(path, moved.sum((0, 2, 3)))
         arrived = shares.sum((1, 2))
         relevance = relevance / 2
         if is_cross:
             of_memory = arrived if of_memory is None else of_memory + arrived
         else:
             relevance = relevance + arrived
-    return found
+    return scores
 
 
 @_to_six_digits
@@ -90,33 +90,33 @@ def gradient_attention(model: nn.Module, inputs: Mapping[str, Tensor], answers: 
     2021)."""
     with record(model, "*.weights", gradients=True) as recording:
         _differentiate(Call.of(inputs)(model), answers)
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for site in recording:
         parts = (recording[site] * recording.gradient(site)).abs().sum((0, 2, 3))
-        found |= _named(site.removesuffix(".weights"), parts)
-    return found
+        scores |= _named(site.removesuffix(".weights"), parts)
+    return scores
 
 
 @_to_six_digits
 def value_norm(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return the norm of what each head writes to the stream, mean over positions (Kobayashi et
     al. 2020)."""
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for path, heads in _recorded(model, inputs, "heads").items():
         attention: Any = model.get_submodule(path)
         width, weight = heads.shape[-1], attention.output.weight.detach()
         for number in range(heads.shape[1]):
             columns = weight[:, number * width : (number + 1) * width]
             norms = (heads[:, number] @ columns.T).norm(dim=-1)
-            found[f"{path}.{number}"] = float(norms[_real_queries(inputs, heads)].mean())
-    return found
+            scores[f"{path}.{number}"] = float(norms[_real_queries(inputs, heads)].mean())
+    return scores
 
 
 @_to_six_digits
 def ablation(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return how far the lead moves where the head's output is zeros, either way."""
-    found = ablate(model, inputs, metric=_METRIC, target=answers)
-    return _placed(found.places, found.effects.mean(1).abs())
+    effects = ablate(model, inputs, metric=_METRIC, target=answers)
+    return _placed(effects.places, effects.effects.mean(1).abs())
 
 
 @_to_six_digits
@@ -124,8 +124,8 @@ def patching(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) ->
     """Return how much of the lead comes back where the head's output of the clean run is put into
     that of another input (Wang et al. 2022)."""
     other = corrupted(inputs)
-    found = patch_all(model, inputs, other, "heads", metric=_METRIC, target=answers)
-    return _placed(found.places, found.shares.abs())
+    patches = patch_all(model, inputs, other, "heads", metric=_METRIC, target=answers)
+    return _placed(patches.places, patches.shares.abs())
 
 
 @_to_six_digits
@@ -135,20 +135,20 @@ def attribution_patching(model: nn.Module, inputs: Mapping[str, Tensor], answers
     clean = _recorded(model, inputs, "heads")
     with record(model, "*.heads", gradients=True) as recording:
         _differentiate(Call.of(corrupted(inputs))(model), answers)
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for path, heads in clean.items():
         site = f"{path}.heads"
         change = (heads - recording[site]) * recording.gradient(site)
-        found |= _named(path, change.sum((0, 2, 3)).abs())
-    return found
+        scores |= _named(path, change.sum((0, 2, 3)).abs())
+    return scores
 
 
 @_to_six_digits
 def pattern_effects(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return the largest effect of attnlab's seven controls on the lead, 0 where none is sure."""
-    found = control_effects(model, inputs, metric=_METRIC, target=answers)
-    sure = found.tested.mean.abs() * found.matters
-    return _placed(found.heads, sure.amax(1))
+    effects = control_effects(model, inputs, metric=_METRIC, target=answers)
+    sure = effects.tested.mean.abs() * effects.matters
+    return _placed(effects.heads, sure.amax(1))
 
 
 def random(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
@@ -219,7 +219,7 @@ def find_method(name: str) -> Method:
     except Exception as error:
         raise CouldNotRun(f"{place} could not be run: {type(error).__name__}: {error}") from None
     if not callable(names.get(function)):
-        functions = [each for each, value in names.items() if callable(value)]
+        functions = [name for name, value in names.items() if callable(value)]
         hint = did_you_mean(function, functions)
         raise WrongUsage(f"{place} has no function {function!r}; {hint}")
     return names[function]  # type: ignore[no-any-return]
@@ -230,19 +230,19 @@ def corrupted(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     if "real" not in inputs:
         order = torch.randperm(len(inputs["source"]), generator=generator)
-        return {name: each[order] for name, each in inputs.items()}
+        return {name: values[order] for name, values in inputs.items()}
     lengths = inputs["real"].sum(1)
     order = torch.arange(len(lengths))
     for length in torch.unique(lengths):
         rows = (lengths == length).nonzero().flatten()
         order[rows] = rows[torch.randperm(len(rows), generator=generator)]
-    return {name: each[order] for name, each in inputs.items()}
+    return {name: values[order] for name, values in inputs.items()}
 
 
 def _differentiate(logits: Tensor, answers: Tensor) -> None:
     """Take the gradient of the right logit less the largest other, summed over what counts."""
-    asked = answers != IGNORED
-    chosen, right = logits[asked], answers[asked].unsqueeze(1)
+    is_asked = answers != IGNORED
+    chosen, right = logits[is_asked], answers[is_asked].unsqueeze(1)
     others = chosen.scatter(1, right, float("-inf")).amax(1)
     lead: Any = (chosen.gather(1, right).squeeze(1) - others).sum()
     lead.backward()
@@ -269,12 +269,12 @@ def _real_queries(inputs: Mapping[str, Tensor], values: Tensor) -> Tensor:
 
 def _names(model: nn.Module) -> list[str]:
     """List the heads of a model by name."""
-    found = []
+    values = []
     for site in site_names(model):
         path, _, site_suffix = site.rpartition(".")
         if site_suffix == "heads":
-            found += [f"{path}.{number}" for number in range(number_of_heads(model, path))]
-    return found
+            values += [f"{path}.{number}" for number in range(number_of_heads(model, path))]
+    return values
 
 
 def _named(path: str, values: Tensor) -> dict[str, float]:

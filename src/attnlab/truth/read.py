@@ -17,21 +17,21 @@ KINDS = {"F32": ("<f4", float), "I64": ("<i8", int), "BOOL": ("|b1", bool)}
 
 def read_tensors(path: Path) -> dict[str, Any]:
     """Read a safetensors file: arrays by name."""
-    data, found = path.read_bytes(), {}
+    data, tensors = path.read_bytes(), {}
     start = 8 + int.from_bytes(data[:8], "little")
-    for name, told in json.loads(data[8:start]).items():
+    for name, entry in json.loads(data[8:start]).items():
         if name != "__metadata__":
-            first, last = told["data_offsets"]
-            values = np.frombuffer(data[start + first : start + last], KINDS[told["dtype"]][0])
-            found[name] = values.astype(KINDS[told["dtype"]][1]).reshape(told["shape"])
-    return found
+            first, last = entry["data_offsets"]
+            values = np.frombuffer(data[start + first : start + last], KINDS[entry["dtype"]][0])
+            tensors[name] = values.astype(KINDS[entry["dtype"]][1]).reshape(entry["shape"])
+    return tensors
 
 
 class Circuit:
-    """A model with all its inputs and right answers; `told` is what suite.json says of it."""
+    """A model with all its inputs and right answers; `facts` are its entry in suite.json."""
 
     def __init__(self, folder: Path | str, name: str) -> None:
-        self.told = json.loads((Path(folder) / "suite.json").read_text())["circuits"][name]
+        self.facts = json.loads((Path(folder) / "suite.json").read_text())["circuits"][name]
         self.tensors = read_tensors(Path(folder) / f"{name}.safetensors")
         self.cut: Collection[str] = ()
         self.edge, self.edges = ("", ""), set[tuple[str, str]]()  # cut, and all that there are
@@ -53,7 +53,7 @@ class Circuit:
         table = self.tensors[f"{prefix}embedding.tokens.weight"][tokens]
         places = self.tensors[f"{prefix}embedding.positions.weight"][: tokens.shape[1]]
         parts = {f"{prefix}embedding": table + places}
-        for layer in range(self.told["layers"][prefix]):
+        for layer in range(self.facts["layers"][prefix]):
             name = f"{prefix}layers.{layer}"
             here = self.normed(f"{name}.norm_attention", parts)
             parts |= self.attention(f"{name}.attention", here, here, allowed)
@@ -67,23 +67,23 @@ class Circuit:
 
     def attention(self, name: str, here: Parts, there: Parts, allowed: Any) -> Parts:
         """Return what each head of an attention adds to the stream, and the bias of all."""
-        size = self.told["head_width"]
-        found = {f"{name}.bias": self.tensors[f"{name}.output.bias"] + 0 * sum(here.values())}
-        for head in range(self.told["heads"]):
-            own, rows = f"{name}.{head}", slice(head * size, (head + 1) * size)
-            query = self.read(name, own, "query", rows, here)
-            key, value = (self.read(name, own, slot, rows, there) for slot in ("key", "value"))
+        size = self.facts["head_width"]
+        heads = {f"{name}.bias": self.tensors[f"{name}.output.bias"] + 0 * sum(here.values())}
+        for head in range(self.facts["heads"]):
+            path, rows = f"{name}.{head}", slice(head * size, (head + 1) * size)
+            query = self.read(name, path, "query", rows, here)
+            key, value = (self.read(name, path, slot, rows, there) for slot in ("key", "value"))
             scores = np.where(allowed, query @ key.swapaxes(1, 2) / size**0.5, -np.inf)
             shares = np.exp(scores - scores.max(-1, keepdims=True))
-            gathered = shares / shares.sum(-1, keepdims=True) @ value * (own not in self.cut)
-            found[own] = gathered @ self.tensors[f"{name}.output.weight"][:, rows].T
-        return found
+            gathered = shares / shares.sum(-1, keepdims=True) @ value * (path not in self.cut)
+            heads[path] = gathered @ self.tensors[f"{name}.output.weight"][:, rows].T
+        return heads
 
-    def read(self, name: str, own: str, slot: str, rows: slice, parts: Parts) -> Any:
+    def read(self, name: str, path: str, slot: str, rows: slice, parts: Parts) -> Any:
         """Return a head's queries, keys or values, without the sender whose edge is cut."""
         stream = sum(parts.values())
-        self.edges |= {(sender, f"{own}.{slot}") for sender in parts}
-        if self.edge[1] == f"{own}.{slot}":
+        self.edges |= {(sender, f"{path}.{slot}") for sender in parts}
+        if self.edge[1] == f"{path}.{slot}":
             stream = stream - parts[self.edge[0]]
         return self.linear(f"{name}.{slot}", stream, rows)
 
@@ -93,7 +93,9 @@ class Circuit:
             return parts
         size = np.sum(list(parts.values()), 0).var(-1, keepdims=True) + 1e-5
         scale = self.tensors[f"{name}.weight"] / np.sqrt(size)
-        return {own: (part - part.mean(-1, keepdims=True)) * scale for own, part in parts.items()}
+        return {
+            sender: (part - part.mean(-1, keepdims=True)) * scale for sender, part in parts.items()
+        }
 
     def linear(self, name: str, x: Any, rows: slice = slice(None)) -> Any:
         """Return weight @ x + bias, or some rows of it."""

@@ -44,39 +44,40 @@ def used_units(circuit: Any, units: list[str]) -> set[str]:
 
 def units_of(circuit: Any) -> list[str]:
     """List the heads and the feed-forward parts that can write anything but zeros."""
-    found, size = [], circuit.told["head_width"]
+    units, size = [], circuit.facts["head_width"]
     for name, weight in circuit.tensors.items():
         part = name.removesuffix(".output.weight")
-        for head in range(circuit.told["heads"] * (part != name)):
+        for head in range(circuit.facts["heads"] * (part != name)):
             rows = slice(head * size, (head + 1) * size)
-            value = (circuit.tensors[f"{part}.value.{each}"][rows] for each in ("weight", "bias"))
-            if weight[:, rows].any() and any(each.any() for each in value):
-                found.append(f"{part}.{head}")
+            value = (circuit.tensors[f"{part}.value.{kind}"][rows] for kind in ("weight", "bias"))
+            if weight[:, rows].any() and any(tensor.any() for tensor in value):
+                units.append(f"{part}.{head}")
         if name.endswith("feed_forward.outer.weight") and weight.any():
-            found.append(name.removesuffix(".outer.weight"))
-    return found
+            units.append(name.removesuffix(".outer.weight"))
+    return units
 
 
 def differences(circuit: Any) -> tuple[list[str], int]:
-    """Return what differs from the labels that are told of a circuit, and how many there are."""
-    told, wrong = circuit.told, is_wrong(circuit)
-    found = ["some answers are wrong"] * bool(wrong.any())
-    units = told["units"]
-    found += [f"{unit} left out" for unit in set(units_of(circuit)) ^ set(units)]
+    """Return what differs from the labels of a circuit, and how many there are."""
+    labels = circuit.facts
+    wrong = ["some answers are wrong"] * bool(is_wrong(circuit).any())
+    units = labels["units"]
+    wrong += [f"{unit} left out" for unit in set(units_of(circuit)) ^ set(units)]
     there = {edge for edge in circuit.edges if _is_edge(edge, units)}
-    found += [f"{edge} left out" for edge in there ^ {tuple(each[:2]) for each in told["edges"]}]
+    listed = {(sender, receiver) for sender, receiver, _ in labels["edges"]}
+    wrong += [f"{edge} left out" for edge in there ^ listed]
     used = used_units(circuit, units)
     alone = np.array([is_wrong(circuit, {unit}) for unit in units]).T
     for number, unit in enumerate(units):
-        if (unit in used) != told["used"][number]:
-            found.append(f"{unit} used")
-        if bool(alone[:, number].any()) != told["needed"][number]:
-            found.append(f"{unit} needed")
-    found += ["an input's units"] * int((alone != circuit.tensors["by_input"]).sum())
-    for sender, receiver, needed in told["edges"]:
+        if (unit in used) != labels["used"][number]:
+            wrong.append(f"{unit} used")
+        if bool(alone[:, number].any()) != labels["needed"][number]:
+            wrong.append(f"{unit} needed")
+    wrong += ["an input's units"] * int((alone != circuit.tensors["by_input"]).sum())
+    for sender, receiver, needed in labels["edges"]:
         if bool(is_wrong(circuit, edge=(sender, receiver)).any()) != needed:
-            found.append(f"{sender} to {receiver}")
-    return found, 2 * len(units) + alone.size + len(told["edges"])
+            wrong.append(f"{sender} to {receiver}")
+    return wrong, 2 * len(units) + alone.size + len(labels["edges"])
 
 
 def _is_edge(edge: tuple[str, str], units: list[str]) -> bool:
@@ -91,15 +92,15 @@ def main() -> None:
     if len(sys.argv) > 1:
         folder = Path(sys.argv[1])
     reader = runpy.run_path(str(Path(__file__).with_name("read.py")))
-    told = json.loads((folder / "suite.json").read_text())["circuits"]
+    circuits = json.loads((folder / "suite.json").read_text())["circuits"]
     number, bad = 0, 0
-    for name in sys.argv[2:] or told:
-        found, labels = differences(reader["Circuit"](folder, name))
+    for name in sys.argv[2:] or circuits:
+        wrong, labels = differences(reader["Circuit"](folder, name))
         content = (folder / f"{name}.safetensors").read_bytes()
-        if hashlib.sha256(content).hexdigest() != told[name]["sha256"]:
-            found.append("the file is not the one that was written")
-        number, bad = number + labels, bad + len(found)
-        sys.stdout.write(f"{name}: {labels:,} labels, {', '.join(found[:5]) or 'all agree'}\n")
+        if hashlib.sha256(content).hexdigest() != circuits[name]["sha256"]:
+            wrong.append("the file is not the one that was written")
+        number, bad = number + labels, bad + len(wrong)
+        sys.stdout.write(f"{name}: {labels:,} labels, {', '.join(wrong[:5]) or 'all agree'}\n")
     sys.stdout.write(f"{number - bad:,} of {number:,} labels agree\n")
     sys.exit(bool(bad))
 

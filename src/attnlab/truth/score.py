@@ -55,16 +55,16 @@ class Scored:
     def of(self, kind: Kind | None = None) -> list[Sides]:
         """Return the scores of used and of unused heads, of one kind alone where it is named, for
         each attention that has both."""
-        found: dict[str, Sides] = {}
+        by_attention: dict[str, Sides] = {}
         for head, value, is_used, its_kind in zip(
             self.heads, self.values, self.used, self.kinds, strict=True
         ):
-            used, unused = found.setdefault(head.rpartition(".")[0], ([], []))
+            used, unused = by_attention.setdefault(head.rpartition(".")[0], ([], []))
             if is_used and (kind not in ("twin", "backup") or its_kind == kind):
                 used.append(value)
             elif not is_used and (kind in (None, "twin", "backup") or its_kind == kind):
                 unused.append(value)
-        return [sides for sides in found.values() if all(sides)]
+        return [sides for sides in by_attention.values() if all(sides)]
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ class Row:
 
     def to_mapping(self) -> dict[str, object]:
         """Return the row as plain values for JSON."""
-        told = asdict(self)
+        row = asdict(self)
         for name in ("auroc", "precision"):
-            told[name] = list(told[name])
+            row[name] = list(row[name])
         for kind, interval in self.decoys.items():
-            told["decoys"][kind] = list(interval)
-        return told
+            row["decoys"][kind] = list(interval)
+        return row
 
 
 def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]]) -> list[Scored]:
@@ -105,7 +105,7 @@ def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]])
     Raises:
         CouldNotRun: the method fails, leaves a head out, or gives what is no finite number.
     """
-    found = []
+    scored = []
     for circuit, labels in circuits:
         begin = time.perf_counter()
         try:
@@ -120,16 +120,16 @@ def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]])
         kinds = tuple(map(circuit.kinds.__getitem__, used))
         truth = tuple(used.values())
         names = (circuit.name, circuit.ladder, tuple(used))
-        found.append(Scored(*names, values, truth, kinds, seconds))
-    return found
+        scored.append(Scored(*names, values, truth, kinds, seconds))
+    return scored
 
 
 def _check_names(name: str, scores: Scores, circuit: Circuit) -> None:
-    for each in scores:
-        if each not in circuit.kinds:
+    for head in scores:
+        if head not in circuit.kinds:
             known = ", ".join(circuit.heads)
             raise CouldNotRun(
-                f"{name} scores {each!r}, which {circuit.name} has not; its heads are {known}."
+                f"{name} scores {head!r}, which {circuit.name} has not; its heads are {known}."
             )
 
 
@@ -147,30 +147,30 @@ def _value(name: str, scores: Scores, circuit: Circuit, head: str) -> float:
     return value
 
 
-def summarize(name: str, found: Sequence[Scored], ladder: str = "all") -> Row:
+def summarize(name: str, scored: Sequence[Scored], ladder: str = "all") -> Row:
     """Sum up what a method said."""
-    both, decoys = _with_pairs(found), dict[str, Interval]()
+    both, decoys = _with_pairs(scored), dict[str, Interval]()
     for kind in DECOYS:
-        alone = _with_pairs(found, kind)
+        alone = _with_pairs(scored, kind)
         if alone:
             decoys[kind] = bootstrapped(list(map(_auroc_of, alone)))
     return Row(
         method=name,
         ladder=ladder,
         circuits=len(both),
-        all=len(found),
+        all=len(scored),
         auroc=bootstrapped(list(map(_auroc_of, both))),
         precision=bootstrapped(list(map(_precision_of, both))),
         decoys=decoys,
-        unused_at_zero=_at_zero(found, is_used=False),
-        used_at_zero=_at_zero(found, is_used=True),
-        seconds=sum(each.seconds for each in found),
+        unused_at_zero=_at_zero(scored, is_used=False),
+        used_at_zero=_at_zero(scored, is_used=True),
+        seconds=sum(circuit.seconds for circuit in scored),
     )
 
 
-def _with_pairs(found: Sequence[Scored], kind: Kind | None = None) -> list[list[Sides]]:
+def _with_pairs(circuits: Sequence[Scored], kind: Kind | None = None) -> list[list[Sides]]:
     """Return what there is to compare in each circuit that has anything."""
-    return list(filter(None, (scored.of(kind) for scored in found)))
+    return list(filter(None, (scored.of(kind) for scored in circuits)))
 
 
 def _auroc_of(circuit: Sequence[Sides]) -> float:
@@ -185,12 +185,12 @@ def _precision_of(circuit: Sequence[Sides]) -> float:
     return float(np.average(list(starmap(average_precision, circuit)), weights=heads))
 
 
-def _at_zero(found: Sequence[Scored], *, is_used: bool) -> float:
+def _at_zero(scored: Sequence[Scored], *, is_used: bool) -> float:
     """Return the share of used, or of unused, heads whose score is practically zero."""
     small = []
-    for each in found:
-        least = _ZERO * max(map(abs, each.values))
-        for value, used in zip(each.values, each.used, strict=True):
+    for circuit in scored:
+        least = _ZERO * max(map(abs, circuit.values))
+        for value, used in zip(circuit.values, circuit.used, strict=True):
             if used == is_used:
                 small.append(abs(value) <= least)
     if not small:
@@ -218,12 +218,12 @@ def average_precision(used: Sequence[float], unused: Sequence[float]) -> float:
     """
     values = np.array([*used, *unused])
     is_used = np.arange(len(values)) < len(used)
-    found = 0.0
+    precision = 0.0
     for threshold in np.unique(values):
         above = values >= threshold
         added = (is_used & (values == threshold)).sum() / len(used)
-        found += added * (is_used & above).sum() / above.sum()
-    return float(found)
+        precision += added * (is_used & above).sum() / above.sum()
+    return float(precision)
 
 
 def bootstrapped(values: Sequence[float], seed: int = 0) -> Interval:

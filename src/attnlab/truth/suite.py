@@ -58,21 +58,21 @@ def make_suite(
 def write_suite(folder: Path, circuits: Iterable[Proved]) -> int:
     """Write circuits with their labels, and the scripts that read and check them; return bytes."""
     make_folder(folder)
-    told = {}
+    facts = {}
     for circuit, labels in circuits:
         path = folder / f"{circuit.name}.safetensors"
         write_tensors(path, _tensors(circuit, labels))
-        told[circuit.name] = {"sha256": digest_of(path), **_facts(circuit, labels)}
-    write_json(folder / "suite.json", {"format": "attnlab truth 1", "circuits": told}, indent=None)
+        facts[circuit.name] = {"sha256": digest_of(path), **_facts(circuit, labels)}
+    write_json(folder / "suite.json", {"format": "attnlab truth 1", "circuits": facts}, indent=None)
     for script in SCRIPTS:
         write_text(folder / script, Path(__file__).with_name(script).read_text())
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def _tensors(circuit: Circuit, labels: Labels) -> dict[str, Tensor]:
-    own = {"answers": circuit.answers, "by_input": labels.by_input}
+    tensors = {"answers": circuit.answers, "by_input": labels.by_input}
     weights = {name: value.float() for name, value in circuit.model.state_dict().items()}
-    return {**weights, **circuit.inputs, **own}
+    return {**weights, **circuit.inputs, **tensors}
 
 
 def _facts(circuit: Circuit, labels: Labels) -> dict[str, object]:

@@ -17,7 +17,7 @@ from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.config import WORDS
 from attnlab.look import record
 from attnlab.programs import (
-    Compiled,
+    CompiledProgram,
     ModelProof,
     Program,
     aggregate,
@@ -48,7 +48,7 @@ class CompiledTask:
 
     task: VectorTask
     program: Program
-    compiled: Compiled
+    compiled: CompiledProgram
     proof: ModelProof
 
 

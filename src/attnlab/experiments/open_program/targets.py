@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnlab.models.encoder import EncoderConfig
 from attnlab.programs import (
-    Compiled,
+    CompiledProgram,
     Program,
     aggregate,
     compile_program,
@@ -105,9 +105,9 @@ class Target:
 
     name: str
     source: Source
-    whole: Compiled
-    part: Compiled
-    decoy: Compiled
+    whole: CompiledProgram
+    part: CompiledProgram
+    decoy: CompiledProgram
     config: EncoderConfig
     domain: Domain
 
@@ -129,7 +129,7 @@ def target_of(name: str, length: int) -> Target:
     return Target(name, source, whole, part, decoy, config, domain)
 
 
-def domain_of(program: Program, reader: Compiled, values: tuple[Value, ...], length: int) -> Domain:
+def domain_of(program: Program, reader: CompiledProgram, values: tuple[Value, ...], length: int) -> Domain:
     """List every input of up to `length` letters, as `reader` reads it."""
     ids, real, answers = [], [], []
     places = {value: place for place, value in enumerate(values)}

@@ -10,7 +10,7 @@ import torch
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.lab.server.arrays import PackedHead, packed_heads
 from attnlab.look.recording import record
-from attnlab.programs import Compiled, Program, ProgramError, compile_program, prove_program
+from attnlab.programs import CompiledProgram, Program, ProgramError, compile_program, prove_program
 from attnlab.programs.domains import Domains
 from attnlab.programs.interpreter import Meaning, ids_of, sequences_of
 from attnlab.programs.language import Aggregate, Selector, Sequence, Width, tokens
@@ -135,7 +135,7 @@ def _check_size(program: Program, longest: int, example: int) -> None:
         )
 
 
-def _lines(compiled: Compiled, program: Program, meaning: Meaning) -> list[dict[str, object]]:
+def _lines(compiled: CompiledProgram, program: Program, meaning: Meaning) -> list[dict[str, object]]:
     """List the lines that have heads, each with what it selects and what its heads attend to."""
     with record(compiled.model, ["*weights", "*scores"]) as recording:
         compiled.logits(compiled.with_bos(torch.from_numpy(meaning.ids)))

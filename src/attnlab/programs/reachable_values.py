@@ -19,7 +19,7 @@ _MOST_PAIRS = 30_000_000  # of a query and a key, of one input of each length
 Row = tuple[Value, ...]
 
 
-class Reached:
+class ReachableValues:
     """The values that sequences have, and those that the arguments of maps have together."""
 
     def __init__(self, program: Program, longest: int) -> None:
@@ -28,7 +28,7 @@ class Reached:
         size, sequences = len(program.alphabet), sequences_of(program.output)
         is_exhaustive = sum(size**length for length in range(1, longest + 1)) <= MOST_TRIED
         if not is_exhaustive:
-            sequences = [each for each in sequences if not _reads_tokens(each)]
+            sequences = [node for node in sequences if not _reads_tokens(node)]
             if longest**3 > _MOST_PAIRS:
                 sequences = []
         for length in range(1, longest + 1):
@@ -37,35 +37,35 @@ class Reached:
                 inputs = iter([np.zeros((1, length), np.int64)])
             for ids in inputs:
                 meaning = Meaning(program, ids)
-                for each in sequences:
-                    self._add(meaning, each)
+                for node in sequences:
+                    self._add(meaning, node)
 
-    def values(self, each: Sequence) -> set[Any] | None:
+    def values(self, node: Sequence) -> set[Any] | None:
         """Return the identities of the values that a sequence has; None where that is unknown."""
-        if each not in self._values:
+        if node not in self._values:
             return None
-        return set(self._values[each])
+        return set(self._values[node])
 
-    def rows(self, each: Map) -> list[Row] | None:
+    def rows(self, node: Map) -> list[Row] | None:
         """Return what a map's arguments, each once, are together; None where that is unknown."""
-        if each not in self._rows:
+        if node not in self._rows:
             return None
-        return list(self._rows[each].values())
+        return list(self._rows[node].values())
 
-    def _add(self, meaning: Meaning, each: Sequence) -> None:
-        coded = meaning.of(each)
+    def _add(self, meaning: Meaning, node: Sequence) -> None:
+        coded = meaning.of(node)
         for code in np.unique(coded.codes):
             value = coded.values[code]
-            self._values.setdefault(each, {})[identity(value)] = value
-        if not isinstance(each, Map):
+            self._values.setdefault(node, {})[identity(value)] = value
+        if not isinstance(node, Map):
             return
-        arguments = [meaning.of(argument) for argument in dict.fromkeys(each.arguments)]
+        arguments = [meaning.of(argument) for argument in dict.fromkeys(node.arguments)]
         codes = np.stack([argument.codes.ravel() for argument in arguments], 1)
         for row in np.unique(codes, axis=0):
             pairs = zip(arguments, row, strict=True)
             values = tuple(argument.values[code] for argument, code in pairs)
-            self._rows.setdefault(each, {})[identity(values)] = values
+            self._rows.setdefault(node, {})[identity(values)] = values
 
 
-def _reads_tokens(each: Sequence) -> bool:
-    return any(isinstance(part, Tokens) for part in sequences_of(each))
+def _reads_tokens(node: Sequence) -> bool:
+    return any(isinstance(part, Tokens) for part in sequences_of(node))

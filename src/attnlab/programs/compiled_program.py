@@ -20,12 +20,12 @@ from attnlab.models.storage import load_model, save_model
 from attnlab.programs.check import judge
 from attnlab.programs.interpreter import token_codes
 from attnlab.programs.values import Value, are_numbers, fault_of
-from attnlab.programs.wiring import Matrix
+from attnlab.programs.blueprint import Matrix
 
 
 @displayed
 @dataclass(frozen=True)
-class Compiled:
+class CompiledProgram:
     """A model that computes a program.
 
     Attributes:
@@ -87,8 +87,8 @@ class Compiled:
     def logits(self, ids: Tensor) -> Tensor:
         """Return the outputs at the tokens: (input, position, values), or (…, 1) for numbers."""
         with torch.no_grad():
-            found: Tensor = self.model(ids)
-        return found[:, int(self.has_bos) :]
+            logits: Tensor = self.model(ids)
+        return logits[:, int(self.has_bos) :]
 
     def __call__(self, tokens: Items[Value]) -> list[Value]:
         """Compute one input's outputs: the nearest of the values that each may have."""
@@ -123,7 +123,7 @@ class Compiled:
         numbers = None
         if self.numbers is not None:
             numbers = self.numbers.tolist()
-        told = {
+        facts = {
             "name": self.name,
             "alphabet": list(map(_to_json, self.alphabet)),
             "values": list(map(_to_json, self.values)),
@@ -137,38 +137,38 @@ class Compiled:
             "stream": list(map(list, self.stream)),
         }
         path = save_model(self.model, folder)
-        _state(path).write(told)
+        _state(path).write(facts)
         return path
 
     def _card(self) -> Card:
         return Card(f"compiled {self.name}", lines=self.explain().split("\n"))
 
 
-def open_compiled(folder: Path | str) -> Compiled:
+def open_compiled(folder: Path | str) -> CompiledProgram:
     """Read a compiled program back from its folder.
 
     Raises:
         CouldNotRun: a file is missing or damaged, or the folder is of something else.
     """
-    told = _state(Path(folder)).read()
+    facts = _state(Path(folder)).read()
     model = load_model(folder)
     if not isinstance(model, Encoder):
         raise CouldNotRun(f"{folder} holds no encoder.")
     with refusing_damage(f"{folder}/program.json"):
-        compiled = Compiled(
+        compiled = CompiledProgram(
             model=model,
-            name=told["name"],
-            alphabet=tuple(map(_from_json, told["alphabet"])),
-            values=tuple(map(_from_json, told["values"])),
-            longest=told["longest"],
-            tolerance=told["tolerance"],
-            has_bos=told["has_bos"],
-            heads=told["heads"],
-            ways=told["ways"],
-            error=told["error"],
-            stream=tuple((name, first, last) for name, first, last in told["stream"]),
+            name=facts["name"],
+            alphabet=tuple(map(_from_json, facts["alphabet"])),
+            values=tuple(map(_from_json, facts["values"])),
+            longest=facts["longest"],
+            tolerance=facts["tolerance"],
+            has_bos=facts["has_bos"],
+            heads=facts["heads"],
+            ways=facts["ways"],
+            error=facts["error"],
+            stream=tuple((name, first, last) for name, first, last in facts["stream"]),
         )
-        _check(compiled, told)
+        _check(compiled, facts)
         return compiled
 
 
@@ -178,7 +178,7 @@ def head_names(model: Encoder) -> list[str]:
     return [f"{layer}.{head}" for layer, head in pairs]
 
 
-def _check(compiled: Compiled, told: Mapping[str, object]) -> None:
+def _check(compiled: CompiledProgram, facts: Mapping[str, object]) -> None:
     """Refuse a program that does not belong to its model."""
     config, numbers = compiled.model.config, compiled.numbers
     most = config.max_length - compiled.has_bos
@@ -192,7 +192,7 @@ def _check(compiled: Compiled, told: Mapping[str, object]) -> None:
         "alphabet": _are_values(compiled.alphabet)
         and config.vocab_size == len(compiled.alphabet) + compiled.has_bos,
         "values": _are_values(compiled.values) and config.num_classes == logits,
-        "numbers": told["numbers"] == shown,
+        "numbers": facts["numbers"] == shown,
         "longest": type(compiled.longest) is int and 1 <= compiled.longest <= most,
         "tolerance": type(compiled.tolerance) is float and 0 < compiled.tolerance <= 0.2,
         "heads": _are_lines(compiled.heads, of_model),
@@ -202,7 +202,7 @@ def _check(compiled: Compiled, told: Mapping[str, object]) -> None:
     }
     for name, fine in is_right.items():
         if not fine:
-            raise ValueError(f"{name} is {short(told[name])}.")
+            raise ValueError(f"{name} is {short(facts[name])}.")
 
 
 def _are_values(values: Items[Value]) -> bool:
@@ -234,12 +234,12 @@ def _to_json(value: Value) -> Any:
     raise CouldNotRun(f"a value is saved if it is a text, a number or a tuple; got {value!r}.")
 
 
-def _from_json(told: Any) -> Value:
-    if not isinstance(told, dict):
-        return told
-    if "fraction" in told:
-        above, below = told["fraction"]
+def _from_json(form: Any) -> Value:
+    if not isinstance(form, dict):
+        return form
+    if "fraction" in form:
+        above, below = form["fraction"]
         if not below:
             raise ValueError("a fraction has a denominator of 0.")
         return Fraction(above, below)
-    return tuple(map(_from_json, told["tuple"]))
+    return tuple(map(_from_json, form["tuple"]))

@@ -61,16 +61,16 @@ class View:
     @property
     def at_bos(self) -> Matrix:
         """Its value at BOS."""
-        found = self.constant.copy()
+        value = self.constant.copy()
         for block, matrix in self.parts:
-            found += matrix @ block.at_bos
-        return found
+            value += matrix @ block.at_bos
+        return value
 
     def through(self, matrix: Matrix, constant: Any = 0.0) -> "View":
         """Return matrix @ this view + constant."""
         scale = float(np.abs(matrix).sum(1).max(initial=0.0))
         return View(
-            tuple((block, matrix @ own) for block, own in self.parts),
+            tuple((block, matrix @ block_matrix) for block, block_matrix in self.parts),
             matrix @ self.constant + constant,
             self.error * scale,
         )
@@ -83,10 +83,10 @@ class View:
 
     def written(self, width: int) -> Matrix:
         """Return its matrix over the whole stream, whose blocks have their places."""
-        found = np.zeros((len(self.constant), width))
+        whole_matrix = np.zeros((len(self.constant), width))
         for block, matrix in self.parts:
-            found[:, block.offset : block.offset + block.width] += matrix
-        return found
+            whole_matrix[:, block.offset : block.offset + block.width] += matrix
+        return whole_matrix
 
 
 def whole(block: Block, error: float = 0.0) -> View:
@@ -151,7 +151,7 @@ class Units:
 
 
 @dataclass(eq=False)
-class Wiring:
+class Blueprint:
     """All that a model is made of.
 
     Attributes:
@@ -167,9 +167,9 @@ class Wiring:
 
     def block(self, name: str, slot: int, at_bos: Matrix) -> Block:
         """Take a part of the stream, as wide as what it holds at BOS."""
-        found = Block(name, slot, at_bos)
-        self.blocks.append(found)
-        return found
+        block = Block(name, slot, at_bos)
+        self.blocks.append(block)
+        return block
 
     def input(self, name: str, width: int, at_bos: float = 0.0) -> Block:
         """Return the block of the embedding that has this name."""
@@ -193,13 +193,13 @@ class Wiring:
         ends: dict[Block, int] = {}
         order = self.blocks
         if reuse:
-            ends, order = self._ends(output), sorted(self.blocks, key=lambda each: each.slot)
+            ends, order = self._ends(output), sorted(self.blocks, key=lambda block: block.slot)
         holders: list[Block | None] = [None] * least
         for block in order:
             places = []
             for first in range(len(holders) + 1):
                 there = list(filter(None, holders[first : first + block.width]))
-                if all(ends.get(each, _FOREVER) <= block.slot for each in there):
+                if all(ends.get(holder, _FOREVER) <= block.slot for holder in there):
                     places.append((max(len(holders), first + block.width), len(there), first))
             width, _, block.offset = min(places)
             holders += [None] * (width - len(holders))
