@@ -22,17 +22,8 @@ from attnlab.programs import (
 )
 
 ORDER = (
-    *(
-        "interpreter",
-        "reached",
-        "domains",
-        "conjunctions",
-        "wiring",
-        "views",
-        "hidden_units",
-        "aggregates",
-    ),
-    *("matrices", "compiled", "compiler"),
+    *("interpreter", "reachable_values", "domains", "conjunctions", "blueprint", "views"),
+    *("hidden_units", "aggregates", "matrices", "compiled_program", "compiler"),
 )
 
 FAULTS = [
@@ -41,8 +32,8 @@ FAULTS = [
     ("aggregates", "math.log(views.longest / _LEAK)", "math.log(2.0)"),
     ("aggregates", "_LEAK = 0.1", "_LEAK = 1.0"),
     ("aggregates", "default[0] = value", "default[0] = 0.0"),
-    ("aggregates", "default[views.places(each, views.domains.default(each))] = 1.0", "pass"),
-    ("aggregates", "found.plus(count, times)", "found.plus(count, 1.0)"),
+    ("aggregates", "default[views.places(node, views.domains.default(node))] = 1.0", "pass"),
+    ("aggregates", "total.plus(count, times)", "total.plus(count, 1.0)"),
     ("aggregates", "np.array([values, np.square(values)])", "np.array([values, np.abs(values)])"),
     ("aggregates", "float(row.max())", "0.0"),
     ("aggregates", "row = step * np.array([ranks]", "row = 0 * step * np.array([ranks]"),
@@ -53,28 +44,28 @@ FAULTS = [
     ("hidden_units", "view.through(pick, 1.0 - number)", "view.through(pick, 2.0 - number)"),
     ("hidden_units", "changes[kept].T, usual,", "changes[kept].T, 0 * usual,"),
     ("hidden_units", "scale += times * span", "pass"),
-    ("views", "found[np.arange(len(places)), list(places)] = 1.0",
-     "found[np.arange(len(places)), list(reversed(list(places)))] = 1.0"),
+    ("views", "rows[np.arange(len(places)), list(places)] = 1.0",
+     "rows[np.arange(len(places)), list(reversed(list(places)))] = 1.0"),
     ("views", "self.domains.at_most_one(base.selector) and", "True and"),
     ("compiler", "views.number(two), -1.0)", "views.number(two), 1.0)"),
     ("compiler", "[1 / (1 + value) for value in values]", "[1 / (2 + value) for value in values]"),
-    ("wiring", "last + 1 if last % 2 else last + 2", "last + 1"),
-    ("wiring", "view.slot + 1 if view.slot % 2 == 0 else view.slot + 2", "view.slot"),
-    ("wiring", "found += matrix @ block.at_bos", "pass"),
-    ("wiring", "first + block.width), len(there)", "first + block.width - 1), len(there)"),
+    ("blueprint", "last + 1 if last % 2 else last + 2", "last + 1"),
+    ("blueprint", "view.slot + 1 if view.slot % 2 == 0 else view.slot + 2", "view.slot"),
+    ("blueprint", "value += matrix @ block.at_bos", "pass"),
+    ("blueprint", "first + block.width), len(there)", "first + block.width - 1), len(there)"),
     ("matrices", "units.inner, config, bos, -1.0)", "units.inner, config, None)"),
     ("matrices", "head.queries.through(np.eye(channels) * width**0.5)", "head.queries"),
     ("matrices", "(_CERTAIN - score)", "0.0 * (_CERTAIN - score)"),
-    ("matrices", "attention.key.weight[own, bos.offset] = 1.0",
-     "attention.key.weight[own, bos.offset] = 0.5"),
+    ("matrices", "attention.key.weight[bos_channel, bos.offset] = 1.0",
+     "attention.key.weight[bos_channel, bos.offset] = 0.5"),
     ("matrices", "rows = range(views.has_bos, views.longest + views.has_bos)",
      "rows = range(views.longest)"),
     ("matrices", "first += number", "first += 0"),
     ("matrices", "feed_forward.outer.weight[place, number] = -sign", "pass"),
     ("matrices", "weight) - 2 * len(places)", "weight) * 0"),
-    ("wiring", "last[block] = max(last[block], work.block.slot)", "pass"),
-    ("wiring", "for block, _ in output.parts:", "for block, _ in ():"),
-    ("wiring", "setdefault(ends[dead], [])", "setdefault(ends[dead] - 2, [])"),
+    ("blueprint", "last[block] = max(last[block], work.block.slot)", "pass"),
+    ("blueprint", "for block, _ in output.parts:", "for block, _ in ():"),
+    ("blueprint", "setdefault(ends[dead], [])", "setdefault(ends[dead] - 2, [])"),
     ("conjunctions", "if len(rows) > 1:", "if False:"),
     ("conjunctions", "if len(conjunctions(selector, domains)) <= 1:", "if True:"),
     ("domains", "return bool((self.relation(selector).sum(1) <= 1).all())", "return True"),
@@ -106,13 +97,13 @@ PROGRAMS = [
 BROKEN = (ProgramError, IndexError, ValueError, AssertionError, ArithmeticError, RuntimeError)
 
 
-def compiler_with(module, old, new):
+def compiler_with(faulty, old, new):
     """Load the compiler with one text replaced, beside the language and the interpreter."""
     kept = {name: sys.modules[f"attnlab.programs.{name}"] for name in ORDER}
     try:
         for name in ORDER:
             source = Path(kept[name].__file__).read_text()
-            if name == module:
+            if name == faulty:
                 assert source.count(old) == 1, old
                 source = source.replace(old, new)
             if name == "compiler":  # what it compares by itself is left to the proof
@@ -123,8 +114,8 @@ def compiler_with(module, old, new):
             exec(compile(source, loaded.__file__, "exec"), loaded.__dict__)
         return sys.modules["attnlab.programs.compiler"].compile_program
     finally:
-        for name, each in kept.items():
-            sys.modules[f"attnlab.programs.{name}"] = each
+        for name, module in kept.items():
+            sys.modules[f"attnlab.programs.{name}"] = module
 
 
 def refuted(compile_program):

@@ -14,6 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.programs.blueprint import (
+    Head,
+    Matrix,
+    View,
+    attention_slot,
+    constant_view,
+    stacked,
+    whole,
+)
 from attnlab.programs.conjunctions import Conjunction, as_one
 from attnlab.programs.hidden_units import read_off
 from attnlab.programs.interpreter import ranks_of
@@ -30,15 +39,6 @@ from attnlab.programs.language import (
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import are_numbers, mean_of_one
 from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
-from attnlab.programs.blueprint import (
-    Head,
-    Matrix,
-    View,
-    attention_slot,
-    constant_view,
-    stacked,
-    whole,
-)
 
 _LEAK = 0.1  # weight of all keys that are not selected, relative to a selected one, in a width
 _MOST_SPREAD = 0.1  # of the scores of selected keys, in an aggregate

@@ -17,10 +17,10 @@ from attnlab.display import Card, displayed, short
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models.encoder import Encoder
 from attnlab.models.storage import load_model, save_model
+from attnlab.programs.blueprint import Matrix
 from attnlab.programs.check import judge
 from attnlab.programs.interpreter import token_codes
 from attnlab.programs.values import Value, are_numbers, fault_of
-from attnlab.programs.blueprint import Matrix
 
 
 @displayed

@@ -8,6 +8,7 @@ import torch
 
 from attnlab.errors import WrongUsage, type_words
 from attnlab.programs.aggregates import add_up, gather, is_single, weight_of_bos
+from attnlab.programs.blueprint import View, constant_view, whole
 from attnlab.programs.check import judge
 from attnlab.programs.compiled_program import CompiledProgram
 from attnlab.programs.domains import Domains
@@ -30,7 +31,6 @@ from attnlab.programs.matrices import assemble
 from attnlab.programs.reachable_values import MOST_TRIED, ReachableValues
 from attnlab.programs.values import are_numbers, identity, numbered
 from attnlab.programs.views import Form, TooCoarse, Views, least_gap
-from attnlab.programs.blueprint import View, constant_view, whole
 
 _AFFINE = (operator.add, operator.sub, operator.mul, operator.neg)
 _TIGHT = 0.999  # of a tolerance, so that no rounding tips the scale

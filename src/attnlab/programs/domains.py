@@ -61,7 +61,9 @@ class Domains:
     reachable: the values found by trying; None to do without.
     """
 
-    def __init__(self, program: Program, longest: int, reachable: ReachableValues | None = None) -> None:
+    def __init__(
+        self, program: Program, longest: int, reachable: ReachableValues | None = None
+    ) -> None:
         self.program, self.longest, self.reachable = program, longest, reachable
         self._values: dict[Sequence, tuple[Value, ...]] = {}
         self._bases: dict[Sequence, Sequence | None] = {}

@@ -6,10 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from attnlab.programs.language import Map, Sequence
-from attnlab.programs.lines import ProgramError
-from attnlab.programs.values import Value, are_numbers
-from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
 from attnlab.programs.blueprint import (
     Matrix,
     Units,
@@ -19,6 +15,10 @@ from attnlab.programs.blueprint import (
     stacked,
     whole,
 )
+from attnlab.programs.language import Map, Sequence
+from attnlab.programs.lines import ProgramError
+from attnlab.programs.values import Value, are_numbers
+from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
 
 SURE = 0.9  # the share of the permitted error that is used
 _SUMS = 2  # roundings of a hidden unit's input that its neighbor does not share

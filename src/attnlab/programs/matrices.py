@@ -10,8 +10,8 @@ import torch
 from attnlab.errors import present
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.parts.positions import LearnedPositions
+from attnlab.programs.blueprint import Block, Blueprint, Head, Matrix, Units, View
 from attnlab.programs.views import Views
-from attnlab.programs.blueprint import Block, Head, Matrix, Units, View, Blueprint
 
 _CERTAIN = 40.0  # BOS sees nothing but itself: e^-40 of the rest
 

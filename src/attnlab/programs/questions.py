@@ -111,7 +111,9 @@ class Questions(ABC):
 class ProgramQuestions(Questions):
     """All inputs of a program of 1 to `longest` tokens."""
 
-    def __init__(self, compiled: CompiledProgram, program: Program, longest: int, most: int) -> None:
+    def __init__(
+        self, compiled: CompiledProgram, program: Program, longest: int, most: int
+    ) -> None:
         self.compiled, self.program = compiled, program
         self.model, self.name = compiled.model, program.name
         self.numbers, self.tolerance = compiled.numbers, compiled.tolerance

@@ -144,7 +144,11 @@ class _Tally:
     """What differs so far, and how far apart the heads are."""
 
     def __init__(
-        self, compiled: CompiledProgram, learned: Encoder, untrained: list[Encoder], values: Items[Value]
+        self,
+        compiled: CompiledProgram,
+        learned: Encoder,
+        untrained: list[Encoder],
+        values: Items[Value],
     ) -> None:
         self.compiled, self.models, self.values = compiled, [learned, *untrained], values
         self.same = np.array([[one == other for other in values] for one in compiled.values])

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from attnlab.programs.blueprint import Blueprint, Matrix, View
 from attnlab.programs.conjunctions import Conjunction, conjunctions
 from attnlab.programs.domains import Domains, has_value
 from attnlab.programs.interpreter import sequences_of
@@ -21,7 +22,6 @@ from attnlab.programs.language import (
 )
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import Value, are_numbers, identity, numbered
-from attnlab.programs.blueprint import Matrix, View, Blueprint
 
 Form = Literal["one-hot", "number"]
 

@@ -129,7 +129,9 @@ def target_of(name: str, length: int) -> Target:
     return Target(name, source, whole, part, decoy, config, domain)
 
 
-def domain_of(program: Program, reader: CompiledProgram, values: tuple[Value, ...], length: int) -> Domain:
+def domain_of(
+    program: Program, reader: CompiledProgram, values: tuple[Value, ...], length: int
+) -> Domain:
     """List every input of up to `length` letters, as `reader` reads it."""
     ids, real, answers = [], [], []
     places = {value: place for place, value in enumerate(values)}

@@ -135,7 +135,9 @@ def _check_size(program: Program, longest: int, example: int) -> None:
         )
 
 
-def _lines(compiled: CompiledProgram, program: Program, meaning: Meaning) -> list[dict[str, object]]:
+def _lines(
+    compiled: CompiledProgram, program: Program, meaning: Meaning
+) -> list[dict[str, object]]:
     """List the lines that have heads, each with what it selects and what its heads attend to."""
     with record(compiled.model, ["*weights", "*scores"]) as recording:
         compiled.logits(compiled.with_bos(torch.from_numpy(meaning.ids)))
