@@ -207,17 +207,10 @@ OUTSIDE = {
         "divides by zero",  # a descent without steps
     },
     "next_token_loss": {
-        "mean of the rows' means",
         "padding counted",
         "padding in the divisor",
-        "padding of the input",
         "padding 0 taken for none",
         "division by zero",
-        "first letter in the floor",
-        "floor over all tokens",
-        "floor in bits",
-        "floor not averaged",
-        "floor of the letters alone",
     },
 }
 """Mistakes that the adapters' contracts leave no room for: they cannot be made behind them."""

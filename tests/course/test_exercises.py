@@ -106,11 +106,11 @@ def test_a_mistake_that_the_given_parts_undo_is_found(monkeypatch):
 
 def test_a_spelling_of_a_mistake_that_is_no_mistake_is_found():
     attention = find_exercise("attention")
-    wrong = attention.mistake("scores returned")
-    with_right = replace(wrong, also=("(weights @ value), weights\n",))
+    wrong = attention.mistake("softmax over queries")
+    with_right = replace(wrong, also=("torch.softmax(scores, -1)",))
     parts = replace(attention.parts, mistakes=(with_right,))
     (problem,) = verify_exercise(replace(attention, parts=parts), [0]).problems
-    assert "the mistake 'scores returned' passes" in problem
+    assert "the mistake 'softmax over queries' passes" in problem
 
 
 def test_a_starter_that_shows_its_solution_is_found():

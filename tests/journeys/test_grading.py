@@ -117,7 +117,12 @@ WRONG_DESIGNS = {  # of the homework: a matrix, the exercise that loses, and why
     "ben": ("position_Q", second_place(), "copy_first", "Every place looks at the second"),
     "cleo": ("content_Q", np.eye(3), "identity", "The gain is too low"),
     "dora": ("content_Q", -10 * np.eye(3), "identity", "The sign of the scores is wrong"),
-    "ed": ("content_V", np.fliplr(np.eye(3)), "identity", "the rows of Vm are exchanged"),
+    "ed": (
+        "content_V",
+        np.fliplr(np.eye(3)),
+        "identity",
+        "the rows of Vm are not what should come out",
+    ),
 }
 
 

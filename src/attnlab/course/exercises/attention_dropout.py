@@ -10,6 +10,7 @@ import torch as T
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 from attnlab.course.material.attention_mistakes import mask_mistakes
 from attnlab.course.material.numpy_parts import attend
+from attnlab.course.material.pictures import draw_maps
 from attnlab.course.material.tensors import inputs_case, kept_failure, shape_failure
 
 # %% [markdown]
@@ -182,20 +183,11 @@ def inputs_kept(random):
 
 def draw_picture(names):
     """Draw the whole weights and the used ones."""
-    from attnlab.draw.pictures.look import new_figure
-    from attnlab.draw.pictures.maps import draw_map
-    from attnlab.draw.sections import Heatmap
-
     random = np.random.default_rng(4)
     query, key = (T.from_numpy(random.normal(size=(1, 6, 4))) for _ in range(2))
     T.manual_seed(2)
     used, shown = names["attention"](query, key, T.eye(6).double()[None], dropout=0.3)
-    figure = new_figure(6.4, 3.0)
-    places = list(map(str, range(6)))
-    for number, (title, rows) in enumerate((("returned", shown), ("used", used))):
-        shades = Heatmap.of_weights(title, rows[0].clamp(max=1).tolist(), places, places)
-        draw_map(figure.add_subplot(1, 2, number + 1), shades)
-    return figure
+    return draw_maps({"returned": shown[0], "used": used[0]}, ("query", "key"), (6.8, 3.0))
 
 
 _MASKED = """    if mask is not None:

@@ -1,11 +1,13 @@
 """Split texts without a leak, and fill batches up to their longest text."""
 
 # %% [course]
+from functools import partial
+
 import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
-from attnlab.course.material.attention_mistakes import swapped_mistake
+from attnlab.course.material.pictures import draw_lines
 
 # %% [markdown]
 # # Batches
@@ -119,38 +121,22 @@ def draw_data(random, counts, copies):
     return [text for text, _ in data], [label for _, label in data]
 
 
-def positions_words(answer, count):
-    """Say what keeps an answer from being two lists of positions; None where it is."""
-    if not isinstance(answer, list) or len(answer) != 2:
-        return "expected two lists, training and validation"
-    if not all(isinstance(each, list) for each in answer):
-        return "expected two lists of positions"
-    if not all(type(each) is int and 0 <= each < count for part in answer for each in part):
-        return f"expected positions from 0 to {count - 1}"
+def form_failure(answer, count):
+    """Say that an answer is no pair of lists of positions; None where it is."""
+    if not isinstance(answer, list) or list(map(type, answer)) != [list, list]:
+        return Failure("expected two lists of positions, training and validation")
+    if not all(type(place) is int and 0 <= place < count for part in answer for place in part):
+        return Failure(f"expected positions from 0 to {count - 1}")
     return None
 
 
-def split_judge(texts, labels, share, ask):
-    """Hold a split to one of the things asked."""
-    questions = {"whole": whole, "leak": leak, "strata": strata}
-
-    def judge(answer):
-        words = positions_words(answer, len(texts))
-        if words is not None:
-            return Failure(words)
-        return questions[ask](*answer, texts, labels, share)
-
-    return judge
-
-
 def whole(training, validation, texts, labels, share):
-    """Every position once, and parts of the sizes asked."""
+    """Ask for every position once, and for parts of the right sizes."""
     if len(set(training) | set(validation)) < len(training) + len(validation):
         return Failure("a position is in the lists twice")
     missing = len(texts) - len(training) - len(validation)
     if missing:
-        words = f"{missing} of {len(texts)} positions are in neither list"
-        return Failure(words, "copies dropped" if len(set(texts)) < len(texts) else None)
+        return Failure(f"{missing} of {len(texts)} positions are in neither list")
     if len(validation) > len(training):
         words = f"{len(validation)} of {len(texts)} positions are for validation"
         return Failure(words, "the parts are swapped")
@@ -158,7 +144,7 @@ def whole(training, validation, texts, labels, share):
 
 
 def leak(training, validation, texts, labels, share):
-    """No text on both sides."""
+    """Ask for no text on both sides."""
     both = {texts[n] for n in training} & {texts[n] for n in validation}
     if both:
         words = f"{len(both)} of {len(set(texts))} texts are in both parts, such as {min(both)!r}"
@@ -167,96 +153,84 @@ def leak(training, validation, texts, labels, share):
 
 
 def strata(training, validation, texts, labels, share):
-    """The share of each label's distinct texts."""
+    """Ask for the share of each label's distinct texts."""
     for label in sorted(set(labels)):
-        count = len({text for text, own in zip(texts, labels, strict=True) if own == label})
-        own = len({texts[n] for n in validation if labels[n] == label})
-        if own != round(share * count):
-            words = f"validation has {own} of the {count} texts of label {label}"
-            return Failure(f"{words}; {share:.0%} were asked", "not stratified")
+        count = len({text for text, mark in zip(texts, labels, strict=True) if mark == label})
+        drawn = len({texts[n] for n in validation if labels[n] == label})
+        if drawn != round(share * count):
+            words = f"validation has {drawn} of the {count} texts of label {label}"
+            return Failure(f"{words}, not {share:.0%}", "not stratified")
     return None
 
 
-def split_case(random, counts, copies, share, ask, **more):
-    """Ask for a split and judge one property."""
+def split_case(random, counts, copies, share, criterion, words):
+    """Draw texts to split, and judge one property of the split."""
     texts, labels = draw_data(random, counts, copies)
-    given = (texts, labels, share, int(random.integers(1000)))
-    return Case("split_texts", given, judge=split_judge(texts, labels, share, ask), **more)
+
+    def judge(answer):
+        failure = form_failure(answer, len(texts))
+        return failure or criterion(*answer, texts, labels, share)
+
+    args = (texts, labels, share, int(random.integers(1000)))
+    return Case("split_texts", args, judge=judge, words=words)
 
 
 def every_position(random):
     """Texts that are all distinct, then copies."""
-    yield split_case(random, (5, 5), 1, 0.2, "whole", words="where all texts are distinct")
-    yield split_case(random, (5, 5), 3, 0.2, "whole", words="where every text stands three times")
+    yield split_case(random, (5, 5), 1, 0.2, whole, "where all texts are distinct")
+    yield split_case(random, (5, 5), 3, 0.2, whole, "where every text stands three times")
 
 
 def no_leak(random):
     """Texts that stand ten times."""
-    words = "where every text stands ten times"
-    yield split_case(random, (10, 10), 10, 0.2, "leak", words=words)
+    yield split_case(random, (10, 10), 10, 0.2, leak, "where every text stands ten times")
 
 
 def stratified(random):
     """Labels of different frequency, all texts distinct: no leak is possible."""
     for _ in range(4):  # a split that is not stratified may be right by chance
         words = "with 10, 20, 10 and 10 distinct texts of four labels"
-        yield split_case(random, (10, 20, 10, 10), 1, 0.3, "strata", words=words)
+        yield split_case(random, (10, 20, 10, 10), 1, 0.3, strata, words)
 
 
 def seeds(random):
     """One split twice, then with another seed, then as another run of Python would make it."""
     texts, labels = draw_data(random, (20, 20), 1)
-    seed, known = int(random.integers(1000)), []
+    seed, splits = int(random.integers(1000)), []
 
     def begin(answer):
-        words = positions_words(answer, len(texts))
-        known.append(answer)
-        return Failure(words) if words is not None else None
+        splits.append(answer)
+        return form_failure(answer, len(texts))
 
-    def repeat(answer):
-        if answer in known:
-            return None
-        return Failure("the same seed gave two splits", "seed not used")
+    def same(words, mistake, answer):
+        return None if answer in splits else Failure(words, mistake)
 
-    def restart(answer):
-        if answer in known:
-            return None
-        words = "the same seed gave another split where the order of a set is another one"
-        return Failure(words, "order of a set")
+    def other(answer):
+        return Failure("another seed gave the same split") if answer in splits else None
 
-    def another(answer):
-        if answer not in known:
-            return None
-        return Failure("another seed gave the same split", "not drawn at random")
-
-    yield Case("split_texts", (texts, labels, 0.3, seed), judge=begin)
-    words = "for the second time with the same seed"
-    yield Case("split_texts", (texts, labels, 0.3, seed), judge=repeat, words=words)
-    words = "with another seed"
-    yield Case("split_texts", (texts, labels, 0.3, seed + 1), judge=another, words=words)
-    given = (texts, labels, 0.3, seed)
-    yield Case("split_in_another_run", given, judge=restart, words="with the same seed")
+    args = (texts, labels, 0.3, seed)
+    yield Case("split_texts", args, judge=begin)
+    judge = partial(same, "the same seed gave two splits", "seed not used")
+    yield Case("split_texts", args, judge=judge, words="for the second time with the same seed")
+    yield Case("split_texts", (*args[:3], seed + 1), judge=other, words="with another seed")
+    words = "the same seed gave another split where the order of a set is another one"
+    judge = partial(same, words, "order of a set")
+    yield Case("split_in_another_run", args, judge=judge, words="with the same seed")
 
 
-def expected_batches(rows, labels, size):
-    """Make the batches number by number."""
-    batches = []
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        longest = max(len(row) for row in part)
-        ids = [[row[n] if n < len(row) else 0 for n in range(longest)] for row in part]
-        mask = [[n < len(row) for n in range(longest)] for row in part]
-        batches.append([T.tensor(ids), T.tensor(mask), T.tensor(labels[start : start + size])])
-    return batches
-
-
-def batch_case(random, lengths, size, **more):
+def batch_case(random, lengths, size, words=""):
     """Ask for batches of rows of these lengths."""
     rows = [random.integers(1, 30, size=length).tolist() for length in lengths]
     labels = random.integers(2, size=len(rows)).tolist()
     labels[:2] = [1, 0][: len(rows)]
-    expected = more.pop("expected", expected_batches)(rows, labels, size)
-    return Case("make_batches", (rows, labels, size), expected=expected, **more)
+    batches = []
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        places = range(max(map(len, part)))
+        ids = [[row[n] if n < len(row) else 0 for n in places] for row in part]
+        mask = [[n < len(row) for n in places] for row in part]
+        batches.append([T.tensor(ids), T.tensor(mask), T.tensor(labels[start : start + size])])
+    return Case("make_batches", (rows, labels, size), expected=batches, words=words)
 
 
 def one_batch(random):
@@ -283,29 +257,14 @@ def rows_kept(random):
 
 def draw_picture(names):
     """Draw the share of validation texts that were trained on, against the number of copies."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
-    copies, seen = list(range(1, 11)), []
+    draw, copies, seen = np.random.default_rng(4), range(1, 11), []
     for count in copies:
-        draw = np.random.default_rng(4)
-        found = []
-        for _ in range(40):
-            order = draw.permutation(20 * count) % 20
-            cut = len(order) // 5
-            found.append(np.isin(order[:cut], order[cut:]).mean() * 100)
-        seen.append(float(np.mean(found)))
-    line = Series(name="copies split at random", x=list(map(float, copies)), y=seen)
-    return lines_figure(
-        Lines(
-            title="20 texts, 20 % for validation",
-            caption="The mean of 40 random splits of the copies.",
-            x_label="copies of each text",
-            y_label="validation texts trained on, %",
-            series=[line],
-            from_zero=True,
-        )
-    )
+        cut = 4 * count
+        orders = [draw.permutation(20 * count) % 20 for _ in range(40)]
+        seen.append(np.mean([np.isin(order[:cut], order[cut:]).mean() * 100 for order in orders]))
+    axes = ("copies of each text", "validation texts trained on, %")
+    curves = {"copies split at random": seen}
+    return draw_lines("20 texts, 20 % for validation", axes, copies, curves, from_zero=True)
 
 
 _HELD = "held_out.update(distinct[: round(share * len(distinct))])"
@@ -356,20 +315,6 @@ EXERCISE = Exercise(
             "The small part is returned first; training comes first.",
         ),
         Mistake(
-            "copies dropped",
-            _BOTH,
-            "first = {text: n for n, text in enumerate(texts)}\n"
-            "    training = [n for text, n in first.items() if text not in held_out]\n"
-            "    return training, [n for text, n in first.items() if text in held_out]",
-            "Only one copy of each text is left. Copies stay, all on the side of their text.",
-        ),
-        Mistake(
-            "not drawn at random",
-            "draw.shuffle(distinct)",
-            "distinct.reverse()",
-            "The split does not depend on the seed: it is always the same texts that are held out.",
-        ),
-        Mistake(
             "seed not used",
             "random.Random(seed)",
             "random.Random()",
@@ -389,76 +334,16 @@ EXERCISE = Exercise(
             "Every batch is as long as the longest of all rows; that of the batch is enough.",
         ),
         Mistake(
-            "cut to the shortest",
-            "max(len(row) for row in part)",
-            "min(len(row) for row in part)\n        part = [row[:longest] for row in part]",
-            "Rows are cut to the shortest of the batch, which loses words.",
-        ),
-        Mistake(
             "inverted mask",
             "mask[n, : len(row)] = True",
             "mask[n, len(row) :] = True",
             "The mask is the wrong way round: it is True at PAD. True stands for a real token.",
         ),
         Mistake(
-            "mask of numbers",
-            "dtype=torch.bool",
-            "dtype=torch.int64",
-            "The mask is made of numbers. It must be boolean: ~ of a number is another thing.",
-        ),
-        Mistake(
-            "mask of fractions",
-            "dtype=torch.bool",
-            "dtype=torch.float32",
-            "The mask is made of 1.0 and 0.0. It must be boolean: True and False.",
-        ),
-        Mistake(
-            "filled up in front",
-            "ids[n, : len(row)] = torch.tensor(row)\n            mask[n, : len(row)] = True",
-            "ids[n, longest - len(row) :] = torch.tensor(row)\n"
-            "            mask[n, longest - len(row) :] = True",
-            "PAD is in front of the rows. It goes to their end.",
-        ),
-        Mistake(
-            "ids in front",
-            "ids[n, : len(row)] = torch.tensor(row)",
-            "ids[n, longest - len(row) :] = torch.tensor(row)",
-            "PAD is in front of the rows, while the mask says that it is at their end.",
-        ),
-        Mistake(
-            "rows filled up",
-            "mask[n, : len(row)] = True",
-            "mask[n, : len(row)] = True\n            row += [PAD] * (longest - len(row))",
-            "The lists in `rows` are filled up themselves, so that they are other rows afterwards.",
-        ),
-        Mistake(
-            "filled up with -1",
-            "torch.full((len(part), longest), PAD)",
-            "torch.full((len(part), longest), -1)",
-            "The rows are filled up with -1, which is no token. PAD has the id 0.",
-        ),
-        Mistake(
             "last batch dropped",
             "range(0, len(rows), size)",
             "range(0, len(rows) - size + 1, size)",
             "What is left over at the end is dropped; the last batch may be smaller.",
-        ),
-        swapped_mistake(
-            "(ids, mask, torch.tensor(labels[start : start + size]))",
-            "(mask, ids, torch.tensor(labels[start : start + size]))",
-            "ids, mask, labels",
-        ),
-        Mistake(
-            "ids as floats",
-            "ids = torch.full((len(part), longest), PAD)",
-            "ids = torch.zeros(len(part), longest)",
-            "The ids are floating-point numbers. An embedding looks up whole numbers, int64.",
-        ),
-        Mistake(
-            "labels of the first batch",
-            "torch.tensor(labels[start : start + size])",
-            "torch.tensor(labels[: len(part)])",
-            "Every batch has the labels of the first one.",
         ),
     ),
     hints=(

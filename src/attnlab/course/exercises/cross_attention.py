@@ -6,8 +6,8 @@ import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
 from attnlab.course.material.attention_mistakes import mask_mistakes
-from attnlab.course.material.numpy_parts import attend_heads
-from attnlab.course.material.tensors import as_tensors, inputs_case
+from attnlab.course.material.numpy_parts import attend_heads, linear
+from attnlab.course.material.tensors import as_tensors, draw_arrays, inputs_case, parameter_shapes
 
 # %% [markdown]
 # # Cross-attention
@@ -88,18 +88,11 @@ class CrossAttention(nn.Module):
 PARTS = ("query", "key", "value", "output")
 
 
-def linear(state, name, rows):
-    """Apply one of the layers."""
-    return rows @ state[f"{name}.weight"].T + state[f"{name}.bias"]
-
-
 def case(random, batch, queries, keys, heads=1, size=3, mask=None, change=None, words=""):
     """Draw a layer, a target and a source, which `change` may alter."""
     width = heads * size
-    state = {}
-    for name in PARTS:
-        state[f"{name}.weight"] = random.normal(size=(width, width)) / width**0.5
-        state[f"{name}.bias"] = random.normal(size=width)
+    state = draw_arrays(random, parameter_shapes(dict.fromkeys(PARTS, (width, width))))
+    state = {name: array / width**0.5 for name, array in state.items()}
     target, source = (random.normal(size=(batch, length, width)) for length in (queries, keys))
     if change is not None:
         change(state, target, source)

@@ -5,7 +5,6 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
-from attnlab.course.material.attention_mistakes import plus_one_mistake
 from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
@@ -178,7 +177,6 @@ def draw_picture(names):
 
 
 _MIXED = "torch.softmax(self.A @ self.B / self.temperature, dim=-1)"
-_GATE = "return mixed if self.base is None else mixed * self.base"
 _PRODUCT = "self.A @ self.B / self.temperature"
 
 EXERCISE = Exercise(
@@ -196,28 +194,11 @@ EXERCISE = Exercise(
         Check("narrow", "works with rank 1 and with a head of width 1", narrow, graded=True),
     ),
     mistakes=(
-        plus_one_mistake(
-            _MIXED,
-            f"(grown := torch.exp({_PRODUCT})) / (1 + grown.sum(-1, keepdim=True))",
-        ),
         Mistake(
             "softmax over columns",
             "/ self.temperature, dim=-1)",
             "/ self.temperature, dim=0)",
             "The softmax runs down the columns. Each row, not each column, should sum to 1.",
-        ),
-        Mistake(
-            "softmax over everything",
-            _MIXED,
-            f"torch.softmax(({_PRODUCT}).flatten(), dim=0).view(self.A.shape[0], -1)",
-            "The whole matrix sums to 1. Each row should sum to 1 by itself.",
-        ),
-        Mistake(
-            "softmax before the product",
-            _MIXED,
-            "torch.softmax(self.A / self.temperature, -1)"
-            " @ torch.softmax(self.B / self.temperature, -1)",
-            "The softmax is taken of A and of B before they are multiplied. Multiply first.",
         ),
         Mistake(
             "temperature multiplied",
@@ -230,12 +211,6 @@ EXERCISE = Exercise(
             _MIXED,
             "torch.softmax(self.A @ self.B, dim=-1) / self.temperature",
             "The temperature comes after the softmax, so the rows no longer sum to 1.",
-        ),
-        Mistake(
-            "temperature ignored",
-            "self.B / self.temperature, dim",
-            "self.B, dim",
-            "The temperature that is passed changes nothing.",
         ),
         Mistake(
             "gate added",
@@ -257,19 +232,6 @@ EXERCISE = Exercise(
             "The base matrix is multiplied as a matrix. It should scale the weight entry by entry.",
         ),
         Mistake(
-            "no gate",
-            _GATE,
-            "return mixed",
-            "The base matrix is there, but the weight does not use it.",
-        ),
-        Mistake(
-            "rows normalized again",
-            "else mixed * self.base",
-            "else mixed * self.base / (mixed * self.base).sum(-1, keepdim=True)",
-            "After the gate the rows are brought to a sum of 1 again. A gated weight may sum to "
-            "anything.",
-        ),
-        Mistake(
             "base always there",
             "        if gated:\n"
             "            self.base = nn.Parameter(torch.empty(width, head_width))\n"
@@ -278,23 +240,10 @@ EXERCISE = Exercise(
             "A strict projection still has a base matrix. It should have A and B alone.",
         ),
         Mistake(
-            "scaled by the rank",
-            "self.B / self.temperature, dim",
-            "self.B / self.temperature / self.A.shape[1] ** 0.5, dim",
-            "The product is divided by √rank as well. The temperature is all the scale there is.",
-        ),
-        Mistake(
             "unguarded exponential",
             _MIXED,
             f"torch.exp({_PRODUCT})\n        mixed = mixed / mixed.sum(-1, keepdim=True)",
             "The exponential overflows where A B is large. Take the row's maximum away first.",
-        ),
-        Mistake(
-            "weight transposed",
-            "return x @ self.weight()",
-            "return x @ self.weight().T",
-            "The weight is applied transposed, as `nn.Linear` stores it. Here it is "
-            "(width, head_width).",
         ),
     ),
     hints=(

@@ -1,11 +1,22 @@
 """The feed-forward part of a block."""
 
 # %% [course]
+from functools import partial
+
 import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
-from attnlab.course.material.tensors import as_tensors, kept_failure, shape_failure
+from attnlab.course.material.pictures import draw_lines
+from attnlab.course.material.numpy_parts import linear
+from attnlab.course.material.tensors import (
+    as_tensors,
+    draw_arrays,
+    inputs_case,
+    kept_failure,
+    parameter_shapes,
+    shape_failure,
+)
 
 # %% [markdown]
 # # Feed-forward
@@ -58,33 +69,21 @@ class FeedForward(nn.Module):
 # %% [course]
 def draw_state(random, width, hidden):
     """Draw the four parameters."""
-    return {
-        "inner.weight": random.normal(size=(hidden, width)),
-        "inner.bias": random.normal(size=hidden),
-        "outer.weight": random.normal(size=(width, hidden)),
-        "outer.bias": random.normal(size=width),
-    }
+    shapes = parameter_shapes({"inner": (hidden, width), "outer": (width, hidden)})
+    return draw_arrays(random, shapes)
 
 
 def oracle(x, state):
-    """Compute position by position and unit by unit."""
-    result = np.zeros_like(x)
-    for place in np.ndindex(*x.shape[:-1]):
-        answer = state["outer.bias"].copy()
-        for unit, weights in enumerate(state["inner.weight"]):
-            height = weights @ x[place] + state["inner.bias"][unit]
-            if height > 0:
-                answer += state["outer.weight"][:, unit] * height
-        result[place] = answer
-    return result
+    """Compute both layers in NumPy."""
+    return linear(state, "outer", np.maximum(linear(state, "inner", x), 0))
 
 
 def case(x, hidden, state, dropout=0.0, **more):
-    """One call with given parameters."""
-    given = {"expected": T.from_numpy(oracle(x, state)), **more}
+    """One call with these parameters; the default dropout where it is None."""
     build = ((x.shape[-1], hidden), {} if dropout is None else {"dropout": dropout})
-    written = as_tensors(state)
-    return Case("FeedForward", (T.from_numpy(x),), build=build, state=written, **given)
+    settings = {"expected": T.from_numpy(oracle(x, state)), **more}
+    state = as_tensors(state)
+    return Case("FeedForward", (T.from_numpy(x),), build=build, state=state, **settings)
 
 
 def drawn(random, shape, hidden, dropout=0.0, **more):
@@ -101,20 +100,16 @@ def values(random):
 
 def parameters(random):
     """The names and shapes, with a hidden width that is not four times the other."""
-    expected = {
-        "inner.weight": [5, 3], "inner.bias": [5], "outer.weight": [3, 5], "outer.bias": [3],
-    }  # fmt: skip
-    yield Case("FeedForward", build=((3, 5), {}), expected=expected, answer="parameters")
+    shapes = {name: list(array.shape) for name, array in draw_state(random, 3, 5).items()}
+    yield Case("FeedForward", build=((3, 5), {}), expected=shapes, answer="parameters")
 
 
 def probe(random):
     """Layers that hand each number on, so that the answer is the activation itself."""
     x = np.array([[-30.0, -3.0, -1.0, -0.2, 0.0], [0.3, 1.0, 2.0, 7.0, 50.0]])
     x = (x + random.uniform(0, 0.1, x.shape))[None]
-    state = {
-        "inner.weight": np.eye(5), "inner.bias": np.zeros(5),
-        "outer.weight": np.eye(5), "outer.bias": np.zeros(5),
-    }  # fmt: skip
+    state = {f"{name}.weight": np.eye(5) for name in ("inner", "outer")}
+    state |= {f"{name}.bias": np.zeros(5) for name in ("inner", "outer")}
     yield case(x, 5, state, words="with layers that hand each number on")
 
 
@@ -147,13 +142,13 @@ def judge_share(whole, chance, answer):
     failure = shape_failure(answer, whole.shape)
     if failure is not None:
         return failure
-    own = answer.numpy()
-    gone = own == 0
-    if np.allclose(own, whole):
-        return Failure("in training no hidden number was dropped", "no dropout")
+    numbers = answer.numpy()
+    gone = numbers == 0
+    if np.allclose(numbers, whole):
+        return Failure("in training no hidden number was dropped")
     if abs(gone.mean() - chance) > 0.06:
         return Failure(f"expected about {chance:.0%} dropped, got {gone.mean():.1%}")
-    return kept_failure(own, whole, chance, "hidden numbers")
+    return kept_failure(numbers, whole, chance, "hidden numbers")
 
 
 def shares(random):
@@ -165,34 +160,25 @@ def shares(random):
     state["inner.bias"] = np.abs(state["inner.bias"])
     x = np.abs(random.normal(size=(7, 17, width)))
     whole = oracle(x, state)
-    for chance, settings in ((0.25, 0.25), (0.1, None)):
-        words = "in training, " + ("without saying a chance" if settings is None else "with 1 in 4")
-        judge = lambda answer, chance=chance: judge_share(whole, chance, answer)  # noqa: E731
-        yield case(x, width, state, settings, judge=judge, training=True, words=words)
+    for chance, dropout, words in ((0.25, 0.25, "1 in 4"), (0.1, None, "the default chance")):
+        judge = partial(judge_share, whole, chance)
+        words = f"in training, with {words}"
+        yield case(x, width, state, dropout, judge=judge, training=True, words=words)
 
 
 def inputs_kept(random):
     """The input after the call."""
-    made = drawn(random, (2, 3, 5), 7)
-    yield Case(
-        made.call, made.args, build=made.build, state=made.state, expected=list(made.args),
-        answer="inputs",
-    )  # fmt: skip
+    yield inputs_case(drawn(random, (2, 3, 5), 7))
 
 
 def draw_picture(names):
     """Draw what a module of width 1 with four hidden units answers."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
     T.manual_seed(3)
     module = names["FeedForward"](1, 4).eval()
     x = T.linspace(-2, 2, 81)
-    y = module(x[:, None])[:, 0]
-    series = [Series(name="answer", x=x.tolist(), y=y.tolist())]
+    answer = module(x[:, None])[:, 0].detach()
     title = "four hidden units, one number in, one out"
-    drawn_lines = Lines(title=title, caption="", x_label="x", y_label="answer", series=series)
-    return lines_figure(drawn_lines)
+    return draw_lines(title, ("x", "answer"), x, {"answer": answer})
 
 
 _HIDDEN = "torch.relu(self.inner(x))"
@@ -221,28 +207,10 @@ EXERCISE = Exercise(
             "The activation is GELU. ReLU is asked: it gives exactly 0 below 0.",
         ),
         Mistake(
-            "leaky",
-            "torch.relu",
-            "nn.functional.leaky_relu",
-            "The activation lets a little through below 0. ReLU gives exactly 0 there.",
-        ),
-        Mistake(
-            "sigmoid",
-            "torch.relu",
-            "torch.sigmoid",
-            "The activation is a sigmoid, which flattens large numbers. ReLU keeps them.",
-        ),
-        Mistake(
             "no activation",
             _HIDDEN,
             "self.inner(x)",
             "There is no ReLU, so both layers together are one linear map.",
-        ),
-        Mistake(
-            "activation first",
-            _HIDDEN,
-            "self.inner(torch.relu(x))",
-            "ReLU comes before the first layer. It comes between the two.",
         ),
         Mistake(
             "activation last",
@@ -257,46 +225,10 @@ EXERCISE = Exercise(
             "x is added to the answer. The block does that, not this part of it.",
         ),
         Mistake(
-            "no inner bias",
-            "nn.Linear(d_model, d_ff)",
-            "nn.Linear(d_model, d_ff, bias=False)",
-            "`inner` has no bias.",
-        ),
-        Mistake(
-            "no outer bias",
-            "nn.Linear(d_ff, d_model)",
-            "nn.Linear(d_ff, d_model, bias=False)",
-            "`outer` has no bias.",
-        ),
-        Mistake(
-            "four times",
-            "self.inner = nn",
-            "d_ff = 4 * d_model\n        self.inner = nn",
-            "The hidden width is always four times the outer one. It is `d_ff`.",
-        ),
-        Mistake(
-            "no dropout",
-            _RETURN,
-            "return self.outer(hidden)",
-            "Nothing is ever dropped.",
-        ),
-        Mistake(
             "dropped last",
             _RETURN,
             "return self.dropout(self.outer(hidden))",
             "Dropout comes after the second layer. It comes before it, on the hidden numbers.",
-        ),
-        Mistake(
-            "dropped first",
-            f"{_HIDDEN}\n        {_RETURN}",
-            "torch.relu(self.inner(self.dropout(x)))\n        return self.outer(hidden)",
-            "Dropout comes before the first layer. It comes after it, on the hidden numbers.",
-        ),
-        Mistake(
-            "dropped twice",
-            _RETURN,
-            "return self.dropout(self.outer(self.dropout(hidden)))",
-            "Dropout comes twice. Here it comes once, on the hidden numbers.",
         ),
         Mistake(
             "always dropped",
@@ -312,23 +244,10 @@ EXERCISE = Exercise(
             "`dropout` is the chance to be dropped, not the chance to stay.",
         ),
         Mistake(
-            "default half",
-            _DROPOUT,
-            "nn.Dropout(0.5 if dropout == 0.1 else dropout)",
-            "Without a chance said, half of the numbers are dropped: that is PyTorch's default, "
-            "not ours.",
-        ),
-        Mistake(
             "not made larger",
             "self.dropout(hidden)",
             "hidden * (torch.rand_like(hidden) >= self.dropout.p) if self.training else hidden",
             "The hidden numbers that stay are not divided by 1 − chance.",
-        ),
-        Mistake(
-            "positions mixed",
-            _RETURN,
-            "hidden = hidden - hidden.mean(dim=0, keepdim=True)\n        " + _RETURN,
-            "The answer of one position depends on the others. Each goes its own way.",
         ),
     ),
     hints=(

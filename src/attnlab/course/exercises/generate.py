@@ -203,7 +203,6 @@ def draw_picture(names):
 _READ = "model(tokens)[:, -1].detach().clone()"
 _HAS = "has_separator = (tokens == separator).any(dim=1)"
 _FORBID = "logits[has_separator, separator] = -math.inf"
-_CHOSEN = "chosen = logits.argmax(dim=-1, keepdim=True)"
 
 EXERCISE = Exercise(
     "Generate, one token after another",
@@ -223,47 +222,16 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
-            "forbids always",
-            _HAS,
-            "has_separator = torch.ones(len(tokens), dtype=torch.bool)",
-            "The separator is always forbidden. A row that has none yet may still get one.",
-        ),
-        Mistake(
             "never forbids",
             _FORBID,
             "",
             "The separator may be chosen again and again. A row may have one.",
         ),
         Mistake(
-            "forbids right after it",
-            _HAS,
-            "has_separator = tokens[:, -1] == separator",
-            "The separator is forbidden only right after itself. It may not come back later "
-            "either.",
-        ),
-        Mistake(
-            "looks at the prompt alone",
-            _HAS,
-            "has_separator = (prompt == separator).any(dim=1)",
-            "Only the prompt is searched for a separator. One that was appended counts too.",
-        ),
-        Mistake(
-            "looks at the appended alone",
-            _HAS,
-            "has_separator = (tokens[:, prompt.shape[1] :] == separator).any(dim=1)",
-            "Only what was appended is searched for a separator. One in the prompt counts too.",
-        ),
-        Mistake(
             "forbids for the whole batch",
             _HAS,
             "has_separator = (tokens == separator).any().expand(len(tokens))",
             "As soon as one row has a separator, it is forbidden in all rows.",
-        ),
-        Mistake(
-            "forbidden id always 0",
-            _FORBID,
-            "logits[has_separator, 0] = -math.inf",
-            "The id 0 is forbidden, whatever the separator is.",
         ),
         Mistake(
             "logit of zero",
@@ -286,48 +254,10 @@ EXERCISE = Exercise(
             "The model is shown only the last token. It should read the whole row so far.",
         ),
         Mistake(
-            "feeds only the prompt",
-            "model(tokens)",
-            "model(prompt)",
-            "The model is shown the prompt at each step, so it never sees what was appended.",
-        ),
-        Mistake(
-            "hides the separator",
-            "model(tokens)",
-            "(model(tokens) - model.memory[separator]"
-            " * (tokens == separator).cumsum(1)[..., None])",
-            "The separator is taken out of what the model reads. Only choosing it is forbidden.",
-        ),
-        Mistake(
             "first position",
             _READ,
             "model(tokens)[:, 0].detach().clone()",
             "The logits of the first position are read. The last one is about the next token.",
-        ),
-        Mistake(
-            "last position but one",
-            _READ,
-            "model(tokens)[:, max(tokens.shape[1] - 2, 0)].detach().clone()",
-            "The logits of the last position but one are read, which are about the token before.",
-        ),
-        Mistake(
-            "largest of the batch",
-            _CHOSEN,
-            "chosen = logits.max(dim=0).values.argmax().expand(len(logits), 1)",
-            "One token is chosen for the whole batch. Each row has a choice of its own.",
-        ),
-        Mistake(
-            "argmax over the batch",
-            _CHOSEN,
-            "chosen = logits.argmax(dim=0)[: len(logits)].unsqueeze(1)",
-            "The largest is looked for across the batch. It should be looked for in the "
-            "vocabulary.",
-        ),
-        Mistake(
-            "least likely",
-            "logits.argmax(dim=-1",
-            "logits.argmin(dim=-1",
-            "The smallest logit is taken.",
         ),
         Mistake(
             "returns only what is new",
@@ -336,28 +266,10 @@ EXERCISE = Exercise(
             "Only the appended tokens are returned. The prompt belongs to the row.",
         ),
         Mistake(
-            "one step too many",
-            "range(num_tokens)",
-            "range(num_tokens + 1)",
-            "One token too many is appended.",
-        ),
-        Mistake(
-            "one step too few",
-            "range(num_tokens)",
-            "range(num_tokens - 1)",
-            "One token too few is appended.",
-        ),
-        Mistake(
             "up to a total length",
             "range(num_tokens)",
             "range(num_tokens - prompt.shape[1])",
             "The prompt is counted among the tokens to append.",
-        ),
-        Mistake(
-            "put in front",
-            "torch.cat([tokens, chosen], dim=1)",
-            "torch.cat([chosen, tokens], dim=1)",
-            "New tokens are put in front of the row.",
         ),
     ),
     hints=(

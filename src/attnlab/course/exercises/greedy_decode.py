@@ -221,19 +221,6 @@ EXERCISE = Exercise(
             "What comes after the end token is kept, with the end token in it.",
         ),
         Mistake(
-            "goes on behind the end",
-            _CUT,
-            "[each for each in row if each != end]",
-            "A text that is done grows on while the others are written: what comes after its end "
-            "is kept, only the end token itself is left out.",
-        ),
-        Mistake(
-            "never stops early",
-            "if is_done.all():",
-            "if False:",
-            "The model is asked until there are `most` tokens, although every text is done.",
-        ),
-        Mistake(
             "end kept",
             "row[: row.index(end)] if",
             "row[: row.index(end) + 1] if",
@@ -259,29 +246,10 @@ EXERCISE = Exercise(
             "The tokens are drawn at random. Greedy means: always the likeliest.",
         ),
         Mistake(
-            "least likely",
-            "argmax",
-            "argmin",
-            "The least likely token is taken.",
-        ),
-        Mistake(
             "stops with the first",
             "is_done.all()",
             "is_done.any()",
             "All texts stop when the first of them is done; the others must go on.",
-        ),
-        Mistake(
-            "stops only together",
-            "is_done |= chosen == end",
-            "is_done = chosen == end",
-            "The loop waits for all texts to say the end in the same step; a text that was done "
-            "before is forgotten.",
-        ),
-        Mistake(
-            "one token too few",
-            "for _ in range(most):",
-            "for _ in range(1, most):",
-            "There is one token too few: the start token does not count among `most`.",
         ),
         Mistake(
             "one token too many",
@@ -294,18 +262,6 @@ EXERCISE = Exercise(
             "model(source, target)",
             "model(source, target[:, -1:])",
             "The model gets the last token only, so it does not know what it has written before.",
-        ),
-        Mistake(
-            "start forgotten",
-            "model(source, target)",
-            "model(source, target[:, min(1, target.shape[1] - 1) :])",
-            "From the second step on the target lacks the start token.",
-        ),
-        Mistake(
-            "written in front",
-            "torch.cat([target, chosen[:, None]], dim=1)",
-            "torch.cat([target[:, :1], chosen[:, None], target[:, 1:]], dim=1)",
-            "New tokens are put right behind the start, so that the text is written backwards.",
         ),
     ),
     hints=(

@@ -1,10 +1,14 @@
 """Tokens, positions and dropout: what a transformer's first block reads."""
 
 # %% [course]
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab.course.material.pictures import draw_maps
 from attnlab.course.material.tensors import kept_failure, shape_failure
 
 # %% [markdown]
@@ -88,30 +92,29 @@ NEAR = 1e-4  # what single precision leaves of an angle
 
 
 def oracle(ids, table):
-    """Compute tokens plus positions, number by number."""
+    """Compute tokens plus positions."""
     width = table.shape[1]
-    result = np.zeros((*ids.shape, width))
-    for place in np.ndindex(*result.shape):
-        _, position, column = place
-        angle = position / 10000 ** ((column - column % 2) / width)
-        wave = np.cos(angle) if column % 2 else np.sin(angle)
-        result[place] = table[ids[place[:2]], column] * width**0.5 + wave
-    return result
+    column = np.arange(width)
+    angles = np.arange(ids.shape[1])[:, None] / 10000 ** ((column - column % 2) / width)
+    return table[ids] * width**0.5 + np.where(column % 2, np.cos(angles), np.sin(angles))
 
 
-def case(random, shape, vocabulary, width, dropout, judge=None, **more):
+def case(random, shape, vocabulary, width, dropout, judge=None, words=""):
     """Draw ids and a table; `judge` gets what evaluation gives, before the answer."""
     table = random.normal(size=(vocabulary, width))
     ids = random.integers(0, vocabulary, shape)
     whole = oracle(ids, table)
-    build = ((vocabulary, width, shape[1] + 2), {} if dropout is None else {"dropout": dropout})
-    given = {"expected": T.from_numpy(whole), "tolerance": NEAR, **more}
-    if judge is not None:
-        given["judge"] = lambda answer: judge(whole, answer)
-    if given["expected"] == "zeros":
-        given["expected"] = T.zeros(whole.shape, dtype=T.float64)
-    state = {"tokens.weight": T.from_numpy(table)}
-    return Case("InputEmbedding", (T.from_numpy(ids),), build=build, state=state, **given)
+    return Case(
+        "InputEmbedding",
+        (T.from_numpy(ids),),
+        build=((vocabulary, width, shape[1] + 2), {} if dropout is None else {"dropout": dropout}),
+        state={"tokens.weight": T.from_numpy(table)},
+        expected=T.from_numpy(whole),
+        judge=judge and partial(judge, whole),
+        training=words.startswith("in training"),
+        words=words,
+        tolerance=NEAR,
+    )
 
 
 def values(random):
@@ -128,54 +131,45 @@ def evaluation(random):
 
 def extremes(random):
     """Chances for which training has one answer."""
-    words = "in training, with a chance of 1"
-    yield case(random, (2, 3), 5, 4, 1.0, training=True, expected="zeros", words=words)
-    words = "in training, with a chance of 0"
-    yield case(random, (2, 3), 5, 4, 0.0, training=True, words=words)
+    made = case(random, (2, 3), 5, 4, 1.0, words="in training, with a chance of 1")
+    yield replace(made, expected=T.zeros_like(made.expected))
+    yield case(random, (2, 3), 5, 4, 0.0, words="in training, with a chance of 0")
 
 
-def judge_share(whole, answer, chance=0.25):
+def judge_share(whole, answer):
     """Judge which numbers were dropped, and what became of the others."""
     failure = shape_failure(answer, whole.shape)
     if failure is not None:
         return failure
-    own = answer.numpy()
-    gone = own == 0
-    share = gone.mean()
-    if np.allclose(own, whole, NEAR, NEAR):
+    numbers = answer.numpy()
+    gone = numbers == 0
+    if np.allclose(numbers, whole, NEAR, NEAR):
         return Failure("in training no number was dropped", "no dropout")
-    if abs(share - chance) > 0.06:
-        return Failure(f"expected about {chance:.0%} of the numbers dropped, got {share:.1%}")
-    rows = gone.mean(axis=-1)
-    if ((rows == 0) | (rows == 1)).all():
-        words = "whole positions were dropped; each number is dropped by itself"
-        return Failure(words, "whole positions")
-    return kept_failure(own, whole, chance, "numbers", (NEAR, NEAR))
+    if abs(gone.mean() - 0.25) > 0.06:
+        return Failure(f"expected about 25% of the numbers dropped, got {gone.mean():.1%}")
+    if np.isin(gone.mean(axis=-1), (0, 1)).all():
+        return Failure("whole positions were dropped; each number is dropped by itself")
+    return kept_failure(numbers, whole, 0.25, "numbers", (NEAR, NEAR))
 
 
 def shares(random):
     """How many numbers are dropped, and what is left."""
     words = "in training, with a chance of 1 in 4"
-    shape = (7, 11)
-    yield case(random, shape, 13, 16, 0.25, judge_share, training=True, words=words)
+    yield case(random, (7, 11), 13, 16, 0.25, judge_share, words)
 
 
 def judge_default(whole, answer):
     """Judge only how many numbers were dropped."""
-    failure = shape_failure(answer, whole.shape)
-    if failure is not None:
-        return failure
-    share = (answer.numpy() == 0).mean()
+    share = float((answer == 0).double().mean())
     if 0.04 < share < 0.16:
         return None
     return Failure(f"expected about 10% of the numbers dropped, got {share:.1%}")
 
 
 def default_share(random):
-    """The chance where none is given."""
-    words = "in training, without saying a chance"
-    shape = (7, 11)
-    yield case(random, shape, 13, 16, None, judge_default, training=True, words=words)
+    """The chance where none is passed."""
+    words = "in training, with the default chance"
+    yield case(random, (7, 11), 13, 16, None, judge_default, words)
 
 
 def parameters(random):
@@ -186,25 +180,13 @@ def parameters(random):
 
 def draw_picture(names):
     """Draw one text in evaluation and in training."""
-    from attnlab.draw.pictures.look import new_figure
-    from attnlab.draw.pictures.maps import draw_map
-    from attnlab.draw.sections import Heatmap
-
     T.manual_seed(1)
     module = names["InputEmbedding"](10, 14, 8, dropout=0.3)
     ids = T.tensor([[2, 7, 4, 7, 1, 0]])
-    figure = new_figure(8.4, 2.9)
-    for number, mode in enumerate(("evaluation", "training")):
-        rows = module.train(mode == "training")(ids)[0].tolist()
-        columns = list(map(str, range(14)))
-        labels = list(map(str, range(6)))
-        shades = Heatmap(
-            title=mode, rows=rows, row_labels=labels, column_labels=columns, low=-3.0, high=3.0,
-            row_title="position", column_title="column",
-        )  # fmt: skip
-        picture = draw_map(figure.add_subplot(1, 2, number + 1), shades)
-    figure.colorbar(picture, ax=figure.axes[1], fraction=0.04)
-    return figure
+    maps = {}
+    for mode in ("evaluation", "training"):
+        maps[mode] = module.train(mode == "training")(ids)[0].detach()
+    return draw_maps(maps, ("position", "column"), (8.4, 2.9), (-3.0, 3.0))
 
 
 _SUM = "self.positions(self.tokens(ids))"
@@ -220,9 +202,9 @@ EXERCISE = Exercise(
         Check("values", "adds up tokens and positions", values, points=2),
         Check("evaluation", "drops nothing in evaluation", evaluation),
         Check("parameters", "has one parameter, tokens.weight", parameters),
-        Check("extremes", "drops all or nothing where it is told so", extremes, points=2),
+        Check("extremes", "drops all with a chance of 1, nothing with 0", extremes, points=2),
         Check("shares", "drops the right share and enlarges the rest", shares, graded=True),
-        Check("default", "drops one in ten unless told otherwise", default_share, graded=True),
+        Check("default", "drops one in ten by default", default_share, graded=True),
     ),
     mistakes=(
         Mistake(
@@ -230,12 +212,6 @@ EXERCISE = Exercise(
             _SUM,
             "self.tokens(ids)",
             "The positions are missing, so the order of the words is lost.",
-        ),
-        Mistake(
-            "no tokens",
-            _SUM,
-            "self.positions(self.tokens(ids) * 0)",
-            "Only the positions are there: every text looks the same.",
         ),
         Mistake(
             "no dropout",
@@ -250,19 +226,6 @@ EXERCISE = Exercise(
             "Only the tokens are dropped: the positions are added after the dropout.",
         ),
         Mistake(
-            "dropped twice",
-            _SUM,
-            "self.positions(self.dropout(self.tokens(ids)))",
-            "Dropout comes twice, so the tokens are thinned out more than told.",
-        ),
-        Mistake(
-            "dropped apart",
-            f"x = {_SUM}\n        {_LAST}",
-            "x = self.dropout(self.tokens(ids))\n"
-            "        return x + self.dropout(self.positions(x * 0))",
-            "Tokens and positions are dropped apart, before the sum. Dropout comes once, after it.",
-        ),
-        Mistake(
             "always dropped",
             _LAST,
             "return nn.functional.dropout(x, self.dropout.p)",
@@ -270,36 +233,11 @@ EXERCISE = Exercise(
             "it is told.",
         ),
         Mistake(
-            "chance kept",
-            _MADE,
-            "nn.Dropout(1 - dropout)",
-            "`dropout` is the chance to be dropped, not the chance to stay.",
-        ),
-        Mistake(
-            "fixed chance",
-            _MADE,
-            "nn.Dropout(0.1)",
-            "The chance is always 1 in 10, whatever is asked.",
-        ),
-        Mistake(
             "chance lost",
             _MADE,
             "nn.Dropout()",
             "The chance is not handed on, so half of the numbers are always dropped: that is "
             "PyTorch's default.",
-        ),
-        Mistake(
-            "default half",
-            _MADE,
-            "nn.Dropout(0.5 if dropout == 0.1 else dropout)",
-            "Without a chance said, half of the numbers are dropped: that is PyTorch's default, "
-            "not ours.",
-        ),
-        Mistake(
-            "whole positions",
-            _MADE,
-            "nn.Dropout1d(dropout)",
-            "Whole positions are dropped. Each number is dropped by itself.",
         ),
         Mistake(
             "not made larger",
@@ -313,18 +251,6 @@ EXERCISE = Exercise(
             _SUM,
             "self.positions(self.tokens(ids) * self.tokens.weight.shape[1] ** 0.5)",
             "The tokens are scaled by √d_model once more. The given part has done that already.",
-        ),
-        Mistake(
-            "scaled sum",
-            _SUM,
-            "self.positions(self.tokens(ids)) * self.tokens.weight.shape[1] ** 0.5",
-            "The sum is scaled by √d_model. The tokens are scaled already; the positions never.",
-        ),
-        Mistake(
-            "positions twice",
-            _SUM,
-            "self.positions(self.positions(self.tokens(ids)))",
-            "The positions are added twice: the given part returns x with them in it.",
         ),
         Mistake(
             "learned positions",

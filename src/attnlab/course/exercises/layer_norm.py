@@ -6,6 +6,9 @@ import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
 from attnlab.course.material.attention_mistakes import power_mistake
+from attnlab.course.material.numpy_parts import layer_norm_rows
+from attnlab.course.material.pictures import draw_lines
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # Layer normalization
@@ -61,25 +64,19 @@ class LayerNormalization(nn.Module):
 
 
 # %% [course]
-def oracle(x, weight, bias, eps):
-    """Normalize one row after the other."""
-    result = np.zeros_like(x)
-    for place in np.ndindex(*x.shape[:-1]):
-        row = x[place] - x[place].sum() / x.shape[-1]
-        result[place] = weight * row / ((row * row).sum() / x.shape[-1] + eps) ** 0.5 + bias
-    return result
-
-
-def case(random, shape, spread=10.0, center=0.0, eps=None, **more):
+def case(random, shape, spread=10.0, center=0.0, eps=None, words="", tolerance=1e-4):
     """Draw x, weight and bias; eps hardly matters unless the spread is small."""
     x = center + random.normal(size=shape) * spread
     weight, bias = random.normal(size=(2, shape[-1])) + 0.5
-    expected = T.from_numpy(oracle(x, weight, bias, eps or 1e-5))
-    build = ((shape[-1],), {} if eps is None else {"eps": eps})
-    state = {"weight": T.from_numpy(weight), "bias": T.from_numpy(bias)}
-    given = {"expected": expected, "tolerance": 1e-4, **more}
-    x = T.from_numpy(x)
-    return Case("LayerNormalization", (x,), build=build, state=state, **given)
+    return Case(
+        "LayerNormalization",
+        (T.from_numpy(x),),
+        build=((shape[-1],), {} if eps is None else {"eps": eps}),
+        state={"weight": T.from_numpy(weight), "bias": T.from_numpy(bias)},
+        expected=T.from_numpy(layer_norm_rows(x, weight, bias, eps or 1e-5)),
+        words=words,
+        tolerance=tolerance,
+    )
 
 
 def values(random):
@@ -122,32 +119,19 @@ def far(random):
 
 def inputs_kept(random):
     """The input after the call."""
-    made = case(random, (2, 3, 5))
-    yield Case(
-        made.call, made.args, build=made.build, state=made.state, expected=list(made.args),
-        answer="inputs",
-    )  # fmt: skip
+    yield inputs_case(case(random, (2, 3, 5)))
 
 
 def draw_picture(names):
     """Draw two rows before and after."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
     random = np.random.default_rng(2)
     x = T.from_numpy(np.stack([5 + random.normal(size=12), -3 + 2.5 * random.normal(size=12)]))
-    after = names["LayerNormalization"](12).double()(x)
-    places = list(range(12))
-    series = [
-        Series(name=f"row {number + 1}, {when}", x=places, y=rows[number].tolist())
-        for when, rows in (("before", x), ("after", after))
-        for number in range(2)
-    ]
-    drawn = Lines(
-        title="two rows before and after", caption="", x_label="column", y_label="number",
-        series=series,
-    )  # fmt: skip
-    return lines_figure(drawn)
+    after = names["LayerNormalization"](12).double()(x).detach()
+    curves = {}
+    for number in (0, 1):
+        curves[f"row {number + 1}, before"] = x[number]
+        curves[f"row {number + 1}, after"] = after[number]
+    return draw_lines("two rows before and after", ("column", "number"), range(12), curves)
 
 
 _VARIANCE = "x.var(dim=-1, keepdim=True, correction=0)"
@@ -184,20 +168,6 @@ EXERCISE = Exercise(
             "Parentheses are missing.",
             also=((_TAIL, f"return self.weight * x - mean / {_ROOT} + self.bias"),),
         ),
-        Mistake(
-            "eps added at the end",
-            f"(x - mean) / {_ROOT}",
-            "(x - mean) / torch.sqrt(variance) + self.eps",
-            "eps is added to the quotient, since a division comes before a sum. It belongs under "
-            "the root.",
-            also=(
-                (
-                    _TAIL,
-                    "normal = (x - mean) / torch.sqrt(variance)\n"
-                    "        return self.weight * normal + self.eps + self.bias",
-                ),
-            ),
-        ),
         power_mistake(f"/ {_ROOT}", "(variance + self.eps)"),
         Mistake(
             "unbiased",
@@ -212,53 +182,12 @@ EXERCISE = Exercise(
             "eps is added to the root. It belongs inside it.",
         ),
         Mistake(
-            "no eps",
-            _ROOT,
-            "torch.sqrt(variance)",
-            "eps is missing: a row of equal numbers is divided by 0.",
-        ),
-        Mistake(
-            "fixed eps",
-            "self.eps = eps",
-            "self.eps = 1e-5",
-            "eps is always 1e-5, whatever is asked.",
-        ),
-        Mistake(
-            "eps squared",
-            "variance + self.eps",
-            "variance + self.eps**2",
-            "eps is squared inside the root.",
-        ),
-        Mistake(
             "unbiased and outside",
             f"{_VARIANCE}\n        normal = (x - mean) / {_ROOT}",
             "x.var(dim=-1, keepdim=True)\n"
             "        normal = (x - mean) / (torch.sqrt(variance) + self.eps)",
             "The formula of a well-known tutorial: `std` of PyTorch plus eps. It divides by "
             "width − 1 and has eps outside the root.",
-        ),
-        Mistake(
-            "first axis",
-            "mean = x.mean(dim=-1, keepdim=True)\n        variance = " + _VARIANCE,
-            "mean = x.mean(dim=0, keepdim=True)\n"
-            "        variance = x.var(dim=0, keepdim=True, correction=0)",
-            "The mean runs over the batch: the answer for one text depends on the others.",
-        ),
-        Mistake(
-            "positions",
-            "mean = x.mean(dim=-1, keepdim=True)\n        variance = " + _VARIANCE,
-            "axis = max(x.dim() - 2, 0)\n"
-            "        mean = x.mean(dim=axis, keepdim=True)\n"
-            "        variance = x.var(dim=axis, keepdim=True, correction=0)",
-            "The mean runs over the positions. It runs over the columns, the last axis.",
-        ),
-        Mistake(
-            "whole text",
-            "mean = x.mean(dim=-1, keepdim=True)\n        variance = " + _VARIANCE,
-            "axes = tuple(range(1, x.dim())) or (0,)\n"
-            "        mean = x.mean(dim=axes, keepdim=True)\n"
-            "        variance = x.var(dim=axes, keepdim=True, correction=0)",
-            "All positions of a text are normalized together. Each has its own mean.",
         ),
         Mistake(
             "axis 1",
@@ -268,77 +197,10 @@ EXERCISE = Exercise(
             "The mean runs over axis 1. The columns are the last axis, however many there are.",
         ),
         Mistake(
-            "everything",
-            "mean = x.mean(dim=-1, keepdim=True)\n        variance = " + _VARIANCE,
-            "mean, variance = x.mean(), x.var(correction=0)",
-            "One mean and one variance are taken of all numbers. Each row has its own.",
-        ),
-        Mistake(
-            "mean kept",
-            "normal = (x - mean) /",
-            "normal = x /",
-            "The mean is not taken away.",
-        ),
-        Mistake(
-            "mean square",
-            _VARIANCE,
-            "(x * x).mean(dim=-1, keepdim=True)",
-            "The root is that of the mean square of x; the variance is about the mean.",
-        ),
-        Mistake(
-            "by variance",
+            "no eps",
             _ROOT,
-            "(variance + self.eps)",
-            "x is divided by the variance. Its root is missing.",
-        ),
-        Mistake(
-            "cancelled",
-            _VARIANCE,
-            "((x * x).mean(dim=-1, keepdim=True) - mean * mean).clamp(min=0)",
-            "The variance is the mean of squares minus the square of the mean. Far from 0 these "
-            "are two huge numbers, and their difference is noise.",
-        ),
-        Mistake(
-            "no weight",
-            "self.weight * normal",
-            "normal",
-            "`weight` is not used.",
-        ),
-        Mistake(
-            "no bias",
-            "normal + self.bias",
-            "normal",
-            "`bias` is not added.",
-        ),
-        Mistake(
-            "bias scaled",
-            _SCALED,
-            "self.weight * (normal + self.bias)",
-            "`bias` is added before the scaling, so it is scaled as well.",
-        ),
-        Mistake(
-            "exchanged",
-            _SCALED,
-            "self.bias * normal + self.weight",
-            "`weight` and `bias` are exchanged.",
-        ),
-        Mistake(
-            "starts at zero",
-            "torch.ones(width)",
-            "torch.zeros(width)",
-            "`weight` begins at 0, so a fresh module answers 0 everywhere.",
-        ),
-        Mistake(
-            "random start",
-            "torch.ones(width)",
-            "torch.randn(width)",
-            "`weight` begins with random numbers. It begins with 1.",
-        ),
-        Mistake(
-            "in place",
-            "normal = (x - mean) /",
-            "normal = x.sub_(mean) /",
-            "The mean is taken away in place: the input changes for who called.",
+            "torch.sqrt(variance)",
+            "eps is missing: a row of equal numbers is divided by 0.",
         ),
     ),
     hints=(

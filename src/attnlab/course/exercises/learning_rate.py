@@ -4,6 +4,7 @@
 import numpy as np
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.pictures import draw_lines
 
 # %% [markdown]
 # # A learning rate that warms up and cools down
@@ -47,23 +48,16 @@ def learning_rate(step, peak, warmup, steps, share=0.1):
 
 
 # %% [course]
-def oracle(step, peak, warmup, steps, share):
-    """Read the rate from a list of all steps, made in NumPy."""
-    climb = list(np.linspace(0.0, peak, warmup + 1)[1:])
-    angles = np.linspace(0.0, np.pi, steps - warmup)
-    descent = [share * peak + (peak - share * peak) * np.cos(angle / 2) ** 2 for angle in angles]
-    rates = climb + descent
-    if step < steps:
-        return float(rates[step])
-    return share * peak
-
-
-def case(step, peak, warmup, steps, share=None, **more):
-    """Ask for the rate of one step."""
+def case(step, peak, warmup, steps, share=None, words=""):
+    """Ask for the rate of one step; the right one is read from a list of all steps."""
     settings = {} if share is None else {"share": share}
-    expected = oracle(step, peak, warmup, steps, 0.1 if share is None else share)
-    given = (step, peak, warmup, steps)
-    return Case("learning_rate", given, settings, expected=expected, tolerance=1e-9, **more)
+    share = 0.1 if share is None else share
+    angles = np.linspace(0.0, np.pi, steps - warmup)
+    descent = share * peak + (peak - share * peak) * np.cos(angles / 2) ** 2
+    rates = [*np.linspace(0.0, peak, warmup + 1)[1:], *descent]
+    expected = float(rates[step]) if step < steps else share * peak
+    args = (step, peak, warmup, steps)
+    return Case("learning_rate", args, settings, expected, words=words, tolerance=1e-9)
 
 
 def draw(random, low=20, high=300):
@@ -131,15 +125,11 @@ def one_left(random):
 
 def draw_picture(names):
     """Draw the rate over a hundred steps."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
-    steps = list(range(115))
+    steps = range(115)
     rates = [names["learning_rate"](step, 1.0, 10, 100) for step in steps]
-    series = [Series(name="rate", x=steps, y=rates)]
-    labels = {"x_label": "step", "y_label": "share of the peak", "caption": ""}
     title = "10 steps up, 90 steps down, and after"
-    return lines_figure(Lines(title=title, series=series, from_zero=True, **labels))
+    axes = ("step", "share of the peak")
+    return draw_lines(title, axes, steps, {"rate": rates}, from_zero=True)
 
 
 _CLIMB = "return peak * (step + 1) / warmup"
@@ -180,29 +170,10 @@ EXERCISE = Exercise(
             "Step 0 has a rate of 0, so it teaches nothing, and the climb comes a step late.",
         ),
         Mistake(
-            "never reaches the peak",
-            _CLIMB,
-            "return peak * (step + 1) / (warmup + 1)",
-            "The last step of the climb is still below the peak. There are as many stages as "
-            "steps.",
-        ),
-        Mistake(
             "climbs a step too long",
             "if step < warmup:",
             "if step <= warmup and warmup:",
             "The climb goes on for one step too many, and overshoots the peak.",
-        ),
-        Mistake(
-            "climbs along a cosine",
-            _CLIMB,
-            "return peak * (1 - math.cos(math.pi * (step + 1) / warmup)) / 2",
-            "The climb is curved. It should go through equal stages.",
-        ),
-        Mistake(
-            "no climb",
-            "if step < warmup:",
-            "if step < 0:",
-            "There is no climb: the first steps already have the peak, or nearly.",
         ),
         Mistake(
             "decays to zero",
@@ -211,53 +182,10 @@ EXERCISE = Exercise(
             "The rate falls to 0. It should end at a share of the peak.",
         ),
         Mistake(
-            "share taken for a rate",
-            _RATE,
-            "return share + (peak - share) * height",
-            "The share is taken for a rate of its own. It is a share of the peak.",
-        ),
-        Mistake(
-            "share added on top",
-            _RATE,
-            "return peak * (share + height)",
-            "The share is added to the whole cosine, so the descent begins above the peak.",
-        ),
-        Mistake(
-            "cut at the share",
-            _RATE,
-            "return peak * max(share, height)",
-            "The cosine runs down to 0 and is cut off at the share. It should be stretched to end "
-            "there.",
-        ),
-        Mistake(
-            "share always a tenth",
-            _RATE,
-            "return peak * (0.1 + 0.9 * height)",
-            "The share that is passed changes nothing: it is always a tenth.",
-        ),
-        Mistake(
             "restarts",
             _PROGRESS,
             "progress = (step - warmup) / max(steps - 1 - warmup, 1)",
             "After the last step the cosine goes on and climbs again.",
-        ),
-        Mistake(
-            "zero after the end",
-            _PROGRESS,
-            f"{_PROGRESS}\n    if step >= steps:\n        return 0.0",
-            "After the last step the rate is 0. It should stay at its share of the peak.",
-        ),
-        Mistake(
-            "ends a step late",
-            "max(steps - 1 - warmup, 1)",
-            "max(steps - warmup, 1)",
-            "The descent reaches its end one step after the last.",
-        ),
-        Mistake(
-            "descent begins a step late",
-            "(step - warmup) / max(steps - 1 - warmup, 1)",
-            "(step - warmup + 1) / max(steps - warmup, 1)",
-            "The first step of the descent is already below the peak.",
         ),
         Mistake(
             "cosine from step 0",
@@ -267,34 +195,10 @@ EXERCISE = Exercise(
             "meet.",
         ),
         Mistake(
-            "cosine without its warm-up",
-            "(step - warmup) / max(steps - 1 - warmup, 1)",
-            "(step - warmup) / max(steps - 1, 1)",
-            "The descent is stretched over all the steps, so it has not ended at the last.",
-        ),
-        Mistake(
             "degrees",
             "math.cos(math.pi * progress)",
             "math.cos(180 * progress)",
             "The cosine is given degrees. `math.cos` takes radians.",
-        ),
-        Mistake(
-            "a whole period",
-            "math.cos(math.pi * progress)",
-            "math.cos(2 * math.pi * progress)",
-            "The cosine goes through a whole period: down and up again. Half of one is asked.",
-        ),
-        Mistake(
-            "a quarter period",
-            _HEIGHT,
-            "height = math.cos(math.pi / 2 * progress)",
-            "The rate follows a quarter of a period, which is steepest at its end.",
-        ),
-        Mistake(
-            "a straight line down",
-            _HEIGHT,
-            "height = 1 - progress",
-            "The rate falls in a straight line. A cosine is asked.",
         ),
         Mistake(
             "divides by zero",

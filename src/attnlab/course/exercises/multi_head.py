@@ -11,8 +11,8 @@ from attnlab.course.material.attention_mistakes import (
     root_mistakes,
     swapped_mistake,
 )
-from attnlab.course.material.numpy_parts import attend_heads
-from attnlab.course.material.tensors import as_tensors
+from attnlab.course.material.numpy_parts import attend_heads, linear
+from attnlab.course.material.tensors import as_tensors, draw_arrays, parameter_shapes
 
 # %% [markdown]
 # # Several heads
@@ -95,11 +95,6 @@ class MultiHead(nn.Module):
 NAMES = ("query", "key", "value", "output")
 
 
-def linear(state, name, x):
-    """Apply one of the layers."""
-    return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
-
-
 def oracle(state, heads, x, mask=None):
     """Compute output and weights in NumPy."""
     may = True if mask is None else mask
@@ -111,10 +106,7 @@ def oracle(state, heads, x, mask=None):
 
 def case(random, batch, length, width, heads, mask=None, has_keys=True, words=""):
     """Draw parameters and inputs; without keys, all scores are exactly 0."""
-    state = {}
-    for name in NAMES:
-        state[f"{name}.weight"] = random.normal(size=(width, width))
-        state[f"{name}.bias"] = random.normal(size=width)
+    state = draw_arrays(random, parameter_shapes(dict.fromkeys(NAMES, (width, width))))
     for part in ("weight", "bias"):
         state[f"key.{part}"] *= has_keys
     x = random.normal(size=(batch, length, width))
@@ -132,8 +124,8 @@ def case(random, batch, length, width, heads, mask=None, has_keys=True, words=""
 def parameters(random):
     """Names and shapes of the parameters."""
     for width, heads in ((4, 2), (6, 3)):
-        layer = {"weight": [width, width], "bias": [width]}
-        expected = {f"{name}.{part}": layer[part] for name in NAMES for part in layer}
+        shapes = parameter_shapes(dict.fromkeys(NAMES, (width, width)))
+        expected = {name: list(shape) for name, shape in shapes.items()}
         build = ((width, heads), {})
         yield Case("MultiHead", build=build, expected=expected, answer="parameters")
 

@@ -1,8 +1,13 @@
 """One attention head made of matrices, in NumPy: the readable reference of the hand designs."""
 
 # %% [course]
+from dataclasses import replace
+
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
-from attnlab.course.material.attention_mistakes import plus_one_mistake, root_mistakes
+from attnlab.course.material.attention_mistakes import root_mistakes
+from attnlab.course.material.numpy_parts import attend
+from attnlab.course.material.pictures import draw_maps
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # One head in NumPy
@@ -70,19 +75,11 @@ class NumpyTransformer:
 
 # %% [course]
 def oracle(Km, Qm, Vm, pos, x):
-    """Compute the output in plain loops, one query at a time."""
-    rows = [list(map(float, token)) for token in x]
+    """Compute the output in NumPy."""
+    rows = np.asarray(x, float)
     if pos is not None:
-        rows = [row + list(pos[place]) for place, row in enumerate(rows)]
-    rows = np.array(rows)
-    width = Km.shape[1] ** 0.5
-    output = np.zeros((len(rows), Vm.shape[1]))
-    for place, row in enumerate(rows):
-        scores = [float((row @ Qm) @ (other @ Km)) / width for other in rows]
-        grown = [np.exp(score - max(scores)) for score in scores]
-        for weight, other in zip(grown, rows, strict=True):
-            output[place] += weight / sum(grown) * (other @ Vm)
-    return output
+        rows = np.hstack([rows, pos[: len(rows)]])
+    return attend(*(rows @ np.asarray(matrix, float) for matrix in (Qm, Km, Vm)))[0]
 
 
 def head(random, input_dim, qk_dim, v_dim, pos_dim=0, longest=0):
@@ -155,37 +152,25 @@ def other_numbers(random):
 
 def called_again(random):
     """A short sequence first, then a longer one."""
-    matrices = head(random, 2, 3, 1, 3, 5)
-    first, second = random.normal(size=(2, 2)), random.normal(size=(5, 2))
-    calls = tuple(("__call__", (x,), {}) for x in (first, second))
-    expected, words = oracle(*matrices, second), "at the second call, with a longer sequence"
-    build = (matrices, {})
-    yield Case("NumpyTransformer", build=build, methods=calls, expected=expected, words=words)
+    made = case(head(random, 2, 3, 1, 3, 5), random.normal(size=(5, 2)))
+    calls = [("__call__", (x,), {}) for x in (random.normal(size=(2, 2)), *made.args)]
+    words = "at the second call, with a longer sequence"
+    yield replace(made, args=(), methods=tuple(calls), words=words)
 
 
 def inputs_kept(random):
     """The tokens after the call."""
-    x = random.normal(size=(3, 2))
-    build = (head(random, 2, 3, 1), {})
-    yield Case("NumpyTransformer", (x,), build=build, expected=[x], answer="inputs")
+    yield inputs_case(case(head(random, 2, 3, 1), random.normal(size=(3, 2))))
 
 
 def draw_picture(names):
     """Draw the output for four equal tokens at four places."""
-    from matplotlib.figure import Figure
-
     random = np.random.default_rng(5)
     output = names["NumpyTransformer"](*head(random, 2, 3, 5, 4, 4))(np.ones((4, 2)))
-    figure = Figure(figsize=(4.2, 2.8), layout="constrained")
-    axes = figure.add_subplot(title="The same token at four places", xlabel="component of output")
-    axes.set_ylabel("place")
-    axes.set_yticks(range(4))
-    figure.colorbar(axes.imshow(output, cmap="RdBu", vmin=-2, vmax=2))
-    return figure
+    title = "The same token at four places"
+    return draw_maps({title: output}, ("place", "component of output"), (4.6, 3.0), (-4, 4))
 
 
-_SCORES = "queries @ keys.T / np.sqrt(keys.shape[1])"
-_SHARES = "grown / grown.sum(axis=axis, keepdims=True)"
 _JOINED = "np.concatenate([x, self.pos[: len(x)]], axis=1)"
 
 EXERCISE = Exercise(
@@ -206,40 +191,6 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         *root_mistakes("/ np.sqrt(keys.shape[1])", "keys.shape[1]", "len(queries)", root="np.sqrt"),
-        plus_one_mistake(
-            _SHARES,
-            "grown / (1 + grown.sum(axis=axis, keepdims=True))",
-            (
-                "weights = " + _SHARES,
-                "weights = np.exp(scores) / (1 + np.exp(scores).sum(axis=1, keepdims=True))",
-            ),
-        ),
-        Mistake(
-            "scaled after the softmax",
-            "/ np.sqrt(keys.shape[1])\n        axis = 1\n",
-            "\n        axis = 1\n        values = values / np.sqrt(keys.shape[1])\n",
-            "The weights are divided by √qk_dim after the softmax, so they no longer sum to 1. The "
-            "scores must be divided before it.",
-        ),
-        Mistake(
-            "scaled by width",
-            _SCORES,
-            "queries @ keys.T / np.sqrt(x.shape[1])",
-            "The scores are divided by the root of the token's width; what counts is how wide "
-            "queries and keys are, after the product.",
-        ),
-        Mistake(
-            "scaled by value width",
-            _SCORES,
-            "queries @ keys.T / np.sqrt(values.shape[1])",
-            "The scores are divided by the root of v_dim; the values take no part in the scores.",
-        ),
-        Mistake(
-            "roles exchanged",
-            _SCORES,
-            "keys @ queries.T / np.sqrt(keys.shape[1])",
-            "Queries and keys are exchanged: row i should be what token i asks of all others.",
-        ),
         Mistake(
             "over queries",
             "axis = 1",
@@ -254,30 +205,10 @@ EXERCISE = Exercise(
             "the wrong features.",
         ),
         Mistake(
-            "positions not beside",
-            _JOINED,
-            "x + self.pos[: len(x)]",
-            "With positions it fails: `[x ; pos]` sets each position beside its token, so that "
-            "rows become wider. Positions that are added to the tokens, or put below them, do not.",
-        ),
-        Mistake(
             "last positions",
             "self.pos[: len(x)]",
             "self.pos[len(self.pos) - len(x) :]",
             "A short input gets the last rows of the table: its first token must be at row 0.",
-        ),
-        Mistake(
-            "whole table always",
-            "self.pos[: len(x)]",
-            "self.pos",
-            "The whole table is joined to the tokens, also where there are fewer tokens than rows.",
-        ),
-        Mistake(
-            "table cut for good",
-            "            x = np.concatenate(",
-            "            self.pos = self.pos[: len(x)]\n            x = np.concatenate(",
-            "A call cuts the object's own table of positions; the next, longer input finds too "
-            "few rows.",
         ),
         Mistake(
             "too long accepted",
@@ -291,32 +222,6 @@ EXERCISE = Exercise(
             "np.exp(scores)",
             "The exponential of large scores overflows: what can be taken off a row without "
             "changing its softmax?",
-        ),
-        Mistake(
-            "one maximum for all",
-            "scores.max(axis=axis, keepdims=True)",
-            "scores.max()",
-            "The largest score of the whole matrix is taken off every row; a row far below it "
-            "becomes 0 / 0.",
-        ),
-        Mistake(
-            "own precision",
-            "np.asarray(x, dtype=np.float64)",
-            "np.asarray(x)",
-            "What comes in float32 is computed in float32: half of the digits are lost.",
-        ),
-        Mistake(
-            "values are the tokens",
-            "weights @ values",
-            "weights @ x",
-            "The mean is taken of the tokens themselves: Vm is never used.",
-        ),
-        Mistake(
-            "weights transposed",
-            "weights @ values",
-            "weights.T @ values",
-            "The weights are transposed: each output must be a mean with the weights of its own "
-            "row.",
         ),
     ),
     hints=(

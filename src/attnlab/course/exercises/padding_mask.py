@@ -137,7 +137,6 @@ def draw_picture(names):
 
 _MOST = "int(lengths.max()) if longest is None else longest"
 _REAL = "torch.arange(longest) < lengths[:, None]"
-_CAUSAL = "torch.ones(size, size, dtype=torch.bool).tril()"
 _JOINED = "causal & real[:, None, :]"
 
 EXERCISE = Exercise(
@@ -176,24 +175,6 @@ EXERCISE = Exercise(
             "attend.",
         ),
         Mistake(
-            "padding in front",
-            _REAL,
-            "torch.arange(longest) >= longest - lengths[:, None]",
-            "The texts are taken to be at the end of their rows, with the padding in front.",
-        ),
-        Mistake(
-            "axes swapped",
-            "return " + _REAL,
-            "return (torch.arange(longest) < lengths[:, None]).T",
-            "Texts are columns and keys are rows; it should be the other way round.",
-        ),
-        Mistake(
-            "one length for all",
-            _REAL,
-            "torch.arange(longest) < lengths[:1, None].expand(len(lengths), 1)",
-            "Every text gets the length of the first.",
-        ),
-        Mistake(
             "columns ignored",
             _MOST,
             "int(lengths.max())",
@@ -204,12 +185,6 @@ EXERCISE = Exercise(
             "return " + _REAL,
             "return (torch.arange(longest) < lengths[:, None]).long()",
             "The mask holds the numbers 0 and 1; asked for are the booleans True and False.",
-        ),
-        Mistake(
-            "at least one key",
-            _REAL,
-            "torch.arange(longest) < lengths[:, None].clamp(min=1)",
-            "A text of length 0 is given a token.",
         ),
         Mistake(
             "either is enough",
@@ -223,30 +198,6 @@ EXERCISE = Exercise(
             "causal & real[:, :, None]",
             "Queries that are padding are masked, so they have nothing to attend to. It is the "
             "keys that should be masked, for every query.",
-        ),
-        Mistake(
-            "sees the future",
-            _CAUSAL,
-            "torch.ones(size, size, dtype=torch.bool).triu()",
-            "In the joined mask each position sees the future and not the past.",
-        ),
-        Mistake(
-            "not itself",
-            _CAUSAL,
-            "torch.ones(size, size, dtype=torch.bool).tril(-1)",
-            "In the joined mask no position may attend to itself.",
-        ),
-        Mistake(
-            "future left in",
-            _CAUSAL,
-            "torch.ones(size, size, dtype=torch.bool)",
-            "The joined mask hides the padding alone; the future must be hidden as well.",
-        ),
-        Mistake(
-            "columns ignored in the joined mask",
-            "padding_mask(lengths, longest)",
-            "padding_mask(lengths)",
-            "The joined mask does not pass `longest` on.",
         ),
         Mistake(
             "lengths changed",

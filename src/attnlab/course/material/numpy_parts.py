@@ -22,6 +22,16 @@ def softmax_rows(scores: Floats) -> Floats:
     return np.asarray(exponentials / np.where(total == 0, 1.0, total))
 
 
+def linear(state: Mapping[str, Floats], name: str, x: Floats) -> Floats:
+    """Apply the linear layer with this name."""
+    return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+
+def layer_norm(state: Mapping[str, Floats], name: str, x: Floats) -> Floats:
+    """Apply the layer norm with this name."""
+    return layer_norm_rows(x, state[f"{name}.weight"], state[f"{name}.bias"])
+
+
 def attend(
     query: Floats, key: Floats, value: Floats, may: NDArray[np.bool_] | bool = True
 ) -> tuple[Floats, Floats]:
@@ -40,11 +50,9 @@ def attend(
 
 def layer_norm_rows(rows: Floats, gain: Floats, bias: Floats, epsilon: float = 1e-5) -> Floats:
     """Normalize each row to mean 0 and variance 1, then scale and shift it."""
-    result = np.zeros_like(rows)
-    for number, row in enumerate(rows):
-        spread = np.sqrt(((row - row.mean()) ** 2).mean() + epsilon)
-        result[number] = (row - row.mean()) / spread * gain + bias
-    return result
+    centered = rows - rows.mean(axis=-1, keepdims=True)
+    variance = (centered**2).mean(axis=-1, keepdims=True)
+    return np.asarray(centered / np.sqrt(variance + epsilon) * gain + bias)
 
 
 def attend_heads(
@@ -75,7 +83,7 @@ def packed_attention(
     query_from: Floats,
     key_from: Floats,
     heads: int,
-    may: NDArray[np.bool_],
+    may: NDArray[np.bool_] | bool = True,
 ) -> tuple[Floats, Floats]:
     """Compute PyTorch's multi-head attention from its packed parameters."""
     packed, bias = state[prefix + "in_proj_weight"], state[prefix + "in_proj_bias"]
@@ -87,8 +95,7 @@ def packed_attention(
         heads,
         may,
     )
-    output = joined @ state[prefix + "out_proj.weight"].T + state[prefix + "out_proj.bias"]
-    return output, weights
+    return linear(state, f"{prefix}out_proj", joined), weights
 
 
 def numeric_gradients(function: Callable[..., Floats], inputs: Sequence[Floats]) -> list[Floats]:

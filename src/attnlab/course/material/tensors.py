@@ -20,6 +20,25 @@ def as_tensors(state: Mapping[str, Floats]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in state.items()}
 
 
+def parameter_shapes(
+    layers: Mapping[str, tuple[int, ...]], attention: Mapping[str, int] | None = None
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of weights and biases by their names.
+
+    Args:
+        layers: the shape of each layer's weight, by the layer's name.
+        attention: the width of each of PyTorch's multi-head attentions, by its name.
+    """
+    shapes, parts = dict[str, tuple[int, ...]](), dict(layers)
+    for name, width in (attention or {}).items():
+        shapes[f"{name}.in_proj_weight"] = (3 * width, width)
+        shapes[f"{name}.in_proj_bias"] = (3 * width,)
+        parts[f"{name}.out_proj"] = (width, width)
+    for name, shape in parts.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return shapes
+
+
 def draw_arrays(
     random: np.random.Generator, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Floats]:
@@ -29,7 +48,7 @@ def draw_arrays(
 
 def inputs_case(case: Case) -> Case:
     """Ask for the tensors of a case as they are after the call."""
-    tensors = [argument for argument in case.args if isinstance(argument, Tensor)]
+    tensors = [x for x in case.args if isinstance(x, Tensor | np.ndarray)]
     words = f"{case.words} (its inputs, after the call)".strip()
     return replace(case, answer="inputs", expected=tensors, judge=None, words=words)
 

@@ -5,11 +5,10 @@ a task pass through the head, in NumPy float64 with a softmax that does not over
 named by its *repair*: the design is right as soon as one thing in it is put right.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,9 @@ Floats = NDArray[np.float64]
 
 LARGEST = 64
 """How many rows and columns a matrix may have."""
+
+TOLERANCE = 1e-3
+"""How far the outputs of a design may be from their targets."""
 
 FLOAT32 = 1e-3
 """How far the outputs of a design may differ between float32 and float64."""
@@ -265,8 +267,7 @@ def _misfit(head: Head, task: VectorTask, positions: int) -> Failure | None:
         return Failure(f"Vm must have {asked}; it has {head.Vm.shape[1]}")
     if head.pos is not None and len(head.pos) < positions:
         return Failure(
-            f"pos must have a row for each of the {positions} places; it has {len(head.pos)}",
-            "too few positions",
+            f"pos must have a row for each of the {positions} places; it has {len(head.pos)}"
         )
     return None
 
@@ -353,9 +354,21 @@ def louder_words(head: Head, is_right: Callable[[Head], bool]) -> str:
     return f"; with Qm {factor:.2f} times as large it would be right"
 
 
-def permutations_of(size: int) -> list[list[int]]:
-    """Return all orders of some rows but the one they are in."""
-    return list(map(list, itertools.permutations(range(size))))[1:]
+def is_near(task: VectorTask, head: Head, lengths: Sequence[int] | None = None) -> bool:
+    """Whether every output on inputs of these lengths is near enough to its target."""
+    return Trial(head, task).worst(lengths).error <= TOLERANCE
+
+
+def near(task: VectorTask, lengths: Sequence[int]) -> Callable[[Head], str | None]:
+    """Return the criterion that outputs on inputs of these lengths are near their targets."""
+
+    def criterion(head: Head) -> str | None:
+        worst = Trial(head, task).worst(lengths)
+        if worst.error <= TOLERANCE:
+            return None
+        return worst.words(TOLERANCE) + louder_words(head, partial(is_near, task))
+
+    return criterion
 
 
 def gain_mistake(
@@ -378,26 +391,15 @@ def gain_mistake(
 def value_mistake(head: Head, right_values: Floats, is_right: Callable[[Head], bool]) -> str | None:
     """Name what is wrong with a design that lacks nothing but the right Vm; None for others.
 
-    "zero output", "positions leak", "values too large or small", "values of other letters", "wrong
-    values".
+    "positions leak" or "wrong values".
     """
     letters = len(right_values)
-    mended = np.zeros_like(head.Vm)
+    mended, silent = np.zeros_like(head.Vm), head.Vm.copy()
     mended[:letters] = right_values
-    if not is_right(replace(head, Vm=mended)) or is_right(head):
+    silent[letters:] = 0.0
+    if is_right(head) or not is_right(replace(head, Vm=mended)):
         return None
-    own = head.Vm[:letters]
-    if not head.Vm.any():
-        return "zero output"
-    if is_right(replace(head, Vm=np.concatenate([own, 0 * head.Vm[letters:]]))):
-        return "positions leak"
-    size = float((own * right_values).sum() / (right_values * right_values).sum())
-    if size > 0 and is_right(replace(head, Vm=head.Vm / size)):
-        return "values too large or small"
-    for order in permutations_of(letters):
-        if is_right(replace(head, Vm=np.concatenate([own[order], head.Vm[letters:]]))):
-            return "values of other letters"
-    return "wrong values"
+    return "positions leak" if is_right(replace(head, Vm=silent)) else "wrong values"
 
 
 def add_scores(head: Head, task: VectorTask, table: Floats) -> Head:
