@@ -103,7 +103,10 @@ def added(padding: Tensor, blocked: float) -> Tensor:
     return mask[:, None, None].expand(-1, -1, LENGTH, -1)
 
 
-def fused(blocked: float | None) -> Callable[..., Tensor]:
+Attend = Callable[..., Tensor]
+
+
+def fused(blocked: float | None) -> Attend:
     def attend(query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None) -> Tensor:
         mask = None
         if padding is not None:
@@ -114,7 +117,7 @@ def fused(blocked: float | None) -> Callable[..., Tensor]:
     return attend
 
 
-def written(blocked: float) -> Callable[..., Tensor]:
+def written(blocked: float) -> Attend:
     def attend(query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None) -> Tensor:
         scores = query @ key.mT / math.sqrt(WIDTH // HEADS)
         if padding is not None:
@@ -136,9 +139,17 @@ DEAD_ROWS = {
 
 @pytest.mark.parametrize("way", DEAD_ROWS)
 def test_a_row_that_may_attend_to_nothing_is_recorded_as_the_model_computes_it(way: str) -> None:
-    attend, expected = DEAD_ROWS[way]
+    _check_dead_rows(*DEAD_ROWS[way], with_padding=False)
+
+
+@pytest.mark.parametrize("way", ["fused, boolean", "fused, -inf"])
+def test_such_rows_in_the_example_are_recorded_alike(way: str) -> None:
+    _check_dead_rows(*DEAD_ROWS[way], with_padding=True)
+
+
+def _check_dead_rows(attend: Attend, expected: float, *, with_padding: bool) -> None:
     foreign, x = Projected(attend).eval(), vectors()
-    model = attach(foreign, example=(x,))
+    model = attach(foreign, example=(x, PADDING) if with_padding else (x,))
     with torch.no_grad(), attnlab.record(model, "*") as recording:
         found = foreign(x, PADDING)
     torch.testing.assert_close(found, foreign(x, PADDING), rtol=0, atol=0, equal_nan=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.backends.functions import gathered_order
+from attnlab.pretrained.backends.products import WeightsProduct
 from attnlab.pretrained.backends.registry import is_replaced
 from attnlab.pretrained.probe import probe_inputs
 from attnlab.pretrained.verify import require_batch_first
@@ -498,7 +498,9 @@ def test_what_attends_more_often_than_the_doors_know_is_told() -> None:
 def test_einsum_gives_the_same_order_for_operands_one_by_one_and_together() -> None:
     one, other = torch.zeros(2, 4, 3, 5), torch.zeros(5, 2, 4, 6)
     for given in ((one, other), ((one, other),), ([one, other],)):
-        assert gathered_order(torch.einsum, ("bnij,jbnd->ibnd", *given)) == (1, 2, 0, 3)
+        product = WeightsProduct.of([one], torch.einsum, ("bnij,jbnd->ibnd", *given), {})
+        assert product is not None
+        assert product.heads(product.run(), one.shape).shape == (2, 4, 3, 6)
 
 
 FAULTS = [

@@ -52,3 +52,21 @@ def test_two_self_attentions_of_a_block_are_both_its_own() -> None:
 def test_a_memory_as_long_as_the_stream_is_cross_attention() -> None:
     found = names(Stack(), torch.randn(2, 6, 16), torch.randn(2, 6, 16))
     assert [path.rpartition(".")[2] for path in found] == ["attention", "cross_attention"] * 2
+
+
+class Pooling(nn.Module):
+    """Halves the stream: the queries are pooled from the keys before the block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(Attend() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x.unflatten(1, (-1, 2)).mean(2), x)
+        return x
+
+
+def test_queries_pooled_from_the_keys_look_at_themselves() -> None:
+    assert not any("cross" in path for path in names(Pooling(), torch.randn(2, 8, 16)))

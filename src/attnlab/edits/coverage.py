@@ -94,6 +94,12 @@ class Coverage:
         return self._at_positions("step", step, 0)[0]
 
     def _chosen_queries(self, at: Positions) -> Tensor:
+        if not at.is_placed and not self.counts_from_end("query"):
+            raise WrongUsage(
+                f"{self.edit!r}: {at.site} has {len(at.queries)} queries and {len(at.keys)} keys, "
+                "and it is not known which positions of the input the queries are; leave query= "
+                "out, or edit the heads, whose positions are counted as they come."
+            )
         ends, text = at.queries[-1:] + 1, at.query_text
         if text is not None:
             ends = text.ends_at(at.queries)

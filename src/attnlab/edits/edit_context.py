@@ -159,7 +159,8 @@ class Positions:
     the stream's positions), keys: numbers from the start of the text, none where there is no such
     axis · stack_text: what the stack around the site has read · query_text, key_text: what the
     queries and the keys are of, None where that is unknown · num_read: how many positions were read
-    where a cache has room for more keys, so that their end is unknown; else None.
+    where a cache has room for more keys, so that their end is unknown; else None · is_placed: it is
+    known which positions the queries are.
     """
 
     site: str
@@ -170,6 +171,7 @@ class Positions:
     query_text: Text | None
     key_text: Text | None
     num_read: int | None
+    is_placed: bool
 
     @property
     def has_queries(self) -> bool:
@@ -301,7 +303,7 @@ def positions_at(
     # A foreign feed-forward part may read all rows and positions as one axis: then none is told.
     if values.dim() == len(axes):
         sizes = dict(zip(axes, values.shape, strict=True))
-    num_keys, first, offset = 0, 0, 0
+    num_keys, first, offset, is_placed = 0, 0, 0, True
     if "key" in axes:
         num_keys = sizes["key"]
         first, key_text = history.first_key(part, num_keys), history.of_keys(part, num_keys)
@@ -312,11 +314,16 @@ def positions_at(
         query_text = history.of_queries(part, size)
         if query_text is not None:
             offset = query_text.offset
-        elif "key" in axes and not is_cross(part):
-            offset = num_keys - size  # queries of self-attention are the last positions
+        elif "key" in axes and num_keys != size:  # the first positions, the last, or every second
+            is_placed = is_cross(part) or _backend(model, part) == "multi-head"
     queries = torch.arange(offset, offset + (size or 0), device=values.device)
     keys = torch.arange(first, first + num_keys, device=values.device)
-    return Positions(site, axes, queries, keys, text, query_text, key_text, num_read)
+    return Positions(site, axes, queries, keys, text, query_text, key_text, num_read, is_placed)
+
+
+def _backend(model: nn.Module, part: str) -> str:
+    """Return how a foreign attention reaches its hook point; "" for our own parts."""
+    return str(getattr(model.get_submodule(part), "backend", ""))
 
 
 def _has_room(model: nn.Module, part: str, text: Text, num_keys: int) -> bool:

@@ -54,6 +54,9 @@ def attach(
         raise WrongUsage(f"{type(foreign).__name__} has hook points already: use it as it is.")
     if type(foreign).__name__ == "OptimizedModule":  # what torch.compile wraps a model in
         foreign = foreign.get_submodule("_orig_mod")
+    if isinstance(foreign, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        kind = type(foreign).__name__
+        raise WrongUsage(f"{kind} runs copies of a model; load the model itself: model.module.")
     _require_python(foreign)
     if any(map(is_lazy, chain(foreign.parameters(), foreign.buffers()))):
         raise CouldNotRun(

@@ -18,7 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import (
+    TorchFunctionMode,
+    handle_torch_function,
+    has_torch_function_unary,
+)
 
 from attnlab.errors import CouldNotRun
 from attnlab.parts.attend import is_explicit
@@ -26,7 +30,22 @@ from attnlab.parts.heads import HeadLayout, mask_to_show
 from attnlab.parts.masks import Mask
 from attnlab.sites import AttentionCall, OutputPlace, SitedModule
 
+
+def softmax_or_zeros(scores: Tensor) -> Tensor:
+    """Compute a softmax as torch's fused attention does: a query without a key gets zeros.
+
+    It is intercepted as one function, so that weights are shown after the zeros are in them.
+    """
+    if has_torch_function_unary(scores):
+        found: Tensor = handle_torch_function(softmax_or_zeros, (scores,), scores)
+        return found
+    dead = _has_no_key(scores)
+    alive = scores.masked_fill(dead, 0.0)
+    return torch.nn.functional.softmax(alive, dim=-1).masked_fill(dead, 0.0)
+
+
 SOFTMAXES = (
+    softmax_or_zeros,
     torch.softmax,
     torch.nn.functional.softmax,
     torch.Tensor.softmax,

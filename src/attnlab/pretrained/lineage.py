@@ -5,10 +5,11 @@ of single tokens. A softmax over features, as in linear attention, has it the ot
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 _PRODUCTS = ("matmul", "bmm", "mm", "einsum", "baddbmm")
 _PROJECTIONS = ("linear", "conv1d", "conv2d", "conv3d", "addmm")
@@ -20,6 +21,7 @@ class Lineage:
     def __init__(self, model: nn.Module) -> None:
         self._weights = {each.untyped_storage().data_ptr() for each in model.parameters()}
         self._marks: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
+        self._features: Any = WeakTensorKeyDictionary()  # of projections: strides, their axis
 
     def is_weight(self, value: Tensor) -> bool:
         """Is a tensor a parameter of the model, or a view of one?"""
@@ -29,6 +31,18 @@ class Lineage:
         """Is a tensor made by a product of two activations?"""
         return self._mark_of(value) is not None
 
+    def is_over_features(self, value: Tensor, axis: int) -> bool:
+        """Do steps along an axis of a view stay within the features that a layer made of one
+        token?"""
+        known = self._features.get(_base_of(value))
+        if known is None or value.shape[axis] < 2:
+            return False
+        strides, features = known
+        start, step = int(value.storage_offset()), int(value.stride(axis))
+        first, second = _indices(start, strides), _indices(start + step, strides)
+        changed = [place for place in range(len(strides)) if first[place] != second[place]]
+        return changed == [features % len(strides)]
+
     def mark(self, value: Tensor, source: Any) -> None:
         """Note what a product is: an attention's output."""
         self._marks[id(value)] = weakref.ref(value), source
@@ -37,6 +51,8 @@ class Lineage:
         """Follow one function; return what was marked among the operands of a product."""
         name = str(getattr(func, "__name__", "")).strip("_")
         if name in _PROJECTIONS:
+            features = 1 if name.startswith("conv") else -1
+            self._features[_base_of(output)] = output.stride(), features
             return []
         marks = [self._mark_of(each) for each in operands]
         if name in _PRODUCTS:
@@ -45,6 +61,10 @@ class Lineage:
                 return []
             self.mark(output, True)
             return [mark for mark in marks if mark is not None]
+        for operand in operands:  # a function of every feature alone, such as a scale
+            known = self._features.get(_base_of(operand))
+            if known is not None and operand.stride() == output.stride() == known[0]:
+                self._features[_base_of(output)] = known
         for operand, mark in zip(operands, marks, strict=True):
             if mark is not None and operand.numel() == output.numel():
                 self.mark(output, mark)
@@ -53,3 +73,16 @@ class Lineage:
     def _mark_of(self, value: Tensor) -> Any:
         known = self._marks.get(id(value))
         return None if known is None or known[0]() is not value else known[1]
+
+
+def _base_of(value: Tensor) -> Tensor:
+    """Return the tensor that a view is of, or a tensor itself."""
+    return value if value._base is None else value._base
+
+
+def _indices(place: int, strides: Sequence[int]) -> list[int]:
+    """Return the indices of the number at a place in a storage."""
+    found = [0] * len(strides)
+    for axis in sorted(range(len(strides)), key=strides.__getitem__, reverse=True):
+        found[axis], place = divmod(place, max(strides[axis], 1))
+    return found

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from attnlab.pretrained.backends.functions import PRODUCTS
+from attnlab.pretrained.backends.products import PRODUCTS
 
 Marks = frozenset[Any]
 _NONE: Marks = frozenset()
@@ -72,7 +72,8 @@ def are_one_sequence(query: Marks, key: Marks, block: int | None) -> bool | None
     be in the keys too.
     """
     if block is not None and (block in query or block in key):
-        return block in query and block in key
+        # Queries may be pooled from the keys before the block: then nothing else made them.
+        return block in query and (block in key or query - {block} == key != _NONE)
     inputs, others = ({mark for mark in marks if isinstance(mark, str)} for marks in (query, key))
     if not inputs and not others:
         return None

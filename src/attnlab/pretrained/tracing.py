@@ -9,6 +9,7 @@ ambiguous.
 
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,15 +21,9 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab.errors import present
 from attnlab.pretrained.attention_call import SOFTMAXES, softmax_parts
-from attnlab.pretrained.backends.functions import (
-    SDPA,
-    carries,
-    gathered_order,
-    is_over_keys,
-    multiplied,
-    operands_of,
-)
+from attnlab.pretrained.backends.functions import SDPA, is_over_keys
 from attnlab.pretrained.backends.multi_head import MULTI_HEAD
+from attnlab.pretrained.backends.products import WeightsProduct, carries, operands_of
 from attnlab.pretrained.backends.registry import calls_watched
 from attnlab.pretrained.lineage import Lineage
 from attnlab.pretrained.origins import Marks, Origins
@@ -37,6 +32,9 @@ from attnlab.shapes import shape_text
 Inputs = Mapping[str, Any]
 """The inputs of a foreign model by their names."""
 
+_OVER_FEATURES = "mixes the features of a token (channels), no tokens"
+_NO_SOFTMAX = ("exp", "exp_", "log_softmax", "sigmoid", "relu", "softmin", "_softmax")
+_PENDING = 16  # softmaxes that are followed at once
 _FLEX = "torch.nn.attention.flex_attention"
 
 
@@ -170,7 +168,9 @@ class _Tracer:
             stack.callback(module.register_forward_hook(self._end, with_kwargs=True).remove)
         if any(hasattr(module, "config") for module in self._paths):
             stack.enter_context(calls_watched(self.watch))
-        stack.enter_context(_FunctionTracer(self))
+        functions = _FunctionTracer(self)
+        stack.callback(functions.note_unread)
+        stack.enter_context(functions)
 
     def add(
         self,
@@ -302,7 +302,8 @@ class _FunctionTracer(TorchFunctionMode):
     def __init__(self, tracer: _Tracer) -> None:
         super().__init__()
         self._tracer = tracer
-        self._weights: list[_Weights] = []
+        self._weights: deque[_Weights] = deque(maxlen=_PENDING)
+        self._across: deque[Tensor] = deque(maxlen=_PENDING)
         self._lineage = Lineage(tracer.model)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -311,7 +312,10 @@ class _FunctionTracer(TorchFunctionMode):
         if tracer.is_inside or torch.compiler.is_compiling():
             return func(*args, **kwargs)
         if sys._getframe(1).f_globals.get("__name__") == _FLEX:
-            tracer.trace.unread["flex_attention, inside which no hook reaches"] = None
+            self._note_unread("flex_attention, inside which no hook reaches")
+        if torch._C._are_functorch_transforms_active():
+            self._note_unread("operations under torch.vmap or another transform of functions")
+            return func(*args, **kwargs)
         if func is SDPA:
             return self._fused(func, args, kwargs)
         if func is MULTI_HEAD:
@@ -324,9 +328,19 @@ class _FunctionTracer(TorchFunctionMode):
             self._softmax(args, kwargs, output)
             return output
         self._note(func, args, output)
-        if self._weights:
-            self._follow(func, args, output)
+        self._follow(func, args, kwargs, output)
         return output
+
+    def note_unread(self) -> None:
+        """Note the softmaxes that no product multiplied with values."""
+        for weights in self._weights:
+            self._note_unread(
+                f"a softmax over the last axis of {shape_text(weights.shape)} without a product "
+                "weights @ values, by matmul, bmm or einsum, for every input, head and query"
+            )
+
+    def _note_unread(self, words: str) -> None:
+        self._tracer.trace.unread[words] = None
 
     def _pass_on(self, func: Callable[..., Any], args: Any, kwargs: Any, output: Any) -> None:
         """Follow what a function's results were made from."""
@@ -342,15 +356,17 @@ class _FunctionTracer(TorchFunctionMode):
         if output.dim() not in (3, 4) or not is_last:
             axis = "its last axis" if is_last else "another axis than the last"
             number = f"{output.dim()} axes, {shape_text(shape)}"
-            tracer.trace.unread[f"a softmax over {axis} of a tensor of {number}"] = None
+            self._note_unread(f"a softmax over {axis} of a tensor of {number}")
         if output.dim() not in (3, 4):
             return
         calls = tracer.note_softmax()
-        if is_last:
-            scores = softmax_parts(None, args, kwargs)[0]
+        scores = softmax_parts(None, args, kwargs)[0]
+        if not is_last:
+            self._across.append(scores)
+        else:
             is_compared = self._lineage.is_product(scores)
             sides = tracer.origins.factors(scores)
-            found = _Weights(output.clone(), [output], shape, calls, is_compared, sides)
+            found = _Weights(output.clone(), [output], shape, calls, is_compared, sides, scores)
             self._weights.append(found)
 
     def _fused(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -361,10 +377,12 @@ class _FunctionTracer(TorchFunctionMode):
         tracer.origins.passed(None, given[:3], [output])
         what = "scaled_dot_product_attention of "
         if given[0].is_nested:
-            tracer.trace.unread[what + "nested tensors"] = None
+            self._note_unread(what + "nested tensors")
         elif given[0].dim() not in (3, 4):
             number = {2: "two", 5: "five", 6: "six"}.get(given[0].dim(), str(given[0].dim()))
-            tracer.trace.unread[f"{what}{number} axes, {shape_text(given[0].shape)}"] = None
+            self._note_unread(f"{what}{number} axes, {shape_text(given[0].shape)}")
+        elif self._lineage.is_over_features([*given, *named][2], -2):
+            tracer.set_aside(_OVER_FEATURES)
         else:
             query, key, heads = map(tracer.unfolded, (given[0], given[1], output))
             found = tracer.add("sdpa", query, key, nth=nth)
@@ -384,58 +402,71 @@ class _FunctionTracer(TorchFunctionMode):
         self._tracer.origins.passed(None, [query, key], [output[0]])
         return output
 
-    def _follow(self, func: Callable[..., Any], args: Any, output: Tensor) -> None:
+    def _follow(self, func: Callable[..., Any], args: Any, kwargs: Any, output: Tensor) -> None:
         """Follow weights until they are multiplied with values."""
-        weights = self._weights[-1]
-        operand = multiplied(weights.made, func, args)
-        if operand is None:
+        for weights in reversed(self._weights):
+            product = WeightsProduct.of(weights.made, func, args, kwargs)
+            if product is not None:
+                self._weights.remove(weights)
+                self._multiplied(weights, product, output)
+                return
+        for weights in self._weights:
             if carries(weights.made, args, output):
                 weights.made.append(output)
+
+    def _multiplied(self, weights: "_Weights", product: WeightsProduct, output: Tensor) -> None:
+        """Note a product of weights with values."""
+        shape, reason = product.shape(weights.shape[:-2]), self._reason_against(weights, product)
+        if reason is None and shape is None:
+            reason = "multiplies other values for each query, such as experts or windows"
+        if reason is not None or shape is None:
+            self._tracer.set_aside(str(reason))
             return
-        self._weights.clear()
-        shape, reason = weights.shape, self._reason_against(weights, operand, args)
-        if reason is not None:
-            self._tracer.set_aside(reason)
-            return
-        order = gathered_order(func, args)
-        product = output if order is None else output.permute(order)
-        found = self._tracer.unfolded(product.reshape(*shape[:-1], product.shape[-1]))
+        found = self._tracer.unfolded(product.heads(output, shape))
         keys = found.new_empty((*found.shape[:2], shape[-1], 0))
         attention = self._tracer.add("softmax", found, keys, calls=weights.calls)
         attention.query_from, attention.key_from = weights.sides
-        attention.heads, attention.shows_product = found, weights.differ_from(operand)
+        attention.heads = found
+        attention.shows_product = weights.differ_from(product.matrix.reshape(shape))
         if not weights.is_compared:
             self._lineage.mark(output, attention)
 
-    def _reason_against(self, weights: "_Weights", operand: Tensor, args: Any) -> str | None:
+    def _reason_against(self, weights: "_Weights", product: WeightsProduct) -> str | None:
         """Say why a product of a softmax's weights is no attention over tokens; None if it is."""
-        if operand.shape[-2] < weights.shape[-2]:
-            return "multiplies other values for each query, such as experts or windows"
-        values = operands_of(args)[1]
+        if self._lineage.is_over_features(product.value, product.key_axis):
+            return _OVER_FEATURES
         if weights.is_compared:
             return None
-        if self._lineage.is_weight(values):
+        if self._lineage.is_weight(product.value):
             return "mixes weights of the model's own, no tokens"
-        if self._lineage.is_product(values):
+        if self._lineage.is_product(product.value):
             return "is one over features: what it multiplies is mixed over the tokens already"
+        if any(_are_same_numbers(weights.scores, scores) for scores in self._across):
+            return (
+                "has scores with another softmax over their other axis, as in a soft mixture of "
+                "experts, and mixes the outputs of slots, no tokens"
+            )
         return None
 
     def _note(self, func: Callable[..., Any], args: Any, output: Tensor) -> None:
         """Follow products; what was taken for an attention over tokens is none if its output is
         multiplied with features."""
-        trace = self._tracer.trace
-        for source in self._lineage.note(func, operands_of(args), output):
+        trace, name = self._tracer.trace, str(getattr(func, "__name__", ""))
+        operands = operands_of(args)
+        if name in _NO_SOFTMAX and any(map(self._lineage.is_product, operands)):
+            self._note_unread(f"{name} of a product of two activations")
+        for source in self._lineage.note(func, operands, output):
             others = [each for each in trace.attentions if each is not source]
             if len(others) < len(trace.attentions):
                 trace.attentions = others
                 self._tracer.set_aside("is part of linear attention, without weights over tokens")
 
 
-@dataclass
+@dataclass(eq=False)
 class _Weights:
     """A softmax in the trace: a copy of its weights, them and what was made of them, their shape,
-    the running calls of modules, whether its input compares queries with keys, and what both sides
-    of its scores were made from."""
+    the running calls of modules, whether its input compares queries with keys, what both sides of
+    its scores were made from, and the scores."""
 
     copied: Tensor
     made: list[Tensor]
@@ -443,14 +474,17 @@ class _Weights:
     calls: tuple[TracedCall, ...]
     is_compared: bool
     sides: tuple[Marks, Marks]
+    scores: Tensor
 
-    def differ_from(self, operand: Tensor) -> bool:
+    def differ_from(self, matrix: Tensor) -> bool:
         """Is something else multiplied with the values than this softmax's weights?"""
-        if operand.numel() != self.copied.numel():
-            return True
-        return not torch.equal(
-            operand.reshape(self.shape), self.copied.to(operand.dtype).reshape(self.shape)
-        )
+        copied = self.copied.reshape(self.shape).to(matrix.dtype)
+        return matrix.shape != copied.shape or not torch.equal(matrix, copied)
+
+
+def _are_same_numbers(one: Tensor, other: Tensor) -> bool:
+    """Do two tensors lie in the same place?"""
+    return one.numel() == other.numel() and one.data_ptr() == other.data_ptr()
 
 
 def inside(output: Any) -> list[Any]:

@@ -350,7 +350,8 @@ def _effect_alone(model: Pretrained, path: str, inputs: Inputs) -> float:
     plain = _tensors(model.foreign(**named))
     with installed(model, _Zeroer({f"{path}.heads": None})):
         zeroed = _tensors(model.foreign(**named))
-    effect = max(float((one - other).abs().max()) for one, other in zip(zeroed, plain, strict=True))
+    apart = [(one - other).abs().max() for one, other in zip(zeroed, plain, strict=True)]
+    effect = max(float(each.nan_to_num(nan=math.inf)) for each in apart)  # as of 0 / 0
     if not effect > 0.0:
         raise CouldNotRun(f"{path}: its heads were zeroed, and the output did not change.")
     return effect
