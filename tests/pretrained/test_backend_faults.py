@@ -206,9 +206,9 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         "queries and heads in the order of the product",
         _zeroed,
         "xlnet",
-        "backends.functions",
-        "if func is not torch.einsum or",
-        "if True or",
+        "backends.products",
+        "wanted = self._terms[self.place][:-1]",
+        "wanted = self._terms[2]",
     ),
     (
         "the bias of positions forgotten",
