@@ -3,6 +3,7 @@
 A sample of the writes is tried always, each of them in the campaigns that are marked slow.
 """
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import pytest
@@ -29,6 +30,7 @@ COMMANDS = {
 }
 DONE = (0, FAILED)  # in so few steps nothing is learned
 WITH_TIMES = {"config.json", "search.json", "document.json"}
+REPORTS = {"report.json", "report.html"}  # a population's say how long it took
 
 
 class Undisturbed(NamedTuple):
@@ -65,7 +67,8 @@ def results_of(folder):
     """Return the files of a folder but its lock, and those with times without their content."""
     files = content_of(folder)
     files.pop(LOCK, None)
-    return {name: b"" if name in WITH_TIMES else content for name, content in files.items()}
+    timed = WITH_TIMES | (REPORTS if "population.safetensors" in files else set())
+    return {name: b"" if name in timed else content for name, content in files.items()}
 
 
 def go_on(command, folder, capsys):
@@ -116,6 +119,13 @@ def test_killed_at_a_write_each_folder_goes_on(whole, tmp_path, capsys):
 def test_on_a_full_disk_each_folder_goes_on(whole, tmp_path, capsys):
     fills = sum(name in FILLS for name in whole.writes)
     fill_and_go_on(whole, tmp_path, capsys, [fills // 2])
+
+
+@pytest.mark.parametrize("whole", ["run", "search"], indirect=True)
+def test_files_that_are_written_in_place_are_caught(whole, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("attnlab.core.store._replacing", lambda path, size: nullcontext(path))
+    with pytest.raises(AssertionError):
+        kill_and_go_on(whole, tmp_path, capsys, range(2, 9))
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(call, whole, tmp_p
     with pytest.raises(KeyboardInterrupt):
         tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     told = 5 * (call - 1)
-    assert (tmp_path / "s" / "study.sqlite").is_file()
+    assert (tmp_path / "s" / "trials.json").exists() == (told > 0)
     assert (tmp_path / "s" / "table.csv").exists() == (told > 0)
     monkeypatch.undo()
     found = tune("sorting", out=tmp_path / "s", resume=True)
@@ -191,11 +191,10 @@ def test_going_on_with_another_search_is_refused(tmp_path, monkeypatch):
         tune("sorting", settings={**SPACE, "rank": "1..4"}, out=tmp_path / "s", resume=True, **HOW)
     with pytest.raises(CouldNotRun, match=r"nothing of the search in .* is finished yet"):
         open_search(tmp_path / "s")
-    (tmp_path / "s" / "study.sqlite").write_bytes(b"not a data base" * 100)
-    with pytest.raises(
-        CouldNotRun, match=r"the trials in .*study.sqlite could not be read or written"
-    ):
-        tune("sorting", out=tmp_path / "s", resume=True)
+    for text, reason in (("[{", "could not read"), ('[{"rank": 2}]', "is damaged")):
+        (tmp_path / "s" / "trials.json").write_text(text)
+        with pytest.raises(CouldNotRun, match=rf"(?s){reason}.*trials.json|trials.json {reason}"):
+            tune("sorting", out=tmp_path / "s", resume=True)
 
 
 def test_without_optuna_it_is_said_what_to_install_and_nothing_is_made(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 import time
 
 PARITY = '''"""Is the number of b's up to here odd? And what is left of 10, place by place?"""
@@ -110,6 +111,40 @@ def test_a_proof_that_is_killed_early_is_begun_anew_by_the_same_command(home):
     assert (out / "unfinished").exists()
     assert "proved on all 2,046 inputs" in home.run(command).out
     assert answers(home, "parity", "abb") == f"{RIGHT}\n"
+
+
+RELABEL = """
+from attnlab.programs import Program, aggregate, indices, select, tokens
+
+labels = {"a": "first", "b": "second"}
+program = Program(aggregate(select(indices, indices, "=="), tokens.map(labels.get)), "ab", "label")
+"""
+
+
+def test_a_proof_that_ctrl_c_stopped_goes_on_with_its_own_program_alone(home):
+    file, out = home.here / "label.py", home.here / "label"
+    file.write_text(RELABEL)
+    command = "attnlab compile label.py --length 15 --out label"
+    process = home.start(command)
+    while process.poll() is None and not (out / "proof.json").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    printed = process.communicate()[0]
+    assert process.returncode == 130, printed
+    assert "the same command goes on with the proof" in printed
+    file.write_text(RELABEL.replace('"first"', '"second"').replace('"b": "second"', '"b": "first"'))
+    for again in (command, f"{command} --resume"):
+        refusal = home.run(again, status=3).err.splitlines()[-1]
+        assert refusal.startswith("attnlab: ")
+        assert "of another proof" in refusal
+    file.write_text(RELABEL)
+    assert "proved on all 65,534 inputs" in home.run(f"{command} --resume").out
+    assert answers(home, "label", "ab") == "['first', 'second']\n"
+    home.run(command.replace("--out label", "--out whole"))
+    certificates = [
+        (home.here / name / "certificate.json").read_text() for name in ("label", "whole")
+    ]
+    assert certificates[0] == certificates[1]
 
 
 def test_a_mistake_is_told_with_its_file_line_and_expression(home):

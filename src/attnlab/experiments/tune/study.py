@@ -1,6 +1,6 @@
-"""Optuna's side of a search: it proposes settings and keeps the trials in an SQLite file.
+"""Optuna's side of a search: it proposes settings; finished trials are kept in a JSON file.
 
-Each proposal depends on the trials before it and on its own number alone, so that a search that was
+Each proposal depends on the finished trials and on its own number alone, so that a search that was
 stopped resumes to the same trials. Optuna is optional (`pip install 'attnlab[optuna]'`).
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from attnlab.configs import Fields
 from attnlab.core.stats import Interval
+from attnlab.core.store import read_json, refusing_damage, write_json
 from attnlab.display import displayed
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.sweeps.axes import Axis
@@ -54,83 +55,66 @@ class Trial(Tally):
 
 
 class Study:
-    """The trials of a search, in an SQLite `file` or, if that is None, in memory."""
+    """The trials of a search, kept in a JSON `file` or, if that is None, in memory alone.
+
+    trials: the finished ones, in order.
+    """
 
     def __init__(self, axes: Sequence[Axis], seed: int, file: Path | None) -> None:
         self._seed, self._file, self._axes = seed, file, axes
-        storage = None
-        with self._optuna() as optuna:
+        self.trials: list[Trial] = []
+        with _optuna() as optuna:
             self._distributions = {axis.name: distribution(axis) for axis in axes}
-            if file is not None:
-                storage = _address(file)
-            self._study = optuna.create_study(
-                storage=storage,
-                study_name="search",
-                direction="maximize",
-                load_if_exists=True,
-            )
-
-    def trials(self) -> list[Trial]:
-        """Return the finished trials, in order."""
-        with self._optuna():
-            results, found = self._study.user_attrs, []
-            for each in self._study.get_trials(deepcopy=False):
-                if each.state.is_finished():
-                    fields, own = self._fields(each.params), results[str(each.number)]
-                    found.append(Trial(fields, number=each.number, **own))
-            return found
+            self._study = optuna.create_study(direction="maximize")
+        if file is not None and file.exists():
+            with refusing_damage(str(file)):
+                self._add([Trial(**trial) for trial in read_json(file)])
 
     def ask(self, until: int) -> list[tuple[int, Fields]]:
-        """Return the trials with numbers below `until` that are not finished, old and new ones."""
-        with self._optuna() as optuna:
-            while (number := len(self._study.get_trials(deepcopy=False))) < until:
+        """Propose the trials from the first that is not finished to the one before `until`."""
+        proposals: list[tuple[int, Fields]] = []
+        with _optuna() as optuna:
+            for number in range(len(self.trials), until):
                 seed = stream_seed(self._seed, "search", number) % 2**32
                 self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM)
-                self._study.ask(self._distributions)
-            asked = []
-            for each in self._study.get_trials(deepcopy=False):
-                if not each.state.is_finished():
-                    asked.append((each.number, self._fields(each.params)))
-            return asked
+                params = self._study.ask(self._distributions).params
+                fields = {axis.name: readable(axis, params[axis.name]) for axis in self._axes}
+                proposals.append((number, fields))
+        return proposals
 
-    def tell(self, trial: Trial) -> None:
-        """Save the results of a trial."""
-        with self._optuna() as optuna:
-            results = asdict(trial)
-            del results["number"], results["fields"]
-            self._study.set_user_attr(str(trial.number), results)
-            if trial.refusal:
-                self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            else:
-                self._study.tell(trial.number, trial.score)
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Save the results of all trials that were proposed together."""
+        self._add(trials)
+        if self._file is not None:
+            write_json(self._file, [asdict(trial) for trial in self.trials])
 
-    def _fields(self, proposed: Fields) -> Fields:
-        return {axis.name: readable(axis, proposed[axis.name]) for axis in self._axes}
-
-    @contextmanager
-    def _optuna(self) -> Iterator[Any]:
-        """Import Optuna, silence it, and turn its errors into ours."""
-        try:
-            import optuna
-            from sqlalchemy.exc import SQLAlchemyError
-        except ImportError:
-            raise CouldNotRun(
-                "a search needs Optuna, which is not installed here: pip install 'attnlab[optuna]'."
-            ) from None
-        before = optuna.logging.get_verbosity()
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        try:
-            yield optuna
-        except (optuna.exceptions.OptunaError, SQLAlchemyError, KeyError) as error:
-            last = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise CouldNotRun(
-                f"the trials in {self._file or 'memory'} could not be read or written: {last}."
-            ) from None
-        finally:
-            optuna.logging.set_verbosity(before)
+    def _add(self, trials: Sequence[Trial]) -> None:
+        self.trials += trials
+        with _optuna() as optuna:
+            states = optuna.trial.TrialState
+            for trial in trials:
+                self._study.add_trial(
+                    optuna.trial.create_trial(
+                        state=states.FAIL if trial.refusal else states.COMPLETE,
+                        value=None if trial.refusal else trial.score,
+                        params=dict(trial.fields),
+                        distributions=self._distributions,
+                    )
+                )
 
 
-def _address(file: Path) -> str:
-    from sqlalchemy import URL
-
-    return URL.create("sqlite", database=str(file.resolve())).render_as_string()
+@contextmanager
+def _optuna() -> Iterator[Any]:
+    """Import Optuna, and silence it."""
+    try:
+        import optuna
+    except ImportError:
+        raise CouldNotRun(
+            "a search needs Optuna, which is not installed here: pip install 'attnlab[optuna]'."
+        ) from None
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield optuna
+    finally:
+        optuna.logging.set_verbosity(before)

@@ -1,8 +1,8 @@
 """`tune`: the best setting of an experiment, by trials that Optuna proposes.
 
 It is a sweep whose cells are proposed some at a time. The best setting is the one with which most
-seeds solve the problem; ties are broken by the loss. The trials are in `study.sqlite` in the run's
-folder, so that a stopped search resumes to the same trials.
+seeds solve the problem; ties are broken by the loss. The finished trials are in `trials.json` in
+the run's folder, so that a stopped search resumes to the same trials.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -138,7 +138,7 @@ class _SearchRun(CellRun[Search]):
     """The trials of a search, proposed some at a time."""
 
     kind = "search"
-    results = "study.sqlite"
+    results = "trials.json"
 
     def __init__(self, plan: Plan, folder: RunFolder | None, observer: Observer) -> None:
         super().__init__(plan, folder, observer)
@@ -164,7 +164,7 @@ class _SearchRun(CellRun[Search]):
     def _rounds(self) -> Iterator[Sequence[Unit]]:
         plan, study = self._plan, self._study
         trials = present(plan.trials)
-        while (done := len(study.trials())) < trials:
+        while (done := len(study.trials)) < trials:
             self._observer.step(done, trials, {})
             asked = study.ask(min(trials, _TOGETHER * (done // _TOGETHER + 1)))
             grid = Grid([], [self._cell(fields) for _, fields in asked], plan.seeds)
@@ -173,14 +173,15 @@ class _SearchRun(CellRun[Search]):
             if self._failures and not self._results:
                 raise self._failures[0]  # the settings are not at fault
             outcomes = Outcome(grid, self._results).cells
+            finished = []
             for (number, fields), cell, found in zip(asked, grid.cells, outcomes, strict=True):
                 if found is None:
                     refusal = cell.refusal or str(self._failures[0])
-                    trial = Trial(fields, number=number, refusal=refusal)
+                    finished.append(Trial(fields, number=number, refusal=refusal))
                 else:
                     words = self._engine.words
-                    trial = Trial(**found.tally(), number=number, computed=words)
-                study.tell(trial)
+                    finished.append(Trial(**found.tally(), number=number, computed=words))
+            study.tell(finished)
         self._observer.step(done, trials, {})
 
     def _cell(self, fields: Fields) -> Cell:
@@ -190,7 +191,7 @@ class _SearchRun(CellRun[Search]):
         self._results.append(result)
 
     def _table(self) -> str:
-        trials = self._study.trials()
+        trials = self._study.trials
         if not trials:
             return ""
         results = ["seeds", "solved", "solved_at", "loss", "broken", "refusal"]
@@ -199,13 +200,13 @@ class _SearchRun(CellRun[Search]):
         return csv_text(["trial", *trials[0].fields, *results], rows)
 
     def _found(self, report: Report, folder: Path | None) -> Search:
-        return Search(self._study.trials(), report, folder)
+        return Search(self._study.trials, report, folder)
 
     def _claims(self) -> list[Claim]:
-        return all_made(self._plan, self._study.trials())
+        return all_made(self._plan, self._study.trials)
 
     def _report(self, claims: Sequence[Claim]) -> Report:
-        plan, trials = self._plan, self._study.trials()
+        plan, trials = self._plan, self._study.trials
         computed = places_words([each.computed for each in trials if each.computed], "trial")
         facts = {
             "models": f"{sum(trial.seeds for trial in trials):,}",
