@@ -2,8 +2,8 @@
 
     python benchmarks/grading.py [--students 100] [--workers 2] [--again 20] [--exercises 12]
 
-Each student answers every exercise: solutions, named mistakes one or two at a time, programs that
-raise, and starters. Weights come as data. `--again` grades the first ten students so many times,
+Each student answers every exercise: solutions, named mistakes, programs that raise, and
+starters. Weights come as data. `--again` grades the first ten students so many times,
 with the same questions, and compares every file byte for byte.
 """
 
@@ -30,7 +30,7 @@ from attnlab.course.grading.gradebook import Course, make_gradebook
 from attnlab.course.grading.pages import write_pages
 from attnlab.course.grading.similarity import find_alike
 from attnlab.course.grading.submissions import read_class
-from attnlab.course.mistakes import with_mistakes
+from attnlab.course.mistakes import with_mistake
 from attnlab.course.sandbox.jail import probe
 from attnlab.course.sandbox.processes import processes_below
 from attnlab.course.sandbox.runner import encode, load_names
@@ -158,16 +158,14 @@ def submission(number: int, exercises: dict) -> bytes:
 
 
 def program(exercise, dice: random.Random) -> str:
-    """Return an answer: 6 in 10 right, 2 with a mistake, 1 with two, 1 that raises."""
+    """Return an answer: 6 in 10 right, 3 with a mistake, 1 that raises."""
     solution = solution_text(exercise.source)
     throw = dice.random()
     if throw < 0.6 or not exercise.parts.mistakes:
         return solution
     if throw > 0.9 and exercise.parts.kind == "code":
         return solution.replace("    return ", "    raise ValueError('no'); return ")
-    count = 1 if throw < 0.8 else min(2, len(exercise.parts.mistakes))
-    chosen = dice.sample(exercise.parts.mistakes, count)
-    return with_mistakes(exercise, chosen) or solution
+    return with_mistake(exercise, dice.choice(exercise.parts.mistakes))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from attnlab.course.catalog import find_exercise, load_exercise
-from attnlab.course.check import answer_here
+from attnlab.course.sandbox.replies import ask_here
 from attnlab.course.workspace import FORM
 
 DOUBLE = '''
@@ -154,8 +154,8 @@ def handed_in(works, *, student="a label", created="2026-11-20T10:00:00+00:00", 
 class Here:
     """A worker that runs programs in this process, for programs of these tests alone."""
 
-    def answerer(self, source, path, *, is_graded):
-        return answer_here(source)
+    def ask(self, source, path, cases, *, is_graded):
+        return ask_here(source, path, cases)
 
 
 @contextmanager

@@ -11,8 +11,9 @@ from attnlab.course.adapters import SHIM, adapted_exercises, adapter_template
 from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import exercise_names, find_exercise
 from attnlab.course.cells import solution_text
-from attnlab.course.check import answer_from, check_answer
-from attnlab.course.mistakes import passes_snapshot, with_mistakes
+from attnlab.course.check import judge
+from attnlab.course.mistakes import passes_snapshot, with_mistake
+from attnlab.course.sandbox.replies import ask_names
 from attnlab.course.sandbox.runner import load_names
 from attnlab.course.sandbox.worker import Worker
 from attnlab.errors import WrongUsage
@@ -47,7 +48,7 @@ def outcome_of(name, source, seed=0):
 
 def outcome_with(name, names, seed=0):
     questions = draw_questions(find_exercise(name), seed, graded=True)
-    return check_answer(questions, answer_from(names), skip_missing=True)
+    return judge(questions, ask_names(names, questions.encoded), skip_missing=True)
 
 
 def test_a_file_is_read_for_its_names_and_not_run():
@@ -122,12 +123,12 @@ def test_a_missing_part_is_left_out_but_a_missing_answer_is_wrong():
     outcome = outcome_with("attention", none)
     assert not outcome.passed
     questions = draw_questions(find_exercise("attention"), 0, graded=True)
-    assert not check_answer(questions, answer_from(part)).passed
+    assert not judge(questions, ask_names(part, questions.encoded)).passed
 
 
 def test_a_mistake_is_named_without_the_part_that_is_missing():
     source = HONEST.replace(" / math.sqrt(q.shape[-1])", "")
-    assert [each.name for each in outcome_of("attention", source).mistakes] == ["no scaling"]
+    assert outcome_of("attention", source).mistake.name == "no scaling"
     assert not outcome_of("attention_dropout", source).passed
     assert not outcome_of("causal_heads", source).passed
 
@@ -217,8 +218,9 @@ OUTSIDE = {
 
 
 @cache
-def behind(name, mistakes=()):
-    source = with_mistakes(find_exercise(name), mistakes)
+def behind(name, mistake=None):
+    exercise = find_exercise(name)
+    source = with_mistake(exercise, mistake) if mistake else solution_text(exercise.source)
     return connected(BEHIND[name](load_names(source)))
 
 
@@ -229,7 +231,7 @@ def test_every_mistake_that_can_be_made_behind_an_adapter_is_caught(name):
     for seed in range(3):
         assert outcome_with(name, behind(name), seed).passed
         for mistake in exercise.parts.mistakes:
-            if outcome_with(name, behind(name, (mistake,)), seed).passed:
+            if outcome_with(name, behind(name, mistake), seed).passed:
                 missed.add(mistake.name)
     assert missed == OUTSIDE.get(name, set())
 
@@ -262,7 +264,7 @@ CLIP = "        for g in gradients:\n            g.mul_(max_l2_norm / (norm + 1e
 def test_mistakes_of_clipping_are_named(old, new, name):
     assert HONEST.count(old) == 1
     outcome = outcome_of("training_step", HONEST.replace(old, new))
-    assert [each.name for each in outcome.mistakes] == [name]
+    assert outcome.mistake.name == name
 
 
 def test_names_of_the_course_need_no_adapter_and_what_is_given_is_given():
@@ -297,6 +299,7 @@ def test_the_worker_runs_adapters_in_a_process_of_their_own():
     with Worker() as worker:
         for name in ("attention", "training_step"):
             exercise = find_exercise(name)
-            answerer = worker.answerer(exercise.with_given(HONEST), "adapters.py", SHIM)
             questions = draw_questions(exercise, 0, graded=True)
-            assert check_answer(questions, answerer, skip_missing=True).passed
+            source = exercise.with_given(HONEST)
+            reply = worker.ask(source, "adapters.py", questions.encoded, shim=SHIM)
+            assert judge(questions, reply, skip_missing=True).passed

@@ -6,7 +6,7 @@ import pytest
 
 from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import exercise_names, find_exercise
-from attnlab.course.check import answer_here, check_answer
+from attnlab.course.check import check_here
 
 HERE = Path(__file__).parent
 VARIANTS = sorted((HERE / "variants").glob("*.py"))
@@ -21,7 +21,7 @@ def outcomes(path: Path):
     source = path.read_text()
     for seed in FEWER.get(exercise.name, SEEDS):
         questions = draw_questions(exercise, seed, graded=True)
-        yield exercise, check_answer(questions, answer_here(source))
+        yield exercise, check_here(questions, source)
 
 
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)

@@ -14,9 +14,9 @@ from attnlab.course.cells import (
     starter_program,
     with_line,
 )
-from attnlab.course.check import answer_here, check_answer
+from attnlab.course.check import check_here
 from attnlab.course.exercise import CourseExercise, Mistake
-from attnlab.course.mistakes import with_mistakes
+from attnlab.course.mistakes import with_mistake
 from attnlab.course.verify import verify_exercise
 
 SEEDS = 5
@@ -82,7 +82,7 @@ def test_a_check_that_a_mistake_passes_is_found():
     attention = find_exercise("attention")
     harmless = Mistake("harmless", "weights @ value, weights", "(weights @ value), weights", "?")
     questions = draw_questions(attention, 0, graded=True)
-    assert check_answer(questions, answer_here(with_mistakes(attention, [harmless]))).passed
+    assert check_here(questions, with_mistake(attention, harmless)).passed
 
 
 def test_what_only_a_student_meets_is_found(monkeypatch):
@@ -134,4 +134,4 @@ def test_an_answer_that_echoes_or_is_constant_gets_no_points(name, line):
     exercise = find_exercise(name)
     if exercise.parts.kind == "code":
         questions = draw_questions(exercise, 0, graded=True)
-        assert check_answer(questions, answer_here(with_line(exercise.source, line))).points == 0
+        assert check_here(questions, with_line(exercise.source, line)).points == 0

@@ -12,7 +12,7 @@ import pytest
 
 from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
-from attnlab.course.check import check_answer
+from attnlab.course.check import judge
 from attnlab.course.compare import Other, difference
 from attnlab.course.exercise import Case, Failure
 from attnlab.course.grading.classroom import grade_class
@@ -21,11 +21,10 @@ from attnlab.course.grading.gradebook import Course, make_gradebook
 from attnlab.course.grading.pages import render_class, render_student, write_pages
 from attnlab.course.grading.sheets import inert_cell, read_table, write_table
 from attnlab.course.grading.similarity import Alike
+from attnlab.course.grading.student_feedback import failure_words
 from attnlab.course.grading.submissions import Submission, read_class
-from attnlab.course.grading.told import failure_words
-from attnlab.course.mistakes import judge_value
-from attnlab.course.sandbox.replies import FAILURES as FAILED
-from attnlab.course.sandbox.replies import CaseAnswer, Raised, Reply
+from attnlab.course.mistakes import ask_judge
+from attnlab.course.sandbox.replies import CaseAnswer, Reply
 
 from .classroom import GOOD, RAISES, SQUARE, exercises_in, handed_in, open_here
 
@@ -145,8 +144,9 @@ def test_a_student_is_told_the_kind_of_a_failure_and_no_value(book):
         assert "secret" not in body
         assert "expected" not in body
         for grade in row.grades:
-            for line in grade.graded.checks if grade.graded else ():
-                for number in re.findall(r"\d{3,}|\d\.\d+e", line.failure or ""):
+            failures = grade.graded.checks.values() if grade.graded else ()
+            for failure in filter(None, failures):
+                for number in re.findall(r"\d{3,}|\d\.\d+e", failure.words):
                     assert number not in body, (row.student, number)
 
 
@@ -160,17 +160,17 @@ FAILURES = {
     "a count": (difference([1, 2, 3], None, 0), "it gives another number of values"),
     "values": (difference(RIGHT, RIGHT + 1, 0), "the answer is wrong"),
     "a judge": (Failure("they sum to 12"), "the answer is wrong"),
-    "no form": (judge_value(Case("a", judge=len), 3), "the answer has not the form that is asked"),
+    "no form": (ask_judge(Case("a", judge=len), 3), "the answer is not in the requested format"),
 }
-RAISED = {
-    Raised("Missing", "secret"): "a name that is asked for is not defined",
-    Raised("NotImplementedError", "attention"): "it is not written yet",
-    Raised("ValueError"): "it raised ValueError",
-    Raised("TimeoutError"): "it raised TimeoutError",
-    Raised("Exception"): "it raised Exception",
-    Raised("Secret42"): "the answer is wrong",
-    FAILED["ended"]: "its process ended before it had answered",
-    FAILED["time"]: "it took too long",
+ERRORS = {
+    "Missing": "a name that is asked for is not defined",
+    "NotImplementedError": "it is not written yet",
+    "ValueError": "it raised ValueError",
+    "TimeoutError": "it raised TimeoutError",
+    "Exception": "it raised Exception",
+    "Secret42": "the answer is wrong",
+    "ProcessEnded": "its process ended before it had answered",
+    "TookTooLong": "it took too long",
 }
 
 
@@ -180,16 +180,18 @@ def test_every_failure_becomes_one_of_a_few_sentences(what):
     assert failure_words(failure.kind) == words
 
 
-@pytest.mark.parametrize("raised", RAISED)
-def test_what_was_raised_becomes_one_of_a_few_sentences(raised):
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_error_becomes_one_of_a_few_sentences(error):
     questions = draw_questions(find_exercise("softmax"), 0)
-    reply = Reply([CaseAnswer(raised=raised)] * len(questions.encoded))
-    failure = check_answer(questions, lambda cases: reply).checks[0].failure
-    assert failure_words(failure.why.kind) == RAISED[raised]
+    reply = Reply([CaseAnswer(error=error, message="secret")] * len(questions.encoded))
+    failure = judge(questions, reply).checks[0].failure
+    assert failure_words(failure.kind) == ERRORS[error]
 
 
 def test_a_student_is_told_how_large_an_answer_may_be():
-    assert failure_words("size").startswith("the answer is too large: an array may have 1,000,000")
+    assert failure_words("TooLarge").startswith(
+        "the answer is too large: an array may have 1,000,000"
+    )
 
 
 CELLS = {

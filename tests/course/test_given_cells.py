@@ -8,9 +8,10 @@ import pytest
 from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import exercise_names, find_exercise
 from attnlab.course.cells import solution_text
-from attnlab.course.check import answer_here, check_answer
+from attnlab.course.check import check_here, judge
 from attnlab.course.grading import classroom
 from attnlab.course.grading.submissions import Answer
+from attnlab.course.sandbox.replies import Reply, ask_here
 from attnlab.course.sandbox.runner import load_names
 from attnlab.course.sandbox.worker import Worker
 from attnlab.course.submit import hand_in
@@ -32,8 +33,8 @@ def test_a_given_function_that_was_rewritten_is_given_again():
     assert is_forged(program)
     assert not is_forged(batches.with_given(program))
     questions = draw_questions(batches, 0, graded=True)
-    assert check_answer(questions, answer_here(batches.with_given(program))).passed
-    assert not check_answer(questions, answer_here(program)).passed
+    assert check_here(questions, batches.with_given(program)).passed
+    assert not check_here(questions, program).passed
 
 
 @pytest.mark.parametrize("name", exercise_names())
@@ -43,7 +44,7 @@ def test_what_an_exercise_gives_overwrites_nothing_of_the_solution(name):
     if exercise.parts.kind != "text":
         questions = draw_questions(exercise, 0, graded=True)
         program = exercise.with_given(solution_text(exercise.source))
-        assert check_answer(questions, answer_here(program)).solved
+        assert check_here(questions, program).solved
 
 
 def test_matrices_are_handed_in_as_they_are_checked(tmp_path):
@@ -54,7 +55,7 @@ def test_matrices_are_handed_in_as_they_are_checked(tmp_path):
     changed = "\n\ndef weights():\n    return [Km]\n"
     (tmp_path / "identity.py").write_text(solution_text(identity.source) + changed)
     path = tmp_path / "ada.zip"
-    hand_in(workspace, {"identity": identity}, "Ada", path, lambda text, path: answer_here(text))
+    hand_in(workspace, {"identity": identity}, "Ada", path, ask_here)
     with zipfile.ZipFile(path) as archive:
         matrices = json.loads(archive.read("work/identity.json"))["weights"]["items"]
     assert len(matrices) == 3
@@ -65,9 +66,9 @@ def test_a_graded_program_goes_to_the_sandbox_with_what_is_given():
     heard = []
 
     class Hears:
-        def answerer(self, source, path, *, is_graded):
+        def ask(self, source, path, cases, *, is_graded):
             heard.append((source, is_graded))
-            return lambda cases: {"answers": []}
+            return Reply()
 
     answer = Answer("batches", "batches.py", solution_text(batches.source) + FORGED)
     job = classroom._Job(answer, "ada", draw_questions(batches, 0, graded=True), "")
@@ -82,8 +83,8 @@ def test_a_check_in_a_notebook_does_nothing_in_the_sandbox_and_costs_nothing(jai
     questions = draw_questions(attention, 0, graded=True)
     program = solution_text(attention.source) + IN_A_NOTEBOOK
     with Worker(jail) as worker:
-        outcome = check_answer(questions, worker.answerer(program, "attention.py", is_graded=True))
-        assert outcome.points == attention.points
+        reply = worker.ask(program, "attention.py", questions.encoded, is_graded=True)
+        assert judge(questions, reply).points == attention.points
         stolen = "from attnlab.parts.attend import attend as attention\n"
-        outcome = check_answer(questions, worker.answerer(stolen, "attention.py", is_graded=True))
-        assert outcome.points == 0
+        reply = worker.ask(stolen, "attention.py", questions.encoded, is_graded=True)
+        assert judge(questions, reply).points == 0

@@ -63,7 +63,7 @@ def test_a_class_is_graded_in_the_sandbox(room, sandboxed, capsys):
     told = json.loads(capsys.readouterr().out)
     assert again == 0
     assert [each["points"] for each in told["students"]] == [4, 0, 0, 0]
-    assert told["students"][1]["exercises"][0]["mistakes"] == ["square"]
+    assert told["students"][1]["exercises"][0]["mistake"] == "square"
 
 
 def test_without_bubblewrap_nothing_is_graded_and_the_line_that_installs_it_is_told(

@@ -72,12 +72,12 @@ def test_points_are_those_of_the_checks_that_pass(hand_in, grade):
     }
     assert book.of == 6
     assert [grade.state for grade in book.rows[1].grades] == ["graded", "missing"]
-    assert book.rows[1].grades[0].graded.mistakes == ("square",)
+    assert book.rows[1].grades[0].graded.mistake == "square"
 
 
 def test_data_is_graded_without_a_program_being_run(hand_in, grade):
     class Never(Here):
-        def answerer(self, *_, **__):
+        def ask(self, *_, **__):
             raise AssertionError("data must not be run")
 
     from contextlib import nullcontext
@@ -91,19 +91,20 @@ def test_an_answer_that_a_judge_stumbles_over_is_a_wrong_one(hand_in, grade):
     hand_in("bob", {"pair.json": PAIR_RIGHT})
     book = grade()
     assert grades_of(book) == {"alice": {"pair": 0.0}, "bob": {"pair": 2.0}}
-    assert "not the form that is asked" in book.rows[0].grades[0].graded.checks[0].failure
+    (failure,) = book.rows[0].grades[0].graded.checks.values()
+    assert "not in the requested format" in failure.words
 
 
 def test_an_error_of_ours_over_an_answer_is_told_and_the_class_goes_on(hand_in, grade, monkeypatch):
 
-    judge = classroom.check_answer
+    judge = classroom.judge
 
-    def stumble(questions, answerer):
-        if "x" in str(answerer(questions.encoded)):
+    def stumble(questions, reply):
+        if "x" in str(reply):
             raise TypeError("not seen before")
-        return judge(questions, answerer)
+        return judge(questions, reply)
 
-    monkeypatch.setattr(classroom, "check_answer", stumble)
+    monkeypatch.setattr(classroom, "judge", stumble)
     hand_in("alice", {"pair.json": '{"weights": "x"}'})
     hand_in("bob", {"pair.json": PAIR_RIGHT})
     book = grade()
@@ -116,9 +117,9 @@ def test_only_what_is_new_is_graded_and_again_grades_one_exercise(room, hand_in,
     asked = []
 
     class Counted(Here):
-        def answerer(self, source, path, **more):
+        def ask(self, source, path, cases, **more):
             asked.append((path, source))
-            return super().answerer(source, path, **more)
+            return super().ask(source, path, cases, **more)
 
     from contextlib import nullcontext
 
@@ -431,10 +432,10 @@ def test_a_sheet_keeps_the_instructor_s_own_columns(room, hand_in, grade):
 
 def test_an_error_of_a_worker_ends_the_grading_and_keeps_what_is_done(hand_in, grade):
     class Ends(Here):
-        def answerer(self, source, path, **more):
+        def ask(self, source, path, cases, **more):
             if source == SQUARE:
                 raise CouldNotRun("the process for answers did not start")
-            return super().answerer(source, path, **more)
+            return super().ask(source, path, cases, **more)
 
     from contextlib import nullcontext
 
@@ -445,9 +446,9 @@ def test_an_error_of_a_worker_ends_the_grading_and_keeps_what_is_done(hand_in, g
     asked = []
 
     class Counted(Here):
-        def answerer(self, source, path, **more):
+        def ask(self, source, path, cases, **more):
             asked.append(source)
-            return super().answerer(source, path, **more)
+            return super().ask(source, path, cases, **more)
 
     assert len(grade(open=lambda: nullcontext(Counted())).rows) == 6
     assert asked[0] == SQUARE
@@ -464,11 +465,11 @@ from attnlab.course.grading.classroom import grade_class
 from attnlab.course.grading.submissions import read_class
 from contextlib import nullcontext
 class Slow(Here):
-    def answerer(self, source, path, **more):
+    def ask(self, source, path, cases, **more):
         time.sleep(0.01)
         with open({asked!r}, "a") as file:
             file.write("x")
-        return super().answerer(source, path, **more)
+        return super().ask(source, path, cases, **more)
 room = Path({room!r})
 exercises = exercises_in(room / "exercises")
 submissions = read_class(room / "submissions", exercises)

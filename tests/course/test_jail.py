@@ -22,7 +22,7 @@ from attnlab.course.sandbox import jail as jails
 from attnlab.course.sandbox import runner, visible
 from attnlab.course.sandbox.jail import Jail, probe
 from attnlab.course.sandbox.processes import memory_of, processes_below
-from attnlab.course.sandbox.replies import CaseAnswer, Reply
+from attnlab.course.sandbox.replies import SENTENCES, CaseAnswer, Reply
 from attnlab.course.sandbox.worker import Limits, Worker
 from attnlab.errors import CouldNotRun
 
@@ -86,13 +86,13 @@ MAY_BE_LATE = ("processes: ", "resources: ", "endless: ")
 
 def is_contained(name, reply):
     """Whether an escape was refused, killed, or says itself that it did not get out."""
-    if reply.refused:
-        return reply.refused != "time" or name.startswith(MAY_BE_LATE)
+    if reply.problem:
+        return reply.problem != SENTENCES["TookTooLong"] or name.startswith(MAY_BE_LATE)
     if not reply.answers:
         return False
     answer = reply.answers[0]
-    if answer.raised is not None:
-        return answer.raised.name in REFUSALS
+    if answer.error:
+        return answer.error in REFUSALS
     return answer.value is False or answer.value is None
 
 
@@ -225,11 +225,11 @@ def test_the_memory_of_all_processes_together_is_limited(jail, machine, monkeypa
     limits = Limits(seconds=90, memory_bytes=2**29)
     with Worker(jail) as worker:
         reply = ask(worker, ESCAPES["resources: memory by many processes"], [machine], limits)
-        assert reply == Reply(refused="ended")
+        assert reply == Reply(problem=SENTENCES["ProcessEnded"])
         ask(worker, "def answer(): return 1")
         monkeypatch.setattr("attnlab.course.sandbox.worker.memory_of", lambda *_: 0)
         reply = ask(worker, ESCAPES["resources: memory by many processes"], [machine], QUICK)
-        assert reply == Reply(refused="time")
+        assert reply == Reply(problem=SENTENCES["TookTooLong"])
 
 
 def test_shared_memory_counts_once():
@@ -260,10 +260,9 @@ def test_when_the_grader_is_killed_its_sandbox_ends(jail, tmp_path):
         "from attnlab.course.sandbox.worker import Limits, Worker\n"
         "from tests.course.test_worker import case\n"
         f"worker = Worker(Jail({jail.bwrap!r}, build_filter(), {jail.is_root}))\n"
-        "ask = worker.answerer('while True: pass', 'mine.py', limits=Limits(seconds=900))\n"
         "worker._start()\n"
         "print(*processes_below(worker._process.pid), flush=True)\n"
-        "ask([case()])\n"
+        "worker.ask('while True: pass', 'mine.py', [case()], limits=Limits(seconds=900))\n"
     )
     grader = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=os.environ

@@ -9,8 +9,9 @@ from torch import nn
 
 from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
-from attnlab.course.check import answer_from, answer_here, check_answer
+from attnlab.course.check import check_here, judge
 from attnlab.course.grading.record import FORM, answers_of_record
+from attnlab.course.sandbox.replies import ask_names
 from attnlab.design import copy_first, identity, submission_record, unique
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead
@@ -43,18 +44,16 @@ def made(**changes):
     return record | changes
 
 
-def points(name, answerer):
-    exercise = find_exercise(name)
-    outcome = check_answer(draw_questions(exercise, 1, graded=True), answerer)
-    return outcome.points, exercise.points
+def outcome_of(name, matrices):
+    questions = draw_questions(find_exercise(name), 1, graded=True)
+    return judge(questions, ask_names({"weights": lambda: matrices}, questions.encoded))
 
 
 def test_the_designs_of_a_record_are_right_answers():
     answers = answers_of_record(made())
     for name in ("identity", "copy_first", "unique"):
         matrices = answers[name]["weights"]
-        got, full = points(name, answer_from({"weights": lambda found=matrices: found}))
-        assert got == full, name
+        assert outcome_of(name, matrices).points == find_exercise(name).points, name
         assert [each.dtype for each in matrices] == [np.float64] * len(matrices)
     assert len(answers["identity"]["weights"]) == 3
     assert len(answers["unique"]["weights"]) == 4
@@ -62,8 +61,9 @@ def test_the_designs_of_a_record_are_right_answers():
 
 def test_the_source_of_a_record_is_a_right_answer():
     source = answers_of_record(made())["torch_transformer"]["source"]
-    got, full = points("torch_transformer", answer_here(source))
-    assert got == full
+    exercise = find_exercise("torch_transformer")
+    questions = draw_questions(exercise, 1, graded=True)
+    assert check_here(questions, source).points == exercise.points
 
 
 def test_a_record_without_source_answers_the_designs_alone():
@@ -79,9 +79,7 @@ def test_the_class_of_attnlab_itself_is_no_answer():
 def test_a_design_that_fails_is_an_answer_and_is_told_its_mistake():
     record = json.loads(json.dumps(submission_record(Student, [identity().with_gap(5.7)])))
     matrices = answers_of_record(record)["identity"]["weights"]
-    questions = draw_questions(find_exercise("identity"), 1, graded=True)
-    outcome = check_answer(questions, answer_from({"weights": lambda: matrices}))
-    assert [each.name for each in outcome.mistakes] == ["gain too low"]
+    assert outcome_of("identity", matrices).mistake.name == "gain too low"
 
 
 def test_the_form_is_that_of_the_records_that_are_made():

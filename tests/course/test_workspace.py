@@ -19,7 +19,8 @@ from attnlab.course.cells import (
     starter_notebook,
     starter_program,
 )
-from attnlab.course.check import answer_here, check_answer
+from attnlab.course.check import check_here
+from attnlab.course.sandbox.replies import ask_here
 from attnlab.course.submit import check_text, hand_in, text_answer
 from attnlab.course.workspace import (
     State,
@@ -138,9 +139,9 @@ def test_the_log_is_a_chain_and_says_how_far_one_is(begun, attention):
     questions = draw_questions(attention, 0, graded=True)
     solved = solution_text(attention.source)
     begun.record("hint", exercise="attention", number=2)
-    begun.record_check(attention, "x", check_answer(questions, answer_here("x = 1")))
+    begun.record_check(attention, "x", check_here(questions, "x = 1"))
     assert begun.states() == {"attention": State(tries=1, hints=2)}
-    begun.record_check(attention, solved, check_answer(questions, answer_here(solved)))
+    begun.record_check(attention, solved, check_here(questions, solved))
     assert begun.states() == {"attention": State(tries=2, hints=2, passed=True)}
     lines = begun.log.read_text().splitlines()
     assert broken_links(lines) == []
@@ -190,7 +191,7 @@ def test_what_is_handed_in_is_one_file_with_hashes_and_the_log(begun, attention,
     solved = solution_text(attention.source)
     (begun.folder / "attention.py").write_text(solved)
     path = tmp_path / "ada.zip"
-    done = hand_in(begun, known("attention"), "Ada", path, lambda source, path: answer_here(source))
+    done = hand_in(begun, known("attention"), "Ada", path, ask_here)
     assert done.exercises == ("attention",)
     with zipfile.ZipFile(path) as archive:
         manifest = json.loads(archive.read("manifest.json"))
@@ -213,7 +214,7 @@ def test_matrices_are_handed_in_as_data(tmp_path):
     workspace.start(identity)
     (workspace.folder / "identity.py").write_text(solution_text(identity.source))
     path = tmp_path / "ada.zip"
-    hand_in(workspace, known("identity"), "Ada", path, lambda source, path: answer_here(source))
+    hand_in(workspace, known("identity"), "Ada", path, ask_here)
     with zipfile.ZipFile(path) as archive:
         assert "work/identity.py" not in archive.namelist()
         assert json.loads(archive.read("work/identity.json"))["weights"]["kind"] == "list"

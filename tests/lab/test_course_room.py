@@ -96,7 +96,7 @@ def test_what_stands_in_backticks_is_shown_as_code_and_never_as_markup(
     words = f"`{HOSTILE}` is no `mask`, and ` alone is none; {HOSTILE}"
 
     def alter(told: Any) -> None:
-        told["mistakes"] = [words]
+        told["mistake"] = words
         told["checks"][0]["words"] = "is `small`"
 
     tamper(page, "/api/course/check", alter)

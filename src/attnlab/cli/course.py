@@ -1,9 +1,10 @@
 """attnlab course: exercises on attention, from the first start to the file to hand in."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from attnlab.cli.terminal import note, print_json, print_rows, say, show_table
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from attnlab.course.check import Answerer, Outcome
+    from attnlab.course.check import Outcome
     from attnlab.course.exercise import CourseExercise
+    from attnlab.course.sandbox.replies import AskProgram
     from attnlab.course.workspace import State, Workspace
 
 course = App(name="course", help="Exercises on attention, with checks that name the mistake.")
@@ -154,10 +156,10 @@ def check(
     workspace = where.workspace()
     wanted = list(names) or where.begun()
     outcomes = []
-    with _answerers() as answerer:
+    with _open_worker() as ask:
         for name in wanted:
             exercise = where.exercise(name)
-            outcomes.append(_check_one(workspace, exercise, answerer, seed))
+            outcomes.append(_check_one(workspace, exercise, ask, seed))
             if not as_json:
                 _tell(exercise, outcomes[-1], workspace)
     return _status(outcomes, as_json=as_json)
@@ -179,13 +181,13 @@ def watch(name: str = "", /, *, where: Where = HERE) -> int:
         workspace.answer(exercise)
     say(f"watching {', '.join(wanted)} in {workspace.folder}; Ctrl-C ends it", is_quiet=True)
     seen: dict[str, list[int]] = {}
-    with _answerers() as answerer:
+    with _open_worker() as ask:
         while True:
             for exercise in exercises:
                 stamps = [path.stat().st_mtime_ns for path in workspace.files(exercise.name)]
                 if stamps and seen.get(exercise.name) != stamps:
                     seen[exercise.name] = stamps
-                    _tell(exercise, _check_one(workspace, exercise, answerer, 0), workspace)
+                    _tell(exercise, _check_one(workspace, exercise, ask, 0), workspace)
             time.sleep(_TICK)
 
 
@@ -292,8 +294,8 @@ def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> 
     workspace = where.workspace()
     path = out or Path(f"{file_label(student) or 'answers'}.zip")
     known = {name: exercise for name, (_, exercise) in where.known().items()}
-    with _answerers() as answerer:
-        handed = hand_in(workspace, known, student, path, answerer)
+    with _open_worker() as ask:
+        handed = hand_in(workspace, known, student, path, ask)
     say(f"{path}: {', '.join(handed.exercises)}")
     states = workspace.states()
     unsolved = [name for name in handed.exercises if not states.get(name, NEW).passed]
@@ -312,7 +314,7 @@ def _check_adapters(file: Path, names: list[str], seed: int, *, as_json: bool) -
     from attnlab.course.adapters import SHIM, adapted_exercises
     from attnlab.course.cases import draw_questions
     from attnlab.course.catalog import exercise_of_file
-    from attnlab.course.check import check_answer
+    from attnlab.course.check import judge
     from attnlab.course.workspace import read_source
 
     source = read_source(file)
@@ -324,12 +326,12 @@ def _check_adapters(file: Path, names: list[str], seed: int, *, as_json: bool) -
             "template."
         )
     outcomes = []
-    with _answerers(SHIM) as answerer:
+    with _open_worker(SHIM) as ask:
         for name in wanted:
             exercise = exercise_of_file(name)
             questions = draw_questions(exercise, seed, graded=True)
-            connected = answerer(exercise.with_given(source), str(file))
-            outcome = check_answer(questions, connected, skip_missing=True)
+            reply = ask(exercise.with_given(source), str(file), questions.encoded)
+            outcome = judge(questions, reply, skip_missing=True)
             outcomes.append(outcome)
             if not as_json:
                 _show_lines(exercise, outcome)
@@ -346,7 +348,7 @@ def _status(outcomes: "Sequence[Outcome]", *, as_json: bool) -> int:
 def _check_one(
     workspace: "Workspace",
     exercise: "CourseExercise",
-    answerer: "Callable[[str, str], Answerer]",
+    ask: "AskProgram",
     seed: int,
 ) -> "Outcome":
     from attnlab.course.submit import check_program
@@ -354,7 +356,7 @@ def _check_one(
     answer = workspace.answer(exercise)
     if answer.older is not None:
         note(f"{answer.path.name} is checked, which is newer than {answer.older.name}")
-    outcome = check_program(exercise, answer.source, str(answer.path), answerer, seed)
+    outcome = check_program(exercise, answer.source, str(answer.path), ask, seed)
     workspace.record_check(exercise, answer.source, outcome)
     return outcome
 
@@ -393,18 +395,19 @@ def _mapping(outcome: "Outcome") -> dict[str, object]:
         "broken": outcome.broken,
         "checks": checks,
         "failures": failures,
-        "mistakes": {mistake.name: mistake.says for mistake in outcome.mistakes},
+        "mistake": outcome.mistake and outcome.mistake.name,
+        "advice": outcome.mistake and outcome.mistake.says,
         "graded_checks": outcome.waiting,
     }
 
 
 @contextmanager
-def _answerers(shim: str = "") -> "Iterator[Callable[[str, str], Answerer]]":
-    """Yield what makes an answerer of a program and its path, in a process of its own."""
+def _open_worker(shim: str = "") -> "Iterator[AskProgram]":
+    """Yield a function that puts cases to a program in a process of its own."""
     from attnlab.course.sandbox.worker import Limits, Worker
 
     with Worker() as worker:
-        yield lambda source, path: worker.answerer(source, path, shim, Limits(seconds=_SECONDS))
+        yield partial(worker.ask, shim=shim, limits=Limits(seconds=_SECONDS))
 
 
 def _state(workspace: "Workspace", name: str) -> "State":

@@ -189,14 +189,11 @@ def _to_mapping(book: "Gradebook", alike: "list[Alike]") -> dict[str, object]:
 
 
 def _grade_to_mapping(grade: "Grade") -> dict[str, object]:
-    mistakes: list[str] = []
-    if grade.graded is not None:
-        mistakes += grade.graded.mistakes
     return {
         "exercise": grade.exercise,
         "points": grade.points,
         "of": grade.of,
         "held": grade.held,
         "state": grade.state,
-        "mistakes": mistakes,
+        "mistake": grade.graded and grade.graded.mistake,
     }

@@ -39,6 +39,12 @@ class Questions:
         """All cases in order."""
         return list(itertools.chain.from_iterable(self.cases))
 
+    @cached_property
+    def numbers(self) -> list[range]:
+        """Each check's cases, by their numbers among all."""
+        ends = list(itertools.accumulate(map(len, self.cases)))
+        return [range(end - len(cases), end) for cases, end in zip(self.cases, ends, strict=True)]
+
 
 def draw_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = False) -> Questions:
     """Draw the cases of an exercise.

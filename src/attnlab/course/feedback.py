@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from attnlab.course.cells import solution_text
-from attnlab.course.check import CaseFailure, CheckResult, Outcome
+from attnlab.course.check import CheckResult, Outcome
 from attnlab.course.compare import show
 from attnlab.course.exercise import Case, CourseExercise, Given
 from attnlab.display import plural
+from attnlab.errors import present
 
 _INDENT = " " * 4
 _MOST_PRINTED = 8  # lines
@@ -30,9 +31,10 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
     shown = shown_failure(outcome)
     for result in outcome.checks:
         lines.append(f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}")
-        if shown is not None and result.failure is shown:
+        if result is shown:
             lines += _indented(_failure_lines(exercise, shown))
-    lines += [f"  → {words}" for words in mistake_words(outcome)]
+    if outcome.mistake is not None:
+        lines.append(f"  → {outcome.mistake.says}")
     return lines + _waiting(outcome)
 
 
@@ -53,19 +55,11 @@ def _indented(lines: Iterable[str]) -> list[str]:
     return [_INDENT + line for line in lines]
 
 
-def shown_failure(outcome: Outcome) -> CaseFailure | None:
-    """Return the failure that is shown with its case: of wrong parameters, else the first."""
-    failures = [each.failure for each in outcome.checks if each.failure and not each.is_pending]
-    failures.sort(key=lambda each: each.case.answer != "parameters")
-    return next(iter(failures), None)
-
-
-def mistake_words(outcome: Outcome) -> list[str]:
-    """Return what to say of the mistakes that an answer equals."""
-    words = [mistake.says for mistake in outcome.mistakes]
-    if len(words) > 1:
-        return ["Two mistakes at once:", *words]
-    return words
+def shown_failure(outcome: Outcome) -> CheckResult | None:
+    """Return the check whose failed case is shown: of wrong parameters, else the first."""
+    failed = [result for result in outcome.checks if not result.passed and not result.is_pending]
+    failed.sort(key=lambda result: present(result.case).answer != "parameters")
+    return next(iter(failed), None)
 
 
 def call_lines(exercise: CourseExercise, case: Case) -> list[str]:
@@ -76,8 +70,8 @@ def call_lines(exercise: CourseExercise, case: Case) -> list[str]:
     return [f"{name} = {_shown(value)}" for name, value in given]
 
 
-def _failure_lines(exercise: CourseExercise, failure: CaseFailure) -> list[str]:
-    case = failure.case
+def _failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
+    case = present(result.case)
     what = case.call
     if case.build is not None:
         args, settings = case.build
@@ -86,9 +80,9 @@ def _failure_lines(exercise: CourseExercise, failure: CaseFailure) -> list[str]:
     lines = [f"{what} {case.words}".rstrip(), *_indented(call_lines(exercise, case))]
     for name, args, _ in case.methods:
         lines.append(f"{_INDENT}.{name}({', '.join(map(_shown, args))})")
-    lines += failure.words.splitlines()
-    if failure.printed:
-        lines += ["it printed:", *_indented(failure.printed.splitlines()[:_MOST_PRINTED])]
+    lines += present(result.failure).words.splitlines()
+    if result.printed:
+        lines += ["it printed:", *_indented(result.printed.splitlines()[:_MOST_PRINTED])]
     return lines
 
 

@@ -1,8 +1,7 @@
 """The mistake behind a wrong answer: the known one whose answers are the same in every case."""
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,192 +12,117 @@ from attnlab.course.cases import Questions
 from attnlab.course.cells import solution_text
 from attnlab.course.compare import difference, is_same, leave_out, read_answer
 from attnlab.course.exercise import Case, CourseExercise, Failure, Mistake
-from attnlab.course.sandbox.replies import CaseAnswer, answer_in_process
+from attnlab.course.sandbox.replies import CaseAnswer, Reply, ask_names
 from attnlab.course.sandbox.runner import load_names
 from attnlab.errors import present
 
 _LOOSE = 1e-2  # the tolerance of a common weak check
-_own_names = lru_cache(maxsize=1024)(load_names)
+_load = lru_cache(maxsize=1024)(load_names)
 
 
-def with_mistakes(exercise: CourseExercise, mistakes: Sequence[Mistake]) -> str | None:
-    """Return the solution with these mistakes in it; None where one removes the text of another.
+def with_mistake(exercise: CourseExercise, mistake: Mistake) -> str:
+    """Return the solution with a mistake in it.
 
     Raises:
-        AssertionError: a single mistake's text is not in the solution exactly once.
+        AssertionError: the mistake's text is not in the solution exactly once.
     """
     text = solution_text(exercise.source)
-    for mistake in mistakes:
-        if text.count(mistake.old) != 1:
-            assert len(mistakes) > 1, (
-                f"{exercise.name}: {mistake.name}: {mistake.old!r} must stand once"
-            )
-            return None
-        text = text.replace(mistake.old, mistake.new)
-    return text
+    assert text.count(mistake.old) == 1, (
+        f"{exercise.name}: {mistake.name}: {mistake.old!r} must stand once"
+    )
+    return text.replace(mistake.old, mistake.new)
 
 
-def answer_own(questions: Questions, source: str, number: int) -> CaseAnswer:
-    """Return how a solution of the course, with or without mistakes, answers a case.
+def ask_reference(questions: Questions, source: str) -> Reply:
+    """Put the questions to a program of the course: its solution, or one with a mistake."""
+    return Reply([_reference_answer(questions, source, n) for n in range(len(questions.encoded))])
 
-    It runs in this process, once for each questions.
-    """
+
+def _reference_answer(questions: Questions, source: str, number: int) -> CaseAnswer:
+    """Put one case to a program of the course, in this process and only once."""
     key = (source, number)
     if key not in questions.known:
-        names = _own_names(source)
+        names = _load(source)
         with np.errstate(all="ignore"):  # a mistake may divide by 0
-            reply = answer_in_process(names, [questions.encoded[number]])
+            reply = ask_names(names, [questions.encoded[number]])
         questions.known[key] = reply.answers[0]
     return questions.known[key]
 
 
-def find_mistakes(
+def find_mistake(
     questions: Questions,
     answers: Sequence[CaseAnswer],
-    wrong: Sequence[Sequence[int]],
+    failures: Sequence[Failure | None],
     *,
     skip_missing: bool,
-) -> tuple[Mistake, ...]:
-    """Return the mistakes behind a wrong answer: one, two made at once, or none.
+) -> str | None:
+    """Return the name of the mistake behind a wrong answer; None where none is known.
 
-    They are those whose answers are the student's in every case. Where there are none, the answer
-    is wrong in yet another way: then it is the one that accounts for the first check that failed
-    and contradicts none that passed, and the one that with it accounts for the next check.
+    It is the mistake that gives the program's answer in every case. Where there is none, the
+    program is wrong in another way too: then it is the one that gives the answers of the first
+    check that failed and of all that passed.
 
     Args:
-        questions: what was asked.
-        answers: what the student's code said, one for each case.
-        wrong: for each check, the numbers of the cases that were answered wrongly.
+        questions: the cases.
+        answers: the program's, one for each case.
+        failures: for each case, what is wrong with its answer.
         skip_missing: whether a part that is None is left out of the comparison.
     """
-    evidence = _Evidence(questions, list(map(_readable, answers)), wrong, skip_missing)
-    exercise = questions.exercise
-    spellings = [each for mistake in exercise.parts.mistakes for each in mistake.spellings]
-    for spelling in spellings:
-        if evidence.agrees_throughout([spelling]):
-            return (exercise.mistake(spelling.name),)
-    for one, other in itertools.combinations(exercise.parts.mistakes, 2):
-        if evidence.agrees_throughout([one, other]) or evidence.agrees_throughout([other, one]):
-            return one, other
-    first = next((each for each in spellings if evidence.accounts_for([each], [0])), None)
-    if first is None:
-        return ()
-    found = [first, *_second_mistake(evidence, first, spellings)]
-    return tuple(exercise.mistake(spelling.name) for spelling in found)
+    values = list(map(_comparable, answers))
+
+    def agrees(mistake: Mistake, numbers: Iterable[int]) -> bool:
+        source = with_mistake(questions.exercise, mistake)
+        for number in numbers:
+            mistaken = _comparable(_reference_answer(questions, source, number))
+            if skip_missing:
+                mistaken = leave_out(mistaken, values[number])
+            if not _agree(questions.flat[number], mistaken, values[number]):
+                return False
+        return True
+
+    # most mistakes differ from an answer already where it is wrong, so that is compared first
+    everywhere = sorted(range(len(values)), key=lambda number: failures[number] is None)
+    failed = [group for group in questions.numbers if any(failures[n] for n in group)]
+    passed = [n for group in questions.numbers if group not in failed for n in group]
+    attempts = [everywhere]
+    if any(_is_telling(values[n]) for n in failed[0] if failures[n]):
+        attempts.append([*failed[0], *passed])
+    for numbers in attempts:
+        for mistake in questions.exercise.parts.mistakes:
+            if any(agrees(spelling, numbers) for spelling in mistake.spellings):
+                return mistake.name
+    return None
 
 
-def _second_mistake(
-    evidence: "_Evidence", first: Mistake, spellings: Iterable[Mistake]
-) -> Iterator[Mistake]:
-    """Yield the mistake that, made with the first, accounts for the next check too, if any."""
-    failed = range(1, len(evidence.failed))
-    rest = next((each for each in failed if not evidence.accounts_for([first], [0, each])), None)
-    if rest is None:
-        return
-    for other in spellings:
-        pairs = [first, other], [other, first]
-        if other.name != first.name and any(evidence.accounts_for(p, [0, rest]) for p in pairs):
-            yield other
-            return
-
-
-def judge_value(case: Case, value: Any) -> Failure | None:
-    """Ask a case's judge of an answer; one that the judge cannot read is wrong."""
+def ask_judge(case: Case, value: Any) -> Failure | None:
+    """Ask a case's judge about an answer; one that the judge cannot read is wrong."""
     try:
         return present(case.judge)(value)
     except Exception as error:
-        words = f"the answer has not the form that is asked ({type(error).__name__})"
+        words = f"the answer is not in the requested format ({type(error).__name__})"
         return Failure(words, kind="form")
 
 
 def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
     """Whether a mistake passes a common weak check: one input, compared at 1e-2."""
-    source = present(with_mistakes(questions.exercise, [mistake]))
     number = len(questions.cases[0]) - 1
     case = questions.cases[0][number]
-    if case.judge is not None:
-        return False
-    answer = answer_own(questions, source, number)
-    if answer.raised is not None:
+    answer = _reference_answer(questions, with_mistake(questions.exercise, mistake), number)
+    if case.judge is not None or answer.error:
         return False
     return difference(case.expected, read_answer(answer.value), _LOOSE) is None
 
 
-@dataclass(frozen=True)
-class _FailedCheck:
-    """The numbers of a check's cases, and whether an agreement in them is no chance."""
-
-    numbers: Sequence[int]
-    is_telling: bool
-
-
-class _Evidence:
-    """What a student's code answered, held against the course's mistakes."""
-
-    def __init__(
-        self,
-        questions: Questions,
-        read: Sequence[Any],
-        wrong: Sequence[Sequence[int]],
-        skip_missing: bool,
-    ) -> None:
-        self.questions = questions
-        self.read = read
-        self.skip_missing = skip_missing
-        every_wrong = [number for numbers in wrong for number in numbers]
-        # most mistakes differ from an answer already where it is wrong, so that is asked first
-        self.numbers = sorted(range(len(read)), key=lambda number: number not in every_wrong)
-        self.passed: list[int] = []  # the cases of the checks that passed
-        self.failed: list[_FailedCheck] = []
-        at = 0
-        for cases, numbers in zip(questions.cases, wrong, strict=True):
-            own = range(at, at + len(cases))
-            at += len(cases)
-            if numbers:
-                self.failed.append(_FailedCheck(own, any(_is_telling(read[n]) for n in numbers)))
-            else:
-                self.passed += own
-
-    def agrees_throughout(self, mistakes: Sequence[Mistake]) -> bool:
-        """Whether the solution with these mistakes gives the answer of every case."""
-        return self._agrees(mistakes, self.numbers)
-
-    def accounts_for(self, mistakes: Sequence[Mistake], failed: Iterable[int]) -> bool:
-        """Whether the mistakes give the answers of these failed checks and of all that passed."""
-        checks = [self.failed[number] for number in failed]
-        if not all(check.is_telling for check in checks):
-            return False
-        return self._agrees(
-            mistakes, [*itertools.chain(*(c.numbers for c in checks)), *self.passed]
-        )
-
-    def _agrees(self, mistakes: Sequence[Mistake], numbers: Iterable[int]) -> bool:
-        source = with_mistakes(self.questions.exercise, mistakes)
-        if source is None:
-            return False
-        try:
-            _own_names(source)
-        except Exception:  # two mistakes whose texts do not go together
-            return False
-        for number in numbers:
-            mistaken = _readable(answer_own(self.questions, source, number))
-            if self.skip_missing:
-                mistaken = leave_out(mistaken, self.read[number])
-            if not _agree(self.questions.flat[number], mistaken, self.read[number]):
-                return False
-        return True
-
-
-def _is_telling(read: Any) -> bool:
+def _is_telling(value: Any) -> bool:
     """Whether two programs hardly give an answer by chance: it holds two numbers, or a text."""
-    if isinstance(read, Tensor | np.ndarray):
-        values = np.asarray(read)
-        return len(np.unique(values[np.isfinite(values)])) > 1
-    if isinstance(read, Mapping):
-        return any(map(_is_telling, read.values()))
-    if isinstance(read, list):
-        return any(map(_is_telling, read))
-    return isinstance(read, str) or (isinstance(read, float) and not read.is_integer())
+    if isinstance(value, Tensor | np.ndarray):
+        numbers = np.asarray(value)
+        return len(np.unique(numbers[np.isfinite(numbers)])) > 1
+    if isinstance(value, Mapping):
+        return any(map(_is_telling, value.values()))
+    if isinstance(value, list):
+        return any(map(_is_telling, value))
+    return isinstance(value, str) or (isinstance(value, float) and not value.is_integer())
 
 
 def _agree(case: Case, one: Any, other: Any) -> bool:
@@ -207,18 +131,11 @@ def _agree(case: Case, one: Any, other: Any) -> bool:
         return True
     if case.judge is None:
         return False
-    return judge_value(case, one) is None and judge_value(case, other) is None
+    return ask_judge(case, one) is None and ask_judge(case, other) is None
 
 
-@dataclass(frozen=True)
-class _Error:
-    """What was raised in place of an answer, and what it is about."""
-
-    name: str
-    about: str
-
-
-def _readable(answer: CaseAnswer) -> Any:
-    if answer.raised is not None:
-        return _Error(answer.raised.name, answer.raised.about)
+def _comparable(answer: CaseAnswer) -> Any:
+    """Return an answer's value, or its error without the words, which differ between programs."""
+    if answer.error:
+        return replace(answer, message="", line=None, printed="")
     return read_answer(answer.value)

@@ -5,9 +5,10 @@ import inspect
 
 from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import find_exercise
-from attnlab.course.check import Outcome, answer_from, check_answer
+from attnlab.course.check import Outcome, judge
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.feedback import feedback_lines
+from attnlab.course.sandbox.replies import ask_names
 from attnlab.course.sandbox.runner import Names
 from attnlab.course.workspace import find_workspace
 from attnlab.errors import WrongUsage, present, type_words
@@ -55,7 +56,8 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
         own_frame = present(inspect.currentframe())
         names = present(own_frame.f_back).f_globals
     found = find_exercise(exercise)
-    outcome = check_answer(draw_questions(found, seed, graded=True), answer_from(names))
+    questions = draw_questions(found, seed, graded=True)
+    outcome = judge(questions, ask_names(names, questions.encoded))
     workspace = find_workspace(None)
     if workspace.log.is_file():
         workspace.record_check(found, "", outcome)

@@ -6,7 +6,7 @@ import io
 import json
 import unicodedata
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from attnlab.core.store import make_folder, write_bytes
 from attnlab.course.cases import draw_questions, encode_case
 from attnlab.course.catalog import holds_back
 from attnlab.course.cells import parse_program
-from attnlab.course.check import Answerer, Outcome, check_answer
+from attnlab.course.check import Outcome, judge
 from attnlab.course.exercise import Case, CourseExercise
+from attnlab.course.sandbox.replies import AskProgram
 from attnlab.course.workspace import FORM, LOG, Workspace, is_untouched, time_now
 from attnlab.errors import WrongUsage
 
@@ -56,11 +57,7 @@ def text_answer(source: str) -> str | None:
 
 
 def check_program(
-    exercise: CourseExercise,
-    source: str,
-    path: str,
-    answerer: Callable[[str, str], Answerer],
-    seed: int = 0,
+    exercise: CourseExercise, source: str, path: str, ask: AskProgram, seed: int = 0
 ) -> Outcome:
     """Check a student's program by every check that is not held back for the grading.
 
@@ -68,14 +65,13 @@ def check_program(
         exercise: which it answers.
         source: the program.
         path: its name, for messages.
-        answerer: makes an answerer of a program and its name.
+        ask: puts the cases to the program.
         seed: draws the cases.
     """
     if exercise.parts.kind == "text":
         return check_text(exercise, source)
-    connected = answerer(exercise.with_given(source), path)
     questions = draw_questions(exercise, seed, graded=not holds_back(exercise))
-    return check_answer(questions, connected)
+    return judge(questions, ask(exercise.with_given(source), path, questions.encoded))
 
 
 def check_text(exercise: CourseExercise, source: str) -> Outcome:
@@ -94,7 +90,7 @@ def hand_in(
     exercises: Mapping[str, CourseExercise],
     student: str,
     path: Path,
-    answerer: Callable[[str, str], Answerer],
+    ask: AskProgram,
 ) -> HandedIn:
     """Write the file to hand in.
 
@@ -103,8 +99,7 @@ def hand_in(
         exercises: those to look for in it.
         student: a label, such as a name or number.
         path: the file to write; its folder is made if it is missing.
-        answerer: makes an answerer of a program and its path; it runs the files that hold
-            matrices, which are handed in as data.
+        ask: runs the programs that hold matrices, which are handed in as data.
 
     Raises:
         WrongUsage: there is no answer to hand in.
@@ -123,7 +118,7 @@ def hand_in(
             left_out[name] = "nothing is written in it"
             continue
         try:
-            content = _content(exercise, source, answerer)
+            content = _content(exercise, source, ask)
         except WrongUsage as error:
             left_out[name] = str(error)
             continue
@@ -151,9 +146,7 @@ def hand_in(
     return HandedIn(path, tuple(entries), left_out)
 
 
-def _content(
-    exercise: CourseExercise, source: str, answerer: Callable[[str, str], Answerer]
-) -> bytes:
+def _content(exercise: CourseExercise, source: str, ask: AskProgram) -> bytes:
     """Return what is handed in for an exercise.
 
     Raises:
@@ -167,12 +160,12 @@ def _content(
     if exercise.parts.kind != "weights":
         return source.encode()
     program = exercise.with_given(source)
-    reply = answerer(program, f"{exercise.name}.py")([encode_case(Case("weights"))])
-    if not reply.is_whole(1):
-        raise WrongUsage(reply.words)
-    answer = reply.answers[0]
-    if answer.raised is not None:
-        raise WrongUsage(answer.raised.words)
+    reply = ask(program, f"{exercise.name}.py", [encode_case(Case("weights"))])
+    if reply.problem:
+        raise WrongUsage(reply.problem)
+    (answer,) = reply.answers
+    if answer.error:
+        raise WrongUsage(answer.words)
     return json.dumps({"weights": answer.value}).encode()
 
 

@@ -5,7 +5,7 @@ student's own way: written into the files of `attnlab course start`, read from t
 zip of `attnlab course submit`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,16 +20,15 @@ from attnlab.course.cells import (
     starter_program,
     with_line,
 )
-from attnlab.course.check import Answerer, Outcome, answer_here, check_answer
+from attnlab.course.check import Outcome, check_here, judge
 from attnlab.course.exercise import CourseExercise, Mistake
 from attnlab.course.grading.bans import banned_names
 from attnlab.course.grading.submissions import read_class
-from attnlab.course.mistakes import answer_own, passes_snapshot, with_mistakes
-from attnlab.course.sandbox.replies import CaseAnswer, Reply
-from attnlab.course.sandbox.runner import EncodedCase
+from attnlab.course.mistakes import ask_reference, passes_snapshot, with_mistake
+from attnlab.course.sandbox.replies import CaseAnswer, Reply, ask_here
 from attnlab.course.submit import check_program, hand_in
 from attnlab.course.workspace import Workspace
-from attnlab.errors import AttnlabError, present
+from attnlab.errors import AttnlabError
 
 _WORTHLESS = ("pass", "raise ValueError", "return None", "return False", "return True", "return 0")
 """Lines in place of the solution; none may give a point."""
@@ -74,21 +73,20 @@ def _problems(questions: Questions) -> list[str]:
     exercise, found = questions.exercise, list[str]()
     if exercise.parts.kind == "text":  # nothing is asked of it
         return found
-    solved = _outcome(questions, solution_text(exercise.source))
+    solved = judge(questions, ask_reference(questions, solution_text(exercise.source)))
     if not solved.passed:
         found.append(f"the solution fails: {_why(solved)}")
-    begun = _outcome(questions, exercise.starter)
+    begun = judge(questions, ask_reference(questions, exercise.starter))
     if begun.points:
         found.append(f"the starter gets {begun.points} points")
     for line in _WORTHLESS:
-        answerer = answer_here(with_line(exercise.source, line))
-        points = check_answer(questions, answerer).points
+        points = check_here(questions, with_line(exercise.source, line)).points
         if points:
             found.append(f"an answer that is only {line!r} gets {points} points")
     for mistake in exercise.parts.mistakes:
         for spelling in mistake.spellings:
-            source = present(with_mistakes(exercise, [spelling]))
-            found += _misnamed(spelling, _outcome(questions, source))
+            reply = ask_reference(questions, with_mistake(exercise, spelling))
+            found += _misnamed(spelling, judge(questions, reply))
     return found
 
 
@@ -114,10 +112,10 @@ def _problems_of_files(questions: Questions) -> Iterator[str]:
         yield from _problems_of_zip(questions, workspace, folder / "zip")
         texts = [cell for cell in cells if cell.kind == "markdown"]
         for mistake in exercise.parts.mistakes:
-            code = Cell("code", present(with_mistakes(exercise, [mistake])))
+            code = Cell("code", with_mistake(exercise, mistake))
             program.write_text(starter_program([*texts, code]))
             source = exercise.with_given(workspace.answer(exercise).source)
-            yield from _misnamed(mistake, check_answer(questions, answer_here(source)))
+            yield from _misnamed(mistake, check_here(questions, source))
 
 
 def _problems_of_solution(
@@ -125,7 +123,7 @@ def _problems_of_solution(
 ) -> Iterator[str]:
     """Say what `attnlab course check` says against the solution in a file."""
     answer = workspace.answer(exercise)
-    outcome = check_program(exercise, answer.source, answer.path.name, _answerer)
+    outcome = check_program(exercise, answer.source, answer.path.name, ask_here)
     if not outcome.passed:
         yield f"the solution in {file} fails: {_why(outcome)}"
 
@@ -136,7 +134,7 @@ def _problems_of_zip(questions: Questions, workspace: Workspace, folder: Path) -
     known = {exercise.name: exercise}
     folder.mkdir()
     try:
-        hand_in(workspace, known, "verify", folder / "verify.zip", _answerer)
+        hand_in(workspace, known, "verify", folder / "verify.zip", ask_here)
         (submission,) = read_class(folder, known)
         answer = submission.answers[exercise.name]
     except (AttnlabError, KeyError) as error:
@@ -144,9 +142,9 @@ def _problems_of_zip(questions: Questions, workspace: Workspace, folder: Path) -
         return
     if answer.data is not None:
         reply = Reply([CaseAnswer(answer.data)] * len(questions.encoded))
-        outcome = check_answer(questions, lambda cases: reply)
+        outcome = judge(questions, reply)
     else:
-        outcome = check_answer(questions, answer_here(exercise.with_given(answer.source)))
+        outcome = check_here(questions, exercise.with_given(answer.source))
     if not outcome.passed:
         yield f"the solution in the zip fails: {_why(outcome)}"
     used = banned_names(answer.source, exercise.parts.banned)
@@ -154,26 +152,13 @@ def _problems_of_zip(questions: Questions, workspace: Workspace, folder: Path) -
         yield f"the solution uses what is banned: {', '.join(used)}"
 
 
-def _answerer(source: str, path: str) -> Answerer:
-    return answer_here(source)
-
-
 def _misnamed(mistake: Mistake, outcome: Outcome) -> Iterator[str]:
     """Say what a mistake is taken for; nothing where it is named rightly."""
     if outcome.passed:
         yield f"the mistake {mistake.name!r} passes: {mistake.new!r}"
-    elif [named.name for named in outcome.mistakes] != [mistake.name]:
-        names = " and ".join(repr(named.name) for named in outcome.mistakes) or "nothing"
-        yield (
-            f"the mistake {mistake.name!r} is told as {names}: {mistake.new!r} ({_why(outcome)})"
-        )
-
-
-def _outcome(questions: Questions, source: str) -> Outcome:
-    def answerer(cases: Sequence[EncodedCase]) -> Reply:
-        return Reply([answer_own(questions, source, each) for each in range(len(cases))])
-
-    return check_answer(questions, answerer)
+    elif outcome.mistake is None or outcome.mistake.name != mistake.name:
+        name = repr(outcome.mistake.name) if outcome.mistake else "nothing"
+        yield f"the mistake {mistake.name!r} is told as {name}: {mistake.new!r} ({_why(outcome)})"
 
 
 def _why(outcome: Outcome) -> str:

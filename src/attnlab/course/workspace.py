@@ -169,7 +169,7 @@ class Workspace:
             sha256=hashlib.sha256(source.encode()).hexdigest(),
             passed=[each.check.name for each in outcome.checks if each.passed],
             failed=[each.check.name for each in outcome.checks if not each.passed],
-            mistakes=[each.name for each in outcome.mistakes],
+            mistake=outcome.mistake and outcome.mistake.name,
             done=outcome.passed,
             waiting=outcome.waiting,
         )

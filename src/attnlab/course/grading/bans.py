@@ -1,9 +1,9 @@
 """What a program uses that an exercise bans, read off its syntax tree.
 
 Behavior cannot tell whether attention was written or called, so names are looked for: plain, as
-attributes, imported under another name, or in the texts that `getattr` takes. What a program
-defines itself under such a name is its own and no find, see `own_names.py`. Code can always hide a
-name better than this finds it; a find is therefore reviewed by a person and never punished alone.
+attributes, imported under another name, or in the texts that `getattr` takes. A name that the
+program defines itself is no match, see `defined_names.py`. Code can always hide a name better than
+this finds it; a match is therefore reviewed by a person and never punished alone.
 """
 
 import ast
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from attnlab.course.cells import parse_program
-from attnlab.course.grading.own_names import OwnNames, global_names
+from attnlab.course.grading.defined_names import DefinedNames, global_names
 
 _DYNAMIC = {"exec", "eval", "compile", "vars", "globals", "locals", "__import__", "__builtins__"}
 """Names of Python that can reach any other name."""
@@ -45,7 +45,7 @@ def banned_names(source: str, banned: Sequence[str]) -> list[str]:
     found: set[str] = set()
     try:
         found |= _global_finds(source, tree, banned)
-        reader = _Reader(OwnNames(tree), banned)
+        reader = _Reader(DefinedNames(tree), banned)
         for node in ast.walk(tree):
             found |= set(reader.reached(node))
     except RecursionError:
@@ -92,7 +92,7 @@ def _squashed(name: str) -> str:
 class _Reader:
     """Finds what the nodes of a program reach in other modules."""
 
-    own: OwnNames
+    own: DefinedNames
     banned: Sequence[str]
 
     def reached(self, node: ast.AST) -> Iterator[str]:

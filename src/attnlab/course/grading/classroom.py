@@ -16,11 +16,10 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from threading import Event, Lock
-from typing import Protocol
 
 from attnlab.core.store import (
     explained,
@@ -32,12 +31,12 @@ from attnlab.core.store import (
     write_json,
 )
 from attnlab.course.cases import Questions, draw_questions
-from attnlab.course.check import Answerer, Outcome, check_answer
-from attnlab.course.exercise import CourseExercise
+from attnlab.course.check import Outcome, judge
+from attnlab.course.exercise import CourseExercise, Failure
 from attnlab.course.grading.bans import banned_names
 from attnlab.course.grading.submissions import Answer, Submission, inert
-from attnlab.course.sandbox.replies import CaseAnswer, Raised, Reply
-from attnlab.course.sandbox.runner import EncodedCase, Json
+from attnlab.course.sandbox.replies import CaseAnswer, Reply
+from attnlab.course.sandbox.worker import Worker
 from attnlab.errors import CouldNotRun
 
 FORM = "attnlab grades 1"
@@ -45,50 +44,26 @@ _MOST_WORDS = 600
 _PACKAGE = Path(__file__).parents[2]
 
 
-class AnswersPrograms(Protocol):
-    """A worker: it runs the programs of a submission, one at a time."""
-
-    def answerer(self, source: str, path: str, *, is_graded: bool) -> Answerer:
-        """Return what puts cases to a program."""
-
-
-OpenWorker = Callable[[], AbstractContextManager[AnswersPrograms]]
+OpenWorker = Callable[[], AbstractContextManager[Worker]]
 """Opens a worker for a submission."""
 
 
 @dataclass(frozen=True)
-class CheckLine:
-    """What came of a check.
-
-    Args:
-        name: of the check.
-        points: that it gives.
-        passed: whether every case was right.
-        failure: what is wrong, for the instructor; None where it passed.
-        kind: what a student may be told of the failure, see `Failure`.
-    """
-
-    name: str
-    points: int
-    passed: bool
-    failure: str | None
-    kind: str = ""
-
-
-@dataclass(frozen=True)
 class GradedAnswer:
-    """What came of an answer.
+    """The result of grading an answer.
 
     Args:
         student: who handed it in.
-        exercise: which.
+        exercise: its name.
         answer: the hash of what was handed in.
         exercise_digest: the hash of the exercise, its questions and attnlab's code.
-        checks: a line for each check; none for a text, or where nothing could be asked.
-        mistakes: the names of the mistakes that give the same answers.
-        broken: why nothing could be asked; None where it could.
+        points: of the checks that passed, whether or not they are held for a review.
+        checks: for each check, why it failed, for the instructor; None where it passed. Empty for
+            a text, or where no question could be put to the answer.
+        mistake: the name of the mistake that gives the same answers; None without one.
+        broken: why no question could be put to the answer; None where all could.
         is_blank: whether nothing is written in it.
-        banned: what it uses that is banned.
+        banned: the banned names that it uses.
         unjudged: an error of the course's own while it judged the answer; None without one.
     """
 
@@ -96,17 +71,13 @@ class GradedAnswer:
     exercise: str
     answer: str
     exercise_digest: str
-    checks: tuple[CheckLine, ...] = ()
-    mistakes: tuple[str, ...] = ()
+    points: int = 0
+    checks: Mapping[str, Failure | None] = field(default_factory=dict)
+    mistake: str | None = None
     broken: str | None = None
     is_blank: bool = False
     banned: tuple[str, ...] = ()
     unjudged: str | None = None
-
-    @property
-    def points(self) -> int:
-        """The points of the checks that passed, whether or not they are held."""
-        return sum(line.points for line in self.checks if line.passed)
 
 
 @dataclass(frozen=True)
@@ -125,10 +96,12 @@ class GradeFolder:
         try:
             with refusing_damage(str(file)):
                 stored = dict(read_json(file))
-                stored["checks"] = tuple(CheckLine(**line) for line in stored["checks"])
-                for name in ("mistakes", "banned"):
-                    stored[name] = tuple(stored[name])
-                return GradedAnswer(**stored)
+                checks = {
+                    name: failure and Failure(**failure)
+                    for name, failure in stored["checks"].items()
+                }
+                banned = tuple(stored["banned"])
+                return GradedAnswer(**{**stored, "checks": checks, "banned": banned})
         except CouldNotRun:
             return None
 
@@ -203,8 +176,8 @@ def grade_class(
             job for job in jobs if job.answer.exercise in again or not _is_done(job, grades)
         ]
         _Round(grades, open_worker, len(open_jobs), progress).work_off(open_jobs, workers)
-    found = [grades.outcome(job.student, job.answer.exercise) for job in jobs]
-    return [each for each in found if each is not None]
+    outcomes = [grades.outcome(job.student, job.answer.exercise) for job in jobs]
+    return [outcome for outcome in outcomes if outcome is not None]
 
 
 def _jobs(
@@ -235,9 +208,11 @@ def _code_digest() -> str:
 
 
 def _is_done(job: _Job, grades: GradeFolder) -> bool:
-    found = grades.outcome(job.student, job.answer.exercise)
-    wanted = (job.student, job.answer.digest, job.exercise_digest)
-    return found is not None and (found.student, found.answer, found.exercise_digest) == wanted
+    outcome = grades.outcome(job.student, job.answer.exercise)
+    if outcome is None:
+        return False
+    graded = (outcome.student, outcome.answer, outcome.exercise_digest)
+    return graded == (job.student, job.answer.digest, job.exercise_digest)
 
 
 @dataclass
@@ -256,8 +231,8 @@ class _Round:
         """Grade all jobs."""
         with ThreadPoolExecutor(workers) as pool:
             try:
-                each = groupby(jobs, lambda job: job.student)
-                running = [pool.submit(self._grade, list(own)) for _, own in each]
+                by_student = groupby(jobs, lambda job: job.student)
+                running = [pool.submit(self._grade, list(group)) for _, group in by_student]
                 for future in as_completed(running):
                     future.result()
             finally:  # on an error or Ctrl-C the others end after their answer
@@ -278,45 +253,44 @@ class _Round:
                         self.progress(self.done, self.total)
 
 
-def _ask(job: _Job, worker: AnswersPrograms) -> Reply:
-    """Put the questions to an answer: run its program, or look the answers up in its data."""
+def _ask(job: _Job, worker: Worker) -> Reply:
+    """Put the questions to an answer: run its program, or look them up in its data."""
     cases = job.questions.encoded
-    if job.answer.data is not None:
-        return Reply([_answer_of_data(job.answer.data, case) for case in cases])
-    file = f"{job.answer.exercise}.py"
-    program = job.questions.exercise.with_given(job.answer.source + job.answer.adapter)
-    return worker.answerer(program, file, is_graded=True)(cases)
-
-
-def _answer_of_data(data: Json, case: EncodedCase) -> CaseAnswer:
-    """Answer a case from data, which only a call of `weights()` can ask for."""
-    if case["call"] == "weights" and not case["methods"]:
-        return CaseAnswer(data)
-    return CaseAnswer(raised=Raised("Missing", case["call"]))
+    data = job.answer.data
+    if data is None:
+        program = job.questions.exercise.with_given(job.answer.source + job.answer.adapter)
+        return worker.ask(program, f"{job.answer.exercise}.py", cases, is_graded=True)
+    answers = []
+    for case in cases:
+        if case["call"] == "weights" and not case["methods"]:
+            answers.append(CaseAnswer(data))
+        else:
+            answers.append(CaseAnswer(error="Missing", message=case["call"]))
+    return Reply(answers)
 
 
 def _judge(job: _Job, reply: Reply) -> GradedAnswer:
     """Judge a reply; an error of the judge itself is reported to the instructor."""
     exercise, unjudged = job.questions.exercise, None
     try:
-        outcome = check_answer(job.questions, lambda cases: reply)
+        outcome = judge(job.questions, reply)
     except Exception as error:
         unjudged = inert(f"{type(error).__name__}: {error}", _MOST_WORDS)
         outcome = Outcome(exercise.name, broken="it could not be judged")
-    lines = []
+    checks = {}
     for result in outcome.checks:
-        failure, kind = None, ""
-        if result.failure is not None:
-            failure, kind = inert(result.failure.words, _MOST_WORDS), result.failure.why.kind
-        check = result.check
-        lines.append(CheckLine(check.name, check.points, result.passed, failure, kind))
+        failure = result.failure
+        if failure is not None:
+            failure = replace(failure, words=inert(failure.words, _MOST_WORDS))
+        checks[result.check.name] = failure
     return GradedAnswer(
         job.student,
         exercise.name,
         job.answer.digest,
         job.exercise_digest,
-        tuple(lines),
-        tuple(mistake.name for mistake in outcome.mistakes),
+        outcome.points,
+        checks,
+        None if outcome.mistake is None else outcome.mistake.name,
         outcome.broken and inert(outcome.broken, _MOST_WORDS),
         outcome.is_blank,
         tuple(banned_names(job.answer.source, exercise.parts.banned)),

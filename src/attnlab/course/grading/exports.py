@@ -12,7 +12,7 @@ from attnlab.core.store import make_folder, write_json
 from attnlab.course.grading.classroom import GradedAnswer, file_name
 from attnlab.course.grading.gradebook import Gradebook, Row
 from attnlab.course.grading.sheets import write_table
-from attnlab.course.grading.told import check_words, grade_words, row_words
+from attnlab.course.grading.student_feedback import check_words, grade_words, row_words
 
 
 def write_exports(book: Gradebook, folder: Path) -> None:
@@ -71,20 +71,23 @@ def _name(row: Row) -> str:
 
 def gradescope_results(book: Gradebook, row: Row) -> Mapping[str, object]:
     """Return what Gradescope shows a student: a test for each check, without what is hidden."""
-    tests = []
+    tests: list[Mapping[str, object]] = []
     for grade in row.grades:
-        exercise = book.course.exercises[grade.exercise]
-        lines = grade.graded.checks if grade.graded is not None else ()
-        is_held = grade.state in ("needs review", "rejected")
-        total = sum(line.points for line in lines)
-        for line in lines:
-            share = grade.of * line.points / total
-            points = share if line.passed and not is_held else 0.0
-            test = {"name": f"{grade.exercise}: {line.name}", "output": check_words(exercise, line)}
-            tests.append({**test, "score": round(points, 4), "max_score": round(share, 4)})
-        if not lines:
+        exercise, graded = book.course.exercises[grade.exercise], grade.graded
+        if graded is None or not graded.checks:
             test = {"name": grade.exercise, "output": grade_words(grade)}
             tests.append({**test, "score": grade.points, "max_score": grade.of})
+            continue
+        is_held = grade.state in ("needs review", "rejected")
+        for check in exercise.parts.checks:
+            share = grade.of * check.points / exercise.points
+            failure = graded.checks[check.name]
+            points = share if failure is None and not is_held else 0.0
+            test = {
+                "name": f"{grade.exercise}: {check.name}",
+                "output": check_words(check, failure),
+            }
+            tests.append({**test, "score": round(points, 4), "max_score": round(share, 4)})
     return {"score": row.points, "output": row_words(book, row), "tests": tests}
 
 
@@ -98,8 +101,8 @@ def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, flo
         passed: Counter[str] = Counter()
         made: Counter[str] = Counter()
         for graded in outcomes:
-            passed.update(line.name for line in graded.checks if line.passed)
-            made.update(graded.mistakes)
+            passed.update(check for check, failure in graded.checks.items() if failure is None)
+            made.update(filter(None, [graded.mistake]))
         for check in book.course.exercises[name].parts.checks:
             count = passed[check.name]
             yield name, "check passed", check.name, count, of, count / of

@@ -440,9 +440,9 @@ def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[s
     exercise = course.exercises[grade.exercise]
     is_whole = not holds_back(exercise)
     visible = {check.name for check in exercise.parts.checks if is_whole or not check.graded}
-    for line in found.checks:
-        if line.name in visible and not line.passed:
-            yield f"{grade.exercise} passed by the student's log, and fails here: {line.name}"
+    for name, failure in found.checks.items():
+        if name in visible and failure is not None:
+            yield f"{grade.exercise} passed by the student's log, and fails here: {name}"
             return
 
 

@@ -20,7 +20,7 @@ from attnlab.course.grading.classroom import file_name
 from attnlab.course.grading.exports import check_shares
 from attnlab.course.grading.gradebook import Gradebook, Row
 from attnlab.course.grading.similarity import Alike
-from attnlab.course.grading.told import check_words, grade_words, mistake_words
+from attnlab.course.grading.student_feedback import check_words, grade_words, mistake_words
 from attnlab.display import harmless
 
 _OPEN_STATES = ("waits", "needs review")

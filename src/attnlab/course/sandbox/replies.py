@@ -5,10 +5,18 @@ are left as they came: only `compare.read_answer` looks into them.
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from attnlab.course.sandbox.runner import MOST_NUMBERS, EncodedCase, Json, Names, answer_case
+from attnlab.course.sandbox.runner import (
+    MOST_NUMBERS,
+    EncodedCase,
+    Json,
+    Names,
+    answer_case,
+    describe_error,
+    load_names,
+)
 
 MEMORY_BYTES = 2 * 2**30
 """How much memory a student's code may take beyond what Python and torch do."""
@@ -26,8 +34,15 @@ TOO_LARGE = (
 )
 """What is said of an answer that is too large."""
 
-_SENTENCES = {"NotImplementedError": "it is not written yet", "TooLarge": TOO_LARGE}
 _MEMORY = f"it may take {MEMORY_BYTES >> 30} GB in all; make its arrays and lists smaller"
+
+SENTENCES = {
+    "NotImplementedError": "it is not written yet",
+    "TookTooLong": "it took too long; is there a loop that does not end?",
+    "TooLarge": TOO_LARGE,
+    "ProcessEnded": "its process ended before it had answered",
+}
+"""The words for errors that need no message; the last three are the worker's."""
 
 PYTHON_ERRORS = frozenset(
     (
@@ -41,7 +56,6 @@ PYTHON_ERRORS = frozenset(
 
 _TOLD = PYTHON_ERRORS | {"Missing", "TooLarge"}
 
-
 _ABOUT = {
     "parameters": ("parameters are not those",),
     "booleans": ("bool tensor", "Boolean", "numpy boolean"),
@@ -49,36 +63,41 @@ _ABOUT = {
     "gradients": ("requires grad", "require grad"),
     "shapes": ("size of tensor", "shape", "dimension", "broadcast", "xpanded size", "sizes"),
 }
-"""What an error is about, and words of a message that say so; the first that fits counts."""
+"""The topics of errors, and words of a message that belong to them; the first that fits counts."""
 
 
 @dataclass(frozen=True)
-class Raised:
-    """What was raised in place of an answer.
+class CaseAnswer:
+    """A program's answer to a case: a value, or an error.
 
     Args:
-        name: the exception's type, or one of ours: Missing, TooLarge, ProcessEnded.
-        message: its words; empty where they could tell of hidden inputs.
-        line: of the student's file; None where it is not known.
-        about: one of `_ABOUT`, which tells of no input; empty where it is about something else.
+        value: as JSON of `runner.encode`; None where there is an error.
+        error: the exception's type, or one of ours: Missing, TooLarge, TookTooLong, ProcessEnded;
+            empty where there is a value.
+        message: of the error; empty where it could tell of hidden inputs.
+        line: of the program, where the error was raised; None where it is not known.
+        about: the error's topic in `_ABOUT`, which tells of no input; empty for any other.
+        printed: what the program printed.
     """
 
-    name: str
+    value: Json = None
+    error: str = ""
     message: str = ""
     line: int | None = None
-    about: str = field(default="", compare=False)
+    about: str = ""
+    printed: str = ""
 
     @property
     def words(self) -> str:
-        """What was raised, and in which line of the student's file."""
-        if self.name == "Missing":
+        """The error, and the program's line that raised it."""
+        if self.error == "Missing":
             return f"there is no {self.message}"
-        if self.name in _SENTENCES:
-            return _SENTENCES[self.name]
-        words = self.name
+        if self.error in SENTENCES:
+            return SENTENCES[self.error]
+        words = self.error
         if self.message:
             words += f": {self.message}"
-        if self.name == "MemoryError":
+        if self.error == "MemoryError":
             words += f"; {_MEMORY}"
         if self.line is not None:
             words += f" (line {self.line})"
@@ -86,53 +105,42 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class CaseAnswer:
-    """What came of a case.
-
-    Args:
-        value: the answer as JSON of `runner.encode`; None where something was raised.
-        raised: what was raised; None where there is an answer.
-        printed: what the student's code printed.
-    """
-
-    value: Json = None
-    raised: Raised | None = None
-    printed: str = ""
-
-
-FAILURES = {
-    "time": Raised("TimeoutError", "it took too long; is there a loop that does not end?"),
-    "size": Raised("TooLarge"),
-    "ended": Raised("ProcessEnded", "its process ended before it had answered"),
-}
-"""What is told of a case that a worker failed at: time, size or ended."""
-
-
-@dataclass(frozen=True)
 class Reply:
-    """What came of putting cases to a program.
+    """A program's answers to some cases.
 
     Args:
-        answers: one for each case; none where it could not be asked.
-        broken: what was raised when the program was run; None where it could be.
-        refused: why the worker gave up, of `FAILURES`; empty where it did not.
+        answers: one for each case; none where there is a problem.
+        problem: why no case could be put to the program; empty where all could.
     """
 
     answers: Sequence[CaseAnswer] = ()
-    broken: Raised | None = None
-    refused: str = ""
+    problem: str = ""
 
-    def is_whole(self, cases: int) -> bool:
-        """Whether there is an answer to each of so many cases."""
-        return self.broken is None and not self.refused and len(self.answers) == cases
 
-    @property
-    def words(self) -> str:
-        """Say why no case could be put to the program."""
-        if self.broken is not None:
-            return f"it cannot be run: {self.broken.words}"
-        failed = FAILURES[self.refused or "ended"]
-        return failed.message or failed.words
+AskProgram = Callable[[str, str, Sequence[EncodedCase]], Reply]
+"""Puts cases to a program: its source, its file's name for messages, the cases."""
+
+
+def ask_names(names: Names, cases: Sequence[EncodedCase]) -> Reply:
+    """Put cases to names that are in this process, such as a notebook's."""
+    answers = []
+    for case in cases:
+        answers.append(clean_answer(answer_case(names, case), case["call"], is_graded=False))
+    return Reply(answers)
+
+
+def ask_here(source: str, path: str, cases: Sequence[EncodedCase]) -> Reply:
+    """Put cases to a program that is run in this process; it must be the course's own."""
+    try:
+        names = load_names(source, path)
+    except Exception as error:
+        return cannot_run(describe_error(error))
+    return ask_names(names, cases)
+
+
+def cannot_run(error: Json) -> Reply:
+    """Return the reply of a program that raises an error when it is run."""
+    return Reply(problem=f"it cannot be run: {clean_error(error).words}")
 
 
 def is_countable(data: bytes) -> bool:
@@ -156,14 +164,6 @@ def split_reply(data: bytes) -> list[Json]:
     return messages
 
 
-def answer_in_process(names: Names, cases: Sequence[EncodedCase]) -> Reply:
-    """Put cases to names that are in this process."""
-    answers = []
-    for case in cases:
-        answers.append(clean_answer(answer_case(names, case), case["call"], is_graded=False))
-    return Reply(answers)
-
-
 def clean_answer(answer: Json, call: str, *, is_graded: bool) -> CaseAnswer:
     """Return an answer in the form that it must have.
 
@@ -180,29 +180,26 @@ def clean_answer(answer: Json, call: str, *, is_graded: bool) -> CaseAnswer:
     printed = printed[:_MOST_PRINTED]
     if "value" in answer:
         return CaseAnswer(answer["value"], printed=printed)
-    raised = clean_error(answer)
+    cleaned = clean_error(answer)
     if is_graded:
-        name = raised.name if raised.name in _TOLD else "Exception"
-        raised = Raised(name, about=raised.about)
-    if raised.name == "Missing" and not raised.message.startswith(call):
-        raised = replace(raised, message=call)
-    return CaseAnswer(raised=raised, printed=printed)
+        name = cleaned.error if cleaned.error in _TOLD else "Exception"
+        cleaned = CaseAnswer(error=name, about=cleaned.about)
+    if cleaned.error == "Missing" and not cleaned.message.startswith(call):
+        cleaned = replace(cleaned, message=call)
+    return replace(cleaned, printed=printed)
 
 
-def clean_error(error: Json) -> Raised:
-    """Return what was raised in the form that it must have."""
+def clean_error(error: Json) -> CaseAnswer:
+    """Return an error in the form that it must have."""
     if not isinstance(error, dict):
         error = {}
     name, message, line = map(error.get, ("error", "message", "line"))
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name:
         name = "damaged answer"
     if not isinstance(message, str):
         message = ""
     if type(line) is not int or not 0 < line < 10**6:
         line = None
-    about = next((about for about, words in _ABOUT.items() if _has_any(message, words)), "")
-    return Raised(name[:80], message[:_MOST_WORDS], line, about)
-
-
-def _has_any(text: str, words: Iterable[str]) -> bool:
-    return any(word in text for word in words)
+    topics = (topic for topic, words in _ABOUT.items() if any(word in message for word in words))
+    about = next(topics, "")
+    return CaseAnswer(None, name[:80], message[:_MOST_WORDS], line, about)

@@ -11,22 +11,20 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Self
+from typing import Any, Self
 
-from attnlab.course.check import Answerer
 from attnlab.course.sandbox.jail import PYTHON_OPTIONS, RUNNER, Jail
 from attnlab.course.sandbox.processes import memory_of
 from attnlab.course.sandbox.replies import (
-    FAILURES,
     MEMORY_BYTES,
     REPLY_BYTES,
+    SENTENCES,
     CaseAnswer,
     Reply,
+    cannot_run,
     clean_answer,
-    clean_error,
     is_countable,
     split_reply,
 )
@@ -67,37 +65,12 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class _Program:
-    """A student's file, and how it is run.
-
-    Args:
-        source: its text.
-        path: its name, for messages.
-        shim: a module whose `adapt(names)` gives the names that the cases call; or an empty text.
-        limits: what it may use.
-        is_graded: say of an error no more than its type, so that no input is told.
-    """
-
-    source: str
-    path: str
-    shim: str
-    limits: Limits
-    is_graded: bool
-
-    def request(self, cases: Sequence[EncodedCase]) -> bytes:
-        """Return the two messages that ask the runner: the limits, and the rest."""
-        warm = [name for name in WARM if name in self.source]
-        asked = {"source": self.source, "path": self.path, "shim": self.shim, "cases": cases}
-        return pack_message({**asdict(self.limits), "warm": warm}) + pack_message(asked)
-
-
-@dataclass(frozen=True)
 class _Exchange:
-    """What came back.
+    """The messages that came back from the process.
 
     Args:
         messages: those that came whole.
-        failure: why there are no more: time, size or ended; empty without a failure.
+        failure: why there are no more: TookTooLong, TooLarge or ProcessEnded; empty without one.
         is_last: whether the process cannot take another request.
     """
 
@@ -107,12 +80,12 @@ class _Exchange:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the student's file was run."""
+        """Whether the program was run."""
         return bool(self.messages) and self.messages[0] is not None
 
     @property
     def broken(self) -> Json:
-        """What was raised when the file was run; None where it could be."""
+        """The error of the program when it was run; None without one."""
         if self.messages and isinstance(self.messages[0], dict):
             return self.messages[0].get("broken")
         return None
@@ -155,73 +128,76 @@ class Worker:
             if stream is not None:
                 stream.close()
 
-    def answerer(
+    def ask(
         self,
         source: str,
         path: str,
+        cases: Sequence[EncodedCase],
+        *,
         shim: str = "",
         limits: Limits | None = None,
-        *,
         is_graded: bool = False,
-    ) -> Answerer:
-        """Return what puts cases to a student's file.
+    ) -> Reply:
+        """Put cases to a program; after one failure go on with the next case, after two give up.
 
         Args:
-            source: the file's text.
-            path: its name, for messages.
+            source: the program.
+            path: its file's name, for messages.
+            cases: what is called, and with what.
             shim: a module whose `adapt(names)` gives the names that the cases call.
-            limits: what it may use; by default `Limits()`.
+            limits: what the program may use; by default `Limits()`.
             is_graded: say of an error no more than its type, so that no input is told.
         """
-        program = _Program(source, path, shim, limits or Limits(), is_graded)
-        return partial(self._answer, program)
-
-    def _answer(self, program: _Program, cases: Sequence[EncodedCase]) -> Reply:
-        """Put cases to a file; after one failure go on with the next case, after two give up."""
+        limits = limits or Limits()
+        program = {"source": source, "path": path, "shim": shim}
         answers: list[CaseAnswer] = []
         failures: list[str] = []
         is_answered = False
         while len(failures) < _MOST_FAILURES:
-            rest = cases[len(answers) :]
-            found = self._ask(program, rest)
-            if found.broken is not None:
-                return self._broken(found.broken, program)
-            for answer, case in zip(found.answers, rest, strict=False):
-                answers.append(clean_answer(answer, case["call"], is_graded=program.is_graded))
+            remaining = cases[len(answers) :]
+            exchange = self._exchange({**program, "cases": remaining}, limits)
+            if exchange.broken is not None:
+                return self._broken(exchange.broken, program, limits, is_graded=is_graded)
+            for answer, case in zip(exchange.answers, remaining, strict=False):
+                answers.append(clean_answer(answer, case["call"], is_graded=is_graded))
                 is_answered = True
             missing = len(cases) - len(answers)
-            if found.is_loaded and not missing:
+            if exchange.is_loaded and not missing:
                 return Reply(answers)
-            failures.append(found.failure or "ended")
-            if not found.is_loaded or missing == 1:
+            failures.append(exchange.failure or "ProcessEnded")
+            if not exchange.is_loaded or missing == 1:
                 break
-            answers.append(CaseAnswer(raised=FAILURES[failures[-1]]))
+            answers.append(CaseAnswer(error=failures[-1]))
         if not is_answered:
-            return Reply(refused=failures[0])
-        failed = CaseAnswer(raised=FAILURES[failures[-1]])
+            return Reply(problem=SENTENCES[failures[0]])
+        failed = CaseAnswer(error=failures[-1])
         return Reply([*answers, *[failed] * (len(cases) - len(answers))])
 
-    def _broken(self, error: Json, program: _Program) -> Reply:
-        """Say why a file cannot be run; when graded, run it again without the secret cases."""
-        if program.is_graded:
-            error = self._ask(program, ()).broken
+    def _broken(
+        self, error: Json, program: Mapping[str, str], limits: Limits, *, is_graded: bool
+    ) -> Reply:
+        """Say why a program cannot be run; when graded, run it again without the secret cases."""
+        if is_graded:
+            error = self._exchange({**program, "cases": ()}, limits).broken
             if error is None:
-                return Reply(refused="ended")
-        return Reply(broken=clean_error(error))
+                return Reply(problem=SENTENCES["ProcessEnded"])
+        return cannot_run(error)
 
-    def _ask(self, program: _Program, cases: Sequence[EncodedCase]) -> _Exchange:
+    def _exchange(self, request: Mapping[str, Any], limits: Limits) -> _Exchange:
         """Send a request and read what comes back; end the process after a failure."""
+        warm = [name for name in WARM if name in request["source"]]
+        data = pack_message({**asdict(limits), "warm": warm}) + pack_message(request)
         self._start()
         try:
-            found = self._exchange(program.request(cases), program.limits)
+            exchange = self._send(data, limits)
         except _Failed as failed:
-            found = _Exchange((), failed.why, is_last=True)
+            exchange = _Exchange((), str(failed), is_last=True)
         except BaseException:
             self.close()
             raise
-        if found.is_last:
+        if exchange.is_last:
             self.close()
-        return found
+        return exchange
 
     def _start(self) -> None:
         """Start the process if there is none, and wait until it is ready.
@@ -244,21 +220,21 @@ class Worker:
         if self._jail is not None:
             self._own_memory = memory_of(self._process.pid, 0)
 
-    def _exchange(self, data: bytes, limits: Limits) -> _Exchange:
+    def _send(self, data: bytes, limits: Limits) -> _Exchange:
         deadline = time.monotonic() + limits.seconds + _GRACE
         self._write(data, deadline)
         head = self._read(REPLY_HEAD.size, deadline, limits)
         size, is_late, is_last = REPLY_HEAD.unpack(head)
         if size > limits.reply_bytes:
-            raise _Failed("size")
+            raise _Failed("TooLarge")
         body = self._read(size, deadline, limits)
         if not is_countable(body):
-            raise _Failed("size")
+            raise _Failed("TooLarge")
         failure = ""
         if is_late:
-            failure = "time"
+            failure = "TookTooLong"
         elif size == limits.reply_bytes:
-            failure = "size"
+            failure = "TooLarge"
         return _Exchange(split_reply(body), failure, is_last)
 
     def _write(self, data: bytes, deadline: float) -> None:
@@ -271,7 +247,7 @@ class Worker:
             except BlockingIOError:
                 continue
             except OSError:
-                raise _Failed("ended") from None
+                raise _Failed("ProcessEnded") from None
 
     def _read(self, size: int, deadline: float, limits: Limits | None) -> bytes:
         """Read so many bytes, and watch the memory of the sandbox meanwhile."""
@@ -283,7 +259,7 @@ class Worker:
                 continue
             piece = os.read(stream, min(size - len(data), _PIECE))
             if not piece:
-                raise _Failed("ended")
+                raise _Failed("ProcessEnded")
             data += piece
         return bytes(data)
 
@@ -297,15 +273,11 @@ class Worker:
             return
         most = self._own_memory + limits.memory_bytes
         if memory_of(present(self._process).pid, most) > most:
-            raise _Failed("ended")
+            raise _Failed("ProcessEnded")
 
 
 class _Failed(Exception):
-    """The process did not answer as it should: time, size or ended."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    """The process did not answer as it should: TookTooLong, TooLarge or ProcessEnded."""
 
 
 def _last_words(process: subprocess.Popen[bytes]) -> bytes:
@@ -356,7 +328,7 @@ def _wait(stream: int, event: int, seconds: float) -> bool:
         _Failed: there is no time left.
     """
     if seconds <= 0:
-        raise _Failed("time")
+        raise _Failed("TookTooLong")
     with selectors.DefaultSelector() as selector:
         selector.register(stream, event)
         return bool(selector.select(seconds))

@@ -134,13 +134,16 @@ function verdictOfAnswer(told, { rubric }) {
   if (told.broken) return [make("p", { class: "verdict refused", role: "alert" }, COURSE_WORDS.broken(told.broken))];
   if (rubric.length) return [make("p", { class: "verdict" }, COURSE_WORDS.text), make("ul", {}, ...rubric.map((each) => make("li", {}, each)))];
   const passed = told.checks.filter((each) => each.passed).length;
-  const known = told.mistakes.map((words) => make("p", {}, ...wordsWithCode(words)));
   return [
     make("p", { class: told.passed ? "verdict held" : "verdict" }, COURSE_WORDS.passes(passed, told.checks.length, told.waiting)),
-    ...(known.length ? [make("div", { class: "known-mistake" }, make("h3", {}, COURSE_WORDS.mistake), ...known)] : []),
+    ...(told.mistake ? [knownMistake(told.mistake)] : []),
     make("ul", { class: "criteria" }, ...told.checks.map(criterionOf)),
     ...(told.failure ? [failedCase(told.failure)] : []),
   ];
+}
+
+function knownMistake(words) {
+  return make("div", { class: "known-mistake" }, make("h3", {}, COURSE_WORDS.mistake), make("p", {}, ...wordsWithCode(words)));
 }
 
 function criterionOf({ name, words, passed }) {

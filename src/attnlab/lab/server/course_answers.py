@@ -17,13 +17,13 @@ from torch import Tensor
 
 from attnlab.course.catalog import CHAPTERS, find_exercise
 from attnlab.course.cells import Cell, split_cells, starter_cells, starter_program
-from attnlab.course.check import CaseFailure, Outcome
+from attnlab.course.check import CheckResult, Outcome
 from attnlab.course.exercise import CourseExercise
-from attnlab.course.feedback import call_lines, check_words, mistake_words, shown_failure
+from attnlab.course.feedback import call_lines, check_words, shown_failure
 from attnlab.course.sandbox.worker import Worker
 from attnlab.course.submit import check_program
 from attnlab.course.workspace import State, Workspace, draw_picture
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 
 _MOST_CELLS = 16  # rows and columns of a map
 _TAGS = {"h1": "h2", "h2": "h3", "h3": "h4"}  # the page has its own heading
@@ -74,7 +74,7 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
     if not workspace.files(name):
         workspace.start(exercise)
     workspace.save(exercise, source)
-    outcome = check_program(exercise, source, f"{name}.py", _worker().answerer)
+    outcome = check_program(exercise, source, f"{name}.py", _worker().ask)
     workspace.record_check(exercise, source, outcome)
     return {**_told(exercise, outcome), "state": _state(workspace.states().get(name))}
 
@@ -109,7 +109,7 @@ def _state(state: State | None) -> str:
 
 def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
     """Say what came of a check: each criterion, the first case that failed, the mistake."""
-    failure, checks = shown_failure(outcome), []
+    failed, checks = shown_failure(outcome), []
     for result in outcome.checks:
         check = result.check
         words = check_words(result)
@@ -119,22 +119,22 @@ def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
         "is_blank": outcome.is_blank,
         "broken": outcome.broken,
         "checks": checks,
-        "failure": failure and _failed(exercise, failure),
-        "mistakes": mistake_words(outcome),
+        "failure": failed and _failed(exercise, failed),
+        "mistake": outcome.mistake and outcome.mistake.says,
         "waiting": outcome.waiting,
     }
 
 
-def _failed(exercise: CourseExercise, failure: CaseFailure) -> dict[str, object]:
-    case, maps = failure.case, None
-    pair = _differing(case.expected, failure.got, case.tolerance)
+def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
+    case, maps = present(result.case), None
+    pair = _differing(case.expected, result.value, case.tolerance)
     if pair is not None:
         maps = {"expected": pair[0].tolist(), "yours": pair[1].tolist()}
     return {
         "call": f"{case.call} {case.words}".rstrip(),
         "arguments": call_lines(exercise, case),
-        "words": failure.words,
-        "printed": failure.printed,
+        "words": present(result.failure).words,
+        "printed": result.printed,
         "maps": maps,
     }
 

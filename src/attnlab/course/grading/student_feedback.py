@@ -1,13 +1,13 @@
-"""What a student is told of a grade: nothing of hidden inputs, expected values or answers.
+"""The sentences of a grade for the student: none tells hidden inputs, expected values or answers.
 
 A failure's words hold values, and an exception's text and even its type's name may hold what the
-student's code saw. So a student is told one of a few fixed sentences, with the name of an exception
+student's code saw. So a student reads one of a few fixed sentences, with the name of an exception
 only if it is one of Python's own.
 """
 
 from attnlab.course.check import PENDING
-from attnlab.course.exercise import CourseExercise
-from attnlab.course.grading.classroom import CheckLine, GradedAnswer
+from attnlab.course.exercise import Check, CourseExercise, Failure
+from attnlab.course.grading.classroom import GradedAnswer
 from attnlab.course.grading.gradebook import Grade, Gradebook, Row
 from attnlab.course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
 
@@ -17,10 +17,10 @@ _SENTENCES = {
     "dtype": "its dtype is wrong",
     "type": "it has the wrong type",
     "count": "it gives another number of values",
-    "form": "the answer has not the form that is asked",
-    "time": "it took too long",
-    "size": TOO_LARGE,
-    "ended": "its process ended before it had answered",
+    "form": "the answer is not in the requested format",
+    "TookTooLong": "it took too long",
+    "TooLarge": TOO_LARGE,
+    "ProcessEnded": "its process ended before it had answered",
     "Missing": "a name that is asked for is not defined",
     "NotImplementedError": "it is not written yet",
     PENDING: "it counts once the first check passes",
@@ -33,13 +33,11 @@ _STATES = {
 }
 
 
-def check_words(exercise: CourseExercise, line: CheckLine) -> str:
-    """Say what a check asks, and what was wrong in general."""
-    asked = next((each.words for each in exercise.parts.checks if each.name == line.name), "")
-    if line.passed or line.failure is None:
-        return asked
-    words = failure_words(line.kind)
-    return f"{asked}: {words}" if asked else words
+def check_words(check: Check, failure: Failure | None) -> str:
+    """Say what a check asks, and in general what was wrong."""
+    if failure is None:
+        return check.words
+    return f"{check.words}: {failure_words(failure.kind)}"
 
 
 def failure_words(kind: str) -> str:
@@ -55,10 +53,9 @@ def failure_words(kind: str) -> str:
     return "the answer is wrong"
 
 
-def mistake_words(exercise: CourseExercise, graded: GradedAnswer) -> list[str]:
-    """Return the sentences of the mistakes that an answer equals."""
-    says = {mistake.name: mistake.says for mistake in exercise.parts.mistakes}
-    return [says[name] for name in graded.mistakes if name in says]
+def mistake_words(exercise: CourseExercise, graded: GradedAnswer) -> str:
+    """Return the sentence of the mistake behind an answer; an empty text without one."""
+    return exercise.mistake(graded.mistake).says if graded.mistake is not None else ""
 
 
 def grade_words(grade: Grade) -> str:
@@ -73,7 +70,7 @@ def grade_words(grade: Grade) -> str:
         return graded.broken
     if graded.is_blank:
         return "nothing is written in it"
-    passed = sum(line.passed for line in graded.checks)
+    passed = sum(failure is None for failure in graded.checks.values())
     return f"{passed} of {len(graded.checks)} checks pass"
 
 
@@ -83,7 +80,7 @@ def row_words(book: Gradebook, row: Row) -> str:
     for grade in row.grades:
         words.append(f"{grade.exercise}: {grade.points:g} of {grade.of:g}")
         if grade.graded is not None:
-            words += mistake_words(book.course.exercises[grade.exercise], grade.graded)
+            words.append(mistake_words(book.course.exercises[grade.exercise], grade.graded))
     if row.late_percent:
         words.append(f"{row.late_percent:g} % less, {row.days_late} days late")
-    return " ".join(f"{word.rstrip('.')}." for word in words)
+    return " ".join(f"{sentence.rstrip('.')}." for sentence in filter(None, words))

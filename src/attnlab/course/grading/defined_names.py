@@ -59,7 +59,7 @@ def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
         yield from _tables(child)
 
 
-class OwnNames:
+class DefinedNames:
     """The classes of a program, and which of its expressions are objects of them.
 
     Args:
