@@ -37,3 +37,41 @@ def test_isolated_leaves_the_global_state_as_it_was():
 def test_a_seed_that_is_none_is_refused(seed):
     with pytest.raises(WrongUsage, match="a seed must be an integer"):
         stream_seed(seed)
+
+
+@pytest.mark.parametrize("purpose", [("a/b",), ("a", "b"), ("a%2Fb",), ("a", "", "b"), ("a/", "b")])
+def test_a_slash_in_a_purpose_makes_it_no_other_purpose(purpose):
+    others = {("a/b",), ("a", "b"), ("a%2Fb",), ("a", "", "b"), ("a/", "b"), ("a", "/b")} - {
+        purpose
+    }
+    assert stream_seed(0, *purpose) not in {stream_seed(0, *other) for other in others}
+
+
+class Generators:
+    """The random states of devices that this machine does not have."""
+
+    def __init__(self, states):
+        self.states = states
+
+    def seed(self, number):
+        self.states = [number for _ in self.states]
+
+
+def test_isolated_restores_several_gpus_and_apples(monkeypatch):
+    gpus, apple = Generators([1, 2]), Generators([3])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: gpus.states[device])
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: list(gpus.states))
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state_all", lambda states: setattr(gpus, "states", states)
+    )
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: apple.states[0])
+    monkeypatch.setattr(torch.mps, "set_rng_state", lambda state: setattr(apple, "states", [state]))
+    with isolated(0, "model"):
+        gpus.seed(7)
+        apple.seed(8)
+    assert (gpus.states, apple.states) == ([1, 2], [3])

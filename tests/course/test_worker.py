@@ -26,7 +26,7 @@ from attnlab.course.sandbox.replies import (
     is_countable,
     split_reply,
 )
-from attnlab.course.sandbox.runner import encode
+from attnlab.course.sandbox.runner import encode, has_ended
 from attnlab.course.sandbox.worker import Limits, Worker
 from attnlab.errors import CouldNotRun
 
@@ -152,12 +152,22 @@ def test_a_stopped_worker_is_late_and_is_replaced(monkeypatch):
         assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
 
 
-def test_a_process_ended_between_two_requests_is_replaced():
+def test_a_process_ended_between_two_requests_is_replaced_and_no_other_is_signaled(monkeypatch):
+    signaled = []
+
+    def kill_own_child(process):
+        assert has_ended(process)  # raises of a process that was reaped: its number may be taken
+        signaled.append(process)
+
+    monkeypatch.setattr("attnlab.course.sandbox.worker.kill_group", kill_own_child)
     with Worker() as worker:
         ask(worker, "def answer(): return 1")
-        os.kill(worker._process.pid, signal.SIGKILL)
-        worker._process.wait()
+        ended = worker._process.pid
+        os.kill(ended, signal.SIGKILL)
+        os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
         assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
+        assert signaled == [ended]
+        monkeypatch.undo()
 
 
 def test_a_worker_that_cannot_start_says_why(monkeypatch):

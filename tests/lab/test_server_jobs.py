@@ -1,6 +1,10 @@
 """Jobs: processes that are paused, resumed and canceled, and a log that outlives the server."""
 
 import json
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,3 +48,15 @@ def test_steps_are_noted_at_most_ten_in_a_second_and_the_last_always(tmp_path, m
     assert len(steps) in (11, 12)
     assert told[-2]["figures"] == {"loss": 100.0, "accuracy": 1.0}
     assert (told[0]["name"], told[-1]["sentence"]) == ("train", "a damaged checkpoint")
+
+
+def test_no_group_is_signaled_whose_leader_was_reaped(monkeypatch):
+    signaled = []
+    monkeypatch.setattr(jobs.os, "killpg", lambda *sent: signaled.append(sent))
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    process = SimpleNamespace(pid=child.pid, returncode=None)
+    jobs._signal_group(process, signal.SIGKILL)
+    assert signaled == [(child.pid, signal.SIGKILL)]
+    child.wait()
+    jobs._signal_group(process, signal.SIGKILL)
+    assert len(signaled) == 1

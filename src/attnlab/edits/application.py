@@ -41,7 +41,8 @@ def edit(
         edits: what to change, see `attnlab.edits`.
         vocabulary: names for token ids, by number (or a function of it), for edits that name
             tokens; None for the model's own, if any.
-        certify: fill the certificate. Each forward pass is made once more without the edits (inside
+        certify: fill the certificate, which holds only while the parameters stay: pass False to
+            train under edits. Each forward pass is made once more without the edits (inside
             others, up to twice for each), and the first up to twice more; without, only landing is
             checked.
 
@@ -108,7 +109,7 @@ def _raise_failures(editor: Editor, certificate: Certificate) -> None:
     failures = list(filter(None, (each.failure() for each in editor.coverages)))
     if failures:
         raise WrongUsage("\n  ".join(failures))
-    if certificate.off_target or certificate.identity:
+    if certificate.failures:
         raise CouldNotRun(f"these edits are not to be trusted: {'; '.join(certificate.failures)}.")
 
 

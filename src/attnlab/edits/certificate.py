@@ -198,7 +198,7 @@ class Certificate:
                 f"edits of nothing changed the output by {self.identity:.3g}; it must be exactly 0"
             )
         if self.parameters_unchanged is False:
-            found.append("the parameters are not what they were")
+            found.append("the parameters changed (to train under edits, say certify=False)")
         return found
 
     @property

@@ -30,6 +30,7 @@ from attnlab.parts.attend import explicit_attention
 from attnlab.parts.cache import Cache
 from attnlab.pretrained.model_state import state_kept
 from attnlab.pretrained.pass_state import ModuleHook, do_nothing
+from attnlab.seeds import RandomState, random_state, random_state_restored, set_random_state
 from attnlab.sites import (
     Hook,
     SitedModule,
@@ -211,7 +212,7 @@ class Checks:
             alone = self._with_twins(given, self._alone)
             if alone is None:
                 without = None
-        return _Call(path, without, alone, tuple(earlier), _random_state())
+        return _Call(path, without, alone, tuple(earlier), random_state())
 
     def _without_edits(self, given: Arguments) -> Arguments | None:
         return self._with_twins(given, self._untouched)
@@ -313,20 +314,11 @@ def backends_of(model: nn.Module) -> str:
     return " and ".join(dict.fromkeys(found)) or "native"
 
 
-def _random_state() -> tuple[Tensor, list[Tensor]]:
-    """Return the state of the random numbers on the processor, and on the devices in use."""
-    others: list[Tensor] = []
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        others = torch.cuda.get_rng_state_all()
-    return torch.get_rng_state(), others
-
-
 @contextmanager
-def _random_again(state: tuple[Tensor, list[Tensor]]) -> Iterator[None]:
+def _random_again(state: RandomState) -> Iterator[None]:
     """Draw the numbers that were drawn then, and go on afterwards as if nothing had been drawn."""
-    with torch.random.fork_rng(range(len(state[1]))):
-        torch.set_rng_state(state[0])
-        torch.cuda.set_rng_state_all(state[1])
+    with random_state_restored():
+        set_random_state(state)
         yield
 
 

@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnlab.seeds import random_state_restored
+
 _COPIED = 2**28
 _LEAVES = (type, ModuleType, FunctionType, MethodType, str, bytes, int, float, complex, torch.dtype)
 
@@ -29,13 +31,11 @@ _LEAVES = (type, ModuleType, FunctionType, MethodType, str, bytes, int, float, c
 def state_kept(model: nn.Module, *others: Any, weights: bool = True) -> Iterator[None]:
     """Put back whatever changes in a model, and in these other values, within the `with`; its
     parameters only with `weights`."""
-    tensors = (*model.parameters(), *model.buffers())
-    devices = {each.device.index or 0 for each in tensors if each.device.type == "cuda"}
     python_state = random.getstate()
     numpy_state = np.random.get_state()  # noqa: NPY002 - other models' generator, not ours
     state = _State(model, others, weights=weights)
     try:
-        with torch.random.fork_rng(devices=devices):
+        with random_state_restored():
             yield
     finally:
         state.restore()

@@ -556,8 +556,8 @@ def _read_within(stream: int, child: int, limits: Json, buffer: bytearray) -> tu
         patience = min(deadline - time.monotonic(), _PAUSE)
         if patience <= 0:
             return size, True
-        has_ended = _has_ended(child)
-        if has_ended:
+        is_over = has_ended(child)
+        if is_over:
             patience = 0
         if select.select([stream], [], [], patience)[0]:
             read = os.readv(stream, [space[size:]])
@@ -568,7 +568,8 @@ def _read_within(stream: int, child: int, limits: Json, buffer: bytearray) -> tu
     return size, False
 
 
-def _has_ended(child: int) -> bool:
+def has_ended(child: int) -> bool:
+    """Has this child ended? It stays to be waited for."""
     if not hasattr(os, "waitid"):
         return False
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -33,6 +33,7 @@ from attnlab.course.sandbox.runner import (
     WARM,
     EncodedCase,
     Json,
+    has_ended,
     kill_group,
     pack_message,
 )
@@ -205,7 +206,8 @@ class Worker:
         Raises:
             CouldNotRun: it does not become ready.
         """
-        if self._process is not None and self._process.poll() is None:
+        # Not by poll, which would reap it: `close` signals its number, which must still be its own.
+        if self._process is not None and not has_ended(self._process.pid):
             return
         self.close()
         self._process = self._jail.start() if self._jail else _start_plain()
@@ -213,7 +215,8 @@ class Worker:
         try:
             self._read(REPLY_HEAD.size, deadline, None)
         except _Failed:
-            words = _last_words(self._process)
+            kill_group(self._process.pid)
+            words = present(self._process.stderr).read(_PIECE) or b""
             self.close()
             said = words.decode(errors="replace").strip().splitlines() or ["it said nothing"]
             raise CouldNotRun(f"the process for answers did not start: {said[-1][:300]}") from None
@@ -278,16 +281,6 @@ class Worker:
 
 class _Failed(Exception):
     """The process did not answer as it should: TookTooLong, TooLarge or ProcessEnded."""
-
-
-def _last_words(process: subprocess.Popen[bytes]) -> bytes:
-    """Return what a process that has ended wrote to standard error."""
-    assert process.stderr is not None
-    try:
-        process.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        return b""
-    return process.stderr.read(_PIECE) or b""
 
 
 def _drain(process: subprocess.Popen[bytes]) -> None:

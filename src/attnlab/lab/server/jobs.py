@@ -237,7 +237,9 @@ async def spawn(module: str, *arguments: str) -> asyncio.subprocess.Process:
 def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     """Send a signal to a process and all that it started, if it still runs."""
     if process.returncode is None:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, ChildProcessError):
+            if hasattr(os, "waitid"):  # reaped, and its number perhaps another's: this raises
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.killpg(process.pid, number)
 
 
