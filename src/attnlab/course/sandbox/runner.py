@@ -562,8 +562,8 @@ def _read_within(stream: int, child: int, limits: Json, buffer: bytearray) -> tu
         if select.select([stream], [], [], patience)[0]:
             read = os.readv(stream, [space[size:]])
             size += read
-            has_ended = not read
-        if has_ended:  # its own children may still hold the stream
+            is_over = not read
+        if is_over:  # its own children may still hold the stream
             break
     return size, False
 
