@@ -265,10 +265,12 @@ def _witness(model: Pretrained, path: str, forced: _Recorder, plain: Tensor | No
     bound = (3e-2 if is_half else 1e-4) * max(1e-3, float(value.abs().max()))
     apart = _apart(explicit, plain)
     if apart > bound:
+        advice = ""
+        if model.point(path).backend == "registry":
+            advice = "; choose another attention function by set_attn_implementation"
         raise CouldNotRun(
             f"explicit attention at {path} of {model.name} differs by {apart:.2g} from what the "
-            "model computes, so its weights would not be the model's; choose another attention "
-            "function by set_attn_implementation."
+            f"model computes, so its weights would not be the model's{advice}."
         )
     made = weights.float() @ share_heads(value, weights.shape[1]).float()
     apart = _apart(made, plain)
