@@ -13,7 +13,7 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep
 from attnlab.experiments.tune import Search
 from attnlab.look import Recording
-from attnlab.look.corpus import Found
+from attnlab.look.corpus import CorpusSearch
 from attnlab.look.long_text import Document
 
 KEPT = Path(__file__).parents[1] / "fixtures" / "first_house"
@@ -23,7 +23,7 @@ KINDS = {
     "sweep": Sweep,
     "recording": Recording,
     "document": Document,
-    "corpus": Found,
+    "corpus": CorpusSearch,
 }
 
 
