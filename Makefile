@@ -8,11 +8,11 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 
 # The main job on real input: all six systems, a report each, one table of all claims, the gallery over them.
 # Real sentences are read from DATA where it is there (text,label,split); without it, the built-in film verdicts serve.
-# QUICK=--quick does the same in about two minutes.
+# It is short: fewer seeds, texts and steps, the same claims. FULL=1 makes the full run.
 DATA  ?= $(firstword $(wildcard data/rt_polarity.csv ../shared/data/rt_polarity.csv))
-QUICK ?=
+FULL  ?=
 run: $(VENV)/all.done
-	$(BIN)/attnlab run all $(QUICK) $(if $(DATA),--set sentiment.data=$(DATA))
+	$(BIN)/attnlab run all $(if $(FULL),--full) $(if $(DATA),--set sentiment.data=$(DATA))
 
 # The lab in the browser: a model that learns in the page, and the runs in runs/ with PyTorch behind them.
 lab: $(VENV)/all.done

@@ -95,7 +95,7 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def all_runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages") / "runs"
-    assert main(["run", "all", "--quick", "--out", str(folder), "--quiet"]) == 0
+    assert main(["run", "all", "--out", str(folder), "--quiet"]) == 0
     return folder
 
 
@@ -149,7 +149,7 @@ def test_the_long_commands_of_a_page_run_and_print_what_it_shows(page, all_runs,
 def test_every_command_is_one_that_there_is_with_options_and_settings_that_there_are(words):
     app.parse_args(words[1:], exit_on_error=False, print_error=False)
     if words[1] == "run" and words[2] != "all":
-        registry.config(words[2], settings_of(words), quick="--quick" in words)
+        registry.config(words[2], settings_of(words), full="--full" in words)
     if words[1] in {"sweep", "tune"}:
         names = {field.name for field in fields(registry.find(words[2]).config_class)}
         assert settings_of(words).keys() <= names

@@ -112,10 +112,10 @@ def option(
 class Config:
     """Base of all configs; children are frozen dataclasses whose fields are made with `option`.
 
-    `QUICK` are the fields, with their values, that show the same in less time.
+    `FULL` holds the fields of a full run, which has more seeds, texts and steps than the defaults.
     """
 
-    QUICK: ClassVar[Fields] = {}
+    FULL: ClassVar[Fields] = {}
 
     def __post_init__(self) -> None:
         """Check every field, then what the fields must be to each other."""

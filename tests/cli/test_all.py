@@ -37,12 +37,12 @@ def test_all_experiments_end_in_one_screen_or_in_a_table_of_all_claims_and_in_a_
 ):
     status, out, _ = run(capsys, "run", "all", "-q", "--out", "brief", "--set", *TINY)
     assert status == 1
-    assert out.count("of 9 claims failed") == 2
+    assert out.count("of 3 claims failed, self-checks: 6 of 6") == 2
     assert out.count("loss not below floor") == 0
     status, out, _ = run(capsys, "run", "all", "-q", "--claims", "--set", *TINY)
     assert status == 1
     assert out.count("loss not below floor") == 2
-    assert "of 18 claims failed" in out
+    assert "of 6 claims failed, self-checks: 12 of 12" in out
     assert "gallery  runs/index.html" in out
     assert (tmp_path / "runs" / "first" / "report.html").exists()
     assert (tmp_path / "runs" / "second" / "claims.json").exists()
@@ -51,14 +51,28 @@ def test_all_experiments_end_in_one_screen_or_in_a_table_of_all_claims_and_in_a_
     assert 'href="second/report.html"' in page
 
 
-def test_quick_takes_the_small_settings(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(SortingConfig, "QUICK", {"steps": 7})
-    run(capsys, "run", "all", "-q", "--quick", "--set", "second.steps=9")
+def test_a_full_run_takes_the_full_settings_and_a_short_one_says_what_it_leaves_out(
+    capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(SortingConfig, "FULL", {"steps": 7})
+    _, out, _ = run(capsys, "run", "all", "-q", "--full", "--set", "second.steps=9")
     steps = [
         json.loads((tmp_path / "runs" / name / "config.json").read_text())["settings"]["steps"]
         for name in ("first", "second")
     ]
     assert steps == [7, 9]
+    assert "short run" not in out
+    _, out, _ = run(capsys, "run", "all", "-q", "--out", "short", "--set", *TINY)
+    assert "short run" not in out  # the settings name the steps, so nothing is left out
+    monkeypatch.setattr(SortingConfig, "FULL", {"letters": 4})
+    _, out, _ = run(capsys, "run", "all", "-q", "--out", "again", "--set", *TINY)
+    assert "A short run (first, second); attnlab run all --full" in out
+
+
+def test_a_full_run_of_many_seeds_is_refused_with_what_to_do(capsys):
+    status, _, err = run(capsys, "run", "first", "--seeds", "3", "--full")
+    assert status == 2
+    assert "--full is for a run without --seeds; --set takes single settings." in err
 
 
 def test_out_names_the_folder_of_all_runs_and_json_is_json(capsys):

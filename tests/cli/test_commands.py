@@ -45,7 +45,7 @@ def test_a_run_ends_with_its_claims_and_the_path_of_its_report(capsys, tmp_path)
     )
     assert status == 0
     assert "27/27" in out
-    assert "9 of 9 claims hold" in out
+    assert "3 of 3 claims hold, self-checks: 6 of 6" in out
     assert f"report   {tmp_path / 'r' / 'report.html'}\n" in out
     assert "1,200 of 1,200" in err
 
@@ -64,11 +64,11 @@ def test_an_undecided_claim_is_status_0_and_is_said(capsys, runs, tmp_path):
     status, out, _ = run(capsys, "show", str(folder))
     assert status == 0
     assert "? undecided" in out
-    assert "8 of 9 claims hold, 1 undecided" in out
+    assert "2 of 3 claims hold, 1 undecided, self-checks: 6 of 6" in out
     assert json.loads(run(capsys, "show", str(folder), "--json")[1])["claims"][0]["passed"] is None
     status, _, err = run(capsys, "resume", str(folder))
     assert (status, "exit status" in err) == (0, False)
-    assert "8/9, 1 undecided" in run(capsys, "list", str(tmp_path))[1]
+    assert "2/3, 1 undecided" in run(capsys, "list", str(tmp_path))[1]
 
 
 def test_a_held_claim_takes_one_line_after_a_run_and_show_states_it(capsys, runs):
@@ -78,15 +78,30 @@ def test_a_held_claim_takes_one_line_after_a_run_and_show_states_it(capsys, runs
     claims = read_claims(json.loads((runs / "runs" / "good" / "claims.json").read_text()))
     terminal.show_claims(claims)
     brief = capsys.readouterr().out.splitlines()
-    assert len(brief) == len(claims) + 1
+    assert len(brief) == 3 + 1  # the self-checks are counted in the last line
     assert max(map(len, brief)) <= 80
     assert "27/27" in brief[0]
     failed = [replace(claims[0], passed=False), *claims[1:]]
     terminal.show_claims(failed)
     told = " ".join(capsys.readouterr().out.split())
     assert "greedy" in told  # of the statement that failed
-    assert "key/value cache" not in told
-    assert "key/value" in run(capsys, "show", "good")[1]
+    assert "the mean loss is within" not in told
+    assert "the mean loss is within" in run(capsys, "show", "good")[1]
+
+
+def test_a_self_check_that_fails_is_shown_by_itself_and_is_status_1(capsys, runs, tmp_path):
+    folder = shutil.copytree(runs / "runs" / "good", tmp_path / "bad")
+    claims = json.loads((folder / "claims.json").read_text())
+    for claim in claims:
+        if claim["name"] == "cache_changes_nothing":
+            claim["passed"] = False
+    (folder / "claims.json").write_text(json.dumps(claims))
+    status, out, _ = run(capsys, "show", str(folder))
+    assert status == 1
+    assert "✗ failed  cache changes nothing" in out
+    assert "key/value cache" in out
+    assert "parameters counted" not in out
+    assert "1 of 4 claims failed, self-checks: 5 of 6" in out
 
 
 def test_a_list_breaks_no_word_and_no_date(capsys, runs, tmp_path, monkeypatch):
@@ -681,7 +696,7 @@ def test_a_finished_run_that_failed_says_why_its_status_is_1(capsys, tmp_path):
         assert status == 1
         assert json.loads(out)["passed"] is False
         assert "nothing was changed" in err
-        assert "claims failed, hence the exit status 1" in err
+        assert "The exit status is 1: 2 of 3 claims failed" in err
 
 
 def test_names_in_a_list_are_never_broken(capsys, tmp_path):

@@ -140,7 +140,7 @@ def test_without_a_terminal_a_phase_is_one_line_with_its_last_figures(capsys):
 def test_the_estimate_follows_the_pace_of_this_machine():
     now = [0.0]
     estimate = Estimate(
-        ["lookup", "anatomy", "sorting"], quick=True, now=lambda: now[0]
+        ["lookup", "anatomy", "sorting"], full=False, now=lambda: now[0]
     )  # usually 17, 19 and 10 s
     assert estimate.left() == 46
     now[0] = 34.0  # twice as long

@@ -13,7 +13,6 @@ import torch
 import attnlab
 from attnlab.errors import WrongUsage
 from attnlab.experiments.anatomy import (
-    anatomy,
     causal_mask,
     complexity,
     cost,
@@ -226,12 +225,6 @@ def test_nan_is_never_lost_among_other_numbers():
         assert math.isnan(least(values))
         assert math.isnan(most(values))
     assert (least([2.0, 1.0]), most([2.0, 3.0])) == (1.0, 3.0)
-
-
-def test_quick_settings_are_settings():
-    config = anatomy.AnatomyConfig.from_mapping(anatomy.AnatomyConfig.QUICK)
-    assert config.draws >= 200
-    assert config.seeds >= 10
 
 
 class TestScaling:

@@ -181,7 +181,7 @@ def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path
 def test_when_the_last_that_still_learns_breaks_the_others_are_kept(monkeypatch, tmp_path):
     """Everyone else had enough by then, so nobody's loss stands at the last mark."""
     how = {
-        "quick": True,
+        "recipe": "fast",
         "steps": 500,
         "evaluate_every": 50,
         "stop_when_solved": True,
@@ -458,7 +458,7 @@ def test_a_fan_has_one_median_and_two_named_bands(learned):
 
 
 def test_the_loss_is_called_what_it_is():
-    population = attnlab.train_population("handmade", range(2), quick=True, steps=100)
+    population = attnlab.train_population("handmade", range(2), steps=100)
     assert section(population, "Loss").y_label == "mean squared error"
 
 

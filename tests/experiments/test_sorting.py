@@ -30,7 +30,7 @@ def claim(report, name):
 
 
 def test_it_learns_to_sort_all_27_inputs(learned):
-    assert str(learned).startswith("sorting: 9 of 9 claims hold")
+    assert str(learned).startswith("sorting: 3 of 3 claims hold, self-checks: 6 of 6")
     assert claim(learned, "all_inputs_right").measured == "27/27"
 
 
@@ -62,14 +62,6 @@ def test_a_cache_that_mixes_up_positions_is_caught(monkeypatch):
         LayerCache, "keys_and_values", lambda self: (whole(self)[0].roll(1, -2), whole(self)[1])
     )
     assert not claim(attnlab.run("sorting", **QUICK), "cache_changes_nothing").passed
-
-
-def test_a_miscounted_part_is_caught(monkeypatch):
-    count = sorting_claims.count_from_model
-    monkeypatch.setattr(
-        sorting_claims, "count_from_model", lambda model: {**count(model), "final_norm": 13}
-    )
-    assert not claim(attnlab.run("sorting", **TINY), "parameters_counted").passed
 
 
 def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():

@@ -110,7 +110,7 @@ def test_every_trial_is_inside_the_space_and_none_is_lost(whole):
 
 
 def test_a_trial_that_was_lost_is_noticed(whole, monkeypatch):
-    plan = Plan.read("sorting", SPACE, {}, range(2), quick=False, layout="vmap", trials=7)
+    plan = Plan.read("sorting", SPACE, {}, range(2), layout="vmap", trials=7)
 
     def are_all_made(trials):
         return tuner.all_made(plan, trials)[0].passed

@@ -21,10 +21,6 @@ def some_words(monkeypatch):
 
         and more'''
         table.columns = ["of {{ total }}", "right"]
-        [claim.right]
-        statement = "all are right"
-        measured = "{{ right }}"
-        bound = "{{ total }}"
         """
     )
     monkeypatch.setattr(words, "read_words", lambda package: texts)
@@ -45,21 +41,9 @@ def test_a_missing_number_is_an_error(some_words):
         some_words.text("joined", {"share": 0.5})
 
 
-def test_a_claim_is_made_of_its_texts(some_words):
-    (claim,) = some_words.claims({"right": 3, "total": 3}, {"right": None})
-    assert (claim.name, claim.statement, claim.measured, claim.bound, claim.passed) == (
-        "right",
-        "all are right",
-        "3",
-        "3",
-        None,
-    )
-
-
 @pytest.mark.parametrize("path", FOLDERS, ids=lambda path: path.parent.name)
 def test_every_text_is_used(path):
     """A text that no line of its experiment names is left over."""
     source = "".join(each.read_text() for each in path.parent.glob("*.py"))
-    texts = tomllib.loads(path.read_text())
-    names = {*texts, *texts.get("claim", {})} - {"claim"}
+    names = tomllib.loads(path.read_text())
     assert [name for name in names if f'"{name}' not in source] == []

@@ -9,7 +9,7 @@ import pytest
 def test_a_first_model_is_trained_shown_asked_and_cut(home, visit):
     home.environment["BROWSER"] = "true"
     answer = home.run("attnlab run sorting")
-    assert "9 of 9 claims hold" in answer.out
+    assert "3 of 3 claims hold, self-checks: 6 of 6" in answer.out
     assert "runs/sorting/report.html" in answer.out
     assert "sorting" in home.run("attnlab list").out
     assert "27 of 27 inputs" in home.run("attnlab show sorting").out
@@ -58,7 +58,7 @@ def test_ctrl_c_keeps_what_was_trained_and_names_the_command_that_goes_on(home):
     assert "to go on: " in printed
     command = printed.partition("to go on: ")[2].strip()
     assert shlex.split(command) == ["attnlab", "resume", "my runs/first"]
-    assert "9 of 9 claims hold" in home.run(command).out
+    assert "3 of 3 claims hold, self-checks: 6 of 6" in home.run(command).out
 
 
 def test_a_cell_in_a_live_kernel_answers(kernel):

@@ -314,7 +314,7 @@ def test_the_command_of_each_experiment_names_a_part_that_there_is(open_lab: Ope
     for name in PARTS:
         command = part(page, name).locator("pre").nth(1).text_content()
         start, _, chosen = command.rpartition("=")
-        assert start == "attnlab run anatomy --quick --set only"
+        assert start == "attnlab run anatomy --set only"
         AnatomyConfig.from_mapping({"only": chosen})
 
 

@@ -63,9 +63,9 @@ def test_a_request_is_checked_as_the_command_line_does(monkeypatch):
     command = "attnlab run sorting --seed 0 --set steps=20 learning_rate=0.01 bias=true "
     command += "holdout=none norm=rms"
     assert check(**typed) == (200, {"settings": texts, "command": command})
-    quick = asked("check", experiment="sorting", settings={"steps": 20}, seed=3, quick=True)[1]
-    assert quick["settings"] == {"recipe": "fast", "steps": "20"}
-    assert quick["command"] == "attnlab run sorting --quick --seed 3 --set steps=20"
+    checked = asked("check", experiment="sorting", settings={"steps": 20}, seed=3)[1]
+    assert checked["settings"] == {"steps": "20"}
+    assert checked["command"] == "attnlab run sorting --seed 3 --set steps=20"
     assert check(steps=0)[1]["error"].startswith("steps must be an integer from 1 to 10,000,000")
     assert "did you mean 'letters'?" in check(leters=3)[1]["error"]
     assert check(num_heads=4)[0] == 400

@@ -391,7 +391,7 @@ def test_a_run_with_another_version_is_refused_with_its_name(stopped, name, monk
 
 def test_a_run_of_another_experiment_is_refused(stopped):
     with pytest.raises(CouldNotRun, match='experiment: "sorting" there, "anatomy" here'):
-        attnlab.run("anatomy", out=stopped, resume=True, quick=True)
+        attnlab.run("anatomy", out=stopped, resume=True)
 
 
 def test_an_older_python_is_only_told(stopped, tmp_path, whole, capsys):

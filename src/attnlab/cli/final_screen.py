@@ -19,9 +19,17 @@ _FINDING_LINES = 2
 
 
 def show_final_screen(
-    reports: "Sequence[Report]", broken: Mapping[str, object], parent: Path, gallery: Path
+    reports: "Sequence[Report]",
+    broken: Mapping[str, object],
+    parent: Path,
+    gallery: Path,
+    *,
+    short: str = "",
 ) -> None:
-    """Print at most forty lines: findings, experiments that could not run, open claims."""
+    """Print at most forty lines: findings, experiments that could not run, open claims.
+
+    short: how the run is shorter than a full one, in words.
+    """
     console = terminal.output()
     for report in reports:
         console.print(
@@ -34,6 +42,8 @@ def show_final_screen(
         say_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(str(why))))
     _show_open_claims(reports, parent)
     terminal.say("")
+    if short:
+        terminal.output().print(Text(short))
     terminal.say(f"gallery  {gallery}")
     folders = {report.experiment: report.folder for report in reports}
     trace = ""

@@ -46,9 +46,6 @@ class TrainingOptions:
     layout: Literal["auto", "simd", "vmap", "sequential"] = "auto"
     """With several seeds: how models are laid out in memory; auto chooses the fastest."""
 
-    quick: Switch = False
-    """Smaller settings that show the same in less time."""
-
     resume: Switch = False
     """Resume the unfinished run in --out, which must have the same settings; `attnlab resume RUN`
     needs only its folder."""

@@ -86,7 +86,7 @@ def _show_rows(result: Any, report: "Report", most: int) -> None:
 
 def show_finished(folder: Path, *, as_json: bool = False) -> int:
     """Say that there is nothing left to run, and return the exit status of the run."""
-    from attnlab.experiments.claims import verdict
+    from attnlab.experiments.claims import count_claims
     from attnlab.experiments.folder import Finished
     from attnlab.experiments.report import open_run
 
@@ -95,5 +95,5 @@ def show_finished(folder: Path, *, as_json: bool = False) -> int:
         print_json(result_to_json(report))
     sentence = str(Finished(folder))
     if report.exit_status:
-        sentence += f" Of its claims {verdict(report.claims)}, hence the exit status 1."
+        sentence += f" The exit status is 1: {count_claims(report.claims)}."
     return terminal.complain(sentence, report.exit_status)

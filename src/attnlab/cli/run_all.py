@@ -20,13 +20,13 @@ class Estimate:
     """The time until all experiments are done, from usual times and the times so far."""
 
     def __init__(
-        self, names: Iterable[str], *, quick: bool, now: Callable[[], float] = time.monotonic
+        self, names: Iterable[str], *, full: bool, now: Callable[[], float] = time.monotonic
     ) -> None:
         usual = terminal.words("seconds")
         self._usual: list[int] = []
         for name in names:
-            of_quick, of_full = usual.get(name, usual["sorting"])
-            self._usual.append(of_quick if quick else of_full)
+            of_short, of_full = usual.get(name, usual["sorting"])
+            self._usual.append(of_full if full else of_short)
         self._now = now
         self._started = self._current_started = now()
         self._done = 0
@@ -73,19 +73,38 @@ def run_all(
     settings = _settings_of_each(wanted, names)
     makes = {}
     for name in names:  # report a wrong setting before the first one begins
-        registry.config(name, settings[name], quick=how.quick)
+        registry.config(name, settings[name], full=options["full"])
         makes[name] = partial(registry.run, name, settings=settings[name], **options)
     with explained(parent):  # report a folder that cannot be written once, not for each
         parent.mkdir(parents=True, exist_ok=True)
-    reports, broken = _run_each(makes, parent, how)
+    short = "" if options["full"] else _describe_short_run(settings)
+    if short and not (how.quiet or how.as_json):
+        terminal.note(short)
+    reports, broken = _run_each(makes, parent, how, full=options["full"])
     gallery = write_gallery(parent) if reports else None
     if how.as_json:
         _print_json(reports, broken, gallery)
     elif gallery is not None:
         if shows_claims:
             terminal.show_all_claims(reports)
-        show_final_screen(reports, broken, parent, gallery)
+        show_final_screen(reports, broken, parent, gallery, short=short)
     return max(outcome.exit_status for outcome in broken.values() or reports)
+
+
+def _describe_short_run(settings: Mapping[str, Mapping[str, str]]) -> str:
+    """Say how many of a full run's seeds each experiment has; return nothing if all have all."""
+    from attnlab.experiments import registry
+
+    parts = []
+    for name, texts in settings.items():
+        short, full = (registry.config(name, texts, full=is_full) for is_full in (False, True))
+        if short == full:
+            continue
+        seeds, all_seeds = (config.to_mapping().get("seeds") for config in (short, full))
+        parts.append(name if seeds == all_seeds else f"{name} {seeds:,} of {all_seeds:,} seeds")
+    if not parts:
+        return ""
+    return f"A short run ({', '.join(parts)}); attnlab run all --full, or make run FULL=1, runs all"
 
 
 def _print_json(
@@ -99,15 +118,15 @@ def _print_json(
 
 
 def _run_each(
-    makes: "Mapping[str, Callable[..., Report]]", parent: Path, how: TrainingOptions
+    makes: "Mapping[str, Callable[..., Report]]", parent: Path, how: TrainingOptions, *, full: bool
 ) -> "tuple[list[Report], dict[str, AttnlabError]]":
     """Run one experiment after the other; return the reports, and why others could not run."""
-    from attnlab.experiments.claims import verdict
+    from attnlab.experiments.claims import count_claims
 
     reports: list[Report] = []
     broken: dict[str, AttnlabError] = {}
     is_quiet = how.quiet or how.as_json
-    estimate = Estimate(makes, quick=how.quick)
+    estimate = Estimate(makes, full=full)
     for number, (name, make) in enumerate(makes.items()):
         estimate.begin(number)
         title = f"{number + 1}/{len(makes)} {name}"
@@ -121,7 +140,7 @@ def _run_each(
             continue
         reports.append(report)
         if not is_quiet:
-            terminal.note(f"{name}: {verdict(report.claims)}   {report.folder}")
+            terminal.note(f"{name}: {count_claims(report.claims)}   {report.folder}")
     return reports, broken
 
 

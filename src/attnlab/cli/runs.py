@@ -39,6 +39,7 @@ def run(
     engine: Literal["auto", "eager", "compiled"] = "auto",
     log: Strings = None,
     claims: Switch = False,
+    full: Switch = False,
     how: TrainingOptions = _DEFAULTS,
 ) -> int:
     """Run one experiment, or all of them, and report which claims hold.
@@ -62,19 +63,26 @@ def run(
         tensorboard, mlflow, or both.
     claims
         For all: also print every claim with its measurement, as a single experiment always does.
+    full
+        Start from the settings of a full run: the same claims from more seeds, texts and steps, in
+        minutes.
     """
     from attnlab.experiments import registry
     from attnlab.experiments.population import train_population
 
     is_all = name == "all"
     _check_run(is_all, seeds, stop_when_solved, how, log)
+    if full and seeds is not None:
+        raise WrongUsage("--full is for a run without --seeds; --set takes single settings.")
     settings = how.settings()
     options: dict[str, Any] = {**how.training(), "engine": engine}
     if is_all:
-        options["seed"] = seed
+        options |= {"seed": seed, "full": full}
         return run_all(how.out or RUNS, settings, options, how=how, shows_claims=claims)
     folder, title = name, f"{name}, seed {seed}"
-    make: Callable[..., Result] = partial(registry.run, name, seed=seed, loggers=log or ())
+    make: Callable[..., Result] = partial(
+        registry.run, name, seed=seed, full=full, loggers=log or ()
+    )
     if seeds is not None:
         folder, title = f"{name}-{seeds}-seeds", f"{name}, {seeds:,} seeds"
         options["stop_when_solved"] = stop_when_solved

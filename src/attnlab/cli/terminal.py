@@ -250,10 +250,14 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def show_claims(claims: "Sequence[Claim]", *, in_full: bool = False) -> None:
-    """Print which claims hold: one that does in one line, unless all are wanted in full."""
-    names = [one_line(claim.name.replace("_", " ")) for claim in claims]
+    """Print which claims hold: one that does in one line, unless all are wanted in full.
+
+    Self-checks that hold are counted in the last line.
+    """
+    listed = [claim for claim in claims if not claim.is_folded]
+    names = [one_line(claim.name.replace("_", " ")) for claim in listed]
     width = max(map(cell_len, names), default=0)
-    for name, claim in zip(names, claims, strict=True):
+    for name, claim in zip(names, listed, strict=True):
         is_short = claim.passed and not in_full
         if is_short:
             measured = one_line(claim.measured)
@@ -286,10 +290,10 @@ def mark(claim: "Claim") -> Text:
 
 def counted(claims: "Sequence[Claim]") -> Text:
     """Return how many claims hold, in words."""
-    from attnlab.draw.claims import judge_all, say_all
+    from attnlab.draw.claims import count_claims, judge_all
 
-    passed = [claim.passed for claim in claims]
-    return Text(say_all(passed), style=f"bold {_STYLES[judge_all(passed)]}")
+    verdict = judge_all([claim.passed for claim in claims])
+    return Text(count_claims(claims), style=f"bold {_STYLES[verdict]}")
 
 
 def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:

@@ -10,26 +10,12 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
-
-# Ends that SciPy 1.17 gives: Student's t for the mean of 0, 1, ... n - 1, and Wilson for a share.
-_KNOWN_MEANS = {
-    2: (-5.853102368087347, 6.853102368087347),
-    3: (-1.4841377117503303, 3.4841377117503303),
-    10: (2.334149410331831, 6.665850589668169),
-    31: (11.664983044214342, 18.335016955785658),
-}
-_KNOWN_SHARES = {
-    (0, 5): (0.0, 0.43448246478317476),
-    (1, 40): (0.004426831502681396, 0.1288136896347409),
-    (8, 10): (0.4901624715366418, 0.9433178485456248),
-    (50, 100): (0.4038315303659956, 0.5961684696340044),
-}
 
 
 class Interval(NamedTuple):
@@ -154,28 +140,6 @@ def is_above(interval: Interval, bound: float) -> bool | None:
     if interval.high < bound:
         return False
     return None
-
-
-def check_intervals() -> None:
-    """Compare both intervals with known ones; every run does so first, since its claims need them.
-
-    Raises:
-        CouldNotRun: an interval is not the known one.
-    """
-    for n, ends in _KNOWN_MEANS.items():
-        _check_known(f"the mean of 0 to {n - 1}", mean_interval(range(n)), ends)
-    for (k, n), ends in _KNOWN_SHARES.items():
-        _check_known(f"{k} of {n}", share_interval(k, n), ends)
-
-
-def _check_known(name: str, found: Interval, known: tuple[float, float]) -> None:
-    apart = max(abs(found.low - known[0]), abs(found.high - known[1]))
-    if not apart < 1e-9:  # not a number neither
-        raise CouldNotRun(
-            f"the 95 % interval of {name} is known to be {known[0]:.6f} to {known[1]:.6f}; this "
-            f"program computes {found.low:.6f} to {found.high:.6f}, so no claim of it can be "
-            "trusted. Install attnlab and SciPy anew."
-        )
 
 
 def sign_test(wins: int, losses: int) -> float:

@@ -10,7 +10,9 @@ from attnlab.display import plural
 class Claim:
     """One claim; `measured` and `bound` are texts for people.
 
-    `passed` is None where the measurement decides neither for the claim nor against it.
+    `passed` is None where the measurement decides neither for the claim nor against it. A
+    self-check tests attnlab itself, such as a model against its formulas: those that hold are
+    shown as one line.
     """
 
     name: str
@@ -18,6 +20,12 @@ class Claim:
     measured: str
     bound: str
     passed: bool | None
+    is_self_check: bool = False
+
+    @property
+    def is_folded(self) -> bool:
+        """Is this a self-check that holds?"""
+        return self.is_self_check and self.passed is True
 
     def to_mapping(self) -> dict[str, str | bool | None]:
         """Return the claim as plain values for JSON."""
@@ -71,6 +79,21 @@ def say_all(passed: Sequence[bool | None]) -> str:
     return words
 
 
+def count_claims(claims: Sequence[Claim]) -> str:
+    """Return how many claims hold, in words; self-checks that hold are counted apart.
+
+    >>> claim, check = (Claim("a", "", "", "", True, is_check) for is_check in (False, True))
+    >>> count_claims([claim, check])
+    '1 of 1 claim holds, self-checks: 1 of 1'
+    """
+    passed = [claim.passed for claim in claims if not claim.is_folded]
+    words = [say_all(passed)] if passed else []
+    total = sum(claim.is_self_check for claim in claims)
+    if total:
+        words.append(f"self-checks: {len(claims) - len(passed)} of {total}")
+    return ", ".join(words)
+
+
 def sum_up(claims: Sequence[Claim], without: str) -> ClaimState:
     """Return how all claims together are shown; `without` are the words if there is none.
 
@@ -81,4 +104,4 @@ def sum_up(claims: Sequence[Claim], without: str) -> ClaimState:
     if not passed:
         return ClaimState("open", "–", without)
     state = claim_state(judge_all(passed))
-    return ClaimState(state.style, state.mark, say_all(passed))
+    return ClaimState(state.style, state.mark, count_claims(claims))

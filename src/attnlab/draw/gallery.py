@@ -84,6 +84,7 @@ def render_gallery(title: str, runs: Sequence[GalleryRun]) -> str:
         True
     """
     claims = [(run, claim) for run in runs for claim in run.claims]
+    listed = [(run, claim) for run, claim in claims if not claim.is_folded]
     return make_page(
         "report/gallery.html",
         ["page.css", "gallery.css", "print.css"],
@@ -92,7 +93,7 @@ def render_gallery(title: str, runs: Sequence[GalleryRun]) -> str:
         summary=_summary(runs),
         runs=runs,
         pictures=_pictures(runs),
-        claims=claims,
+        claims=listed,
         claim_state=claim_state,
         verdict=sum_up([claim for _, claim in claims], "No claim was evaluated yet"),
         num_open=sum(not claim.passed for _, claim in claims),

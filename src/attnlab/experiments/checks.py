@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,26 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.words import Numbers, Words
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.formulas import decoder_logits, encoder_decoder_logits, encoder_output
 from attnlab.models.generation import Predictor, generate
+from attnlab.models.parameters import count_from_config, count_from_model
+from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import Floats, softmax
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.members import Member, Trained
 
-COMMON = ("outputs_are_the_formulas", "generation_is_the_formulas", "training_is_as_configured")
+COMMON = PARAMETERS, FORMULAS, GENERATION, TRAINING = (
+    "parameters_counted",
+    "outputs_are_the_formulas",
+    "generation_is_the_formulas",
+    "training_is_as_configured",
+)
 """The names of these claims; a run makes those for which it has a model or a training."""
 
-_WORDS = Words(__package__)
 _ROWS, _LENGTH = 4, 8  # inputs of a check, and tokens of each at most
 _ROUNDING32, _ROUNDING64 = 1e-4, 1e-9  # measured: at most 2e-06 and 1e-14
 _TIMES_ROUNDING = 100  # measured: at most 12
@@ -168,31 +174,78 @@ def check_claims(
     models: Iterable[nn.Module], trainings: Sequence[TrainingCheck], seed: int
 ) -> list[Claim]:
     """Make the claims about a run's models and trainings, as far as it has any."""
-    known = [model for model in models if isinstance(model, AnyTransformer)]
+    counted = [model for model in models if isinstance(model, AnyTransformer | SingleHead)]
+    known = [model for model in counted if not isinstance(model, SingleHead)]
     generating = [model for model in known if not isinstance(model, Encoder)]
-    numbers: Numbers = {
-        "num_inputs": _ROWS,
-        "num_models": len(known),
-        "num_generating": len(generating),
-        "num_trainings": len(trainings),
-        "rounding32": _ROUNDING32,
-        "rounding64": _ROUNDING64,
-        "same": _SAME,
-        "times_rounding": _TIMES_ROUNDING,
-    }
-    passed: dict[str, bool | None] = {}
-    if known:
-        single, double = _largest(_formula_differences, known, seed)
-        numbers |= {"single": single, "double": double}
-        passed[COMMON[0]] = single <= _ROUNDING32 and double <= _ROUNDING64
-    if generating:
-        apart, given = _largest(_generated_by_hand, generating, seed)
-        numbers |= {"apart": apart, "given": int(given)}
-        passed[COMMON[1]] = apart <= _ROUNDING32 and given == 0
-    if trainings:
-        numbers["worst"] = worst = TrainingCheck.worst(trainings)
-        passed[COMMON[2]] = worst.holds
-    return _WORDS.claims(numbers, passed)
+    made: list[tuple[Sequence[Any], Callable[[Any], Claim]]] = [
+        (counted, _parameters_claim),
+        (known, partial(_formulas_claim, seed)),
+        (generating, partial(_generation_claim, seed)),
+        (trainings, _training_claim),
+    ]
+    return [make(parts) for parts, make in made if parts]
+
+
+def _parameters_claim(models: Sequence[AnyTransformer | SingleHead]) -> Claim:
+    held = [count_from_model(model) for model in models]
+    counted = [count_from_config(model.config) for model in models]
+    of_models = "the model" if len(models) == 1 else f"each of {len(models)} models"
+    return Claim(
+        PARAMETERS,
+        f"the parameters of each part of {of_models}, counted by arithmetic, are those it holds",
+        ", ".join(f"{sum(counts.values()):,} in {len(counts)} parts" for counts in held),
+        ", ".join(f"{sum(counts.values()):,} in {len(counts)} parts" for counts in counted),
+        held == counted,
+        is_self_check=True,
+    )
+
+
+def _formulas_claim(seed: int, models: Sequence[AnyTransformer]) -> Claim:
+    single, double = _largest(_formula_differences, models, seed)
+    of_models = "the model" if len(models) == 1 else f"each of {len(models)} models"
+    return Claim(
+        FORMULAS,
+        f"on {_ROWS} random inputs the outputs of {of_models} are those of the formulas, computed "
+        "from the same weights in NumPy; float32 and float64, relative to the largest",
+        f"{single:.0e} and {double:.0e} apart",
+        f"at most {_ROUNDING32:g} and {_ROUNDING64:g}",
+        single <= _ROUNDING32 and double <= _ROUNDING64,
+        is_self_check=True,
+    )
+
+
+def _generation_claim(seed: int, models: Sequence[Decoder | EncoderDecoder]) -> Claim:
+    difference, num_forbidden = _largest(_generated_by_hand, models, seed)
+    of_models = "the model" if len(models) == 1 else f"each of {len(models)} models"
+    return Claim(
+        GENERATION,
+        f"token by token with a cache, the likeliest first token forbidden, {of_models} chooses by "
+        "the probabilities of the formulas, always the likeliest token that is left, and never the "
+        "forbidden one",
+        f"at most {difference:.0e} apart, forbidden token given {num_forbidden:.0f} times",
+        f"{_ROUNDING32:g}, 0",
+        difference <= _ROUNDING32 and num_forbidden == 0,
+        is_self_check=True,
+    )
+
+
+def _training_claim(trainings: Sequence[TrainingCheck]) -> Claim:
+    worst = TrainingCheck.worst(trainings)
+    of_trainings = "the training has"
+    if len(trainings) > 1:
+        of_trainings = f"the first model of each of {len(trainings):,} kinds of training has"
+    return Claim(
+        TRAINING,
+        f"{of_trainings} the learning rates of the schedule, and the first loss and gradient of "
+        "the same steps taken by hand, up to what one rounding of the initial weights changes; the "
+        "saved weights have the evaluation that was logged, and no two models began alike",
+        f"learning rates {worst.rate:.0e} apart, first steps {worst.first_steps:.0f} times the "
+        f"effect of one rounding apart, evaluation {worst.kept:.0e} apart, {worst.alike} initial "
+        "models alike",
+        f"at most {_SAME:g}, {_TIMES_ROUNDING}, {_SAME:g}; 0",
+        worst.holds,
+        is_self_check=True,
+    )
 
 
 def _largest(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnlab.draw.claims import Claim as Claim
-from attnlab.draw.claims import say_all
+from attnlab.draw.claims import count_claims as count_claims
 from attnlab.draw.json_form import from_json
 from attnlab.errors import WrongUsage
 
@@ -19,12 +19,3 @@ def read_claims(values: Any) -> tuple[Claim, ...]:
     if not claims:
         raise WrongUsage("claims: expected one or more, got none")
     return claims
-
-
-def verdict(claims: Sequence[Claim]) -> str:
-    """Count in words the claims that hold, or those that failed.
-
-    >>> verdict([Claim("a", "", "", "", True), Claim("b", "", "", "", False)])
-    '1 of 2 claims failed'
-    """
-    return say_all([claim.passed for claim in claims])

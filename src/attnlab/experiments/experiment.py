@@ -86,17 +86,19 @@ class Run:
         record: Callable[[int, MetricLine], None] | None = None,
         num_threads: int | None = None,
         has_rows: bool = False,
+        is_checked: bool = True,
     ) -> Together:
         """Train members side by side; `name` is the folder of their checkpoints.
 
         Every training of a run has a name of its own, so that a run that was stopped resumes the
         right one. has_rows: the loss is a mean over the rows of a batch, so that several processes
-        can share the rows; otherwise each process does the whole training.
+        can share the rows; otherwise each process does the whole training. is_checked: compare the
+        first member's training with the same by hand; of several that are alike one is enough.
         """
         is_repeated = self.group is not None and not has_rows
         if is_repeated:
             self.tell(f"The training {name} cannot be shared out: each process does all of it.")
-        starts = copy.deepcopy([member.model for member in members])
+        starts = copy.deepcopy([member.model for member in members]) if is_checked else []
         folder = None
         if self.checkpoints is not None and (is_writer() or not is_repeated):
             folder = self.checkpoints / name
@@ -112,7 +114,7 @@ class Run:
             num_threads=num_threads,
             group=self.group if has_rows else None,
         )
-        if self.group is None and found.members[0] is not None:
+        if starts and self.group is None and found.members[0] is not None:
             with using_threads(num_threads):
                 self.trainings.append(check_training(starts, members[0], loss, found.members[0]))
         return found

@@ -332,7 +332,8 @@ def _described(folder: Path) -> ListedRun | None:
     try:
         config = read_config(folder)
         if config is not None and is_finished(folder):
-            passed = [claim.passed for claim in read_run(folder).claims]
+            claims = read_run(folder).claims
+            passed = [claim.passed for claim in claims if not claim.is_folded]
             state = "finished"
     except CouldNotRun:
         state = "damaged"

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from attnlab.configs import Config
-from attnlab.core.stats import check_intervals
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Askable, Experiment, MetricLine, Run, all_claims
 from attnlab.experiments.folder import RunConfig, RunFolder, read_to_go_on
@@ -105,7 +104,7 @@ def run(
     seed: int = 0,
     out: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
-    quick: bool = False,
+    full: bool = False,
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
     observer: Observer | None = None,
@@ -123,7 +122,7 @@ def run(
         out: the run folder to make; None keeps the report in memory (`report.save(folder)` writes
             it later).
         settings: config fields as texts, as `--set` gives them.
-        quick: start from the experiment's small settings, which take seconds.
+        full: start from the settings of a full run: more seeds, texts and steps.
         layout, engine: how trainings are computed, see `choose_layout`.
         observer: is told of progress; None for a bar in a notebook, and nothing elsewhere.
         loggers: "tensorboard", "mlflow": also log the metrics there, in files inside the run
@@ -134,18 +133,17 @@ def run(
     Raises:
         WrongUsage: an unknown name or setting, or a value out of range.
         CouldNotRun: the folder exists (or, with `resume`, holds no run, another, or one that is
-            being written), it cannot be written, the training diverged, or intervals are computed
-            wrongly; `Finished`, with `resume`, if nothing is left to do.
+            being written), it cannot be written, the training diverged; `Finished`, with `resume`,
+            if nothing is left to do.
 
     >>> report = run("sorting", steps=20, evaluate_every=10)
     >>> report.passed
     False
     """
-    check_intervals()
     experiment = find(name).experiment
     watch = chosen_observer(observer, name)
     stream_seed(seed)
-    stated = config(name, settings, quick=quick, **fields)
+    stated = config(name, settings, full=full, **fields)
     started = begins_at()
     path = _named_folder(out, resume=resume, has_loggers=bool(loggers))
     with ExitStack() as stack:
@@ -246,12 +244,13 @@ def computing_as(described: Mapping[str, object]) -> Iterator[None]:
 
 
 def config(
-    name: str, settings: Mapping[str, str] | None = None, *, quick: bool = False, **fields: Any
+    name: str, settings: Mapping[str, str] | None = None, *, full: bool = False, **fields: Any
 ) -> Config:
-    """Make an experiment's config: defaults or quick ones, then `fields`, then `settings`."""
+    """Make an experiment's config: the defaults or those of a full run, then `fields`, then
+    `settings`."""
     config_class = find(name).config_class
-    if quick:
-        fields = {**config_class.QUICK, **fields}
+    if full:
+        fields = {**config_class.FULL, **fields}
     return config_class.from_mapping(fields).with_settings(settings or {})
 
 

@@ -27,7 +27,7 @@ from attnlab.draw.claims import claim_state, judge_all
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import ReportContent, Table
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.claims import Claim, verdict
+from attnlab.experiments.claims import Claim, count_claims
 from attnlab.experiments.experiment import Findings, MetricLine
 from attnlab.experiments.folder import RunConfig, RunFolder, kind_of, read_run
 from attnlab.experiments.sections import csv_text
@@ -201,11 +201,16 @@ class Report:
         return Card(self._heading(), facts, ("", "claim", "measured", "bound"), self._rows())
 
     def _heading(self) -> str:
-        return f"{self.experiment}: {verdict(self.claims)}"
+        return f"{self.experiment}: {count_claims(self.claims)}"
 
     def _rows(self) -> list[list[str]]:
         """Return the state of each claim, its name, what was measured, and the bound."""
-        return [[claim_state(c.passed).word, c.name, c.measured, c.bound] for c in self.claims]
+        rows = []
+        for claim in self.claims:
+            if not claim.is_folded:
+                state = claim_state(claim.passed).word
+                rows.append([state, claim.name, claim.measured, claim.bound])
+        return rows
 
     def __str__(self) -> str:
         lines = [self._heading()]

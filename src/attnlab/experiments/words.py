@@ -1,10 +1,9 @@
 """The prose of an experiment: its `words.toml`, whose texts are Jinja templates for its numbers.
 
-An experiment computes numbers; the texts of its claims and sections are in
-`words.toml` beside it. In a text, `{{ total }}` writes an integer with its thousands separated, and
-`{{ loss | as(".4f") }}` writes a number as that format does. Lines are joined; blank lines separate
-paragraphs. A number that is missing is an error. A list of texts, such as a table's columns, is
-filled one by one.
+An experiment computes numbers; the texts of its sections are in `words.toml` beside it. In a text,
+`{{ total }}` writes an integer with its thousands separated, and `{{ loss | as(".4f") }}` writes a
+number as that format does. Lines are joined; blank lines separate paragraphs. A number that is
+missing is an error. A list of texts, such as a table's columns, is filled one by one.
 """
 
 import re
@@ -19,7 +18,6 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from attnlab.display import plural
 from attnlab.errors import WrongUsage, is_integer
-from attnlab.experiments.claims import Claim
 
 Numbers = dict[str, Any]
 """What the texts of an experiment may name."""
@@ -41,14 +39,6 @@ class Words:
     def texts(self, name: str, numbers: Numbers | None = None) -> dict[str, Any]:
         """Fill a table of texts: the title, caption, labels and columns of a section."""
         return {part: _filled(text, numbers) for part, text in self._entry(name).items()}
-
-    def claims(self, numbers: Numbers, passed: Mapping[str, bool | None]) -> list[Claim]:
-        """Make claims: `[claim.NAME]` has the statement, measured and bound of each."""
-        claims = []
-        for name, holds in passed.items():
-            texts = self.texts(f"claim.{name}", numbers)
-            claims.append(Claim(name, **texts, passed=holds))
-        return claims
 
     def _entry(self, name: str) -> Any:
         found: Any = read_words(self.package)

@@ -20,7 +20,7 @@ export const wordBytes = (value) => amount(value, ["bytes", "KiB", "MiB", "GiB",
 export const ANATOMY = {
   title: "Take attention apart",
   subtitle: "Six small experiments, each at work already. Move a control: everything is computed anew, in this page.",
-  command: (part) => `attnlab run anatomy --quick --set only=${part}`,
+  command: (part) => `attnlab run anatomy --set only=${part}`,
   parts: {
     scaling: "scaling", masks: "masking", hiding: "mask_value", order: "position", norms: "normalisation",
     costs: "complexity",

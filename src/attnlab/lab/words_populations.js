@@ -11,7 +11,7 @@ export const SEED_WORDS = {
   population: "Population",
   none: "There is no population yet. Start one in the room Runs, with more than one seed, or with this command:",
   more: "Another one: start it in the room Runs, with more than one seed, or with this command:",
-  command: (out) => `attnlab run sorting --seeds 16 --quick${out}`,
+  command: (out) => `attnlab run sorting --seeds 16${out} --set recipe=fast`,
   toRuns: "Start one in Runs",
   unfinished: ({ name, state }) => `${name} is ${state}: it is shown here when it is finished.`,
   missing: (name) => `There is no population ${name} in this folder.`,

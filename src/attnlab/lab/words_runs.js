@@ -16,7 +16,6 @@ export const RUN_WORDS = {
   startTitle: "Start a run",
   loading: "Loading the experiments …",
   experiment: "Experiment",
-  quick: "Quick: smaller settings that show the same in less time",
   seedNote: "of all its randomness: the same seed gives the same weights",
   badSeed: (text) => `seed must be an integer of at least 0; got '${text.slice(0, 20)}'.`,
   seedsNote: "models, from this seed on; more than one is a population, shown in Populations",
@@ -27,7 +26,7 @@ export const RUN_WORDS = {
   started: (name) => `${name} is started.`,
 
   runs: "All runs",
-  none: "None yet. Press Start: the sorter takes about ten seconds.",
+  none: "None yet. Press Start: the sorter takes about twenty seconds.",
   claims: ({ claims, passed, undecided }) => (passed + undecided < claims
     ? `${claims - passed - undecided} of ${count(claims, "claim")} failed` : `${passed} of ${count(claims, "claim")} hold${undecided ? `, ${undecided} undecided` : ""}`),
   option: ({ name, what }) => (what.startsWith(name) ? what : `${name}: ${what}`),
@@ -57,6 +56,7 @@ export const RUN_WORDS = {
   claimWord: (passed) => (passed === null ? "not decided" : passed ? "holds" : "failed"),
   claim: ({ statement }) => `${statement[0].toUpperCase()}${statement.slice(1)}.`,
   measured: ({ measured, bound }) => `Measured: ${measured}. Bound: ${bound}.`,
+  selfChecks: (number, total) => `Self-checks: ${number} of ${total} hold`,
   compareWith: "Compare with",
   nothing: "no other run",
   compared: (names) => names.join(" beside "),

@@ -15,6 +15,7 @@ from attnlab.draw.sections import Heatmap, MapChoice, Maps, Section, Table
 from attnlab.errors import present
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
+from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.words import Numbers
 from attnlab.look.causality import largest_change, largest_leak
@@ -105,13 +106,55 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "leak": leak,
         "change": change,
     }
-    passed = {
-        "causal_weights_above_the_diagonal": above == 0.0 and rows <= 1e-6,
-        "causal_models_see_the_whole_past": weight > 0.0 and dependence > 0.0,
-        "causal_models_do_not_see_the_future": most(leaks["causal"] + changes["causal"]) == 0.0,
-        "wrong_masks_are_caught": leak >= 1e-3 and change >= 1e-3,
-    }
-    return PartResult("masking", numbers, passed, _sections(weights, influence, numbers))
+    return PartResult("masking", numbers, _claims(numbers), _sections(weights, influence, numbers))
+
+
+def _claims(numbers: Numbers) -> list[Claim]:
+    above, rows, number = numbers["above"], numbers["rows"], numbers["seeds"]
+    weight, dependence = numbers["weight"], numbers["dependence"]
+    leak, change = numbers["leak"], numbers["change"]
+    causal_leak, causal_change = (
+        most(numbers["leaks"]["causal"]),
+        most(numbers["changes"]["causal"]),
+    )
+    return [
+        Claim(
+            "causal_weights_above_the_diagonal",
+            "under the causal mask every weight above the diagonal is exactly 0, and rows still "
+            f"sum to 1, over {numbers['draws']:,} draws of {_LENGTH} tokens",
+            f"largest {above:g}; rows off by at most {rows:.0e}",
+            "exactly 0; rows off by at most 1e-06",
+            above == 0.0 and rows <= 1e-6,
+        ),
+        Claim(
+            "causal_models_see_the_whole_past",
+            "under the causal mask every weight at or below the diagonal is above 0, and every "
+            "output of a model depends on itself and on every earlier input, in "
+            f"{number:,} models: the smallest of each",
+            f"weight {weight:.1g}, dependence {dependence:.1g}",
+            "both above 0",
+            weight > 0.0 and dependence > 0.0,
+        ),
+        Claim(
+            "causal_models_do_not_see_the_future",
+            f"in {number:,} models of two blocks under the causal mask no output depends on a "
+            "later input: largest derivative, and largest change when the later tokens are "
+            "exchanged",
+            f"derivative {causal_leak:g}, change {causal_change:g}",
+            "both exactly 0",
+            most((causal_leak, causal_change)) == 0.0,
+        ),
+        Claim(
+            "wrong_masks_are_caught",
+            "the test that finds nothing under the causal mask catches the reversed mask, and no "
+            f"mask, in each of {number:,} models: the smallest derivative and the smallest change "
+            "found",
+            f"derivative {leak:.2g}, change {change:.2g}",
+            "both at least 0.001",
+            leak >= 1e-3 and change >= 1e-3,
+            is_self_check=True,
+        ),
+    ]
 
 
 def _sections(

@@ -22,7 +22,7 @@ Part = Literal[
 class AnatomyConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Fields] = {"steps": 200, "repeats": 5, "longest": 1_024}
+    FULL: ClassVar[Fields] = {"longest": 2_048}
 
     only: Part = option("all", "one of the eight experiments, or all")
     draws: int = option(6_000, "random draws for each number", low=200, high=100_000)
@@ -31,7 +31,7 @@ class AnatomyConfig(Config):
     )
     steps: int = option(300, "training steps of the part heads", low=1, high=1_000_000)
     longest: int = option(
-        2_048, "longest input that complexity measures, in tokens: 32 doubled again and again",
+        1_024, "longest input that complexity measures, in tokens: 32 doubled again and again",
         low=_LONGEST[0], high=_LONGEST[-1],
     )  # fmt: skip
     repeats: int = option(

@@ -19,6 +19,7 @@ from attnlab.draw.sections import Lines, Section, Series, Table
 from attnlab.errors import present
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most, number_text
+from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.words import Numbers
 from attnlab.look.statistics import blocked_weight
@@ -66,16 +67,57 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         **_leak_numbers(leaks),
         **_dead_numbers(dead),
     }
-    gives_way = numbers["after"] >= 0.999 and numbers["masked"] >= 0.99
-    works_wide = numbers["before"] == 0.0 and gives_way and numbers["refused"]
-    breaks_half = numbers["half"] == -math.inf and math.isnan(numbers["in_half"])
-    passed = {
-        "boolean_masks_leak_nothing": most(ours) == 0.0,
-        "minus_100_gives_way": numbers["ordinary"] <= 1e-30 and numbers["deep"] >= 0.999,
-        "minus_1e9_depends_on_the_dtype": works_wide and breaks_half,
-        "blocked_rows_are_zeros": numbers["zeros"] == 0.0 and numbers["naive"] == len(dead),
-    }
-    return PartResult("mask_value", numbers, passed, _sections(leaks, dead, numbers))
+    return PartResult("mask_value", numbers, _claims(numbers), _sections(leaks, dead, numbers))
+
+
+def _claims(numbers: Numbers) -> list[Claim]:
+    ours, ordinary, deep = numbers["ours"], numbers["ordinary"], numbers["deep"]
+    zeros, naive, num_dtypes = numbers["zeros"], numbers["naive"], numbers["num_dtypes"]
+    return [
+        Claim(
+            "boolean_masks_leak_nothing",
+            "with a boolean mask the weight on a masked key is exactly 0, in each dtype, however "
+            "low the true scores",
+            f"largest {most(ours):g}, over {len(ours)} pairs of dtype and level",
+            "exactly 0",
+            most(ours) == 0.0,
+        ),
+        Claim(
+            "minus_100_gives_way",
+            "-100 in place of -inf leaks almost nothing at ordinary scores (around -10 and above), "
+            "and all the weight when the true scores are around -150, in each dtype",
+            f"at -10 at most {ordinary:.0e}; at -150 at least {deep:.6f}",
+            "at -10 at most 1e-30; at -150 at least 0.999",
+            ordinary <= 1e-30 and deep >= 0.999,
+        ),
+        _minus_1e9_claim(numbers),
+        Claim(
+            "blocked_rows_are_zeros",
+            "a query whose keys are all masked gets zeros from attend, forward and in its "
+            "gradient, in each dtype; the usual softmax of -inf gives NaN in both",
+            f"attend: largest number {number_text(zeros)}; usual softmax: NaN in {naive} of "
+            f"{num_dtypes} dtypes",
+            f"attend: exactly 0; usual softmax: NaN in {num_dtypes} of {num_dtypes}",
+            zeros == 0.0 and naive == num_dtypes,
+        ),
+    ]
+
+
+def _minus_1e9_claim(numbers: Numbers) -> Claim:
+    before, after, masked = numbers["before"], numbers["after"], numbers["masked"]
+    half, in_half = numbers["half"], numbers["in_half"]
+    works = before == 0.0 and after >= 0.999 and masked >= 0.99 and numbers["refused"]
+    refused = "refused" if numbers["refused"] else "taken"
+    return Claim(
+        "minus_1e9_depends_on_the_dtype",
+        "-1e9 works down to scores of -1e8 and fails below itself, and a row whose keys are all "
+        "masked attends to them; in float16 masked_fill refuses it, a tensor of it is -inf, and "
+        "such a row is NaN",
+        f"leaks {before:g} at -1e8, {after:g} at -1e10, {masked:g} in a masked row; float16: "
+        f"{refused}, {half:g}, {number_text(in_half)}",
+        "0 at -1e8, 1 at -1e10, 1 in a masked row; float16: refused, -inf, NaN",
+        works and half == -math.inf and math.isnan(in_half),
+    )
 
 
 def _leak_numbers(leaks: Leaks) -> Numbers:

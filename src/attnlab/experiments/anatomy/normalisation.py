@@ -19,6 +19,7 @@ from attnlab import seeds
 from attnlab.draw.sections import Lines, Scalar, Section, Series, Table
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, most, number_text
+from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.words import Numbers
 from attnlab.parts.norms import LayerNorm, layer_norm
@@ -79,13 +80,6 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "wrong": most(wrong),
         "small": {"inside": inside[_SMALL], "outside": outside[_SMALL]},
     }
-    is_normed = numbers["means"] <= 1e-10 and 0.995 <= numbers["low"] <= numbers["high"] <= 1.001
-    passed = {
-        "the_formula_is_that_of_pytorch": numbers["apart"]["float64"] <= 1e-10,
-        "every_position_is_normed": is_normed,
-        "unbiased_is_smaller": numbers["off"] <= 1e-9 and math.isnan(biased[1]),
-        "the_place_of_epsilon_counts_when_x_is_small": numbers["wrong"] <= 1e-6,
-    }
     densities = [_density("before", before), _density("after", after)]
     sizes = [
         Series(name="ε inside the root (PyTorch's)", x=_SCALES, y=inside),
@@ -99,7 +93,47 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         Table.of_records(records=widths, **WORDS.texts("normalisation.widths", numbers)),
         Table.of_records(records=places, **WORDS.texts("normalisation.positions")),
     ]
-    return PartResult("normalisation", numbers, passed, sections)
+    return PartResult("normalisation", numbers, _claims(numbers), sections)
+
+
+def _claims(numbers: Numbers) -> list[Claim]:
+    apart, biased, small = numbers["apart"]["float64"], numbers["biased"], numbers["small"]
+    means, low, high = numbers["means"], numbers["low"], numbers["high"]
+    return [
+        Claim(
+            "the_formula_is_that_of_pytorch",
+            "layer norm written from its formula equals PyTorch's, in float64, at widths from 1 to "
+            f"{max(_WIDTHS):,} and sizes from 1e-4 to 100",
+            f"at most {apart:.0e} apart",
+            "at most 1e-10 apart",
+            apart <= 1e-10,
+            is_self_check=True,
+        ),
+        Claim(
+            "every_position_is_normed",
+            "after layer norm every position has mean 0 and variance 1, whatever they were before",
+            f"means up to {means:.0e}; variances {low:.5f} to {high:.5f}",
+            "means up to 1e-10; variances 0.995 to 1.001",
+            means <= 1e-10 and 0.995 <= low <= high <= 1.001,
+        ),
+        Claim(
+            "unbiased_is_smaller",
+            "with the unbiased deviation the output is √((d-1)/d) of PyTorch's, at every width "
+            "from 2, and NaN at 1",
+            f"at most {numbers['off']:.0e} from that; {number_text(biased[1])} at width 1",
+            "at most 1e-09 from that; NaN at width 1",
+            numbers["off"] <= 1e-9 and math.isnan(biased[1]),
+        ),
+        Claim(
+            "the_place_of_epsilon_counts_when_x_is_small",
+            "the size of the output is s/√(s² + ε) with ε inside the root and s/(s + ε) outside, "
+            "for x of every size s from 1e-8 to 1,000, all else alike (biased deviation)",
+            f"at most {numbers['wrong']:.1g} from that; at s = 1e-4: {small['inside']:.4f} inside, "
+            f"{small['outside']:.4f} outside",
+            "at most 1e-06 from that",
+            numbers["wrong"] <= 1e-6,
+        ),
+    ]
 
 
 def _expected(width: int) -> float:

@@ -18,6 +18,7 @@ from attnlab.core.stats import mean_interval
 from attnlab.draw import sections as draw
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
+from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.words import Numbers
 from attnlab.models.config import PositionKind
@@ -68,12 +69,39 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "spreads": spreads,
         "worst": max(range(3, max(_WIDTHS), 2), key=lambda width: spreads[width]),
     }
-    passed = {
-        "order_is_not_seen_without_positions": without <= 1e-6,
-        "order_is_seen_with_positions": closest >= 0.01,
-        "sinusoidal_products_know_the_distance_alone": even <= 1e-12,
-    }
-    return PartResult("position", numbers, passed, _sections(distances, numbers))
+    return PartResult("position", numbers, _claims(numbers), _sections(distances, numbers))
+
+
+def _claims(numbers: Numbers) -> list[Claim]:
+    sentences, without, closest = numbers["sentences"], numbers["without"], numbers["closest"]
+    return [
+        Claim(
+            "order_is_not_seen_without_positions",
+            f"without positions {sentences} give the same set of outputs, in each of "
+            f"{numbers['seeds']} encoders of two blocks: largest difference, words matched with "
+            "words",
+            f"{without:.0e}",
+            "at most 1e-06",
+            without <= 1e-6,
+        ),
+        Claim(
+            "order_is_seen_with_positions",
+            "with positions the two sentences give different sets of outputs, for each of "
+            f"{numbers['num_kinds']} kinds in each of {numbers['seeds']} encoders: least "
+            "difference",
+            f"{closest:.3f} ({numbers['weakest']})",
+            "at least 0.01",
+            closest >= 0.01,
+        ),
+        Claim(
+            "sinusoidal_products_know_the_distance_alone",
+            f"products of sinusoidal positions of the same distance agree, over {_NUM_POSITIONS} "
+            f"positions and every even width from 2 to {max(_WIDTHS)}: largest difference",
+            f"{numbers['even']:.0e}",
+            "at most 1e-12",
+            numbers["even"] <= 1e-12,
+        ),
+    ]
 
 
 def _sections(distances: dict[str, list[float]], numbers: Numbers) -> list[draw.Section]:

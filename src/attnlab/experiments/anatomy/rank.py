@@ -18,6 +18,7 @@ from attnlab.core.stats import mean_interval
 from attnlab.draw.sections import Lines, Scalar, Section, Series, Table
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult
+from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.sections import range_words
 from attnlab.experiments.words import Numbers
@@ -73,13 +74,42 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "bent": sum(map(operator.eq, bare[1], signs)),
         "more": _count_above(biased[1], 2),
     }
-    reaches_all = numbers["exceeding"] == draws and max(joined[1]) == _NUM_HEADS
-    passed = {
-        "one_head_keeps_the_rank": numbers["within"] == numbers["total"],
-        "joined_heads_exceed_the_rank": reaches_all and numbers["over"] == 0,
-        "feed_forward_bends": numbers["bent"] == numbers["more"] == draws,
-    }
-    return PartResult("rank", numbers, passed, _sections(ranks, numbers))
+    return PartResult("rank", numbers, _claims(numbers), _sections(ranks, numbers))
+
+
+def _claims(numbers: Numbers) -> list[Claim]:
+    draws, within, total = numbers["draws"], numbers["within"], numbers["total"]
+    exceeding, over, largest = numbers["exceeding"], numbers["over"], max(numbers["joined"][1])
+    bent, more = numbers["bent"], numbers["more"]
+    return [
+        Claim(
+            "one_head_keeps_the_rank",
+            f"the rank of one head's output is at most that of V, for V of every rank from 1 to "
+            f"{_WIDTH}",
+            f"{within:,}/{total:,} draws",
+            f"{total:,}/{total:,}",
+            within == total,
+        ),
+        Claim(
+            "joined_heads_exceed_the_rank",
+            f"{_NUM_HEADS} heads joined make more than rank 1 of inputs of rank 1, up to "
+            f"{_NUM_HEADS}, and never more than {_NUM_HEADS} times the rank",
+            f"more than 1 in {exceeding}/{draws} draws, at most {largest}; beyond {_NUM_HEADS} "
+            f"times in {over}",
+            f"more than 1 in all {draws}, at most {_NUM_HEADS}; beyond {_NUM_HEADS} times in 0",
+            exceeding == draws and largest == _NUM_HEADS and over == 0,
+        ),
+        Claim(
+            "feed_forward_bends",
+            "a ReLU layer without biases makes of rank 1 exactly one direction for each sign that "
+            "its rows have (rank 2, but where all rows point one way), and one with biases makes "
+            "more than 2",
+            f"one for each sign in {bent}/{draws} draws; more than 2 in {more}/{draws}, on average "
+            f"{sum(numbers['biased'][1]) / draws:.1f}",
+            f"both in all {draws}",
+            bent == more == draws,
+        ),
+    ]
 
 
 def _sections(ranks: dict[str, dict[int, list[int]]], numbers: Numbers) -> list[Section]:

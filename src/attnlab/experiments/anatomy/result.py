@@ -1,7 +1,7 @@
 """The result of each experiment of the anatomy, and the format of its numbers."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,25 +15,20 @@ from attnlab.experiments.words import Numbers
 
 @dataclass(frozen=True)
 class PartResult:
-    """The result of one experiment: what its summary and claims say comes from `words.toml`.
+    """The result of one experiment.
 
-    numbers: what its texts may name, beside the functions below. passed: by claim.
+    numbers: those that the summary in `words.toml` names, beside the functions below.
     """
 
     name: str
     numbers: Numbers
-    passed: Mapping[str, bool | None]
+    claims: Sequence[Claim]
     sections: Sequence[Section]
 
     @property
     def summary(self) -> str:
         """A paragraph with this run's numbers."""
         return WORDS.text(f"{self.name}.summary", self.numbers | _FORMATS)
-
-    @property
-    def claims(self) -> list[Claim]:
-        """The claims."""
-        return WORDS.claims(self.numbers | _FORMATS, self.passed)
 
 
 def least(values: Iterable[float]) -> float:

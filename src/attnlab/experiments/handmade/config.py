@@ -20,17 +20,12 @@ LearnedPositions = Literal["one_hot", "learned", "both"]
 class HandmadeConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Fields] = {
-        "seeds": 8,
-        "positions": "one_hot",
-        "steps": 6_000,
-        "learning_rate": 0.06,
-    }
+    FULL: ClassVar[Fields] = {"seeds": 20}
 
     tolerance: float = option(
         1e-3, "largest distance of a designed output from its target", low=1e-12, high=0.4
     )
-    seeds: int = option(20, "learned heads for each task", low=1, high=1_000)
+    seeds: int = option(8, "learned heads for each task", low=1, high=1_000)
     steps: int = option(10_001, "training steps, one sequence each", low=1, high=1_000_000)
     learning_rate: float = option(3e-2, "of plain gradient descent (SGD)", low=0.0, high=10.0)
     positions: LearnedPositions = option(

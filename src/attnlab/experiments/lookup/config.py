@@ -23,17 +23,9 @@ WORDS = Words(__package__)
 class LookupConfig(Config):
     """Every option of the experiment; those of in-context look-up begin with `recall_`."""
 
-    QUICK: ClassVar[Fields] = {
-        "seeds": 3,
-        "control_seeds": 1,
-        "patience": 1,
-        "own_patience": 1,
-        "samples": 1_000,
-        "learning_rate": 1e-3,
-        "recall_seeds": 1,
-        "recall_steps": 600,
-        "recall_ramp": 20,
-    }
+    FULL: ClassVar[Fields] = {
+        "seeds": 20, "control_seeds": 3, "own_patience": None, "recall_seeds": 5
+    }  # fmt: skip
 
     part: Literal["all", "fixed", "recall"] = option(
         "all", "the fixed table, new facts in every sample, or both"
@@ -54,10 +46,10 @@ class LookupConfig(Config):
         "sinusoidal", "positions of the control's encoder, which sees the order"
     )
     seeds: int = option(
-        20, "models trained, each from a seed of its own; the first is the run's", low=1, high=1_000
+        5, "models trained, each from a seed of its own; the first is the run's", low=1, high=1_000
     )
     control_seeds: int = option(
-        3, "models trained with an encoder that has positions", low=1, high=1_000
+        1, "models trained with an encoder that has positions", low=1, high=1_000
     )
     epochs: int = option(50, "largest number of epochs", low=1, high=100_000)
     patience: int | None = option(
@@ -67,7 +59,7 @@ class LookupConfig(Config):
         low=1,
     )
     own_patience: int | None = option(
-        None, "the same for the run's own model; none: all epochs", low=1
+        2, "the same for the run's own model; none: all epochs", low=1
     )
     batch_size: int = option(32, "samples of a step", low=1, high=100_000)
     learning_rate: float = option(1e-4, "rate of Adam, constant", low=0.0, high=10.0)
@@ -80,7 +72,7 @@ class LookupConfig(Config):
     recall_held_out: int = option(
         16, "one in so many pairs of key and value is held out of training", low=2, high=10_000
     )
-    recall_seeds: int = option(5, "models trained of each variant", low=1, high=1_000)
+    recall_seeds: int = option(2, "models trained of each variant", low=1, high=1_000)
     recall_d_model: int = option(64, "width of the residual stream", low=1, high=4_096)
     recall_heads: int = option(4, "attention heads; they divide recall_d_model", low=1, high=256)
     recall_layers: int = option(1, "blocks of the encoder, and of the decoder", low=1, high=48)

@@ -5,7 +5,7 @@ from attnlab.train import Trained
 
 
 def train_problem(
-    context: Run, name: str, problem: Problem, label: str | None
+    context: Run, name: str, problem: Problem, label: str | None, *, is_checked: bool = True
 ) -> list[Trained | None]:
     """Train the members of a problem; None stands for one that diverged.
 
@@ -20,6 +20,12 @@ def train_problem(
             context.record({"model": label, **line})
 
     found = context.train(
-        name, problem.members, problem.loss, stop=problem.stop, record=record, num_threads=1
+        name,
+        problem.members,
+        problem.loss,
+        stop=problem.stop,
+        record=record,
+        num_threads=1,
+        is_checked=is_checked,
     )
     return found.members

@@ -17,15 +17,21 @@ Choice = Literal["all", "sort", "induction", "sort_by_frequency"]
 class OpenProgramConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Fields] = {"seeds": 6, "only": "sort", "length": 4, "steps": 600}
+    FULL: ClassVar[Fields] = {"seeds": 20, "length": 5}
 
     only: Choice = option("all", "one program to learn, or all")
-    seeds: int = option(20, "models of each kind", low=2, high=1_000)
-    length: int = option(5, "letters of the longest input", low=4, high=6)
+    seeds: int = option(8, "models of each kind", low=2, high=1_000)
+    length: int | None = option(
+        None, "letters of the longest input; none: 5, and 4 for sort_by_frequency", low=4, high=6
+    )
     steps: int = option(1_500, "training steps at most", low=50, high=1_000_000)
     evaluate_every: int = option(25, "steps between two evaluations on all inputs", low=1)
     learning_rate: float = option(3e-3, "of AdamW, after 20 steps of warm-up", low=0.0, high=1.0)
     batch: int = option(32, "inputs of a step", low=1, high=10_000)
+
+    def length_of(self, name: str) -> int:
+        """Return the letters of a program's longest input."""
+        return self.length or (4 if name == "sort_by_frequency" else 5)
 
     def train_config(self) -> TrainConfig:
         """Return the config of a training; weight decay would move what is frozen."""

@@ -12,7 +12,7 @@ from attnlab.programs.side_by_side import compare
 def run(config: OpenProgramConfig, context: Run) -> Findings:
     """Train models of all kinds for each program, and compare them."""
     names = [name for name in SOURCES if config.only in (name, "all")]
-    targets = [target_of(name, config.length) for name in names]
+    targets = [target_of(name, config.length_of(name)) for name in names]
     context.start(model_around(targets[0].part, targets[0].config, seed=context.seed).model)
     results = [study(target, config, context) for target in targets]
     models = {}

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from attnlab.configs import Config, Fields
 from attnlab.core.sizes import count_bytes, count_numbers
-from attnlab.core.stats import check_intervals
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Problem
 from attnlab.experiments.folder import RunConfig, RunFolder, read_to_go_on
@@ -45,7 +44,6 @@ def train_population(
     *,
     out: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
-    quick: bool = False,
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
     observer: Observer | None = None,
@@ -66,7 +64,6 @@ def train_population(
         out: the run folder to make; None keeps the population in memory (`population.save(folder)`
             writes it later).
         settings: config fields as texts, as `--set` gives them.
-        quick: start from the experiment's small settings.
         layout, engine: how the trainings are computed, see `choose_layout`.
         observer: is told of progress.
         vary: one mapping of fields for each variant; the population then holds every variant with
@@ -78,8 +75,8 @@ def train_population(
 
     Raises:
         WrongUsage: an unknown name or setting, a value out of range, no seeds or a seed twice.
-        CouldNotRun: too little memory, the folder exists or cannot be written, intervals are
-            computed wrongly, or every training diverged.
+        CouldNotRun: too little memory, the folder exists or cannot be written, or every
+            training diverged.
 
     >>> population = train_population("sorting", range(2), steps=20, evaluate_every=10)
     >>> print(population)
@@ -87,11 +84,10 @@ def train_population(
     >>> population.table("accuracy").shape  # (seed, evaluated step)
     torch.Size([2, 2])
     """
-    check_intervals()
     refuse_launched("a population")
     learnable(name)
     numbers = checked_seeds(seeds)
-    base = config(name, settings, quick=quick, **fields)
+    base = config(name, settings, **fields)
     variants = _checked_variants(name, base, vary)
     plan = _Plan(name, base, variants, numbers, layout, engine, stop_when_solved)
     started = begins_at()

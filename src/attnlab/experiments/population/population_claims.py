@@ -5,10 +5,11 @@ import math
 import torch
 from torch import Tensor
 
+from attnlab.display import plural
 from attnlab.experiments.checks import nudged
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Problem
-from attnlab.experiments.population.population import WORDS, Population
+from attnlab.experiments.population.population import Population
 from attnlab.train.layouts.sequential import Sequential
 from attnlab.train.loop import using_threads
 from attnlab.train.schedule import Schedule
@@ -21,22 +22,61 @@ def evaluate_claims(population: Population) -> list[Claim]:
     """Evaluate the claims; the first, middle and last of the members that are whole are checked."""
     whole = population.whole
     checked = sorted({whole[0], whole[len(whole) // 2], whole[-1]})
-    steps, apart = largest_difference_from_alone(population, checked)
-    kept = largest_difference_of_kept(population, checked)
-    numbers = {
-        **population.numbers,
-        "checked": list(map(population.name, checked)),
-        "steps_alone": steps,
-        "apart": apart,
-        "kept": kept,
-    }
-    passed = {
-        "most_seeds_solve_it": population.success.value >= 0.5,
-        "none_broke": not population.faults,
-        "as_if_alone": apart <= _TOLERANCE,
-        "kept_weights_are_the_best": kept <= _TOLERANCE,
-    }
-    return WORDS.claims(numbers, passed)
+    names = ", ".join(map(population.name, checked))
+    which = f"the {plural(len(checked), 'member')} {names}"
+    return [
+        _most_seeds_solve_it(population),
+        Claim(
+            "none_broke",
+            "no member's loss or gradient stopped being finite",
+            f"{len(population.faults):,} of {population.numbers['total']:,}",
+            "0",
+            not population.faults,
+        ),
+        _as_if_alone(population, checked, which),
+        _kept_weights_are_the_best(population, checked, which),
+    ]
+
+
+def _most_seeds_solve_it(population: Population) -> Claim:
+    numbers = population.numbers
+    return Claim(
+        "most_seeds_solve_it",
+        f"at least half of the members solve the problem ({numbers['problem'].solved}); with the "
+        "95 % interval (Wilson)",
+        f"{numbers['solved']:,} of {numbers['total']:,}, {numbers['share']}",
+        "at least 50 %",
+        population.success.value >= 0.5,
+    )
+
+
+def _as_if_alone(population: Population, checked: list[int], which: str) -> Claim:
+    steps, difference = largest_difference_from_alone(population, checked)
+    they = "they" if len(checked) > 1 else "it"
+    have = "have" if len(checked) > 1 else "has"
+    return Claim(
+        "as_if_alone",
+        f"trained again alone for {steps:,} steps, {which} {have} the losses that {they} had in "
+        f"the population (layout {population.layout}); largest relative difference, over at most "
+        f"{_STEPS_ALONE} steps and until one rounding of the initial weights shows",
+        f"{difference:.1e}",
+        f"at most {_TOLERANCE:g}",
+        difference <= _TOLERANCE,
+        is_self_check=True,
+    )
+
+
+def _kept_weights_are_the_best(population: Population, checked: list[int], which: str) -> Claim:
+    difference = largest_difference_of_kept(population, checked)
+    return Claim(
+        "kept_weights_are_the_best",
+        f"evaluated once more, the saved weights of {which} give the figures of their best "
+        "evaluation; largest relative difference",
+        f"{difference:.1e}",
+        f"at most {_TOLERANCE:g}",
+        difference <= _TOLERANCE,
+        is_self_check=True,
+    )
 
 
 def largest_difference_from_alone(population: Population, members: list[int]) -> tuple[int, float]:

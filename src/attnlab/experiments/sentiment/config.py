@@ -23,7 +23,7 @@ _USUAL_PATIENCE = 2
 class SentimentConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Fields] = {"seeds": 2, "epochs": 4, "most_texts": 1_000, "best_epochs": 3}
+    FULL: ClassVar[Fields] = {"most_texts": 20_000}
 
     data: str | None = option(
         None, "a CSV, TSV, JSONL or Parquet file, or owner/name on the hub; none: the built-in"
@@ -44,7 +44,7 @@ class SentimentConfig(Config):
         0.2, "share of the texts held out, if the file has no split", low=0.01, high=0.9
     )
     most_texts: int = option(
-        20_000, "most texts used; a larger file is sampled", low=10, high=100_000_000
+        3_000, "most texts used; a larger file is sampled", low=10, high=100_000_000
     )
     split_seed: int | None = option(
         None,

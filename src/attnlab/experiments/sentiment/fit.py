@@ -176,6 +176,7 @@ def train_model(
             {"model": name, "split": where, "member": member, **line}
         ),
         has_rows=True,
+        is_checked=member == 0,
     )
     trained = present(found.members[0])  # the divergence of a single model raises an error
     return TrainedModel(model, trained, answer(model, prepared.test), before)

@@ -1,13 +1,13 @@
 """Every option of `sorting`: the task, the model, the training, the evaluation."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.configs import Config, Fields, option
+from attnlab.configs import Config, option
 from attnlab.errors import WrongUsage
 from attnlab.experiments.words import Words
 from attnlab.models.config import PositionKind
@@ -41,8 +41,6 @@ class Split(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class SortingConfig(Config):
     """Every option of the experiment."""
-
-    QUICK: ClassVar[Fields] = {"recipe": "fast"}
 
     task: Rule = option("sort", "the rule by which the answer follows from the letters")
     letters: int = option(3, "size of the alphabet", low=1, high=26)

@@ -45,7 +45,6 @@ class Plan:
         fields: Fields,
         seeds: Iterable[int],
         *,
-        quick: bool,
         layout: LayoutName,
         stop_when_solved: bool = False,
         trials: int | None = None,
@@ -63,8 +62,6 @@ class Plan:
                 axes.append(axis_of(option, value))
             else:
                 fixed[field] = option.check(value)
-        if quick:
-            fixed = {**config_class.QUICK, **fixed}
             for axis in axes:
                 fixed.pop(axis.name, None)
         return cls(

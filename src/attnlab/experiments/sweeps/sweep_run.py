@@ -22,7 +22,7 @@ from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.engines import Where
 from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome, places_words
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.experiments.sweeps.report import WORDS, make_content
+from attnlab.experiments.sweeps.report import make_content
 from attnlab.experiments.sweeps.runner import CellResults, CellRun, refuse_call
 from attnlab.experiments.sweeps.unit import Result, Unit, compute, read_result, versions_words
 from attnlab.seeds import generator
@@ -96,7 +96,6 @@ def sweep(
     seeds: Iterable[int] | None = None,
     out: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
-    quick: bool = False,
     layout: LayoutName = "auto",
     stop_when_solved: bool = False,
     engine: str | None = None,
@@ -114,7 +113,6 @@ def sweep(
         out: the folder to make; None keeps the sweep in memory.
         settings: config fields as texts, as `--set` gives them: `{"rank": "1..6", "temperature":
             "0.3,1,3"}`.
-        quick: start from the experiment's small settings.
         layout: how populations are computed, see `choose_layout`.
         stop_when_solved: whether a model's training ends as soon as it has solved the problem.
         engine: "local", or "ray" for a Ray cluster at `address`; None for the engine of a sweep
@@ -138,7 +136,7 @@ def sweep(
     """
     refuse_call("sweep", out, resume=resume)
     if resume and not settings and not fields:
-        if seeds is not None or quick or stop_when_solved or layout != "auto":
+        if seeds is not None or stop_when_solved or layout != "auto":
             raise WrongUsage(
                 "a sweep is resumed as it was begun: give --out and --resume alone, or repeat "
                 "its whole command."
@@ -152,7 +150,6 @@ def sweep(
             settings or {},
             fields,
             seeds,
-            quick=quick,
             layout=layout,
             stop_when_solved=stop_when_solved,
         )
@@ -223,32 +220,43 @@ class _GridRun(CellRun[Sweep]):
     def _claims(self) -> list[Claim]:
         outcome = self._outcome()
         found, expected = outcome.found, outcome.expected
-        numbers = {
-            "there": len(set(found) & set(expected)),
-            "diverged": outcome.diverged,
-            "expected": len(expected),
-        }
-        claims = WORDS.claims(numbers, {"all_there": sorted(found) == sorted(expected)})
+        measured = f"{len(set(found) & set(expected)):,} models"
+        if outcome.diverged:
+            measured += f", of which {outcome.diverged:,} diverged"
+        all_there = Claim(
+            "all_there",
+            "every seed of every cell is in the table once, trained to its end or with the reason "
+            "why not",
+            measured,
+            f"{len(expected):,} models",
+            sorted(found) == sorted(expected),
+            is_self_check=True,
+        )
         elsewhere = [result.unit for result in outcome.results if result.is_elsewhere]
         if elsewhere:
             self._observer.stage("one population again, here")
-            claims += self._same_here(elsewhere)
-        return claims
+            return [all_there, self._same_here(elsewhere)]
+        return [all_there]
 
-    def _same_here(self, elsewhere: Sequence[int]) -> list[Claim]:
+    def _same_here(self, elsewhere: Sequence[int]) -> Claim:
         """Compute a random one of the populations computed elsewhere once more in this process."""
         random = generator(self._plan.seeds[0], "sweep", "lot")
         unit = self._units[elsewhere[int(torch.randint(len(elsewhere), (), generator=random))]]
         there = json.loads(self._lines[unit.number]).get("members", [])
         here = json.loads(compute(unit.to_line())).get("members", [])
-        numbers = {
-            "cell": self._grid.cells[unit.cells[0]].name,
-            "more": len(unit.cells) - 1,
-            "seeds": len(unit.seeds),
-            "same": sum(a == b for a, b in zip(there, here, strict=False)),
-            "models": len(there),
-        }
-        return WORDS.claims(numbers, {"same_here": there == here})
+        cells = self._grid.cells[unit.cells[0]].name
+        if len(unit.cells) > 1:
+            cells += f" and {len(unit.cells) - 1:,} more"
+        same = sum(a == b for a, b in zip(there, here, strict=False))
+        return Claim(
+            "same_here",
+            f"a random one of the populations computed elsewhere ({cells}, {len(unit.seeds):,} "
+            "seeds), computed once more in this process, gives the same numbers to the last bit",
+            f"{same:,}/{len(there):,} models the same",
+            f"{len(there):,}/{len(there):,}",
+            there == here,
+            is_self_check=True,
+        )
 
     def _report(self, claims: Sequence[Claim]) -> Report:
         plan, outcome = self._plan, self._outcome()

@@ -24,7 +24,7 @@ from attnlab.experiments.sweeps.outcome import Outcome, places_words
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.runner import CellResults, CellRun, refuse_call
 from attnlab.experiments.sweeps.unit import Result, Unit
-from attnlab.experiments.tune.report import WORDS, make_content
+from attnlab.experiments.tune.report import make_content
 from attnlab.experiments.tune.study import RANDOM, Study, Trial
 from attnlab.train.config import LayoutName
 from attnlab.train.observer import Observer
@@ -89,7 +89,6 @@ def tune(
     seeds: Iterable[int] = range(8),
     out: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
-    quick: bool = False,
     layout: LayoutName = "auto",
     engine: str | None = None,
     workers: int | None = None,
@@ -106,7 +105,6 @@ def tune(
         out: the folder to make; None keeps the search in memory.
         settings: config fields as texts: those to search (`{"learning_rate": "1e-4..1e-1", "norm":
             "layer,rms"}`), and fixed ones (`{"steps": "2000"}`).
-        quick: start from the experiment's small settings.
         layout, engine, workers, address: as in a sweep.
         resume: continue the search in `out`; without settings, all of them are taken from there.
         observer: is told of progress, counted in trials.
@@ -120,7 +118,7 @@ def tune(
     if resume and not settings:
         plan = Plan.in_folder("search", Path(str(out)), name)
     else:
-        plan = Plan.read(name, settings or {}, {}, seeds, quick=quick, layout=layout, trials=trials)
+        plan = Plan.read(name, settings or {}, {}, seeds, layout=layout, trials=trials)
     where = Where(engine, workers, address)
     return _SearchRun.start(plan, out, where, resume=resume, observer=observer)
 
@@ -231,11 +229,19 @@ class _SearchRun(CellRun[Search]):
 def all_made(plan: Plan, trials: Sequence[Trial]) -> list[Claim]:
     """Claim that every trial was computed once."""
     made = [trial.number for trial in trials]
-    numbers = {
-        "made": len(set(made)),
-        "refused": sum(trial.refusal != "" for trial in trials),
-        "trials": plan.trials,
-    }
+    refused = sum(trial.refusal != "" for trial in trials)
+    measured = f"{len(set(made)):,} trials"
+    if refused:
+        measured += f", of which {refused:,} could not be trained"
     are_whole = all(each.seeds == len(plan.seeds) or each.refusal for each in trials)
     is_each_made = made == list(range(plan.trials or 0))
-    return WORDS.claims(numbers, {"all_made": is_each_made and are_whole})
+    claim = Claim(
+        "all_made",
+        "every trial was computed once, with every seed, or with the reason why it could not be "
+        "trained",
+        measured,
+        f"{plan.trials or 0:,} trials",
+        is_each_made and are_whole,
+        is_self_check=True,
+    )
+    return [claim]

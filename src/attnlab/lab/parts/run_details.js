@@ -93,7 +93,7 @@ export function makeRunDetails({ act, compare }) {
       whole.href = linkToRoom(wholes[kind], { [kind]: name });
     }
     noBench.hidden = !one || Boolean(link) || !hasOne || one.config.experiment !== "sorting";
-    if (claimsOf !== one) claims.replaceChildren(...(one?.claims ?? []).map(makeClaim)); // those that are open stay so
+    if (claimsOf !== one) claims.replaceChildren(...makeClaims(one?.claims ?? [])); // those that are open stay so
     claimsOf = one;
     table.replaceChildren(...(one && two ? [makeComparison([name, other.name], [one, two])] : []));
     table.hidden = !two;
@@ -145,6 +145,17 @@ export function linkToBench(name, config) {
   }
 }
 
+// Self-checks that hold are one line, which opens to them.
+function makeClaims(claims) {
+  const folded = claims.filter(isFolded);
+  const listed = claims.filter((claim) => !isFolded(claim)).map(makeClaim);
+  if (folded.length === 0) return listed;
+  const words = RUN_WORDS.selfChecks(folded.length, claims.filter((claim) => claim.is_self_check).length);
+  return [...listed, make("li", {}, make("details", {}, make("summary", {}, words), make("ul", { class: "run-claims" }, ...folded.map(makeClaim))))];
+}
+
+const isFolded = (claim) => claim.is_self_check && claim.passed === true;
+
 function makeClaim(claim) {
   const mark = make("span", { class: "mark", role: "img", "aria-label": RUN_WORDS.claimWord(claim.passed) }, RUN_WORDS.claimMark(claim.passed));
   return make("li", { class: claim.passed === false ? "failed" : "" }, make("details", {},
@@ -181,7 +192,7 @@ function wordKey(key) {
 
 function makeComparison(names, files) {
   const settings = files.map(({ config }) => ({ experiment: config.experiment, seed: config.seed, ...config.settings }));
-  const claims = files.map((file) => Object.fromEntries(file.claims.map(({ statement, measured, passed }) => [statement, `${RUN_WORDS.claimMark(passed)} ${measured}`])));
+  const claims = files.map((file) => Object.fromEntries(file.claims.filter((claim) => !isFolded(claim)).map(({ statement, measured, passed }) => [statement, `${RUN_WORDS.claimMark(passed)} ${measured}`])));
   const figures = files.map(({ metrics }) => Object.assign({}, ...metrics));
   const part = (title, [one, two], word, isSeen = () => true) => {
     const keys = [...new Set([...Object.keys(one), ...Object.keys(two)])].filter((key) => isSeen(one[key], two[key]));

@@ -15,7 +15,6 @@ export function makeRunForm({ experiment: first, start, changed }) {
 
   const choice = make("select", { id: "experiment" });
   const summary = make("p", { class: "note" });
-  const quick = make("input", { type: "checkbox", checked: true });
   const [seed, seeds] = [makeRunSetting("seed"), makeRunSetting("seeds", null, "number-of-seeds")];
   const [few, many] = [make("div", { class: "fields" }), make("div", { class: "fields" })];
   const more = make("details", {}, make("summary", {}), many);
@@ -23,13 +22,13 @@ export function makeRunForm({ experiment: first, start, changed }) {
   const command = make("code", { class: "command" });
   const form = make("form", { hidden: true, "aria-labelledby": "start-title" },
     makeSetting(RUN_WORDS.experiment, choice, summary),
-    make("label", { class: "switch-line" }, quick, RUN_WORDS.quick), few, more, make("p", { class: "note" }, RUN_WORDS.manyValues), message,
+    few, more, make("p", { class: "note" }, RUN_WORDS.manyValues), message,
     make("div", { class: "bar" }, makeButton(RUN_WORDS.start, begin, { class: "primary" })), command);
   const loading = make("p", { class: "note" }, RUN_WORDS.loading);
   const root = make("section", { class: "run-form" }, make("h2", { id: "start-title" }, RUN_WORDS.startTitle), loading, form);
 
   const found = () => experiments.find((each) => each.name === name);
-  const usual = ({ name: key, default: value }) => String((quick.checked && found().quick[key]) || (value ?? "none"));
+  const usual = ({ default: value }) => String(value ?? "none");
 
   function asked() {
     const text = seed.input.value.trim();
@@ -37,7 +36,7 @@ export function makeRunForm({ experiment: first, start, changed }) {
     const number = seeds.input.value.trim();
     if (!/^[1-9]\d{0,3}$/.test(number)) throw new Error(RUN_WORDS.badSeeds(number));
     return {
-      experiment: name, settings: Object.fromEntries(typed), quick: quick.checked, seed: Number(text), seeds: Number(number),
+      experiment: name, settings: Object.fromEntries(typed), seed: Number(text), seeds: Number(number),
       sweep: fields.some(({ setting }) => isMany(setting)),
     };
   }
@@ -104,7 +103,6 @@ export function makeRunForm({ experiment: first, start, changed }) {
     build();
     changed();
   });
-  quick.addEventListener("change", show);
   for (const { input } of [seed, seeds]) input.addEventListener("input", checkSoon);
   form.addEventListener("submit", (event) => {
     event.preventDefault();

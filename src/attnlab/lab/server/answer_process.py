@@ -61,7 +61,6 @@ def _experiment(name: str, entry: registry.Entry) -> dict[str, object]:
         "name": name,
         "summary": entry.summary,
         "settings": list(map(_described, config_class.options())),
-        "quick": dict(config_class.QUICK),
     }
 
 
@@ -74,7 +73,6 @@ def _check(
     experiment: str,
     settings: Mapping[str, object],
     seed: int,
-    quick: bool = False,
     seeds: int = 1,
     sweep: bool = False,
 ) -> dict[str, object]:
@@ -84,28 +82,19 @@ def _check(
     stream_seed(seed)
     if sweep:
         cell_seeds = range(seed, seed + seeds)
-        grid = Plan.read(experiment, texts, {}, cell_seeds, quick=quick, layout="auto").grid()
+        grid = Plan.read(experiment, texts, {}, cell_seeds, layout="auto").grid()
         for cell in grid.cells:
             _check_memory(cell.config)
     else:
-        _check_memory(registry.config(experiment, texts, quick=quick))
+        _check_memory(registry.config(experiment, texts))
     if seeds > 1:
         learnable(experiment)
-    small: Mapping[str, object] = {}
-    if quick:
-        small = registry.find(experiment).config_class.QUICK
-    command = _command(experiment, texts, seed, quick, seeds, sweep)
-    return {"settings": all_shown(small) | texts, "command": command}
+    return {"settings": texts, "command": _command(experiment, texts, seed, seeds, sweep)}
 
 
-def _command(
-    experiment: str, texts: Mapping[str, str], seed: int, quick: bool, seeds: int, sweep: bool
-) -> str:
+def _command(experiment: str, texts: Mapping[str, str], seed: int, seeds: int, sweep: bool) -> str:
     """Write a request as a command."""
-    words = ["attnlab", "sweep" if sweep else "run", experiment]
-    if quick:
-        words.append("--quick")
-    words += ["--seed", str(seed)]
+    words = ["attnlab", "sweep" if sweep else "run", experiment, "--seed", str(seed)]
     if seeds > 1 or sweep:
         words += ["--seeds", str(seeds)]
     if texts:

@@ -42,7 +42,6 @@ class JobRequest(Form):
 
     experiment: str = Field(max_length=100)
     settings: dict[str, _Scalar] = Field(default={})
-    quick: bool = False
     seed: int = Field(0, ge=0, lt=2**63)
     seeds: int = Field(1, ge=1, le=10_000)
     sweep: bool = False
