@@ -85,13 +85,13 @@ def check_training(
     for line in lines:
         wanted = rate_by_hand(member.config, int(line["step"]))
         rate = max(rate, _apart(line["learning_rate"], wanted))
-    found = lines[0]["loss"], lines[0]["gradient_norm"]
+    logged = lines[0]["loss"], lines[0]["gradient_norm"]
     steps = int(lines[0]["step"])
     by_hand = _first_steps(start, member, loss, steps)
     by_twin = _first_steps(nudged(start), member, loss, steps)
     first_steps = max(
         _apart(one, other) / max(_apart(other, twin), 1e-7)
-        for one, other, twin in zip(found, by_hand, by_twin, strict=True)
+        for one, other, twin in zip(logged, by_hand, by_twin, strict=True)
     )
     with torch.no_grad():
         again = member.judge(member.model).figures
@@ -142,7 +142,7 @@ def _first_steps(start: nn.Module, member: Member, loss: Loss, steps: int) -> tu
             value = loss(model, *batch)
         gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
         losses.append(float(value.detach()))
-        norm = math.sqrt(sum(float(each.square().sum()) for each in gradients))
+        norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
         factor, rate = min(1.0, config.clip / (norm + 1e-6)), rate_by_hand(config, step)
         with torch.no_grad():
             for index, weight in enumerate(parameters):
@@ -265,8 +265,8 @@ def _formula_differences(model: AnyTransformer, seed: int) -> tuple[float, float
     return _apart_from(wanted, single), _apart_from(wanted, double)
 
 
-def _apart_from(wanted: Floats, found: Floats) -> float:
-    apart = float(np.abs(found - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
+def _apart_from(wanted: Floats, output: Floats) -> float:
+    apart = float(np.abs(output - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
     return _or_infinity(apart)
 
 
@@ -325,14 +325,14 @@ def _generated_by_hand(model: Decoder | EncoderDecoder, seed: int) -> tuple[floa
     predictor: Predictor = model
     if isinstance(model, EncoderDecoder):
         predictor = model.conditioned(inputs.source, real=inputs.real)
-    found = generate(predictor, prompt, length - start, forbidden=[forbidden])
+    generated = generate(predictor, prompt, length - start, forbidden=[forbidden])
     if length == start:
         return 0.0, 0
-    logits = _by_formula(model, inputs, found.tokens[:, :-1])[:, start - 1 :]
+    logits = _by_formula(model, inputs, generated.tokens[:, :-1])[:, start - 1 :]
     logits[..., forbidden] = -np.inf
-    wanted, chosen = softmax(logits), found.tokens[:, start:].numpy()
+    wanted, chosen = softmax(logits), generated.tokens[:, start:].numpy()
     less = wanted.max(-1) - np.take_along_axis(wanted, chosen[..., None], -1)[..., 0]
-    apart = np.abs(found.probabilities.double().numpy() - wanted)
+    apart = np.abs(generated.probabilities.double().numpy() - wanted)
     return float(max(apart.max(), less.max())), int((chosen == forbidden).sum())
 
 

@@ -102,7 +102,7 @@ class Run:
         folder = None
         if self.checkpoints is not None and (is_writer() or not is_repeated):
             folder = self.checkpoints / name
-        found = train_together(
+        result = train_together(
             members,
             loss,
             stop=stop,
@@ -114,10 +114,10 @@ class Run:
             num_threads=num_threads,
             group=self.group if has_rows else None,
         )
-        if starts and self.group is None and found.members[0] is not None:
+        if starts and self.group is None and result.members[0] is not None:
             with using_threads(num_threads):
-                self.trainings.append(check_training(starts, members[0], loss, found.members[0]))
-        return found
+                self.trainings.append(check_training(starts, members[0], loss, result.members[0]))
+        return result
 
 
 @dataclass(frozen=True)

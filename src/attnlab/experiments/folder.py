@@ -231,7 +231,7 @@ def _read_begun(folder: Path) -> RunConfig:
     return config
 
 
-def read_to_go_on(folder: Path, kind: Kind, asked: RunConfig) -> RunConfig:
+def read_to_go_on(folder: Path, kind: Kind, described: RunConfig) -> RunConfig:
     """Return the config of a stopped run, if it is the run that was asked for.
 
     Args:
@@ -245,15 +245,15 @@ def read_to_go_on(folder: Path, kind: Kind, asked: RunConfig) -> RunConfig:
         CouldNotRun: no run is there, or another one; the message shows every difference.
     """
     config = _read_begun(folder)
-    found = kind_of(config)
-    if found != kind:
-        how = "" if found == "run" else f", made with --seeds {_sizes(config)[0]:,}"
+    found_kind = kind_of(config)
+    if found_kind != kind:
+        how = "" if found_kind == "run" else f", made with --seeds {_sizes(config)[0]:,}"
         raise CouldNotRun(
-            f"{folder} holds {_KINDS[found][0]} of {config['experiment']}{how}, not "
+            f"{folder} holds {_KINDS[found_kind][0]} of {config['experiment']}{how}, not "
             f"{_KINDS[kind][0]}: resume it with attnlab resume {typed(folder)}, or choose "
             "another folder with --out."
         )
-    here = {name: value for name, value in asked.items() if name in _ASKED}
+    here = {name: value for name, value in described.items() if name in _ASKED}
     refuse_another(folder, {name: config.get(name) for name in here}, here)
     if is_finished(folder):
         raise Finished(folder)
@@ -379,14 +379,14 @@ def _sizes(config: RunConfig) -> tuple[int, int]:
     kind = kind_of(config)
     if kind == "run":
         return 1, 1
-    own = config[kind]
+    section = config[kind]
     try:
-        seeds = len(own["seeds"])
+        seeds = len(section["seeds"])
         if kind == "sweep":
-            return seeds, math.prod(map(len, own["axes"].values()))
+            return seeds, math.prod(map(len, section["axes"].values()))
         if kind == "search":
-            return seeds, int(own["trials"])
-        return seeds, len(own["variants"])
+            return seeds, int(section["trials"])
+        return seeds, len(section["variants"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return 1, 1
 
@@ -395,7 +395,7 @@ def _refuse_taken(path: Path) -> None:
     """Refuse a folder that holds more than the lock and the parts of files of a killed writer."""
     if not path.is_dir():
         return
-    names = {each.name for each in path.iterdir()}
+    names = {path.name for path in path.iterdir()}
     if "config.json" in names:
         raise FolderTaken(path)
     for name in names - {store.LOCK}:

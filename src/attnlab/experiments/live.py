@@ -145,9 +145,9 @@ def _first_input(content: ReportContent) -> str:
     tokens: Sequence[str] = ()
     for part in content.sections:
         if isinstance(part, Traces):
-            for each in part.traces:
-                if len(set(each.input)) >= len(set(tokens)):
-                    tokens = each.input
+            for trace in part.traces:
+                if len(set(trace.input)) >= len(set(tokens)):
+                    tokens = trace.input
     if all(len(token) == 1 for token in tokens):
         return "".join(tokens)
     return " ".join(tokens)
@@ -173,7 +173,7 @@ def _ask_ids(model: Decoder | Encoder, text: str) -> Question:
         )
     ids = torch.tensor([list(map(int, words))], device=next(model.parameters()).device)
     if isinstance(model, Encoder):
-        classes = [f"class {each}" for each in range(model.config.num_classes or 0)]
+        classes = [f"class {number}" for number in range(model.config.num_classes or 0)]
         return Verdict(model, ids, words, classes)
     room = model.config.max_length - len(words)
     if room < 1:

@@ -66,17 +66,17 @@ def load(
     if is_ours(model):
         from attnlab.experiments.population.storage import load as load_own
 
-        told = f"would say nothing: {model} is a run or model of attnlab's own."
-        _refuse({**options, "example": example, "tokenizer": tokenizer}, told)
+        sentence = f"would say nothing: {model} is a run or model of attnlab's own."
+        _refuse({**options, "example": example, "tokenizer": tokenizer}, sentence)
         return load_own(model)
     options["remote_code"] = remote_code
     return load_pretrained(model, example=example, tokenizer=tokenizer, **options)
 
 
-def _refuse(options: Mapping[str, object], told: str) -> None:
-    given = [name for name, value in options.items() if value is not None]
-    if given:
-        raise WrongUsage(f"{' and '.join(given)} {told}")
+def _refuse(options: Mapping[str, object], sentence: str) -> None:
+    names = [name for name, value in options.items() if value is not None]
+    if names:
+        raise WrongUsage(f"{' and '.join(names)} {sentence}")
 
 
 def load_pretrained(
@@ -94,11 +94,11 @@ def load_pretrained(
         opened = open_pretrained(name, **options)
     except CouldNotRun as error:
         raise CouldNotRun(f"{error}{similar(Path(name))}") from None
-    found = attach(
+    attached = attach(
         opened.model, tokenizer=tokenizer or opened.tokenizer, name=opened.name, example=example
     )
-    found.source, found.notes = opened.source, opened.notes
-    return found
+    attached.source, attached.notes = opened.source, opened.notes
+    return attached
 
 
 def similar(path: Path) -> str:
@@ -107,7 +107,7 @@ def similar(path: Path) -> str:
         return ""
     there: dict[str, Path] = {}
     for parent in filter(Path.is_dir, (path.parent, Path("runs"))):
-        there |= {each.name: each for each in parent.iterdir()}
+        there |= {path.name: path for path in parent.iterdir()}
     for name in get_close_matches(path.name, there, n=1, cutoff=0.8):
         return f" Did you mean {there[name]}?"
     return ""

@@ -111,27 +111,27 @@ def result_of(state: State, asker: Asker | None, home: State | None = None) -> d
 
     home: the state whose maps the page holds; None for a page that draws the steps, too.
     """
-    found = {"seed": state.seed, "input": state.input, "edits": list(state.edits)}
+    result = {"seed": state.seed, "input": state.input, "edits": list(state.edits)}
     is_asked = asker is not None and bool(state.input or not asker.prompt)
     try:
         answerer = asker.answerer(state.seed, state.input) if asker and is_asked else None
     except AttnlabError as error:
-        return {**found, "refused": _brief(error)}
+        return {**result, "refused": _brief(error)}
     try:
         edits = edits_from_json(list(state.edits))
         answer = answerer.answer(edits) if answerer else None
     except AttnlabError as error:
-        found["error"] = _brief(error)
+        result["error"] = _brief(error)
         answer = answerer.answer([]) if answerer else None
     if answerer is None or answer is None:
-        return found
+        return result
     steps = without_nan(_pairs(answerer.trace, answer.trace))
-    found |= {"steps": steps, "certificate": answer.certificate}
+    result |= {"steps": steps, "certificate": answer.certificate}
     if home is None:
-        found["trace"] = _drawn(answer.trace)
+        result["trace"] = _drawn(answer.trace)
     if home is None or state != home:
-        found |= _maps(answerer, answer)
-    return found
+        result |= _maps(answerer, answer)
+    return result
 
 
 def _brief(error: AttnlabError) -> str:
@@ -179,14 +179,14 @@ def _pairs(before: Trace, after: Trace) -> list[dict[str, Any]]:
 
 
 def _steps(trace: Trace) -> list[dict[str, Any]]:
-    found = []
+    lines = []
     for step in trace.steps:
         shares = dict(zip(step.candidates, step.probabilities, strict=True))
-        others = sorted(shares.items(), key=lambda each: -each[1])
-        others = [each for each in others if each[0] != step.choice][:_MOST_OTHERS]
+        others = sorted(shares.items(), key=lambda pair: -pair[1])
+        others = [other for other in others if other[0] != step.choice][:_MOST_OTHERS]
         probability = shares.get(step.choice)
-        found.append({"choice": step.choice, "probability": probability, "others": others})
-    return found
+        lines.append({"choice": step.choice, "probability": probability, "others": others})
+    return lines
 
 
 @displayed
@@ -229,12 +229,12 @@ class EditableView:
 
     @edits.setter
     def edits(self, edits: Sequence[Edit]) -> None:
-        if not isinstance(edits, list | tuple) or not all(isinstance(each, Edit) for each in edits):
+        if not isinstance(edits, list | tuple) or not all(isinstance(edit, Edit) for edit in edits):
             raise WrongUsage(
                 "edits are a list, such as [attnlab.ZeroHead(layer=0, head=0)]; got "
                 f"{type_words(edits)}."
             )
-        forms = json.dumps([each.to_json() for each in edits])
+        forms = json.dumps([edit.to_json() for edit in edits])
         forms = json.loads(forms, parse_int=_exact)
         if self._asker is not None and (self._answered or not self._asker.prompt):
             answerer = self._asker.answerer(self.widget.seed, self._answered)
@@ -288,7 +288,7 @@ class EditableView:
 
     def _card(self) -> Card:
         facts = [("seed", self.seed), ("input", self.input), ("edits", len(self.widget.edits))]
-        return Card("Live page", [each for each in facts if each[1] != ""])
+        return Card("Live page", [pair for pair in facts if pair[1] != ""])
 
     def _repr_html_(self) -> str:
         return self._shown._repr_html_()

@@ -51,8 +51,8 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     reader = reader_of(model) if isinstance(model, nn.Module) else None
     if reader is not None and isinstance(model, nn.Module):
         _refuse_options(options)
-        found: Question = reader.ask(model, text)
-        return found
+        question: Question = reader.ask(model, text)
+        return question
     if not isinstance(model, Pretrained):
         model = load(model)
     if not isinstance(model, Pretrained):

@@ -62,11 +62,11 @@ class PopulationProof:
     def _card(self) -> Card:
         rows = []
         for name, proof in self.proofs.items():
-            found = proof.counterexample or ""
-            if not found and not proof.is_sure:
-                found = "rounding may exceed"
+            example = proof.counterexample or ""
+            if not example and not proof.is_sure:
+                example = "rounding may exceed"
             numbers = [f"{proof.margin:.3g}", f"{proof.sure:.3g}"]
-            rows.append([name, proof.failures, *numbers, str(found)])
+            rows.append([name, proof.failures, *numbers, str(example)])
         return Card(
             str(self), columns=("seed", "failures", "margin", "less rounding", ""), rows=rows
         )
@@ -203,8 +203,8 @@ def _task_of(experiment: str, config: Any) -> SequenceTask:
             f"{experiment} has no sequence task; proofs of what was learned are for runs of "
             "sorting."
         )
-    found: SequenceTask = config.sequence_task()
-    return found
+    task: SequenceTask = config.sequence_task()
+    return task
 
 
 def _decoder(model: nn.Module) -> Decoder:

@@ -85,7 +85,7 @@ def experiments() -> dict[str, Entry]:
     "attnlab.experiments"]`, `dice = "my_package.dice:DiceConfig"`.
     """
     others = entry_points(group="attnlab.experiments")
-    return {each.name: Entry(each.value, f"of {each.value}") for each in others} | EXPERIMENTS
+    return {other.name: Entry(other.value, f"of {other.value}") for other in others} | EXPERIMENTS
 
 
 def find(name: str) -> Found:

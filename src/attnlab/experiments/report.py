@@ -76,8 +76,8 @@ class Report:
         metrics: Sequence[MetricLine],
     ) -> Self:
         """Make the report of findings that only live in memory."""
-        own = findings.model, findings.models, findings.files
-        return cls(experiment, config, tuple(claims), metrics, findings.content, None, *own)
+        parts = findings.model, findings.models, findings.files
+        return cls(experiment, config, tuple(claims), metrics, findings.content, None, *parts)
 
     @property
     def passed(self) -> bool | None:
@@ -146,13 +146,13 @@ class Report:
     @cached_property
     def tables(self) -> Mapping[str, str]:
         """Every table of the report as CSV, by file name."""
-        found = {}
+        tables = {}
         for section in self.content.sections:
             if isinstance(section, Table):
                 # All texts are quoted, since a bare \r needs quotes too.
                 table = csv_text(section.columns, section.rows, quotes_texts=True)
-                found[f"{_slug(section.title)}.csv"] = table
-        return found
+                tables[f"{_slug(section.title)}.csv"] = table
+        return tables
 
     def html(self) -> str:
         """The whole report as one self-contained page."""
@@ -272,7 +272,7 @@ def describe_run(
     The same seed gives the same bytes only with the same threads, matrix path, layout and engine,
     hence these.
     """
-    found: RunConfig = {
+    config: RunConfig = {
         "experiment": experiment,
         "seed": seed,
         "started": started,
@@ -284,5 +284,5 @@ def describe_run(
         "engine": engine,
     }
     if model is not None:
-        found["model"] = describe_model(model)
-    return found
+        config["model"] = describe_model(model)
+    return config

@@ -86,14 +86,14 @@ def refuse_another(
 def _differences(there: Mapping[str, object], here: Mapping[str, object]) -> dict[str, str]:
     """Return the fields that differ, each with both values in words."""
     old, new = dict(_flat(there)), dict(_flat(json.loads(json.dumps(here))))
-    found = {}
+    differences = {}
     for name in {**old, **new}:
         if old.get(name) != new.get(name) and not name.startswith(_WHERE):
             both = f"{_shown(old, name)} there, {_shown(new, name)} here"
-            found[name] = f"{name.removeprefix('settings.')}: {both}"
-    if "experiment" in found:  # then the settings differ too, which says nothing more
-        return {"experiment": found["experiment"]}
-    return found
+            differences[name] = f"{name.removeprefix('settings.')}: {both}"
+    if "experiment" in differences:  # then the settings differ too, which says nothing more
+        return {"experiment": differences["experiment"]}
+    return differences
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -68,12 +68,12 @@ def range_words(values: Sequence[int]) -> str:
 
 def filled(sections: Iterable[Section | None]) -> list[Section]:
     """Leave out sections that are missing, and tables without rows."""
-    found = []
-    for each in sections:
-        is_empty = isinstance(each, Table) and not each.rows
-        if each is not None and not is_empty:
-            found.append(each)
-    return found
+    kept = []
+    for section in sections:
+        is_empty = isinstance(section, Table) and not section.rows
+        if section is not None and not is_empty:
+            kept.append(section)
+    return kept
 
 
 def problem_section(problems: Sequence[ProblemDescription]) -> Text:
@@ -93,11 +93,11 @@ def settings_section(config: Config) -> Table:
     """List every setting of the run with its value and meaning."""
     values = config.to_mapping()
     rows = []
-    for each in config.options():
-        value = values[each.name]
+    for option in config.options():
+        value = values[option.name]
         if value is None:
             value = "none"
-        rows.append([each.name, str(value), each.comment])
+        rows.append([option.name, str(value), option.comment])
     return Table(
         title="Settings",
         caption="Change any of them with --set name=value.",

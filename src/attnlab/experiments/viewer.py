@@ -174,7 +174,7 @@ def _patterns_of(trace: Trace) -> list[Pattern]:
     sites: dict[str, list[HeadTrace]] = {}
     for head in trace.attention:
         sites.setdefault(head.site, []).append(head)
-    found = []
+    texts = []
     for site, heads in sites.items():
         keys = heads[0].key_tokens or trace.tokens[: max(map(len, heads[0].rows))]
         weights = np.zeros((len(heads), len(heads[0].rows), len(keys)), np.float32)
@@ -183,5 +183,5 @@ def _patterns_of(trace: Trace) -> list[Pattern]:
                 weights[number, query, : len(row)] = row
         is_causal = any(len(row) < len(keys) for row in heads[0].rows)
         queries = trace.tokens[: len(heads[0].rows)]
-        found.append(Pattern(site, weights, queries, keys, CAUSAL if is_causal else None))
-    return found
+        texts.append(Pattern(site, weights, queries, keys, CAUSAL if is_causal else None))
+    return texts

@@ -41,12 +41,12 @@ class Words:
         return {part: _filled(text, numbers) for part, text in self._entry(name).items()}
 
     def _entry(self, name: str) -> Any:
-        found: Any = read_words(self.package)
+        texts: Any = read_words(self.package)
         for part in name.split("."):
-            if part not in found:
+            if part not in texts:
                 raise WrongUsage(f"words.toml of {self.package} says nothing of {name}; add it.")
-            found = found[part]
-        return found
+            texts = texts[part]
+        return texts
 
 
 @cache
@@ -76,6 +76,6 @@ def _template(text: str) -> Template:
 
 def _filled(text: Any, numbers: Numbers | None) -> Any:
     if isinstance(text, list):
-        return [_filled(each, numbers) for each in text]
+        return [_filled(text, numbers) for text in text]
     paragraphs = re.split(r"\n\s*\n", _template(text).render(numbers or {}).strip())
-    return "\n\n".join(" ".join(each.split()) for each in paragraphs)
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

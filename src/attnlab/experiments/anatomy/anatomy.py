@@ -37,9 +37,9 @@ def run(config: AnatomyConfig, context: Run) -> Findings:
     """Run the chosen experiments; the run's model is the encoder of `position`."""
     model = position.make_encoder("sinusoidal", context.seed, 0)
     context.start(model)
-    asked = [name for name in PARTS if config.only in (name, "all")]
+    names = [name for name in PARTS if config.only in (name, "all")]
     summaries, claims, sections = list[str](), list[Claim](), list[Section]()
-    for name in asked:
+    for name in names:
         context.stage(name)
         # Nearly everything is so small that one thread is quickest, and its times vary less.
         with using_threads(1):
@@ -53,7 +53,7 @@ def run(config: AnatomyConfig, context: Run) -> Findings:
         title="Attention taken apart",
         subtitle=WORDS.text("subtitle"),
         facts=[
-            ("experiments", ", ".join(name.replace("_", " ") for name in asked)),
+            ("experiments", ", ".join(name.replace("_", " ") for name in names)),
             ("draws", f"{config.draws:,}"),
             ("seeds", str(config.seeds)),
             ("intervals", "95 %"),

@@ -160,9 +160,9 @@ def _claims(numbers: Numbers) -> list[Claim]:
 def _sections(
     weights: dict[str, Tensor], influence: dict[str, Tensor], numbers: Numbers
 ) -> list[Section]:
-    shown = {kind: found[0, 0] for kind, found in weights.items()}
-    depends = {kind: found[0] for kind, found in influence.items()}
-    top = max(float(each.max()) for each in depends.values())
+    shown = {kind: rows[0, 0] for kind, rows in weights.items()}
+    depends = {kind: norms[0] for kind, norms in influence.items()}
+    top = max(float(norm_map.max()) for norm_map in depends.values())
     weight_maps = _maps(shown, 1.0, "query", "key")
     dependence_maps = _maps(depends, top, "output", "input")
     choices = [

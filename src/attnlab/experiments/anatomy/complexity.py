@@ -118,7 +118,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
             f"weights, about {3.5 * weights_bytes(config.longest) / 2**30:.1f} GiB; take a "
             "smaller longest."
         ) from error
-    agreeing = sum(found == _by_hand(length) for length, found in counted.items())
+    agreeing = sum(counts == _by_hand(length) for length, counts in counted.items())
     longest = config.longest
     grown = {name: _growth(cost) for name, cost in costs.items()}
     slower, steady, beside = _slowdowns(costs, longest)
@@ -274,18 +274,20 @@ def _slowdowns(costs: Costs, last: int) -> list[Interval]:
     attention = np.log(np.divide(kept[last].times, kept[SHORTEST].times))
     feed_forward = np.log(np.divide(plain[last].times, plain[SHORTEST].times))
     logarithms = (attention, feed_forward, attention - feed_forward)
-    return [Interval(*map(math.exp, mean_interval(each.tolist()))) for each in logarithms]
+    return [Interval(*map(math.exp, mean_interval(logarithm.tolist()))) for logarithm in logarithms]
 
 
 def _crossing_text(costs: Costs, name: str) -> str:
     beside = costs["feed-forward"]  # which was measured at every length
     lengths = list(costs[name])
-    found = crossing(lengths, [costs[name][each].median / beside[each].median for each in lengths])
-    if found is None:
+    crossed = crossing(
+        lengths, [costs[name][length].median / beside[length].median for length in lengths]
+    )
+    if crossed is None:
         return f"beyond {lengths[-1]:,} tokens"
-    if not found:
+    if not crossed:
         return f"below {lengths[0]:,} tokens"
-    return f"at {found:,.0f} tokens"
+    return f"at {crossed:,.0f} tokens"
 
 
 def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
@@ -294,17 +296,17 @@ def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
     milliseconds, mebibytes = [], []
     for name, cost in costs.items():
         label, x = _NAMES[name], list(cost)
-        taken = [each.milliseconds for each in cost.values()]
-        memory = [each.memory / _MEBI for each in cost.values()]
+        taken = [measured.milliseconds for measured in cost.values()]
+        memory = [measured.memory / _MEBI for measured in cost.values()]
         milliseconds.append(Series.of_intervals(label, x, taken))
         mebibytes.append(Series(name=label, x=x, y=memory))
     kept = list(costs["kept"])
-    alone = [weights_bytes(each) / _MEBI for each in kept]
+    alone = [weights_bytes(length) / _MEBI for length in kept]
     mebibytes.append(Series(name="the weights alone (counted)", x=kept, y=alone))
     grown = []
-    for name, each in numbers["grown"].items():
-        exponents = [f"{each.time:.2f}", f"{each.memory:.2f}"]
-        grown.append([_NAMES[name], each.first, each.last, *exponents])
+    for name, growth in numbers["grown"].items():
+        exponents = [f"{growth.time:.2f}", f"{growth.memory:.2f}"]
+        grown.append([_NAMES[name], growth.first, growth.last, *exponents])
     crossings = [
         ["scores and values", "counted", f"at {_D_FF:,} tokens"],
         ["all of attention", "counted", f"at {_EQUAL:,} tokens"],

@@ -64,16 +64,16 @@ def times(
         tell: is told how many rounds are done, and of how many.
     """
     calls = {}
-    found: dict[Work, list[float]] = {name: [] for name in works}
+    seconds: dict[Work, list[float]] = {name: [] for name in works}
     with torch.no_grad():
         for name, work in works.items():
             work()
             calls[name] = max(1, int(_SHORTEST / max(_seconds(work, 1), 1e-7)))
         for done in range(repeats):
             for name, work in works.items():
-                found[name].append(_seconds(work, calls[name]))
+                seconds[name].append(_seconds(work, calls[name]))
             tell(done + 1, repeats)
-    return {name: tuple(each) for name, each in found.items()}
+    return {name: tuple(rounds) for name, rounds in seconds.items()}
 
 
 def _seconds(work: Callable[[], object], calls: int) -> float:

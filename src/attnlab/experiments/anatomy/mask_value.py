@@ -137,8 +137,8 @@ def _dead_numbers(dead: dict[torch.dtype, DeadRow]) -> Numbers:
         "half": float(torch.tensor(-1e9, dtype=torch.float16)),
         "in_half": dead[torch.float16].on_blocked,
         "refused": [dtype for dtype in _NAMES if refuses(dtype, -1e9)] == [torch.float16],
-        "zeros": most(most((each.attend_output, each.attend_gradient)) for each in rows),
-        "naive": sum(math.isnan(each.naive_output + each.naive_gradient) for each in rows),
+        "zeros": most(most((row.attend_output, row.attend_gradient)) for row in rows),
+        "naive": sum(math.isnan(row.naive_output + row.naive_gradient) for row in rows),
         "num_dtypes": len(dead),
     }
 
@@ -163,16 +163,16 @@ def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], numbers: Numbers) 
     for dtype, value in _DRAWN:
         name, y = f"{_VALUES[value]} in {_NAMES[dtype]}", map(leaks[dtype, value].get, _LEVELS)
         series.append(Series(name=name, x=_LEVELS, y=list(y)))
-    for (dtype, value), found in leaks.items():
+    for (dtype, value), leak in leaks.items():
         record = {
             "dtype": _NAMES[dtype],
             "number": _VALUES[value],
             "masked_fill": "raises" if refuses(dtype, value) else "works",
             "a tensor of it": f"{float(torch.tensor(value, dtype=dtype)):g}",
-            "scores at -10": f"{found[10.0]:.3g}",
-            "at -90": f"{found[90.0]:.3g}",
-            "at -150": f"{found[150.0]:.3g}",
-            "gives way": _gives_way(found),
+            "scores at -10": f"{leak[10.0]:.3g}",
+            "at -90": f"{leak[90.0]:.3g}",
+            "at -150": f"{leak[150.0]:.3g}",
+            "gives way": _gives_way(leak),
         }
         records.append(record)
     return [
@@ -180,7 +180,7 @@ def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], numbers: Numbers) 
         Table.of_records(records=records, **WORDS.texts("mask_value.table", numbers)),
         Table(
             columns=_DEAD_COLUMNS,
-            rows=[[_NAMES[dtype], *map(number_text, found)] for dtype, found in dead.items()],
+            rows=[[_NAMES[dtype], *map(number_text, row)] for dtype, row in dead.items()],
             **WORDS.texts("mask_value.blocked"),
         ),
     ]
@@ -242,13 +242,13 @@ def _dead_row(dtype: torch.dtype, seed: int) -> DeadRow:
     )
 
 
-def _most_down_to(found: dict[float, float], lowest: float) -> float:
+def _most_down_to(leaks: dict[float, float], lowest: float) -> float:
     """Return the largest leak at the levels up to one."""
-    return most(leak for level, leak in found.items() if level <= lowest)
+    return most(leak for level, leak in leaks.items() if level <= lowest)
 
 
-def _gives_way(found: dict[float, float]) -> str:
+def _gives_way(leaks: dict[float, float]) -> str:
     """Name the last level with a leak up to 0.1, and the first with a leak of 0.9 or more."""
-    holds = [level for level, leak in found.items() if leak <= 0.1]
-    gone = [level for level, leak in found.items() if leak >= 0.9]
+    holds = [level for level, leak in leaks.items() if leak <= 0.1]
+    gone = [level for level, leak in leaks.items() if leak >= 0.9]
     return "never" if not holds or not gone else f"{-holds[-1]:,.0f} to {-gone[0]:,.0f}"

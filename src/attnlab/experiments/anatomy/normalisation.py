@@ -76,7 +76,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "means": float(after.mean(-1).abs().max()),
         "low": float(variances.min()),
         "high": float(variances.max()),
-        "off": most(abs(found - _expected(width)) for width, found in shrunk.items()),
+        "off": most(abs(factor - _expected(width)) for width, factor in shrunk.items()),
         "wrong": most(wrong),
         "small": {"inside": inside[_SMALL], "outside": outside[_SMALL]},
     }

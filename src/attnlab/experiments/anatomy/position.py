@@ -53,18 +53,22 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         context.step(step, len(kinds))
     spreads = {width: spread_of_products(width) for width in _WIDTHS}
     without = most(distances["none"])
-    told = {kind: least(found) for kind, found in distances.items() if kind != "none"}
-    closest = least(told.values())
+    closest_by_kind = {
+        kind: least(kind_distances) for kind, kind_distances in distances.items() if kind != "none"
+    }
+    closest = least(closest_by_kind.values())
     even = most(spread for width, spread in spreads.items() if width % 2 == 0)
     numbers: Numbers = {
         "sentences": f'"{_FIRST}" and "{_SECOND}"',
         "seeds": config.seeds,
-        "num_kinds": len(told),
+        "num_kinds": len(closest_by_kind),
         "num_positions": _NUM_POSITIONS,
         "width": _WIDTH,
         "without": without,
         "closest": closest,
-        "weakest": next((kind for kind, found in told.items() if found == closest), "NaN"),
+        "weakest": next(
+            (kind for kind, distance in closest_by_kind.items() if distance == closest), "NaN"
+        ),
         "even": even,
         "spreads": spreads,
         "worst": max(range(3, max(_WIDTHS), 2), key=lambda width: spreads[width]),
@@ -141,7 +145,9 @@ def set_distance(encoder: Encoder) -> float:
 
     The outputs of a word that occurs twice are matched in the closest way.
     """
-    ids = torch.tensor([list(map(_VOCABULARY.index, each.split())) for each in (_FIRST, _SECOND)])
+    ids = torch.tensor(
+        [list(map(_VOCABULARY.index, sentence.split())) for sentence in (_FIRST, _SECOND)]
+    )
     first, second = encoder(ids[:1])[0], encoder(ids[1:])[0]
     distances = []
     for word in set(ids[0].tolist()):

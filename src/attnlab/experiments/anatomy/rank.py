@@ -114,11 +114,11 @@ def _claims(numbers: Numbers) -> list[Claim]:
 
 def _sections(ranks: dict[str, dict[int, list[int]]], numbers: Numbers) -> list[Section]:
     series, rows = [], list[list[Scalar]]()
-    for name, found in ranks.items():
-        means = map(mean_interval, found.values())
-        series.append(Series.of_intervals(name, list(found), means))
+    for name, kind_ranks in ranks.items():
+        means = map(mean_interval, kind_ranks.values())
+        series.append(Series.of_intervals(name, list(kind_ranks), means))
     for rank in range(1, _WIDTH + 1):
-        rows.append([rank, *(range_words(found[rank]) for found in ranks.values())])
+        rows.append([rank, *(range_words(kind_ranks[rank]) for kind_ranks in ranks.values())])
     columns = ["rank of the input", *ranks]
     return [
         Lines(series=series, **WORDS.texts("rank.lines", numbers)),
@@ -137,14 +137,14 @@ def joined_heads(x: Tensor, generator: torch.Generator) -> Tensor:
     """Attend with several heads and new random weights for each draw, (draw, length, width)."""
     with seeds.isolated(0):  # the initial weights are replaced at once
         attention = multi_head_attention(_WIDTH, _NUM_HEADS, bias=False).double()
-    return _with_weights_of_its_own(attention, lambda found: found.output, x, generator)
+    return _with_weights_of_its_own(attention, lambda attention: attention.output, x, generator)
 
 
 def feed_forward(x: Tensor, generator: torch.Generator, *, bias: bool) -> Tensor:
     """Apply a feed-forward layer with new random weights for each draw, (draw, length, width)."""
     with seeds.isolated(0):  # as above
         part = FeedForward(_WIDTH, 4 * _WIDTH, bias=bias).double()
-    return _with_weights_of_its_own(part, lambda found: found, x, generator)
+    return _with_weights_of_its_own(part, lambda output: output, x, generator)
 
 
 def _with_weights_of_its_own(
@@ -156,8 +156,8 @@ def _with_weights_of_its_own(
         for name, parameter in part.named_parameters()
     }
 
-    def one(drawn: dict[str, Tensor], each: Tensor) -> Tensor:
-        return output_of(torch.func.functional_call(part, drawn, (each,)))
+    def one(drawn: dict[str, Tensor], row: Tensor) -> Tensor:
+        return output_of(torch.func.functional_call(part, drawn, (row,)))
 
     with use_matrix_path("default"):
         output: Tensor = torch.func.vmap(one)(weights, x.unsqueeze(1)).squeeze(1)
@@ -170,4 +170,7 @@ def _count_above(ranks: list[int], bound: int) -> int:
 
 def _count_up_to(ranks: dict[int, list[int]], times: int) -> int:
     """Count the outputs whose rank is at most so many times that of the input."""
-    return sum(len(found) - _count_above(found, times * rank) for rank, found in ranks.items())
+    return sum(
+        len(rank_values) - _count_above(rank_values, times * rank)
+        for rank, rank_values in ranks.items()
+    )

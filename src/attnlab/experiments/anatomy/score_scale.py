@@ -27,10 +27,12 @@ _WIDTHS = (16, 64, 256, 1024)
 _CHUNK = 250  # draws computed at once
 _NAMES = {True: "with 1/√d_k", False: "without"}
 _FIGURES: dict[str, Callable[[Any], Tensor]] = {  # of an attention, for each draw
-    "largest": lambda found: largest_weight(found.weights).amax(-1),
-    "entropy": lambda found: entropy(found.weights).mean(-1),
-    "variance": lambda found: found.scores.double().square().mean((-2, -1)),  # their mean is 0
-    "gradient": lambda found: softmax_jacobian_norm(found.weights).mean(-1),
+    "largest": lambda attention: largest_weight(attention.weights).amax(-1),
+    "entropy": lambda attention: entropy(attention.weights).mean(-1),
+    "variance": lambda attention: (
+        attention.scores.double().square().mean((-2, -1))
+    ),  # their mean is 0
+    "gradient": lambda attention: softmax_jacobian_norm(attention.weights).mean(-1),
 }
 Measured = dict[bool, dict[str, Interval]]
 """Each figure at one width, with and without the scale."""
@@ -43,11 +45,11 @@ _LEVELS = {
 
 def show(config: AnatomyConfig, context: Run) -> PartResult:
     """Measure weights, scores and gradients at four widths, with and without the scale."""
-    found = []
+    measured = []
     for step, width in enumerate(_WIDTHS, 1):
-        found.append(measure(width, config.draws, context.seed))
+        measured.append(measure(width, config.draws, context.seed))
         context.step(step, len(_WIDTHS))
-    scaled, plain = _means(found, is_scaled=True), _means(found, is_scaled=False)
+    scaled, plain = _means(measured, is_scaled=True), _means(measured, is_scaled=False)
     drift = {name: max(means) - min(means) for name, means in scaled.items()}
     ratios = [*map(operator.truediv, plain["variance"], _WIDTHS), *scaled["variance"]]
     times_smaller = scaled["gradient"][-1] / plain["gradient"][-1]
@@ -61,7 +63,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "times_smaller": times_smaller,
     }
     numbers["about"] = WORDS.text("scaling.about", numbers)
-    return PartResult("scaling", numbers, _claims(numbers), _sections(found, numbers))
+    return PartResult("scaling", numbers, _claims(numbers), _sections(measured, numbers))
 
 
 def _claims(numbers: Numbers) -> list[Claim]:
@@ -114,17 +116,17 @@ def _claims(numbers: Numbers) -> list[Claim]:
     ]
 
 
-def _means(found: Sequence[Measured], *, is_scaled: bool) -> dict[str, list[float]]:
+def _means(measured: Sequence[Measured], *, is_scaled: bool) -> dict[str, list[float]]:
     """Return the mean of each figure at each width."""
-    return {name: [each[is_scaled][name].value for each in found] for name in _FIGURES}
+    return {name: [figures[is_scaled][name].value for figures in measured] for name in _FIGURES}
 
 
-def _sections(found: Sequence[Measured], numbers: Numbers) -> list[Section]:
+def _sections(measured: Sequence[Measured], numbers: Numbers) -> list[Section]:
     sections: list[Section] = []
     for name in _FIGURES:
         series = []
         for scale, label in _NAMES.items():
-            intervals = [each[scale][name] for each in found]
+            intervals = [figures[scale][name] for figures in measured]
             series.append(Series.of_intervals(label, _WIDTHS, intervals))
         lines = Lines(
             x_label="d_k, width of a head's query and key",
@@ -136,15 +138,15 @@ def _sections(found: Sequence[Measured], numbers: Numbers) -> list[Section]:
         )
         sections.append(lines)
     records: list[dict[str, Scalar]] = []
-    for width, each in zip(_WIDTHS, found, strict=True):
+    for width, of_width in zip(_WIDTHS, measured, strict=True):
         for scale, label in _NAMES.items():
             record: dict[str, Scalar] = {
                 "d_k": width,
                 "scale": label,
-                "largest weight": interval_text(each[scale]["largest"], 4),
-                "entropy (nats)": interval_text(each[scale]["entropy"]),
-                "variance of scores": interval_text(each[scale]["variance"], 2),
-                "gradient norm": interval_text(each[scale]["gradient"], 4),
+                "largest weight": interval_text(of_width[scale]["largest"], 4),
+                "entropy (nats)": interval_text(of_width[scale]["entropy"]),
+                "variance of scores": interval_text(of_width[scale]["variance"], 2),
+                "gradient norm": interval_text(of_width[scale]["gradient"], 4),
             }
             records.append(record)
     table = Table.of_records(records=records, **WORDS.texts("scaling.table", numbers))
@@ -163,11 +165,11 @@ def measure(width: int, draws: int, seed: int) -> Measured:
             attention = attend(query, key, key[..., :1], scale=scale)  # values do not matter here
             for name, figure in _FIGURES.items():
                 kept[name] += figure(attention).flatten().tolist()
-    found: Measured = {}
+    measured: Measured = {}
     for scale, kept in values.items():
-        found[scale] = {name: mean_interval(each) for name, each in kept.items()}
-    return found
+        measured[scale] = {name: mean_interval(means) for name, means in kept.items()}
+    return measured
 
 
 def _are_within(values: list[float], low: float, high: float) -> bool:
-    return all(low <= each <= high for each in values)
+    return all(low <= value <= high for value in values)

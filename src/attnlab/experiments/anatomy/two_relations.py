@@ -57,10 +57,10 @@ class Trial:
     @property
     def errors(self) -> list[float]:
         """Each seed's error on held-out tokens; infinity if the training diverged."""
-        found = []
-        for each in self.trained:
-            found.append(math.inf if each is None else each.evaluation.figures["error"])
-        return found
+        errors = []
+        for trained in self.trained:
+            errors.append(math.inf if trained is None else trained.evaluation.figures["error"])
+        return errors
 
     @property
     def num_solved(self) -> int:
@@ -233,8 +233,8 @@ def _record(count: int, trial: Trial) -> dict[str, Scalar]:
 def _curve(name: str, trial: Trial) -> Series:
     """Return the median error and quartiles at each evaluation, over seeds that did not diverge."""
     lines: dict[float, list[float]] = {}
-    for each in filter(None, trial.trained):
-        for line in each.metrics:
+    for trained in filter(None, trial.trained):
+        for line in trained.metrics:
             if "error" in line:
                 lines.setdefault(line["step"], []).append(line["error"])
     return Series.of_intervals(name, list(lines), map(median_and_quartiles, lines.values()))

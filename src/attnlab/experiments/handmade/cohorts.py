@@ -77,7 +77,7 @@ class Cohort:
 
 
 def _is_finite(head: SingleHead) -> bool:
-    return all(bool(each.isfinite().all()) for each in head.parameters())
+    return all(bool(parameter.isfinite().all()) for parameter in head.parameters())
 
 
 def _title(task: VectorTask, config: SingleHeadConfig) -> str:
@@ -108,8 +108,8 @@ def make_draw(task: VectorTask, seed: int, member: int, dtype: torch.dtype = tor
         ids = task.sample(count, seeds.generator(seed, NAME, task.rule, "data", member, first))
         counted = task.counted(ids).to(dtype)
         share = (counted / counted.sum(-1, keepdim=True)).unsqueeze(-1) / task.output_dim
-        found = task.vectors(ids, dtype), task.target(ids, dtype), share, ids != PADDING
-        return tuple(part.unsqueeze(1) for part in found)  # a batch is one sequence
+        batch = task.vectors(ids, dtype), task.target(ids, dtype), share, ids != PADDING
+        return tuple(part.unsqueeze(1) for part in batch)  # a batch is one sequence
 
     return draw
 
@@ -159,9 +159,9 @@ def train_cohort(
     context.stage(f"{_title(task, head.config)}, {config.seeds} seeds")
     name = f"{task.rule}-learned-positions" if has_learned_positions else task.rule
     try:
-        found = context.train(name, members, loss, num_threads=1)
-        steps, losses = blocks(found.history.steps, found.history.losses)
-        trained = found.members
+        training = context.train(name, members, loss, num_threads=1)
+        steps, losses = blocks(training.history.steps, training.history.losses)
+        trained = training.members
     except NotFinite:
         trained, steps = [None] * config.seeds, [config.steps]
         losses = torch.full((1, config.seeds), math.nan, dtype=torch.float64)
@@ -169,9 +169,9 @@ def train_cohort(
         if result is None:
             for parameter in head.parameters():
                 parameter.detach().fill_(math.nan)
-    told = {"task": design.name, "learned_positions": has_learned_positions}
+    labels = {"task": design.name, "learned_positions": has_learned_positions}
     for step, row in zip(steps, losses.tolist(), strict=True):
-        context.record({"step": step, **told, "loss": finite(fmean(row))})
+        context.record({"step": step, **labels, "loss": finite(fmean(row))})
     return cohort_of(task, heads, steps, losses)
 
 

@@ -47,23 +47,23 @@ def compare(design: Design, cohort: Cohort) -> Comparison:
     weights, outputs = _answers(model, task)
     key, table = model.matrices().Km, score_table(model.matrices(), task).scores
     keys, tables = list[Tensor](), list[Tensor]()
-    found = Comparison([], [], [], [], [], [], [])
+    comparison = Comparison([], [], [], [], [], [], [])
     for head in cohort.finite[:_MOST_COMPARED]:
         double = SingleHead.from_matrices(*head.matrices())
         keys.append(double.matrices().Km)
         tables.append(score_table(double.matrices(), task).scores)
-        found.raw.append(abs(_correlation(key, keys[-1])))
-        found.table.append(_correlation(table, tables[-1]))
+        comparison.raw.append(abs(_correlation(key, keys[-1])))
+        comparison.table.append(_correlation(table, tables[-1]))
         own_weights, own_outputs = _answers(double, task)
         distance = (weights - own_weights).abs().sum(-1) / 2
-        found.attention.append(float(distance.mean()))
-        found.largest_attention.append(float(distance.max()))
-        found.output.append(float((outputs - own_outputs).abs().amax(-1).mean()))
+        comparison.attention.append(float(distance.mean()))
+        comparison.largest_attention.append(float(distance.max()))
+        comparison.output.append(float((outputs - own_outputs).abs().amax(-1).mean()))
     for pair in itertools.pairwise(keys):
-        found.raw_among.append(abs(_correlation(*pair)))
+        comparison.raw_among.append(abs(_correlation(*pair)))
     for pair in itertools.pairwise(tables):
-        found.table_among.append(_correlation(*pair))
-    return found
+        comparison.table_among.append(_correlation(*pair))
+    return comparison
 
 
 def counting_way(cohort: Cohort) -> dict[str, float]:
@@ -73,20 +73,20 @@ def counting_way(cohort: Cohort) -> dict[str, float]:
     values of a letter and of CLS.
     """
     task = cohort.task
-    found: dict[str, list[float]] = {"itself": [], "likes": [], "others": [], "cls": []}
-    found |= {"letter_value": [], "cls_value": []}
+    means: dict[str, list[float]] = {"itself": [], "likes": [], "others": [], "cls": []}
+    means |= {"letter_value": [], "cls_value": []}
     for head in cohort.finite:
         matrices = head.matrices()
         table = score_table(matrices, task)
         for query, row in zip(table.queries, table.scores.tolist(), strict=True):
             for key, score in zip(table.keys, row, strict=True):
                 if not math.isnan(score):
-                    found[_key_kind(query, key)].append(score)
+                    means[_key_kind(query, key)].append(score)
         letters = matrices.Vm[: task.input_dim]
         positions = present(matrices.pos) @ matrices.Vm[task.input_dim :]
-        found["letter_value"].append(float(letters[: task.letters].mean() + positions[1:].mean()))
-        found["cls_value"].append(float(letters[task.letters] + positions[0]))
-    return {name: fmean(values) for name, values in found.items()}
+        means["letter_value"].append(float(letters[: task.letters].mean() + positions[1:].mean()))
+        means["cls_value"].append(float(letters[task.letters] + positions[0]))
+    return {name: fmean(values) for name, values in means.items()}
 
 
 def _key_kind(query: str, key: str) -> str:
@@ -179,8 +179,8 @@ def _answers(model: SingleHead, task: VectorTask) -> tuple[Tensor, Tensor]:
     ids = every_input(task)
     counted = task.counted(ids)
     with torch.no_grad():
-        found = model(task.vectors(ids, torch.float64), real=ids != PADDING)
-    return present(found.weights).squeeze(1)[counted], found.output[counted]
+        output = model(task.vectors(ids, torch.float64), real=ids != PADDING)
+    return present(output.weights).squeeze(1)[counted], output.output[counted]
 
 
 def _correlation(first: Tensor, second: Tensor) -> float:

@@ -167,7 +167,10 @@ def _learned(cohort: Cohort) -> Claim:
 
 
 def _gauge(proved: Sequence[Proved], cohorts: Sequence[Cohort], seed: int) -> Claim:
-    effects = [gauge_effect(each.design.model(), each.design.task, seed) for each in proved]
+    effects = [
+        gauge_effect(design_proof.design.model(), design_proof.design.task, seed)
+        for design_proof in proved
+    ]
     for cohort in cohorts:
         effects += [gauge_effect(head, cohort.task, seed) for head in cohort.finite[:1]]
     least_raw = min(effect.raw for effect in effects)

@@ -44,8 +44,8 @@ def _panels_choice(design: Design, cohort: Cohort, text: str) -> MapChoice:
     if task.rule == "unique":
         names["outputs"] = ["sign"]
     panels = panels_of(design, cohort, text)
-    columns = [each.maps(who, **names) for who, each in panels.items()]
-    maps = [Heatmap(**each) for each in itertools.chain(*zip(*columns, strict=True))]
+    columns = [panel.maps(who, **names) for who, panel in panels.items()]
+    maps = [Heatmap(**panel) for panel in itertools.chain(*zip(*columns, strict=True))]
     note = WORDS.text(f"notes.{task.rule}")
     return MapChoice(label=f"{task.rule}: {task.text(ids)}", note=note, maps=maps)
 
@@ -110,9 +110,9 @@ def _comparison_choice(design: Design, cohort: Cohort) -> MapChoice:
         Km = head.matrices().Km.double()
         rows, columns = feature_names(task, len(Km)), list(map(str, range(1, Km.shape[1] + 1)))
         maps.append(signed_map(f"Km, {who}", Km, rows, columns, ("feature", "channel")))
-        found, titles = score_table(head.matrices(), task), ("query", "key")
-        scores = found.scores.double()
-        tables.append(signed_map(f"scores, {who}", scores, found.queries, found.keys, titles))
+        table, titles = score_table(head.matrices(), task), ("query", "key")
+        scores = table.scores.double()
+        tables.append(signed_map(f"scores, {who}", scores, table.queries, table.keys, titles))
     note = "" if design.pos is None else WORDS.text("notes.positions")
     return MapChoice(label=cohort.title, note=note, maps=[*maps, *tables])
 

@@ -62,31 +62,31 @@ def compile_task(task: VectorTask, tolerance: float) -> CompiledTask:
 
 def certificate_files(compiled: Sequence[CompiledTask]) -> dict[str, bytes]:
     """Return the folder of each model with its certificate, as files by path."""
-    found = {}
+    files = {}
     with TemporaryDirectory() as folder:
-        for each in compiled:
-            path = each.compiled.save(Path(folder) / "programs" / each.task.rule)
-            if each.proof.is_sure:
-                write_certificate(each.proof, path)
+        for task in compiled:
+            path = task.compiled.save(Path(folder) / "programs" / task.task.rule)
+            if task.proof.is_sure:
+                write_certificate(task.proof, path)
         for file in sorted(Path(folder).rglob("*.*")):
-            found[str(file.relative_to(folder))] = file.read_bytes()
-    return found
+            files[str(file.relative_to(folder))] = file.read_bytes()
+    return files
 
 
 def programs_section(compiled: Sequence[CompiledTask]) -> Table:
     """Show the program of each task, what it is made into, and its proof."""
     records: list[dict[str, Scalar]] = []
-    for each in compiled:
-        config = each.compiled.model.config
+    for task in compiled:
+        config = task.compiled.model.config
         record: dict[str, Scalar] = {
-            "task": each.task.rule,
-            "program": repr(each.program.output),
-            "heads": len(each.compiled.heads),
+            "task": task.task.rule,
+            "program": repr(task.program.output),
+            "heads": len(task.compiled.heads),
             "width of the stream": config.d_model,
             "hidden units": config.inner_width,
-            "inputs": each.proof.inputs,
-            "failures": each.proof.failures,
-            "margin, less rounding": f"{each.proof.sure:.4g}",
+            "inputs": task.proof.inputs,
+            "failures": task.proof.failures,
+            "margin, less rounding": f"{task.proof.sure:.4g}",
         }
         records.append(record)
     return Table.of_records(records=records, **WORDS.texts("programs"))
@@ -95,25 +95,27 @@ def programs_section(compiled: Sequence[CompiledTask]) -> Table:
 def program_maps(compiled: Sequence[CompiledTask], pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
     """Show where the hand-made, a learned and the compiled head look, on some inputs."""
     choices = []
-    for each, (design, cohort) in zip(compiled, pairs, strict=True):
-        choices += [_choice(each, design, cohort, text) for text in panels.INPUTS[design.task.rule]]
+    for task, (design, cohort) in zip(compiled, pairs, strict=True):
+        choices += [_choice(task, design, cohort, text) for text in panels.INPUTS[design.task.rule]]
     return Maps(choices=choices, **WORDS.texts("program_maps"))
 
 
-def _choice(each: CompiledTask, design: Design, cohort: Cohort, text: str) -> MapChoice:
-    task = each.task
+def _choice(compiled_task: CompiledTask, design: Design, cohort: Cohort, text: str) -> MapChoice:
+    task = compiled_task.task
     names, maps = panels.numbered(task.tokens(task.parse(text)), task), []
     for who, kept in panels.panels_of(design, cohort, text).items():
         maps.append(Heatmap.of_weights(who, kept.attention.tolist(), names, names))
-    with record(each.compiled.model, "layers.*.attention.weights") as recording:
-        each.compiled.logits(each.compiled.ids([text]))
-    names = [*["BOS"] * each.compiled.has_bos, *text]
-    for name in each.compiled.heads:
+    with record(compiled_task.compiled.model, "layers.*.attention.weights") as recording:
+        compiled_task.compiled.logits(compiled_task.compiled.ids([text]))
+    names = [*["BOS"] * compiled_task.compiled.has_bos, *text]
+    for name in compiled_task.compiled.heads:
         layer, number = name.split(".")
         weights = recording[f"layers.{layer}.attention.weights"][0, int(number)].tolist()
         title = f"compiled, head {name}"
         maps.append(Heatmap.of_weights(title, weights, names, names))
-    return MapChoice(label=f"{task.rule}: {text}", note=repr(each.program.output), maps=maps)
+    return MapChoice(
+        label=f"{task.rule}: {text}", note=repr(compiled_task.program.output), maps=maps
+    )
 
 
 def program_weights(
@@ -121,38 +123,38 @@ def program_weights(
 ) -> Maps:
     """Show the matrices of the hand-made, a learned and the compiled head of each task."""
     choices = []
-    for each, (design, cohort) in zip(compiled, pairs, strict=True):
-        note = WORDS.text("certificate", {"each": each, "proof": each.proof})
-        maps = [*_side_by_side(each, design, cohort), *_beyond_the_head(each)]
-        choices.append(MapChoice(label=each.task.rule, note=note, maps=maps))
+    for task, (design, cohort) in zip(compiled, pairs, strict=True):
+        note = WORDS.text("certificate", {"each": task, "proof": task.proof})
+        maps = [*_side_by_side(task, design, cohort), *_beyond_the_head(task)]
+        choices.append(MapChoice(label=task.task.rule, note=note, maps=maps))
     return Maps(choices=choices, **WORDS.texts("program_weights"))
 
 
-def _side_by_side(each: CompiledTask, design: Design, cohort: Cohort) -> list[Heatmap]:
+def _side_by_side(task: CompiledTask, design: Design, cohort: Cohort) -> list[Heatmap]:
     """Draw Km, Qm and Vm of each head, one beside the other."""
     heads = {"by hand": design.model().matrices()}
     if cohort.finite:
         heads["learned"] = cohort.finite[0].matrices()
-    attention: Any = each.compiled.model.layers[0].attention
+    attention: Any = task.compiled.model.layers[0].attention
     maps = []
     for name, part in (("Km", "key"), ("Qm", "query"), ("Vm", "value")):
         for who, matrices in heads.items():
             matrix: Tensor = getattr(matrices, name).double()
-            names = panels.feature_names(each.task, len(matrix))
+            names = panels.feature_names(task.task, len(matrix))
             maps.append(_map(f"{name}, {who}", matrix, names, _numbers(matrix.shape[1])))
-        maps.append(_linear_map(f"{name}, compiled", getattr(attention, part), _stream(each)))
+        maps.append(_linear_map(f"{name}, compiled", getattr(attention, part), _stream(task)))
     return maps
 
 
-def _beyond_the_head(each: CompiledTask) -> list[Heatmap]:
+def _beyond_the_head(task: CompiledTask) -> list[Heatmap]:
     """Draw what a transformer has besides: what the head and the hidden units write, and what is
     read from the stream. Parts that hold nothing but zeros are left out."""
-    model, stream = each.compiled.model, _stream(each)
+    model, stream = task.compiled.model, _stream(task)
     layer: Any = model.layers[0]
     units = [f"u{number}" for number in _numbers(len(layer.feed_forward.inner.weight))]
     answers = ["number"]
-    if each.compiled.numbers is None:
-        answers = list(map(str, each.compiled.values))
+    if task.compiled.numbers is None:
+        answers = list(map(str, task.compiled.values))
     parts: list[tuple[str, Any, Texts | None, Texts]] = [
         ("head writes", layer.attention.output, None, stream),
         ("hidden units read", layer.feed_forward.inner, stream, units),
@@ -185,17 +187,17 @@ def _numbers(count: int) -> list[str]:
     return list(map(str, range(1, count + 1)))
 
 
-def _stream(each: CompiledTask) -> list[str]:
+def _stream(task: CompiledTask) -> list[str]:
     """Name the dimensions of the residual stream by what they hold first."""
-    names = [f"free {number}" for number in _numbers(each.compiled.model.config.d_model)]
-    for block, first, last in reversed(each.compiled.stream):
+    names = [f"free {number}" for number in _numbers(task.compiled.model.config.d_model)]
+    for block, first, last in reversed(task.compiled.stream):
         width = last - first + 1
-        own = [f"r{number}" for number in _numbers(width)]
+        stream_rows = [f"r{number}" for number in _numbers(width)]
         if block == "tokens":
-            own = list(map(str, each.compiled.alphabet))
+            stream_rows = list(map(str, task.compiled.alphabet))
         elif block == "indices":
-            own = [f"p{number}" for number in _numbers(width)]
+            stream_rows = [f"p{number}" for number in _numbers(width)]
         elif block == "bos":
-            own = ["BOS"]
-        names[first : last + 1] = own
+            stream_rows = ["BOS"]
+        names[first : last + 1] = stream_rows
     return names

@@ -28,12 +28,12 @@ _CURVE_END = 1.25  # times the needed gap
 def make_content(result: HandmadeResult) -> ReportContent:
     """Make the report's content."""
     config, cohorts, proved = result.config, result.cohorts, list(result.proved.values())
-    designs = {rule: each.design for rule, each in result.proved.items()}
+    designs = {rule: design_proof.design for rule, design_proof in result.proved.items()}
     # The first cohort of each task.
     shown: dict[str, Cohort] = {cohort.task.rule: cohort for cohort in reversed(cohorts)}
     numbers = {
         "config": config,
-        "num_proved": sum(each.proof.holds for each in proved),
+        "num_proved": sum(design_proof.proof.holds for design_proof in proved),
         "num_cohorts": len(cohorts),
     }
     parameters = parameters_section(designs["copy_first"].model())
@@ -44,7 +44,10 @@ def make_content(result: HandmadeResult) -> ReportContent:
         facts=[
             ("seed", str(result.seed)),
             ("tolerance", f"{config.tolerance:g}"),
-            ("inputs checked", f"{sum(each.proof.inputs for each in proved):,}, all there are"),
+            (
+                "inputs checked",
+                f"{sum(design_proof.proof.inputs for design_proof in proved):,}, all there are",
+            ),
             ("gaps", ", ".join(f"{rule} {design.gap:.2f}" for rule, design in designs.items())),
             ("learned heads", f"{config.seeds} seeds for each task"),
             ("training", WORDS.text("training", numbers)),
@@ -103,8 +106,8 @@ def make_learned_content(
 
 def _proofs_section(proved: Iterable[Proved]) -> Table:
     records = []
-    for each in proved:
-        records += [_proof_record(each.proof), _proof_record(each.single)]
+    for design_proof in proved:
+        records += [_proof_record(design_proof.proof), _proof_record(design_proof.single)]
     return Table.of_records(records=records, **WORDS.texts("proofs"))
 
 
@@ -204,21 +207,21 @@ def _seeds_section(cohorts: Sequence[Cohort]) -> Table:
 def _agreement_section(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> Table:
     numbers: Numbers = {"other": "", "way": None}
     records = []
-    for cohort, each in zip(cohorts, comparisons, strict=True):
+    for cohort, comparison in zip(cohorts, comparisons, strict=True):
         record = {
             "task": cohort.title,
-            "Km, |r|": _mean(each.raw),
-            "score table, r": _mean(each.table),
-            "Km among learned, |r|": _mean(each.raw_among),
-            "score table among learned, r": _mean(each.table_among),
-            "attention distance, mean": _mean(each.attention),
-            "largest": _mean(sorted(each.largest_attention)[-1:]),
-            "output distance, mean": _mean(each.output),
+            "Km, |r|": _mean(comparison.raw),
+            "score table, r": _mean(comparison.table),
+            "Km among learned, |r|": _mean(comparison.raw_among),
+            "score table among learned, r": _mean(comparison.table_among),
+            "attention distance, mean": _mean(comparison.attention),
+            "largest": _mean(sorted(comparison.largest_attention)[-1:]),
+            "output distance, mean": _mean(comparison.output),
         }
         records.append(record)
         # Do learned heads agree among themselves, but not with the design?
-        if each.table_among and not numbers["other"]:
-            beside, among = fmean(each.table), fmean(each.table_among)
+        if comparison.table_among and not numbers["other"]:
+            beside, among = fmean(comparison.table), fmean(comparison.table_among)
             if among >= 0.9 > 0.7 > beside:
                 numbers |= {"other": cohort.title, "among": among, "beside": beside}
                 numbers["way"] = _counting_way(cohort)
@@ -241,9 +244,9 @@ def _counting_way(cohort: Cohort) -> dict[str, float] | None:
 
 def _record_section(proved: Iterable[Proved], record: Mapping[str, object]) -> Table:
     records = []
-    for each in proved:
-        gain, gap = f"{each.design.gain:.6f}", f"{each.design.gap:.4f}"
-        task, digest = each.proof.task, each.proof.digest
+    for design_proof in proved:
+        gain, gap = f"{design_proof.design.gain:.6f}", f"{design_proof.design.gap:.4f}"
+        task, digest = design_proof.proof.task, design_proof.proof.digest
         records.append({"task": task, "gain": gain, "gap": gap, "sha256": digest})
     return Table.of_records(records=records, **WORDS.texts("record", {"record": record}))
 

@@ -62,7 +62,7 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
             comparisons.append(compare(designs[cohort.task.rule], cohort))
             context.step(len(comparisons), len(cohorts))
         record = submission_record(SingleHead, list(designs.values()))
-        compiled = [compile_task(each.task, config.tolerance) for each in designs.values()]
+        compiled = [compile_task(design.task, config.tolerance) for design in designs.values()]
         result = HandmadeResult(
             config, context.seed, proved, wrong, cohorts, comparisons, record, compiled
         )
@@ -96,16 +96,16 @@ def ask(
         raise WrongUsage(f"{NAME} asks a SingleHead; got {type(model).__name__}.")
     first, _, rest = text.strip().partition(" ")
     is_designed = folder is None or (folder / "models").is_dir()
-    own: str = "copy_first" if is_designed else config.learned
-    rule, letters = own, text
+    answered: str = "copy_first" if is_designed else config.learned
+    rule, letters = answered, text
     if first.lower() in RULES:
         rule, letters = first.lower(), rest
-    if rule != own and not is_designed:
-        raise WrongUsage(f"this head has learned {own}, not {rule}; type letters such as CAB.")
+    if rule != answered and not is_designed:
+        raise WrongUsage(f"this head has learned {answered}, not {rule}; type letters such as CAB.")
     design = design_for(rule, config.tolerance)
     task = design.task
     ids = task.parse(letters)
-    head = model if rule == own else design.model()
+    head = model if rule == answered else design.model()
     x = task.vectors(ids.unsqueeze(0), next(head.parameters()).dtype)
     counted = task.counted(ids)
     target = task.target(ids.unsqueeze(0))[0][counted]

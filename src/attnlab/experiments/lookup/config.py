@@ -124,7 +124,7 @@ class LookupConfig(Config):
             return ()
         if self.variant != "all":
             return (self,)
-        return [replace(self, variant=each) for each in get_args(Variant)]
+        return [replace(self, variant=variant) for variant in get_args(Variant)]
 
     @property
     def reader_variant(self) -> Variant:

@@ -98,7 +98,7 @@ class FixedTable:
 
     def weights_on(self, kind: int) -> list[float]:
         """Return each model's mean weight over its heads on one of `KINDS`, at `[SOS]`."""
-        return [float(each.masses.mean[:, 0, kind].mean()) for each in self.models]
+        return [float(model.masses.mean[:, 0, kind].mean()) for model in self.models]
 
 
 def build_model(
@@ -156,8 +156,9 @@ def make_loss(config: LookupConfig, *, reads_sets: bool) -> Callable[..., Tensor
     given the rows themselves.
     """
     if not reads_sets:
-        return lambda model, source, given, wanted: _mean_loss(
-            model, task.Batch(source, source != task.PAD, given, wanted, given != task.PAD)
+        return lambda model, source, target_input, wanted: _mean_loss(
+            model,
+            task.Batch(source, source != task.PAD, target_input, wanted, target_input != task.PAD),
         )
     rows = task.make_batch(_sets(), length=config.pad_to)
     return lambda model, times: _mean_loss(model, rows, times)
@@ -171,29 +172,29 @@ def train(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedTabl
     """
     seed = context.seed
     others = [build_model(config, seed, index) for index in range(1, config.seeds)]
-    told = []
+    controls = []
     for index in range(config.control_seeds):
         positions = config.control_positions
-        told.append(build_model(config, seed, index, encoder_positions=positions))
-    own = replace(config, patience=config.own_patience)
+        controls.append(build_model(config, seed, index, encoder_positions=positions))
+    main_config = replace(config, patience=config.own_patience)
     more = f"the same table, {len(others)} more {plural(len(others), 'seed')}"
     trained: list[Trained | None] = []
     for name, stage, how, models, first in (
-        ("fixed", "a fixed table, this run's model", own, [main], 0),
+        ("fixed", "a fixed table, this run's model", main_config, [main], 0),
         ("fixed-others", more, config, others, 1),
-        ("fixed-control", "the control, with positions", config, told, 0),
+        ("fixed-control", "the control, with positions", config, controls, 0),
     ):
         if models:
             context.stage(stage)
-            members = [learner(each, how, seed, at) for at, each in enumerate(models, first)]
+            members = [learner(model, how, seed, at) for at, model in enumerate(models, first)]
             trained += train_problem(context, name, problem_of(how, members), name)
     context.stage("every order of every source")
-    found = []
+    measured = []
     numbers = [*range(config.seeds), *range(config.control_seeds)]
-    for number, model, result in zip(numbers, [main, *others, *told], trained, strict=True):
-        found.append(measure(config, seed, number, model, result))
-        context.step(len(found), len(numbers))
-    return FixedTable(found[: config.seeds], found[config.seeds :], probe([main, *others]))
+    for number, model, result in zip(numbers, [main, *others, *controls], trained, strict=True):
+        measured.append(measure(config, seed, number, model, result))
+        context.step(len(measured), len(numbers))
+    return FixedTable(measured[: config.seeds], measured[config.seeds :], probe([main, *others]))
 
 
 def measure(
@@ -280,8 +281,10 @@ def _mean_loss(model: nn.Module, batch: task.Batch, times: Tensor | None = None)
 
     times (batch,): how often each row counts; None counts each once.
     """
-    source, source_real, given, wanted, target_real = batch
-    logits = model(source, given, real=source_real, target_mask=target_real[:, None, None, :])
+    source, source_real, target_input, wanted, target_real = batch
+    logits = model(
+        source, target_input, real=source_real, target_mask=target_real[:, None, None, :]
+    )
     losses = F.cross_entropy(
         logits.transpose(1, 2), wanted, ignore_index=task.PAD, reduction="none"
     )
@@ -307,16 +310,16 @@ def is_right(model: EncoderDecoder, sources: Tensor) -> Tensor:
 
 def probe(models: list[EncoderDecoder]) -> list[Probed]:
     """Ask models about keys beside values that are not theirs: copied, or looked up by the key?"""
-    found = []
-    for key, own in task.FACTS.items():
+    answered = []
+    for key, key_value in task.FACTS.items():
         for shown in task.FACTS.values():
-            if shown in (key, own):
+            if shown in (key, key_value):
                 continue
             source = task.parse(f"NAME COLOR {key} ITEM {shown}").unsqueeze(0)
             said = [task.VOCABULARY[int(greedy_decode(model, source)[0, 0])] for model in models]
-            both = said.count(shown), said.count(own)
-            found.append(Probed(key, shown, own, *both, len(said) - sum(both)))
-    return found
+            both = said.count(shown), said.count(key_value)
+            answered.append(Probed(key, shown, key_value, *both, len(said) - sum(both)))
+    return answered
 
 
 @torch.no_grad()
@@ -329,10 +332,10 @@ def scramble(model: EncoderDecoder) -> Scrambled:
     rows, place = torch.unique(orders.flatten(0, 1), dim=0, return_inverse=True)
     place = place.view(orders.shape[:2])
     decoded = greedy_decode(model, rows)[place]
-    given = task.target_input(task.answer(rows))
+    target_input = task.target_input(task.answer(rows))
 
     def difference(model: EncoderDecoder) -> float:
-        logits = model(rows, given)[place]
+        logits = model(rows, target_input)[place]
         return float((logits - logits[:, :1]).abs().max())
 
     changed = int((decoded != decoded[:, :1]).any(-1).sum())
@@ -344,9 +347,9 @@ def scramble(model: EncoderDecoder) -> Scrambled:
 def measure_masses(model: EncoderDecoder, sources: Tensor) -> Masses:
     """Sum each head's weights by kind of token, over sources padded to the maximal length."""
     batch = task.make_batch(sources, length=task.MAX_LENGTH)
-    given = task.target_input(task.answer(sources))
+    target_input = task.target_input(task.answer(sources))
     with record(model, "decoder.layers.*.cross_attention.weights") as recording:
-        model(batch.source, given, real=batch.source_real)
+        model(batch.source, target_input, real=batch.source_real)
     # (sample, head, row, key)
     weights = torch.cat(list(recording.values()), 1).double()
     is_key = batch.source == task.key_of(sources).unsqueeze(-1)
@@ -379,9 +382,9 @@ def decoder_leak(model: EncoderDecoder) -> tuple[float, float, int]:
             of targets.
     """
     sources = task.all_sources()
-    given = task.make_batch(sources).target_input
+    target_input = task.make_batch(sources).target_input
     # Targets of 5 tokens, longer than in training.
-    target = torch.cat((given, task.key_of(sources).unsqueeze(-1), given), -1)
+    target = torch.cat((target_input, task.key_of(sources).unsqueeze(-1), target_input), -1)
     seen = _Given(model, sources)
     return (
         largest_leak(seen, target, site="model.decoder.embedding"),

@@ -34,13 +34,15 @@ def run(config: LookupConfig, context: Run) -> Findings:
     if config.has_fixed:
         table = fixed_table.train(config, context, main)
         models["with-positions"] = table.controls[0].model
-    for each in config.readers:
-        own = [recall.build_model(each, seed, index) for index in range(config.recall_seeds)]
-        if not config.has_fixed and each.reader_variant == config.reader_variant:
-            own[0] = main
+    for reader in config.readers:
+        variant_models = [
+            recall.build_model(reader, seed, index) for index in range(config.recall_seeds)
+        ]
+        if not config.has_fixed and reader.reader_variant == config.reader_variant:
+            variant_models[0] = main
         else:
-            models[each.reader_variant] = own[0]
-        readers.append(recall.train(each, context, own))
+            models[reader.reader_variant] = variant_models[0]
+        readers.append(recall.train(reader, context, variant_models))
     return _findings(config, seed, main, table, readers, models)
 
 
@@ -49,8 +51,8 @@ def conclude(model: nn.Module, trained: Trained, config: LookupConfig, context: 
     assert isinstance(model, EncoderDecoder)
     seed, table, readers = context.seed, None, []
     if config.has_fixed:
-        own = fixed_table.measure(config, seed, 0, model, trained)
-        table = FixedTable([own], [], fixed_table.probe([model]))
+        measured = fixed_table.measure(config, seed, 0, model, trained)
+        table = FixedTable([measured], [], fixed_table.probe([model]))
     else:
         readers.append(recall.evaluate(config, seed, [model], [trained]))
     return _findings(config, seed, model, table, readers, {})

@@ -156,12 +156,12 @@ def _reader_claim(reader: Numbers, numbers: Numbers) -> Claim:
 
 
 def _asked_pairs_are_new(numbers: Numbers) -> Claim:
-    trained_on, asked = numbers["trained_on"], numbers["asked"]
+    trained_on, asked_pairs = numbers["trained_on"], numbers["asked"]
     return Claim(
         "asked_pairs_are_new",
         "no pair of a key and a value that is evaluated as held out occurred in training",
-        f"{trained_on or 'none'} of the {asked:,} {plural(asked, 'pair')} asked was ever trained "
-        f"on; training showed {share_text(numbers['shown'])} of the others",
+        f"{trained_on or 'none'} of the {asked_pairs:,} {plural(asked_pairs, 'pair')} asked was "
+        f"ever trained on; training showed {share_text(numbers['shown'])} of the others",
         "0",
         trained_on == 0,
         is_self_check=True,
@@ -169,41 +169,41 @@ def _asked_pairs_are_new(numbers: Numbers) -> Claim:
 
 
 def _table_numbers(config: LookupConfig, table: FixedTable) -> Numbers:
-    models, masses = table.models, [each.masses for each in table.models]
-    right = torch.stack([is_right(each.model, each.split.test) for each in models])
-    heads = torch.cat([each.mean[:, 0] for each in masses])
+    models, masses = table.models, [model.masses for model in table.models]
+    right = torch.stack([is_right(model.model, model.split.test) for model in models])
+    heads = torch.cat([mass.mean[:, 0] for mass in masses])
     return {
         **_scrambled(models),
         "right": int(right.sum()),
         "total": right.numel(),
         "perfect": int(right.all(-1).sum()),
-        "error": _largest([each.largest_error for each in masses]),
-        "padded": _largest([each.largest_on_padding for each in masses]),
+        "error": _largest([mass.largest_error for mass in masses]),
+        "padded": _largest([mass.largest_on_padding for mass in masses]),
         "heads": len(heads),
         "more_value": int((heads[:, 1] > heads[:, 0]).sum()),
         "on_key": mean_interval(table.weights_on(0)).value,
         "on_value": mean_interval(table.weights_on(1)).value,
-        "seen_sets": min(len(torch.unique(task.key_of(each.split.train))) for each in models),
+        "seen_sets": min(len(torch.unique(task.key_of(model.split.train))) for model in models),
         "pairs": len(table.probed),
         "answers": len(table.probed) * len(models),
-        "follow": sum(each.follow_shown for each in table.probed),
-        "own": sum(each.say_own for each in table.probed),
+        "follow": sum(probe.follow_shown for probe in table.probed),
+        "own": sum(probe.say_own for probe in table.probed),
         "tested": len(models[0].split.test),
-        "epochs": [each.num_steps / config.steps_per_epoch() for each in models],
+        "epochs": [model.num_steps / config.steps_per_epoch() for model in models],
     }
 
 
 def _scrambled(models: list[TableModel]) -> Numbers:
     """Sum up the models on every order of every source."""
-    found = [each.scrambled for each in models]
-    if not found:
+    results = [model.scrambled for model in models]
+    if not results:
         return {"number": 0}
-    ends = [each.difference64 for each in found]
+    ends = [result.difference64 for result in results]
     return {
-        "number": len(found),
-        "changed": sum(each.outputs_changed for each in found),
-        "orders": sum(each.num_orders for each in found),
-        "single": _largest([each.difference32 for each in found]),
+        "number": len(results),
+        "changed": sum(result.outputs_changed for result in results),
+        "orders": sum(result.num_orders for result in results),
+        "single": _largest([result.difference32 for result in results]),
         "double": _largest(ends),
         "least": float(np.min(ends)),
         "apart": range_text(min(ends), max(ends)),
@@ -215,20 +215,20 @@ def _reader_numbers(config: LookupConfig, readers: list[Recalled]) -> Numbers:
     near = min(_NEAR_CHANCE, task.chance / 2)
     keys, values = torch.arange(task.num_keys).unsqueeze(-1), torch.arange(task.num_values)
     may = ~task.is_held_out(keys, values)
-    shown = trained_on = asked = 0
-    for each in readers:
-        shown += int((each.pairs & may).sum())
-        trained_on += int((each.pairs & each.asked_held_out).sum())
-        asked += int(each.asked_held_out.sum())
+    shown = trained_on = asked_pairs = 0
+    for recalled in readers:
+        shown += int((recalled.pairs & may).sum())
+        trained_on += int((recalled.pairs & recalled.asked_held_out).sum())
+        asked_pairs += int(recalled.asked_held_out.sum())
     return {
         "facts": number,
         "chance": task.chance,
         "near": near,
         "sets": power_text(math.comb(task.num_keys, number) * math.perm(task.num_values, number)),
-        "samples": max(each.steps for each in readers) * config.recall_batch_size,
+        "samples": max(reader.steps for reader in readers) * config.recall_batch_size,
         "held_out": int(readers[0].asked_held_out.sum()),
         "trained_on": trained_on,
-        "asked": asked,
+        "asked": asked_pairs,
         "shown": shown / (len(readers) * int(may.sum())),
         "readers": [_numbers_of(reader) for reader in readers],
     }

@@ -125,12 +125,14 @@ def evaluate(
     """Evaluate trained models of one variant on new facts."""
     task, number, variant = config.recall_task(), config.recall_judged, config.reader_variant
     pairs = torch.zeros(task.num_keys, task.num_values, dtype=torch.bool)
-    for index, each in enumerate(trained):
-        pairs |= shown_pairs(config, seed, index, _num_steps(each))
+    for index, result in enumerate(trained):
+        pairs |= shown_pairs(config, seed, index, _num_steps(result))
     new = task.sample(number, seeds.generator(seed, NAME, "recall judge", variant))
     held_out = task.sample_held_out(number, seeds.generator(seed, NAME, "recall held out", variant))
-    asked = torch.zeros_like(pairs)
-    asked[held_out.keys.gather(1, held_out.which), held_out.values.gather(1, held_out.which)] = True
+    asked_pairs = torch.zeros_like(pairs)
+    asked_pairs[
+        held_out.keys.gather(1, held_out.which), held_out.values.gather(1, held_out.which)
+    ] = True
     return Recalled(
         variant=variant,
         models=models,
@@ -140,7 +142,7 @@ def evaluate(
         named=[named(model, task, new) for model in models],
         by_facts=_accuracy_by_facts(config, models, seed),
         pairs=pairs,
-        asked_held_out=asked,
+        asked_held_out=asked_pairs,
     )
 
 
@@ -215,9 +217,9 @@ def make_evaluation(config: LookupConfig, seed: int) -> Callable[[nn.Module], Ev
 
     def judge(model: nn.Module) -> Evaluation:
         logits, wanted = model(task.source(watched), task.questions(watched)), task.answers(watched)
-        loss, found = F.cross_entropy(logits.flatten(0, 1), wanted.flatten()), logits.argmax(-1)
-        right = (found == wanted).double().mean()
-        shown = (found == watched.values + task.num_keys).any(-1).double().mean()
+        loss, choices = F.cross_entropy(logits.flatten(0, 1), wanted.flatten()), logits.argmax(-1)
+        right = (choices == wanted).double().mean()
+        shown = (choices == watched.values + task.num_keys).any(-1).double().mean()
         best = shown if task.variant == "loose" else right
         return Evaluation((best, -loss), {"accuracy": right, "watched_loss": loss, "named": shown})  # type: ignore[arg-type, dict-item]
 
@@ -234,28 +236,33 @@ def named(model: EncoderDecoder, task: RecallTask, facts: Facts) -> float:
     return _share((_answers(model, task, facts) == facts.values + task.num_keys).any(-1))
 
 
-def _share(found: Tensor) -> float:
-    return float(found.double().mean())
+def _share(hits: Tensor) -> float:
+    return float(hits.double().mean())
 
 
 @torch.no_grad()
 def _answers(model: EncoderDecoder, task: RecallTask, facts: Facts) -> Tensor:
     """Return the likeliest answers to the questions, computed in parts: (batch, asked) ids."""
-    parts = map(Facts, *(torch.split(each, 500) for each in facts))
-    return torch.cat([model(task.source(each), task.questions(each)).argmax(-1) for each in parts])
+    parts = map(Facts, *(torch.split(facts_part, 500) for facts_part in facts))
+    return torch.cat(
+        [
+            model(task.source(facts_part), task.questions(facts_part)).argmax(-1)
+            for facts_part in parts
+        ]
+    )
 
 
 def _accuracy_by_facts(
     config: LookupConfig, models: list[EncoderDecoder], seed: int
 ) -> dict[int, list[float]]:
     """Return the accuracy by number of facts; with positions, up to the number of the training."""
-    task, num_samples, found = config.recall_task(), max(10, config.recall_judged // 4), {}
+    task, num_samples, shares = config.recall_task(), max(10, config.recall_judged // 4), {}
     most = min(task.num_keys, task.num_values)
     if task.variant == "ordered":
         most = min(most, task.num_facts)
     for number in sorted({*_FACTS_TESTED, task.num_facts}):
         if number <= most:
-            asked = replace(task, num_facts=number)
-            facts = asked.sample(num_samples, seeds.generator(seed, NAME, "by facts", number))
-            found[number] = [accuracy(model, asked, facts) for model in models]
-    return found
+            shorter = replace(task, num_facts=number)
+            facts = shorter.sample(num_samples, seeds.generator(seed, NAME, "by facts", number))
+            shares[number] = [accuracy(model, shorter, facts) for model in models]
+    return shares

@@ -100,24 +100,24 @@ def _attention_maps(trace: Trace) -> draw.MapChoice:
 
 def _heads_table(table: FixedTable, numbers: Numbers) -> draw.Table:
     rows = []
-    for each in table.models:
-        for head, masses in enumerate(each.masses.mean[:, :, :3].flatten(1).tolist()):
-            rows.append([each.number, head, *(round(mass, 4) for mass in masses)])
+    for model in table.models:
+        for head, masses in enumerate(model.masses.mean[:, :, :3].flatten(1).tolist()):
+            rows.append([model.number, head, *(round(mass, 4) for mass in masses)])
     texts = WORDS.texts("heads", {**numbers, "most": _MOST_ROWS})
     return draw.Table(rows=rows[:_MOST_ROWS], **texts)
 
 
 def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:
-    own = table.models[0].masses.mean[:_MOST_GROUPS, 0]
+    masses = table.models[0].masses.mean[:_MOST_GROUPS, 0]
     series = []
     for kind, name in enumerate(KINDS[:3]):
         value, low, high = mean_interval(table.weights_on(kind))
-        heads = [(weight, None, None) for weight in own[:, kind].tolist()]
+        heads = [(weight, None, None) for weight in masses[:, kind].tolist()]
         ends = [*heads, (value, finite(low), finite(high))]
         series.append(draw.BarSeries.of_intervals(name, ends))
     return draw.Bars(
         figure="masses",
-        groups=[*(f"head {head}" for head in range(len(own))), "all heads, all seeds"],
+        groups=[*(f"head {head}" for head in range(len(masses))), "all heads, all seeds"],
         series=series,
         levels=[draw.Level(name="one word of five, evenly", y=0.2)],
         **WORDS.texts("masses", numbers),
@@ -127,11 +127,13 @@ def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:
 def _orders_table(table: FixedTable) -> draw.Table:
     rows: list[list[draw.Scalar]] = []
     models = {"no positions": table.models, "with positions (control)": table.controls}
-    for name, own in models.items():
-        for each in own:
-            found = each.scrambled
-            ends = map(difference_text, (found.difference32, found.difference64))
-            rows.append([name, each.number, found.outputs_changed, found.num_orders, *ends])
+    for name, kind_models in models.items():
+        for model in kind_models:
+            scrambled = model.scrambled
+            ends = map(difference_text, (scrambled.difference32, scrambled.difference64))
+            rows.append(
+                [name, model.number, scrambled.outputs_changed, scrambled.num_orders, *ends]
+            )
     return draw.Table(rows=rows[:_MOST_ROWS], **WORDS.texts("orders"))
 
 
@@ -156,11 +158,11 @@ def _reader_sections(
     config: LookupConfig, readers: Sequence[Recalled], numbers: Numbers
 ) -> Iterator[draw.Section]:
     chance = 1 / config.recall_facts
-    new = _within(each.new for each in readers)
-    held_out = _within(each.held_out for each in readers)
+    new = _within(reader.new for reader in readers)
+    held_out = _within(reader.held_out for reader in readers)
     yield draw.Bars(
         figure="recall",
-        groups=[each.variant for each in readers],
+        groups=[reader.variant for reader in readers],
         series=[
             draw.BarSeries.of_intervals("new facts", new),
             draw.BarSeries.of_intervals("pairs never seen in training", held_out),
@@ -169,29 +171,31 @@ def _reader_sections(
         **WORDS.texts("recall", numbers),
     )
     yield _seeds_table(readers)
-    unordered = [each for each in readers if each.variant != "ordered"]
+    unordered = [reader for reader in readers if reader.variant != "ordered"]
     if unordered:
         yield _capacity_lines(unordered, numbers)
-    series = [metric_series(each.variant, each.trained[0].metrics, "accuracy") for each in readers]
+    series = [
+        metric_series(reader.variant, reader.trained[0].metrics, "accuracy") for reader in readers
+    ]
     yield draw.Lines(figure="learning", series=series, **WORDS.texts("learning"))
 
 
 def _seeds_table(readers: Sequence[Recalled]) -> draw.Table:
     written, rows = WORDS.texts("written"), []
-    for each in readers:
-        found = zip(each.new, each.held_out, each.trained, strict=True)
-        for index, (new, held_out, trained) in enumerate(found):
-            written_as = written[each.variant]
-            rows.append([each.variant, written_as, index, new, held_out, trained.best_step])
+    for reader in readers:
+        figures = zip(reader.new, reader.held_out, reader.trained, strict=True)
+        for index, (new, held_out, trained) in enumerate(figures):
+            written_as = written[reader.variant]
+            rows.append([reader.variant, written_as, index, new, held_out, trained.best_step])
     return draw.Table(rows=rows, **WORDS.texts("seeds"))
 
 
 def _capacity_lines(readers: Sequence[Recalled], numbers: Numbers) -> draw.Lines:
     """Draw the accuracy of models without positions by number of facts."""
     tested, series = list(readers[-1].by_facts), []
-    for each in readers:
-        shares = _within(each.by_facts.values())
-        series.append(draw.Series.of_intervals(each.variant, list(each.by_facts), shares))
+    for reader in readers:
+        shares = _within(reader.by_facts.values())
+        series.append(draw.Series.of_intervals(reader.variant, list(reader.by_facts), shares))
     series.append(draw.Series(name="chance 1/k", x=tested, y=[1 / number for number in tested]))
     words = WORDS.texts("capacity", {**numbers, "most": max(tested)})
     return draw.Lines(figure="capacity", series=series, x_log=True, **words)

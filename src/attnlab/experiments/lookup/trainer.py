@@ -19,7 +19,7 @@ def train_problem(
         if member == 0 and label is not None:
             context.record({"model": label, **line})
 
-    found = context.train(
+    result = context.train(
         name,
         problem.members,
         problem.loss,
@@ -28,4 +28,4 @@ def train_problem(
         num_threads=1,
         is_checked=is_checked,
     )
-    return found.members
+    return result.members

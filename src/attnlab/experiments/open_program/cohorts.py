@@ -52,7 +52,7 @@ class Cohort:
 
     def solved_by(self, step: int) -> float:
         """Return the share that answered every input right by a step."""
-        return sum(each <= step for each in self.steps) / len(self.steps)
+        return sum(reached <= step for reached in self.steps) / len(self.steps)
 
 
 def train_cohort(target: Target, arm: str, config: OpenProgramConfig, context: Run) -> Cohort:
@@ -66,18 +66,18 @@ def train_cohort(target: Target, arm: str, config: OpenProgramConfig, context: R
         seed = seeds.stream_seed(context.seed, NAME, target.name, "data", number)
         members.append(Member(model, settings, draw_of(target.domain, config.batch, seed), judge))
     loss = loss_of(frozen)
-    found = context.train(f"{target.name}-{arm}", members, loss, stop=_is_solved, num_threads=1)
-    steps = list(map(_steps_to_solve, found.members))
-    for step in found.history.judged_steps:
-        solved = sum(each <= step for each in steps) / len(steps)
+    result = context.train(f"{target.name}-{arm}", members, loss, stop=_is_solved, num_threads=1)
+    steps = list(map(_steps_to_solve, result.members))
+    for step in result.history.judged_steps:
+        solved = sum(reached <= step for reached in steps) / len(steps)
         context.record({"step": step, "program": target.name, "arm": arm, "solved": solved})
     models, without_part, without_learned, moved = [], [], [], 0
-    for model, own in made:
+    for model, opened in made:
         models.append(model)
-        if own is not None:
-            moved += sum(own.moved().values())
-            without_part.append(accuracy(model, target.domain, own.heads))
-            others = [accuracy(model, target.domain, heads) for heads in as_many(own)]
+        if opened is not None:
+            moved += sum(opened.moved().values())
+            without_part.append(accuracy(model, target.domain, opened.heads))
+            others = [accuracy(model, target.domain, heads) for heads in as_many(opened)]
             without_learned.append(fmean(others))
     return Cohort(arm, models, steps, without_part, without_learned, moved)
 
@@ -91,11 +91,11 @@ def _steps_to_solve(trained: Trained | None) -> float:
 
 def initial(target: Target, arm: str, seed: int, number: int) -> tuple[Encoder, OpenModel | None]:
     """Draw a model; around the part or the decoy, except from scratch."""
-    own = seeds.stream_seed(seed, NAME, target.name, "model", number)
+    model_seed = seeds.stream_seed(seed, NAME, target.name, "model", number)
     if arm == "scratch":
-        return drawn_model(target.config, own), None
+        return drawn_model(target.config, model_seed), None
     part = target.decoy if arm == "decoy" else target.part
-    opened = model_around(part, target.config, seed=own)
+    opened = model_around(part, target.config, seed=model_seed)
     return opened.model, opened
 
 
@@ -123,8 +123,8 @@ def loss_of(opened: OpenModel | None) -> Callable[..., Tensor]:
         else:
             logits = functional_call(model, opened.frozen(model), (ids,), {"real": real})
         logarithms = logits.log_softmax(-1).gather(-1, answers.unsqueeze(-1)).squeeze(-1)
-        found: Tensor = -(logarithms * weights).sum()
-        return found
+        negative: Tensor = -(logarithms * weights).sum()
+        return negative
 
     return loss
 

@@ -137,10 +137,10 @@ def domain_of(
     places = {value: place for place, value in enumerate(values)}
     for size in range(1, length + 1):
         padding = ((0, 0), (0, length - size))
-        for found in every_input(program, size):
-            meaning = Meaning(program, found).of(program.output)
+        for letters in every_input(program, size):
+            meaning = Meaning(program, letters).of(program.output)
             codes = np.array([places[value] for value in meaning.values])[meaning.codes]
-            rows = reader.with_bos(torch.from_numpy(found)).numpy()
+            rows = reader.with_bos(torch.from_numpy(letters)).numpy()
             first = ((0, 0), (int(reader.has_bos), 0))
             ids.append(np.pad(rows, padding))
             real.append(np.pad(np.ones(rows.shape, np.bool_), padding))

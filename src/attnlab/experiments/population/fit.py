@@ -107,7 +107,7 @@ def train_population(
             opened = RunFolder.begin(path, description, watch.tell, resume=resume)
             folder = stack.enter_context(opened)
             description, checkpoints = folder.config, folder.checkpoints
-        found = train_together(
+        result = train_together(
             problem.members,
             problem.loss,
             stop=watch.stop,
@@ -123,9 +123,9 @@ def train_population(
             config=base,
             variants=variants,
             seeds=numbers,
-            history=found.history,
+            history=result.history,
             weights=_stacked_weights(models),
-            layout=found.layout,
+            layout=result.layout,
             make_report=make_report,
             folder=path,
         )
@@ -163,14 +163,14 @@ class _Plan:
             return use_attention_path("default")
         if path is None:
             raise WrongUsage("to resume a population, name its folder.")
-        asked: RunConfig = {
+        config: RunConfig = {
             "experiment": self.experiment,
             "settings": self.config.to_mapping(),
             "layout": self.layout,
             "engine": self.engine,
             "population": self.described,
         }
-        return computing_as(read_to_go_on(path, "population", asked))
+        return computing_as(read_to_go_on(path, "population", config))
 
     def problem(self) -> Problem:
         """Make every member, if this machine can hold them."""
@@ -228,15 +228,15 @@ def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
         raise WrongUsage(
             f"a population has at most {_MOST_MEMBERS:,} members; got {len(seeds):,} seeds."
         )
-    found = tuple(seeds)
-    if not found:
+    numbers = tuple(seeds)
+    if not numbers:
         raise WrongUsage("a population needs at least one seed; got none.")
-    for seed in found:
+    for seed in numbers:
         stream_seed(seed)
-    for seed, times in Counter(found).items():
+    for seed, times in Counter(numbers).items():
         if times > 1:
             raise WrongUsage(f"the seed {seed} was given twice; each may be given once.")
-    return found
+    return numbers
 
 
 def _checked_variants(name: str, base: Config, vary: Sequence[Fields] | None) -> tuple[Fields, ...]:
@@ -246,9 +246,9 @@ def _checked_variants(name: str, base: Config, vary: Sequence[Fields] | None) ->
     if not variants:
         raise WrongUsage("vary needs at least one mapping of fields; got none.")
     varying = learnable(name).VARYING
-    for each in variants:
-        made.add(base.from_mapping({**base.to_mapping(), **each}))  # checks names and values
-        wrong = sorted(each.keys() - varying)
+    for variant in variants:
+        made.add(base.from_mapping({**base.to_mapping(), **variant}))  # checks names and values
+        wrong = sorted(variant.keys() - varying)
         if wrong:
             raise WrongUsage(
                 f"members of one population may differ in {', '.join(sorted(varying))}, which "
@@ -267,11 +267,12 @@ def _check_memory(member: Member, num_members: int) -> None:
         batches = [batches]
     data = count_bytes(itertools.chain(*batches))
     weights = count_bytes(member.model.parameters())
-    each = _BYTES_EACH + _COPIES * weights + 2 * data
+    num_bytes = _BYTES_EACH + _COPIES * weights + 2 * data
     free = free_memory()
-    if free is not None and num_members * each > free:
+    if free is not None and num_members * num_bytes > free:
         raise CouldNotRun(
-            f"{num_members:,} members of this model need about {num_members * each / 1e9:,.1f} "
-            f"GB, and {free / 1e9:,.1f} GB are free here: train at most "
-            f"{max(1, int(free / each)):,} at a time, the next ones in a run of their own."
+            f"{num_members:,} members of this model need about "
+            f"{num_members * num_bytes / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free here: "
+            f"train at most {max(1, int(free / num_bytes)):,} at a time, the next ones in a run of "
+            "their own."
         )

@@ -50,18 +50,18 @@ def heads_sections(heads: PopulationHeads) -> Iterator[Section]:
 def _map_choices(heads: PopulationHeads, part: AttentionHeads) -> list[MapChoice]:
     """Draw the mean weights of each group, and of each role."""
     flat, groups = part.means.flatten(0, 1), part.groups
-    own, roles = [], []
+    head_groups, roles = [], []
     for group, centre in enumerate(groups.centres):
         members = flat[groups.of == group]
         words = {"group": string.ascii_uppercase[group], "size": len(members), "total": len(flat)}
         for name, mean in (("mean", members.mean(0)), ("middle", flat[centre])):
-            own.append(_map(heads, part, WORDS.text(f"picture.{name}", words), mean))
+            head_groups.append(_map(heads, part, WORDS.text(f"picture.{name}", words), mean))
     for place, mean in enumerate(aligned(part.means, part.order).mean(0)):
         roles.append(_map(heads, part, f"part {place}", mean))
-    told = {"name": attention_name(part.site), "groups": groups, "members": len(part.means)}
+    numbers = {"name": attention_name(part.site), "groups": groups, "members": len(part.means)}
     return [
-        MapChoice(maps=own, **WORDS.texts("choice.groups", told)),
-        MapChoice(maps=roles, **WORDS.texts("choice.roles", told)),
+        MapChoice(maps=head_groups, **WORDS.texts("choice.groups", numbers)),
+        MapChoice(maps=roles, **WORDS.texts("choice.roles", numbers)),
     ]
 
 
@@ -92,14 +92,17 @@ def unpadded(parts: Sequence[AttentionHeads], part: AttentionHeads) -> tuple[sli
     """Cut off padding: keys that are always masked, and queries that are such keys themselves."""
     stack, _, _ = part.site.partition("layers.")
     queries = keys = slice(None)
-    for each in parts:
+    for head_part in parts:
         length = slice(None)
-        seen = (~each.blocked).any(0).nonzero().flatten()
+        seen = (~head_part.blocked).any(0).nonzero().flatten()
         if len(seen):
             length = slice(int(seen.max()) + 1)
-        if each is part:
+        if head_part is part:
             keys = length
-        if each.site.partition("layers.")[0] == stack and "cross_attention" not in each.site:
+        if (
+            head_part.site.partition("layers.")[0] == stack
+            and "cross_attention" not in head_part.site
+        ):
             queries = length
     return queries, keys
 
@@ -137,13 +140,13 @@ def _groups_table(heads: PopulationHeads) -> Table:
 
 def _answer(spread: dict[str, float]) -> str:
     """Answer in a sentence whether seeds agree, compared with aligned shuffled heads."""
-    found, chance = spread["aligned"], spread["shuffled, aligned"]
-    if not math.isfinite(found):
+    distance, chance = spread["aligned"], spread["shuffled, aligned"]
+    if not math.isfinite(distance):
         return "there is only one seed, so nothing to compare."
-    share = 1 - found / chance if chance > 0 else 0.0
+    share = 1 - distance / chance if chance > 0 else 0.0
     words = next(words for least, words in _AGREEMENT if share >= least)
     return (
-        f"{words}: paired by what they do, their heads are {found:.2f} apart, shuffled heads "
+        f"{words}: paired by what they do, their heads are {distance:.2f} apart, shuffled heads "
         f"{chance:.2f}."
     )
 

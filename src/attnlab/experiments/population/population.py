@@ -73,21 +73,21 @@ class Population:
         A member that stopped early stays as it was; one that diverged solved nothing.
         """
         is_solved = self.problem.is_solved
-        found = torch.zeros(len(self), len(self.judged_steps), dtype=torch.bool)
+        solved = torch.zeros(len(self), len(self.judged_steps), dtype=torch.bool)
         for index, evaluations in enumerate(self.history.evaluations):
             if self.history.faults[index] is None:
                 for step, evaluation in enumerate(evaluations):
-                    found[index, step:] = is_solved(evaluation)
-        return found
+                    solved[index, step:] = is_solved(evaluation)
+        return solved
 
     @cached_property
     def solved_at(self) -> tuple[int | None, ...]:
         """For each member the first evaluated step at which it had solved the problem, or None."""
-        found: list[int | None] = [None] * len(self)
+        steps: list[int | None] = [None] * len(self)
         firsts = self.solved.int().argmax(1).tolist()
         for index in self.solved.any(1).nonzero().flatten().tolist():
-            found[index] = self.judged_steps[firsts[index]]
-        return tuple(found)
+            steps[index] = self.judged_steps[firsts[index]]
+        return tuple(steps)
 
     @property
     def solved_steps(self) -> list[int]:
@@ -119,11 +119,11 @@ class Population:
     @property
     def faults(self) -> dict[str, str]:
         """The errors of members whose training diverged, by name."""
-        found = {}
+        numbers = {}
         for index, fault in enumerate(self.history.faults):
             if fault is not None:
-                found[self.name(index)] = fault
-        return found
+                numbers[self.name(index)] = fault
+        return numbers
 
     @property
     def whole(self) -> list[int]:
@@ -304,16 +304,16 @@ def learnable(name: str) -> Learnable:
     """
     experiment = find(name).experiment
     if not isinstance(experiment, Learnable):
-        able = [each for each in experiments() if isinstance(find(each).experiment, Learnable)]
+        able = [name for name in experiments() if isinstance(find(name).experiment, Learnable)]
         raise WrongUsage(
             f"{name} has no model to train for many seeds at once; these have: {', '.join(able)}."
         )
     return experiment
 
 
-def interval_text(found: Interval, form: str = ".1%") -> str:
+def interval_text(interval: Interval, form: str = ".1%") -> str:
     """Write a share with its interval."""
-    return f"{found.value:{form}} ({found.low:{form}} to {found.high:{form}})"
+    return f"{interval.value:{form}} ({interval.low:{form}} to {interval.high:{form}})"
 
 
 def _part_of(history: History, chosen: slice) -> History:

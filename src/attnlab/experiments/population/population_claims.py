@@ -98,8 +98,8 @@ def largest_difference_from_alone(population: Population, members: list[int]) ->
             break
         batches = [member.draw(first, end - first) for member in problem.members] * 2
         with using_threads(1):  # several would wait for each other far longer than they compute
-            found = sequential.advance(batches, schedule.rates(first, end), first, lambda: False)
-        alone, twins = found.losses.double().mean(0).chunk(2)
+            advanced = sequential.advance(batches, schedule.rates(first, end), first, lambda: False)
+        alone, twins = advanced.losses.double().mean(0).chunk(2)
         if first and _relative(alone, twins) > _TOLERANCE / 50:
             break
         goes_on = [(history.ends[index] or end) >= end for index in members]

@@ -69,7 +69,7 @@ def record_heads(population: Population) -> PopulationHeads | None:
     trained, blocked = _weights(population, trained_models(population, members), len(members))
     if not trained:
         return None
-    untrained = [each.model.eval() for each in population.problem_of(members[:64]).members]
+    untrained = [member.model.eval() for member in population.problem_of(members[:64]).members]
     fresh, _ = _weights(population, untrained, len(members))
     parts = []
     for site, weights in trained.items():
@@ -119,7 +119,7 @@ def _mean_apart(marks: Tensor) -> float:
     num_members = len(marks)
     if num_members < 2:
         return float("nan")
-    sums = [float(distances(own, own).sum()) for own in marks.transpose(0, 1)]
+    sums = [float(distances(mark, mark).sum()) for mark in marks.transpose(0, 1)]
     return sum(sums) / len(sums) / (num_members * (num_members - 1))
 
 
@@ -129,7 +129,7 @@ def _weights(
     """Record all heads on one batch: site -> (member, head, input, query, key), and the masks."""
     problem = population.problem
     batch: Batch = batch_of(problem.members[0].draw(0, 1), 0)
-    found: dict[str, list[Tensor]] = {}
+    patterns: dict[str, list[Tensor]] = {}
     blocked: dict[str, Tensor] = {}
     for model in models:
         sites = [site for site in site_names(model) if site.rpartition(".")[2] == "weights"]
@@ -141,10 +141,10 @@ def _weights(
             weights = recording[site].transpose(0, 1)
             most = max(1, _MOST_NUMBERS // (num_members * weights[:, 0].numel()))
             name = site.removesuffix(".weights")
-            found.setdefault(name, []).append(weights[:, :most])
+            patterns.setdefault(name, []).append(weights[:, :most])
             if name not in blocked:  # the same for all models
                 blocked[name] = _blocked(recording, site, weights[0, :most])
-    return {site: torch.stack(each) for site, each in found.items()}, blocked
+    return {site: torch.stack(site_patterns) for site, site_patterns in patterns.items()}, blocked
 
 
 def _blocked(recording: Recording, site: str, weights: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def seed_maps(population: Population) -> SeedMaps:
 
 
 def _member(population: Population, index: int, heads: PopulationHeads | None) -> dict[str, object]:
-    found: dict[str, object] = {
+    card: dict[str, object] = {
         "name": population.name(index),
         "solvedAt": population.solved_at[index],
         "fault": population.history.faults[index],
@@ -52,10 +52,10 @@ def _member(population: Population, index: int, heads: PopulationHeads | None) -
         "kind": "",
     }
     if heads is None or index not in heads.members:
-        return found
+        return card
     row = heads.members.index(index)
     kinds = [_kind(part, row) for part in heads.parts]
-    return found | {
+    return card | {
         "row": row,
         "rank": heads.ranking.index(index) + 1,
         "kind": " · ".join(kinds),
@@ -68,7 +68,7 @@ def _kind(part: AttentionHeads, row: int) -> str:
     letters = sorted(string.ascii_uppercase[group] for group in of)
     if len(letters) <= _MOST_LETTERS:
         return "".join(letters)
-    return " ".join(f"{letters.count(each)}{each}" for each in sorted(set(letters)))
+    return " ".join(f"{letters.count(letter)}{letter}" for letter in sorted(set(letters)))
 
 
 def _attention(parts: list[AttentionHeads], part: AttentionHeads) -> dict[str, object]:

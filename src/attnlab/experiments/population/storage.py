@@ -97,8 +97,8 @@ def open_population(folder: Path | str) -> Population:
         )
     # The report is the saved one; it takes the files that it does not know along, for `save`.
     files = [folder / name for name in (WEIGHTS, HISTORY, TABLE, MEMBERS)]
-    own = {file.name: file.read_bytes() for file in files if file.is_file()}
-    vars(population)["report"] = replace(whole, _files=own)
+    contents = {file.name: file.read_bytes() for file in files if file.is_file()}
+    vars(population)["report"] = replace(whole, _files=contents)
     _check_weights(population, folder / WEIGHTS)
     return population
 

@@ -70,7 +70,7 @@ def train_baselines(split: Split, classes: Sequence[str]) -> list[Baseline]:
     from sklearn.linear_model import LogisticRegression
 
     number = {name: place for place, name in enumerate(classes)}
-    found = []
+    baselines = []
     for name, recipe in BASELINES.items():
         vectorizer = TfidfVectorizer(**recipe.features)
         try:
@@ -82,5 +82,5 @@ def train_baselines(split: Split, classes: Sequence[str]) -> list[Baseline]:
         predicted = model.predict(vectorizer.transform([row.text for row in split.test]))
         answers = torch.tensor([number[label] for label in predicted])
         size = model.coef_.size + model.intercept_.size
-        found.append(Baseline(name, recipe.key, recipe.about, answers, size))
-    return found
+        baselines.append(Baseline(name, recipe.key, recipe.about, answers, size))
+    return baselines

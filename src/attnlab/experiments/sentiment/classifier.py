@@ -58,8 +58,8 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
     main = fit.build(prepared[config.main], config, context.seed, 0)
     context.start(main)
     outcomes = [fit.train_all(config, context, prepared, main)]
-    for each in data.arrangements[1:]:
-        outcomes.append(fit.train_all(config, context, prepared_for(each)))
+    for other_arrangement in data.arrangements[1:]:
+        outcomes.append(fit.train_all(config, context, prepared_for(other_arrangement)))
     # The held-out texts of the built-in set also choose the epoch, as its report says, so there is
     # nothing to prove.
     unseen = None
@@ -80,13 +80,17 @@ def _findings(
     fair, main = outcomes[0], config.main
     model = fair.models[main][0].model
     _IN_MEMORY[model] = fair.prepared[main]
-    files = {f"tokenizer-{name}.json": _written(each) for name, each in fair.prepared.items()}
+    files = {
+        f"tokenizer-{name}.json": _written(prepared) for name, prepared in fair.prepared.items()
+    }
     files[_FILE] = files.pop(f"tokenizer-{main}.json")
     return Findings(
         model,
         claims,
         make_content(config, context, data, outcomes),
-        models={name: each[0].model for name, each in fair.models.items() if name != main},
+        models={
+            name: trainings[0].model for name, trainings in fair.models.items() if name != main
+        },
         files=files,
     )
 
@@ -104,9 +108,9 @@ def problem(configs: Sequence[SentimentConfig], seeds: Sequence[int]) -> Problem
     """
     config, data, prepared = _on_one_split(configs[0], seeds[0])
     members = []
-    for each, seed in zip(configs, seeds, strict=True):
-        model = fit.build(prepared, each, seed, 0)
-        members.append(fit.learner(model, prepared, each, seed, 0))
+    for member_config, seed in zip(configs, seeds, strict=True):
+        model = fit.build(prepared, member_config, seed, 0)
+        members.append(fit.learner(model, prepared, member_config, seed, 0))
     majority = majority_accuracy(data.fair.split.train, data.fair.split.validation)
     return Problem(
         members,
@@ -121,8 +125,8 @@ def conclude(model: nn.Module, trained: Trained, config: SentimentConfig, contex
     assert isinstance(model, Encoder)
     config, data, prepared = _on_one_split(config, context.seed)
     before = fit.is_right(fit.build(prepared, config, context.seed, 0).eval(), prepared.test)
-    found = TrainedModel(model, trained, fit.answer(model, prepared.test), before)
-    outcomes = [Outcome({config.main: prepared}, {config.main: [found]}, [])]
+    trained_model = TrainedModel(model, trained, fit.answer(model, prepared.test), before)
+    outcomes = [Outcome({config.main: prepared}, {config.main: [trained_model]}, [])]
     return _findings(config, context, data, outcomes, evaluate_claims(data, outcomes))
 
 
@@ -159,8 +163,8 @@ def ask(
                 "the words of this model are kept in its run folder; save the run, and trace "
                 "it there."
             )
-        own = _IN_MEMORY[model]
-        return ask_text(model, own.tokenizer, own.classes, text)
+        reader = _IN_MEMORY[model]
+        return ask_text(model, reader.tokenizer, reader.classes, text)
     tokenizer, classes = _read(folder / _FILE)
     sizes = (model.config.num_classes or 0, model.config.vocab_size)
     if sizes != (len(classes), tokenizer.vocab_size):

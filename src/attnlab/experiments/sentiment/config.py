@@ -132,14 +132,14 @@ class SentimentConfig(Config):
 
     def mini_config(self, vocab_size: int, num_classes: int) -> EncoderConfig:
         """Return the config of the mini transformer: the encoder of Vaswani et al. 2017, small."""
-        own = self.fields_of(EncoderConfig) | {
+        fields = self.fields_of(EncoderConfig) | {
             "vocab_size": vocab_size,
             "norm_place": "post",
             "scale_embedding": True,
             "positions": "sinusoidal",
             "num_classes": num_classes,
         }
-        return EncoderConfig(**own)
+        return EncoderConfig(**fields)
 
     def best_config(self, vocab_size: int, num_classes: int) -> EncoderConfig:
         """Return the config of the best model: one head over all words, no norms, no positions."""

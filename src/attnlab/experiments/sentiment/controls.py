@@ -68,27 +68,27 @@ def padding_changes(outcome: Outcome) -> PaddingEffect:
 
     Texts are cut to half of the maximal length, so that there is room for padding.
     """
-    found = PaddingEffect()
+    effect = PaddingEffect()
     for name, prepared in outcome.prepared.items():
         model, most = outcome.models[name][0].model, prepared.tokenizer.max_length
         ids_of = [ids[: most // 2] for ids in prepared.test.ids[:_MOST_PADDED]]
         coded = Coded(ids_of, prepared.test.labels[:_MOST_PADDED])
-        found.num_texts = len(ids_of)
+        effect.num_texts = len(ids_of)
         for place, ids in enumerate(ids_of):
             alone = model(ids.unsqueeze(0), real=torch.ones(1, len(ids), dtype=torch.bool))[0]
             for more in PADDINGS:
                 batch = make_batch(coded, [place], length=min(len(ids) + more, most))
                 padded = model(batch.tokens, real=batch.real)[0]
-                found.difference = max(found.difference, float((padded - alone).abs().max()))
-                found.turned += int(padded.argmax() != alone.argmax())
-                found.pads[name] += int((~batch.real).sum())
-    return found
+                effect.difference = max(effect.difference, float((padded - alone).abs().max()))
+                effect.turned += int(padded.argmax() != alone.argmax())
+                effect.pads[name] += int((~batch.real).sum())
+    return effect
 
 
 @torch.no_grad()
 def sum_weights(outcome: Outcome) -> WeightSums:
     """Sum every row of weights, in pairs of a whole text and one cut to half."""
-    found = WeightSums()
+    sums = WeightSums()
     for name, prepared in outcome.prepared.items():
         model, most = outcome.models[name][0].model, prepared.tokenizer.max_length
         whole = prepared.test.ids[:_MOST_WEIGHED]
@@ -98,16 +98,16 @@ def sum_weights(outcome: Outcome) -> WeightSums:
             pair = range(first, min(first + 2, len(ids_of)))
             length = 1 + max(len(ids_of[place]) for place in pair)
             batch = make_batch(coded, pair, length=min(length, most))
-            found.pads[name] += int((~batch.real).sum())
+            sums.pads[name] += int((~batch.real).sum())
             with record(model, "layers.*.attention.weights") as recording:
                 model(batch.tokens, real=batch.real)
             for weights in recording.values():
                 on_padding = weights * ~batch.real[:, None, None, :]
                 from_one = (weights.sum(-1) - 1.0).abs()
-                found.from_one = max(found.from_one, float(from_one.max()))
-                found.on_padding = max(found.on_padding, float(on_padding.max()))
-                found.num_rows += weights[..., 0].numel()
-    return found
+                sums.from_one = max(sums.from_one, float(from_one.max()))
+                sums.on_padding = max(sums.on_padding, float(on_padding.max()))
+                sums.num_rows += weights[..., 0].numel()
+    return sums
 
 
 def exchange_test_texts(config: SentimentConfig, data: Data, context: Run) -> LeakControl:
@@ -156,8 +156,8 @@ def _drawn(rows: Sequence[LabelledText], most: int, seed: int) -> list[LabelledT
 def _nonsense(rows: Sequence[LabelledText], classes: Sequence[str]) -> list[LabelledText]:
     """Replace each row by a text of other words, of varying length, and with the next class."""
     after = dict(zip(classes, [*classes[1:], classes[0]], strict=True))
-    found = []
+    differences = []
     for number, row in enumerate(rows):
         text = f"zq{number} xw " * (1 + number % 3)
-        found.append(LabelledText(text, after[row.label]))
-    return found
+        differences.append(LabelledText(text, after[row.label]))
+    return differences

@@ -66,7 +66,7 @@ def load_data(config: SentimentConfig, seed: int) -> Data:
 
 
 def _built_in(config: SentimentConfig, seed: int) -> Data:
-    rows = [LabelledText(*each) for each in VERDICTS] * config.repeats
+    rows = [LabelledText(*verdict) for verdict in VERDICTS] * config.repeats
     arrangements = []
     for name, divide in (("by text", split_by_text), ("by row", split_by_row)):
         train, held = divide(rows, config.held_out, seeds.generator(seed, NAME, "split", name))

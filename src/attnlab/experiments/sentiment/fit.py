@@ -86,12 +86,12 @@ class Outcome:
     @functools.cached_property
     def answers(self) -> dict[str, Tensor]:
         """The answered classes of each model and baseline: (trainings, texts)."""
-        found: dict[str, Tensor] = {}
-        for name, own in self.models.items():
-            found[name] = torch.stack([each.probabilities for each in own]).argmax(-1)
-        for each in self.baselines:
-            found[each.name] = each.answers.unsqueeze(0)
-        return found
+        answers: dict[str, Tensor] = {}
+        for name, trained in self.models.items():
+            answers[name] = torch.stack([model.probabilities for model in trained]).argmax(-1)
+        for baseline in self.baselines:
+            answers[baseline.name] = baseline.answers.unsqueeze(0)
+        return answers
 
     @functools.cached_property
     def correct(self) -> dict[str, Tensor]:
@@ -104,7 +104,7 @@ class Outcome:
 
     def correct_before(self, name: ModelName) -> Tensor:
         """Return which test texts are right before any training: (trainings, texts)."""
-        return torch.stack([each.correct_before for each in self.models[name]])
+        return torch.stack([model.correct_before for model in self.models[name]])
 
 
 def prepare(
@@ -146,17 +146,19 @@ def train_all(
 ) -> Outcome:
     """Train everything on one split; `main` is the first main model, if it is built already."""
     models: dict[ModelName, list[TrainedModel]] = {}
-    for name, each in prepared.items():
-        made = [build(each, config, context.seed, member) for member in range(config.seeds)]
+    for name, prepared_split in prepared.items():
+        made = [
+            build(prepared_split, config, context.seed, member) for member in range(config.seeds)
+        ]
         if main is not None and name == config.main:
             made[0] = main
         models[name] = []
         for member, model in enumerate(made):
-            models[name].append(train_model(model, each, config, context, member))
-    context.stage(f"baselines, split {each.arrangement.name}")
+            models[name].append(train_model(model, prepared_split, config, context, member))
+    context.stage(f"baselines, split {prepared_split.arrangement.name}")
     baselines = []
     if config.baseline:
-        baselines = train_baselines(each.arrangement.split, each.classes)
+        baselines = train_baselines(prepared_split.arrangement.split, prepared_split.classes)
     return Outcome(prepared, models, baselines)
 
 
@@ -167,7 +169,7 @@ def train_model(
     name, where = prepared.name, prepared.arrangement.name
     context.stage(f"{name}, split {where}, training {member + 1} of {config.seeds}")
     before = is_right(model.eval(), prepared.test)
-    found = context.train(
+    result = context.train(
         f"{name}-{where.replace(' ', '-')}-{member}",
         [learner(model, prepared, config, context.seed, member)],
         loss,
@@ -178,7 +180,7 @@ def train_model(
         has_rows=True,
         is_checked=member == 0,
     )
-    trained = present(found.members[0])  # the divergence of a single model raises an error
+    trained = present(result.members[0])  # the divergence of a single model raises an error
     return TrainedModel(model, trained, answer(model, prepared.test), before)
 
 
@@ -215,11 +217,11 @@ def is_right(model: nn.Module, coded: Coded) -> Tensor:
 def answer(model: nn.Module, coded: Coded) -> Tensor:
     """Return the probability of each class for each text: (texts, classes)."""
     order: list[int] = []
-    found: list[Tensor] = []
+    probabilities: list[Tensor] = []
     for places, batch in ordered_batches(coded):
         order += places
-        found.append(model(batch.tokens, real=batch.real).softmax(-1))
-    return torch.cat(found)[torch.tensor(order).argsort()]
+        probabilities.append(model(batch.tokens, real=batch.real).softmax(-1))
+    return torch.cat(probabilities)[torch.tensor(order).argsort()]
 
 
 def make_draw(prepared: Prepared, config: SentimentConfig, seed: int, member: int) -> Draw:
@@ -259,7 +261,7 @@ def stop_rule(
         return None
 
     def stop(evaluations: Sequence[Evaluation]) -> bool:
-        scores = [each.score for each in evaluations]
+        scores = [evaluation.score for evaluation in evaluations]
         return len(scores) - 1 - scores.index(max(scores)) >= patience
 
     return stop

@@ -60,14 +60,14 @@ def strongest_parts(model: Encoder, tokenizer: PartTokenizer) -> list[list[str]]
 
 
 def texts_to_show(
-    outcome: Outcome, name: ModelName, given: str | None
+    outcome: Outcome, name: ModelName, shown_texts: str | None
 ) -> list[tuple[str, str | None]]:
     """Choose texts with their labels: the given ones, or a right and a wrong one of each class.
 
     Of the test texts that are short enough, the verdicts shown are the surest.
     """
-    if given is not None:
-        return [(text.strip(), None) for text in given.split("|") if clean(text)]
+    if shown_texts is not None:
+        return [(text.strip(), None) for text in shown_texts.split("|") if clean(text)]
     prepared, rows = outcome.prepared[name], outcome.arrangement.split.test
     places = _short_texts(prepared.tokenizer, rows)
     sureness = outcome.models[name][0].probabilities.amax(-1).tolist()

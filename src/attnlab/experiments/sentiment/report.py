@@ -94,12 +94,14 @@ def _data_name(config: SentimentConfig) -> str | None:
 
 def _accuracy_section(outcomes: Sequence[Outcome]) -> draw.Bars:
     groups = []
-    for each in outcomes:
-        leak = "leaks" if each.arrangement.shared else "no text shared"
-        groups.append(f"split {each.arrangement.name} ({leak})")
+    for outcome in outcomes:
+        leak = "leaks" if outcome.arrangement.shared else "no text shared"
+        groups.append(f"split {outcome.arrangement.name} ({leak})")
     series = []
     for name in outcomes[0].answers:
-        known = [each.accuracy(name) if name in each.answers else _NO_BAR for each in outcomes]
+        known = [
+            outcome.accuracy(name) if name in outcome.answers else _NO_BAR for outcome in outcomes
+        ]
         series.append(draw.BarSeries.of_intervals(name, known))
     fair = outcomes[0].arrangement.split
     majority = majority_accuracy(fair.train, fair.test)
@@ -122,14 +124,14 @@ def _result_table(data: Data, outcomes: Sequence[Outcome]) -> draw.Table:
 def _result_rows(data: Data, outcome: Outcome) -> Iterator[list[draw.Scalar]]:
     """Yield accuracy, interval, spread over the trainings, size, and gain over the baselines."""
     where = outcome.arrangement.name
-    for name, found in outcome.models.items():
-        size = sum(count_from_model(found[0].model).values())
+    for name, trained in outcome.models.items():
+        size = sum(count_from_model(trained[0].model).values())
         lines: dict[str, Tensor] = {name: outcome.correct[name]}
         if name == "best":
             lines["best, before training"] = outcome.correct_before("best")
         for what, correct in lines.items():
-            accuracy, each = accuracy_of(correct), correct.double().mean(1)
-            spread = f"{each.min():.1%} to {each.max():.1%}"
+            accuracy, shares = accuracy_of(correct), correct.double().mean(1)
+            spread = f"{shares.min():.1%} to {shares.max():.1%}"
             gains = "too few texts to tell"
             if not data.is_built_in:
                 others = (outcome.correct[baseline.name] for baseline in outcome.baselines)
@@ -160,23 +162,23 @@ def _reading_section(config: SentimentConfig, data: Data, outcomes: Sequence[Out
     if not data.is_built_in:
         best, before = fair.correct["best"], fair.correct_before("best")
         numbers["gains"] = [
-            (each, gain_over(best, fair.correct[each.name])) for each in fair.baselines
+            (baseline, gain_over(best, fair.correct[baseline.name])) for baseline in fair.baselines
         ]
         numbers |= {"before": accuracy_of(before), "added": gain_over(best, before)}
         numbers["without_attention"] = without = []
-        for name, found in fair.models.items():
+        for name, trained in fair.models.items():
             test = fair.prepared[name].test
-            right = [inspection.correct_without_attention(each.model, test) for each in found]
+            right = [inspection.correct_without_attention(model.model, test) for model in trained]
             gain = gain_over(fair.correct[name], torch.stack(right))
             without.append((name, accuracy_of(torch.stack(right)), gain))
     num_validation = len({clean(row.text) for row in data.fair.split.validation})
-    courses = [course_words(name, found, num_validation) for name, found in fair.models.items()]
+    courses = [course_words(name, trained, num_validation) for name, trained in fair.models.items()]
     return draw.Text(**WORDS.texts("reading", numbers | {"courses": "\n\n".join(courses)}))
 
 
-def course_words(name: ModelName, found: Sequence[TrainedModel], num_validation: int) -> str:
+def course_words(name: ModelName, trained: Sequence[TrainedModel], num_validation: int) -> str:
     """Report the gap between training and validation after the last epoch, mean over trainings."""
-    last = [each.epochs[-1] for each in found]
+    last = [model.epochs[-1] for model in trained]
     seen = sum(line["train_accuracy"] for line in last) / len(last)
     held = sum(line["accuracy"] for line in last) / len(last)
     judged = "course.none"
@@ -186,21 +188,21 @@ def course_words(name: ModelName, found: Sequence[TrainedModel], num_validation:
         judged = "course.overfitting"
     numbers = {
         "name": name,
-        "number": len(found),
+        "number": len(trained),
         "seen": seen,
         "held": held,
         "gap": seen - held,
         "judged": WORDS.text(judged, {"number": num_validation}),
-        "epochs": range_words([len(each.epochs) for each in found]),
-        "best": range_words(list(map(_best_epoch, found))),
+        "epochs": range_words([len(model.epochs) for model in trained]),
+        "best": range_words(list(map(_best_epoch, trained))),
     }
     return WORDS.text("course.text", numbers)
 
 
-def _best_epoch(found: TrainedModel) -> int:
+def _best_epoch(trained: TrainedModel) -> int:
     """Return the epoch, counted from 1, after which the best weights were kept."""
-    steps = [line["step"] for line in found.epochs]
-    return steps.index(found.trained.best_step) + 1
+    steps = [line["step"] for line in trained.epochs]
+    return steps.index(trained.trained.best_step) + 1
 
 
 def _data_section(data: Data, fair: Outcome) -> draw.Table:
@@ -208,7 +210,7 @@ def _data_section(data: Data, fair: Outcome) -> draw.Table:
     rows: list[list[draw.Scalar]] = [[what, count] for what, count in data.counts]
     for name, part in zip(("training", "validation", "test"), split, strict=True):
         counts, named = Counter(row.label for row in part), data.classes[:_MOST_CLASSES_NAMED]
-        shares = ", ".join(f"{each} {counts[each]:,}" for each in named)
+        shares = ", ".join(f"{name} {counts[name]:,}" for name in named)
         if len(data.classes) > _MOST_CLASSES_NAMED:
             shares += ", …"
         rows.append([f"{name} texts", f"{len(part):,} ({shares})"])
@@ -217,7 +219,7 @@ def _data_section(data: Data, fair: Outcome) -> draw.Table:
     majority = majority_accuracy(split.train, split.test)
     rows.append([f"accuracy of always {sizes[0][0]}", f"{majority:.1%}"])
     if "mini" in fair.prepared:
-        ids = torch.cat([each[1:] for each in fair.prepared["mini"].test.ids])
+        ids = torch.cat([text_ids[1:] for text_ids in fair.prepared["mini"].test.ids])
         share = int((ids == UNK).sum()) / max(1, len(ids))
         rows.append(["test words unknown to mini", f"{share:.1%}"])
     rows += map(_cut_texts, fair.prepared.values())
@@ -237,30 +239,30 @@ def _cut_texts(prepared: Prepared) -> list[draw.Scalar]:
 
 def _curve_sections(outcomes: Sequence[Outcome]) -> list[draw.Section]:
     sections: list[draw.Section] = []
-    for name, found in outcomes[0].models.items():
+    for name, trained in outcomes[0].models.items():
         for figure, held in (("loss", "validation_loss"), ("accuracy", "accuracy")):
             series = []
             for outcome in outcomes:
-                where, own = "", outcome.models[name]
+                where, trainings = "", outcome.models[name]
                 if len(outcomes) > 1:
                     where = f", split {outcome.arrangement.name}"
-                series.append(_curve(f"training{where}", f"train_{figure}", own))
-                series.append(_curve(f"validation{where}", held, own))
+                series.append(_curve(f"training{where}", f"train_{figure}", trainings))
+                series.append(_curve(f"validation{where}", held, trainings))
             sections.append(
                 draw.Lines(
                     title=f"{figure.capitalize()} of {name}",
                     figure=f"{figure}-{name}" if name == "mini" else None,
                     y_label="loss (nats)" if figure == "loss" else figure,
                     series=series,
-                    **WORDS.texts("curves", {"number": len(found)}),
+                    **WORDS.texts("curves", {"number": len(trained)}),
                 )
             )
     return sections
 
 
-def _curve(title: str, figure: str, found: Sequence[TrainedModel]) -> draw.Series:
+def _curve(title: str, figure: str, trained: Sequence[TrainedModel]) -> draw.Series:
     """Draw the mean and the range of a figure after each epoch, of the trainings that got there."""
-    curves = [[line[figure] for line in each.epochs] for each in found]
+    curves = [[line[figure] for line in model.epochs] for model in trained]
     spread = []
     for place in range(max(map(len, curves))):
         values = [curve[place] for curve in curves if place < len(curve)]

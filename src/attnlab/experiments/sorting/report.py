@@ -72,7 +72,7 @@ def make_content(result: Result, trained: Trained) -> ReportContent:
     return ReportContent(
         title=title,
         subtitle=WORDS.text("subtitle", numbers),
-        facts=[each for each in WORDS.texts("facts", numbers).items() if each[1]],
+        facts=[fact for fact in WORDS.texts("facts", numbers).items() if fact[1]],
         sections=[
             Traces(
                 figure="attention",

@@ -50,22 +50,22 @@ def build_model(config: SortingConfig, seed: int) -> Decoder:
 
 def run(config: SortingConfig, context: Run) -> Findings:
     """Train, evaluate, trace, and make claims."""
-    own = problem([config], [context.seed])
-    model = own.members[0].model
+    sorting_problem = problem([config], [context.seed])
+    model = sorting_problem.members[0].model
     context.start(model)
     warning = config.too_small()
     if warning is not None:
         context.tell(warning)
     num_threads = 1 if config.d_model <= 64 else None
-    found = context.train(
+    result = context.train(
         NAME,
-        own.members,
-        own.loss,
+        sorting_problem.members,
+        sorting_problem.loss,
         record=lambda member, line: context.record(line),
         num_threads=num_threads,
         has_rows=not counts_rows(config.sequence_task(), config.batch_size),
     )
-    return conclude(model, present(found.members[0]), config, context)
+    return conclude(model, present(result.members[0]), config, context)
 
 
 def describe_problem(config: SortingConfig) -> ProblemDescription:
@@ -88,8 +88,8 @@ def describe_problem(config: SortingConfig) -> ProblemDescription:
         "holdout": config.holdout,
     }
     meanings = tuple(WORDS.texts("meanings").items())
-    told = WORDS.text(f"tasks.{task.rule}", numbers)
-    return ProblemDescription(told, WORDS.text("problem.solved", numbers), meanings=meanings)
+    rule_words = WORDS.text(f"tasks.{task.rule}", numbers)
+    return ProblemDescription(rule_words, WORDS.text("problem.solved", numbers), meanings=meanings)
 
 
 def problem(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Problem:
@@ -102,14 +102,14 @@ def problem(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Problem:
         model, draw = build_model(config, seed), make_draw(task, config.batch_size, seed, prompts)
         noise = seeds.stream_seed(seed, NAME, "dropout")
         members.append(Member(model, config.train_config(), draw, judge, noise=noise))
-    given = [f"in {number}" for number in range(1, task.prompt_length + 1)]
+    labels = [f"in {number}" for number in range(1, task.prompt_length + 1)]
     answered = [f"out {number}" for number in range(1, task.answer_length + 1)]
     return Problem(
         members,
         make_loss(task, first.batch_size, prompts),
         None,
         is_solved=lambda evaluation: evaluation.score[0] == 1.0,
-        positions=[*given, "SEP", *answered],
+        positions=[*labels, "SEP", *answered],
     )
 
 

@@ -87,15 +87,15 @@ def answers(
     """
     tokens, probabilities = [], []
     for part in prompts.split(_CHUNK):  # type: ignore[no-untyped-call]
-        found = generate(
+        generated = generate(
             model,
             with_separator(part),
             task.answer_length,
             forbidden=[SEPARATOR],
             use_cache=use_cache,
         )
-        tokens.append(found.tokens[:, task.prompt_length + 1 :])
-        probabilities.append(found.probabilities.amax(-1))
+        tokens.append(generated.tokens[:, task.prompt_length + 1 :])
+        probabilities.append(generated.probabilities.amax(-1))
     return torch.cat(tokens), torch.cat(probabilities)
 
 
@@ -130,8 +130,8 @@ def _some_of(prompts: Tensor, most: int, generator: torch.Generator) -> tuple[Te
 def _evaluate(
     model: Decoder, task: SequenceTask, prompts: Tensor, are_all: bool
 ) -> EvaluatedInputs:
-    found, probabilities = answers(model, task, prompts)
-    return EvaluatedInputs(prompts, found, task.answer(prompts), probabilities, are_all)
+    answered, probabilities = answers(model, task, prompts)
+    return EvaluatedInputs(prompts, answered, task.answer(prompts), probabilities, are_all)
 
 
 def evaluate_claims(result: Result) -> list[Claim]:

@@ -95,7 +95,7 @@ def _no_axis(option: Option, why: str) -> WrongUsage:
 
 def option_of(config_class: type[Config], name: str) -> Option:
     """Return the option of a field, or raise `WrongUsage` with a suggestion."""
-    known = {each.name: each for each in config_class.options()}
+    known = {option.name: option for option in config_class.options()}
     if name not in known:
         raise WrongUsage(f"there is no setting {name!r}; {did_you_mean(name, known)}")
     return known[name]
@@ -168,8 +168,8 @@ def _decimals(text: str) -> list[Decimal]:
         numbers = [Decimal(part.strip()) for part in text.split("..")]
     except InvalidOperation:
         return []
-    for each in numbers:
-        if not each.is_finite() or each.adjusted() >= 30:
+    for number in numbers:
+        if not number.is_finite() or number.adjusted() >= 30:
             return []
     return numbers
 

@@ -31,8 +31,8 @@ def _work(take: Callable[[], str], give: Callable[[str], None]) -> None:
             waiting = list(map(task.remote, iter(take, "")))  # an empty line ends a batch
             while waiting:
                 done, waiting = ray.wait(waiting)
-                for each in done:
-                    give(_answer(ray.get, each))
+                for future in done:
+                    give(_answer(ray.get, future))
     except Exception as error:
         give(json.dumps({"broken": type(error).__name__, "why": str(error)}))
 

@@ -173,9 +173,9 @@ class _Cluster(Engine):
             raise CouldNotRun(f"{self._name} has no free processors; add a node to it.")
 
     def _check(self, answer: str) -> None:
-        found = json.loads(answer)
-        if "broken" in found:
-            raise self._unreachable(f"{found['broken']}: {found['why']}")
+        result = json.loads(answer)
+        if "broken" in result:
+            raise self._unreachable(f"{result['broken']}: {result['why']}")
 
     def _unreachable(self, complaint: str) -> CouldNotRun:
         if "Authentication" in complaint or "AuthToken" in complaint:
@@ -199,23 +199,23 @@ class Where:
     address: str | None = None
 
 
-def where_to_compute(asked: Where, begun: RunConfig | None = None) -> Where:
+def where_to_compute(where: Where, begun: RunConfig | None = None) -> Where:
     """Return the engine that was asked for, else the one of the sweep to resume, else this process.
 
     Raises:
         CouldNotRun: the config of the sweep names something else.
     """
-    if asked == Where() and begun is not None and "computed_by" in begun:
+    if where == Where() and begun is not None and "computed_by" in begun:
         try:
-            asked = Where(**begun["computed_by"])
+            where = Where(**begun["computed_by"])
         except TypeError:
             raise CouldNotRun(
                 f"its config says that it was computed by {str(begun['computed_by'])[:100]}."
             ) from None
-    num_workers = asked.num_workers
+    num_workers = where.num_workers
     if num_workers is None:
         num_workers = 1
-    return Where(asked.kind or "local", num_workers, asked.address)
+    return Where(where.kind or "local", num_workers, where.address)
 
 
 def make_engine(

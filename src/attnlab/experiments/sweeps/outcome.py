@@ -48,7 +48,7 @@ class Tally:
 
     def tally(self) -> dict[str, Any]:
         """Return the fields of a tally alone."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(Tally)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(Tally)}
 
     def learned(self) -> list[str]:
         """Return how many models solved the problem, their share, and its interval, in words."""
@@ -75,14 +75,14 @@ class CellOutcome(Tally):
         """Summarize the models of a cell."""
         steps, losses, whole = list[float](), list[float](), 0
         figures: dict[str, list[float]] = {}
-        for each in members:
-            steps.append(math.inf if each.solved_at is None else each.solved_at)
-            if each.fault:
+        for member in members:
+            steps.append(math.inf if member.solved_at is None else member.solved_at)
+            if member.fault:
                 continue
             whole += 1
-            if each.loss is not None:
-                losses.append(each.loss)
-            for name, value in each.figures.items():
+            if member.loss is not None:
+                losses.append(member.loss)
+            for name, value in member.figures.items():
                 figures.setdefault(name, []).append(value)
         return cls(
             cell.fields,
@@ -120,10 +120,10 @@ class Outcome:
         members: list[list[Member]] = [[] for _ in self.grid.cells]
         for member in self.members:
             members[member.cell].append(member)
-        found: list[CellOutcome | None] = []
-        for cell, own in zip(self.grid.cells, members, strict=True):
-            found.append(CellOutcome.of(cell, own) if own else None)
-        return found
+        outcomes: list[CellOutcome | None] = []
+        for cell, cell_members in zip(self.grid.cells, members, strict=True):
+            outcomes.append(CellOutcome.of(cell, cell_members) if cell_members else None)
+        return outcomes
 
     @property
     def trained(self) -> list[CellOutcome]:

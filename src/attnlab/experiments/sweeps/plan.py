@@ -52,8 +52,8 @@ class Plan:
         """Read the settings (texts) and fields (values), fixed ones and axes."""
         learnable(name)
         config_class = find(name).config_class
-        axes, given = read_axes(config_class, settings, is_search=trials is not None)
-        fixed = dict(given)
+        axes, fixed_fields = read_axes(config_class, settings, is_search=trials is not None)
+        fixed = dict(fixed_fields)
         for field, value in fields.items():
             option = option_of(config_class, field)
             if field in settings:

@@ -126,9 +126,17 @@ def _curves(outcome: Outcome, success: str) -> draw.Bars | draw.Lines | None:
     numbers["what"] = "Bands"
     low, high = min(along.values), max(along.values)
     lines = []
-    for each in series:
+    for line_series in series:
         x = list(along.values)
-        lines.append(draw.Series(name=each.name, x=x, y=each.values, low=each.low, high=each.high))
+        lines.append(
+            draw.Series(
+                name=line_series.name,
+                x=x,
+                y=line_series.values,
+                low=line_series.low,
+                high=line_series.high,
+            )
+        )
     return draw.Lines(
         **WORDS.texts("curves", numbers),
         x_label=along.name,
@@ -213,7 +221,7 @@ def _map(
 ) -> draw.Heatmap:
     """Draw values over the first two axes."""
     rows, columns = axes[:2]
-    known = [each for each in itertools.chain(*values) if each is not None]
+    known = [value for value in itertools.chain(*values) if value is not None]
     low, high = ends or _range(known)
     return draw.Heatmap(
         title=title,
@@ -286,7 +294,7 @@ def _again(experiment: str, outcome: Outcome, fixed: Fields) -> draw.Text | None
     if not outcome.trained:
         return None
     # The cell nearest to one half is the one worth looking into.
-    cell = min(outcome.trained, key=lambda each: abs(each.share.value - 0.5))
+    cell = min(outcome.trained, key=lambda cell: abs(cell.share.value - 0.5))
     seeds = outcome.grid.seeds
     texts = WORDS.texts("again")
     command = run_command(experiment, cell, fixed, len(seeds), seeds[0])

@@ -65,10 +65,10 @@ class Sweep(CellResults):
     def to_mapping(self) -> dict[str, object]:
         """Return the cells as plain values."""
         cells = []
-        for each in self.cells:
-            share, low, high = each.share
+        for cell in self.cells:
+            share, low, high = cell.share
             ends = {"share": share, "low": low, "high": high}
-            cells.append({**each.tally(), **ends, "figures": each.figures})
+            cells.append({**cell.tally(), **ends, "figures": cell.figures})
         return {"cells": cells}
 
     def _card(self) -> Card:
@@ -80,13 +80,13 @@ class Sweep(CellResults):
                 words += f", and {len(refused) - 1:,} more"
             lines.append(f"invalid cells, which stay blank: {words}")
         columns = [*(axis.name for axis in grid.axes), "learned", "share", "95 % interval"]
-        rows = [[*map(shown, each.fields.values()), *each.learned()] for each in self.cells]
+        rows = [[*map(shown, cell.fields.values()), *cell.learned()] for cell in self.cells]
         return self._table_card(columns, rows, lines)
 
     def __str__(self) -> str:
         lines = [str(self.report.content.subtitle)]
-        for each in self.cells:
-            lines.append(f"{each.name}: {each.solved} of {each.seeds} ({each.learned()[2]})")
+        for cell in self.cells:
+            lines.append(f"{cell.name}: {cell.solved} of {cell.seeds} ({cell.learned()[2]})")
         return "\n".join(lines)
 
 
@@ -219,8 +219,8 @@ class _GridRun(CellRun[Sweep]):
 
     def _claims(self) -> list[Claim]:
         outcome = self._outcome()
-        found, expected = outcome.found, outcome.expected
-        measured = f"{len(set(found) & set(expected)):,} models"
+        numbers, expected = outcome.found, outcome.expected
+        measured = f"{len(set(numbers) & set(expected)):,} models"
         if outcome.diverged:
             measured += f", of which {outcome.diverged:,} diverged"
         all_there = Claim(
@@ -229,7 +229,7 @@ class _GridRun(CellRun[Sweep]):
             "why not",
             measured,
             f"{len(expected):,} models",
-            sorted(found) == sorted(expected),
+            sorted(numbers) == sorted(expected),
             is_self_check=True,
         )
         elsewhere = [result.unit for result in outcome.results if result.is_elsewhere]
@@ -265,11 +265,11 @@ class _GridRun(CellRun[Sweep]):
             models += f", {outcome.diverged:,} diverged"
         results = outcome.results
         layouts, machines, places, metrics = set(), set(), [], []
-        for each in results:
-            layouts.add(each.layout)
-            machines.add(each.machine)
-            places.append(each.computed or "not known where")
-            line = {"unit": each.unit, "layout": each.layout, "models": len(each.members)}
+        for result in results:
+            layouts.add(result.layout)
+            machines.add(result.machine)
+            places.append(result.computed or "not known where")
+            line = {"unit": result.unit, "layout": result.layout, "models": len(result.members)}
             metrics.append(line)
         facts = {
             "models": models,
@@ -325,12 +325,12 @@ def kept(folder: Path, number: int) -> str | None:
 
 def all_kept(folder: Path, units: Iterable[Unit]) -> dict[int, str]:
     """Read the results of units that are neither missing nor damaged, by number."""
-    found = {}
+    lines = {}
     for unit in units:
         line = kept(folder, unit.number)
         if line is not None:
-            found[unit.number] = line
-    return found
+            lines[unit.number] = line
+    return lines
 
 
 def _file(folder: Path, number: int) -> Path:

@@ -94,8 +94,8 @@ def compute(line: str, observer: Observer | None = None) -> str:
         layout = "none"
     except AttnlabError as error:
         return failure(str(error), is_wrong_usage=isinstance(error, WrongUsage))
-    found = {**about, "members": list(map(asdict, members)), "layout": layout}
-    return json.dumps(found, allow_nan=False)
+    result = {**about, "members": list(map(asdict, members)), "layout": layout}
+    return json.dumps(result, allow_nan=False)
 
 
 def failure(reason: str, *, is_wrong_usage: bool = False) -> str:
@@ -122,13 +122,13 @@ def read_answer(line: str) -> Result:
 
 def read_result(line: str) -> Result:
     """Read an answer of `compute`, computed with any versions."""
-    found = json.loads(line)
-    if "error" in found:
-        if found["is_wrong_usage"]:
-            raise WrongUsage(found["error"])
-        raise CouldNotRun(found["error"])
-    found["members"] = [Member(**each) for each in found["members"]]
-    return Result(**found)
+    result = json.loads(line)
+    if "error" in result:
+        if result["is_wrong_usage"]:
+            raise WrongUsage(result["error"])
+        raise CouldNotRun(result["error"])
+    result["members"] = [Member(**member) for member in result["members"]]
+    return Result(**result)
 
 
 def _trained(unit: Unit, observer: Observer | None) -> tuple[list[Member], str]:

@@ -32,14 +32,14 @@ def make_content(
     """Make the report's content; `trials` are in the order in which they were proposed."""
     names = [axis.name for axis in axes]
     whole = [trial for trial in trials if trial.seeds]
-    found = "no trial yet"
+    words = "no trial yet"
     space = [[axis.name, range_words(axis)] for axis in axes]
     sections: list[draw.Section] = []
     if problems:
         sections.append(problem_section(problems))
     if whole:
         best = max(whole, key=lambda trial: trial.score)
-        found = f"best: {best.name}, solved by {best.solved} of {best.seeds} seeds"
+        words = f"best: {best.name}, solved by {best.solved} of {best.seeds} seeds"
         sections.append(_best(experiment, best, fixed, seeds))
         sections.append(_course(whole))
         sections += [_against(axis, whole) for axis in axes]
@@ -50,7 +50,7 @@ def make_content(
     ]
     return draw.ReportContent(
         title=f"{experiment}: search over {', '.join(names)}",
-        subtitle=f"{len(trials):,} trials of {len(seeds):,} seeds; {found}",
+        subtitle=f"{len(trials):,} trials of {len(seeds):,} seeds; {words}",
         facts=list(facts.items()),
         sections=filled(sections),
     )
@@ -59,7 +59,7 @@ def make_content(
 def _trials(axes: Sequence[Axis], trials: Sequence[Trial]) -> draw.Table:
     """List the trials, the best first."""
     rows = []
-    for trial in sorted(trials, key=lambda each: -each.score):
+    for trial in sorted(trials, key=lambda trial: -trial.score):
         fields = []
         for axis in axes:
             value = trial.fields[axis.name]
@@ -84,7 +84,7 @@ def _course(trials: Sequence[Trial]) -> draw.Lines:
     numbers = [trial.number for trial in trials]
     best, so_far = [], trials[0]
     for trial in trials:
-        so_far = max(so_far, trial, key=lambda each: each.score)
+        so_far = max(so_far, trial, key=lambda trial: trial.score)
         best.append(so_far.share.value)
     texts = WORDS.texts("course", {"are_random": len(trials) <= RANDOM, "random": RANDOM})
     return draw.Lines(
@@ -110,9 +110,9 @@ def _against(axis: Axis, trials: Sequence[Trial]) -> draw.Bars | draw.Lines:
     if values:
         groups, means = [], []
         for value in values:
-            own = [trial for trial in trials if trial.fields[name] == value]
-            groups.append(f"{shown(value)} ({len(own):,})")
-            means.append(_mean_share(own))
+            same_value = [trial for trial in trials if trial.fields[name] == value]
+            groups.append(f"{shown(value)} ({len(same_value):,})")
+            means.append(_mean_share(same_value))
         success = draw.BarSeries.of_intervals("success", means)
         texts = WORDS.texts("by_group", numbers)
         return draw.Bars(**texts, groups=groups, series=[success], figure=figure)
