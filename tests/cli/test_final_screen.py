@@ -141,12 +141,12 @@ def test_the_estimate_follows_the_pace_of_this_machine():
     now = [0.0]
     estimate = Estimate(
         ["lookup", "anatomy", "sorting"], full=False, now=lambda: now[0]
-    )  # usually 17, 19 and 10 s
-    assert estimate.left() == 46
-    now[0] = 34.0  # twice as long
+    )  # usually 38, 15 and 20 s
+    assert estimate.left() == 73
+    now[0] = 76.0  # twice as long
     estimate.begin(1)
-    assert estimate.left() == 2 * (19 + 10)
-    now[0] = 34.0 + 2 * 19
-    assert estimate.left() == 2 * 10
-    now[0] = 34.0 + 4 * 19  # it goes on and on, and so may the next
-    assert 2 * 10 < estimate.left() < 4 * 10
+    assert estimate.left() == 2 * (15 + 20)
+    now[0] = 76.0 + 2 * 15
+    assert estimate.left() == 2 * 20
+    now[0] = 76.0 + 4 * 15  # it goes on and on, and so may the next
+    assert 2 * 20 < estimate.left() < 4 * 20

@@ -107,9 +107,13 @@ def check_domain(page: Any, folder: Path, *changes: CutEdge) -> None:
 
 
 def check_claims(page: Any, claims: list[dict[str, Any]]) -> None:
-    """Every claim is there, held, and opens to what it says and what was measured."""
-    shown = page.locator(".run-claims li").all()
-    for claim, line in zip(claims, shown, strict=True):
+    """Every claim is there, held, and opens to what it says and what was measured; self-checks are
+    one line."""
+    *shown, checks = page.locator(".run-details > .run-claims > li").all()
+    listed = [claim for claim in claims if not claim["is_self_check"]]
+    number = len(claims) - len(listed)
+    assert checks.locator("summary").first.inner_text() == f"Self-checks: {number} of {number} hold"
+    for claim, line in zip(listed, shown, strict=True):
         assert line.inner_text().startswith("✓")
         statement = claim["statement"][0].upper() + claim["statement"][1:]
         line.locator("summary").click()
@@ -121,7 +125,7 @@ def check_claims(page: Any, claims: list[dict[str, Any]]) -> None:
 def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, lab: Lab) -> None:
     page = opened(context, lab)
     assert page.locator(".run-list .note").inner_text().startswith("None yet.")
-    start(page)
+    start(page, steps=2000, learning_rate=0.03, weight_decay=0.1)
     until_training(page)
     assert page.locator(".run-details .margin-line").first.inner_text().startswith("training: step")
     until(page, "finished")
@@ -194,7 +198,7 @@ def test_a_killed_server_s_training_resumes_and_all_tabs_show_it(context: Any, l
     until(other, "finished")
     other.reload()
     until(other, "finished")
-    alone = attnlab.run("sorting", quick=True, steps=4000, evaluate_every=2000)
+    alone = attnlab.run("sorting", steps=4000, evaluate_every=2000)
     resumed = attnlab.open(lab.folder / "runs" / "sorting").model.state_dict()
     for name, value in alone.model.state_dict().items():
         assert value.equal(resumed[name]), name
@@ -262,8 +266,6 @@ def test_the_form_says_what_the_command_line_says(context: Any, lab: Lab) -> Non
     one, two = (lab.folder / each / "model.safetensors" for each in ("runs/sorting", "same"))
     assert one.read_bytes() == two.read_bytes()
     page.locator("#experiment").select_option("handmade")
-    assert page.locator("#setting-steps").input_value() == "6000"
-    page.get_by_label("Quick", exact=False).uncheck()
     assert page.locator("#setting-steps").input_value() == "10001"
     assert "experiment=handmade" in page.url
 

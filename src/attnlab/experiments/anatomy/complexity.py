@@ -131,7 +131,6 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "d_ff": _D_FF,
         "equal": _EQUAL,
         "repeats": config.repeats,
-        "shortest": SHORTEST,
         "longest": longest,
         "counted": counted,
         "agreeing": agreeing,
@@ -141,8 +140,6 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "slower": slower,
         "steady": steady,
         "beside": beside,
-        "slower_bound": _SLOWER,
-        "beside_bound": _BESIDE,
     }
     return PartResult("complexity", numbers, _claims(numbers), _sections(costs, numbers))
 

@@ -68,5 +68,4 @@ _FORMATS: Numbers = {
     "least": least,
     "most": most,
     "number": number_text,
-    "interval": interval_text,
 }

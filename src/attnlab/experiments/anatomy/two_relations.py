@@ -88,7 +88,6 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "stuck": stuck,
         "solved": solved,
         "share": share_interval(solved, total),
-        "wanted": -(-9 * total // 10),
         "parameters": one.parameters,
         "counts": counts,
     }

@@ -49,10 +49,11 @@ def make_content(result: Result, trained: Trained) -> ReportContent:
     if evaluated.are_all:
         inputs, judged = "inputs", "whole domain"
     verdicts = [_verdicts_section(task, evaluated, "Inputs")]
-    kept_out = None
+    kept_out, subtitle_end = "", "."
     if held_out is not None:
         inputs += " trained on"
         kept_out = f"{held_out.right:,} of {held_out.total:,} inputs right"
+        subtitle_end = f"; held out of training, {kept_out}."
         verdicts = [
             _verdicts_section(task, evaluated, "Inputs trained on"),
             _verdicts_section(task, held_out, "Inputs held out of training"),
@@ -63,7 +64,6 @@ def make_content(result: Result, trained: Trained) -> ReportContent:
         "steps": config.train_config().steps,
         "best_step": trained.best_step,
         "parameters": sum(count_from_model(result.model).values()),
-        "inputs": inputs,
         "held_out": kept_out,
     }
     title = NAME
@@ -71,7 +71,9 @@ def make_content(result: Result, trained: Trained) -> ReportContent:
         title += f": {config.task}"
     return ReportContent(
         title=title,
-        subtitle=WORDS.text("subtitle", numbers),
+        subtitle=f"A decoder of {numbers['parameters']:,} parameters learns the task "
+        f"“{config.task}” over {config.letters} letters; {evaluated.right:,} of "
+        f"{evaluated.total:,} {inputs} are answered right{subtitle_end}",
         facts=[fact for fact in WORDS.texts("facts", numbers).items() if fact[1]],
         sections=[
             Traces(
@@ -107,9 +109,12 @@ def _verdicts_section(task: SequenceTask, evaluated: EvaluatedInputs, title: str
             confidence=float(evaluated.probabilities[index].min()),
         )
         items.append(item)
-    caption = "verdicts.some"
     if evaluated.are_all and evaluated.total == len(items):
-        caption = "verdicts.all"
         title = f"All {evaluated.total:,} {title[0].lower()}{title[1:]}"
-    numbers = {"evaluated": evaluated, "num_shown": len(items)}
-    return Verdicts(title=title, caption=WORDS.text(caption, numbers), items=items)
+        return Verdicts(title=title, caption=WORDS.text("every_verdict"), items=items)
+    drawn = "all of them" if evaluated.are_all else "a random sample"
+    caption = (
+        f"{evaluated.right:,} of the {evaluated.total:,} inputs evaluated ({drawn}) are right; "
+        f"shown are {len(items):,}, as many wrong as right ones if possible."
+    )
+    return Verdicts(title=title, caption=caption, items=items)

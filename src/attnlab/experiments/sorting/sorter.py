@@ -83,13 +83,14 @@ def describe_problem(config: SortingConfig) -> ProblemDescription:
         "length": task.length,
         "last": last,
         "digit": task.letters - 1,
-        "is_all": is_all,
-        "number": number,
-        "holdout": config.holdout,
     }
+    inputs = f"all {number:,} inputs" if is_all else f"all of {number:,} random inputs"
+    if config.holdout:
+        inputs += " among those trained on"
     meanings = tuple(WORDS.texts("meanings").items())
     rule_words = WORDS.text(f"tasks.{task.rule}", numbers)
-    return ProblemDescription(rule_words, WORDS.text("problem.solved", numbers), meanings=meanings)
+    solved = f"{inputs} answered right at one evaluation"
+    return ProblemDescription(rule_words, solved, meanings=meanings)
 
 
 def problem(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Problem:
