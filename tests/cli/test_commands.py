@@ -112,7 +112,7 @@ def test_a_list_breaks_no_word_and_no_date(capsys, runs, tmp_path, monkeypatch):
     (folder / "config.json").write_text(json.dumps(config))
     monkeypatch.chdir(tmp_path)
     (line,) = (line for line in run(capsys, "list")[1].splitlines() if "100" in line)
-    words = ["runs/sorting-100-seeds", "sentiment,", "seed", "3", "9/9", "2026-11-23", "12:23"]
+    words = ["runs/sorting-100-seeds", "sentiment,", "seed", "3", "3/3", "2026-11-23", "12:23"]
     assert line.split() == words
     assert len(line) <= 80
 
