@@ -5,13 +5,12 @@ an-experiment.md` says how it becomes a command.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 import attnlab
 from attnlab import seeds
-from attnlab.configs import Config, Fields, option
+from attnlab.configs import Config, option
 from attnlab.draw.sections import Lines, ReportContent, Series
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Findings, Run
@@ -24,8 +23,6 @@ SUMMARY = "without queries, causal attention spreads its weight evenly over the 
 @dataclass(frozen=True, kw_only=True)
 class EvenlyConfig(Config):
     """Every option of the experiment."""
-
-    QUICK: ClassVar[Fields] = {"draws": 8}
 
     length: int = option(12, "tokens of an input", low=2, high=512)
     draws: int = option(100, "random inputs", low=1, high=100_000)

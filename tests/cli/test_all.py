@@ -66,7 +66,7 @@ def test_a_full_run_takes_the_full_settings_and_a_short_one_says_what_it_leaves_
     assert "short run" not in out  # the settings name the steps, so nothing is left out
     monkeypatch.setattr(SortingConfig, "FULL", {"letters": 4})
     _, out, _ = run(capsys, "run", "all", "-q", "--out", "again", "--set", *TINY)
-    assert "A short run (first, second); attnlab run all --full" in out
+    assert "A short run (first letters 3 of 4, second letters 3 of 4); the full one" in out
 
 
 def test_a_full_run_of_many_seeds_is_refused_with_what_to_do(capsys):

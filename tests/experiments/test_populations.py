@@ -473,7 +473,7 @@ def test_what_may_not_be_looked_at_is_blank_and_never_a_weight_of_zero(learned):
 
 
 def test_padding_is_left_out_of_the_pictures_of_heads():
-    population = attnlab.train_population("lookup", range(2), quick=True, epochs=1, part="fixed")
+    population = attnlab.train_population("lookup", range(2), samples=1_000, epochs=1, part="fixed")
     choices = section(population, "Where heads look, over all seeds").choices
     first, cross = choices[0].maps[0], choices[-1].maps[0]
     assert first.row_labels == first.column_labels == [f"word {number}" for number in range(1, 6)]

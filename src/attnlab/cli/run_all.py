@@ -92,19 +92,23 @@ def run_all(
 
 
 def _describe_short_run(settings: Mapping[str, Mapping[str, str]]) -> str:
-    """Say how many of a full run's seeds each experiment has; return nothing if all have all."""
+    """Name a setting of each experiment that is larger in a full run; nothing if none is."""
     from attnlab.experiments import registry
 
     parts = []
     for name, texts in settings.items():
         short, full = (registry.config(name, texts, full=is_full) for is_full in (False, True))
-        if short == full:
-            continue
-        seeds, all_seeds = (config.to_mapping().get("seeds") for config in (short, full))
-        parts.append(name if seeds == all_seeds else f"{name} {seeds:,} of {all_seeds:,} seeds")
+        for setting, value in short.to_mapping().items():
+            full_value = full.to_mapping()[setting]
+            if value != full_value:
+                parts.append(f"{name} {setting} {value} of {full_value}")
+                break
     if not parts:
         return ""
-    return f"A short run ({', '.join(parts)}); attnlab run all --full, or make run FULL=1, runs all"
+    return (
+        f"A short run ({', '.join(parts)}); the full one decides more claims: attnlab run all "
+        "--full, or make run FULL=1"
+    )
 
 
 def _print_json(

@@ -20,7 +20,7 @@ class OpenProgramConfig(Config):
     FULL: ClassVar[Fields] = {"seeds": 20, "length": 5}
 
     only: Choice = option("all", "one program to learn, or all")
-    seeds: int = option(8, "models of each kind", low=2, high=1_000)
+    seeds: int = option(10, "models of each kind", low=2, high=1_000)
     length: int | None = option(
         None, "letters of the longest input; none: 5, and 4 for sort_by_frequency", low=4, high=6
     )
