@@ -24,7 +24,7 @@ def copy(tmp_path):
         shutil.copytree(
             ROOT / name,
             tmp_path / name,
-            ignore=shutil.ignore_patterns("__pycache__", "first_house"),
+            ignore=shutil.ignore_patterns("__pycache__"),
         )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path

@@ -149,7 +149,6 @@ FORMS = [
     [{"edit": "CutEdge", "query": -1, "key": 0}],
     [{"edit": "CutEdge", "query": "SEP", "key": "a"}],
     [{"edit": "ZeroHead", "layer": 0, "head": 0, "step": 2}],
-    [{"edit": "ZeroHead", "layer": 0, "head": 0, "step": 1, "version": 1}],
     [{"edit": "ScaleScores", "factor": 3.0, "step": "2..", "key": -2}],
     [{"edit": "MeanHead", "head": 1}],
     [{"edit": "UniformPattern", "head": 0}, {"edit": "RedirectToFirst", "head": 1}],

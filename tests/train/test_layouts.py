@@ -406,17 +406,6 @@ def test_batches_that_turn_out_to_be_of_another_shape_are_said():
         train_together(members, square, layout="simd", engine="eager")
 
 
-def test_the_layout_that_is_gone_is_replaced_and_said():
-    watcher = Watcher()
-    member = Member(
-        nn.Linear(2, 2), TrainConfig(steps=5), lambda f, c: (torch.ones(c, 3, 2),), judge
-    )
-    with pytest.warns(DeprecationWarning, match="The layout batched is gone; vmap is used instead"):
-        found = train_together([member], square, layout="batched", observer=watcher)
-    assert found.layout == "vmap"
-    assert watcher.told[0].startswith("The layout batched is gone")
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_loss_that_changes_buffers_is_refused(layout):
     with pytest.raises(NotExpressible):

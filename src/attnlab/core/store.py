@@ -299,11 +299,8 @@ def check_room(path: Path, size: int, what: str) -> None:
 def remove_remains(folder: Path) -> None:
     """Remove what a killed writer had begun; call only while holding the lock."""
     with explained(folder):
-        for path in list(folder.rglob(".*.part")):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:  # of a version before
-                path.unlink(missing_ok=True)
+        for path in list(folder.rglob(".*.part/")):
+            shutil.rmtree(path)
 
 
 @contextmanager

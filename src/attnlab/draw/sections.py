@@ -469,7 +469,7 @@ class ReportContent:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Read what `to_json` returned, in this or an older version.
+        """Read what `to_json` returned.
 
         Raises:
             WrongUsage: a key is missing or unknown, a value has another type, or two do not fit.

@@ -29,7 +29,6 @@ from attnlab.edits.targets import (
     Span,
     Target,
     atoms_of,
-    counted_from_one,
     find_sites,
     normal,
     numbers,
@@ -38,7 +37,6 @@ from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.look import open_recording
 
 VERSION = 2
-_OLDER = 1  # in which steps were counted from 0
 _TARGETS = ("layer", "site", "head", "query", "key", "row", "step")
 _SUCH_AS = {"head": "1, [0, 1] or 'all'", "site": "'layers.0.residual_after'"}
 _KINDS: dict[str, type["Edit"]] = {}
@@ -253,12 +251,10 @@ class Edit:
         kind = known.get(str(name))
         if not isinstance(name, str) or kind is None or not issubclass(kind, cls):
             raise WrongUsage(f"there is no edit {name!r}; {did_you_mean(str(name), known)}")
-        if version not in (VERSION, _OLDER):
+        if version != VERSION:
             raise WrongUsage(
-                f"{name} is written in version {version!r}; this attnlab reads version 1 and 2."
+                f"{name} is written in version {version!r}; this attnlab reads version {VERSION}."
             )
-        if version == _OLDER and "step" in told:
-            told["step"] = counted_from_one(told["step"])
         try:
             return kind(**{field: live(value) for field, value in told.items()})
         except (TypeError, RecursionError) as error:

@@ -154,19 +154,6 @@ def _atom(name: str, given: int | str) -> Atom:
     return found
 
 
-def counted_from_one(target: Any) -> Any:
-    """Return a target that counts from 0 as one that counts from 1.
-
-    >>> counted_from_one([0, "2.."])
-    [1, '3..']
-    """
-    if isinstance(target, list):
-        return list(map(counted_from_one, target))
-    if isinstance(target, str):
-        return re.sub(r"\d+", lambda end: str(int(end[0]) + 1), target)
-    return target + 1 if isinstance(target, int) else target
-
-
 def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
     """Return the numbers from 0 to size - 1 that a target names, in its order.
 

@@ -1,7 +1,5 @@
 """The config of a training."""
 
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,20 +7,7 @@ from attnlab.configs import Config, option
 from attnlab.errors import WrongUsage
 
 EngineName = Literal["auto", "eager", "compiled"]
-LayoutName = Literal["auto", "simd", "vmap", "sequential", "batched"]
-"""`batched` is accepted for one more version, in files too: see `present_layout`."""
-
-
-def present_layout(name: LayoutName, tell: Callable[[str], None]) -> LayoutName:
-    """Return the layout that is used under a name, and say so if that is another."""
-    if name != "batched":
-        return name
-    sentence = (
-        "The layout batched is gone; vmap is used instead. The name goes with the next version."
-    )
-    tell(sentence)
-    warnings.warn(sentence, DeprecationWarning, stacklevel=3)
-    return "vmap"
+LayoutName = Literal["auto", "simd", "vmap", "sequential"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from attnlab.errors import require_known
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, write_checkpoint
 from attnlab.train.compatibility import Description, describe_training, read_history, versions
-from attnlab.train.config import EngineName, LayoutName, present_layout
+from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.faults import NotFinite, first_not_finite
 from attnlab.train.history import Evaluation, History, Line, plain, summary
 from attnlab.train.interrupts import Held, held_back
@@ -177,7 +177,7 @@ class _Training:
             self.loss,
             noise=noise,
             example=drawn,
-            layout=present_layout(name, self.observer.tell),
+            layout=name,
             engine=engine,
             workers=self._workers,
             tell=self.observer.tell,

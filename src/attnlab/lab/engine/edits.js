@@ -157,17 +157,13 @@ function worded({ low, high, name }) {
 function readEdit(form, model, all, vocabulary) {
   const { edit: name, version = 2, ...told } = form ?? {};
   const kind = KINDS[requireKnown("edit here", name, Object.keys(KINDS))];
-  requireKnown(`version of ${name}`, version, [1, 2]);
+  requireKnown(`version of ${name}`, version, [2]);
   const [fields, known] = [{ ...kind.fields }, ["layer", "site", ...(kind.narrows ?? USUAL)]];
   for (const [field, value] of Object.entries(told)) {
     if (field in fields) fields[field] = readValue(value);
     else requireKnown(`field of ${name}`, field, [...known, ...Object.keys(fields)]);
   }
   const atoms = Object.fromEntries(AXES.map((axis) => [axis, atomsOf(axis, told[axis])]));
-  for (const atom of version === 1 ? atoms.step ?? [] : []) {
-    // it counted from 0
-    [atom.low, atom.high] = [atom.low, atom.high].map((each) => (each === null ? null : each + 1));
-  }
   const missing = Object.keys(fields).filter((field) => fields[field] === NEEDED);
   if (kind.needs && (told[kind.needs] ?? null) === null) missing.push(kind.needs);
   if (name === "CutEdge" && !atoms.query && !atoms.key) missing.push("query or key");

@@ -78,14 +78,14 @@ function placeOf({ group, layer, head }) {
 }
 
 function knockOut(shown) {
-  return { edit: "ZeroHead", version: 1, ...placeOf(shown) };
+  return { edit: "ZeroHead", version: 2, ...placeOf(shown) };
 }
 
 // A cell of a pooled map stands for several tokens: all of its edges are cut.
 function cutAt(shown, i, j) {
   const { cells: [down, across], query_tokens: queries, key_tokens: keys } = shown.group;
   const edge = { query: spanOf(i, down, queries), key: spanOf(j, across, keys) };
-  return { edit: "CutEdge", version: 1, ...placeOf(shown), ...edge };
+  return { edit: "CutEdge", version: 2, ...placeOf(shown), ...edge };
 }
 
 function spanOf(index, side, tokens) {
