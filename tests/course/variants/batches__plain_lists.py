@@ -2,8 +2,6 @@ import random
 
 import torch
 
-PAD = 0
-
 
 def split_texts(texts, labels, share, seed):
     """Return the positions of the training and of the validation texts."""
@@ -36,20 +34,6 @@ def make_batches(rows, labels, size):
     return result
 
 
-# Given: leave this cell as it is.
-class Renamed(str):
-    """A text that Python files elsewhere in a set, as it does with any text in another run."""
-
-    def __hash__(self):
-        return hash(("another run", str(self)))
-
-
 def split_in_another_run(texts, labels, share, seed):
     """Split texts as if Python had been started anew."""
     return split_texts([Renamed(text) for text in texts], labels, share, seed)
-
-
-def rows_after(rows, labels, size):
-    """Make batches, and return the rows as they are afterwards."""
-    make_batches(rows, labels, size)
-    return rows

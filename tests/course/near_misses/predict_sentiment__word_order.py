@@ -1,8 +1,0 @@
-seen = "Almost all"
-memory_accuracy = 1 / 2
-first_loss = 0.69
-confidence = 0.88
-block_size = 49984.0
-more_padding = " different"
-word_order = "different"
-unknown_words = "The same"
