@@ -174,7 +174,7 @@ EXAMPLES = {
     "PopulationProof": lambda: PopulationProof(
         EVIL, dict.fromkeys(NAMES * 9, attnlab.prove(compiled(), library.hist(NAMES)))
     ),
-    "Found": found,
+    "CorpusSearch": found,
     "Generation": lambda: attnlab.generate(model(), IDS, 5),
     "HeadLens": lambda: attnlab.head_lens(model(), IDS),
     "HeadTrace": head_trace,

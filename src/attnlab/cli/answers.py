@@ -174,17 +174,14 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
         choice = Text(_choice(after), style="" if is_same else "bold red")
         table.add_row(str(number), _choice(before), choice, _changes(before, after))
     console.print(table)
-    console.print(Text(f"{question} → {_compared(fork)}", style="bold"))
-    if fork.before.note:
-        console.print(Text(fork.before.note, style="dim"))
-    console.print(Text(str(fork.certificate), style="dim"))
-
-
-def _compared(fork: "Fork") -> str:
     parting = "the same answer"
     if fork.parted_at is not None:
         parting = f"they part at step {fork.parted_at}"
-    return f"{_answer(fork.before)}   edited → {_answer(fork.after)}   ({parting})"
+    answers = f"{_answer(fork.before)}   edited → {_answer(fork.after)}   ({parting})"
+    console.print(Text(f"{question} → {answers}", style="bold"))
+    if fork.before.note:
+        console.print(Text(fork.before.note, style="dim"))
+    console.print(Text(str(fork.certificate), style="dim"))
 
 
 def show_weights(site: str, facts: WeightFacts) -> None:
@@ -278,7 +275,12 @@ def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> No
         named |= {head.mostly for head in site_facts.heads}
     for kind, layers in groups.items():
         output().print(Text(kind, style="bold"))
-        _show_layers(layers)
+        num_heads = max(map(len, layers.values()))
+        for row in layers.values():
+            row += [Text()] * (num_heads - len(row))
+        show_matrix(
+            "  layer", list(map(str, range(num_heads))), list(layers), list(layers.values())
+        )
     words = ", ".join(f"{letter} {place}" for place, letter in _LETTERS.items() if place in named)
     legend = "~7: as spread as a uniform weight on 7 tokens; means over queries"
     if words:
@@ -286,13 +288,6 @@ def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> No
     output().print(Text(legend, style="dim"))
     example = head_at(next(iter(facts)), 0)
     say(f"one of them: attnlab look {typed(run)} … --head '{example}'", is_quiet=True)
-
-
-def _show_layers(layers: Mapping[str, list[Text]]) -> None:
-    most = max(map(len, layers.values()))
-    for row in layers.values():
-        row += [Text()] * (most - len(row))
-    show_matrix("  layer", list(map(str, range(most))), list(layers), list(layers.values()))
 
 
 def _cell(head: HeadFacts) -> Text:

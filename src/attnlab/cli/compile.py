@@ -13,6 +13,7 @@ from attnlab.cli.options import AsJson, Switch, WholeNumber
 from attnlab.cli.progress import counting
 from attnlab.cli.terminal import note, print_json, say, say_lines, show_table
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
+from attnlab.shapes import require_integer
 
 if TYPE_CHECKING:
     from attnlab.programs import Program
@@ -66,38 +67,26 @@ def compile_(
 
     program = _program(file, name)
     check_out(out, resume=resume)
-    _check_length(length)
+    require_integer("--length", length)
     dtype = torch.float32 if float32 else torch.float64
     if not as_json:
         _show_steps(program, _tokens(program, example, length), str(file))
     with folder_of_proof(out) as state:
         compiled = compile_program(program, length, tolerance=tolerance, dtype=dtype, causal=causal)
-        is_resumed = state is not None and state.is_file()
-        if out is not None and not is_resumed:
-            compiled.save(out)
         with counting(f"{program.name}, inputs tried", is_quiet=as_json) as tell:
             proof = prove_program(compiled, program, progress=tell, state=state)
-        if out is not None and is_resumed:  # lines of the file may have moved
+        if out is not None:
             compiled.save(out)
-        if out is not None and proof.is_sure:
-            write_certificate(proof, out)
+            if proof.is_sure:
+                write_certificate(proof, out)
     if as_json:
         print_json(proof.to_mapping())
     else:
         say_lines(f"\n{compiled.explain()}\n\n{proof}")
-        _show_folder(out, is_sure=proof.is_sure)
+        if out is not None:
+            say(f"model    {out}")
+        show_certificate(out, is_sure=proof.is_sure)
     return int(not proof.is_sure)
-
-
-def _show_folder(out: Path | None, *, is_sure: bool) -> None:
-    if out is not None:
-        say(f"model    {out}")
-    show_certificate(out, is_sure=is_sure)
-
-
-def _check_length(length: int) -> None:
-    if length < 1:
-        raise WrongUsage(f"--length is a number of tokens, at least 1; got {length}.")
 
 
 def show_certificate(folder: Path | None, *, is_sure: bool) -> None:

@@ -136,9 +136,10 @@ def explain(error: BaseException) -> int | None:
 def _machine_words(error: BaseException) -> str | None:
     """Say what the machine refused: a file or memory; None for another error."""
     if isinstance(error, OSError) and error.strerror:
-        what = error.filename or "standard input or output"
-        return f"could not use {what}: {error.strerror}."
-    if _is_no_memory(error):
+        path = error.filename or "standard input or output"
+        return f"could not use {path}: {error.strerror}."
+    is_torch = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
+    if isinstance(error, MemoryError) or is_torch:
         return "there is not enough memory for this; try a smaller model, domain or batch."
     return None
 
@@ -150,12 +151,6 @@ def _stopped(error: KeyboardInterrupt, hint: str) -> int:
     if isinstance(error, Terminated):
         return terminal.complain(f"stopped by SIGTERM{end}", 143)
     return terminal.complain(f"stopped by you{end}", 130)
-
-
-def _is_no_memory(error: BaseException) -> bool:
-    if isinstance(error, RuntimeError):
-        return _NO_MEMORY.search(str(error)) is not None
-    return isinstance(error, MemoryError)
 
 
 def _usage(error: cyclopts.CycloptsError) -> str:

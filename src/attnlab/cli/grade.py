@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +68,10 @@ def grade(
     from attnlab.course.sandbox.jail import probe
     from attnlab.course.sandbox.worker import Worker
 
-    workers = _number_of(workers)
+    if workers is None:
+        workers = os.cpu_count() or 1
+    if workers < 1:
+        raise WrongUsage(f"--workers must be at least 1; got {workers}.")
     settings = read_course(course)
     names = _names_to_repeat(exercise, list(settings.exercises), again=again)
     if out.resolve().is_relative_to(submissions.resolve()):
@@ -104,14 +107,6 @@ def grade(
     return 0
 
 
-def _number_of(workers: int | None) -> int:
-    if workers is None:
-        return os.cpu_count() or 1
-    if workers < 1:
-        raise WrongUsage(f"--workers must be at least 1; got {workers}.")
-    return workers
-
-
 def _names_to_repeat(exercise: list[str] | None, known: list[str], *, again: bool) -> list[str]:
     """Return the exercises that are graded again."""
     for name in exercise or ():
@@ -143,7 +138,14 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     say(f"{book.handed_in} handed in: {read} read, {len(book.refused)} refused")
     if book.is_by_students_clock:
         note("days late are by each student's own clock.")
-    _show_open(_states(book.rows), out)
+    states = _states(book.rows)
+    if "needs review" in states:
+        count = states["needs review"]
+        say(f"{count} answers use what is banned   {out / 'reviews.csv'}")
+    if "waits" in states:
+        say(f"{states['waits']} texts wait for points   {out / 'texts.csv'}")
+    if states:
+        note("fill the sheets, then give the same command again.")
     if alike:
         say(f"{len(alike)} pairs of programs are alike")
     say(f"class    {out / 'class.html'}")
@@ -155,16 +157,6 @@ def _states(rows: "Iterable[Row]") -> dict[str, int]:
     """Count the grades that wait for the instructor, by why."""
     states = Counter(grade.state for row in rows for grade in row.grades)
     return {state: states[state] for state in ("needs review", "waits") if states[state]}
-
-
-def _show_open(states: Mapping[str, int], out: Path) -> None:
-    if "needs review" in states:
-        count = states["needs review"]
-        say(f"{count} answers use what is banned   {out / 'reviews.csv'}")
-    if "waits" in states:
-        say(f"{states['waits']} texts wait for points   {out / 'texts.csv'}")
-    if states:
-        note("fill the sheets, then give the same command again.")
 
 
 def _to_mapping(book: "Gradebook", alike: "list[Alike]") -> dict[str, object]:

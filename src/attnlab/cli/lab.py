@@ -1,6 +1,5 @@
 """attnlab lab: serve the lab, or write the playground, in which a model trains in the browser."""
 
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,13 +40,6 @@ def lab(
         return 0
     if port is not None and not 1 <= port <= 65_535:
         raise WrongUsage(f"--port must be from 1 to 65,535; got {port}.")
-    serve = _server()
-    with TemporaryDirectory(prefix="attnlab-") as assets:
-        serve(runs, port, not no_browser, write_served(assets, runs))
-    return 0
-
-
-def _server() -> Callable[[Path, int | None, bool, Path], None]:
     try:
         from attnlab.lab.server.start import serve
     except ModuleNotFoundError as error:
@@ -55,4 +47,6 @@ def _server() -> Callable[[Path, int | None, bool, Path], None]:
             f"the lab needs {error.name}, which is not installed here: pip install 'attnlab[lab]'; "
             "without it: attnlab lab --static playground"
         ) from None
-    return serve
+    with TemporaryDirectory(prefix="attnlab-") as assets:
+        serve(runs, port, not no_browser, write_served(assets, runs))
+    return 0

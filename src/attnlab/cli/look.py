@@ -17,12 +17,11 @@ from attnlab.cli.options import (
 )
 from attnlab.cli.output_folder import check_new_folder, save_recording, show_page
 from attnlab.cli.prompts import ask, head_numbers
-from attnlab.cli.site_facts import WeightFacts, site_facts
+from attnlab.cli.site_facts import ValueFacts, WeightFacts, site_facts
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from attnlab.look import Recording
-    from attnlab.look.questions import Question
 
 _MAX_HEADS = 16  # shown one by one; more are shown in one table
 _MAX_WEIGHTS = 1_000_000  # that --json writes out as rows
@@ -65,7 +64,8 @@ def look(
     from attnlab.look.questions import recorded
 
     _check_options(site, head)
-    if is_long_text(long_text, run, words, _others(how, site)):
+    others = [*how.given(), *["--site"] * bool(site)]
+    if is_long_text(long_text, run, words, others):
         return summarize_long_text(run, long_text, head=head, out=out, as_json=as_json)
     check_new_folder(out)
     question = ask(run, words, how)
@@ -79,24 +79,16 @@ def look(
             f"nothing was recorded at {' or '.join(sites)}; a mask exists only where something is "
             "masked."
         )
+    num_heads, num_weights = _sizes(recording, chosen)
     if as_json:
-        _print_json(recording, chosen)
+        facts = site_facts(recording, chosen, has_rows=num_weights <= _MAX_WEIGHTS)
+        terminal.print_json({name: value.to_mapping() for name, value in facts.items()})
         return 0
-    _show(run, recording, chosen, is_selected=bool(site or head))
-    _show_note(question)
+    is_overview = num_heads > _MAX_HEADS and not (site or head)
+    facts = site_facts(recording, chosen, has_rows=not is_overview)
+    _show(run, facts, getattr(question, "note", ""), is_overview=is_overview)
     show_page(out)
     return 0
-
-
-def _show_note(question: "Question") -> None:
-    note = getattr(question, "note", "")
-    if note:
-        terminal.say(note, is_quiet=True)
-
-
-def _others(how: PretrainedOptions, site: list[str] | None) -> list[str]:
-    """Name the options that were given and do not go with a long text."""
-    return [*how.given(), "--site"] if site else how.given()
 
 
 def _check_options(site: list[str] | None, head: list[str] | None) -> None:
@@ -124,21 +116,15 @@ def _sizes(recording: "Recording", chosen: Mapping[str, Sequence[int]]) -> tuple
     return num_heads, num_weights
 
 
-def _print_json(recording: "Recording", chosen: Mapping[str, Sequence[int]]) -> None:
-    _, num_weights = _sizes(recording, chosen)
-    facts = site_facts(recording, chosen, has_rows=num_weights <= _MAX_WEIGHTS)
-    terminal.print_json({name: site.to_mapping() for name, site in facts.items()})
-
-
 def _show(
-    run: str, recording: "Recording", chosen: Mapping[str, Sequence[int]], *, is_selected: bool
+    run: str, facts: Mapping[str, WeightFacts | ValueFacts], note: str, *, is_overview: bool
 ) -> None:
-    num_heads, _ = _sizes(recording, chosen)
-    if num_heads > _MAX_HEADS and not is_selected:
-        show_overview(run, site_facts(recording, chosen, has_rows=False))
-        return
-    for name, site in site_facts(recording, chosen, has_rows=True).items():
-        if isinstance(site, WeightFacts):
-            show_weights(name, site)
-        else:
+    if is_overview:
+        show_overview(run, facts)
+    for name, site in facts.items():
+        if isinstance(site, ValueFacts):
             terminal.say(f"{name}  {tuple(site.shape)}, {site.words}")
+        elif not is_overview:
+            show_weights(name, site)
+    if note:
+        terminal.say(note, is_quiet=True)

@@ -125,9 +125,11 @@ def _check_run(
         )
     if stop_when_solved and seeds is None:
         raise WrongUsage("--stop-when-solved needs --seeds, the number of models to train.")
-    if is_all:
-        _check_all(seeds, how)
-    _check_resume(how)
+    if is_all and seeds is not None:
+        raise WrongUsage(
+            "--seeds is for one experiment at a time, such as: attnlab run sorting --seeds 64"
+        )
+    _check_resume(replace(how, out=None) if is_all else how)
 
 
 def _check_log(log: list[str] | None, *, is_many: bool) -> None:
@@ -140,14 +142,6 @@ def _check_log(log: list[str] | None, *, is_many: bool) -> None:
     check_loggers(log)
     if is_many:
         raise WrongUsage("--log is for a run of one seed: name one experiment, without --seeds.")
-
-
-def _check_all(seeds: int | None, how: TrainingOptions) -> None:
-    if seeds is not None:
-        raise WrongUsage(
-            "--seeds is for one experiment at a time, such as: attnlab run sorting --seeds 64"
-        )
-    _check_resume(replace(how, out=None))  # of one run
 
 
 def _check_resume(how: TrainingOptions) -> None:

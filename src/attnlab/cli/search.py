@@ -1,9 +1,9 @@
 """attnlab search: where in many texts a head does something."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnlab.cli.failures import writing_to
 from attnlab.cli.options import AsJson, OptionalWholeNumber, Strings, Switch, WholeNumber
@@ -146,17 +146,15 @@ def _show(result: "CorpusSearch") -> None:
             hint = " A pattern must match a whole token: token:film.* for films."
         say(f"these texts have no token to measure for {result.measure!r}.{hint}")
         return
-    shown = list(map(_cells, rows[:_MAX_HEADS]))
+    shown = []
+    for row in rows[:_MAX_HEADS]:
+        interval = f"{row['low']:.3f} to {row['high']:.3f}"
+        shown.append([row["head"], f"{row['mean']:.3f}", interval, f"{row['median']:.3f}"])
     show_table(["head", result.measure, "95 % interval", "median"], shown)
     best = rows[0]["head"]
     say(f"head {best}, strongest examples (‹query›, «key»):")
     for example in result.examples(best)[:_MAX_EXAMPLES]:
         say(f"  {example.value:.3f}  {_marked(example)}")
-
-
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    interval = f"{row['low']:.3f} to {row['high']:.3f}"
-    return [row["head"], f"{row['mean']:.3f}", interval, f"{row['median']:.3f}"]
 
 
 def _marked(example: "Example") -> str:

@@ -116,6 +116,7 @@ def _weight_facts(
     for head in heads:
         weights = value[head]
         places = habits(weights, is_own=is_own)
+        mostly = max(places, key=places.__getitem__)
         heads_facts.append(
             HeadFacts(
                 head=head,
@@ -123,7 +124,7 @@ def _weight_facts(
                 largest_weight=float(largest_weight(weights).mean()),
                 looks_most_at=[sides.key[key] for key in weights.argmax(-1).tolist()],
                 places=places,
-                mostly=_mostly(places),
+                mostly=mostly if places[mostly] >= _LEAST else None,
                 rows=_rows(weights, recording.blocked(name, head=head)) if has_rows else None,
             )
         )
@@ -161,8 +162,3 @@ def habits(weights: "Tensor", *, is_own: bool) -> dict[str, float]:
 def _mean(values: "Tensor") -> float:
     """Return the mean, 0 of no values."""
     return float(values.mean()) if len(values) else 0.0
-
-
-def _mostly(places: Mapping[str, float]) -> str | None:
-    place = max(places, key=lambda name: places[name])
-    return place if places[place] >= _LEAST else None

@@ -301,20 +301,17 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
     if not runs:
         say(f"{parent} holds no runs yet; make one with: attnlab run sorting")
         return
-    rows = list(map(_run_cells, runs))
+    rows: list[list[str | Text]] = []
+    for run in runs:
+        what = run["what"]
+        if run["kind"] == "run" and run["seed"]:
+            what += f", seed {run['seed']}"
+        started = str(run["started"] or "")[:16].replace("T", " ")
+        rows.append([run["run"], what, _run_state(run), started])
     show_table(["run", "what", "claims", "started"], rows, unbroken=(0, 2, 3))
     for run in runs:
         if run["state"] == "unfinished":
             say(f"to go on  attnlab resume {typed(run['run'])}", is_quiet=True)
-
-
-def _run_cells(run: Mapping[str, Any]) -> list[str | Text]:
-    """Return the cells of a run in a list of runs."""
-    what = run["what"]
-    if run["kind"] == "run" and run["seed"]:
-        what += f", seed {run['seed']}"
-    started = str(run["started"] or "")[:16].replace("T", " ")
-    return [run["run"], what, _run_state(run), started]
 
 
 def _run_state(run: Mapping[str, Any]) -> Text:
@@ -343,14 +340,11 @@ def show_report(report: "Report", folder: Path) -> None:
     show_claims(report.claims, in_full=True)
     for section in report.content.sections:
         if isinstance(section, Table) and section.title == "Parameters":
-            show_table(section.columns, [list(map(_number, row)) for row in section.rows])
+            rows = [
+                [f"{n:,}" if isinstance(n, int) else str(n) for n in row] for row in section.rows
+            ]
+            show_table(section.columns, rows)
     if report.folder is None:
         say(f"attnlab open {typed(folder)} writes its report", is_quiet=True)
     else:
         say(f"report   {folder / 'report.html'}")
-
-
-def _number(cell: Any) -> str:
-    if isinstance(cell, int):
-        return f"{cell:,}"
-    return str(cell)

@@ -158,12 +158,7 @@ def score(
             scored = score_heads(name, function, suite.circuits)
             rows.append(summarize(name, scored, ladder or "all"))
             tell(len(rows), len(methods))
-    forms = [row.to_mapping() for row in rows]
-    table = {
-        "refused": suite.refused,
-        "methods": [form for form in forms if form["method"] not in BASELINES or method == "all"],
-        "baselines": [form for form in forms if form["method"] in BASELINES],
-    }
+    table = _table(rows, suite, is_all=method == "all")
     if out is not None:
         _write(rows, table, out)
     if as_json:
@@ -186,6 +181,20 @@ def _suite(ladder: str | None, dial: str | None, *, is_quiet: bool) -> "Suite":
     if not suite.circuits:
         raise CouldNotRun(f"no circuit bears {dial}.")
     return suite
+
+
+def _table(rows: "list[Row]", suite: "Suite", *, is_all: bool) -> dict[str, object]:
+    """Return the scores for JSON; baselines are methods too where all are scored."""
+    from attnlab.truth.methods import BASELINES
+
+    methods, baselines = [], []
+    for row in rows:
+        is_baseline = row.method in BASELINES
+        if is_all or not is_baseline:
+            methods.append(row.to_mapping())
+        if is_baseline:
+            baselines.append(row.to_mapping())
+    return {"refused": suite.refused, "methods": methods, "baselines": baselines}
 
 
 def _show(rows: "list[Row]") -> None:

@@ -1,4 +1,4 @@
-"""Designs: the matrices of a single head, computed from the tolerance that is asked for.
+"""Designs: the matrices of a single head, computed from a tolerance.
 
 Each of the three writes down which keys a query shall prefer, as a pattern of ones, and multiplies
 the queries by one number, the *gain*. After the division by √d_qk a right key's score stands
@@ -24,10 +24,10 @@ from attnlab.tasks.vectors import VectorTask, vector_task
 Rows = tuple[tuple[float, ...], ...]
 
 _HEADROOM = 1.001
-"""The gain is a thousandth above the least one, so that no rounding, float32's included, tips the
-scale."""
+"""The gain is a thousandth above the smallest one, so that no rounding, float32's included, tips
+the scale."""
 
-_LEAST_TOLERANCE, _MOST_TOLERANCE = 1e-12, 0.4
+_MIN_TOLERANCE, _MAX_TOLERANCE = 1e-12, 0.4
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,12 @@ class Design:
             )
         except (TypeError, ValueError, OverflowError) as error:
             raise WrongUsage(f"this is no design: {' '.join(str(error).split())}") from None
-        _check_numbers(design)
+        _check_tolerance(design.tolerance)
+        _check_gain(design.gain)
+        for name in ("Km", "Qm", "Vm", "pos"):
+            rows = getattr(design, name)
+            if rows is not None and not np.isfinite(rows).all():
+                raise WrongUsage(f"a design's numbers must be finite; those of {name} are not.")
         check_widths(design.model().matrices(), task)
         return design
 
@@ -232,9 +237,9 @@ def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
 
 
 def _check_tolerance(tolerance: Any) -> None:
-    if not is_number(tolerance) or not _LEAST_TOLERANCE <= tolerance <= _MOST_TOLERANCE:
+    if not is_number(tolerance) or not _MIN_TOLERANCE <= tolerance <= _MAX_TOLERANCE:
         raise WrongUsage(
-            f"a tolerance is a number from {_LEAST_TOLERANCE:g} to {_MOST_TOLERANCE:g}, the "
+            f"a tolerance is a number from {_MIN_TOLERANCE:g} to {_MAX_TOLERANCE:g}, the "
             f"distance from the target that an output may have; got {tolerance!r}."
         )
 
@@ -242,15 +247,6 @@ def _check_tolerance(tolerance: Any) -> None:
 def _check_gain(gain: Any) -> None:
     if not (is_number(gain) and abs(gain) <= sys.float_info.max):  # which NaN is not
         raise WrongUsage(f"a gain is a finite number; got {gain!r}.")
-
-
-def _check_numbers(design: Design) -> None:
-    _check_tolerance(design.tolerance)
-    _check_gain(design.gain)
-    for name in ("Km", "Qm", "Vm", "pos"):
-        rows = getattr(design, name)
-        if rows is not None and not np.isfinite(rows).all():
-            raise WrongUsage(f"a design's numbers must be finite; those of {name} are not.")
 
 
 def _rows(values: Any) -> Rows:

@@ -1,4 +1,4 @@
-"""Proofs by exhaustion: a head is put to every input its task has, and the worst of them decides.
+"""Proofs by exhaustion: a head is run on every input of its task, and the worst answer decides.
 
 Over a finite domain that is a proof, not a sample, for the arithmetic it was done in; `rounding`
 bounds what another order of the same additions could change, so where `margin` is larger the
@@ -68,18 +68,18 @@ class Counterexample:
 @displayed
 @dataclass(frozen=True)
 class Proof:
-    """What came of putting a head to every input.
+    """The result of checking a head on every input.
 
     Attributes:
         task: its name.
-        criterion: what was asked, in words.
+        criterion: the question in words.
         holds: whether every input is right; NaN never is.
         inputs: how many there are.
         failures: how many are wrong.
         counterexample: the first wrong one; None if there is none.
         tolerance: how far an output may be from its target; None where only the nearest target
             counts.
-        margin: how far the worst input is inside of what is asked (below 0: outside).
+        margin: how far the worst output is within its bound (below 0: outside).
         worst_error: the largest distance of an output from its target.
         worst_input: where that is.
         least_right_weight: the smallest weight that falls on the keys where the answer stands; None
@@ -88,8 +88,8 @@ class Proof:
         rounding: bound on what rounding can change in an output; None for a function without
             matrices.
         dtype: of the arithmetic.
-        digest: SHA-256 of what was asked, the arithmetic, the matrices, every input and its target;
-            and, of a subject without matrices, the outputs it gave.
+        digest: SHA-256 of the question, the arithmetic, the matrices, every input and its target;
+            and, of a subject without matrices, its outputs.
     """
 
     task: str
@@ -157,7 +157,7 @@ def prove(
     tolerance: float | None = None,
     dtype: torch.dtype | None = None,
 ) -> Proof:
-    """Put a head to every input of a task.
+    """Check a head on every input of a task.
 
     Args:
         subject: a design, a `SingleHead`, a `NumpyTransformer`, a torch module that takes (length,
@@ -181,10 +181,10 @@ def prove(
     if dtype is not None and dtype not in FINE:
         raise WrongUsage(f"dtype must be torch.float32 or torch.float64; got {dtype!r}.")
     if isinstance(subject, Design):
-        task, tolerance = _own(subject, task, tolerance)
-        subject = subject.model(dtype or torch.float64)
+        task = task or subject.task
+        tolerance = subject.tolerance if tolerance is None else tolerance
     subject = _in_arithmetic(subject, dtype)
-    task, tolerance = _asked(task, tolerance)
+    task, tolerance = _check_question(task, tolerance)
     matrices = matrices_of(subject)
     if matrices is not None:
         check_widths(matrices, task)
@@ -202,17 +202,10 @@ def prove(
     return tally.proof(matrices, dtype, hashed.hexdigest())
 
 
-def _own(design: Design, task: Any, tolerance: Any) -> tuple[Any, Any]:
-    """Return the task and the tolerance of a design in the place of what is not given."""
-    if task is None:
-        task = design.task
-    if tolerance is None:
-        tolerance = design.tolerance
-    return task, tolerance
-
-
 def _in_arithmetic(subject: Any, dtype: torch.dtype | None) -> Any:
     """Return the subject computing in this dtype (None: as it is), or raise."""
+    if isinstance(subject, Design):
+        return subject.model(dtype or torch.float64)
     _check_callable(subject)
     if isinstance(subject, nn.Module):
         check_parts(subject, is_cast=dtype is not None and is_head(subject))
@@ -234,7 +227,7 @@ def _check_callable(subject: Any) -> None:
     )
 
 
-def _asked(task: Any, tolerance: Any) -> tuple[VectorTask, float | None]:
+def _check_question(task: Any, tolerance: Any) -> tuple[VectorTask, float | None]:
     if not isinstance(task, str | VectorTask):
         raise WrongUsage(
             "say which task shall be proved; a task is identity, copy_first or unique; got "
@@ -260,7 +253,7 @@ class _Tally:
         self.right_weight: float | None = None
 
     def add(self, ids: Tensor, answers: Answers, matrices: Matrices | None) -> None:
-        """Judge some inputs."""
+        """Check the answers to some inputs."""
         task, output = self.task, answers.output
         error, clearance = task.error(output, ids), task.clearance(output, ids)
         right = clearance > 0  # NaN, which compares as False with everything, is wrong
@@ -285,7 +278,7 @@ class _Tally:
     def _add_weights(
         self, ids: Tensor, weights: Tensor, output: Tensor, matrices: Matrices | None
     ) -> None:
-        """Judge how the weights of some inputs are shared out."""
+        """Note the smallest weight on the right keys, and the spread of the values."""
         task, counted = self.task, self.task.counted(ids)
         if self.right_weight is None:
             self.right_weight = math.inf
@@ -298,7 +291,7 @@ class _Tally:
             self.spread = max(self.spread, float(spread[counted].amax()))
 
     def proof(self, matrices: Matrices | None, dtype: torch.dtype, digest: str) -> Proof:
-        """Say what came of all inputs."""
+        """Return the proof, after all inputs."""
         task, margin, rounding = self.task, self.clearance, None
         if self.tolerance is not None:
             margin = self.tolerance - self.error

@@ -19,7 +19,7 @@ from attnlab.tasks.vectors import VectorTask
 FINE = (torch.float32, torch.float64)
 """The arithmetic a proof may be done in: of anything coarser, rounding can exceed the margin."""
 
-_LONGEST_TEXT = 200  # of others, in an error
+_LONGEST_TEXT = 200  # letters, in an error
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def check_widths(matrices: Matrices, task: VectorTask) -> None:
 
 
 def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
-    """Put a subject to inputs (inputs, length).
+    """Run a subject on inputs (inputs, length).
 
     Raises:
         WrongUsage: it raises, or its answer is no matrix of real numbers of the right shape.
@@ -93,7 +93,7 @@ def _answer_to(
     """Return the output for one input, of the expected shape, and its weights as `_answer` does."""
     try:
         answer, shares = _answer(subject, vectors)
-        numbers = _numbers(answer)
+        numbers = _as_numbers(answer)
     except AttnlabError:
         raise
     except Exception as error:
@@ -121,7 +121,7 @@ def _answer(subject: Any, vectors: Tensor) -> tuple[Any, Any]:
         return subject(vectors), None
 
 
-def _numbers(answer: Any) -> Tensor | None:
+def _as_numbers(answer: Any) -> Tensor | None:
     """Read an answer as float64; None where it holds anything but real numbers."""
     if isinstance(answer, Tensor):
         return None if answer.is_complex() else answer.detach().cpu().double().clone()
@@ -138,7 +138,7 @@ def is_head(subject: Any) -> bool:
 
 
 def _is_reference(subject: Any) -> bool:
-    """Say the same of a NumpyTransformer."""
+    """Is the subject a NumpyTransformer, fully described by its matrices?"""
     kind = type(subject)
     if not isinstance(subject, NumpyTransformer) or kind.__call__ is not NumpyTransformer.__call__:
         return False
@@ -146,7 +146,7 @@ def _is_reference(subject: Any) -> bool:
 
 
 def matrices_of(subject: Any) -> Matrices | None:
-    """Return the matrices in float64; None of a subject that shows none."""
+    """Return the matrices in float64; None for a function."""
     if is_head(subject):
         return Matrices(*map(_double, subject.matrices()))
     if _is_reference(subject):
@@ -167,6 +167,6 @@ def arithmetic_of(subject: Any) -> torch.dtype:
 
 
 def one_line(text: str) -> str:
-    """Fold a text of others, such as the message of an error, to one line that is not long."""
+    """Write a text on one line, cut where it is long."""
     folded = " ".join(text.split())
     return folded if len(folded) <= _LONGEST_TEXT else folded[:_LONGEST_TEXT] + " …"

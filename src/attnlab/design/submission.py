@@ -88,13 +88,13 @@ def submission_record(
         WrongUsage: what is given is no class of models or no designs, or the class cannot be built
             or called so.
     """
-    _check_given(model_class, designs)
+    _check_arguments(model_class, designs)
     time = datetime.datetime.now(datetime.UTC) if time is None else time
     if not isinstance(time, datetime.datetime):
         raise WrongUsage(f"time is a datetime, or None for now; got {_short(time)}.")
     values, entries = [], []
     for seed, case in enumerate(_CASES):
-        values.append(_told(case, seed, _output(model_class, case, seed)))
+        values.append(_case_entry(case, seed, _output(model_class, case, seed)))
     for design in designs:
         shapes, proof = _shapes(design), prove(design).to_mapping()
         entries.append({**design.to_mapping(), "shapes": shapes, "proof": proof})
@@ -108,7 +108,7 @@ def submission_record(
     }
 
 
-def _check_given(model_class: type[nn.Module], designs: Sequence[Design]) -> None:
+def _check_arguments(model_class: type[nn.Module], designs: Sequence[Design]) -> None:
     got = f"a value of type {type(model_class).__name__}"
     if isinstance(model_class, type):
         got = model_class.__name__
@@ -159,13 +159,13 @@ def _arrays(case: _Case, seed: int) -> dict[str, NDArray[np.float64]]:
     return {name: seeded(seed, name, shape) for name, shape in shapes.items()}
 
 
-def _told(case: _Case, seed: int, output: list[object]) -> dict[str, object]:
-    """Return what a record says of a case."""
+def _case_entry(case: _Case, seed: int, output: list[object]) -> dict[str, object]:
+    """Return the entry of a case in a record."""
     return {**asdict(case), "seed": seed, "output": output}
 
 
 def _output(model_class: type[nn.Module], case: _Case, seed: int) -> Any:
-    """Return what the student's class computes of a case."""
+    """Run the student's class on a case."""
     arrays, is_head = _arrays(case, seed), issubclass(model_class, SingleHead)
     x = torch.from_numpy(arrays["x"])
     try:
@@ -270,7 +270,7 @@ def _check_source(source: Any) -> list[str]:
 
 
 def _defines(source: Any, name: str) -> bool:
-    """Whether a source is one definition of a method; it is read, never run."""
+    """Is a source one definition of a method? It is read, never run."""
     if not isinstance(source, str):
         return False
     if source[:1].isspace():  # a method is indented; under a line of its own it may stay so
@@ -292,7 +292,7 @@ def _check_values(values: Any) -> list[str]:
     for seed, (value, case) in enumerate(zip(values, _CASES, strict=True)):
         arrays = _arrays(case, seed)
         x = arrays.pop("x")
-        expected = _told(case, seed, NumpyTransformer(**arrays)(x).tolist())
+        expected = _case_entry(case, seed, NumpyTransformer(**arrays)(x).tolist())
         problems += _differences(f"case {seed}", value, expected, _TOLERANCE)
     return problems
 
@@ -338,7 +338,7 @@ def _check_design(entry: Any) -> list[str]:
 def _differences(
     what: str, stated: Any, computed: Mapping[str, object], rounding: float
 ) -> list[str]:
-    """Name the first thing that is not as it was found again."""
+    """Name the first field that differs from the one computed again."""
     if not isinstance(stated, Mapping) or set(stated) != set(computed):
         return [f"{what} must have exactly the keys {', '.join(computed)}."]
     for name in sorted(computed, key="digest".__ne__):  # which says best that matrices were changed

@@ -134,11 +134,6 @@ def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
     return chosen
 
 
-def _picked(rows: Iterable[Mapping[str, object]], chosen: Mapping[str, str]) -> list[Row]:
-    """Take the chosen columns of some rows; what a row lacks is missing."""
-    return [{name: row.get(column) for name, column in chosen.items()} for row in rows]
-
-
 def _read_csv(path: Path, columns: Columns) -> list[Row]:
     try:
         return _read_cells(path, columns, columns.delimiter or ",")
@@ -214,7 +209,8 @@ def _read_json(path: Path, columns: Columns) -> list[Row]:
         return []
     # A row may leave out what another has, so the columns are those of all rows together.
     names = list(dict.fromkeys(itertools.chain(*values)))
-    return _picked(values, _pick(names, columns, str(path)))
+    chosen = _pick(names, columns, str(path))
+    return [{name: row.get(column) for name, column in chosen.items()} for row in values]
 
 
 def _is_json(content: str) -> bool:

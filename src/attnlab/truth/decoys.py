@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnlab.truth.network import Head, Kind, Layer, Matrix, Network, Stack
+from attnlab.truth.network import Head, Kind, Layer, Network, Stack
 
 _GAINS = (10.0, 40.0)  # of sharp patterns, whose largest weights are then about 0.9 to 0.99999
 _FAINT = 0.0005  # of what a random head writes where something may read it
@@ -47,20 +47,16 @@ def add_decoy(network: Network, kind: Kind, target: Spot, random: np.random.Gene
         _add_backup(network, target)
     elif kind == "suppressor":
         head = target.head_of(network)
-        strength = 0.4 if _goes_to_readout(network, head) else 0.01
+        block = head.output.any(1)  # read by the output layer alone, or by hidden units too?
+        inner = [layer.inner[:, :-1][:, block].any() for layer in network.layers()]
+        is_final = network.readout[:, :-1][:, block].any() and not any(inner)
+        strength = 0.4 if is_final else 0.01
         against = replace(head, output=-strength * head.output, kind="suppressor")
         target.heads_of(network).append(against)
     elif kind == "sharp":
         _add_sharp(network, target, random)
     else:
         _add_random(network, target, random)
-
-
-def _goes_to_readout(network: Network, head: Head) -> bool:
-    """Is what a head writes read by the output layer, and by nothing else but copies of it?"""
-    block = head.output.any(1)
-    inner = [layer.inner[:, :-1][:, block].any() for layer in network.layers()]
-    return bool(network.readout[:, :-1][:, block].any()) and not any(inner)
 
 
 def _add_twin(network: Network, target: Spot) -> None:
@@ -151,9 +147,7 @@ def _add_random(network: Network, target: Spot, random: np.random.Generator) -> 
     new = network.grow(2)
     width = network.width
 
-    def drawn() -> Matrix:
-        return random.normal(size=(2, width + 1))
-
     output = _FAINT * random.normal(size=(width, 2))
     output[new] = np.eye(2)
-    target.heads_of(network).append(Head(drawn(), drawn(), drawn(), output, "random"))
+    query, key, value = random.normal(size=(3, 2, width + 1))
+    target.heads_of(network).append(Head(query, key, value, output, "random"))

@@ -111,13 +111,10 @@ class _Cuts(Hook):
     """Sets what chosen units write to zeros, in some rows of a batch each."""
 
     def __init__(self, cuts: Sequence[frozenset[str]], rows: int) -> None:
-        self._kept: dict[str, Tensor] = {}
-        self._cuts, self._rows = cuts, rows
-        self._units = {unit: self._row_mask(unit) for unit in frozenset().union(*cuts)}
-
-    def _row_mask(self, unit: str) -> Tensor:
-        is_cut = torch.tensor([unit in cut for cut in self._cuts])
-        return is_cut.repeat_interleave(self._rows)
+        self._units = {}  # in which rows each is cut
+        for unit in frozenset().union(*cuts):
+            is_cut = torch.tensor([unit in cut for cut in cuts])
+            self._units[unit] = is_cut.repeat_interleave(rows)
 
     def wants(self, site: str) -> bool:
         return site.endswith((".heads", "feed_forward.output"))

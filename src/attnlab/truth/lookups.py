@@ -93,26 +93,19 @@ def lookup_domain(lookup: Lookup) -> tuple[dict[str, Tensor], Tensor]:
     By place, the target is what was right so far (teacher forcing), after BOS. By letter, the
     source holds each letter once, and the target asks for each that has an answer.
     """
-    if lookup.place is None:
-        return _domain_by_letter(lookup)
-    sources = np.array(list(product(range(lookup.letters), repeat=lookup.length)))
-    order = [lookup.place(position) + lookup.step for position in range(lookup.length)]
-    answers = sources[:, order]
-    begin = np.full((len(sources), 1), lookup.letters)
-    target = np.hstack([begin, answers[:, :-1]])
-    source = np.hstack([begin, sources])
-    inputs = {"source": torch.from_numpy(source), "target": torch.from_numpy(target)}
-    return inputs, torch.from_numpy(answers)
-
-
-def _domain_by_letter(lookup: Lookup) -> tuple[dict[str, Tensor], Tensor]:
     letters = lookup.letters
-    sources = np.array(list(permutations(range(letters))))
-    targets = np.tile(np.arange(letters), (len(sources), 1))
-    places = sources.argsort(1) + lookup.step
-    is_there = (places >= 0) & (places < letters)
-    letters_there = np.take_along_axis(sources, places.clip(0, letters - 1), 1)
-    answers = np.where(is_there, letters_there, IGNORED)
+    if lookup.place is None:
+        sources = np.array(list(permutations(range(letters))))
+        target = np.tile(np.arange(letters), (len(sources), 1))
+        places = sources.argsort(1) + lookup.step
+        is_there = (places >= 0) & (places < letters)
+        neighbors = np.take_along_axis(sources, places.clip(0, letters - 1), 1)
+        answers = np.where(is_there, neighbors, IGNORED)
+    else:
+        sources = np.array(list(product(range(letters), repeat=lookup.length)))
+        order = [lookup.place(position) + lookup.step for position in range(lookup.length)]
+        answers = sources[:, order]
+        target = np.hstack([np.full((len(sources), 1), letters), answers[:, :-1]])
     source = np.hstack([np.full((len(sources), 1), letters), sources])
-    inputs = {"source": torch.from_numpy(source), "target": torch.from_numpy(targets)}
+    inputs = {"source": torch.from_numpy(source), "target": torch.from_numpy(target)}
     return inputs, torch.from_numpy(answers)

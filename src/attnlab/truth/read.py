@@ -93,9 +93,7 @@ class Circuit:
             return parts
         size = np.sum(list(parts.values()), 0).var(-1, keepdims=True) + 1e-5
         scale = self.tensors[f"{name}.weight"] / np.sqrt(size)
-        return {
-            sender: (part - part.mean(-1, keepdims=True)) * scale for sender, part in parts.items()
-        }
+        return {key: (part - part.mean(-1, keepdims=True)) * scale for key, part in parts.items()}
 
     def linear(self, name: str, x: Any, rows: slice = slice(None)) -> Any:
         """Return weight @ x + bias, or some rows of it."""

@@ -74,10 +74,16 @@ def differences(circuit: Any) -> tuple[list[str], int]:
         if bool(alone[:, number].any()) != labels["needed"][number]:
             wrong.append(f"{unit} needed")
     wrong += ["an input's units"] * int((alone != circuit.tensors["by_input"]).sum())
-    for sender, receiver, needed in labels["edges"]:
+    wrong += _edge_differences(circuit, labels["edges"])
+    return wrong, 2 * len(units) + alone.size + len(labels["edges"])
+
+
+def _edge_differences(circuit: Any, edges: list[Any]) -> list[str]:
+    wrong = []
+    for sender, receiver, needed in edges:
         if bool(is_wrong(circuit, edge=(sender, receiver)).any()) != needed:
             wrong.append(f"{sender} to {receiver}")
-    return wrong, 2 * len(units) + alone.size + len(labels["edges"])
+    return wrong
 
 
 def _is_edge(edge: tuple[str, str], units: list[str]) -> bool:

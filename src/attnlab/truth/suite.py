@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from attnlab.core.store import digest_of, make_folder, write_json, write_tensors, write_text
 from attnlab.errors import CouldNotRun
 from attnlab.truth.circuits import Circuit
@@ -61,18 +59,14 @@ def write_suite(folder: Path, circuits: Iterable[Proved]) -> int:
     facts = {}
     for circuit, labels in circuits:
         path = folder / f"{circuit.name}.safetensors"
-        write_tensors(path, _tensors(circuit, labels))
+        weights = {name: value.float() for name, value in circuit.model.state_dict().items()}
+        labels_of_inputs = {"answers": circuit.answers, "by_input": labels.by_input}
+        write_tensors(path, {**weights, **circuit.inputs, **labels_of_inputs})
         facts[circuit.name] = {"sha256": digest_of(path), **_facts(circuit, labels)}
     write_json(folder / "suite.json", {"format": "attnlab truth 1", "circuits": facts}, indent=None)
     for script in SCRIPTS:
         write_text(folder / script, Path(__file__).with_name(script).read_text())
     return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def _tensors(circuit: Circuit, labels: Labels) -> dict[str, Tensor]:
-    tensors = {"answers": circuit.answers, "by_input": labels.by_input}
-    weights = {name: value.float() for name, value in circuit.model.state_dict().items()}
-    return {**weights, **circuit.inputs, **tensors}
 
 
 def _facts(circuit: Circuit, labels: Labels) -> dict[str, object]:
