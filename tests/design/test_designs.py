@@ -29,7 +29,7 @@ def test_the_usual_designs_hold_on_every_input_in_float32_too(make):
         assert proof.holds
         assert proof.is_sure
         assert proof.inputs == (1092 if make is identity else 120)
-        assert proof.least_right_weight >= 1 - 1e-3
+        assert proof.min_right_weight >= 1 - 1e-3
 
 
 @pytest.mark.parametrize(("letters", "longest"), [(2, 5), (4, 3), (5, 4)])

@@ -53,7 +53,7 @@ def test_margin_and_worst_error_are_those_of_the_worst_input():
     assert proof.worst_input == "ABBB"
     assert proof.worst_error == pytest.approx(weight, rel=1e-9)
     assert proof.margin == pytest.approx(1e-3 - weight, rel=1e-6)
-    assert proof.least_right_weight == pytest.approx(1 - weight, rel=1e-12)
+    assert proof.min_right_weight == pytest.approx(1 - weight, rel=1e-12)
 
 
 @pytest.mark.parametrize("make", [identity, copy_first, unique])
@@ -219,7 +219,7 @@ def test_one_nan_among_right_answers_is_found():
 
 def test_an_output_of_zero_is_no_answer_to_unique():
     proof = prove(lambda x: np.zeros((len(x), 1)), "unique")
-    assert (proof.failures, proof.least_size, proof.margin) == (120, 0.0, 0.0)
+    assert (proof.failures, proof.min_output_size, proof.margin) == (120, 0.0, 0.0)
 
 
 def test_the_sign_alone_counts_where_no_tolerance_is_given():
@@ -342,6 +342,6 @@ def test_the_worst_of_all_inputs_counts_in_whatever_order_they_come(make):
             tally.add(ids, answers_of(subject, task, ids), matrices)
         found.append(tally.proof(matrices, torch.float64, ""))
     one, other = found
-    for name in ("failures", "margin", "worst_error", "least_right_weight", "least_size"):
+    for name in ("failures", "margin", "worst_error", "min_right_weight", "min_output_size"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.rounding == other.rounding

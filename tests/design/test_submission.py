@@ -198,8 +198,8 @@ def test_numbers_that_differ_by_rounding_alone_are_confirmed():
             "says rounding is 0.5; checked again",
         ),
         (
-            lambda r: r["designs"][2]["proof"].update(least_size=True),
-            "says least_size is True; checked again",
+            lambda r: r["designs"][2]["proof"].update(min_output_size=True),
+            "says min_output_size is True; checked again",
         ),
         (
             lambda r: r["designs"][0]["proof"].update(inputs=5),

@@ -468,13 +468,13 @@ def test_formulas_of_another_model_are_refused():
 
 def test_nothing_is_proved_of_no_inputs():
     program = library.hist("abc")
-    assert not prove_program(compile_program(program, 2), program, most=1).is_sure
+    assert not prove_program(compile_program(program, 2), program, max_inputs=1).is_sure
 
 
 def test_long_inputs_are_searched_and_called_so():
     program = library.hist("abc")
     compiled = compile_program(program, 9)
-    proof = prove_program(compiled, program, most=1_000)
+    proof = prove_program(compiled, program, max_inputs=1_000)
     assert (proof.proved_to, proof.inputs, proof.searched) == (5, 363, 2_000)
     assert "2,000 of 6 to 9 tokens, at random" in str(proof)
     assert proof.outputs == prove_program(compiled, program, longest=5).outputs

@@ -330,7 +330,7 @@ def test_each_task_is_asked_on_its_whole_domain(task):
 
 
 def test_a_domain_that_is_too_large_is_searched_and_not_proved(sorters):
-    proof = prove_task(sorters.model(0), SORT, most=26)
+    proof = prove_task(sorters.model(0), SORT, max_inputs=26)
     assert (proof.inputs, proof.searched, proof.is_sure) == (0, 500, False)
     assert "drawn at random; no proof" in str(proof)
 

@@ -109,9 +109,9 @@ def test_a_domain_too_large_to_list_is_sampled():
     task = SequenceTask("sort", letters=26, length=12)
     with pytest.raises(WrongUsage, match="judge a sample"):
         task.all_prompts()
-    prompts, are_all = task.prompts_to_judge(100, torch.Generator().manual_seed(0))
+    prompts, are_all = task.prompts_to_evaluate(100, torch.Generator().manual_seed(0))
     assert (len(prompts), are_all) == (100, False)
-    assert SequenceTask().prompts_to_judge(100, torch.Generator())[1] is True
+    assert SequenceTask().prompts_to_evaluate(100, torch.Generator())[1] is True
 
 
 @pytest.mark.parametrize(

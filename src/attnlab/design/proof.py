@@ -82,9 +82,9 @@ class Proof:
         margin: how far the worst output is within its bound (below 0: outside).
         worst_error: the largest distance of an output from its target.
         worst_input: where that is.
-        least_right_weight: the smallest weight that falls on the keys where the answer stands; None
+        min_right_weight: the smallest weight that falls on the keys where the answer stands; None
             for a function that shows no weights.
-        least_size: for unique, the smallest |output|: 0 would be no answer; None for the others.
+        min_output_size: for unique, the smallest |output|, where 0 is no answer; None for others.
         rounding: bound on what rounding can change in an output; None for a function without
             matrices.
         dtype: of the arithmetic.
@@ -102,8 +102,8 @@ class Proof:
     margin: float
     worst_error: float
     worst_input: str
-    least_right_weight: float | None
-    least_size: float | None
+    min_right_weight: float | None
+    min_output_size: float | None
     rounding: float | None
     dtype: str
     digest: str
@@ -116,7 +116,7 @@ class Proof:
         moved = self.rounding
         # Where only the nearest target counts, the margin lies between two components of an output,
         # and both may move.
-        if self.tolerance is None and self.least_size is None:
+        if self.tolerance is None and self.min_output_size is None:
             moved *= 2
         return abs(self.margin) > moved
 
@@ -141,10 +141,10 @@ class Proof:
             f"  worst error   {self.worst_error:.6g} (at {self.worst_input})",
             margin,
         ]
-        if self.least_right_weight is not None:
-            lines.append(f"  right keys    weigh at least {self.least_right_weight:.6f}")
-        if self.least_size is not None:
-            lines.append(f"  least output  {self.least_size:.6g}")
+        if self.min_right_weight is not None:
+            lines.append(f"  right keys    weigh at least {self.min_right_weight:.6f}")
+        if self.min_output_size is not None:
+            lines.append(f"  least output  {self.min_output_size:.6g}")
         if self.counterexample is not None:
             lines.append(f"  first failure {self.counterexample}")
         return "\n".join([*lines, f"  sha256        {self.digest}"])
@@ -308,8 +308,8 @@ class _Tally:
             margin=margin,
             worst_error=self.error,
             worst_input=self.worst_input,
-            least_right_weight=self.right_weight,
-            least_size=self.size if task.rule == "unique" else None,
+            min_right_weight=self.right_weight,
+            min_output_size=self.size if task.rule == "unique" else None,
             rounding=rounding,
             dtype=str(dtype).removeprefix("torch."),
             digest=digest,

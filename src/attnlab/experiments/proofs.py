@@ -20,7 +20,7 @@ from attnlab.experiments.registry import find
 from attnlab.experiments.report import Report
 from attnlab.models import Decoder, Encoder
 from attnlab.programs import CompiledProgram, ModelProof, Program, prove_program, prove_task
-from attnlab.programs.proof import save_asked, write_certificate
+from attnlab.programs.proof import save_model_and_task, write_certificate
 from attnlab.tasks.sequences import SequenceTask
 from attnlab.tasks.vectors import VectorTask
 
@@ -157,7 +157,7 @@ def prove_population(
         model = in_arithmetic(_decoder(population.model_at(index)), dtype)
         proofs[name] = prove_task(model, task, **options)
         if out is not None and proofs[name].is_sure:
-            save_asked(model, task, out / name)
+            save_model_and_task(model, task, out / name)
             write_certificate(proofs[name], out / name)
     if not proofs:
         raise WrongUsage("every member of this population diverged; there is nothing to prove.")
@@ -172,7 +172,7 @@ def certify_run(report: Report, proof: ModelProof, folder: Path) -> None:
     """
     dtype = getattr(torch, proof.dtype)
     model = in_arithmetic(_decoder(report.model), dtype)
-    save_asked(model, _task_of(report.experiment, _config_of(report)), folder)
+    save_model_and_task(model, _task_of(report.experiment, _config_of(report)), folder)
     write_certificate(proof, folder)
 
 

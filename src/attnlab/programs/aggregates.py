@@ -38,11 +38,11 @@ from attnlab.programs.language import (
 )
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import are_numbers, mean_of_one
-from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
+from attnlab.programs.views import Form, TooCoarse, Views, min_gap, one_hot_rows
 
 _LEAK = 0.1  # weight of all keys that are not selected, relative to a selected one, in a width
-_MOST_SPREAD = 0.1  # of the scores of selected keys, in an aggregate
-_MOST_TERMS = 64  # heads for a total
+_MAX_SPREAD = 0.1  # of the scores of selected keys, in an aggregate
+_MAX_TERMS = 64  # heads for a total
 _WAYS = (
     "of pairs of values, since one head does no `|`",
     "the rank of the score added",
@@ -113,9 +113,9 @@ def _scores(views: Views, node: Aggregate, share: float) -> _Scores:
     inner, ranked, top, noise = selector, None, 0.0, 0.0
     if isinstance(selector, Best):
         inner = selector.selector
-        ranked, top = _ranked(views, selector, math.log(rivals * odds) + 2 * _MOST_SPREAD)
-        top, noise = top + _MOST_SPREAD, ranked.error
-        if noise > _MOST_SPREAD:
+        ranked, top = _ranked(views, selector, math.log(rivals * odds) + 2 * _MAX_SPREAD)
+        top, noise = top + _MAX_SPREAD, ranked.error
+        if noise > _MAX_SPREAD:
             raise TooCoarse
     bos = 0.0
     if is_open:  # BOS outweighs all keys, and a selected key outweighs BOS
@@ -126,7 +126,7 @@ def _scores(views: Views, node: Aggregate, share: float) -> _Scores:
     gain = math.log(rivals * odds) + top
     channels = _Channels(constant_view([0.0]), constant_view([0.0]), 0.0, gain)  # of no key
     if cases:
-        channels = _channels(views, cases[0], gain, _MOST_SPREAD)
+        channels = _channels(views, cases[0], gain, _MAX_SPREAD)
     queries, keys = channels.queries, channels.keys
     leak = share
     if ranked is not None:
@@ -248,10 +248,10 @@ def _terms(views: Views, node: Width) -> Iterator[tuple[Selector, float]]:
         yield node.selector, 1.0
         return
     values = list(filter(None, views.domains.values(node.values)))
-    if len(values) > _MOST_TERMS:
+    if len(values) > _MAX_TERMS:
         raise ProgramError(
             node.line,
-            f"a total takes a head for each value, at most {_MOST_TERMS}; {node.values!r} has "
+            f"a total takes a head for each value, at most {_MAX_TERMS}; {node.values!r} has "
             f"{len(values):,}. Use a mean and a width.",
         )
     for value in values:
@@ -275,4 +275,4 @@ def weight_of_bos(views: Views, case: Conjunction, node: Width, of: str = "") ->
         Head(channels.queries, channels.keys, values, block, score, str(node.line), way)
     )
     # The leak moves a weight by less than a fifth of the way to the next one.
-    return whole(block, least_gap([1 / (1 + count) for count in range(views.longest + 1)]) / 5)
+    return whole(block, min_gap([1 / (1 + count) for count in range(views.longest + 1)]) / 5)

@@ -28,9 +28,9 @@ from attnlab.programs.language import (
 )
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.matrices import assemble
-from attnlab.programs.reachable_values import MOST_TRIED, ReachableValues
+from attnlab.programs.reachable_values import MAX_TRIED, ReachableValues
 from attnlab.programs.values import are_numbers, identity, numbered
-from attnlab.programs.views import Form, TooCoarse, Views, least_gap
+from attnlab.programs.views import Form, TooCoarse, Views, min_gap
 
 _AFFINE = (operator.add, operator.sub, operator.mul, operator.neg)
 _TIGHT = 0.999  # of a tolerance, so that no rounding tips the scale
@@ -96,7 +96,7 @@ def _compile(domains: Domains, options: _Options) -> CompiledProgram:
     _check_meaning(domains, causal=options.causal)
     values = domains.values(program.output)
     if are_numbers(values):
-        tolerance = min(tolerance, _TIGHT * least_gap(list(map(float, values))) / 2)
+        tolerance = min(tolerance, _TIGHT * min_gap(list(map(float, values))) / 2)
     for halving in range(_HALVINGS):
         allowed = _TIGHT * tolerance * 0.5**halving
         views = Views(domains, allowed, torch.finfo(dtype).eps, _make)
@@ -216,7 +216,7 @@ def _check_meaning(domains: Domains, *, causal: bool) -> None:
     tried = 0
     for length in range(1, domains.longest + 1):
         tried += len(program.alphabet) ** length
-        if tried > MOST_TRIED:
+        if tried > MAX_TRIED:
             _check_surely_causal(domains, selectors)
             return
         for ids in every_input(program, length):

@@ -26,8 +26,8 @@ from attnlab.programs.language import (
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import Value
 
-_MOST_CASES = 4_096  # of the truth values that the comparisons may have together
-_MOST_ORDERED = 4  # comparisons of which every order is tried
+_MAX_CASES = 4_096  # of the truth values that the comparisons may have together
+_MAX_ORDERED = 4  # comparisons of which every order is tried
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def conjunctions(selector: Selector, domains: Domains) -> list[Conjunction]:
     groups = _groups(selector, domains)
     truth = _truth(selector, groups)
     orders = [tuple(range(len(groups)))]
-    if len(groups) <= _MOST_ORDERED:
+    if len(groups) <= _MAX_ORDERED:
         orders = list(permutations(orders[0]))
     splits = []
     for order in orders:
@@ -104,7 +104,7 @@ def _groups(selector: Selector, domains: Domains) -> list[_Group]:
         powers = 2 ** np.arange(len(atoms), dtype=np.int64)
         cases = np.tensordot(powers, np.array(relations, dtype=np.int64), 1)
         groups.append(_Group(atoms, cases, np.unique(cases)))
-    if prod(len(group.feasible) for group in groups) > _MOST_CASES:
+    if prod(len(group.feasible) for group in groups) > _MAX_CASES:
         raise ProgramError(
             selector.line, "this selector joins too many comparisons; select in steps."
         )

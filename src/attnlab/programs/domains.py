@@ -39,7 +39,7 @@ from attnlab.programs.language import (
     indices,
 )
 from attnlab.programs.lines import ProgramError
-from attnlab.programs.reachable_values import MOST_TRIED, ReachableValues
+from attnlab.programs.reachable_values import MAX_TRIED, ReachableValues
 from attnlab.programs.values import (
     Value,
     are_numbers,
@@ -49,9 +49,9 @@ from attnlab.programs.values import (
     plain,
 )
 
-MOST_VALUES = 5_000  # of one sequence
-MOST_PAIRS = 1_000_000  # of a key's and a query's value
-MOST_COMBINATIONS = 20_000  # of values of several, a hidden unit or two for each
+MAX_VALUES = 5_000  # of one sequence
+MAX_PAIRS = 1_000_000  # of a key's and a query's value
+MAX_COMBINATIONS = 20_000  # of values of several, a hidden unit or two for each
 Table = NDArray[np.bool_]
 
 
@@ -93,11 +93,11 @@ class Domains:
         if node not in self._values:
             values = tuple({identity(value): value for value in self._possible(node)}.values())
             _check_one_kind(node, values)
-            if len(values) > MOST_VALUES:
+            if len(values) > MAX_VALUES:
                 raise ProgramError(
                     node.line,
                     f"{node!r} may have {len(values):,} different values; "
-                    f"a model is made for at most {MOST_VALUES:,}.",
+                    f"a model is made for at most {MAX_VALUES:,}.",
                 )
             self._values[node] = values
         return self._values[node]
@@ -150,11 +150,11 @@ class Domains:
             kept = [self.base(argument) is not None for argument in arguments]
             rows = [tuple(compress(row, kept)) for row in rows]
             size = len(rows)
-        if size > MOST_COMBINATIONS:
+        if size > MAX_COMBINATIONS:
             raise ProgramError(
                 node.line,
                 f"{node!r} joins {size:,} combinations of values; a model "
-                f"is made for at most {MOST_COMBINATIONS:,}. Take fewer values first.",
+                f"is made for at most {MAX_COMBINATIONS:,}. Take fewer values first.",
             )
         known, results = [], []
         for values in rows:
@@ -229,10 +229,10 @@ class Domains:
             sums = {above + value for above in sums for value in whole}
             every |= sums
             means |= {Fraction(above, count * scale) for above in sums}
-            if len(means) > 4 * MOST_VALUES:
+            if len(means) > 4 * MAX_VALUES:
                 raise ProgramError(
                     node.line,
-                    f"{node!r} may have more than {4 * MOST_VALUES:,} "
+                    f"{node!r} may have more than {4 * MAX_VALUES:,} "
                     "different values; take fewer or coarser numbers.",
                 )
         return {Fraction(above, scale) for above in every}, means
@@ -255,11 +255,11 @@ class Domains:
 
     def _relate(self, selector: Compared) -> Table:
         keys, queries = self.values(selector.keys), self.values(selector.queries)
-        if len(keys) * len(queries) > MOST_PAIRS:
+        if len(keys) * len(queries) > MAX_PAIRS:
             raise ProgramError(
                 selector.line,
                 f"{selector!r} compares {len(queries):,} values with {len(keys):,}; a model is "
-                f"made for at most {MOST_PAIRS:,} pairs. Take fewer values first.",
+                f"made for at most {MAX_PAIRS:,} pairs. Take fewer values first.",
             )
         relation = np.zeros((len(queries), len(keys)), np.bool_)
         for row, query in enumerate(queries):
@@ -320,7 +320,7 @@ class Domains:
         base = len(self.program.alphabet)
         is_free = not self._reads_tokens(selector)
         lengths = range(1, self.longest + 1)
-        if not is_free and sum(base**length for length in lengths) > MOST_TRIED:
+        if not is_free and sum(base**length for length in lengths) > MAX_TRIED:
             return True
         for length in lengths:
             inputs: Iterable[Codes] = [np.zeros((1, length), np.int64)]

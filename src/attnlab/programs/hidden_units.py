@@ -18,11 +18,11 @@ from attnlab.programs.blueprint import (
 from attnlab.programs.language import Map, Sequence
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import Value, are_numbers
-from attnlab.programs.views import Form, TooCoarse, Views, least_gap, one_hot_rows
+from attnlab.programs.views import Form, TooCoarse, Views, min_gap, one_hot_rows
 
 SURE = 0.9  # the share of the permitted error that is used
 _SUMS = 2  # roundings of a hidden unit's input that its neighbor does not share
-_MOST_ROUNDING = 2e-3  # of what is read off
+_MAX_ROUNDING = 2e-3  # of what is read off
 
 
 def read_off(
@@ -49,7 +49,7 @@ def read_off(
         inner += [[-slope], [-slope]]
         bias += [slope * top, slope * top - 1.0]
         outer += [change, -change]
-    if rounding > _MOST_ROUNDING:
+    if rounding > _MAX_ROUNDING:
         raise ProgramError(
             node.line,
             f"{node!r} is read off {len(numbers):,} numbers that lie too close together for this "
@@ -102,7 +102,7 @@ def _join_numbers(
         digit, digits = _digits(views, argument)
         least, span = digits.min(), digits.max() - digits.min()
         # The gap between two values of this digit holds all that the digits before span.
-        times = scale / least_gap(digits.tolist())
+        times = scale / min_gap(digits.tolist())
         view = view.plus(digit.through(np.eye(1), -least), times)
         numbers += times * (digits[views.places(argument, values)] - least)
         scale += times * span

@@ -46,7 +46,7 @@ Codes = NDArray[np.int64]
 Selected = NDArray[np.bool_]
 
 JOINS = {"&": np.logical_and, "|": np.logical_or, "~": np.logical_not}
-_MOST_TABLE = 4_000_000  # combinations that are looked up in a table
+_MAX_TABLE = 4_000_000  # combinations that are looked up in a table
 _EXACT = 2**53  # whole numbers up to here are exact in float64
 
 
@@ -352,7 +352,7 @@ def ranks_of(selector: Best, scores: Items[Value]) -> Codes:
 
 def _coded(joined: Codes, value: Callable[[int], Value], size: int) -> Coded:
     """Compute the value of each code that occurs, and number those that are not the same."""
-    if size <= _MOST_TABLE:
+    if size <= _MAX_TABLE:
         occurs = np.zeros(size, np.bool_)
         occurs[joined] = True
         present = np.flatnonzero(occurs)
@@ -366,7 +366,7 @@ def _coded(joined: Codes, value: Callable[[int], Value], size: int) -> Coded:
         if number == len(values):
             values.append(result)
         numbered_as.append(number)
-    if size <= _MOST_TABLE:
+    if size <= _MAX_TABLE:
         table = np.zeros(size, np.int64)
         table[present] = numbered_as
         codes = table[joined]

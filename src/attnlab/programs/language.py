@@ -33,7 +33,7 @@ COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     ">=": operator.ge,
 }
 
-_MOST_DEPTH = 100  # of expressions in expressions: each level takes some of Python's own calls
+_MAX_DEPTH = 100  # of expressions in expressions: each level takes some of Python's own calls
 _NONE_GIVEN = object()
 
 
@@ -48,8 +48,8 @@ def _checked(line: Line, value: Value) -> Value:
 def _depth(line: Line, parts: Items["Sequence | Selector"]) -> int:
     """Return how deep an expression of these parts is, or refuse it."""
     depth = 1 + max((part.depth for part in parts), default=0)
-    if depth > _MOST_DEPTH:
-        reason = f"expressions may be nested {_MOST_DEPTH} deep at most; add up with total(), say."
+    if depth > _MAX_DEPTH:
+        reason = f"expressions may be nested {_MAX_DEPTH} deep at most; add up with total(), say."
         raise ProgramError(line, reason)
     return depth
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attnlab.errors import WrongUsage
 
-_MOST_LETTERS = 90  # of a line, where it is told
+_MAX_LETTERS = 90  # of a line, where it is told
 _LANGUAGE = (__name__, f"{__package__}.language")  # modules whose lines are of no program
 
 
@@ -31,9 +31,9 @@ class Line:
 
     def __str__(self) -> str:
         words = f"{Path(self.file).name}:{self.number}  {self.source}".rstrip()
-        if len(words) <= _MOST_LETTERS:
+        if len(words) <= _MAX_LETTERS:
             return words
-        return f"{words[: _MOST_LETTERS - 1]}…"
+        return f"{words[: _MAX_LETTERS - 1]}…"
 
 
 class ProgramError(WrongUsage):

@@ -1,8 +1,8 @@
-"""Proofs: a model is put to every input of a program or a task, shortest first.
+"""Proofs: a model is run on every input of a program or a task, shortest first.
 
 An output counts as right only if it is right by more than rounding can change, in any order of
 summation; `attnlab.programs.check` computes that bound. Certificates are checked again with NumPy
-alone: those of programs by `reader`, which shares no line with this, those of decoders by `check`.
+alone: a program's by `reader`, which shares no line with this module, a decoder's by `check`.
 """
 
 import hashlib
@@ -38,8 +38,8 @@ from attnlab.tasks.sequences import SequenceTask
 
 Progress = Callable[[int, int], None]
 
-_MOST = 2_000_000  # inputs that are tried one by one unless more are asked for
-_KEPT_EVERY = 2.0  # seconds
+_MAX_INPUTS = 2_000_000  # that are tried one by one by default
+_SECONDS_BETWEEN_SAVES = 2.0  # seconds
 
 
 @displayed
@@ -51,17 +51,17 @@ class ModelProof:
         name: of the program or the task.
         shortest: tokens of the shortest inputs.
         longest: tokens of the longest inputs.
-        proved_to: every input of up to so many tokens was tried.
-        inputs: how many these are.
-        searched: how many longer ones were tried, at random; no proof.
-        failures: how many of all are wrong somewhere.
-        counterexample: the first that is wrong; None if there is none.
-        margin: of numbers the tolerance less the largest error, of symbols the smallest lead of the
-            right logit; below 0 where something fails.
-        sure: the same, less what rounding can change: above 0, the verdict is the same on every
+        proved_to: every input of up to this many tokens was tried.
+        inputs: the number of these inputs.
+        searched: the number of longer inputs tried at random, which is no proof.
+        failures: the number of all inputs with a wrong output.
+        counterexample: the first wrong answer; None if there is none.
+        margin: the tolerance less the largest error of a number, or the smallest lead of a right
+            logit; below 0 where an input fails.
+        sure: the margin less the bound on rounding: above 0, the verdict is the same on every
             machine.
         dtype: of the model's arithmetic.
-        outputs: SHA-256 of the right outputs, each as the number of its logit or value.
+        outputs: SHA-256 of the right outputs, as numbers of logits or values.
     """
 
     name: str
@@ -131,50 +131,50 @@ def prove_program(
     program: Program,
     *,
     longest: int | None = None,
-    most: int = _MOST,
+    max_inputs: int = _MAX_INPUTS,
     progress: Progress | None = None,
     state: Path | None = None,
 ) -> ModelProof:
-    """Compare a model with what a program says, on every input of 1 to `longest` tokens.
+    """Compare a model with a program, on every input of 1 to `longest` tokens.
 
     Args:
         compiled: the model; its weights may have been changed since, or learned.
-        program: what to compare with, over the same alphabet.
-        longest: None for as long as the model takes.
-        most: inputs of all lengths together that are tried one by one; of longer inputs 500 of each
-            length are drawn at random, which is a search and no proof.
-        progress: told how many inputs are done, of how many.
-        state: a file that keeps how far the proof is, so that one that is interrupted goes on from
-            there; it is removed at the end.
+        program: the program, over the same alphabet.
+        longest: None for the model's own limit.
+        max_inputs: the number of inputs, of all lengths together, that are tried one by one; 500
+            longer inputs of each length are drawn at random, which is a search and no proof.
+        progress: called with the number of inputs done, and of all.
+        state: a file for the progress of the proof, from which an interrupted one resumes; it is
+            removed at the end.
 
     Raises:
         WrongUsage: another alphabet, longer inputs than the model takes, or a model for whose
             formulas there are no bounds.
     """
-    return _prove(program_questions(compiled, program, longest, most), progress, state)
+    return _prove(program_questions(compiled, program, longest, max_inputs), progress, state)
 
 
 def prove_task(
     model: Decoder,
     task: SequenceTask,
     *,
-    most: int = _MOST,
+    max_inputs: int = _MAX_INPUTS,
     progress: Progress | None = None,
     state: Path | None = None,
 ) -> ModelProof:
     """Compare a decoder's greedy answers with a task's rule, on every prompt.
 
-    Where there are more prompts than `most`, 500 are drawn at random. The other arguments are those
-    of `prove_program`.
+    If there are more than `max_inputs` prompts, 500 are drawn at random. The other arguments are
+    those of `prove_program`.
 
     Raises:
         WrongUsage: the model takes other tokens or shorter rows, or there are no bounds for its
             formulas.
     """
-    return _prove(task_questions(model, task, most), progress, state)
+    return _prove(task_questions(model, task, max_inputs), progress, state)
 
 
-def save_asked(model: Decoder, task: SequenceTask, folder: Path) -> None:
+def save_model_and_task(model: Decoder, task: SequenceTask, folder: Path) -> None:
     """Write a model, and `task.json` beside it, for a certificate."""
     save_model(model, folder)
     write_json(folder / "task.json", task_mapping(task))
@@ -183,13 +183,13 @@ def save_asked(model: Decoder, task: SequenceTask, folder: Path) -> None:
 def write_certificate(proof: ModelProof, folder: Path) -> None:
     """Write `certificate.json` beside a saved model, and `check.py`, which needs NumPy alone.
 
-    It says what `check.py` finds again, and nothing else.
+    It holds only what `check.py` can verify.
 
     Raises:
         CouldNotRun: the proof does not hold, or rounding may exceed its margin.
     """
     if not proof.is_sure:
-        raise CouldNotRun(f"there is no certificate for what is not sure: {proof}")
+        raise CouldNotRun(f"a certificate needs a proof that is sure; got: {proof}")
     fields = {**proof.to_mapping(), **check.hashes_of(folder)}
     for name in ("longest", "searched"):  # a search is no proof
         del fields[name]
@@ -207,22 +207,22 @@ def _prove(questions: Questions, progress: Progress | None, state: Path | None) 
             "proofs are for encoders that answer at each token and for decoders, in float32 or "
             f"float64, with the parts whose rounding is bounded; this model has {unknown}."
         )
-    judge, kept = _Judge(questions), _Kept(state, questions)
-    tally, first, right = kept.read(), None, ""
+    evaluator, saved = _Evaluator(questions), _SavedTally(state, questions)
+    tally, first, right = saved.read(), None, ""
     for number, (ids, is_sampled) in enumerate(questions.inputs_in_parts()):
         part = questions.part(ids)
-        if number < tally.parts:  # judged before the interruption, if these answers were right then
+        if number < tally.parts:  # evaluated before the interruption
             right = check.chained(right, part.right)
             if number == tally.parts - 1:
-                kept.check_right(tally, right)
+                saved.check_right(tally, right)
         else:
-            judge.add(tally, part, is_sampled=is_sampled)
-            kept.write(tally)
+            evaluator.add(tally, part, is_sampled=is_sampled)
+            saved.write(tally)
         if tally.first_part == number:
             first = questions.wrong(part, *tally.first)
         if progress is not None:
             progress(tally.inputs, questions.inputs + questions.searched)
-    kept.remove()
+    saved.remove()
     return ModelProof(
         name=questions.name,
         shortest=questions.shortest,
@@ -234,14 +234,14 @@ def _prove(questions: Questions, progress: Progress | None, state: Path | None) 
         counterexample=first,
         margin=tally.margin,
         sure=tally.sure,
-        dtype=judge.described["dtype"],
+        dtype=evaluator.described["dtype"],
         outputs=tally.outputs,
     )
 
 
 @dataclass
 class _Tally:
-    """The worst so far, and what failed first: the part, and input, place and answer in it."""
+    """The worst margin so far, and the first failure: its part, and input, place and answer."""
 
     parts: int = 0
     inputs: int = 0
@@ -251,11 +251,11 @@ class _Tally:
     margin: float = math.inf
     sure: float = math.inf
     outputs: str = ""
-    right: str = ""  # as outputs, those of a search included
+    right: str = ""  # like outputs, with the search included
 
 
-class _Judge:
-    """Compares what a model answers with what is right."""
+class _Evaluator:
+    """Compares a model's answers with the right ones."""
 
     def __init__(self, questions: Questions) -> None:
         self.questions = questions
@@ -264,7 +264,7 @@ class _Judge:
         self.weights = {name: value.double().numpy() for name, value in state}
 
     def add(self, tally: _Tally, part: Part, *, is_sampled: bool) -> None:
-        """Judge some inputs of one length."""
+        """Evaluate inputs of one length."""
         of_answers = self.questions.of_answers
         with torch.no_grad():
             outputs = self.questions.model(part.rows).double().numpy()
@@ -289,8 +289,8 @@ class _Judge:
             tally.outputs = check.chained(tally.outputs, part.right)
 
     def _inside(self, logits: Numbers, bound: Numbers, right: Codes) -> tuple[Numbers, Numbers]:
-        """Return how far inside of what is asked each output is, and what rounding can change in
-        that: (input, answer); NaN counts as outside."""
+        """Return how far within its bound each output is, and the bound on rounding of that:
+        (input, answer); NaN counts as outside."""
         numbers = self.questions.numbers
         if numbers is not None:
             tolerance = check.allowed(numbers, self.questions.tolerance)
@@ -306,8 +306,8 @@ class _Judge:
         return int(answers)
 
 
-class _Kept:
-    """The file that keeps a tally."""
+class _SavedTally:
+    """The file of a tally."""
 
     def __init__(self, file: Path | None, questions: Questions) -> None:
         self.folder = None
@@ -321,7 +321,7 @@ class _Kept:
         self.asked = hashed.hexdigest()
 
     def read(self) -> _Tally:
-        """Return the tally as it was kept, or a new one.
+        """Return the saved tally, or a new one.
 
         Raises:
             CouldNotRun: the file is damaged, or of another proof.
@@ -338,9 +338,9 @@ class _Kept:
             return _Tally(**{**stored["tally"], **numbers, "first": (number, place, got)})
 
     def check_right(self, tally: _Tally, right: str) -> None:
-        """Refuse a tally of inputs of which other answers were right."""
+        """Refuse a tally that was made with other right answers."""
         if right != tally.right:
-            self._refuse("a program that says something else")
+            self._refuse("a program with other answers")
 
     def _refuse(self, other: str) -> NoReturn:
         assert self.folder is not None
@@ -351,8 +351,8 @@ class _Kept:
         )
 
     def write(self, tally: _Tally) -> None:
-        """Keep a tally, every other second at most."""
-        if self.folder is None or time.monotonic() < self.written + _KEPT_EVERY:
+        """Save a tally, every other second at most."""
+        if self.folder is None or time.monotonic() < self.written + _SECONDS_BETWEEN_SAVES:
             return
         fields = vars(tally) | {"margin": 0, "sure": 0}  # JSON holds no infinity
         exact = {name: repr(getattr(tally, name)) for name in ("margin", "sure")}

@@ -1,7 +1,7 @@
-"""Questions: the inputs that a proof puts to a model, in parts, with the right answers.
+"""Questions: the inputs of a proof, in parts, with the right answers.
 
-Those of a program are all inputs up to a length, with an answer at every token; those of a sequence
-task are all prompts, with the answer after each.
+For a program they are all inputs up to a length, with an answer at every token; for a sequence
+task, all prompts, with the answer after each.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 
 Numbers = NDArray[np.float64]
 
-_SAMPLED = 500  # inputs of each length of which not all are tried
+_SAMPLED = 500  # inputs of each length that is not tried in full
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Part:
     """Some inputs of one length.
 
     Attributes:
-        rows: what the model reads, ids (input, place).
+        rows: the model's inputs, ids (input, place).
         right: the number of the right answer's logit (input, answer); -1 where none is right.
     """
 
@@ -46,8 +46,8 @@ class Part:
 @displayed
 @dataclass(frozen=True)
 class WrongAnswer:
-    """The first input that fails, none shorter: position 0 is the first token (or the first of the
-    answer to a prompt)."""
+    """The first input that fails, a shortest one: position 0 is the first token (or the first of
+    the answer to a prompt)."""
 
     tokens: tuple[Value, ...]
     position: int
@@ -63,16 +63,16 @@ class WrongAnswer:
 
 
 class Questions(ABC):
-    """What a proof asks of a model.
+    """The inputs of a proof, and the right answers.
 
     Attributes:
-        model: what is asked.
         name: of the program or the task.
         shortest, longest: tokens of an input.
-        proved_to: up to which length every input is tried.
-        inputs, searched: how many these are, and how many others are tried.
-        numbers: what an answer that is one number may be; None for a logit for each answer.
-        tolerance: how far a number may be off.
+        proved_to: the length up to which every input is tried.
+        inputs, searched: the number of these inputs, and of others that are tried.
+        numbers: the possible values of an answer that is a number; None for a logit for each
+            answer.
+        tolerance: the largest error of a number.
     """
 
     model: Encoder | Decoder
@@ -92,27 +92,27 @@ class Questions(ABC):
 
     @abstractmethod
     def part(self, ids: Codes) -> Part:
-        """Return what the model reads of some inputs, with the right answers."""
+        """Return the model's rows for some inputs, with the right answers."""
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """What is asked, to tell it from other questions of this name."""
+        """A text that differs from that of other questions of this name."""
 
     @abstractmethod
     def of_answers(self, logits: Numbers) -> Numbers:
-        """Return of all logits (input, place, logit) those of the answers."""
+        """Select the answers' logits from all (input, place, logit)."""
 
     @abstractmethod
     def wrong(self, part: Part, number: int, place: int, got: int) -> WrongAnswer:
-        """Describe one wrong answer: the input's number in the part, and the answer given."""
+        """Describe one wrong answer: the input's number in the part, its place, the answer."""
 
 
 class ProgramQuestions(Questions):
     """All inputs of a program of 1 to `longest` tokens."""
 
     def __init__(
-        self, compiled: CompiledProgram, program: Program, longest: int, most: int
+        self, compiled: CompiledProgram, program: Program, longest: int, max_inputs: int
     ) -> None:
         self.compiled, self.program = compiled, program
         self.model, self.name = compiled.model, program.name
@@ -120,7 +120,7 @@ class ProgramQuestions(Questions):
         self.shortest, self.longest = 1, longest
         size = len(program.alphabet)
         counts = np.cumsum(float(size) ** np.arange(1, longest + 1))
-        self.proved_to = int((counts <= most).sum())
+        self.proved_to = int((counts <= max_inputs).sum())
         self.inputs = sum(size**length for length in range(1, self.proved_to + 1))
         self.searched = _SAMPLED * (longest - self.proved_to)
         self._places = numbered(compiled.values)
@@ -137,7 +137,7 @@ class ProgramQuestions(Questions):
 
     @property
     def words(self) -> str:
-        """What the answers mean, and how far they may be off; the program is known by them."""
+        """The meaning and tolerance of the answers; the program is known by them."""
         compiled = self.compiled
         meaning = (compiled.alphabet, compiled.values, compiled.tolerance, compiled.has_bos)
         return repr((meaning, self.longest, self.proved_to, self.searched))
@@ -145,7 +145,7 @@ class ProgramQuestions(Questions):
     def part(self, ids: Codes) -> Part:
         """Evaluate the program, and put BOS before the inputs."""
         expected = Meaning(self.program, ids).of(self.program.output)
-        # A value that the model cannot give does not occur, or the model is wrong there.
+        # Where a value that the model cannot give occurs, the model is wrong.
         places = [self._places.get(identity(value), -1) for value in expected.values]
         rows = self.compiled.with_bos(torch.from_numpy(ids))
         return Part(rows, np.array(places)[expected.codes])
@@ -155,7 +155,7 @@ class ProgramQuestions(Questions):
         return logits[:, int(self.compiled.has_bos) :]
 
     def wrong(self, part: Part, number: int, place: int, got: int) -> WrongAnswer:
-        """Say what the program says, and what the model."""
+        """Return the program's value and the model's."""
         ids = part.rows[number, int(self.compiled.has_bos) :].numpy()
         expected = Meaning(self.program, ids[None]).of(self.program.output).row(0)[place]
         tokens = tuple(self.program.alphabet[code] for code in ids)
@@ -169,13 +169,13 @@ class TaskQuestions(Questions):
     it, so one pass over whole rows decides. The separator is no letter, and is not counted.
     """
 
-    def __init__(self, model: Decoder, task: SequenceTask, most: int) -> None:
+    def __init__(self, model: Decoder, task: SequenceTask, max_inputs: int) -> None:
         self.model, self.task = model, task
         self.name = f"{task.rule}, {task.letters} letters"
         self.numbers, self.tolerance = None, 0.0
         self.shortest = self.longest = task.prompt_length
         self.proved_to, self.inputs, self.searched = 0, 0, _SAMPLED
-        if task.num_prompts <= most and task.is_listable:
+        if task.num_prompts <= max_inputs and task.is_listable:
             self.proved_to, self.inputs, self.searched = task.prompt_length, task.num_prompts, 0
 
     def inputs_in_parts(self) -> Iterator[tuple[Codes, bool]]:
@@ -188,7 +188,7 @@ class TaskQuestions(Questions):
 
     @property
     def words(self) -> str:
-        """The task and its size, and whether all of it is tried."""
+        """The task, and how many of its prompts are tried."""
         return repr((self.task, self.inputs))
 
     def part(self, ids: Codes) -> Part:
@@ -202,14 +202,14 @@ class TaskQuestions(Questions):
         return logits[:, self.task.prompt_length :, SEPARATOR + 1 :]
 
     def wrong(self, part: Part, number: int, place: int, got: int) -> WrongAnswer:
-        """Say what the task's rule says, and what the model; place 0 is the answer's first."""
+        """Return the right letter and the model's; place 0 is the answer's first."""
         letters = self.task.vocabulary[SEPARATOR + 1 :]
         prompt = tuple(self.task.tokens(part.rows[number, : self.task.prompt_length]))
         return WrongAnswer(prompt, place, letters[part.right[number, place]], letters[got])
 
 
 def task_mapping(task: SequenceTask) -> check.Task:
-    """Return what `task.json` says of a task."""
+    """Return the content of `task.json` for a task."""
     return {
         "rule": task.rule,
         "letters": task.letters,
@@ -220,9 +220,9 @@ def task_mapping(task: SequenceTask) -> check.Task:
 
 
 def program_questions(
-    compiled: CompiledProgram, program: Program, longest: int | None, most: int
+    compiled: CompiledProgram, program: Program, longest: int | None, max_inputs: int
 ) -> ProgramQuestions:
-    """Return the questions of a program, or say why they are not those of a model."""
+    """Return the questions of a program; raise `WrongUsage` where the model reads other inputs."""
     if longest is None:
         longest = compiled.longest
     is_other = identity(tuple(program.alphabet)) != identity(compiled.alphabet)
@@ -231,11 +231,11 @@ def program_questions(
             f"the model takes 1 to {compiled.longest} of the tokens {compiled.alphabet}; got "
             f"{longest} of {tuple(program.alphabet)}."
         )
-    return ProgramQuestions(compiled, program, longest, most)
+    return ProgramQuestions(compiled, program, longest, max_inputs)
 
 
-def task_questions(model: Decoder, task: SequenceTask, most: int) -> TaskQuestions:
-    """Return the questions of a sequence task, or say why they are not those of a model."""
+def task_questions(model: Decoder, task: SequenceTask, max_inputs: int) -> TaskQuestions:
+    """Return the questions of a task; raise `WrongUsage` where the model reads other rows."""
     vocabulary, longest = model.config.vocab_size, model.config.max_length
     needed = task.row_length - 1
     if vocabulary != len(task.vocabulary) or longest < needed:
@@ -243,4 +243,4 @@ def task_questions(model: Decoder, task: SequenceTask, most: int) -> TaskQuestio
             f"{task.rule} has {len(task.vocabulary)} tokens and rows of {needed}; the model takes "
             f"{vocabulary} tokens in rows of up to {longest}."
         )
-    return TaskQuestions(model, task, most)
+    return TaskQuestions(model, task, max_inputs)

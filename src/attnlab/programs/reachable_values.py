@@ -13,8 +13,8 @@ from attnlab.programs.interpreter import Meaning, every_input, sequences_of
 from attnlab.programs.language import Map, Program, Sequence, Tokens
 from attnlab.programs.values import Value, identity
 
-MOST_TRIED = 20_000  # inputs
-_MOST_PAIRS = 30_000_000  # of a query and a key, of one input of each length
+MAX_TRIED = 20_000  # inputs
+_MAX_PAIRS = 30_000_000  # of a query and a key, of one input of each length
 
 Row = tuple[Value, ...]
 
@@ -26,10 +26,10 @@ class ReachableValues:
         self._values: dict[Sequence, dict[Any, Value]] = {}
         self._rows: dict[Map, dict[Any, Row]] = {}
         size, sequences = len(program.alphabet), sequences_of(program.output)
-        is_exhaustive = sum(size**length for length in range(1, longest + 1)) <= MOST_TRIED
+        is_exhaustive = sum(size**length for length in range(1, longest + 1)) <= MAX_TRIED
         if not is_exhaustive:
             sequences = [node for node in sequences if not _reads_tokens(node)]
-            if longest**3 > _MOST_PAIRS:
+            if longest**3 > _MAX_PAIRS:
                 sequences = []
         for length in range(1, longest + 1):
             inputs = every_input(program, length)

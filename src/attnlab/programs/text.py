@@ -66,12 +66,12 @@ _OPERATORS: dict[type[ast.AST], tuple[str, Callable[..., Any]]] = {
 _JOINS = ("&", "|", "~")
 _ARITHMETIC = ("+", "-", "*", "//", "%")
 
-_MOST_LETTERS = 2_000  # of a text
-_MOST_LINES = 40
-_MOST_LINE = 200  # letters of a line
-_MOST_PARTS = 1_000  # of an expression, written out without names
-_MOST_NUMBER = 1_000_000
-_MOST_CONSTANT = 8  # letters of a constant
+_MAX_LETTERS = 2_000  # of a text
+_MAX_LINES = 40
+_MAX_LINE = 200  # letters of a line
+_MAX_PARTS = 1_000  # of an expression, written out without names
+_MAX_NUMBER = 1_000_000
+_MAX_CONSTANT = 8  # letters of a constant
 _BEGINNING = re.compile(r"([A-Za-z]\w{0,39}) *=(?!=)", re.ASCII)
 
 _FORM = "a line is one assignment, such as: place = selector_width(select(tokens, tokens, '<'))"
@@ -131,12 +131,12 @@ def read_lines(text: str, alphabet: Items[Value]) -> list[TextLine]:
         ProgramError: the text is too long.
     """
     sources = text.splitlines()
-    if len(text) > _MOST_LETTERS or len(sources) > _MOST_LINES:
+    if len(text) > _MAX_LETTERS or len(sources) > _MAX_LINES:
         reason = (
-            f"a text has at most {_MOST_LETTERS:,} letters and {_MOST_LINES} lines; got "
+            f"a text has at most {_MAX_LETTERS:,} letters and {_MAX_LINES} lines; got "
             f"{len(text):,} and {len(sources)}. A Python file may be longer."
         )
-        raise ProgramError(Line(FILE, _MOST_LINES + 1, ""), reason)
+        raise ProgramError(Line(FILE, _MAX_LINES + 1, ""), reason)
     reader = _Reader(alphabet)
     text_lines = []
     for number, source in enumerate(sources, 1):
@@ -178,8 +178,8 @@ class _Reader:
     def _assigned(self, name: str) -> ast.expr:
         """Parse the line, and return the expression that it gives a name."""
         source = self.line.text or ""
-        if len(source) > _MOST_LINE:
-            raise self._refuse(f"a line has at most {_MOST_LINE} letters; got {len(source)}.")
+        if len(source) > _MAX_LINE:
+            raise self._refuse(f"a line has at most {_MAX_LINE} letters; got {len(source)}.")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -199,8 +199,8 @@ class _Reader:
         size = 0
         for node in ast.walk(tree):
             size += self.sizes.get(node.id, 1) if isinstance(node, ast.Name) else 1
-        if size > _MOST_PARTS:
-            reason = f"written out without names, this has {size:,} parts; at most {_MOST_PARTS:,}."
+        if size > _MAX_PARTS:
+            reason = f"written out without names, this has {size:,} parts; at most {_MAX_PARTS:,}."
             raise self._refuse(reason)
         return size
 
@@ -225,13 +225,13 @@ class _Reader:
         return f"{_kind_of(node)} is not of the language; {instead}."
 
     def _constant(self, value: object) -> Given:
-        if isinstance(value, str) and len(value) <= _MOST_CONSTANT:
+        if isinstance(value, str) and len(value) <= _MAX_CONSTANT:
             return value
-        if isinstance(value, bool | int | float) and abs(value) <= _MOST_NUMBER:
+        if isinstance(value, bool | int | float) and abs(value) <= _MAX_NUMBER:
             return value
         raise self._refuse(
-            f"a constant is a text of at most {_MOST_CONSTANT} letters, or a number from "
-            f"{-_MOST_NUMBER:,} to {_MOST_NUMBER:,}; got {repr(value)[:20]}."
+            f"a constant is a text of at most {_MAX_CONSTANT} letters, or a number from "
+            f"{-_MAX_NUMBER:,} to {_MAX_NUMBER:,}; got {repr(value)[:20]}."
         )
 
     def _named(self, name: str) -> Given:

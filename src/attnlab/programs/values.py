@@ -21,7 +21,7 @@ Value = Any
 
 _EXACT = (type(None), bool, int, str, bytes, Fraction)  # equal ones of a type are the same
 _WRITTEN = (float, complex, Decimal)  # the same are written alike: 0.0 and -0.0 are not
-_MOST_WORDS = 160  # letters of an expression
+_MAX_WORDS = 160  # letters of an expression
 
 
 def identity(value: Value) -> Any:
@@ -104,6 +104,6 @@ def is_number(value: Value) -> bool:
 
 def cut(words: str) -> str:
     """Cut long words."""
-    if len(words) <= _MOST_WORDS:
+    if len(words) <= _MAX_WORDS:
         return words
-    return f"{words[: _MOST_WORDS - 1]}…"
+    return f"{words[: _MAX_WORDS - 1]}…"

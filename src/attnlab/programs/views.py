@@ -134,6 +134,6 @@ def one_hot_rows(places: Any, size: int) -> Matrix:
     return rows
 
 
-def least_gap(numbers: Items[float]) -> float:
+def min_gap(numbers: Items[float]) -> float:
     """Return the least distance between two different numbers; 1 if there are none."""
     return min((two - one for one, two in pairwise(sorted(numbers)) if two > one), default=1.0)

@@ -34,9 +34,9 @@ from attnlab.shapes import require_integer
 
 Variant = Literal["loose", "bound", "ordered"]
 
-MOST_FACTS = 32
+MAX_FACTS = 32
 
-_MOST_DRAWS = 2_000  # times that facts are drawn anew until no held-out pair is among them
+_MAX_DRAWS = 2_000  # times that facts are drawn anew until no held-out pair is among them
 
 
 class Facts(NamedTuple):
@@ -66,8 +66,8 @@ class RecallTask:
 
     def __post_init__(self) -> None:
         require_known("variant", self.variant, get_args(Variant))
-        if require_integer("num_facts", self.num_facts) > MOST_FACTS:
-            raise WrongUsage(f"num_facts must be at most {MOST_FACTS}; got {self.num_facts}.")
+        if require_integer("num_facts", self.num_facts) > MAX_FACTS:
+            raise WrongUsage(f"num_facts must be at most {MAX_FACTS}; got {self.num_facts}.")
         for name, number in (("num_keys", self.num_keys), ("num_values", self.num_values)):
             if require_integer(name, number) < self.num_facts:
                 raise WrongUsage(
@@ -106,7 +106,7 @@ class RecallTask:
         """Draw facts uniformly from those without a held-out pair, all of them asked, in random
         order."""
         keys, values = self._pairs(batch_size, generator)
-        for _ in range(_MOST_DRAWS):
+        for _ in range(_MAX_DRAWS):
             again = self.is_held_out(keys, values).any(-1).nonzero().flatten()
             if not len(again):
                 return Facts(keys, values, _shuffled(batch_size, self.num_facts, generator))
@@ -168,8 +168,8 @@ class RecallTask:
         pairs = torch.tensor(list(map(vocabulary.index, typed)))
         if len(typed) % 2:
             raise WrongUsage(f"expected a value after each key; {typed[-1]!r} has none.")
-        if len(typed) > 2 * MOST_FACTS:
-            raise WrongUsage(f"expected at most {MOST_FACTS} facts; got {len(typed) // 2}.")
+        if len(typed) > 2 * MAX_FACTS:
+            raise WrongUsage(f"expected at most {MAX_FACTS} facts; got {len(typed) // 2}.")
         return pairs.view(-1, 2)
 
     def _pairs(

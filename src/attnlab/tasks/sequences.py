@@ -1,8 +1,8 @@
 """Letters in, letters out: sort, reverse, copy, add, and induction, over any alphabet and length.
 
-A row of the task is `prompt SEP answer`, such as `c a b SEP a b c`. The domain is enumerable, so a
-model can be judged on all of it; and because prompts are uniform over the domain, the best possible
-loss is known.
+A row of the task is `prompt SEP answer`, such as `c a b SEP a b c`. The domain is enumerable, so
+that a model can be evaluated on all of it; and because prompts are uniform over the domain, the
+lowest possible loss is known.
 """
 
 import itertools
@@ -29,7 +29,7 @@ SEPARATOR = 0
 """The id of SEP; the letters follow it."""
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
-_MOST_ENUMERATED = 5_000_000
+_MAX_ENUMERATED = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SequenceTask:
     Args:
         rule: what makes the answer from the prompt. sort, reverse, copy: `length` letters to as
             many. add: two numbers of `length` digits (a = 0, b = 1, …) to their sum, of length + 1
-            digits. induction: `length` letters, the last of which stood there before, to the letter
+            digits. induction: `length` letters, the last of which occurred before, to the letter
             that followed it then.
         letters: size of the alphabet, 1 to 26.
         length: letters of a prompt (of each number, for add).
@@ -92,8 +92,7 @@ class SequenceTask:
 
     @property
     def loss_floor(self) -> float:
-        """The least mean cross-entropy, in nats a token, that any causal predictor can reach on
-        whole rows.
+        """The lowest mean cross-entropy, in nats a token, of any causal predictor on whole rows.
 
         The prompt's letters after the first cannot be known beforehand: together they hold the
         entropy of the prompt less that of its first letter. Everything after them can be known.
@@ -129,14 +128,14 @@ class SequenceTask:
     @property
     def is_listable(self) -> bool:
         """Whether the whole domain can be listed at once."""
-        return bool(self.letters**self.prompt_length <= _MOST_ENUMERATED)
+        return bool(self.letters**self.prompt_length <= _MAX_ENUMERATED)
 
     def all_prompts(self) -> Tensor:
         """List every prompt once, in alphabetical order: (num_prompts, prompt_length)."""
         if not self.is_listable:
             raise WrongUsage(
                 f"{self.letters}**{self.prompt_length} prompts are more than the "
-                f"{_MOST_ENUMERATED:,} that can be listed at once; judge a sample of them."
+                f"{_MAX_ENUMERATED:,} that can be listed at once; evaluate a sample of them."
             )
         letters = range(1, self.letters + 1)
         prompts = torch.tensor(list(itertools.product(letters, repeat=self.prompt_length)))
@@ -147,16 +146,17 @@ class SequenceTask:
             return prompts
         return prompts[(prompts[:, :-1] == prompts[:, -1:]).any(-1)]
 
-    def prompts_to_judge(self, most: int, generator: torch.Generator) -> tuple[Tensor, bool]:
-        """Return all prompts if there are at most `most`, else a sample of that size, and whether
-        they are all."""
-        if self.num_prompts <= most and self.is_listable:
+    def prompts_to_evaluate(
+        self, max_prompts: int, generator: torch.Generator
+    ) -> tuple[Tensor, bool]:
+        """Return all prompts if there are at most `max_prompts`, else a sample of that size; and
+        whether these are all."""
+        if self.num_prompts <= max_prompts and self.is_listable:
             return self.all_prompts(), True
-        return self.sample(most, generator), False
+        return self.sample(max_prompts, generator), False
 
     def parse(self, text: str) -> Tensor:
-        """Read a prompt that a person typed; blanks and commas between letters do not matter, nor
-        does case."""
+        """Read a typed prompt; blanks and commas between letters do not matter, nor does case."""
         letters = typed_letters(text.lower(), " ,+")
         known = self.vocabulary[1:]
         if len(letters) != self.prompt_length or not set(letters) <= set(known):
@@ -170,7 +170,7 @@ class SequenceTask:
         prompt = torch.tensor(list(map(self.vocabulary.index, letters)))
         if self.rule == "induction" and not bool((prompt[:-1] == prompt[-1]).any()):
             raise WrongUsage(
-                "expected the last letter to stand among the others before, such as "
+                "expected the last letter to occur among the others before, such as "
                 f"{self.example!r}; got {text!r}."
             )
         return prompt
@@ -193,7 +193,7 @@ class SequenceTask:
 
 
 def typed_letters(text: str, between: str) -> list[str]:
-    """Return the letters of a text that a person typed, without what may stand between them."""
+    """Return the letters of a typed text, without the separators in `between`."""
     return [letter for letter in text if letter not in between]
 
 

@@ -29,7 +29,7 @@ PADDING = -1
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _USUAL_LONGEST = {"identity": 6, "copy_first": 4, "unique": 4}
-_MOST_INPUTS = 200_000
+_MAX_INPUTS = 200_000
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class VectorTask:
         if self.letters > len(_ALPHABET):
             raise WrongUsage(f"letters must be at most 26, A to Z; got {self.letters}.")
         # 2**18 sequences are too many already
-        if self.longest > 17 or self.num_inputs > _MOST_INPUTS:
+        if self.longest > 17 or self.num_inputs > _MAX_INPUTS:
             raise WrongUsage(
                 f"{self.letters} letters up to {self.longest} long make more than "
-                f"{_MOST_INPUTS:,} inputs, too many to check each; take fewer letters or a "
+                f"{_MAX_INPUTS:,} inputs, too many to check each; take fewer letters or a "
                 "smaller longest."
             )
 

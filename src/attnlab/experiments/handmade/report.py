@@ -112,9 +112,9 @@ def _proofs_section(proved: Iterable[Proved]) -> Table:
 
 
 def _proof_record(proof: Proof) -> dict[str, Scalar]:
-    least_size = ""
-    if proof.least_size is not None:
-        least_size = f"{proof.least_size:.4f}"
+    min_output_size = ""
+    if proof.min_output_size is not None:
+        min_output_size = f"{proof.min_output_size:.4f}"
     return {
         "task": proof.task,
         "arithmetic": proof.dtype,
@@ -124,8 +124,8 @@ def _proof_record(proof: Proof) -> dict[str, Scalar]:
         "at": proof.worst_input,
         "margin": f"{proof.margin:.2g}",
         "rounding at most": f"{proof.rounding:.1g}",
-        "right keys weigh at least": proof.least_right_weight,
-        "least |output|": least_size,
+        "right keys weigh at least": proof.min_right_weight,
+        "least |output|": min_output_size,
     }
 
 

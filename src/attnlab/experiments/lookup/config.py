@@ -12,7 +12,7 @@ from attnlab.models.encoder_decoder import EncoderDecoderConfig
 from attnlab.parts.blocks import NormPlace
 from attnlab.seeds import generator
 from attnlab.tasks.lookup import MAX_LENGTH, VOCABULARY
-from attnlab.tasks.recall import MOST_FACTS, RecallTask, Variant
+from attnlab.tasks.recall import MAX_FACTS, RecallTask, Variant
 from attnlab.train.config import TrainConfig
 
 NAME = "lookup"
@@ -66,7 +66,7 @@ class LookupConfig(Config):
     variant: Literal["all", "loose", "bound", "ordered"] = option(
         "all", "the form in which the facts of in-context look-up are written"
     )
-    recall_facts: int = option(8, "k, the facts of a sample", low=1, high=MOST_FACTS)
+    recall_facts: int = option(8, "k, the facts of a sample", low=1, high=MAX_FACTS)
     recall_keys: int = option(32, "number of keys", low=2, high=1_000)
     recall_values: int = option(32, "number of values", low=2, high=1_000)
     recall_held_out: int = option(
@@ -171,7 +171,7 @@ class LookupConfig(Config):
         """Return the config of an in-context look-up model; only `ordered` has positions."""
         task, positions, length = self.recall_task(), self.recall_positions, 2 * self.recall_facts
         if task.variant != "ordered":
-            positions, length = "none", 2 * MOST_FACTS
+            positions, length = "none", 2 * MAX_FACTS
         return EncoderDecoderConfig(
             vocab_size=len(task.vocabulary),
             max_length=length,

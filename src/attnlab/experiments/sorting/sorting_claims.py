@@ -117,7 +117,7 @@ def evaluation_prompts(
 ) -> tuple[Tensor, bool]:
     """Return the inputs of training, or a sample of `most` of them, and whether they are all."""
     if not config.holdout:
-        return config.sequence_task().prompts_to_judge(most, generator)
+        return config.sequence_task().prompts_to_evaluate(most, generator)
     return _some_of(config.split().trained, most, generator)
 
 
