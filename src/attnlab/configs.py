@@ -39,7 +39,7 @@ class Option:
 
     @property
     def expected(self) -> str:
-        """Say in words which values are allowed."""
+        """Describe the allowed values in words."""
         if self.choices:
             words = "one of " + ", ".join(self.choices)
         elif self.kind is bool:
@@ -55,7 +55,7 @@ class Option:
         return words
 
     def check(self, value: Any) -> Any:
-        """Return the value, as the field's own type, or raise."""
+        """Return the value in the field's type, or raise."""
         if value is None and self.is_optional:
             return None
         original = value
@@ -118,13 +118,13 @@ class Config:
     FULL: ClassVar[Fields] = {}
 
     def __post_init__(self) -> None:
-        """Check every field, then what the fields must be to each other."""
+        """Check every field, then the relations between fields."""
         for known in self.options():
             object.__setattr__(self, known.name, known.check(getattr(self, known.name)))
         self.validate()
 
     def validate(self) -> None:
-        """Check what one field alone cannot tell; children with such rules define it."""
+        """Check relations between fields; children that have any override it."""
 
     def fields_of(self, other: type["Config"]) -> dict[str, Any]:
         """Return the values of the fields that another config has too."""

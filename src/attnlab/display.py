@@ -28,7 +28,7 @@ _HARMLESS |= dict.fromkeys((*range(0x80, 0xA0), *_BIDI, *range(0xD800, 0xE000)),
 
 
 class Card(NamedTuple):
-    """What is shown of a result: a title, facts (name, value), and a table or lines of text."""
+    """The display of a result: a title, facts (name, value), and a table or lines of text."""
 
     title: str
     facts: Sequence[tuple[str, Any]] = ()

@@ -27,7 +27,7 @@ class AttnlabError(Exception):
 
 
 class WrongUsage(AttnlabError, ValueError):
-    """What was asked for makes no sense: a wrong shape, an unknown name, a value out of range."""
+    """The request makes no sense: a wrong shape, an unknown name, a value out of range."""
 
     exit_status = 2
 
@@ -40,7 +40,7 @@ class CouldNotRun(AttnlabError, RuntimeError):
 
 
 def present(value: T | None) -> T:
-    """Return a value that cannot be missing, which the type checker does not know."""
+    """Return a value that is never None, for the type checker."""
     assert value is not None
     return value
 
@@ -81,7 +81,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def shorten(message: str) -> str:
-    """Cut what a user gave and a message repeats where it is very long.
+    """Shorten very long quotes and words in a message.
 
     >>> shorten(f"expected 3 letters; got {'z' * 100_000}")[:60]
     'expected 3 letters; got zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz'

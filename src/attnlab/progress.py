@@ -11,12 +11,12 @@ _PAUSE = 0.2  # seconds between two drawings
 
 
 def is_notebook() -> bool:
-    """Say whether this is a kernel that displays things, not a terminal."""
+    """Is this a kernel that displays things, not a terminal?"""
     return getattr(_shell(), "kernel", None) is not None
 
 
 def is_marimo() -> bool:
-    """Say whether this is a marimo notebook."""
+    """Is this a marimo notebook?"""
     return bool(getattr(sys.modules.get("marimo"), "running_in_notebook", lambda: False)())
 
 

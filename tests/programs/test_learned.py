@@ -363,7 +363,7 @@ def interrupted(model, program, state, after):
 
 @pytest.mark.parametrize("is_right", [True, False])
 def test_a_proof_goes_on_where_it_was_interrupted(tmp_path, monkeypatch, is_right):
-    monkeypatch.setattr("attnlab.programs.proof._KEPT_EVERY", 0.0)
+    monkeypatch.setattr("attnlab.programs.proof._SECONDS_BETWEEN_SAVES", 0.0)
     program, state = library.sort("ab"), tmp_path / "proof.json"
     model = compile_program(program, 7)
     if not is_right:
@@ -383,7 +383,7 @@ def test_a_proof_goes_on_where_it_was_interrupted(tmp_path, monkeypatch, is_righ
 
 
 def test_the_state_of_another_proof_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("attnlab.programs.proof._KEPT_EVERY", 0.0)
+    monkeypatch.setattr("attnlab.programs.proof._SECONDS_BETWEEN_SAVES", 0.0)
     program, state = library.sort("ab"), tmp_path / "proof.json"
     model = compile_program(program, 7)
     interrupted(model, program, state, after=30)
@@ -395,13 +395,13 @@ def test_the_state_of_another_proof_is_refused(tmp_path, monkeypatch):
 
 
 def test_the_command_goes_on_with_a_proof(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("attnlab.programs.proof._KEPT_EVERY", 0.0)
+    monkeypatch.setattr("attnlab.programs.proof._SECONDS_BETWEEN_SAVES", 0.0)
     program = tmp_path / "dyck.py"
     program.write_text("from attnlab.programs.library import dyck_1\nprogram = dyck_1()\n")
     out = tmp_path / "dyck"
     command = ["compile", str(program), "--length", "7", "--out", str(out)]
     with monkeypatch.context() as patch:
-        patch.setattr("attnlab.programs.proof._Kept.remove", stopped)
+        patch.setattr("attnlab.programs.proof._SavedTally.remove", stopped)
         assert main(command) == 130
     assert "the same command goes on" in capsys.readouterr().err
     assert (out / "proof.json").exists()
@@ -413,13 +413,13 @@ def test_the_command_goes_on_with_a_proof(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("bits", [["--float64"], []], ids=["sure", "not_sure"])
 def test_the_proof_of_a_learned_model_goes_on_too(sorters, bits, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("attnlab.programs.proof._KEPT_EVERY", 0.0)
+    monkeypatch.setattr("attnlab.programs.proof._SECONDS_BETWEEN_SAVES", 0.0)
     if not bits:
         monkeypatch.setattr("attnlab.programs.proof.ModelProof.is_sure", False)
     out = tmp_path / "proof"
     command = ["prove", str(sorters.folder / "1"), "--out", str(out), *bits]
     with monkeypatch.context() as patch:
-        patch.setattr("attnlab.programs.proof._Kept.remove", stopped)
+        patch.setattr("attnlab.programs.proof._SavedTally.remove", stopped)
         assert main(command) == 130
     assert "the same command goes on" in capsys.readouterr().err
     assert sorted(each.name for each in out.iterdir()) == ["proof.json", "unfinished"]

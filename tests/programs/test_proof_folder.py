@@ -49,7 +49,7 @@ def command(request, tmp_path):
 @pytest.fixture(autouse=True)
 def kept_at_once(monkeypatch):
     """Keep how far a proof is after each part of it."""
-    monkeypatch.setattr("attnlab.programs.proof._KEPT_EVERY", 0.0)
+    monkeypatch.setattr("attnlab.programs.proof._SECONDS_BETWEEN_SAVES", 0.0)
 
 
 def whole_folder(command, folder):

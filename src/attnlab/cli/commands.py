@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _what_to_type(error: MissingArgumentError) -> Exception:
-    """Say what belongs where a name or a required option is missing, and which names there are."""
+    """Explain a missing name or required option, and list the possible names."""
     argument = error.argument
     missing = argument.name if argument else ""
     example = f"as in: attnlab {' '.join(error.command_chain or ())} sorting"
@@ -86,7 +86,7 @@ def _what_to_type(error: MissingArgumentError) -> Exception:
 
 
 def _help_of(error: MissingArgumentError, name: str) -> str:
-    """Return what the help of a command says of one argument, after a colon."""
+    """Return the help text of one argument of a command, after a colon."""
     assert error.app is not None
     for argument in error.app.assemble_argument_collection(parse_docstring=True):
         if argument.name == name and argument.parameter.help:

@@ -90,7 +90,7 @@ def compile_(
 
 
 def show_certificate(folder: Path | None, *, is_sure: bool) -> None:
-    """Say how a certificate is checked, or that there is none, if a folder was written."""
+    """Print how to check a certificate, or that there is none, if a folder was written."""
     if folder is None:
         return
     if is_sure:
@@ -111,7 +111,7 @@ def check_out(out: Path | None, *, resume: bool) -> None:
 
 @contextmanager
 def folder_of_proof(out: Path | None) -> Iterator[Path | None]:
-    """Write into the folder of a proof, and say how it goes on if it is interrupted."""
+    """Write into the folder of a proof; if interrupted, print how it goes on."""
     from attnlab.programs.proof_folder import STATE, proof_folder
 
     if out is None:

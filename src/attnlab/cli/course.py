@@ -111,7 +111,7 @@ def list_(*, exercises: Own = None, as_json: AsJson = False) -> int:
 
 @course.command
 def start(name: str, /, *, where: Where = HERE, again: Switch = False) -> int:
-    """Begin an exercise: its program and its notebook, with what is asked in both.
+    """Begin an exercise: write its program and its notebook, with the statement in both.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def check(
     seed: WholeNumber = 0,
     as_json: AsJson = False,
 ) -> int:
-    """Check your answers: what passes, the smallest case that fails, and which mistake it is.
+    """Check your answers: passed checks, the smallest case that fails, and the mistake by name.
 
     Parameters
     ----------
@@ -362,7 +362,7 @@ def _check_one(
 
 
 def _tell(exercise: "CourseExercise", outcome: "Outcome", workspace: "Workspace") -> None:
-    """Print what came of a check, and what to do next."""
+    """Print the outcome of a check, and the next step."""
     _show_lines(exercise, outcome)
     name = exercise.name
     if outcome.solved:

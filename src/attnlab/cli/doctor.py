@@ -108,7 +108,7 @@ def _torch() -> list[Finding]:
 
 
 def _timed(probe: "Probe", ours: str, theirs: str, when_taken: str) -> str:
-    """Say how much faster one of two paths was, and which one is used."""
+    """Describe how much faster one of two paths was, and which one is used."""
     if probe.ratio is None:
         return f"the default: {probe.reason}"
     used = when_taken if probe.is_taken else "the default is used"

@@ -94,7 +94,7 @@ def _check_names(question: "Question", edits: "Sequence[Edit]") -> None:
 
 
 def edits_(*, as_json: AsJson = False) -> int:
-    """List all edits: what each does, and its settings.
+    """List all edits with their effects and settings.
 
     Parameters
     ----------

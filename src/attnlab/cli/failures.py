@@ -134,7 +134,7 @@ def explain(error: BaseException) -> int | None:
 
 
 def _machine_words(error: BaseException) -> str | None:
-    """Say what the machine refused: a file or memory; None for another error."""
+    """Describe what the machine refused: a file or memory; None for another error."""
     if isinstance(error, OSError) and error.strerror:
         path = error.filename or "standard input or output"
         return f"could not use {path}: {error.strerror}."

@@ -48,7 +48,7 @@ class AttentionGroup:
 
 @dataclass(frozen=True)
 class ModelFindings:
-    """What was found out about a pretrained model when it was opened.
+    """The findings about a pretrained model when it was opened.
 
     bytes: of its parameters. seconds: to open and check it. peak_bytes: of this process. fast_path:
     how far the output is from that of torch's fast path; None if it has none. sites, missing: kinds
@@ -191,7 +191,7 @@ def _is_narrow(kind: object) -> bool:
 
 
 def _missing(model: "Pretrained") -> list[str]:
-    """List the kinds of sites that our own models have and this one lacks in some layer."""
+    """List the kinds of sites of our own models that this one lacks in some layer."""
     from attnlab.sites import site_names
 
     expected = []

@@ -87,7 +87,7 @@ class _Optional:
     """Options that are left out more often than not."""
 
     def given(self) -> list[str]:
-        """Name the options that were given, as they are typed."""
+        """List the options that the user typed, as they are typed."""
         values = vars(self).items()
         return [
             f"--{name.replace('_', '-')}" for name, value in values if value not in (None, False)

@@ -101,7 +101,7 @@ class _Clock(ProgressColumn):
 
 
 class _Shown:
-    """What shows progress on a console, under a title."""
+    """Shows progress on a console, under a title."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._console, self._title = console, one_line(title)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prompts:
-    """What a model is asked with.
+    """A model's question function, with a description of its inputs.
 
     expected: what it reads, in words. note: which model of a population answers.
     """
@@ -112,7 +112,7 @@ def only_heads(trace: "Trace", model: "nn.Module", heads: Sequence[str]) -> "Tra
 
 
 def require_tokenizer(model: "Pretrained") -> None:
-    """Raise `CouldNotRun` for a model that reads text and has no tokenizer; say what to do."""
+    """Raise `CouldNotRun` for a model that reads text and has no tokenizer, with the remedy."""
     reads_text = getattr(model.foreign, "main_input_name", "input_ids") == "input_ids"
     if model.tokenizer is not None or not reads_text:
         return
@@ -139,7 +139,7 @@ def is_pretrained(name: str) -> bool:
 
 
 def open_model(name: str, **opening: Any) -> "Pretrained":
-    """Open a pretrained model, and show meanwhile what is being done."""
+    """Open a pretrained model, with a progress message."""
     from attnlab.experiments.model_loader import load_pretrained, similar
 
     with waiting(f"opening {name}") as tell, _log_to(tell):

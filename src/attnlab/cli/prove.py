@@ -1,4 +1,4 @@
-"""attnlab prove: a trained model, or each of a population, is put to every input of its task."""
+"""attnlab prove: a trained model, or each of a population, is run on every input of its task."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,7 +94,7 @@ def _prove_one(
 
 
 def _show(population: "PopulationProof", out: Path | None) -> None:
-    """Print what failed, then what is not sure, and the sum."""
+    """Print failures, then proofs that are not sure, and the total."""
     rows = []
     for name, proof in population.proofs.items():
         if not proof.is_sure:

@@ -1,4 +1,4 @@
-"""What a command prints of a finished run, population, sweep or hyper-parameter search."""
+"""The output of a command for a finished run, population, sweep or hyper-parameter search."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ def _commands(result: "Result", folder: Path) -> str:
 
 
 def result_to_json(result: "Result") -> dict[str, object]:
-    """Return what --json prints: the folder, whether all claims hold, each of them, and more."""
+    """Return the output of --json: the folder, whether all claims hold, each of them, and more."""
     report = _report_of(result)
     claims = [claim.to_mapping() for claim in report.claims]
     form = {"run": str(report.folder), "passed": result.passed, "claims": claims}
@@ -71,7 +71,7 @@ def _report_of(result: "Result") -> "Report":
 
 
 def _show_rows(result: Any, report: "Report", most: int) -> None:
-    """Print the task, the table of cells or trials, and what else the result says of itself."""
+    """Print the task, the table of cells or trials, and the result's notes."""
     for section in report.content.sections:
         if section.kind == "text" and section.title == "The task":
             for line in section.told.split("\n"):
@@ -85,7 +85,7 @@ def _show_rows(result: Any, report: "Report", most: int) -> None:
 
 
 def show_finished(folder: Path, *, as_json: bool = False) -> int:
-    """Say that there is nothing left to run, and return the exit status of the run."""
+    """Print that there is nothing left to run, and return the exit status of the run."""
     from attnlab.experiments.claims import count_claims
     from attnlab.experiments.folder import Finished
     from attnlab.experiments.report import open_run

@@ -1,4 +1,4 @@
-"""What `attnlab look` says of a site: the facts of each head, or the size of any other value."""
+"""The facts about a site for `attnlab look`: facts of each head, or the size of any other value."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class HeadFacts:
     rows: list[list[float | None]] | None
 
     def to_mapping(self) -> dict[str, object]:
-        """Return plain values for JSON, without rows that were not asked for."""
+        """Return plain values for JSON, without rows if there are none."""
         form = dict(vars(self))
         if self.rows is None:
             del form["rows"]

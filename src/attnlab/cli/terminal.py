@@ -221,7 +221,7 @@ def show_matrix(
 def matrix_widths(
     corner: str, columns: Sequence[str], labels: Sequence[str], cells: Sequence[Sequence[Text]]
 ) -> list[int]:
-    """Return how much room each column of a matrix takes, that of the labels first."""
+    """Return the width of each column of a matrix, the labels' first."""
     widths = [max(map(cell_len, [corner, *labels])) + 2]
     for number, column in enumerate(columns):
         widths.append(2 + max(cell_len(column), *(row[number].cell_len for row in cells)))
@@ -229,7 +229,7 @@ def matrix_widths(
 
 
 def _parts(widths: Sequence[int], room: int) -> Iterator[slice]:
-    """Split columns into parts that fit, of one column at least."""
+    """Split columns into parts that fit, each with at least one column."""
     first = used = 0
     for number, width in enumerate(widths):
         if used + width > room and number > first:

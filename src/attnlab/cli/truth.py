@@ -1,4 +1,4 @@
-"""attnlab truth: circuits of which it is known what each head is for, and methods held to them."""
+"""attnlab truth: circuits in which the role of each head is known, and methods scored on them."""
 
 import math
 from collections.abc import Mapping
@@ -126,7 +126,7 @@ def score(
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Score a method: how well it tells the heads that are used from those that are not.
+    """Score a method: how well it separates used heads from unused ones.
 
     Parameters
     ----------

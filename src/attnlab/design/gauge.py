@@ -1,4 +1,4 @@
-"""What of a head's matrices can be known from outside, and what cannot.
+"""What can be known of a head's matrices from outside, and what cannot.
 
 Attention sees keys and queries only through the product `Qm Kmᵀ`: for any invertible R, `Km R` and
 `Qm R⁻ᵀ` are other matrices with the same scores, the same attention and the same outputs. So Km and

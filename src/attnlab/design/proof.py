@@ -121,7 +121,7 @@ class Proof:
         return abs(self.margin) > moved
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the proof as plain values for JSON; what is not finite becomes None."""
+        """Return the proof as plain values for JSON, None for numbers that are not finite."""
         mapping = asdict(self)
         if self.counterexample is not None:
             mapping["counterexample"]["got"] = list(map(_finite, self.counterexample.got))
@@ -323,7 +323,7 @@ class _Tally:
 
 
 def _least(before: float, values: Tensor) -> float:
-    """Return the least of all, or NaN if there is one (Python's own `min` may lose it)."""
+    """Return the minimum, or NaN if there is one (Python's own `min` may lose it)."""
     known = torch.tensor([before], dtype=torch.float64)
     return float(torch.cat((values.double().flatten(), known)).amin())
 
@@ -364,7 +364,7 @@ def _values(task: VectorTask, ids: Tensor, matrices: Matrices) -> Tensor:
 
 
 def _rounding(task: VectorTask, matrices: Matrices, spread: float, dtype: torch.dtype) -> float:
-    """Bound, to first order, what rounding can change in an output.
+    """Bound, to first order, the rounding of an output.
 
     With u the spacing of numbers at 1, a sum of m products is off by at most m u times the sum of
     their sizes. So a scaled score is off by δ ≤ (2 width + d_qk + 2) u S, S being the largest

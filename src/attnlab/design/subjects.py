@@ -32,8 +32,7 @@ class Answers:
 
 
 def check_parts(model: nn.Module, *, is_cast: bool) -> None:
-    """Refuse parameters without values, and those too coarse for a proof (unless they are cast
-    first)."""
+    """Refuse parameters without values, or too coarse for a proof (unless they are cast first)."""
     for part in (*model.parameters(), *model.buffers()):
         if part.is_meta:
             raise WrongUsage("this model is on the device meta, without values: fill it first.")
@@ -109,7 +108,7 @@ def _answer_to(
 
 
 def _answer(subject: Any, vectors: Tensor) -> tuple[Any, Any]:
-    """Return what a subject says of one input, and its weights where it is a `NumpyTransformer`."""
+    """Return a subject's output for one input, and the weights of a `NumpyTransformer`."""
     if _is_reference(subject):
         panels = subject.panels(vectors.numpy())
         return panels.output, torch.from_numpy(panels.attention)
@@ -159,7 +158,7 @@ def _double(matrix: Any) -> Any:
 
 
 def arithmetic_of(subject: Any) -> torch.dtype:
-    """Return the dtype in which a subject computes; a function is given float64."""
+    """Return the dtype in which a subject computes; float64 for a function."""
     if not isinstance(subject, nn.Module):
         return torch.float64
     floats = filter(Tensor.is_floating_point, subject.parameters())

@@ -1,4 +1,4 @@
-"""The submission record: what a student hands in, as plain JSON that anybody can check again.
+"""The submission record: a student's work as plain JSON that anybody can check again.
 
 It holds the time, the widths, the student's matrices, the values that the student's own PyTorch
 class computes, and the source of its two methods. The values are those of given weights on given
@@ -40,7 +40,7 @@ _FORM = "attnlab submission 1"
 
 @dataclass(frozen=True)
 class _Case:
-    """The widths of a model, and the length of the input that it is put to."""
+    """The widths of a model, and the length of its input."""
 
     input_dim: int
     qk_dim: int
@@ -50,7 +50,7 @@ class _Case:
     length: int
 
     def widths(self) -> dict[str, Any]:
-        """Return what the model's constructor takes."""
+        """Return the arguments of the model's constructor."""
         widths = asdict(self)
         del widths["length"]
         return widths
@@ -123,7 +123,7 @@ def _check_arguments(model_class: type[nn.Module], designs: Sequence[Design]) ->
 
 
 def check_record(record: Any) -> list[str]:
-    """Check a record from its own contents alone, and list what is wrong with it.
+    """Check a record from its contents alone, and list its errors.
 
     The values are computed anew by the NumPy reference from the named seeds; every design is proved
     anew, and what the record says of the proof and of the gain must be what comes out. There is one

@@ -1,4 +1,4 @@
-"""Programs: say in Python what attention should do, and get a model that does it, proved."""
+"""Programs: write in Python what attention computes, and get a model that does it, with a proof."""
 
 from attnlab.programs.compiled_program import CompiledProgram, open_compiled
 from attnlab.programs.compiler import compile_program

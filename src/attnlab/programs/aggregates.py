@@ -100,7 +100,7 @@ def gather(views: Views, node: Aggregate, form: Form) -> View:
 
 
 def _scores(views: Views, node: Aggregate, share: float) -> _Scores:
-    """Return scores such that at most this share of the weight falls on wrong keys."""
+    """Return scores with which at most this share of the weight falls on wrong keys."""
     selector: Any = node.selector
     is_open = views.domains.may_be_empty(selector)
     odds = (1 - share) / share
@@ -145,7 +145,7 @@ def _scores(views: Views, node: Aggregate, share: float) -> _Scores:
 
 
 def _way(case: Conjunction) -> str:
-    """Say what the scores of a conjunction are made of."""
+    """Describe the scores of a conjunction."""
     if not case:
         return "all keys alike"
     if len(case) == 1:
@@ -154,15 +154,14 @@ def _way(case: Conjunction) -> str:
 
 
 def _ranked(views: Views, selector: Best, step: float) -> tuple[View, float]:
-    """Return what the ranks of the scores add to a key's score, and the most that they add."""
+    """Return the view that adds the ranks of scores to a key's score, and its largest addition."""
     ranks = ranks_of(selector, views.domains.values(selector.scores))
     row = step * np.array([ranks], dtype=np.float64)
     return views.one_hot(selector.scores).through(row), float(row.max())
 
 
 def _channels(views: Views, case: Conjunction, gain: float, spread: float) -> _Channels:
-    """Write a conjunction as queries and keys; the scores of selected keys differ by at most
-    `spread`."""
+    """Write a conjunction as queries and keys; selected keys' scores differ by at most `spread`."""
     if not case:  # selects everything
         return _Channels(constant_view([gain]), constant_view([1.0]), 0.0, gain)
     queries, keys = [], []
@@ -202,7 +201,7 @@ def _is_nearest(views: Views, selector: Selector) -> bool:
 
 
 def _nearest(views: Views, selector: Compared, gain: float, share: float) -> _Scores:
-    """Score keys by -(key - query)², less what is the same for all keys: two dimensions."""
+    """Score keys by -(key - query)², without the part that all keys share: two dimensions."""
     query = views.number(selector.queries)
     wanted = list(map(float, views.domains.values(selector.queries)))
     values = list(map(float, views.domains.values(selector.keys)))
@@ -262,7 +261,7 @@ def _terms(views: Views, node: Width) -> Iterator[tuple[Selector, float]]:
 
 
 def weight_of_bos(views: Views, case: Conjunction, node: Width, of: str = "") -> View:
-    """Make the head that looks at BOS and at what is selected: BOS weighs 1 / (width + 1).
+    """Make the head that attends to BOS and the selected keys: BOS weighs 1 / (width + 1).
 
     of: which case of the selector this is, where there are several.
     """

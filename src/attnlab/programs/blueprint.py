@@ -1,5 +1,4 @@
-"""What a compiled model is made of before its matrices are written: blocks, views, heads, hidden
-units.
+"""The blueprint of a compiled model: blocks, views, heads and hidden units, before any matrix.
 
 A *block* is a named part of the residual stream, written once: by the embedding, by a head, or by a
 feed-forward part. A *view* is a linear function of blocks; reading one costs nothing. Work is put
@@ -24,7 +23,7 @@ _FOREVER = 2**31 - 1  # a slot that never comes
 
 @dataclass(eq=False)
 class Block:
-    """A part of the stream: its name, its width, the slot that writes it, what it holds at BOS."""
+    """A part of the stream: its name, its width, the slot that writes it, its value at BOS."""
 
     name: str
     slot: int
@@ -50,12 +49,12 @@ class View:
 
     @property
     def slot(self) -> int:
-        """The last slot that writes what it reads."""
+        """The last slot that writes a block of this view."""
         return max((block.slot for block in self.blocks), default=-1)
 
     @property
     def blocks(self) -> list[Block]:
-        """What it reads."""
+        """The blocks of this view."""
         return [block for block, _ in self.parts]
 
     @property
@@ -116,7 +115,7 @@ def stacked(views: Items[View]) -> View:
 
 @dataclass(eq=False)
 class Head:
-    """One head: scores are queries · keys, and it writes what it gathers into `block`.
+    """One head: scores are queries · keys, and it writes the gathered values into `block`.
 
     bos_score: of BOS as a key, for every query; None for a program without BOS. What BOS gives as a
     value is what the block holds at BOS. label: the program's line. way: how it does that.
@@ -138,7 +137,8 @@ class Head:
 
 @dataclass(eq=False)
 class Units:
-    """Hidden units of one feed-forward part: block = outer @ relu(inner) + what it holds at BOS."""
+    """Hidden units of one feed-forward part: block = outer @ relu(inner) + the block's value at
+    BOS."""
 
     inner: View
     outer: Matrix
@@ -166,7 +166,7 @@ class Blueprint:
     erased: dict[int, list[int]] = field(default_factory=dict)
 
     def block(self, name: str, slot: int, at_bos: Matrix) -> Block:
-        """Take a part of the stream, as wide as what it holds at BOS."""
+        """Add a block to the stream, as wide as its value at BOS."""
         block = Block(name, slot, at_bos)
         self.blocks.append(block)
         return block
@@ -179,7 +179,7 @@ class Blueprint:
 
     @property
     def num_layers(self) -> int:
-        """How many layers are needed, at least one."""
+        """The number of layers, at least one."""
         return max([0, *(block.slot for block in self.blocks)]) // 2 + 1
 
     def place(self, output: View, least: int, *, reuse: bool) -> int:
@@ -210,8 +210,8 @@ class Blueprint:
         return len(holders)
 
     def _ends(self, output: View) -> dict[Block, int]:
-        """Return the first feed-forward slot that may empty each block: that of its last reader, or
-        the one after."""
+        """Return the first feed-forward slot that may empty each block: the slot of its last
+        reader, or the next one."""
         last = {block: block.slot + 1 for block in self.blocks}
         works: list[Head | Units] = [*self.heads, *self.units]
         for work in works:

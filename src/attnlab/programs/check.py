@@ -44,7 +44,7 @@ _EPSILON = {"layer": 1e-5, "rms": 1e-6}
 
 
 def unknown_in(model: Described) -> str:
-    """Say what of a model these formulas do not cover; nothing if they cover all."""
+    """Name the parts of a model that these formulas do not cover; an empty text if none."""
     if model["kind"] not in ("encoder", "decoder"):
         return f"kind {model['kind']}"
     if model["dtype"] not in _ROUNDOFF:
@@ -69,7 +69,7 @@ def read_weights(path: Path, dtype: str) -> dict[str, Array]:
 
 
 class Bounded(NamedTuple):
-    """Numbers, and a bound on what rounding can change in each."""
+    """Numbers, and a bound on the rounding of each."""
 
     value: Array
     error: Array
@@ -158,7 +158,7 @@ class Rounding:
         return Bounded(value / math.sqrt(width), error / math.sqrt(width))
 
     def attention(self, name: str, x: Bounded) -> Bounded:
-        """Return what the heads of a layer add to the stream."""
+        """Return the heads' addition to the stream."""
         parts = ("query", "key", "value")
         query, key, value = (self.heads_of(f"{name}.{part}", x) for part in parts)
         scores, moved = self.scores(query, key)
@@ -170,7 +170,7 @@ class Rounding:
         return self.linear(f"{name}.output", Bounded(*joined))
 
     def feed_forward(self, name: str, x: Bounded) -> Bounded:
-        """Return what the feed-forward part of a layer adds to the stream."""
+        """Return the feed-forward part's addition to the stream."""
         value, error = self.linear(f"{name}.inner", x)
         if self.config["activation"] == "relu":
             error = np.minimum(error, np.maximum(value + error, 0))  # none where it stays below 0
@@ -181,7 +181,7 @@ class Rounding:
         return self.linear(f"{name}.outer", Bounded(value * (1 + erf) / 2, error))
 
     def norm(self, name: str, x: Bounded) -> Bounded:
-        """Return what a norm makes of each position.
+        """Normalize each position.
 
         A variance of n numbers by two passes or by Welford's updates is off by at most a multiple
         of n · spread · root mean square (Chan, Golub & LeVeque 1983).
@@ -211,7 +211,7 @@ class Rounding:
         return Bounded(scaled * weight + bias, error)
 
     def part(self, layer: str, name: str, state: Bounded) -> Bounded:
-        """Add to the stream what one part makes of it, with the norm before, after or nowhere."""
+        """Add a part's output to the stream, with the norm before, after or nowhere."""
         place, read = self.config["norm_place"], state
         if place == "pre":
             read = self.norm(f"{layer}.norm_{name}", state)
@@ -287,7 +287,7 @@ def chained(digest: str, answers: Array) -> str:
 
 
 def allowed(values: Array, tolerance: float) -> float:
-    """Return a tolerance within which no two values lie: at most half their least distance."""
+    """Return the tolerance, or half the smallest distance of two values if that is less."""
     return float(min([tolerance, *(np.diff(np.sort(values)) / 2)]))
 
 
@@ -311,8 +311,8 @@ def judge(logits: Any, bound: Any, values: Any, tolerance: float) -> tuple[Any, 
 
 
 class Checked(NamedTuple):
-    """What a certificate should say; by how much the least sure answer is sure, and how much it
-    leads; and what rounding can change in a lead at most."""
+    """The right content of a certificate; the smallest lead, before and after rounding; and the
+    largest bound on rounding."""
 
     fields: dict[str, object]
     sure: float
@@ -339,7 +339,7 @@ def answered_task(
 
 
 def right_answers(task: Task, prompts: Array) -> Array:
-    """Return what the rule says of prompts, as ids of letters: (prompt, letter)."""
+    """Apply the task's rule to prompts: ids of letters (prompt, letter)."""
     rule, length, base = task["rule"], task["length"], task["letters"]
     if rule == "add":
         digits = prompts[:, :length] + prompts[:, length:] - 2
@@ -385,7 +385,7 @@ def check(folder: Path) -> Checked:
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of the weights, of the config, and of what the answers mean."""
+    """Return the SHA-256 of the weights, of the config, and of the meaning of the answers."""
     files = {"weights": "model.safetensors", "config": "config.json", "meaning": "program.json"}
     if (folder / "task.json").exists():
         files["meaning"] = "task.json"
@@ -403,7 +403,7 @@ def written(certificate: dict[str, Any]) -> str:
 
 
 def differences(text: str, checked: Checked) -> list[str]:
-    """List the fields of a certificate that are not as they were found again."""
+    """List the fields of a certificate that differ from those computed again."""
     stated = json.loads(text)
     numbers = {"margin": checked.margin, "sure": checked.sure}
     wrong = sorted(set(stated) ^ {*checked.fields, *numbers, "digest"})
@@ -425,7 +425,7 @@ def differences(text: str, checked: Checked) -> list[str]:
 
 
 def main() -> None:
-    """Check a folder, say what came of it, and exit with 1 where something differs."""
+    """Check a folder, print the verdict, and exit with 1 where something differs."""
     folder = Path(__file__).parent
     if len(sys.argv) > 1:
         folder = Path(sys.argv[1])

@@ -1,4 +1,4 @@
-"""A compiled program: the model, what its outputs mean, and which line each head and unit is of."""
+"""A compiled program: the model, the meaning of its outputs, and the line of each head and unit."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
@@ -55,7 +55,7 @@ class CompiledProgram:
     error: float
 
     def __post_init__(self) -> None:
-        """Tell the model which line each head is of, for pictures of it."""
+        """Label each head of the model with its line, for pictures."""
         labels = {}
         for name, line in self.heads.items():
             labels[name] = line.split("  ")[-1]
@@ -104,7 +104,7 @@ class CompiledProgram:
         return np.array(list(map(float, self.values)))
 
     def explain(self) -> str:
-        """Say what each head and each part of the stream is for."""
+        """Describe each head and each part of the stream."""
         config = self.model.config
         lines = [
             f"{self.name}: {config.num_layers} layers of {config.num_heads} heads of width "

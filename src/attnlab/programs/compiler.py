@@ -90,7 +90,7 @@ class _Options:
 
 
 def _compile(domains: Domains, options: _Options) -> CompiledProgram:
-    """Make the model of a program, of which these domains are."""
+    """Make the model of the program of these domains."""
     program, tolerance, dtype = domains.program, options.tolerance, options.dtype
     _check_defaults(domains)
     _check_meaning(domains, causal=options.causal)
@@ -171,7 +171,7 @@ def _read_off(views: Views, base: Sequence, node: Sequence, form: Form) -> View:
 
 
 def _affine(views: Views, node: Map) -> View | None:
-    """Return a sum, a difference or a multiple of numbers, which needs no hidden units."""
+    """Return a sum, a difference or a multiple of numbers, without hidden units."""
     if node.function not in _AFFINE or views.is_linear(node):
         return None
     if node.function is operator.neg:
@@ -191,7 +191,7 @@ def _affine(views: Views, node: Map) -> View | None:
 
 
 def _check_defaults(domains: Domains) -> None:
-    """Refuse an aggregate that may select nothing and does not say what then."""
+    """Refuse an aggregate without a default that may select nothing."""
     for node in sequences_of(domains.program.output):
         if not isinstance(node, Aggregate) or node.has_default:
             continue

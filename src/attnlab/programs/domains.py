@@ -1,4 +1,5 @@
-"""What the parts of a program may hold, over all inputs up to a length: found without running it.
+"""The possible values of a program's parts, over all inputs up to a length, derived without running
+it.
 
 A sequence's *base* is what has to be computed before it: the tokens, the indices, an aggregate, a
 width, or a map of several bases. A map of one base is a table, and so costs a model nothing.
@@ -134,7 +135,8 @@ class Domains:
     def combinations(
         self, node: Map
     ) -> tuple[list[Sequence], list[tuple[Value, ...]], list[Value]]:
-        """Return a map's arguments, each once, without constants; what they may be; and its values.
+        """Return a map's arguments, each once and without constants, their possible values, and the
+        map's values.
 
         Combinations on which the function fails are left out: the program has no meaning there.
         """
@@ -206,14 +208,14 @@ class Domains:
         return [*self._occurring(node, sorted(map(plain, means))), *default]
 
     def default(self, node: Aggregate) -> list[Value]:
-        """Return what an aggregate is where nothing is selected, if that may be."""
+        """Return an aggregate's default, if it may select nothing."""
         is_used = node.has_default
         if self.reachable is not None:  # otherwise models have room for it
             is_used = is_used and self.may_be_empty(node.selector)
         return [mean_of_one(node.default)] if is_used else []
 
     def _occurring(self, node: Sequence, values: Iterable[Value]) -> list[Value]:
-        """Leave out what no input has, as far as that is known."""
+        """Leave out values that no input has, as far as these are known."""
         known = self.reachable and self.reachable.values(node)
         if not known:
             return list(values)
@@ -248,7 +250,7 @@ class Domains:
         return numbers
 
     def relation(self, selector: Compared) -> Table:
-        """Say which values compare: [query value, key value]; False where they cannot."""
+        """Compare all values: [query value, key value]; False where they cannot be compared."""
         if selector not in self._relations:
             self._relations[selector] = self._relate(selector)
         return self._relations[selector]

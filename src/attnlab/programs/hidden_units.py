@@ -120,7 +120,7 @@ def _digits(views: Views, node: Sequence) -> tuple[View, Matrix]:
 def add_units(
     views: Views, inner: View, outer: Matrix, constant: Matrix, node: Sequence, form: Form
 ) -> View:
-    """Put hidden units into the first feed-forward part that can read what they need."""
+    """Put hidden units into the first feed-forward part that can read their inputs."""
     if not outer.shape[1]:
         return constant_view(constant)
     slot = feed_forward_slot(inner)

@@ -63,7 +63,7 @@ class Coded:
 
 
 def interpret(program: Program, tokens: Items[Value]) -> list[Value]:
-    """Compute what a program says of one input.
+    """Evaluate a program on one input.
 
     >>> from attnlab.programs.language import *
     >>> interpret(Program(selector_width(select(tokens, tokens, "==")), "abc"), "abac")
@@ -88,7 +88,7 @@ class Steps:
         return iter(self.steps)
 
     def lines(self) -> dict[Line, list[Value]]:
-        """Return the values of each line of the program: those of the last step made there.
+        """Return the values of each line of the program: the values of its last step.
 
         What a selector compares on its own line is not that line's value.
         """
@@ -178,14 +178,14 @@ def selectors_in(node: Sequence) -> list[Selector]:
 
 
 def operands_of(selector: Selector) -> list[Sequence]:
-    """List what a selector compares, or ranks by."""
+    """List the sequences that a selector compares, or ranks by."""
     if isinstance(selector, Compared):
         return [selector.keys, selector.queries]
     return [selector.scores] if isinstance(selector, Best) else []
 
 
 class Meaning:
-    """What the parts of a program mean on some inputs of one length, computed when asked for."""
+    """The values of a program's parts on some inputs of one length, computed on demand."""
 
     def __init__(self, program: Program, ids: Codes) -> None:
         self.program, self.ids = program, ids
@@ -199,7 +199,7 @@ class Meaning:
         return self._known[node]
 
     def selected(self, selector: Selector) -> Selected:
-        """Return which keys are selected: (input, query, key)."""
+        """Return the selected keys: (input, query, key)."""
         if selector not in self._selected:
             self._selected[selector] = self._select(selector)
         return self._selected[selector]
@@ -318,7 +318,7 @@ class Meaning:
 
 
 def apply_map(node: Map, arguments: Items[Value]) -> Value:
-    """Apply a map's function, and say which values it failed on."""
+    """Apply a map's function; an error names the values on which it failed."""
     shown = ", ".join(map(repr, arguments))
     try:
         value = node.function(*arguments)
@@ -333,7 +333,7 @@ def apply_map(node: Map, arguments: Items[Value]) -> Value:
 
 
 def compare(selector: Compared, key: Value, query: Value) -> bool:
-    """Say whether a comparison holds, and which values cannot be compared."""
+    """Does a comparison hold? An error names values that cannot be compared."""
     try:
         return bool(selector.holds(key, query))
     except Exception as error:
@@ -351,7 +351,7 @@ def ranks_of(selector: Best, scores: Items[Value]) -> Codes:
 
 
 def _coded(joined: Codes, value: Callable[[int], Value], size: int) -> Coded:
-    """Compute the value of each code that occurs, and number those that are not the same."""
+    """Compute the value of each code that occurs, and number the distinct ones."""
     if size <= _MAX_TABLE:
         occurs = np.zeros(size, np.bool_)
         occurs[joined] = True

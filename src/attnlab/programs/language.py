@@ -1,4 +1,4 @@
-"""The language: say in Python which keys each position selects, and what it gathers from them.
+"""The language: select keys for each position, and gather values from them.
 
 It is RASP (Weiss et al. 2021, "Thinking Like Transformers"). `tokens` and `indices` are sequences,
 one value for each position; `select` compares every key with every query; `aggregate` takes the
@@ -91,7 +91,7 @@ class Sequence:
 
     @cached_property
     def words(self) -> str:
-        """What it says, in the language, cut where it is long."""
+        """The expression in the language, cut where it is long."""
         return cut(self._words())
 
     def __repr__(self) -> str:
@@ -258,7 +258,7 @@ class Aggregate(Sequence):
 
     @property
     def values(self) -> Sequence:
-        """What is gathered."""
+        """The gathered sequence."""
         return self.arguments[0]
 
     def __invert__(self) -> Map:
@@ -286,7 +286,7 @@ class Width(Sequence):
 
 
 class Selector:
-    """Which keys each query selects. `&`, `|` and `~` join selectors."""
+    """A choice of keys for each query. `&`, `|` and `~` join selectors."""
 
     def __init__(self, parts: "tuple[Sequence | Selector, ...]") -> None:
         self.line = current_line()
@@ -294,7 +294,7 @@ class Selector:
 
     @cached_property
     def words(self) -> str:
-        """What it says, in the language, cut where it is long."""
+        """The expression in the language, cut where it is long."""
         return cut(self._words())
 
     def __repr__(self) -> str:
@@ -435,7 +435,7 @@ def _selector(value: Any) -> Selector:
 
 
 def _invert(value: Value) -> Value:
-    """Return `not` of a truth value, which Python's own ~ takes for a number."""
+    """Return `not` of a truth value; Python's own ~ would take it for a number."""
     return not value if isinstance(value, bool) else ~value
 
 
@@ -477,7 +477,7 @@ class Program:
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Check the alphabet, and name what has no name."""
+        """Check the alphabet, and name a program without a name."""
         line = current_line()
         if isinstance(self.output, Selector):
             raise ProgramError(

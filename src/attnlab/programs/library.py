@@ -1,4 +1,4 @@
-"""Programs that are known: those of RASP's paper and library, and of Tracr's, in this language.
+"""The programs of RASP's paper and library, and of Tracr's, in this language.
 
 >>> from attnlab.programs.interpreter import interpret
 >>> interpret(reverse("abc"), "abac")
@@ -73,7 +73,7 @@ def double_hist(alphabet: Alphabet) -> Program:
 
 
 def seen_before(alphabet: Alphabet) -> Program:
-    """Say whether this token occurred before."""
+    """Mark tokens that occurred before."""
     return Program(has_earlier, alphabet, "seen_before")
 
 
@@ -119,7 +119,7 @@ def fraction_so_far(alphabet: Alphabet, token: Value) -> Program:
 
 
 def majority_so_far(alphabet: Alphabet, token: Value) -> Program:
-    """Say whether a token is more than half of the tokens so far."""
+    """Mark positions at which a token is more than half of the tokens so far."""
     return Program(aggregate(so_far, tokens == token) > 0.5, alphabet, "majority_so_far")
 
 
@@ -130,7 +130,7 @@ def pair_balance(alphabet: Alphabet = "()x") -> Program:
 
 
 def dyck_1(alphabet: Alphabet = "()") -> Program:
-    """Say of each prefix of brackets: True if balanced, Possible, or False forever."""
+    """Classify each prefix of brackets: True if balanced, Possible, or False forever."""
     step = where(tokens == "(", 1, where(tokens == ")", -1, 0))
     balance = aggregate(so_far, step)
     was_below = aggregate(so_far, balance < 0) > 0
@@ -139,18 +139,17 @@ def dyck_1(alphabet: Alphabet = "()") -> Program:
 
 
 def dyck_2(alphabet: Alphabet = "(){}") -> Program:
-    """Say of each prefix of two kinds of brackets: True if balanced, Possible, or False forever."""
+    """Classify prefixes of two kinds of brackets: True if balanced, Possible, or False."""
     return _dyck(alphabet, "dyck_2")
 
 
 def dyck_3(alphabet: Alphabet = "(){}[]") -> Program:
-    """Say of each prefix of three kinds of brackets: True if balanced, Possible, or False
-    forever."""
+    """Classify prefixes of three kinds of brackets: True if balanced, Possible, or False."""
     return _dyck(alphabet, "dyck_3")
 
 
 def _dyck(brackets: Alphabet, name: str) -> Program:
-    """Say it of pairs of brackets, such as "(){}"."""
+    """Classify each prefix of pairs of brackets, such as "(){}"."""
     closing = dict(zip(brackets[::2], brackets[1::2], strict=True))
     is_open = tokens.map(lambda token: token in closing)
     balance = total(so_far, where(is_open, 1, -1))
@@ -166,7 +165,7 @@ def _dyck(brackets: Alphabet, name: str) -> Program:
 
 
 def shuffle_dyck_2(alphabet: Alphabet = "(){}") -> Program:
-    """Say whether each of two kinds of brackets is balanced on its own, in the whole input."""
+    """Tell whether each of two kinds of brackets is balanced on its own, in the whole input."""
     kinds = []
     for opening, closing in ("()", "{}"):
         step = where(tokens == opening, 1, where(tokens == closing, -1, 0))
@@ -181,12 +180,12 @@ def count(alphabet: Alphabet, token: Value) -> Program:
 
 
 def contains(alphabet: Alphabet, token: Value) -> Program:
-    """Say whether a token occurs."""
+    """Tell whether a token occurs."""
     return Program(selector_width(select(tokens, token, "==")) > 0, alphabet, "contains")
 
 
 def has_focus(alphabet: Alphabet) -> Program:
-    """Say whether a selector selects anything: here, whether this token comes again."""
+    """Tell whether a selector selects anything: here, whether this token comes again."""
     return Program(aggregate(same & after, 1, default=0) > 0, alphabet, "has_focus")
 
 

@@ -49,7 +49,7 @@ _text_line: ContextVar[Line | None] = ContextVar("_text_line", default=None)
 
 @contextmanager
 def at_line(line: Line) -> Iterator[None]:
-    """Take this line as that of all expressions that are made while the `with` lasts."""
+    """Use this line for all expressions made inside the `with`."""
     before = _text_line.set(line)
     try:
         yield

@@ -17,8 +17,8 @@ _CERTAIN = 40.0  # BOS sees nothing but itself: e^-40 of the rest
 
 
 class Assembled(NamedTuple):
-    """A model in float64; by head, the program's line and how the head does it; what the stream
-    holds: name, first and last dimension."""
+    """A model in float64; by head, the program's line and its method; the parts of the stream:
+    name, first and last dimension."""
 
     model: Encoder
     heads: dict[str, str]
@@ -27,7 +27,7 @@ class Assembled(NamedTuple):
 
 
 def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assembled:
-    """Write the model of what the views need."""
+    """Write the model of the views' blueprint."""
     blueprint = views.blueprint
     layers, parts = [], []
     for slot in range(0, 2 * blueprint.num_layers, 2):
@@ -111,7 +111,7 @@ def _write(
     bos: Block | None,
     at_bos: Matrix | float = 0.0,
 ) -> None:
-    """Write a view as rows of a layer; at BOS it becomes what is asked."""
+    """Write a view as rows of a layer, with another value at BOS."""
     matrix = view.written(config.d_model)
     if bos is not None:
         matrix[:, bos.offset] += at_bos - view.at_bos
@@ -154,7 +154,7 @@ def _write_units(
 
 
 def _write_erasers(feed_forward: Any, places: Items[int]) -> None:
-    """Take away what dimensions hold, by the last hidden units: x - relu(x) + relu(-x) = 0."""
+    """Set dimensions to zero with the last hidden units: x - relu(x) + relu(-x) = 0."""
     first = len(feed_forward.inner.weight) - 2 * len(places)
     for unit, place in enumerate(places):
         for number, sign in ((first + 2 * unit, 1.0), (first + 2 * unit + 1, -1.0)):

@@ -42,7 +42,7 @@ Region = tuple[Places, ...]
 @displayed
 @dataclass(frozen=True)
 class OpenModel:
-    """A model of which a part is compiled.
+    """A model with a compiled part.
 
     Attributes:
         model: an encoder like any other, float32.
@@ -203,7 +203,7 @@ def _channels(part: CompiledProgram) -> range:
 
 
 class _Writer:
-    """Writes the matrices of a part into those of a larger model, and notes which entries."""
+    """Writes the matrices of a part into a larger model, and marks their entries."""
 
     def __init__(self, part: CompiledProgram, model: Encoder, held: Mapping[str, Tensor]) -> None:
         self.part, self.model, self.held = part, model, held
@@ -252,7 +252,7 @@ class _Writer:
             self._copy(f"{name}.{part}", (to, *columns), (source, *columns), times)
 
     def _write_into(self, name: str, held: Places, to: Places, source: Places) -> None:
-        """Write columns that write into the block alone; nothing else does."""
+        """Write the columns that write into the block; all others are zero there."""
         self._hold(f"{name}.weight", (self.stream,), (slice(None), held))
         self._copy(f"{name}.weight", (self.stream, to), (self.stream, source))
         self._hold(f"{name}.bias", (self.stream,))

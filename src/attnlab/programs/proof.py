@@ -88,7 +88,7 @@ class ModelProof:
         return self.holds and self.inputs > 0 and self.sure > 0
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the proof as plain values for JSON; what is not finite becomes None."""
+        """Return the proof as plain values for JSON, None for numbers that are not finite."""
         mapping = {**vars(self), "holds": self.holds, "is_sure": self.is_sure}
         for name in ("margin", "sure"):
             if not math.isfinite(mapping[name]):

@@ -32,7 +32,7 @@ def check_proof_folder(path: Path, *, must_be_there: bool = False) -> None:
 
 @contextmanager
 def proof_folder(path: Path) -> Iterator[Path]:
-    """Write into a folder that nobody takes for finished before the `with` is over.
+    """Write into a folder that is marked as unfinished until the `with` is over.
 
     Yields the file that keeps how far the proof is. A folder into which nothing was written is
     removed again.
@@ -63,7 +63,7 @@ def proof_folder(path: Path) -> Iterator[Path]:
 
 
 def _content(path: Path) -> set[str]:
-    """Return the names in a folder, without those of locks and of what was half written."""
+    """Return the names in a folder, without locks and half-written files."""
     if not path.is_dir():
         return set()
     return {file.name for file in path.iterdir() if not file.name.startswith(".")}

@@ -88,7 +88,7 @@ class Questions(ABC):
     @abstractmethod
     def inputs_in_parts(self) -> Iterator[tuple[Codes, bool]]:
         """Yield all inputs as ids (input, position), the shortest first, then those of a search;
-        with each part, whether it is of the search."""
+        with each part, whether it belongs to the search."""
 
     @abstractmethod
     def part(self, ids: Codes) -> Part:
@@ -97,7 +97,7 @@ class Questions(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """A text that differs from that of other questions of this name."""
+        """A text that tells these questions from others of the same name."""
 
     @abstractmethod
     def of_answers(self, logits: Numbers) -> Numbers:

@@ -1,4 +1,4 @@
-"""The values that the parts of a program have on some input, found by trying.
+"""The values that the parts of a program have on some input, by trial.
 
 `Domains` takes the values of each part alone, so that it knows some that no input has: the index
 of a position is less than the length, and each alone may be anything. Where that refuses a program,
@@ -20,7 +20,7 @@ Row = tuple[Value, ...]
 
 
 class ReachableValues:
-    """The values that sequences have, and those that the arguments of maps have together."""
+    """The values of sequences, and the joint values of the arguments of maps."""
 
     def __init__(self, program: Program, longest: int) -> None:
         self._values: dict[Sequence, dict[Any, Value]] = {}
@@ -47,7 +47,7 @@ class ReachableValues:
         return set(self._values[node])
 
     def rows(self, node: Map) -> list[Row] | None:
-        """Return what a map's arguments, each once, are together; None where that is unknown."""
+        """Return the joint values of a map's arguments, each once; None where they are unknown."""
         if node not in self._rows:
             return None
         return list(self._rows[node].values())

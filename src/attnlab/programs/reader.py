@@ -86,7 +86,7 @@ class Model:
 
 
 def judge(program: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any, Any]:
-    """Return the answer at each place, by how much it is right, and what rounding can change."""
+    """Return the answer at each place, its margin, and the bound on rounding."""
     if program["numbers"] is not None:
         apart, gaps = np.abs(value - program["numbers"]), np.diff(np.sort(program["numbers"]))
         inside = min([program["tolerance"], *gaps / 2]) - apart.min(-1)
@@ -97,7 +97,7 @@ def judge(program: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any, An
 
 
 def check(folder: Path, longest: int) -> tuple[dict[str, Any], Any]:
-    """Try every input: what the certificate says for sure, and margin, sure and rounding."""
+    """Try every input: the certificate's exact fields; and margin, sure and rounding."""
     model, digest, worst = Model(folder), b"", np.array([np.inf, np.inf, -0.0])
     program = json.loads((folder / "program.json").read_text())
     size, first = len(program["alphabet"]), int(program["has_bos"])
@@ -120,7 +120,7 @@ def check(folder: Path, longest: int) -> tuple[dict[str, Any], Any]:
 
 
 def differences(text: str, fields: dict[str, Any], worst: Any) -> list[str]:
-    """List the fields of a certificate that are not what they should be."""
+    """List the fields of a certificate that are wrong."""
     stated, (margin, sure, rounding) = json.loads(text), worst
     wrong = sorted(set(stated) ^ {*fields, "margin", "sure", "digest"})
     for name, value in fields.items():
@@ -141,7 +141,7 @@ def differences(text: str, fields: dict[str, Any], worst: Any) -> list[str]:
 
 
 def verdict(folder: Path) -> str:
-    """Say whether the certificate is true of its folder."""
+    """Does the certificate fit its folder? In words."""
     text = (folder / "certificate.json").read_text()
     longest, inputs = (json.loads(text)[name] for name in ("proved_to", "inputs"))
     size = len(json.loads((folder / "program.json").read_text())["alphabet"])

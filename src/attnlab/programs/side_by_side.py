@@ -1,4 +1,4 @@
-"""A learned model beside a compiled one: on which inputs they differ, and which heads look alike.
+"""A learned model beside a compiled one: inputs on which they differ, and heads that look alike.
 
 Heads are compared by the total variation distance of their attention rows, ½ Σ |p - q|, over all
 queries but BOS, of all inputs: 0 for the same rows, 1 for rows without a common key.
@@ -27,7 +27,7 @@ from attnlab.sites import Hook, installed
 
 @dataclass(frozen=True)
 class Difference:
-    """An input on which two models differ, and what they say at the first such position."""
+    """An input on which two models differ, and their outputs at the first such position."""
 
     tokens: tuple[Value, ...]
     position: int
@@ -43,7 +43,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Match:
-    """The learned head that attends most like a compiled one.
+    """The learned head whose attention is closest to a compiled head's.
 
     distance: mean total variation distance of their rows. chance: the same of the best head of a
     model that was not trained, on average over some.
@@ -141,7 +141,7 @@ def compare(
 
 
 class _Tally:
-    """What differs so far, and how far apart the heads are."""
+    """The differences so far, and the distances of the heads."""
 
     def __init__(
         self,

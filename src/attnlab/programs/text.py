@@ -1,4 +1,4 @@
-"""Programs as text, of which nothing is run as Python: one assignment a line.
+"""Programs as text: one assignment a line, never run as Python.
 
 The text may come with a link. Each line is parsed, and the few kinds of nodes that the language
 needs are turned into its expressions; all else is refused, with the line and what is allowed.
@@ -92,7 +92,7 @@ _INSTEAD: dict[type[ast.AST], str] = {
 
 @dataclass(frozen=True)
 class TextLine:
-    """A line of a program: what its name stands for, or why it is refused."""
+    """A line of a program: the value of its name, or the reason why it is refused."""
 
     line: Line
     name: str
@@ -101,7 +101,7 @@ class TextLine:
 
 
 def read_program(text: str, alphabet: Items[Value], name: str = FILE) -> Program:
-    """Read a program from text; its last line is what it computes.
+    """Read a program from text; its last line is the output.
 
     >>> program = read_program("same = select(tokens, tokens, '==')\\n"
     ...                        "output = selector_width(same)", "abc")
@@ -281,7 +281,7 @@ class _Reader:
         return operation
 
     def _may_be_text(self, value: Given) -> bool:
-        """May this hold text, of which products and remainders would grow?"""
+        """May this hold text, whose products and remainders would grow?"""
         if isinstance(value, Constant):
             return isinstance(value.value, str)
         if isinstance(value, Aggregate):

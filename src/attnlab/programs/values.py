@@ -1,4 +1,4 @@
-"""The values of a program: which there may be, and which of them are the same.
+"""The values of a program: which are possible, and which are the same.
 
 Python calls True, 1 and 1.0 equal, and 0.0 and -0.0, alone and in tuples; str() and many other maps
 tell them apart. So nothing here is looked up by equality: `identity` is the same of two values only
@@ -25,7 +25,7 @@ _MAX_WORDS = 160  # letters of an expression
 
 
 def identity(value: Value) -> Any:
-    """Return what two values share only if they are the same.
+    """Return a key that two values share only if they are the same.
 
     >>> identity((True, 0.0)) == identity((True, 0.0)), identity((True,)) == identity((1,))
     (True, False)
@@ -59,7 +59,7 @@ def numbered(values: Iterable[Value]) -> dict[Any, int]:
 
 
 def fault_of(value: Value) -> str | None:
-    """Say why this cannot be a value: it has no hash or identity, or is not finite."""
+    """Explain why this cannot be a value: it has no hash or identity, or is not finite."""
     if isinstance(value, int | float | Fraction) and not _is_finite(value):
         return f"a number must be finite, and fit a float; got {cut(repr(value))}."
     try:
@@ -88,7 +88,7 @@ def plain(value: Value) -> Value:
 
 
 def mean_of_one(value: Value) -> Value:
-    """Return what an aggregate makes of one value: exact numbers, and symbols as they are."""
+    """Return an aggregate's result for one value: exact numbers, and symbols as they are."""
     return plain(Fraction(value)) if is_number(value) else value
 
 

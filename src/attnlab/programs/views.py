@@ -1,4 +1,4 @@
-"""What the sequences of a program are read as: a number, or one dimension for each value."""
+"""The views of a program's sequences: as a number, or as one dimension for each value."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -31,7 +31,7 @@ class TooCoarse(Exception):
 
 
 class Views:
-    """The views of a program's sequences, each made when it is first asked for.
+    """The views of a program's sequences, made on demand.
 
     Args:
         domains: what the sequences may hold.
@@ -64,7 +64,7 @@ class Views:
         return isinstance(node, Width)
 
     def output(self) -> View:
-        """Return the view of what the program computes."""
+        """Return the view of the program's output."""
         output = self.domains.program.output
         if are_numbers(self.domains.values(output)):
             return self.number(output)
@@ -99,7 +99,7 @@ class Views:
         return self.rows(node, self.domains.table(node), form)
 
     def places(self, node: Sequence, values: Items[Value]) -> list[int]:
-        """Return the places of values among those that a sequence may have."""
+        """Return the places of values among the possible values of a sequence."""
         places = numbered(self.domains.values(node))
         return [places[identity(value)] for value in values]
 
@@ -135,5 +135,5 @@ def one_hot_rows(places: Any, size: int) -> Matrix:
 
 
 def min_gap(numbers: Items[float]) -> float:
-    """Return the least distance between two different numbers; 1 if there are none."""
+    """Return the smallest distance between two different numbers; 1 if there are none."""
     return min((two - one for one, two in pairwise(sorted(numbers)) if two > one), default=1.0)

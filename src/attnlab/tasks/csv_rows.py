@@ -39,7 +39,7 @@ _MAX_LENGTH = 200  # of a value by which a row is recognized
 
 
 def kind_of(path: Path) -> str:
-    """Return the ending that says what a file holds, without that of its compression.
+    """Return the ending that names a file's format, without the ending of its compression.
 
     >>> kind_of(Path("reviews.CSV.gz"))
     '.csv'

@@ -60,7 +60,7 @@ class Split:
 
 
 class Batch(NamedTuple):
-    """What a model is trained on.
+    """A batch for training.
 
     source (batch, source length) with its `source_real`, False at padding · target_input and
     target_output (batch, target length), the second one step ahead of the first, with their
@@ -114,12 +114,12 @@ def permutations(source: Tensor) -> Tensor:
 
 
 def target_input(answers: Tensor) -> Tensor:
-    """Write what the decoder is given, `[SOS] value`: (batch,) -> (batch, 2)."""
+    """Write the decoder's input, `[SOS] value`: (batch,) -> (batch, 2)."""
     return torch.stack((torch.full_like(answers, SOS), answers), -1)
 
 
 def target_output(answers: Tensor) -> Tensor:
-    """Write what the decoder shall say, `value [EOS]`: (batch,) -> (batch, 2)."""
+    """Write the decoder's target, `value [EOS]`: (batch,) -> (batch, 2)."""
     return torch.stack((answers, torch.full_like(answers, EOS)), -1)
 
 
@@ -140,7 +140,7 @@ def make_batch(sources: Tensor, *, length: int | None = None) -> Batch:
 
 
 def parse(text: str) -> Tensor:
-    """Read words that a person typed, in any case, parted by blanks or commas: (length,) ids.
+    """Read typed words, in any case, separated by blanks or commas: (length,) ids.
 
     Any words of the vocabulary will do, 1 to 10 of them, so that a person can also ask what the
     model never saw.
@@ -172,7 +172,7 @@ def _facts(sources: Tensor) -> Tensor:
 
 
 def _padded(tokens: Tensor, length: int | None) -> tuple[Tensor, Tensor]:
-    """Pad (batch, tokens) to `length`; return it with the mask of what is real."""
+    """Pad (batch, tokens) to `length`; return it with the mask of real tokens."""
     num_tokens = tokens.shape[1]
     if length is None:
         length = num_tokens

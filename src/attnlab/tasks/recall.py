@@ -40,7 +40,8 @@ _MAX_DRAWS = 2_000  # times that facts are drawn anew until no held-out pair is 
 
 
 class Facts(NamedTuple):
-    """Facts of a batch: keys and values (batch, k) from 0; which (batch, asked) are asked."""
+    """Facts of a batch: keys and values (batch, k) from 0; the places `which` (batch, questions) of
+    the questions."""
 
     keys: Tensor
     values: Tensor
@@ -84,7 +85,7 @@ class RecallTask:
 
     @property
     def chance(self) -> float:
-        """What a reader who knows the values, but not whose they are, gets right: 1/k."""
+        """The accuracy of a reader who knows the values, but not their keys: 1/k."""
         return 1 / self.num_facts
 
     @property
@@ -93,18 +94,18 @@ class RecallTask:
         return self.num_facts if self.variant == "bound" else 2 * self.num_facts
 
     def is_held_out(self, keys: Tensor, values: Tensor) -> Tensor:
-        """Say which pairs never occur in training: boolean, of the shape of both."""
+        """Return which pairs never occur in training: boolean, of the shape of both."""
         return (keys + values) % self.held_out_every == 0
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Facts:
-        """Draw facts uniformly, one of them asked."""
+        """Draw facts uniformly, with one question."""
         keys, values = self._pairs(batch_size, generator)
         which = torch.randint(self.num_facts, (batch_size, 1), generator=generator)
         return Facts(keys, values, which)
 
     def sample_training(self, batch_size: int, generator: torch.Generator) -> Facts:
-        """Draw facts uniformly from those without a held-out pair, all of them asked, in random
-        order."""
+        """Draw facts uniformly from those without a held-out pair, with a question for each, in
+        random order."""
         keys, values = self._pairs(batch_size, generator)
         for _ in range(_MAX_DRAWS):
             again = self.is_held_out(keys, values).any(-1).nonzero().flatten()
@@ -118,8 +119,8 @@ class RecallTask:
         )
 
     def sample_held_out(self, batch_size: int, generator: torch.Generator) -> Facts:
-        """Draw facts of which the one asked is a held-out pair, all of these being as likely;
-        others may be so too."""
+        """Draw facts with one question, about a held-out pair; all of these are as likely, and
+        other facts may be held-out pairs too."""
         every_key = torch.arange(self.num_keys).unsqueeze(-1)
         pairs = self.is_held_out(every_key, torch.arange(self.num_values)).nonzero()
         held_out = pairs[torch.randint(len(pairs), (batch_size,), generator=generator)]
@@ -130,16 +131,16 @@ class RecallTask:
         return Facts(keys.gather(1, place), values.gather(1, place), which)
 
     def source(self, facts: Facts) -> Tensor:
-        """Write what the encoder reads: (batch, k, 2) where bound, else (batch, 2k) ids."""
+        """Write the encoder's input: (batch, k, 2) where bound, else (batch, 2k) ids."""
         pairs = torch.stack((facts.keys, facts.values + self.num_keys), -1)
         return pairs if self.variant == "bound" else pairs.flatten(1)
 
     def questions(self, facts: Facts) -> Tensor:
-        """Write the keys that are asked: (batch, asked) ids."""
+        """Write the keys of the questions: (batch, questions) ids."""
         return facts.keys.gather(1, facts.which)
 
     def answers(self, facts: Facts) -> Tensor:
-        """Write their values: (batch, asked) ids."""
+        """Write the values of the questions: (batch, questions) ids."""
         return facts.values.gather(1, facts.which) + self.num_keys
 
     def words(self, tokens: Tensor | Sequence[int]) -> list[str]:

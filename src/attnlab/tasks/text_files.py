@@ -38,7 +38,7 @@ _DELIMITERS = {";": "';'", ",": "','", "|": "'|'", "\t": "tab"}  # how each is w
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what (the split's may be absent), and how a file of text is written.
+    """The columns of text, label and split (which may be absent), and the format of a file of text.
 
     encoding: such as cp1252 · has_header: without one, the columns of a CSV or TSV are 1, 2, 3, … ·
     delimiter: what stands between cells; None for what the file's ending says.
@@ -109,7 +109,7 @@ def _kind_of(path: Path, columns: Columns) -> str:
 
 
 def _other_delimiter(wanted: str, names: Sequence[str]) -> str:
-    """Say which delimiter would split a single column into several with this name; "" for none."""
+    """Name the delimiter that would split a single column into several with this name; or ""."""
     for mark, spelling in _DELIMITERS.items():
         if len(names) == 1 and wanted in names[0].split(mark):
             return f"its columns are separated by {mark!r}: say delimiter={spelling}."
@@ -117,7 +117,7 @@ def _other_delimiter(wanted: str, names: Sequence[str]) -> str:
 
 
 def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
-    """Say which of a file's columns holds what; the split's is left out where there is none."""
+    """Return the columns of text, label and split; the split's is left out where there is none."""
     for wanted, setting in ((columns.text, "text"), (columns.label, "label")):
         if wanted not in names:
             raise WrongUsage(

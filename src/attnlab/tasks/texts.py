@@ -43,14 +43,14 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class Collection:
-    """Rows that are fit for use, and what was counted on the way: (what, how many)."""
+    """Rows that are fit for use, and the counts made on the way: (description, number)."""
 
     rows: list[LabelledText]
     counts: list[tuple[str, int]]
 
 
 class Split(NamedTuple):
-    """Rows to learn from, rows to choose the best moment by, rows to judge by."""
+    """Rows for training, for validation and for test."""
 
     train: list[LabelledText]
     validation: list[LabelledText]
@@ -70,7 +70,7 @@ def letters_of(text: str) -> str:
 
 
 class _Letters(dict[int, int | None]):
-    """What `str.translate` keeps, found out once for each character."""
+    """The table of `str.translate`, filled once for each character."""
 
     def __missing__(self, code: int) -> int | None:
         self[code] = code if unicodedata.category(chr(code))[0] in "LMN" else None
@@ -92,7 +92,7 @@ _ACROSS = "of these repeated across the file's splits, kept in one"
 
 
 def tidied(raw: Iterable[Mapping[str, object]]) -> Collection:
-    """Turn raw rows into distinct texts with one label each, and count what was left out.
+    """Turn raw rows into distinct texts with one label each, and count the rows left out.
 
     A text that stands there twice with one label is kept once, in the first of the splits train,
     validation, test; one with two labels is left out. Of texts that are alike by `letters_of` in
@@ -216,7 +216,7 @@ def _folded(label: str) -> str:
 
 
 def _in_earliest_split(rows: list[LabelledText], counts: Counter[str]) -> list[LabelledText]:
-    """Of texts that are alike by their letters, keep those in the first split; count the others."""
+    """Keep texts that are alike by their letters in the first split; count the others."""
     earliest: dict[str, int] = {}
     for row in rows:
         key, number = letters_of(row.text), _split_number(row)
@@ -294,7 +294,7 @@ def split_given(
 
 
 def shared_texts(one: Iterable[LabelledText], other: Iterable[LabelledText]) -> int:
-    """Count the distinct texts, told apart by `letters_of`, that are on both sides."""
+    """Count the distinct texts, by `letters_of`, that are on both sides."""
     return len({letters_of(row.text) for row in one} & {letters_of(row.text) for row in other})
 
 
@@ -319,8 +319,8 @@ def _stratified(
 
 
 def _held_of_each(sizes: Sequence[int], share: float, generator: torch.Generator) -> list[int]:
-    """Say how many of each class are held out: the share of each, rounded so that all together
-    are the share of all; a class keeps one at least."""
+    """Return how many of each class are held out: its share, rounded so that all together are the
+    share of all; a class keeps at least one."""
     held = [min(int(share * size), size - 1) for size in sizes]
     missing = max(1, round(share * sum(sizes))) - sum(held)
     luck = torch.randperm(len(sizes), generator=generator).tolist()

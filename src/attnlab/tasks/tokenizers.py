@@ -1,4 +1,4 @@
-"""Tokenizers: from a text to ids and back. Three of one form, none of which knows a model.
+"""Tokenizers: from a text to ids and back. Three of one form; none knows a model.
 
 `WordTokenizer` has an id for each word; `PartTokenizer` gives each word several ids (the word, its
 beginning, and the word together with the next one), whose vectors a model adds up;
@@ -58,8 +58,8 @@ def words_of(text: str) -> list[str]:
 
 @functools.cache
 def _splitter() -> Any:
-    """Return what splits texts: at blanks, at every punctuation mark, where digits begin and end,
-    and around each character of a script that puts no blanks between words."""
+    """Return the splitter: at blanks, at every punctuation mark, where digits begin and end, and
+    around each character of a script that puts no blanks between words."""
     library = _library("the words of texts need")
     parts = library.pre_tokenizers
     characters = parts.Split(library.Regex(_WITHOUT_BLANKS), "isolated")
@@ -68,12 +68,12 @@ def _splitter() -> Any:
 
 
 def _encodable(text: str) -> str:
-    """Put a question mark in the place of half a surrogate pair, which is no character."""
+    """Replace half a surrogate pair, which is no character, by a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
 class TextTokenizer(abc.ABC):
-    """What every tokenizer can do.
+    """The interface of all tokenizers.
 
     Args:
         max_length: tokens of a text at most, CLS included.
@@ -90,7 +90,7 @@ class TextTokenizer(abc.ABC):
 
     @classmethod
     def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> Self:
-        """Learn from texts what gets an id, the most frequent first, `vocab_size` ids in all."""
+        """Learn a vocabulary from texts, the most frequent words first, `vocab_size` ids in all."""
         require_integer("vocab_size", vocab_size)
         if vocab_size < len(SPECIALS):
             names = ", ".join(SPECIALS)
@@ -103,7 +103,7 @@ class TextTokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _split(self, text: str) -> Sequence[Any]:
-        """Return all tokens of a text, without CLS: words, or what `_as_ids` makes ids of."""
+        """Return all tokens of a text, without CLS: words, or the items of `_as_ids`."""
 
     @abc.abstractmethod
     def _as_ids(self, tokens: Sequence[Any]) -> list[Any]: ...
@@ -126,7 +126,7 @@ class TextTokenizer(abc.ABC):
         return [SPECIALS[CLS], *self._as_names(self._cut(text))][: self.max_length]
 
     def count(self, text: str) -> int:
-        """Say how many tokens a text has, CLS included, before it is cut."""
+        """Count the tokens of a text, CLS included, before it is cut."""
         return 1 + len(self._split(text))
 
     def _cut(self, text: str) -> Sequence[Any]:
@@ -314,7 +314,7 @@ class SubwordTokenizer(TextTokenizer):
         return [name for _, name in tokens]
 
     def to_mapping(self) -> Plain:
-        """Return the library's own state and the length as plain values."""
+        """Return the library's state and the length as plain values."""
         state = json.loads(self._inner.to_str())
         return {"kind": "subword", "max_length": self.max_length, "state": state}
 

@@ -84,7 +84,7 @@ class VectorTask:
 
     @property
     def output_dim(self) -> int:
-        """Width of a target vector: 1 where a sign is asked for."""
+        """Width of a target vector: 1 where the target is a sign."""
         return 1 if self.rule == "unique" else self.letters
 
     @property
@@ -119,8 +119,8 @@ class VectorTask:
         return F.one_hot(ids + 1, self.input_dim + 1)[..., 1:].to(dtype)
 
     def target(self, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return what shall come out: (batch, length) -> (batch, length, output_dim); 0 where
-        `counted` is False."""
+        """Return the target: (batch, length) -> (batch, length, output_dim); 0 where `counted` is
+        False."""
         if self.rule == "identity":
             return self.vectors(ids, dtype)
         if self.rule == "copy_first":
@@ -131,12 +131,12 @@ class VectorTask:
         return (sign * self.counted(ids)).unsqueeze(-1)
 
     def counted(self, ids: Tensor) -> Tensor:
-        """Say at which positions the output counts (not at CLS, not at PADDING): (batch, length)
-        boolean."""
+        """Return where the output counts (no CLS, no PADDING): (batch, length) boolean."""
         return (ids >= 0) & (ids < self.letters)
 
     def right_keys(self, ids: Tensor) -> Tensor:
-        """Say where each query ought to look: (batch, length) -> (batch, query, key) boolean.
+        """Return the keys that each query ought to attend to: (batch, length) -> (batch, query,
+        key) boolean.
 
         identity: at the same letter. copy_first: at the first position. unique: at the other places
         of the same letter, or, where there are none, at CLS.
@@ -151,7 +151,7 @@ class VectorTask:
         return torch.where(others.any(-1, keepdim=True), others, place == 0)
 
     def clearance(self, output: Tensor, ids: Tensor) -> Tensor:
-        """Say how clearly each output that counts means its target: (batch, length); above 0 is
+        """Return how clearly each output that counts means its target: (batch, length); above 0 is
         right, 0 is wrong.
 
         The right component less the largest of the others; for unique, output times target. Where

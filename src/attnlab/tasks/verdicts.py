@@ -1,5 +1,5 @@
 """Twenty film verdicts, ten for and ten against, from `verdicts.tsv`: enough to watch a text
-classifier, not to judge one."""
+classifier, not to evaluate one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ground truth: small models of which it is known, by ablation, what each head is good for."""
+"""Ground truth: small models in which the role of each head is known, by ablation."""
 
 from attnlab.truth.circuits import Circuit
 from attnlab.truth.dials import DIALS, turned

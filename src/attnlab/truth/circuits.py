@@ -1,4 +1,4 @@
-"""A circuit: a model, every input of its domain, the right answers, and what each head is for."""
+"""A circuit: a model, every input of its domain, the right answers, and the role of each head."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ USED: tuple[Kind, ...] = ("program", "twin", "backup")
 
 @dataclass(frozen=True, eq=False)
 class Circuit:
-    """A model of which it is known what each head is for.
+    """A model in which the role of each head is known.
 
     Attributes:
         name, ladder: which circuit it is.
@@ -96,7 +96,7 @@ def domain_of(program: Program, compiled: CompiledProgram) -> tuple[dict[str, Te
 
 
 def network_of(compiled: CompiledProgram) -> tuple[Network, Spot]:
-    """Take a compiled program apart, and say where its last head is."""
+    """Take a compiled program apart, and locate its last head."""
     places = {name: first for name, first, _ in compiled.stream}
     layer, _, number = list(compiled.heads)[-1].partition(".")
     return take_apart(compiled.model, places.get("bos")), Spot(0, int(layer), int(number))

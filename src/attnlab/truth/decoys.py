@@ -112,7 +112,7 @@ def _split(network: Network, target: Spot) -> Layer:
 
 
 def _features(network: Network, stack: Stack, random: np.random.Generator) -> slice:
-    """Return four dimensions in which decoys find place, as a point of a circle, and token."""
+    """Return four dimensions for decoys: the place, as a point of a circle, and the token."""
     if stack.features is None:
         new = network.grow(4)
         places = np.arange(len(stack.positions)) * 2 * np.pi / (len(stack.positions) + 2)

@@ -23,7 +23,7 @@ _FAINT = 0.1  # what a head writes at least, after compression
 
 
 def turned(circuit: Circuit, dial: str, labels: Labels, *, seed: int = 0) -> tuple[Circuit, Labels]:
-    """Return the circuit under a dial, and its labels, which are proved again.
+    """Return the circuit under a dial, with labels that are proved again.
 
     The same units are used and needed; edges, and what counts for each input, may differ.
 
@@ -110,7 +110,7 @@ def _all_write(network: Network) -> bool:
 
 
 def _factors(network: Network) -> tuple[Matrix, Matrix]:
-    """Factor what is read of what is written: dimensions by how much passes through them.
+    """Factor the product of readers and writers: dimensions by how much passes through them.
 
     With readers R and writers W, R W = U S V' by its singular values; then x' = S^-1/2 U' R x is
     read by U S^1/2 (balanced truncation: Moore 1981).
@@ -148,7 +148,7 @@ def _narrow(head: Head, channels: int) -> Head:
 
 
 def _truncated(one: Matrix, two: Matrix, rank: int) -> tuple[Matrix, Matrix]:
-    """Return the product of two matrices as that of two of lower rank."""
+    """Return two matrices of lower rank with nearly the same product."""
     left, sizes, right = np.linalg.svd(one @ two, full_matrices=False)
     root = np.sqrt(sizes[:rank])
     return left[:, :rank] * root, root[:, None] * right[:rank]

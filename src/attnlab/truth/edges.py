@@ -1,4 +1,4 @@
-"""Edges: what a sender writes, taken out of what one head's query, key or value reads."""
+"""Edges: a sender's output, removed from the input of one head's query, key or value."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Read:
         return list(product(self.senders, receivers))
 
     def cut(self, num_heads: int) -> "EdgeCut":
-        """Return the hook that cuts each edge in a copy of all inputs of its own."""
+        """Return the hook that cuts each edge in its own copy of all inputs."""
         weight: Any = self.projection.weight
         changes = []
         for written in self.senders.values():
@@ -69,7 +69,7 @@ class EdgeCut(Hook):
 
 
 def reads_of(circuit: Circuit) -> Iterator[Read]:
-    """Go through all readings of the stream by heads, with what was written there before."""
+    """Yield all readings of the stream by heads, with the senders before them."""
     model: Any = circuit.model
     call = Call.of(circuit.inputs)
     with torch.no_grad(), record(model, _SITES) as recording:
@@ -93,7 +93,7 @@ def _reads_of_stack(
     written: dict[str, Tensor] | None,
     memory: dict[str, Tensor] | None = None,
 ) -> Iterator[Read]:
-    """Go through one stack; `told` is filled with all that it writes."""
+    """Yield the readings of one stack; `written` receives all that it writes."""
     senders = {} if written is None else written
     senders[f"{prefix}embedding"] = recording[f"{prefix}embedding"]
     for index, block in enumerate(stack.layers):
@@ -127,7 +127,7 @@ def _reads(
 def _written(
     circuit: Circuit, recording: Recording, attention: Any, path: str
 ) -> dict[str, Tensor]:
-    """Return what each head adds to the stream: (input, position, dimension)."""
+    """Return each head's addition to the stream: (input, position, dimension)."""
     values = recording[f"{path}.heads"]
     width, parts = values.shape[-1], {}
     for number in range(values.shape[1]):
@@ -138,7 +138,7 @@ def _written(
 
 
 def _through(norm: Any, stream: Tensor, senders: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return what a norm makes of each sender's part, if it divides as in the plain run."""
+    """Put each sender's part through a norm that divides as in the plain run."""
     if norm is None or isinstance(norm, nn.Identity):
         return dict(senders)
     scale = norm.weight / (stream.var(-1, unbiased=False, keepdim=True) + norm.epsilon).sqrt()

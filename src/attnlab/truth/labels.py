@@ -1,4 +1,4 @@
-"""Labels: which heads and feed-forward parts a model uses, which of their edges, by ablation.
+"""Labels: the heads, feed-forward parts and edges that a model uses, by ablation.
 
 An answer is right if its logit leads all others by 0.05; a tie is no answer.
 
@@ -36,7 +36,7 @@ _ROWS = 12_000  # inputs of one pass
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What ablation over the whole domain shows.
+    """The result of ablation over the whole domain.
 
     units: heads and feed-forward parts with weights, by name · used, needed: of each unit ·
     by_input (input, unit): does this input's answer change if the unit alone is cut? · edges:
@@ -59,17 +59,17 @@ class Labels:
 
     @property
     def needed_edges(self) -> list[tuple[str, str]]:
-        """The edges without which some answer is wrong."""
+        """The edges whose removal makes some answer wrong."""
         return list(compress(self.edges, self.edge_needed))
 
     def used_heads(self, circuit: Circuit) -> dict[str, bool]:
-        """Say of each head that has weights whether it is used."""
+        """Map each head that has weights to whether it is used."""
         used = dict(zip(self.units, self.used, strict=True))
         return {head: used[head] for head in circuit.heads}
 
 
 def label(circuit: Circuit) -> Labels:
-    """Find the labels of a circuit, and hold them against what its heads were made for.
+    """Label a circuit, and compare the labels with the purpose of its heads.
 
     Raises:
         CouldNotRun: an answer is wrong, or a head is used that was meant to be a decoy, or not used
@@ -108,7 +108,7 @@ def units_of(circuit: Circuit) -> list[str]:
 
 
 class _Cuts(Hook):
-    """Sets what chosen units write to zeros, in some rows of a batch each."""
+    """Sets the output of chosen units to zeros, in some rows of a batch each."""
 
     def __init__(self, cuts: Sequence[frozenset[str]], rows: int) -> None:
         self._units = {}  # in which rows each is cut
@@ -134,7 +134,7 @@ class _Cuts(Hook):
 
 
 def is_wrong(circuit: Circuit, cuts: Sequence[frozenset[str]]) -> Tensor:
-    """Say for each set of cuts which inputs have a wrong answer: (set, input) boolean."""
+    """Return for each set of cuts the inputs with a wrong answer: (set, input) boolean."""
     step = max(1, _ROWS // circuit.num_inputs)
     wrong = []
     for first in range(0, len(cuts), step):
@@ -163,7 +163,7 @@ def repeated(inputs: Mapping[str, Tensor], copies: int) -> Call:
 
 
 def _used(circuit: Circuit, units: Sequence[str]) -> tuple[set[str], int]:
-    """Return the units that belong to a least set of cuts that is not safe."""
+    """Return the units that belong to a minimal set of cuts that is not safe."""
     used: set[str] = set()
     safe, tried = [frozenset[str]()], 1
     while safe:

@@ -1,4 +1,4 @@
-"""The circuits of the suite, in five ladders: what each computes, how long, and with which decoys.
+"""The circuits of the suite, in five ladders: their programs, lengths and decoys.
 
 Programs give words or letters, never numbers, so that every circuit has classes to choose from.
 """
@@ -217,8 +217,7 @@ def build_circuit(name: str) -> Circuit:
 
 
 def build(spec: CircuitSpec) -> Circuit:
-    """Make a circuit: what is known to be right, with decoys beside it, in an order that says
-    nothing."""
+    """Make a circuit: the program, and decoys beside it, with the heads in random order."""
     inputs: object
     if isinstance(spec.made_of, Lookup):
         network, target = lookup_network(spec.made_of), Spot(1, 0, 0, is_cross=True)

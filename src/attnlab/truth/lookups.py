@@ -1,4 +1,4 @@
-"""Encoder–decoders by hand: what each position of the target takes from the source.
+"""Encoder–decoders by hand: each position of the target takes a letter from the source.
 
 The source is BOS and letters. Dimensions of the stream: the source's letters, BOS, the source's
 places, the target's places, the target's tokens, what the encoder's head writes, and the answer.
@@ -20,7 +20,7 @@ _GAIN = 16.0  # scores of what is looked for; all else scores 0
 
 @dataclass(frozen=True)
 class Lookup:
-    """What the decoder says.
+    """The decoder's rule.
 
     letters, length: of the source · place: which place of the source the target's place t takes,
     by `place(t)`; None where the target's token says which letter to look for · step: take the

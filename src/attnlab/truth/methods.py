@@ -34,8 +34,7 @@ _DIGITS = 6  # of a circuit's largest number
 
 
 def _to_six_digits(method: Method) -> Method:
-    """Round what a method of ours gives: less is the rounding of its arithmetic, and two heads that
-    it cannot tell apart must not be ranked by that."""
+    """Round the scores of a method of ours: heads must not be ranked by rounding errors."""
 
     @wraps(method)
     def rounded(model: nn.Module, inputs: Any, answers: Tensor) -> Scores:
@@ -99,8 +98,8 @@ def gradient_attention(model: nn.Module, inputs: Mapping[str, Tensor], answers: 
 
 @_to_six_digits
 def value_norm(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
-    """Return the norm of what each head writes to the stream, mean over positions (Kobayashi et
-    al. 2020)."""
+    """Return the norm of each head's addition to the stream, mean over positions (Kobayashi et al.
+    2020)."""
     scores: dict[str, float] = {}
     for path, heads in _recorded(model, inputs, "heads").items():
         attention: Any = model.get_submodule(path)
@@ -121,8 +120,8 @@ def ablation(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) ->
 
 @_to_six_digits
 def patching(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
-    """Return how much of the lead comes back where the head's output of the clean run is put into
-    that of another input (Wang et al. 2022)."""
+    """Return how much of the lead comes back where the head's output of the clean run is patched
+    into the run of another input (Wang et al. 2022)."""
     other = corrupted(inputs)
     patches = patch_all(model, inputs, other, "heads", metric=_METRIC, target=answers)
     return _placed(patches.places, patches.shares.abs())
@@ -240,7 +239,8 @@ def corrupted(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _differentiate(logits: Tensor, answers: Tensor) -> None:
-    """Take the gradient of the right logit less the largest other, summed over what counts."""
+    """Take the gradient of the right logit less the largest other, summed over positions that
+    count."""
     is_asked = answers != IGNORED
     chosen, right = logits[is_asked], answers[is_asked].unsqueeze(1)
     others = chosen.scatter(1, right, float("-inf")).amax(1)
@@ -260,7 +260,7 @@ def _weights(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def _real_queries(inputs: Mapping[str, Tensor], values: Tensor) -> Tensor:
-    """Say which queries are no padding: (input, query) boolean."""
+    """Return which queries are no padding: (input, query) boolean."""
     if "real" not in inputs:
         return torch.ones(values.shape[0], values.shape[2], dtype=torch.bool)
     real: Tensor = inputs["real"]

@@ -45,7 +45,7 @@ class Head:
 
 @dataclass(eq=False)
 class Layer:
-    """One block: its heads, those of cross-attention, and the hidden units.
+    """One block: its heads, the heads of cross-attention, and the hidden units.
 
     inner (unit, dimension + 1) and outer (dimension, unit + 1): outer @ relu(inner @ x).
     """
@@ -117,8 +117,7 @@ class Network:
 
 
 def shuffle_heads(network: Network, random: np.random.Generator) -> None:
-    """Put the heads of each attention into an order drawn at random: a head's number says nothing
-    about what it is for."""
+    """Shuffle the heads of each attention, so that a head's number says nothing about its role."""
     for layer in network.layers():
         for heads in (layer.heads, layer.cross):
             heads[:] = [heads[place] for place in random.permutation(len(heads))]

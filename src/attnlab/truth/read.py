@@ -66,7 +66,7 @@ class Circuit:
         return parts
 
     def attention(self, name: str, here: Parts, there: Parts, allowed: Any) -> Parts:
-        """Return what each head of an attention adds to the stream, and the bias of all."""
+        """Return each head's addition to the stream, and the bias of all."""
         size = self.facts["head_width"]
         heads = {f"{name}.bias": self.tensors[f"{name}.output.bias"] + 0 * sum(here.values())}
         for head in range(self.facts["heads"]):

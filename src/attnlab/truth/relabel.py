@@ -17,7 +17,7 @@ LEAD = 0.05
 
 
 def is_wrong(circuit: Any, cut: Any = (), edge: tuple[str, str] = ("", "")) -> Any:
-    """Say of each input whether some answer is wrong under cuts."""
+    """Return for each input whether some answer is wrong under cuts."""
     logits, answers = circuit.logits(cut, edge), circuit.tensors["answers"]
     places = np.maximum(answers, 0)[..., None]
     right = np.take_along_axis(logits, places, -1)[..., 0]
@@ -58,7 +58,7 @@ def units_of(circuit: Any) -> list[str]:
 
 
 def differences(circuit: Any) -> tuple[list[str], int]:
-    """Return what differs from the labels of a circuit, and how many there are."""
+    """Return the differences from the labels of a circuit, and the number of labels."""
     labels = circuit.facts
     wrong = ["some answers are wrong"] * bool(is_wrong(circuit).any())
     units = labels["units"]

@@ -42,7 +42,7 @@ Sides: TypeAlias = tuple[list[float], list[float]]
 
 @dataclass(frozen=True)
 class Scored:
-    """What a method says of one circuit's heads, and what is true."""
+    """A method's scores for one circuit's heads, and the truth."""
 
     circuit: str
     ladder: str
@@ -148,7 +148,7 @@ def _value(name: str, scores: Scores, circuit: Circuit, head: str) -> float:
 
 
 def summarize(name: str, scored: Sequence[Scored], ladder: str = "all") -> Row:
-    """Sum up what a method said."""
+    """Summarize a method's scores."""
     both, decoys = _with_pairs(scored), dict[str, Interval]()
     for kind in DECOYS:
         alone = _with_pairs(scored, kind)
@@ -169,7 +169,7 @@ def summarize(name: str, scored: Sequence[Scored], ladder: str = "all") -> Row:
 
 
 def _with_pairs(circuits: Sequence[Scored], kind: Kind | None = None) -> list[list[Sides]]:
-    """Return what there is to compare in each circuit that has anything."""
+    """Return the comparisons of each circuit that has any."""
     return list(filter(None, (scored.of(kind) for scored in circuits)))
 
 
