@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -139,8 +140,7 @@ def _scores(views: Views, node: Aggregate, share: float) -> _Scores:
     if views.has_bos:
         bos_score = channels.floor + top + bos
     applies = (joined is not inner, ranked is not None, is_open)
-    said = [words for words, is_so in zip(_WAYS, applies, strict=True) if is_so]
-    way = "; ".join([*map(_way, cases[:1]), *said, f"gain {gain:.3g}"])
+    way = "; ".join([*map(_way, cases[:1]), *compress(_WAYS, applies), f"gain {gain:.3g}"])
     return _Scores(queries, keys, bos_score, leak, way)
 
 

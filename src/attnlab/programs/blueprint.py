@@ -9,6 +9,7 @@ A block that no later slot reads is dead. Its dimensions may go to a later block
 have taken away what they hold.
 """
 
+from collections import Counter
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Any
@@ -130,6 +131,11 @@ class Head:
     way: str
 
     @property
+    def width(self) -> int:
+        """The number of channels that it needs."""
+        return max(len(self.queries.constant), len(self.values.constant))
+
+    @property
     def reads(self) -> list[Block]:
         """The blocks that it reads."""
         return [*self.queries.blocks, *self.keys.blocks, *self.values.blocks]
@@ -181,6 +187,15 @@ class Blueprint:
     def num_layers(self) -> int:
         """The number of layers, at least one."""
         return max([0, *(block.slot for block in self.blocks)]) // 2 + 1
+
+    def hidden_units(self) -> dict[int, int]:
+        """Count the hidden units of each feed-forward slot; two empty a dimension."""
+        numbers = Counter[int]()
+        for units in self.units:
+            numbers[units.block.slot] += units.outer.shape[1]
+        for slot, places in self.erased.items():
+            numbers[slot] += 2 * len(places)
+        return numbers
 
     def place(self, output: View, least: int, *, reuse: bool) -> int:
         """Give every block its place in the stream, and return the width of all.

@@ -1,7 +1,7 @@
 """The compiler: a program becomes an ordinary encoder, whose weights are computed, not trained."""
 
 import operator
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -74,26 +74,20 @@ def compile_program(
         raise WrongUsage(f"a tolerance is from 1e-9 to 0.2; got {tolerance!r}.")
     if dtype not in (torch.float32, torch.float64):
         raise WrongUsage(f"dtype is torch.float32 or torch.float64; got {dtype!r}.")
-    options = _Options(tolerance, dtype, causal=causal, reuse=reuse)
+    make = partial(_compile, tolerance=tolerance, dtype=dtype, causal=causal, reuse=reuse)
     try:
-        return _compile(Domains(program, longest), options)
+        return make(Domains(program, longest))
     except ProgramError:  # which may be for values that no input has
-        return _compile(Domains(program, longest, ReachableValues(program, longest)), options)
+        return make(Domains(program, longest, ReachableValues(program, longest)))
 
 
-@dataclass(frozen=True)
-class _Options:
-    tolerance: float
-    dtype: torch.dtype
-    causal: bool
-    reuse: bool
-
-
-def _compile(domains: Domains, options: _Options) -> CompiledProgram:
+def _compile(
+    domains: Domains, *, tolerance: float, dtype: torch.dtype, causal: bool, reuse: bool
+) -> CompiledProgram:
     """Make the model of the program of these domains."""
-    program, tolerance, dtype = domains.program, options.tolerance, options.dtype
+    program = domains.program
     _check_defaults(domains)
-    _check_meaning(domains, causal=options.causal)
+    _check_meaning(domains, causal=causal)
     values = domains.values(program.output)
     if are_numbers(values):
         tolerance = min(tolerance, _TIGHT * min_gap(list(map(float, values))) / 2)
@@ -105,7 +99,7 @@ def _compile(domains: Domains, options: _Options) -> CompiledProgram:
         except TooCoarse:
             continue
         if output.error <= tolerance:
-            assembled = assemble(views, output, causal=options.causal, reuse=options.reuse)
+            assembled = assemble(views, output, causal=causal, reuse=reuse)
             compiled = CompiledProgram(
                 model=assembled.model.to(dtype),
                 name=program.name,

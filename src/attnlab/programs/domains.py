@@ -40,6 +40,7 @@ from attnlab.programs.language import (
     indices,
 )
 from attnlab.programs.lines import ProgramError
+from attnlab.programs.memoize import memoize
 from attnlab.programs.reachable_values import MAX_TRIED, ReachableValues
 from attnlab.programs.values import (
     Value,
@@ -66,19 +67,10 @@ class Domains:
         self, program: Program, longest: int, reachable: ReachableValues | None = None
     ) -> None:
         self.program, self.longest, self.reachable = program, longest, reachable
-        self._values: dict[Sequence, tuple[Value, ...]] = {}
-        self._bases: dict[Sequence, Sequence | None] = {}
-        self._tables: dict[Sequence, list[Value]] = {}
-        self._empties: dict[Selector, bool] = {}
-        self._relations: dict[Compared, Table] = {}
 
+    @memoize
     def base(self, node: Sequence) -> Sequence | None:
         """Return the one sequence that this one is a table of, or itself; None for a constant."""
-        if node not in self._bases:
-            self._bases[node] = self._find_base(node)
-        return self._bases[node]
-
-    def _find_base(self, node: Sequence) -> Sequence | None:
         if isinstance(node, Constant):
             return None
         if not isinstance(node, Map):
@@ -89,27 +81,22 @@ class Domains:
             return node
         return next(iter(bases), None)
 
+    @memoize
     def values(self, node: Sequence) -> tuple[Value, ...]:
         """List all values that a sequence may have; some may never occur."""
-        if node not in self._values:
-            values = tuple({identity(value): value for value in self._possible(node)}.values())
-            _check_one_kind(node, values)
-            if len(values) > MAX_VALUES:
-                raise ProgramError(
-                    node.line,
-                    f"{node!r} may have {len(values):,} different values; "
-                    f"a model is made for at most {MAX_VALUES:,}.",
-                )
-            self._values[node] = values
-        return self._values[node]
+        values = tuple({identity(value): value for value in self._possible(node)}.values())
+        _check_one_kind(node, values)
+        if len(values) > MAX_VALUES:
+            raise ProgramError(
+                node.line,
+                f"{node!r} may have {len(values):,} different values; "
+                f"a model is made for at most {MAX_VALUES:,}.",
+            )
+        return values
 
+    @memoize
     def table(self, node: Sequence) -> list[Value]:
         """Return a sequence's value for each value of its base; of a constant, its one value."""
-        if node not in self._tables:
-            self._tables[node] = self._tabulate(node)
-        return self._tables[node]
-
-    def _tabulate(self, node: Sequence) -> list[Value]:
         base = self.base(node)
         if isinstance(node, Constant):
             return [node.value]
@@ -118,19 +105,17 @@ class Domains:
         assert isinstance(node, Map)
         if base is None:
             return [apply_map(node, [self.table(argument)[0] for argument in node.arguments])]
-        columns, number = [], len(self.values(base))
+        values = self.values(base)
+        columns = []
         for argument in node.arguments:
-            column = self.table(argument)
-            if self.base(argument) is None:
-                column = column * number
-            columns.append(column)
-        table = list(map(partial(_applied, node), zip(*columns, strict=True)))
+            is_constant = self.base(argument) is None
+            columns.append(self.table(argument) * (len(values) if is_constant else 1))
+        table = map(partial(_applied, node), zip(*columns, strict=True))
         known = self.reachable and self.reachable.values(base)
-        if known:
-            for place, value in enumerate(self.values(base)):
-                if identity(value) not in known:
-                    table[place] = _NO_VALUE
-        return table
+        if not known:
+            return list(table)
+        pairs = zip(values, table, strict=True)
+        return [entry if identity(value) in known else _NO_VALUE for value, entry in pairs]
 
     def combinations(
         self, node: Map
@@ -141,36 +126,30 @@ class Domains:
         Combinations on which the function fails are left out: the program has no meaning there.
         """
         arguments = list(dict.fromkeys(node.arguments))
-        variables = [argument for argument in arguments if self.base(argument) is not None]
-        rows: Iterable[tuple[Value, ...]] | None = None
-        if self.reachable is not None:
-            rows = self.reachable.rows(node)
-        if rows is None:
-            size = prod(map(len, map(self.values, variables)))
-            rows = product(*map(self.values, variables))
-        else:
-            kept = [self.base(argument) is not None for argument in arguments]
-            rows = [tuple(compress(row, kept)) for row in rows]
-            size = len(rows)
+        is_variable = [self.base(argument) is not None for argument in arguments]
+        variables = list(compress(arguments, is_variable))
+        known_rows = self.reachable and self.reachable.rows(node)
+        rows: Iterable[tuple[Value, ...]] = product(*map(self.values, variables))
+        size = prod(map(len, map(self.values, variables)))
+        if known_rows:
+            rows = [tuple(compress(row, is_variable)) for row in known_rows]
+            size = len(known_rows)
         if size > MAX_COMBINATIONS:
             raise ProgramError(
                 node.line,
                 f"{node!r} joins {size:,} combinations of values; a model "
                 f"is made for at most {MAX_COMBINATIONS:,}. Take fewer values first.",
             )
+        constants = set(arguments) - set(variables)
+        row = {argument: self.table(argument)[0] for argument in constants}
         known, results = [], []
         for values in rows:
-            known_values = dict(zip(variables, values, strict=True))
-            row = []
-            for argument in node.arguments:
-                is_constant = argument not in known_values
-                row.append(self.table(argument)[0] if is_constant else known_values[argument])
+            row |= zip(variables, values, strict=True)
             try:
-                results.append(apply_map(node, row))
+                results.append(apply_map(node, [row[argument] for argument in node.arguments]))
+                known.append(values)
             except ProgramError as error:
                 failed = error
-                continue
-            known.append(values)
         if not known:
             raise failed
         return variables, known, results
@@ -249,13 +228,9 @@ class Domains:
             )
         return numbers
 
+    @memoize
     def relation(self, selector: Compared) -> Table:
         """Compare all values: [query value, key value]; False where they cannot be compared."""
-        if selector not in self._relations:
-            self._relations[selector] = self._relate(selector)
-        return self._relations[selector]
-
-    def _relate(self, selector: Compared) -> Table:
         keys, queries = self.values(selector.keys), self.values(selector.queries)
         if len(keys) * len(queries) > MAX_PAIRS:
             raise ProgramError(
@@ -299,11 +274,10 @@ class Domains:
             return False
         return not (self.relation(selector) & ~np.tri(self.longest, dtype=np.bool_)).any()
 
+    @memoize
     def may_be_empty(self, selector: Selector) -> bool:
         """May a query select nothing? Where that is not sure, it may."""
-        if selector not in self._empties:
-            self._empties[selector] = not self._sees_itself(selector) and self._tried(selector)
-        return self._empties[selector]
+        return not self._sees_itself(selector) and self._tried(selector)
 
     def _sees_itself(self, selector: Selector) -> bool:
         if isinstance(selector, Best):

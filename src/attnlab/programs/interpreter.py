@@ -32,6 +32,7 @@ from attnlab.programs.language import (
     Width,
 )
 from attnlab.programs.lines import Line, ProgramError
+from attnlab.programs.memoize import memoize
 from attnlab.programs.values import (
     Value,
     are_numbers,
@@ -189,22 +190,10 @@ class Meaning:
 
     def __init__(self, program: Program, ids: Codes) -> None:
         self.program, self.ids = program, ids
-        self._known: dict[Sequence, Coded] = {}
-        self._selected: dict[Selector, Selected] = {}
 
+    @memoize
     def of(self, node: Sequence) -> Coded:
         """Return the values of a sequence: codes (input, position)."""
-        if node not in self._known:
-            self._known[node] = self._compute(node)
-        return self._known[node]
-
-    def selected(self, selector: Selector) -> Selected:
-        """Return the selected keys: (input, query, key)."""
-        if selector not in self._selected:
-            self._selected[selector] = self._select(selector)
-        return self._selected[selector]
-
-    def _compute(self, node: Sequence) -> Coded:
         number, length = self.ids.shape
         if isinstance(node, Tokens):
             return Coded(self.ids, tuple(self.program.alphabet))
@@ -278,18 +267,17 @@ class Meaning:
         lowest = np.where(selected, codes, len(values.values)).min(-1)
         if np.any((lowest < highest) & (counts > 0)):
             where = self._where((lowest < highest) & (counts > 0))
-            one, two = map(values.values.__getitem__, self._both(lowest, highest, counts))
+            number, place = np.argwhere((lowest < highest) & (counts > 0))[0]
+            one, two = (values.values[codes[number, place]] for codes in (lowest, highest))
             reason = f"{one!r} and {two!r} are both selected {where}: symbols have no mean."
             raise ProgramError(node.line, reason)
         codes = np.where(counts > 0, highest, len(values.values))
         gathered = list(map(mean_of_one, [*values.values, node.default]))
         return _coded(codes, gathered.__getitem__, len(gathered))
 
-    def _both(self, lowest: Codes, highest: Codes, counts: Any) -> tuple[int, int]:
-        number, place = np.argwhere((lowest < highest) & (counts > 0))[0]
-        return int(lowest[number, place]), int(highest[number, place])
-
-    def _select(self, selector: Selector) -> Selected:
+    @memoize
+    def selected(self, selector: Selector) -> Selected:
+        """Return the selected keys: (input, query, key)."""
         if isinstance(selector, Joined):
             joined: Selected = JOINS[selector.name](*map(self.selected, selector.parts))
             return joined

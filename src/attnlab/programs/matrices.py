@@ -1,6 +1,5 @@
 """The matrices of a model, written from the blueprint of a program."""
 
-from collections import Counter
 from collections.abc import Sequence as Items
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assemb
         layers.append([head for head in blueprint.heads if head.block.slot == slot])
         parts.append([units for units in blueprint.units if units.block.slot == slot + 1])
     num_heads = max([1, *map(len, layers)])
-    head_width = max([1, *map(_width_of, blueprint.heads)]) + views.has_bos
+    head_width = max([1, *(head.width for head in blueprint.heads)]) + views.has_bos
     width = blueprint.place(output, num_heads * head_width, reuse=reuse)
     config = EncoderConfig(
         vocab_size=len(views.domains.program.alphabet) + views.has_bos,
@@ -42,7 +41,7 @@ def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assemb
         d_model=-(-width // num_heads) * num_heads,
         num_heads=num_heads,
         num_layers=blueprint.num_layers,
-        d_ff=max([1, *_hidden_units(blueprint).values()]),
+        d_ff=max([1, *blueprint.hidden_units().values()]),
         norm_place="none",
         final_norm=False,
         positions="learned",
@@ -69,20 +68,6 @@ def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assemb
     for block in blueprint.blocks:
         stream.append((block.name, block.offset, _end(block) - 1))
     return Assembled(model, lines, ways, tuple(stream))
-
-
-def _hidden_units(blueprint: Blueprint) -> dict[int, int]:
-    """Return how many hidden units each feed-forward slot needs; two empty a dimension."""
-    numbers = Counter[int]()
-    for units in blueprint.units:
-        numbers[units.block.slot] += units.outer.shape[1]
-    for slot, places in blueprint.erased.items():
-        numbers[slot] += 2 * len(places)
-    return numbers
-
-
-def _width_of(head: Head) -> int:
-    return max(len(head.queries.constant), len(head.values.constant))
 
 
 def _end(block: Block) -> int:

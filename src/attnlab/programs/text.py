@@ -222,7 +222,8 @@ class _Reader:
 
     def _unknown(self, node: ast.AST) -> str:
         instead = _INSTEAD.get(type(node), _KINDS)
-        return f"{_kind_of(node)} is not of the language; {instead}."
+        kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()  # "list comp"
+        return f"this ({kind}) is not of the language; {instead}."
 
     def _constant(self, value: object) -> Given:
         if isinstance(value, str) and len(value) <= _MAX_CONSTANT:
@@ -293,9 +294,3 @@ class _Reader:
 
 def _is_name(targets: list[ast.expr], name: str) -> bool:
     return len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id == name
-
-
-def _kind_of(node: ast.AST) -> str:
-    """Name a kind of node in words: "list comp", "attribute"."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()
-    return f"this ({words})"

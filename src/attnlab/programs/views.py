@@ -21,6 +21,7 @@ from attnlab.programs.language import (
     Width,
 )
 from attnlab.programs.lines import ProgramError
+from attnlab.programs.memoize import memoize
 from attnlab.programs.values import Value, are_numbers, identity, numbered
 
 Form = Literal["one-hot", "number"]
@@ -52,16 +53,14 @@ class Views:
         self.blueprint = Blueprint()
         self._make = make
         self._known: dict[tuple[Sequence, Form], View] = {}
-        self._cases: dict[Selector, list[Conjunction]] = {}
         self.weights: dict[Sequence, View] = {}  # of BOS, where widths are read off
-        self.has_bos = any(map(self._needs_bos, sequences_of(domains.program.output)))
+        self.has_bos = False
+        for node in sequences_of(domains.program.output):
+            self.has_bos |= isinstance(node, Width) or (
+                isinstance(node, Aggregate) and domains.may_be_empty(node.selector)
+            )
         if self.has_bos:
             self.blueprint.input("bos", 1, 1.0)
-
-    def _needs_bos(self, node: Sequence) -> bool:
-        if isinstance(node, Aggregate):
-            return self.domains.may_be_empty(node.selector)
-        return isinstance(node, Width)
 
     def output(self) -> View:
         """Return the view of the program's output."""
@@ -120,11 +119,10 @@ class Views:
         """Is that so, and does the base take no hidden units either?"""
         return self.is_cheap(node) and not isinstance(self.domains.base(node), Map)
 
+    @memoize
     def cases(self, selector: Selector) -> list[Conjunction]:
         """Return a selector as conjunctions that exclude each other."""
-        if selector not in self._cases:
-            self._cases[selector] = conjunctions(selector, self.domains)
-        return self._cases[selector]
+        return conjunctions(selector, self.domains)
 
 
 def one_hot_rows(places: Any, size: int) -> Matrix:
