@@ -30,7 +30,7 @@ class Bar:
     `count`."""
 
     def __init__(self, title: str) -> None:
-        self._title, self._stage, self._told = title, "", ""
+        self._title, self._stage, self._sentence = title, "", ""
         self._done, self._total = 0, 0
         self._figures: dict[str, float] = {}
         self._handle: Any = None
@@ -49,7 +49,7 @@ class Bar:
 
     def tell(self, sentence: str) -> None:
         """Show a sentence beside it from now on."""
-        self._told = sentence
+        self._sentence = sentence
         self._draw()
 
     def count(self, done: int, total: int = 0) -> None:
@@ -63,7 +63,7 @@ class Bar:
             far = f"{self._done:,} of {self._total:,}"
         elif self._done:
             far = f"{self._done:,}"
-        return "  ".join(filter(None, (stage, far, figures_text(self._figures), self._told)))
+        return "  ".join(filter(None, (stage, far, figures_text(self._figures), self._sentence)))
 
     def _repr_html_(self) -> str:
         value = f' value="{self._done}" max="{self._total}"' if self._total else ""

@@ -90,7 +90,7 @@ def test_the_check_of_habits_finds_a_mean_over_the_wrong_queries(monkeypatch, ca
 
     habits = site_facts.habits
     monkeypatch.setattr(
-        site_facts, "habits", lambda weights, is_own: habits(weights[1:, 1:], is_own=is_own)
+        site_facts, "habits", lambda weights, is_self: habits(weights[1:, 1:], is_self=is_self)
     )
     with pytest.raises(AssertionError):
         test_what_a_head_mostly_does_is_the_mean_of_its_weights(capsys)

@@ -14,7 +14,7 @@ from attnlab.experiments.proofs import certify_run
 from attnlab.models import Decoder, DecoderConfig, generate
 from attnlab.models.storage import describe_model
 from attnlab.programs import compile_program, library, prove_program, prove_task
-from attnlab.programs.check import Bounded, Rounding, bounded_logits, check, judge
+from attnlab.programs.check import Bounded, Rounding, bounded_logits, check, read_answers
 from attnlab.programs.questions import TaskQuestions
 from attnlab.tasks.sequences import SequenceTask
 
@@ -134,7 +134,7 @@ def test_each_formula_bounds_what_its_input_may_change(name, kind):
 
 def test_a_lead_is_sure_only_beyond_both_bounds():
     logits, bound = np.array([[3.0, 1.0, 0.0]]), np.full((1, 3), 0.75)
-    answers, sure = judge(logits, bound, None, 0)
+    answers, sure = read_answers(logits, bound, None, 0)
     assert (answers.tolist(), sure.tolist()) == ([0], [0.5])
 
 

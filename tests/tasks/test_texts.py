@@ -15,9 +15,9 @@ from attnlab.tasks.text_files import Columns, read_texts
 from attnlab.tasks.texts import (
     LabelledText,
     shared_texts,
+    split_by_file,
     split_by_row,
     split_by_text,
-    split_given,
     tidied,
 )
 from attnlab.tasks.verdicts import VERDICTS
@@ -456,7 +456,7 @@ def test_labels_alike_but_for_their_form_are_one_label_and_it_is_said(labels, ch
 
 def test_many_small_classes_hold_out_the_share_that_was_asked():
     rows = [LabelledText(f"{c} {n}", f"class {c}") for c in range(100) for n in range(4)]
-    split, _ = split_given(rows, 0.2, generator())
+    split, _ = split_by_file(rows, 0.2, generator())
     assert [len(part) for part in split] == [324, 36, 40]
     assert {row.label for row in split.train} == {f"class {c}" for c in range(100)}
 
@@ -604,13 +604,13 @@ def test_the_files_own_split_is_used():
         LabelledText(str(n), "ab"[n % 2], ["train", "validation", "test"][n // 4])
         for n in range(12)
     ]
-    split, said = split_given(rows, 0.2, generator())
+    split, said = split_by_file(rows, 0.2, generator())
     assert [len(part) for part in split] == [4, 4, 4]
     assert said == "The file's own split was used (train, validation, test)."
 
 
 def test_what_the_file_does_not_split_is_drawn_by_text():
-    split, said = split_given([*labelled(20), *labelled(20, "b")], 0.2, generator())
+    split, said = split_by_file([*labelled(20), *labelled(20, "b")], 0.2, generator())
     assert [len(part) for part in split] == [32, 4, 4]
     assert shared_texts(split.train, [*split.validation, *split.test]) == 0
     assert "drawn by distinct text" in said
@@ -620,14 +620,14 @@ def test_a_validation_without_a_test_becomes_the_test():
     rows = [
         LabelledText(str(n), "ab"[n % 2], "train" if n < 20 else "validation") for n in range(24)
     ]
-    split, said = split_given(rows, 0.2, generator())
+    split, said = split_by_file(rows, 0.2, generator())
     assert len(split.test) == 4
     assert "its validation texts are the test" in said
 
 
 def test_too_few_texts_to_split_are_refused():
     with pytest.raises(WrongUsage, match="too few texts to split: 2"):
-        split_given([*labelled(1), *labelled(1, "b")], 0.2, generator())
+        split_by_file([*labelled(1), *labelled(1, "b")], 0.2, generator())
 
 
 def test_the_built_in_verdicts_are_ten_for_and_ten_against_and_all_different():
@@ -638,7 +638,7 @@ def test_the_built_in_verdicts_are_ten_for_and_ten_against_and_all_different():
 @pytest.mark.slow
 def test_a_hundred_thousand_rows_are_tidied_and_split():
     raw = [{"text": f"text number {number}", "label": number % 3} for number in range(100_000)]
-    split, _ = split_given(tidied(raw).rows, 0.2, generator())
+    split, _ = split_by_file(tidied(raw).rows, 0.2, generator())
     assert sum(map(len, split)) == 100_000
 
 

@@ -77,8 +77,8 @@ def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None
     if not trace.attention:
         words = "  too many weights to print; attnlab look shows them"
         output().print(Text(words, style="dim"))
-    for is_own in (False, True):
-        heads = [head for head in trace.attention if (head.key_tokens is None) is is_own]
+    for is_self in (False, True):
+        heads = [head for head in trace.attention if (head.key_tokens is None) is is_self]
         if heads:
             _show_attention(heads, heads[0].key_tokens or known, place)
 

@@ -34,11 +34,9 @@ def is_long_text(
         WrongUsage: options that do not go together, or a run.
     """
     if options.document is None:
-        if options.given():
-            raise WrongUsage(
-                f"{' and '.join(options.given())}: for a long text only; give it with --document "
-                "FILE."
-            )
+        names = " and ".join(options.typed_names())
+        if names:
+            raise WrongUsage(f"{names}: for a long text only; give it with --document FILE.")
         return False
     if words:
         raise WrongUsage("--document brings the text: leave the words out.")

@@ -64,7 +64,7 @@ def look(
     from attnlab.look.questions import recorded
 
     _check_options(site, head)
-    others = [*how.given(), *["--site"] * bool(site)]
+    others = [*how.typed_names(), *["--site"] * bool(site)]
     if is_long_text(long_text, run, words, others):
         return summarize_long_text(run, long_text, head=head, out=out, as_json=as_json)
     check_new_folder(out)

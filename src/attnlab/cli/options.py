@@ -86,7 +86,7 @@ class GridOptions(TrainingOptions):
 class _Optional:
     """Options that are left out more often than not."""
 
-    def given(self) -> list[str]:
+    def typed_names(self) -> list[str]:
         """List the options that the user typed, as they are typed."""
         values = vars(self).items()
         return [

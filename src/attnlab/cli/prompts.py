@@ -55,9 +55,9 @@ def open_prompts(name: str, how: PretrainedOptions) -> Prompts:
     from attnlab.experiments import registry
     from attnlab.experiments.population import open_run
 
-    if how.given():
+    if how.typed_names():
         raise WrongUsage(
-            f"{' and '.join(how.given())}: for pretrained models only; {name} is a run."
+            f"{' and '.join(how.typed_names())}: for pretrained models only; {name} is a run."
         )
     folder = find_run(name)
     report = open_run(folder)

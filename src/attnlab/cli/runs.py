@@ -87,21 +87,21 @@ def run(
         folder, title = f"{name}-{seeds}-seeds", f"{name}, {seeds:,} seeds"
         options["stop_when_solved"] = stop_when_solved
         make = partial(train_population, name, _seed_range(seeds, seed))
-    with _several_told(name, how.set_ or ()):
+    with _suggesting_a_sweep(name, how.set_ or ()):
         return _train_and_show(partial(make, settings=settings, **options), folder, title, how)
 
 
 @contextmanager
-def _several_told(name: str, settings: Sequence[str]) -> Iterator[None]:
+def _suggesting_a_sweep(name: str, settings: Sequence[str]) -> Iterator[None]:
     """Name the command that takes several values of a setting, where they are refused."""
     try:
         yield
     except WrongUsage as error:
-        several = [setting for setting in settings if ".." in setting or "," in setting]
-        if not several:
+        values = [setting for setting in settings if ".." in setting or "," in setting]
+        if not values:
             raise
         raise WrongUsage(
-            f"{error} Several values make a sweep: attnlab sweep {name} --set {' '.join(several)}"
+            f"{error} Several values make a sweep: attnlab sweep {name} --set {' '.join(values)}"
         ) from None
 
 

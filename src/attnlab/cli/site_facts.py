@@ -111,11 +111,11 @@ def _weight_facts(
     from attnlab.look.statistics import entropy, largest_weight
 
     value, sides = recording[name][0], recording.tokens(name)
-    is_own = sides.query == sides.key
+    is_self = sides.query == sides.key
     heads_facts = []
     for head in heads:
         weights = value[head]
-        places = habits(weights, is_own=is_own)
+        places = habits(weights, is_self=is_self)
         mostly = max(places, key=places.__getitem__)
         heads_facts.append(
             HeadFacts(
@@ -140,14 +140,14 @@ def _rows(weights: "Tensor", blocked: "Tensor | None") -> list[list[float | None
     return rows
 
 
-def habits(weights: "Tensor", *, is_own: bool) -> dict[str, float]:
+def habits(weights: "Tensor", *, is_self: bool) -> dict[str, float]:
     """Return a head's mean weight on the first and last key and, in self-attention, near the query.
 
     weights (query, key). Only queries for which these positions differ are counted, all if there
     are none.
     """
     queries, keys = weights.shape
-    if not is_own or queries != keys:
+    if not is_self or queries != keys:
         return {"first": _mean(weights[:, 0]), "last": _mean(weights[:, -1])}
     inner = weights[2:] if queries > 2 else weights
     first = queries - inner.shape[0]

@@ -291,7 +291,7 @@ def allowed(values: Array, tolerance: float) -> float:
     return float(min([tolerance, *(np.diff(np.sort(values)) / 2)]))
 
 
-def judge(logits: Any, bound: Any, values: Any, tolerance: float) -> tuple[Any, Any]:
+def read_answers(logits: Any, bound: Any, values: Any, tolerance: float) -> tuple[Any, Any]:
     """Return the answer at each place, as its number among the values, and by how much it is sure.
 
     values: numbers; None for one logit a symbol.
@@ -330,7 +330,7 @@ def answered_task(
         leads, sure = [], []
         for _ in range(task["answer_length"]):
             value, bound = bounded_logits(weights, model, rows)
-            answers, lead = judge(value[:, -1:, 1:], 0 * bound[:, -1:, 1:], None, 0)
+            answers, lead = read_answers(value[:, -1:, 1:], 0 * bound[:, -1:, 1:], None, 0)
             rows = np.concatenate((rows, answers + 1), 1)
             leads.append(lead)
             sure.append(lead - 2 * bound[:, -1:, 1:].max(-1))

@@ -18,7 +18,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models.encoder import Encoder
 from attnlab.models.storage import load_model, save_model
 from attnlab.programs.blueprint import Matrix
-from attnlab.programs.check import judge
+from attnlab.programs.check import read_answers
 from attnlab.programs.interpreter import token_codes
 from attnlab.programs.values import Value, are_numbers, fault_of
 
@@ -93,7 +93,7 @@ class CompiledProgram:
     def __call__(self, tokens: Items[Value]) -> list[Value]:
         """Compute one input's outputs: the nearest of the values that each may have."""
         logits = self.logits(self.ids([tokens]))[0].double().numpy()
-        answers, _ = judge(logits, np.zeros_like(logits), self.numbers, self.tolerance)
+        answers, _ = read_answers(logits, np.zeros_like(logits), self.numbers, self.tolerance)
         return [self.values[place] for place in answers]
 
     @property

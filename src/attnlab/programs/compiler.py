@@ -9,7 +9,7 @@ import torch
 from attnlab.errors import WrongUsage, type_words
 from attnlab.programs.aggregates import add_up, gather, is_single, weight_of_bos
 from attnlab.programs.blueprint import View, constant_view, whole
-from attnlab.programs.check import judge
+from attnlab.programs.check import read_answers
 from attnlab.programs.compiled_program import CompiledProgram
 from attnlab.programs.domains import Domains
 from attnlab.programs.hidden_units import join, read_off
@@ -249,7 +249,7 @@ def _check_numbers(compiled: CompiledProgram, program: Program) -> None:
         ]
         logits = compiled.logits(compiled.with_bos(torch.from_numpy(ids))).double().numpy()
         nothing = np.zeros_like(logits)
-        answers, sure = judge(logits, nothing, compiled.numbers, compiled.tolerance)
+        answers, sure = read_answers(logits, nothing, compiled.numbers, compiled.tolerance)
         if (answers != columns).any() or not (sure > 0).all():
             reason = "rounding makes this model wrong; take float64, or coarser numbers."
             raise ProgramError(program.output.line, reason)

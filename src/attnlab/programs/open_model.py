@@ -208,12 +208,12 @@ class _Writer:
     def __init__(self, part: CompiledProgram, model: Encoder, held: Mapping[str, Tensor]) -> None:
         self.part, self.model, self.held = part, model, held
         self.stream = list(range(_width_of(part)))
-        self.own = {name: parameter.float() for name, parameter in part.model.named_parameters()}
+        self.weights = {name: weight.float() for name, weight in part.model.named_parameters()}
 
     def write(self) -> None:
         """Write all of them."""
         for name in ("embedding.tokens.weight", "embedding.positions.weight"):
-            every = list(range(len(self.own[name])))
+            every = list(range(len(self.weights[name])))
             self._hold(name, (slice(None), self.stream))
             self._copy(name, (every, self.stream), (every, self.stream))
         for layer in range(self.model.config.num_layers):
@@ -228,18 +228,18 @@ class _Writer:
         for head in self.part.heads:
             of_layer, number = map(int, head.split("."))
             if of_layer == layer:
-                first, own_first = number * width, number * before
+                first, first_of_part = number * width, number * before
                 channels += range(first, first + width)
                 to += range(first, first + used)
-                source += range(own_first, own_first + used)
+                source += range(first_of_part, first_of_part + used)
         for projection, times in (("query", (width / before) ** 0.5), ("key", 1.0), ("value", 1.0)):
             self._write(f"{name}.{projection}", channels, to, source, times=times)
         self._write_into(f"{name}.output", channels, to, source)
 
     def _write_units(self, name: str) -> None:
         units = list[int]()
-        if f"{name}.outer.weight" in self.own:
-            units = self.own[f"{name}.outer.weight"].any(0).nonzero().flatten().tolist()
+        if f"{name}.outer.weight" in self.weights:
+            units = self.weights[f"{name}.outer.weight"].any(0).nonzero().flatten().tolist()
         self._write(f"{name}.inner", units, units, units)
         self._write_into(f"{name}.outer", units, units, units)
 
@@ -266,6 +266,6 @@ class _Writer:
 
     def _copy(self, name: str, to: Region, source: Region, times: float = 1.0) -> None:
         """Copy a region of the part's parameter; a layer that the part has not leaves 0."""
-        if name in self.own:
-            values = times * self.own[name][np.ix_(*source)]
+        if name in self.weights:
+            values = times * self.weights[name][np.ix_(*source)]
             self.model.get_parameter(name)[np.ix_(*to)] = values

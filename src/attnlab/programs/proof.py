@@ -302,7 +302,7 @@ class _Evaluator:
 
     def _answer(self, logits: Numbers) -> int:
         questions = self.questions
-        answers, _ = check.judge(logits, 0 * logits, questions.numbers, questions.tolerance)
+        answers, _ = check.read_answers(logits, 0 * logits, questions.numbers, questions.tolerance)
         return int(answers)
 
 
@@ -318,7 +318,7 @@ class _SavedTally:
         hashed = hashlib.sha256(repr((questions.words, described)).encode())
         for name, value in questions.model.state_dict().items():
             hashed.update(name.encode() + value.numpy().tobytes())
-        self.asked = hashed.hexdigest()
+        self.question_hash = hashed.hexdigest()
 
     def read(self) -> _Tally:
         """Return the saved tally, or a new one.
@@ -331,7 +331,7 @@ class _SavedTally:
         stored = self.folder.read()
         path = self.folder.path / self.folder.file
         with refusing_damage(str(path)):
-            if stored["asked"] != self.asked:
+            if stored["question"] != self.question_hash:
                 self._refuse("another model, tolerance or program")
             numbers = {name: float(stored[name]) for name in ("margin", "sure")}
             number, place, got = stored["tally"]["first"]
@@ -356,7 +356,7 @@ class _SavedTally:
             return
         fields = vars(tally) | {"margin": 0, "sure": 0}  # JSON holds no infinity
         exact = {name: repr(getattr(tally, name)) for name in ("margin", "sure")}
-        self.folder.write({"asked": self.asked, "tally": fields, **exact})
+        self.folder.write({"question": self.question_hash, "tally": fields, **exact})
         self.written = time.monotonic()
 
     def remove(self) -> None:

@@ -85,7 +85,7 @@ class Model:
         return self.linear("head", x)
 
 
-def judge(program: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any, Any]:
+def read_answers(program: dict[str, Any], value: Any, bound: Any) -> tuple[Any, Any, Any]:
     """Return the answer at each place, its margin, and the bound on rounding."""
     if program["numbers"] is not None:
         apart, gaps = np.abs(value - program["numbers"]), np.diff(np.sort(program["numbers"]))
@@ -105,7 +105,7 @@ def check(folder: Path, longest: int) -> tuple[dict[str, Any], Any]:
         for numbers in np.split(np.arange(size**length), range(256, size**length, 256)):
             ids = numbers[:, None] // size ** np.arange(length - 1, -1, -1) % size
             rows = np.pad(ids, ((0, 0), (first, 0)), constant_values=size)
-            answers, inside, moved = judge(program, *model.logits(rows)[:, :, first:])
+            answers, inside, moved = read_answers(program, *model.logits(rows)[:, :, first:])
             least = inside.min(), (inside - moved).min(), -moved.max()
             worst = np.minimum(worst, least)  # which keeps NaN
             for row in answers.astype("<i4"):

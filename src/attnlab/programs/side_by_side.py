@@ -19,7 +19,7 @@ from attnlab import seeds
 from attnlab.display import Card, card_text, displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import Encoder
-from attnlab.programs.check import inputs_of, judge
+from attnlab.programs.check import inputs_of, read_answers
 from attnlab.programs.compiled_program import CompiledProgram, head_names
 from attnlab.programs.values import Value
 from attnlab.sites import Hook, installed
@@ -165,7 +165,7 @@ class _Tally:
         rows = self.compiled.with_bos(torch.from_numpy(ids))
         logits, weights = self._pass(self.compiled.model, rows)
         numbers, tolerance = self.compiled.numbers, self.compiled.tolerance
-        answers, _ = judge(logits, np.zeros_like(logits), numbers, tolerance)
+        answers, _ = read_answers(logits, np.zeros_like(logits), numbers, tolerance)
         places = list(map(head_names(self.compiled.model).index, self.compiled.heads))
         for number, model in enumerate(self.models):
             logits_of_model, others = self._pass(model, rows)
@@ -195,7 +195,7 @@ class _Tally:
         hook, first = _Weights(), int(self.compiled.has_bos)
         with torch.no_grad(), installed(model, hook):
             logits = model(rows)[:, first:].double().numpy()
-        weights = torch.cat(hook.found, 1)[:, :, first:].double()
+        weights = torch.cat(hook.layers, 1)[:, :, first:].double()
         return logits, weights
 
     def matches(self) -> tuple[Match, ...]:
@@ -212,13 +212,13 @@ class _Weights(Hook):
     """Keeps the attention weights of one pass, layer by layer."""
 
     def __init__(self) -> None:
-        self.found = list[Tensor]()
+        self.layers = list[Tensor]()
 
     def wants(self, site: str) -> bool:
         return site.endswith(".attention.weights")
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        self.found.append(value)
+        self.layers.append(value)
         return value
 
 

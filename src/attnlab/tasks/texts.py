@@ -252,7 +252,7 @@ def split_by_text(
     return _stratified(list(groups.values()), share, generator)
 
 
-def split_given(
+def split_by_file(
     rows: Sequence[LabelledText], share: float, generator: torch.Generator
 ) -> tuple[Split, str]:
     """Split as the file says, as far as it does, and by distinct text where it does not.

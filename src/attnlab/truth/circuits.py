@@ -11,7 +11,7 @@ from attnlab.edits.effects.metrics import IGNORED
 from attnlab.look.inputs import Call
 from attnlab.programs import CompiledProgram, Program
 from attnlab.programs.interpreter import Meaning, every_input
-from attnlab.truth.decoys import Spot
+from attnlab.truth.decoys import HeadPlace
 from attnlab.truth.network import Kind, Network, put_together, take_apart
 
 USED: tuple[Kind, ...] = ("program", "twin", "backup")
@@ -95,8 +95,8 @@ def domain_of(program: Program, compiled: CompiledProgram) -> tuple[dict[str, Te
     return inputs, torch.from_numpy(right)
 
 
-def network_of(compiled: CompiledProgram) -> tuple[Network, Spot]:
+def network_of(compiled: CompiledProgram) -> tuple[Network, HeadPlace]:
     """Take a compiled program apart, and locate its last head."""
     places = {name: first for name, first, _ in compiled.stream}
     layer, _, number = list(compiled.heads)[-1].partition(".")
-    return take_apart(compiled.model, places.get("bos")), Spot(0, int(layer), int(number))
+    return take_apart(compiled.model, places.get("bos")), HeadPlace(0, int(layer), int(number))

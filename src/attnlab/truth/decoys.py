@@ -17,7 +17,7 @@ _FAINT = 0.0005  # of what a random head writes where something may read it
 
 
 @dataclass(frozen=True)
-class Spot:
+class HeadPlace:
     """Where a head is: stack, layer, in cross-attention or not, and its number there."""
 
     stack: int
@@ -39,7 +39,7 @@ class Spot:
         return self.heads_of(network)[self.number]
 
 
-def add_decoy(network: Network, kind: Kind, target: Spot, random: np.random.Generator) -> None:
+def add_decoy(network: Network, kind: Kind, target: HeadPlace, random: np.random.Generator) -> None:
     """Add one decoy, beside the target or of it."""
     if kind == "twin":
         _add_twin(network, target)
@@ -59,7 +59,7 @@ def add_decoy(network: Network, kind: Kind, target: Spot, random: np.random.Gene
         _add_random(network, target, random)
 
 
-def _add_twin(network: Network, target: Spot) -> None:
+def _add_twin(network: Network, target: HeadPlace) -> None:
     """Copy a head into new dimensions, and let hidden units take the larger of both."""
     if target.layer_of(network).outer.any():
         _split(network, target)
@@ -78,7 +78,7 @@ def _add_twin(network: Network, target: Spot) -> None:
     layer.inner, layer.outer = inner, outer
 
 
-def _add_backup(network: Network, target: Spot) -> None:
+def _add_backup(network: Network, target: HeadPlace) -> None:
     """Copy a head into the next layer, where it gathers nothing if the first one wrote.
 
     What BOS holds decides how: where it holds nothing, the copy attends to BOS alone; where it is
@@ -102,7 +102,7 @@ def _add_backup(network: Network, target: Spot) -> None:
     (after.cross if target.is_cross else after.heads).append(copy)
 
 
-def _split(network: Network, target: Spot) -> Layer:
+def _split(network: Network, target: HeadPlace) -> Layer:
     """Put a layer after an attention, move the hidden units there, and return it."""
     layer, empty = target.layer_of(network), Layer.empty(network.width)
     after = replace(empty, inner=layer.inner, outer=layer.outer)
@@ -123,7 +123,7 @@ def _features(network: Network, stack: Stack, random: np.random.Generator) -> sl
     return stack.features
 
 
-def _add_sharp(network: Network, target: Spot, random: np.random.Generator) -> None:
+def _add_sharp(network: Network, target: HeadPlace, random: np.random.Generator) -> None:
     """Add a head that attends to a neighbor, and tells its token where nothing reads."""
     stacks = network.stacks
     of_queries = stacks[target.stack]
@@ -143,7 +143,7 @@ def _add_sharp(network: Network, target: Spot, random: np.random.Generator) -> N
     target.heads_of(network).append(Head(query, key, value, output, "sharp"))
 
 
-def _add_random(network: Network, target: Spot, random: np.random.Generator) -> None:
+def _add_random(network: Network, target: HeadPlace, random: np.random.Generator) -> None:
     new = network.grow(2)
     width = network.width
 

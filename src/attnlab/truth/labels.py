@@ -149,12 +149,12 @@ def _errors(circuit: Circuit, copies: int) -> Tensor:
     call = repeated(circuit.inputs, copies)
     with torch.no_grad():
         logits = call(circuit.model)
-    is_asked = circuit.answers != IGNORED
+    has_answer = circuit.answers != IGNORED
     logits = logits.view(copies, *circuit.answers.shape, -1)
     places = circuit.answers.clamp(min=0).unsqueeze(-1).expand(copies, -1, -1, -1)
     right = logits.gather(-1, places).squeeze(-1)
     others = logits.scatter(-1, places, float("-inf")).amax(-1)
-    return (~(right - others >= LEAD) & is_asked).any(-1)  # NaN is wrong too
+    return (~(right - others >= LEAD) & has_answer).any(-1)  # NaN is wrong too
 
 
 def repeated(inputs: Mapping[str, Tensor], copies: int) -> Call:

@@ -36,7 +36,7 @@ from attnlab.programs.library import (
     so_far,
 )
 from attnlab.truth.circuits import Circuit, domain_of, network_of
-from attnlab.truth.decoys import Spot, add_decoy
+from attnlab.truth.decoys import HeadPlace, add_decoy
 from attnlab.truth.lookups import Lookup, lookup_domain, lookup_network
 from attnlab.truth.network import Kind, Network, put_together, shuffle_heads
 
@@ -220,7 +220,7 @@ def build(spec: CircuitSpec) -> Circuit:
     """Make a circuit: the program, and decoys beside it, with the heads in random order."""
     inputs: object
     if isinstance(spec.made_of, Lookup):
-        network, target = lookup_network(spec.made_of), Spot(1, 0, 0, is_cross=True)
+        network, target = lookup_network(spec.made_of), HeadPlace(1, 0, 0, is_cross=True)
         inputs, answers = lookup_domain(spec.made_of)
     else:
         compiled = compile_program(spec.made_of, spec.longest, reuse=False)
@@ -240,12 +240,12 @@ def build(spec: CircuitSpec) -> Circuit:
     return Circuit(spec.name, spec.ladder, network, model, inputs, answers, kinds)
 
 
-def _places(network: Network) -> list[Spot]:
+def _places(network: Network) -> list[HeadPlace]:
     """List the attentions, each by its first head."""
     spots = []
     for index, stack in enumerate(network.stacks):
         for number in range(len(stack.layers)):
-            spots.append(Spot(index, number, 0))
+            spots.append(HeadPlace(index, number, 0))
             if index > 0:
-                spots.append(Spot(index, number, 0, is_cross=True))
+                spots.append(HeadPlace(index, number, 0, is_cross=True))
     return spots

@@ -241,8 +241,8 @@ def corrupted(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _differentiate(logits: Tensor, answers: Tensor) -> None:
     """Take the gradient of the right logit less the largest other, summed over positions that
     count."""
-    is_asked = answers != IGNORED
-    chosen, right = logits[is_asked], answers[is_asked].unsqueeze(1)
+    has_answer = answers != IGNORED
+    chosen, right = logits[has_answer], answers[has_answer].unsqueeze(1)
     others = chosen.scatter(1, right, float("-inf")).amax(1)
     lead: Any = (chosen.gather(1, right).squeeze(1) - others).sum()
     lead.backward()

@@ -13,9 +13,9 @@ from attnlab.tasks.texts import (
     LabelledText,
     Split,
     shared_texts,
+    split_by_file,
     split_by_row,
     split_by_text,
-    split_given,
     tidied,
 )
 from attnlab.tasks.tokenizers import clean
@@ -85,7 +85,7 @@ def _from_file(config: SentimentConfig, source: str, seed: int) -> Data:
         order = torch.randperm(len(rows), generator=seeds.generator(seed, NAME, "draw"))
         rows = [rows[place] for place in order[: config.most_texts].sort().values.tolist()]
         counts.append((f"drawn from these at random (most_texts={config.most_texts})", len(rows)))
-    split, said = split_given(rows, config.held_out, seeds.generator(seed, NAME, "split", "file"))
+    split, said = split_by_file(rows, config.held_out, seeds.generator(seed, NAME, "split", "file"))
     classes = tuple(sorted({row.label for row in split.train}))
     if len(classes) < 2:
         raise WrongUsage(
