@@ -328,7 +328,7 @@ def test_right_by_less_than_rounding_is_not_sure(tmp_path):
     assert proof.holds
     assert not proof.is_sure
     assert "rounding may exceed" in str(proof)
-    with pytest.raises(CouldNotRun, match="no certificate"):
+    with pytest.raises(CouldNotRun, match="a certificate needs a proof"):
         write_certificate(proof, compiled.save(tmp_path / "sort"))
 
 

@@ -100,14 +100,14 @@ def test_typed_prompts_are_read_and_wrong_ones_told_what_is_expected():
 def test_an_induction_prompt_must_repeat_its_last_letter():
     task = SequenceTask("induction", letters=4, length=4)
     assert task.text(task.parse("abda")) == "abda"
-    with pytest.raises(WrongUsage, match="the last letter to stand among the others"):
+    with pytest.raises(WrongUsage, match="the last letter to occur among the others"):
         task.parse("abcd")
     assert task.parse(task.example) is not None
 
 
 def test_a_domain_too_large_to_list_is_sampled():
     task = SequenceTask("sort", letters=26, length=12)
-    with pytest.raises(WrongUsage, match="judge a sample"):
+    with pytest.raises(WrongUsage, match="evaluate a sample"):
         task.all_prompts()
     prompts, are_all = task.prompts_to_evaluate(100, torch.Generator().manual_seed(0))
     assert (len(prompts), are_all) == (100, False)

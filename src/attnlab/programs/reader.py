@@ -127,15 +127,11 @@ def differences(text: str, fields: dict[str, Any], worst: Any) -> list[str]:
         if json.dumps(stated.get(name)) != json.dumps(value):  # 0 is not false
             wrong.append(name)
     for name, value in (("margin", margin), ("sure", sure)):
-        number, far = stated.get(name), -4 * rounding
-        near = number is None
-        if value != np.inf:
-            near = type(number) is float and abs(number - value) <= far
+        it, far = stated.get(name), -4 * rounding
+        near = it is None if value == np.inf else type(it) is float and abs(it - value) <= far
         wrong += [name] * (not near)
     wrong += ["margin: rounding may exceed it"] * (not sure > 0)
-    content = json.dumps(
-        {name: stated[name] for name in stated if name != "digest"}, sort_keys=True
-    )
+    content = json.dumps({key: stated[key] for key in stated if key != "digest"}, sort_keys=True)
     again = stated | {"digest": hashlib.sha256(content.encode()).hexdigest()}
     return wrong + ["digest"] * (text != json.dumps(again, indent=2, ensure_ascii=False) + "\n")
 
@@ -151,10 +147,8 @@ def verdict(folder: Path) -> str:
         return f"DIFFERS: {inputs!r} inputs are not all of up to {longest} tokens"
     fields, worst = check(folder, longest)
     wrong = differences(text, fields, worst)
-    result = f"DIFFERS: {', '.join(wrong)}" if wrong else "holds"
-    return (
-        f"{fields['inputs']:,} inputs of up to {longest} tokens: {result}; sure by {worst[1]:.3g}"
-    )
+    words = f"DIFFERS: {', '.join(wrong)}" if wrong else "holds"
+    return f"{fields['inputs']:,} inputs of up to {longest} tokens: {words}; sure by {worst[1]:.3g}"
 
 
 def main(folder: Path) -> None:
