@@ -1,8 +1,14 @@
 """Say it before you run it: heads written by hand."""
 
 # %% [course]
-from attnlab.course.exercise import Check, Exercise, Mistake
-from attnlab.course.material.predictions import choice_case, number_case
+import itertools
+import math
+
+import numpy as np
+
+from attnlab.course.exercise import Check, Exercise
+from attnlab.course.material.pictures import draw_lines
+from attnlab.course.material.predictions import choice_case, number_case, wrong_answer
 
 # %% [markdown]
 # # Before you run it: heads by hand
@@ -60,11 +66,6 @@ wider = "flatter"
 # <<< solution
 
 # %% [course]
-import itertools
-import math
-
-import numpy as np
-
 NEAR = 0.005
 
 
@@ -80,29 +81,26 @@ def weights_of(tokens, Km, Qm, guarded=True):
 def own(random):
     """Scores of 4 / √3 for the own letter, 0 for the others."""
     weight = weights_of([0, 1, 2], 2 * np.eye(3), 2 * np.eye(3))[0, 0]
-    power = math.exp(4), math.exp(2 / math.sqrt(3))
-    no_root, once = (each / (each + 2) for each in power)
-    wrong = {"no root": no_root, "gain once": once, "even": 1 / 3, "certain": 1.0}
-    yield number_case("own_weight", float(weight), wrong, NEAR)
+    mistakes = {}
+    for mistake, score in (("no root", 4), ("gain once", 2 / math.sqrt(3))):
+        mistakes[mistake] = math.exp(score) / (math.exp(score) + 2)
+    yield number_case("own_weight", float(weight), mistakes, NEAR)
 
 
 def alike(random):
     """Two equal keys share."""
     weight = weights_of([0, 0, 2], 2 * np.eye(3), 2 * np.eye(3))[0, 0]
     alone = weights_of([0, 1, 2], 2 * np.eye(3), 2 * np.eye(3))[0, 0]
-    wrong = {"not shared": float(alone), "halved": float(alone / 2), "half": 0.5}
-    yield number_case("two_alike", float(weight), wrong, NEAR)
+    yield number_case("two_alike", float(weight), {"not shared": float(alone)}, NEAR)
 
 
 def length(random):
     """The gap is the logarithm of the wrong keys over the tolerance: 11.0 after 8.5."""
     factor = math.log(59 * 999) / math.log(5 * 999)
     assert 1 < factor < 1.5
-    wrong = {
-        "ten times as large": "length counts ten times",
-        "the same": "length does not count",
-    }
-    yield choice_case("longer", "a little larger", wrong)
+    options = ("ten times as large", "a little larger", "the same")
+    mistakes = {"ten times as large": "length counts ten times"}
+    yield choice_case("longer", "a little larger", options, mistakes)
 
 
 def gauge(random):
@@ -111,11 +109,8 @@ def gauge(random):
     R = random.normal(size=(3, 3)) + 3 * np.eye(3)
     before = weights_of([0, 1, 2], Km, Qm)
     assert np.allclose(before, weights_of([0, 1, 2], Km @ R, Qm @ np.linalg.inv(R).T))
-    wrong = {
-        "the weights": "gauge seen in the weights",
-        "only the output": "gauge seen in the output",
-    }
-    yield choice_case("new_numbers", "nothing", wrong)
+    options = ("nothing", "the weights", "only the output")
+    yield choice_case("new_numbers", "nothing", options)
 
 
 def without_positions(random):
@@ -125,30 +120,32 @@ def without_positions(random):
         here = weights_of([one, other], Km, Qm) @ np.eye(3)[[one, other]]
         there = weights_of([other, one], Km, Qm) @ np.eye(3)[[other, one]]
         assert np.allclose(here, there[::-1])
-    wrong = {"all inputs": "blind sees all", "all but a few inputs": "blind sees most"}
-    yield choice_case("blind", "only inputs of one letter repeated", wrong)
+    right = "only inputs of one letter repeated"
+    options = (right, "all inputs", "all but a few inputs")
+    yield choice_case("blind", right, options, {"all inputs": "blind sees all"})
 
 
 def silent(random):
     """Scores of zero."""
     weights = weights_of([0, 1, 2], random.normal(size=(3, 3)), np.zeros((3, 3)))
     assert np.allclose(weights, 1 / 3)
-    wrong = {"zero": "no queries, no output", "its own value": "no queries, itself"}
-    yield choice_case("no_queries", "the mean of the values", wrong)
+    options = ("zero", "its own value", "the mean of the values")
+    yield choice_case("no_queries", options[-1], options)
 
 
 def too_large(random):
     """exp(924) is more than float64 holds."""
     weights = weights_of([0, 1, 2], 40 * np.eye(3), 40 * np.eye(3), guarded=False)
     assert np.isnan(np.diag(weights)).all()
-    wrong = {"the identity": "overflow unnoticed", "zeros": "overflow to zero"}
-    yield choice_case("overflow", "nan", wrong)
+    mistakes = {"the identity": "overflow unnoticed"}
+    yield choice_case("overflow", "nan", ("the identity", "zeros", "nan"), mistakes)
 
 
 def doubled(random):
     """Values take no part in the scores."""
-    wrong = {"the weights sharpen": "values sharpen", "both": "values do both"}
-    yield choice_case("double", "only the output doubles", wrong)
+    options = ("the weights sharpen", "only the output doubles", "both")
+    mistakes = {"the weights sharpen": "values sharpen"}
+    yield choice_case("double", "only the output doubles", options, mistakes)
 
 
 def reordered(random):
@@ -158,34 +155,25 @@ def reordered(random):
     outputs = weights_of(tokens, Km, Qm) @ np.eye(3)[tokens]
     moved = weights_of(tokens[turn], Km, Qm) @ np.eye(3)[tokens[turn]]
     assert np.allclose(outputs[turn], moved)
-    wrong = {"stay where they are": "order unseen", "all change": "order changes all"}
-    yield choice_case("order", "are put into the same order", wrong)
+    right = "are put into the same order"
+    yield choice_case("order", right, (right, "stay where they are", "all change"))
 
 
 def widened(random):
     """The root grows, the products do not."""
     narrow, wide = 2 * np.eye(3), 2 * np.eye(3, 12)
-    flat, sharp = (weights_of([0, 1, 2], each, each)[0, 0] for each in (wide, narrow))
+    flat, sharp = (weights_of([0, 1, 2], keys, keys)[0, 0] for keys in (wide, narrow))
     assert flat < sharp
-    wrong = {"sharper": "zeros sharpen", "the same": "zeros do nothing"}
-    yield choice_case("wider", "flatter", wrong)
+    mistakes = {"the same": "zeros do nothing"}
+    yield choice_case("wider", "flatter", ("sharper", "flatter", "the same"), mistakes)
 
 
 def draw_picture(names):
     """Draw the weight of one right key among three over its gap."""
-    from matplotlib.figure import Figure
-
     gaps = np.linspace(0, 10, 81)
-    figure = Figure(figsize=(4.8, 2.8), layout="constrained")
-    axes = figure.add_subplot(xlabel="score above the others", ylabel="attention weight")
-    axes.plot(gaps, np.exp(gaps) / (np.exp(gaps) + 2))
-    axes.set(ylim=(0, 1.03), title="One right key among three")
-    return figure
-
-
-def wrong(name, variable, right, answer, says):
-    """Return the mistake of giving one answer."""
-    return Mistake(name, f"{variable} = {right}", f"{variable} = {answer}", says)
+    weight = np.exp(gaps) / (np.exp(gaps) + 2)
+    axes = ("score above the others", "attention weight")
+    return draw_lines("One right key among three", axes, gaps, {"right key": weight})
 
 
 EXERCISE = Exercise(
@@ -209,174 +197,54 @@ EXERCISE = Exercise(
         Check("wider", "knows what empty channels do", widened, graded=True),
     ),
     mistakes=(
-        wrong(
+        wrong_answer(
             "no root",
-            "own_weight",
-            "0.834",
+            "own_weight = 0.834",
             "0.965",
             "In `own_weight` the score was not divided by √3: it is 4 / 1.73.",
         ),
-        wrong(
+        wrong_answer(
             "gain once",
-            "own_weight",
-            "0.834",
+            "own_weight = 0.834",
             "0.613",
             "In `own_weight` the factor 2 counts twice, once in the key and once in the query.",
         ),
-        wrong(
-            "even",
-            "own_weight",
-            "0.834",
-            "1 / 3",
-            "In `own_weight` all three keys would have to score alike; A scores higher with A.",
-        ),
-        wrong(
-            "certain",
-            "own_weight",
-            "0.834",
-            "1.0",
-            "In `own_weight`: softmax never gives all of the weight to one key while the others "
-            "have finite scores.",
-        ),
-        wrong(
+        wrong_answer(
             "not shared",
-            "two_alike",
-            "0.476",
+            "two_alike = 0.476",
             "0.834",
             "In `two_alike` a second A asks for its share: equal keys get equal weight.",
         ),
-        wrong(
-            "halved",
-            "two_alike",
-            "0.476",
-            "0.417",
-            "In `two_alike` you halved the weight of a single A. But with two right keys and one "
-            "wrong one, the wrong one gets less, too.",
-        ),
-        wrong(
-            "half",
-            "two_alike",
-            "0.476",
-            "0.5",
-            "In `two_alike` C still gets its share, small as it is.",
-        ),
-        wrong(
+        wrong_answer(
             "length counts ten times",
-            "longer",
-            '"a little larger"',
+            'longer = "a little larger"',
             '"ten times as large"',
             "In `longer`: weights fall with the exponential of the gap, so ten times as many "
             "keys cost only the logarithm of 10 more.",
         ),
-        wrong(
-            "length does not count",
-            "longer",
-            '"a little larger"',
-            '"the same"',
-            "In `longer`: every further wrong key takes its share, so the right one must stand "
-            "out a little more.",
-        ),
-        wrong(
-            "gauge seen in the weights",
-            "new_numbers",
-            '"nothing"',
-            '"the weights"',
-            "In `new_numbers`: the scores hold only Qm Kmᵀ, in which R and its inverse cancel.",
-        ),
-        wrong(
-            "gauge seen in the output",
-            "new_numbers",
-            '"nothing"',
-            '"only the output"',
-            "In `new_numbers`: the output is made of the weights and Vm, and neither changes.",
-        ),
-        wrong(
+        wrong_answer(
             "blind sees all",
-            "blind",
-            '"only inputs of one letter repeated"',
+            'blind = "only inputs of one letter repeated"',
             '"all inputs"',
             "In `blind`: without positions A B and B A have the same outputs for the same "
             "letters, whatever Km and Qm are; yet they ask for different ones.",
         ),
-        wrong(
-            "blind sees most",
-            "blind",
-            '"only inputs of one letter repeated"',
-            '"all but a few inputs"',
-            "In `blind`: every input with two different letters can be put into another order "
-            "that asks for something else; a head without positions cannot serve both.",
-        ),
-        wrong(
-            "no queries, no output",
-            "no_queries",
-            '"the mean of the values"',
-            '"zero"',
-            "In `no_queries`: scores of 0 are equal scores, and weights still sum to 1.",
-        ),
-        wrong(
-            "no queries, itself",
-            "no_queries",
-            '"the mean of the values"',
-            '"its own value"',
-            "In `no_queries`: nothing prefers the own token; without queries keys are alike.",
-        ),
-        wrong(
+        wrong_answer(
             "overflow unnoticed",
-            "overflow",
-            '"nan"',
+            'overflow = "nan"',
             '"the identity"',
             "In `overflow`: the score is 1600 / √3 ≈ 924, and float64 ends near exp(709). "
             "Infinity divided by infinity is not a number.",
         ),
-        wrong(
-            "overflow to zero",
-            "overflow",
-            '"nan"',
-            '"zeros"',
-            "In `overflow`: the wrong keys become 0 (1 / infinity), but the right one is "
-            "infinity divided by infinity.",
-        ),
-        wrong(
+        wrong_answer(
             "values sharpen",
-            "double",
-            '"only the output doubles"',
+            'double = "only the output doubles"',
             '"the weights sharpen"',
             "In `double`: values take no part in the scores; larger queries or keys sharpen.",
         ),
-        wrong(
-            "values do both",
-            "double",
-            '"only the output doubles"',
-            '"both"',
-            "In `double`: the output doubles, but values take no part in the scores.",
-        ),
-        wrong(
-            "order unseen",
-            "order",
-            '"are put into the same order"',
-            '"stay where they are"',
-            "In `order`: the output of a token does not change, and it stands where its token "
-            "stands. So it moves along.",
-        ),
-        wrong(
-            "order changes all",
-            "order",
-            '"are put into the same order"',
-            '"all change"',
-            "In `order`: without positions a token's output depends on which tokens there are, "
-            "not on where they stand.",
-        ),
-        wrong(
-            "zeros sharpen",
-            "wider",
-            '"flatter"',
-            '"sharper"',
-            "In `wider`: the products stay as they are and are divided by a larger root.",
-        ),
-        wrong(
+        wrong_answer(
             "zeros do nothing",
-            "wider",
-            '"flatter"',
+            'wider = "flatter"',
             '"the same"',
             "In `wider`: the products stay as they are, but √qk_dim grows from √3 to √12.",
         ),

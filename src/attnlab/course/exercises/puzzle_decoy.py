@@ -2,7 +2,10 @@
 
 # %% [course]
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.numpy_parts import attend
+from attnlab.course.material.pictures import draw_maps
 from attnlab.course.material.predictions import choice_case
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # Puzzle: the decoy
@@ -157,82 +160,29 @@ matters = "h3"
 # matters = None
 # <<< solution
 
+
 # %% [course]
-READ = (0, 1)  # channels of the stream that are read, before it is mixed
-
-
-def mixed(size, random):
-    """Return a matrix of whole numbers whose inverse is one of whole numbers, too."""
-    change = np.eye(size, dtype=int)
-    for _ in range(7):
-        one, other = random.choice(size, 2, replace=False)
-        change[:, other] += random.choice([-1, 1]) * change[:, one]
-    return change
-
-
-def make_model():
-    """Make the heads and the readout: [Km, Qm, Vm] each, on letters (3) and places (4).
-
-    h0 looks at place 0 and writes a constant. h1 looks softly at equal letters and writes where
-    nothing is read. h2 looks sharply at the place before and writes where nothing is read. h3 looks
-    softly at other letters and writes what is read. In the end the stream is mixed, so that no
-    channel by itself is read or not.
-    """
-    random = np.random.default_rng(3)
-    names, widths = ("h0", "h1", "h2", "h3"), (4, 4, 5)
-    made = {name: [np.zeros((7, width), dtype=int) for width in widths] for name in names}
-    for name, places, gain in (("h0", [0, 0, 0, 0], 8), ("h2", [0, 0, 1, 2], 20)):
-        made[name][0][3:], made[name][1][3:] = np.eye(4), gain * np.eye(4, dtype=int)[places]
-    for name, gain in (("h1", 5), ("h3", -3)):
-        made[name][0][:3, :3], made[name][1][:3, :3] = np.eye(3), gain * np.eye(3)
-    made["h0"][2][3:, READ] = [3, -2]
-    made["h1"][2][:3, 2:] = random.integers(-4, 5, size=(3, 3))
-    made["h2"][2][:3, 2:] = random.integers(-4, 5, size=(3, 3))
-    made["h3"][2][:3] = [[2, -1, 1, 0, 0], [-1, 2, 0, 1, 0], [0, -2, 0, 0, 1]]
-    readout = np.zeros((5, 2), dtype=int)
-    readout[READ, READ] = 1
-    change = mixed(5, random)
-    back = np.linalg.inv(change).round().astype(int)
-    for head in made.values():
-        head[2] = head[2] @ change
-    return made, back @ readout
-
-
-def weights_of(head, x):
-    """Compute a head's weights."""
-    grown = np.exp(x @ head[1] @ head[0].T @ x.T / len(head[0][0]) ** 0.5)
-    return grown / grown.sum(axis=1, keepdims=True)
-
-
 def measured(heads, readout, name, inputs, *, to_mean):
-    """Compute what taking a head out changes: its own part of the result, and nothing else.
+    """Compute the change of the result where a head is taken out.
 
-    The result is a sum over the heads, so that a head's change is its own output less what takes
-    its place, times the readout.
+    The result is a sum over the heads, so that a head's change is its output less what takes its
+    place, times the readout.
     """
-    written = np.array([weights_of(heads[name], x) @ x @ heads[name][2] for x in inputs])
+    Km, Qm, Vm = heads[name]
+    written, _ = attend(inputs @ Qm, inputs @ Km, inputs @ Vm)
     place = written.reshape(-1, written.shape[-1]).mean(axis=0) if to_mean else 0.0
     return float(np.abs((written - place) @ readout).max())
 
 
-def texts():
-    """Return all inputs of the shipped model."""
-    rows = np.eye(3)[np.array(np.meshgrid(*[range(3)] * 4, indexing="ij")).reshape(4, -1).T]
-    return np.concatenate([rows, np.broadcast_to(np.eye(4), (len(rows), 4, 4))], axis=-1)
+def facts(name):
+    """Return the smallest of the largest weights of a head, and its two effects."""
+    inputs, (Km, Qm, Vm) = every_input(), HEADS[name]
+    _, weights = attend(inputs @ Qm, inputs @ Km, inputs @ Vm)
+    effects = [measured(HEADS, READOUT, name, inputs, to_mean=mean) for mean in (False, True)]
+    return float(weights.max(axis=-1).min()), *effects
 
 
-def facts():
-    """Return, of each head: the least of its largest weights, and its two effects."""
-    heads, readout = make_model()
-    found = {}
-    for name, head in heads.items():
-        sharp = min(weights_of(head, x).max(axis=1).min() for x in texts())
-        effects = [measured(heads, readout, name, texts(), to_mean=mean) for mean in (False, True)]
-        found[name] = (float(sharp), *effects)
-    return found
-
-
-FACTS = facts()
+FACTS = {name: facts(name) for name in HEADS}
 SHARPEST = max(FACTS, key=lambda name: FACTS[name][0])
 (CONSTANT,) = (name for name, (_, zero, mean) in FACTS.items() if zero > 0.1 and mean < 0.01)
 (MATTERS,) = (name for name, (_, _, mean) in FACTS.items() if mean > 0.1)
@@ -257,16 +207,12 @@ def drawn(call):
     """Ask for effects in models drawn by chance; the last inputs are the largest."""
 
     def cases(random):
-        for name, names, count, sizes in (
-            ("a", "ab", 2, (2, 3, 2, 1)),
-            ("q", "pqr", 5, (3, 2, 7, 4)),
-        ):
+        for names, count, sizes in (("ab", 2, (2, 3, 2, 1)), ("pqr", 5, (3, 2, 7, 4))):
             heads, readout = model(random, list(names), *sizes)
-            inputs = (
-                random.normal(size=(count, *sizes[:2])) * np.linspace(1, 4, count)[:, None, None]
-            )
-            yield case(call, heads, readout, name, inputs)
-            yield case(call, heads, -readout, name, inputs)
+            inputs = random.normal(size=(count, *sizes[:2]))
+            inputs *= np.linspace(1, 4, count)[:, None, None]
+            yield case(call, heads, readout, names[-2], inputs)
+            yield case(call, heads, -readout, names[-2], inputs)
 
     return cases
 
@@ -296,48 +242,21 @@ def inputs_kept(random):
     heads, readout = model(random, ["a", "b"], 2, 3, 2, 1)
     inputs = random.normal(size=(2, 2, 3))
     for call in ("effect", "mean_effect"):
-        args = (heads, readout, "a", inputs)
-        yield Case(call, args, expected=[readout, inputs], answer="inputs")
+        yield inputs_case(case(call, heads, readout, "a", inputs))
 
 
-def question(variable, right):
+def question(variable, right, **mistakes):
     """Return the cases of one question."""
-    wrong = {name: f"{variable}: {name}" for name in FACTS if name != right}
-    return lambda random: [choice_case(variable, right, wrong)]
+    return lambda random: [choice_case(variable, right, tuple(HEADS), mistakes)]
 
 
 def draw_picture(names):
     """Draw the patterns of the four heads."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 2.5), layout="constrained")
     x = names["encode"]("CABA")
-    for axes, (name, head) in zip(figure.subplots(1, 4), names["HEADS"].items(), strict=True):
-        axes.imshow(names["pattern"](head, x), cmap="Blues", vmin=0, vmax=1)
-        axes.set(title=name, xlabel="key", ylabel="query")
-        axes.set_xticks(range(4), "CABA")
-        axes.set_yticks(range(4), "CABA")
-    return figure
+    maps = {name: names["pattern"](head, x) for name, head in names["HEADS"].items()}
+    return draw_maps(maps, ("query", "key"), (10, 2.6), labels=("CABA", "CABA"))
 
 
-SAYS = {
-    "sharpest": "weights are not the ones nearest to 0 and 1: take the largest weight of each row.",
-    "constant": "two effects are not those of a head that always says the same: print all eight.",
-    "matters": "letters do not reach the result: what changes if it always writes its mean?",
-}
-
-
-def wrong_head(variable, right, answer):
-    """Return the mistake of naming one head."""
-    says = f"In `{variable}`: {answer}'s {SAYS[variable]}"
-    if variable == "matters" and answer == SHARPEST:
-        says = f"In `matters`: {answer} has the sharpest pattern, but is what it writes ever read?"
-    return Mistake(
-        f"{variable}: {answer}", f'{variable} = "{right}"', f'{variable} = "{answer}"', says
-    )
-
-
-ANSWERS = {"sharpest": SHARPEST, "constant": CONSTANT, "matters": MATTERS}
 _CHANGE = "change = result(heads, readout, x, {name: zero}) - result(heads, readout, x)"
 _MEAN = "mean = np.broadcast_to(outputs.mean(axis=(0, 1)), outputs[0].shape)"
 
@@ -358,7 +277,13 @@ EXERCISE = Exercise(
             question("constant", CONSTANT),
             graded=True,
         ),
-        Check("matters", "knows the head that matters", question("matters", MATTERS), 2, True),
+        Check(
+            "matters",
+            "knows the head that matters",
+            question("matters", MATTERS, h2="the decoy"),
+            2,
+            True,
+        ),
         Check("inputs", "leaves what it is given as it is", inputs_kept, graded=True),
     ),
     mistakes=(
@@ -388,31 +313,12 @@ EXERCISE = Exercise(
             "writes much that is never read.",
         ),
         Mistake(
-            "all others out",
-            _CHANGE,
-            "change = result({name: heads[name]}, readout, x, {name: zero})"
-            " - result(heads, readout, x)",
-            "`effect` takes all heads out at once.",
-        ),
-        Mistake(
-            "weights made even",
-            "zero = np.zeros_like(head_output(heads[name], x))",
-            "zero = np.full((len(x), len(x)), 1 / len(x)) @ x @ heads[name][2]",
-            "`effect` makes the pattern even instead of the output zero.",
-        ),
-        Mistake(
             "mean of each input",
             "for each in inputs:",
             "for each in inputs:\n"
             "        mean = np.broadcast_to(head_output(heads[name], each).mean(axis=0), "
             "outputs[0].shape)",
             "`mean_effect` takes a mean for each input; it should be one vector for all.",
-        ),
-        Mistake(
-            "mean of each place",
-            _MEAN,
-            "mean = outputs.mean(axis=0)",
-            "`mean_effect` takes a mean for each place; it should be one vector for all.",
         ),
         Mistake(
             "one number",
@@ -422,22 +328,16 @@ EXERCISE = Exercise(
             "channel has its own.",
         ),
         Mistake(
-            "median",
-            "outputs.mean(axis=(0, 1))",
-            "np.median(outputs, axis=(0, 1))",
-            "`mean_effect` uses the median.",
-        ),
-        Mistake(
             "zero again",
             _MEAN,
             "mean = np.zeros(outputs[0].shape)",
             "`mean_effect` puts zero in the place of the output, as `effect` does.",
         ),
-        *(
-            wrong_head(variable, right, name)
-            for variable, right in ANSWERS.items()
-            for name in FACTS
-            if name != right
+        Mistake(
+            "the decoy",
+            'matters = "h3"',
+            'matters = "h2"',
+            "In `matters`: h2 has the sharpest pattern, but is what it writes ever read?",
         ),
     ),
     hints=(

@@ -78,51 +78,6 @@ def every(texts):
 
 
 # %% [course]
-GAIN = 36  # divided by the root of nine channels: a gap of 12 in the scores
-
-
-def mixed(size, random):
-    """Return a matrix of whole numbers whose inverse is one of whole numbers, too."""
-    change = np.eye(size, dtype=int)
-    for _ in range(12):
-        one, other = random.choice(size, 2, replace=False)
-        change[:, other] += random.choice([-1, 1]) * change[:, one]
-    return change
-
-
-def make_head():
-    """Make the head: equal letters attract, the start token half as much; where a key is not to be
-    counted, its place repels: one's own, those behind it, and the one directly before.
-
-    The matrices are mixed so that the scores stay and the numbers do not.
-    """
-    random = np.random.default_rng(7)
-    Km, Qm, Vm = np.zeros((10, 9), int), np.zeros((10, 9), int), np.zeros((10, 1), int)
-    Km[:3, :3], Qm[:3, :3] = np.eye(3), GAIN * np.eye(3)
-    Km[3, 3], Qm[:3, 3] = 1, GAIN // 2
-    Km[5:, 4:] = np.eye(5)
-    for query, key in itertools.product(range(5), repeat=2):
-        if key >= query - 1:
-            Qm[5 + query, 4 + key] = -3 * GAIN
-    Vm[:3], Vm[3] = -1, 1
-    change = mixed(9, random)
-    back = np.linalg.inv(change).round().astype(int).T
-    return Km @ change, Qm @ back, Vm
-
-
-def answers_of_head(text):
-    """Run the head as it was made, and round what it says."""
-    Km, Qm, Vm = make_head()
-    x = np.zeros((len(text) + 1, 10))
-    x[0, 3] = x[0, 4] = 1
-    for place, letter in enumerate(text, start=1):
-        x[place, "ABC".index(letter)] = x[place, 4 + place] = 1
-    powers = np.exp(x @ Qm @ Km.T @ x.T / 3)
-    output = (powers @ x @ Vm)[:, 0] / powers.sum(axis=1)
-    assert np.abs(np.abs(output[1:]) - 1).max() < 0.05
-    return " ".join(f"{value:+.0f}" for value in output[1:])
-
-
 def answers_of_rule(text):
     """Follow the rule, letter by letter."""
     numbers = []
@@ -132,12 +87,9 @@ def answers_of_rule(text):
     return " ".join(numbers)
 
 
-RULED = {
-    text: answers_of_head(text)
-    for length in range(1, 6)
-    for text in map("".join, itertools.product("ABC", repeat=length))
-}
-assert all(answers == answers_of_rule(text) for text, answers in RULED.items())
+TEXTS = ["".join(text) for n in range(1, 6) for text in itertools.product("ABC", repeat=n)]
+RULED = {text: answers_of_rule(text) for text in TEXTS}
+"""The answers on all texts that the head can read; its numbers were made for this rule."""
 
 
 def case(texts):
@@ -147,12 +99,12 @@ def case(texts):
         lines = answer.split("\n") if isinstance(answer, str) else []
         if len(lines) != len(texts):
             return Failure("every(texts) must stay as it is")
-        for text, own in zip(texts, lines, strict=True):
-            right = RULED.get(text) or answers_of_rule(text)
-            if own != right and text in RULED:
-                return Failure(f"on {text}: the head says {right}, the program {own}")
-            if own != right:
-                return Failure(f"on {text or 'the empty text'}: the rule is not {own}")
+        for text, line in zip(texts, lines, strict=True):
+            right = answers_of_rule(text)
+            if line != right and text in RULED:
+                return Failure(f"on {text}: the head says {right}, the program {line}")
+            if line != right:
+                return Failure(f"on {text or 'the empty text'}: the rule is not {line}")
         return None
 
     return Case("every", (texts,), judge=judge)
@@ -237,26 +189,6 @@ EXERCISE = Exercise(
             "You say −1 where an equal letter stands anywhere before it. Try AA.",
         ),
         Mistake(
-            "anywhere else",
-            _EARLIER,
-            "earlier = text[:place] + text[place + 1 :]",
-            "You say −1 where the letter occurs anywhere else, as `unique` does. Try AA, and see "
-            "which of the two A in ABA the head minds.",
-        ),
-        Mistake(
-            "not beside it",
-            _EARLIER,
-            "earlier = text[: max(place - 1, 0)] + text[place + 2 :]",
-            "You say −1 where an equal letter stands before or behind it, but not beside it. Look "
-            "at the first A of ABA.",
-        ),
-        Mistake(
-            "later ones",
-            _EARLIER,
-            "earlier = text[place + 2 :]",
-            "You look behind the letter where the head looks before it.",
-        ),
-        Mistake(
             "directly before",
             _EARLIER,
             "earlier = text[max(place - 1, 0) : place]",
@@ -276,43 +208,10 @@ EXERCISE = Exercise(
             "You look two and three places back, and no further. Try ABCCA.",
         ),
         Mistake(
-            "the first letter",
-            _EARLIER,
-            "earlier = text[:1] if place > 1 else ''",
-            "You compare each letter with the first one only. Try BABA.",
-        ),
-        Mistake(
-            "directly before excuses",
-            _FOUND,
-            "beside = place > 0 and text[place - 1] == letter\n"
-            "        found.append(-1 if letter in earlier and not beside else 1)",
-            "You say 1 where an equal letter stands directly before, whatever else stands there. "
-            "Try AAA.",
-        ),
-        Mistake(
             "exactly one",
             _FOUND,
             "found.append(-1 if earlier.count(letter) == 1 else 1)",
             "You say −1 where exactly one earlier letter is equal. Try AABA.",
-        ),
-        Mistake(
-            "last of its kind",
-            _EARLIER,
-            "earlier = text[: max(place - 1, 0)] if letter not in text[place + 1 :] else ''",
-            "You say −1 at the last one of a letter only. Try a text with three equal letters "
-            "apart from each other.",
-        ),
-        Mistake(
-            "only A, B and C",
-            _FOUND,
-            "found.append(-1 if letter in earlier and letter in 'ABC' else 1)",
-            "On A, B and C it is right; the rule has nothing to do with which letters they are.",
-        ),
-        Mistake(
-            "five places",
-            "for place, letter in enumerate(text):",
-            "for place, letter in enumerate(text[:5]):",
-            "On up to five letters it is right; the rule goes on behind the fifth.",
         ),
         Mistake(
             "window of five",

@@ -1,7 +1,11 @@
 """A puzzle: five heads given as numbers; which of them does what?"""
 
 # %% [course]
+from functools import partial
+
 from attnlab.course.exercise import Check, Exercise, Mistake
+from attnlab.course.material.numpy_parts import attend
+from attnlab.course.material.pictures import draw_maps
 from attnlab.course.material.predictions import choice_case, number_case
 
 # %% [markdown]
@@ -102,8 +106,6 @@ weight = 0.499
 # <<< solution
 
 # %% [course]
-GAIN = 12  # divided by the root of four channels: a gap of 6 in the scores
-
 JOBS = {
     "h0": "looks at the next place",
     "h1": "looks at letters equal to its own",
@@ -111,57 +113,13 @@ JOBS = {
     "h3": "looks at the place before its own",
     "h4": "looks at the letter B wherever it stands, and alike at everything where there is none",
 }
+"""What the heads do. Only h2 writes by place; the others write letters."""
 
 
-def mixed(size, random):
-    """Return a matrix of whole numbers whose inverse is one of whole numbers, too."""
-    change = np.eye(size, dtype=int)
-    for _ in range(6):
-        one, other = random.choice(size, 2, replace=False)
-        change[:, other] += random.choice([-1, 1]) * change[:, one]
-    return change
-
-
-def patterns(job):
-    """Return keys and queries, (7, 4), as one would write them for a job."""
-    Km, Qm = np.zeros((2, 7, 4), dtype=int)
-    letters, places = slice(0, 3), slice(3, 7)
-    if job == JOBS["h1"]:
-        Km[letters, :3], Qm[letters, :3] = np.eye(3), GAIN * np.eye(3)
-    elif job == JOBS["h4"]:
-        Km[1, 0], Qm[letters, 0] = 1, GAIN
-    else:
-        asked = {"h0": [1, 2, 3, 3], "h2": [0, 0, 0, 0], "h3": [0, 0, 1, 2]}
-        name = next(name for name, each in JOBS.items() if each == job)
-        Km[places], Qm[places] = np.eye(4), GAIN * np.eye(4, dtype=int)[asked[name]]
-    return Km, Qm
-
-
-def make_heads():
-    """Make the heads: a pattern each, mixed so that the scores stay and the numbers do not.
-
-    The values of h2 are those of places alone; all others write letters.
-    """
-    random, made = np.random.default_rng(18), {}
-    for name, job in JOBS.items():
-        Km, Qm = patterns(job)
-        for rows in (slice(0, 3), slice(3, 7)):  # all keys get it, so that softmax cannot see it
-            Km[rows] += random.integers(-2, 3, size=4)
-        change = mixed(4, random)
-        back = np.linalg.inv(change).round().astype(int).T
-        Vm = random.integers(-3, 4, size=(7, 3))
-        Vm[slice(0, 3) if name == "h2" else slice(3, 7)] = 0
-        made[name] = [Km @ change, Qm @ back, Vm]
-    return made
-
-
-def weights_of(matrices, text):
-    """Compute the weights of a head on a text."""
-    x = np.array([[float(letter == own) for own in "ABC"] for letter in text])
-    x = np.hstack([x, np.eye(4)[: len(text)]])
-    Km, Qm, _ = matrices
-    grown = np.exp(x @ Qm @ Km.T @ x.T / Km.shape[1] ** 0.5)
-    return grown / grown.sum(axis=1, keepdims=True)
+def run(matrices, text):
+    """Compute output and weights of a head on a text."""
+    x = encode(text)
+    return attend(x @ matrices[1], x @ matrices[0], x @ matrices[2])
 
 
 def every_text():
@@ -176,8 +134,7 @@ def every_text():
 def does(job, matrices):
     """Whether a head gives nearly all of its weight as a job says, on every text."""
     for text in every_text():
-        weights = weights_of(matrices, text)
-        for place, row in enumerate(weights):
+        for place, row in enumerate(run(matrices, text)[1]):
             wanted = {
                 "equal": [key for key in range(len(text)) if text[key] == text[place]],
                 "previous": [max(place - 1, 0)],
@@ -190,59 +147,48 @@ def does(job, matrices):
 
 def is_blind(matrices):
     """Whether the outputs are the same for all texts of four letters."""
-    texts = [text for text in every_text() if len(text) == 4]
-    outputs = []
-    for text in texts:
-        x = np.hstack([np.eye(3)[list(map("ABC".index, text))], np.eye(4)])
-        outputs.append(weights_of(matrices, text) @ x @ matrices[2])
+    outputs = [run(matrices, text)[0] for text in every_text() if len(text) == 4]
     return bool(np.allclose(outputs, outputs[0], atol=0.05))
 
 
-def found(question):
+def answer_to(question):
     """Return the one head that is the answer to a question, by trying all."""
-    made = make_heads()
-    fits = is_blind if question == "blind" else lambda each: does(question, each)
-    (name,) = (name for name, each in made.items() if fits(each))
+    fits = is_blind if question == "blind" else partial(does, question)
+    (name,) = (name for name, matrices in heads.items() if fits(matrices))
     return name
 
 
-ANSWERS = {question: found(question) for question in ("equal", "previous", "first", "blind")}
-WEIGHT = float(weights_of(make_heads()["h4"], "ABBA")[0, 1])
-WRONG_WEIGHTS = {"even": 0.25, "all of it": 1.0}
+ANSWERS = {question: answer_to(question) for question in ("equal", "previous", "first", "blind")}
+WEIGHT = float(run(heads["h4"], "ABBA")[1][0, 1])
 
 
-def question(name):
+def ask(question):
     """Return the cases of one question about heads."""
-    right = ANSWERS[name]
-    wrong = {each: f"{name}: {each}" for each in JOBS if each != right}
-    return lambda random: [choice_case(name, right, wrong)]
+    mistakes = {head: "reads letters" if question == "blind" else head for head in JOBS}
+    return lambda random: [choice_case(question, ANSWERS[question], tuple(JOBS), mistakes)]
 
 
-def a_number(random):
+def ask_weight(random):
     """Ask for the one weight."""
-    yield number_case("weight", WEIGHT, WRONG_WEIGHTS, 0.01)
+    yield number_case("weight", WEIGHT, {"even": 0.25, "all of it": 1.0}, 0.01)
 
 
 def draw_picture(names):
     """Draw Km of all heads."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 2.6), layout="constrained")
-    axes = figure.subplots(1, len(JOBS), sharey=True)
-    for each, (name, (Km, _, _)) in zip(axes, names["heads"].items(), strict=True):
-        each.imshow(Km, cmap="RdBu", vmin=-6, vmax=6)
-        each.set(title=name, xticks=range(4), xlabel="channel")
-    axes[0].set_yticks(range(7), [*"ABC", "0", "1", "2", "3"])
-    return figure
+    maps = {name: matrices[0] for name, matrices in names["heads"].items()}
+    labels = [*"ABC", "0", "1", "2", "3"], None
+    return draw_maps(maps, ("letter or place", "channel"), (10, 2.6), (-6, 6), labels)
 
 
-def wrong_head(name, answer):
-    """Return the mistake of naming one head."""
-    says = f"In `{name}`: {answer} {JOBS[answer]}. Look at its weights on a few texts."
-    if name == "blind":
-        says = f"In `blind`: {answer} writes something else if the letters change. Try two texts."
-    old = f'{name} = "{ANSWERS[name]}"'
-    return Mistake(f"{name}: {answer}", old, f'{name} = "{answer}"', says)
+def wrong_heads(name, heads, questions, says):
+    """Return the mistake of naming these heads in answer to these questions."""
+    lines = [
+        (f'{question} = "{ANSWERS[question]}"', f'{question} = "{head}"')
+        for question in questions
+        for head in heads
+        if head != ANSWERS[question]
+    ]
+    return Mistake(name, *lines[0], says, tuple(lines[1:]))
 
 
 EXERCISE = Exercise(
@@ -252,14 +198,28 @@ EXERCISE = Exercise(
     kind="predict",
     needs=("numpy_transformer", "same_head"),
     checks=(
-        Check("equal", "knows the head that looks at equal letters", question("equal"), points=2),
-        Check("previous", "knows the head that looks one place back", question("previous")),
-        Check("first", "knows the head that looks at place 0", question("first")),
-        Check("blind", "knows the head that does not read letters", question("blind"), 2, True),
-        Check("weight", "reads a weight off the model", a_number, graded=True),
+        Check("equal", "knows the head that looks at equal letters", ask("equal"), points=2),
+        Check("previous", "knows the head that looks one place back", ask("previous")),
+        Check("first", "knows the head that looks at place 0", ask("first")),
+        Check("blind", "knows the head that does not read letters", ask("blind"), 2, True),
+        Check("weight", "reads a weight off the model", ask_weight, graded=True),
     ),
     mistakes=(
-        *(wrong_head(name, each) for name, own in ANSWERS.items() for each in JOBS if each != own),
+        *(
+            wrong_heads(
+                head,
+                [head],
+                ("equal", "previous", "first"),
+                f"{head} {job}. Look at its weights on a few texts.",
+            )
+            for head, job in JOBS.items()
+        ),
+        wrong_heads(
+            "reads letters",
+            JOBS,
+            ["blind"],
+            "This head writes something else if the letters change. Try two texts.",
+        ),
         Mistake(
             "even",
             "weight = 0.499",

@@ -1,12 +1,12 @@
 """Rotary positions, as in LLaMA."""
 
 # %% [course]
-import math as m
-
 import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.pictures import draw_maps
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # Rotary positions
@@ -56,26 +56,21 @@ def rotate(x, offset=0, base=10000.0):
 NEAR = 1e-4  # what single precision leaves of an angle
 
 
-def oracle(x, offset, base):
-    """Turn pair by pair, as complex numbers."""
-    width = x.shape[-1]
-    result = np.zeros(x.shape)
-    for place in np.ndindex(*x.shape[:-1]):
-        for i in range(width // 2):
-            point = complex(x[place][i], x[place][i + width // 2])
-            angle = (place[-1] + offset) * base ** (-2 * i / width)
-            turned = point * complex(m.cos(angle), m.sin(angle))
-            result[place][i], result[place][i + width // 2] = turned.real, turned.imag
-    return result
+def oracle(x, offset=0, base=10000.0):
+    """Turn the pairs as complex numbers."""
+    half = x.shape[-1] // 2
+    places = np.arange(x.shape[-2]) + offset
+    angles = places[:, None] * base ** (-np.arange(half) / half)
+    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
+    return np.concatenate([turned.real, turned.imag], axis=-1)
 
 
-def case(random, shape, dtype=np.float64, settings=None, **more):
+def case(random, shape, dtype=np.float64, settings=None, words="", tolerance=NEAR):
     """Draw x, and turn it."""
-    x = random.normal(size=shape).astype(dtype)
-    chosen = {"offset": 0, "base": 10000.0} | (settings or {})
-    expected = T.from_numpy(oracle(x.astype(np.float64), **chosen).astype(dtype))
-    given = {"expected": expected, "tolerance": NEAR, **more}
-    return Case("rotate", (T.from_numpy(x),), settings or {}, **given)
+    x, settings = random.normal(size=shape).astype(dtype), settings or {}
+    expected = T.from_numpy(oracle(x.astype(np.float64), **settings).astype(dtype))
+    args = (T.from_numpy(x),)
+    return Case("rotate", args, settings, expected, words=words, tolerance=tolerance)
 
 
 def values(random):
@@ -121,28 +116,16 @@ def half(random):
 
 def inputs_kept(random):
     """The input after the call."""
-    x = T.from_numpy(random.normal(size=(2, 3, 4)))
-    yield Case("rotate", (x,), expected=[x], answer="inputs")
+    yield inputs_case(case(random, (2, 3, 4)))
 
 
 def draw_picture(names):
     """Draw the products of one row at 24 positions."""
-    from attnlab.draw.pictures.look import new_figure
-    from attnlab.draw.pictures.maps import draw_map
-    from attnlab.draw.sections import Heatmap
-
     row = np.random.default_rng(6).normal(size=16)
-    turned = names["rotate"](T.from_numpy(np.tile(row / m.sqrt(row @ row), (24, 1))))
+    turned = names["rotate"](T.from_numpy(np.tile(row / np.linalg.norm(row), (24, 1))))
     places = [str(place) if place % 4 == 0 else " " for place in range(24)]
-    shades = Heatmap(
-        title="products of one row with itself", rows=(turned @ turned.T).tolist(),
-        row_labels=places, column_labels=places, row_title="position", column_title="position",
-        low=-1.0, high=1.0,
-    )  # fmt: skip
-    figure = new_figure(4.6, 4.2)
-    picture = draw_map(figure.add_subplot(), shades)
-    figure.colorbar(picture, ax=figure.axes[0], fraction=0.04)
-    return figure
+    maps = {"products of one row with itself": turned @ turned.T}
+    return draw_maps(maps, ("position", "position"), (4.6, 4.2), (-1.0, 1.0), (places, places))
 
 
 _ANGLE = "position[:, None] * base ** (-2 * pair / width)"
@@ -182,65 +165,16 @@ EXERCISE = Exercise(
             "Neighboring columns are paired. That is rotary too, but here the halves are paired.",
         ),
         Mistake(
-            "neighbors apart",
-            _PARTS,
-            "a, b = x[..., 0::2], x[..., 1::2]",
-            "Neighboring columns are paired, and the answer has them in halves: the columns are "
-            "reordered.",
-        ),
-        Mistake(
             "backward",
             _JOIN,
             "torch.cat([a * cos + b * sin, b * cos - a * sin], dim=-1)",
             "The pairs are turned the other way round: which of the two sines is subtracted?",
         ),
         Mistake(
-            "no turn",
-            _JOIN,
-            "torch.cat([a * cos - b * sin, b * cos - a * sin], dim=-1)",
-            "Both sines are subtracted. That is no turn: lengths change.",
-        ),
-        Mistake(
-            "reflected",
-            _JOIN,
-            "torch.cat([a * cos + b * sin, a * sin - b * cos], dim=-1)",
-            "The pairs are mirrored, not turned: position 0 already changes them.",
-        ),
-        Mistake(
-            "only stretched",
-            _JOIN,
-            "torch.cat([a * cos, b * cos], dim=-1)",
-            "Only the cosines are used: the pairs shrink where they should turn.",
-        ),
-        Mistake(
-            "halves exchanged",
-            _JOIN,
-            "torch.cat([a * sin + b * cos, a * cos - b * sin], dim=-1)",
-            "The two halves of the answer are exchanged.",
-        ),
-        Mistake(
             "half exponent",
             "-2 * pair",
             "-pair",
             "The exponent is i / width where it should be 2i / width: all pairs turn too fast.",
-        ),
-        Mistake(
-            "turned exponent",
-            "-2 * pair",
-            "2 * pair",
-            "The exponent has the wrong sign: pairs must turn slower, not faster, with i.",
-        ),
-        Mistake(
-            "pairs from one",
-            "torch.arange(half, dtype",
-            "torch.arange(1, half + 1, dtype",
-            "Pairs are counted from 1, so even the first is slowed down.",
-        ),
-        Mistake(
-            "same speed",
-            _ANGLE,
-            "position[:, None].expand(length, half)",
-            "All pairs turn at the same speed. Each has its own.",
         ),
         Mistake(
             "positions from one",
@@ -255,29 +189,11 @@ EXERCISE = Exercise(
             "`offset` is not used, so what is generated next always is at position 0.",
         ),
         Mistake(
-            "offset subtracted",
-            _POSITION,
-            "torch.arange(-offset, length - offset, dtype=torch.float64)",
-            "`offset` is subtracted. It is added to the position.",
-        ),
-        Mistake(
-            "base ignored",
-            "* base **",
-            "* 10000.0 **",
-            "The base is always 10000, whatever is asked.",
-        ),
-        Mistake(
             "second axis",
             "length, width = x.shape[-2:]",
             "length, width = x.shape[1], x.shape[-1]",
             "The length is read off axis 1. With heads in front it is not there: count from the "
             "end.",
-        ),
-        Mistake(
-            "added",
-            _JOIN,
-            "torch.cat([a + cos, b + sin], dim=-1)",
-            "Sines and cosines are added, as the older encoding does. Here pairs are turned.",
         ),
         Mistake(
             "narrow angles",
@@ -286,18 +202,6 @@ EXERCISE = Exercise(
             "    cos, sin = angle.cos(), angle.sin()",
             "Angles are computed in the dtype of x. Far from the start half precision has no such "
             "numbers: compute in float32 and bring sine and cosine back.",
-        ),
-        Mistake(
-            "wide answer",
-            "cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)",
-            "cos, sin = angle.cos(), angle.sin()",
-            "The answer has the dtype of the angles. Bring sine and cosine to that of x.",
-        ),
-        Mistake(
-            "in place",
-            f"return {_JOIN}",
-            f"return x.copy_({_JOIN})",
-            "The answer is written into x, which belongs to who called.",
         ),
     ),
     hints=(

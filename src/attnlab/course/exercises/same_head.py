@@ -2,7 +2,8 @@
 
 # %% [course]
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
-from attnlab.course.material.attention_mistakes import swapped_mistake
+from attnlab.course.material.pictures import draw_maps
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # The same head in other numbers
@@ -68,12 +69,9 @@ def same_head(one, other):
 
 # %% [course]
 def table(Km, Qm):
-    """Compute the table pair by pair."""
-    scores = np.zeros((len(Qm), len(Km)))
-    for row, column in np.ndindex(scores.shape):
-        pairs = zip(Qm[row], Km[column], strict=True)
-        scores[row, column] = sum(query * key for query, key in pairs) / len(Km[0]) ** 0.5
-    return np.array([row - sum(row) / len(row) for row in scores])
+    """Compute the table in NumPy."""
+    scores = np.einsum("qc,kc->qk", Qm, Km) / Km.shape[1] ** 0.5
+    return scores - scores.mean(axis=1, keepdims=True)
 
 
 def draw(random, tokens, qk_dim, v_dim):
@@ -91,9 +89,9 @@ def other_numbers(random, head):
 def wider(random, head):
     """Return the same head with more channels, whose keys are zero."""
     Km, Qm, Vm = head
-    own, more = Km.shape[1], Km.shape[1] + 2
+    widths = Km.shape[1], Km.shape[1] + 2
     Km = np.hstack([Km, np.zeros((len(Km), 2))])
-    Qm = np.hstack([Qm, random.normal(size=(len(Qm), 2))]) * (more / own) ** 0.5
+    Qm = np.hstack([Qm, random.normal(size=(len(Qm), 2))]) * (widths[1] / widths[0]) ** 0.5
     return other_numbers(random, (Km, Qm, Vm))
 
 
@@ -133,7 +131,7 @@ def decision(one, other, right, words):
 def equals(random):
     """The head itself, and with other numbers."""
     one = draw(random, 3, 2, 4)
-    yield decision(one, tuple(each.copy() for each in one), True, "for a head and itself")
+    yield decision(one, tuple(matrix.copy() for matrix in one), True, "for a head and itself")
     louder = (4 * one[0], one[1] / 4, one[2])
     yield decision(one, louder, True, "with the keys times 4 and the queries divided by 4")
     other = other_numbers(random, one)
@@ -168,7 +166,7 @@ def widths(random):
     """The same with more channels, and nearly the same with more channels."""
     one = draw(random, 3, 2, 4)
     yield decision(one, wider(random, one), True, "where one has more channels")
-    Km, Qm, Vm = (np.hstack([each, 0 * each[:, :2]]) for each in one)
+    Km, Qm, Vm = (np.hstack([matrix, 0 * matrix[:, :2]]) for matrix in one)
     other = Km, Qm, Vm[:, :4]
     yield decision(one, other, False, "where channels of zeros make the scores smaller")
 
@@ -184,24 +182,16 @@ def small_differences(random):
 def inputs_kept(random):
     """The matrices after a change."""
     Km, Qm, _ = draw(random, 3, 2, 1)
-    R = np.array([[2.0, 1.0], [0.0, 1.0]])
-    yield Case("change", (Km, Qm, R), expected=[Km, Qm, R], answer="inputs")
+    yield inputs_case(Case("change", (Km, Qm, np.array([[2.0, 1.0], [0.0, 1.0]]))))
 
 
 def draw_picture(names):
     """Draw Qm of two heads that are the same."""
-    from matplotlib.figure import Figure
-
     random = np.random.default_rng(4)
     one = draw(random, 4, 3, 2)
     other = other_numbers(random, one)
-    figure = Figure(figsize=(4.8, 2.8), layout="constrained")
-    for axes, (_, Qm, _), name in zip(
-        figure.subplots(1, 2), (one, other), ("yours", "your neighbor's"), strict=True
-    ):
-        axes.imshow(Qm, cmap="RdBu", vmin=-2, vmax=2)
-        axes.set(title=f"Qm, {name}", xlabel="channel", ylabel="token", xticks=range(3))
-    return figure
+    maps = {"Qm, yours": one[1], "Qm, your neighbor's": other[1]}
+    return draw_maps(maps, ("token", "channel"), (5.4, 2.8), (-2, 2))
 
 
 _DECIDED = "return bool(same_values and np.abs(here - there).max() <= closeness)"
@@ -226,11 +216,6 @@ EXERCISE = Exercise(
         Check("inputs", "leaves what it is given as it is", inputs_kept, graded=True),
     ),
     mistakes=(
-        swapped_mistake(
-            "return Km @ R, Qm @ np.linalg.inv(R).T",
-            "return Qm @ np.linalg.inv(R).T, Km @ R",
-            "the keys' matrix comes first, then the queries'",
-        ),
         Mistake(
             "no scaling",
             "Qm @ Km.T / np.sqrt(Km.shape[1])",
@@ -245,37 +230,10 @@ EXERCISE = Exercise(
             "The table is transposed: queries are rows, keys are columns.",
         ),
         Mistake(
-            "root of the tokens",
-            "np.sqrt(Km.shape[1])",
-            "np.sqrt(Km.shape[0])",
-            "The scores are divided by the root of the number of tokens, not of the width of the "
-            "queries.",
-        ),
-        Mistake(
             "not centered",
             _CENTER,
             "return scores",
             "The mean of each row is still in the table, and softmax does not see it.",
-        ),
-        Mistake(
-            "columns centered",
-            _CENTER,
-            "return scores - scores.mean(axis=0, keepdims=True)",
-            "The mean of each column is taken off. What softmax cannot see is what all keys of one "
-            "query share.",
-        ),
-        Mistake(
-            "one mean for all",
-            _CENTER,
-            "return scores - scores.mean()",
-            "One number is taken off the whole table; each query has its own.",
-        ),
-        Mistake(
-            "softmax instead",
-            _CENTER,
-            "grown = np.exp(scores - scores.max(axis=1, keepdims=True))\n"
-            "    return grown / grown.sum(axis=1, keepdims=True)",
-            "The table holds weights of a softmax; scores less their row's mean are asked for.",
         ),
         Mistake(
             "same change for both",
@@ -288,12 +246,6 @@ EXERCISE = Exercise(
             "Qm @ np.linalg.inv(R).T",
             "Qm @ np.linalg.inv(R)",
             "The inverse of R is not transposed: write out (Qm X)(Km R)ᵀ and see what cancels R.",
-        ),
-        Mistake(
-            "only transposed",
-            "Qm @ np.linalg.inv(R).T",
-            "Qm @ R.T",
-            "Rᵀ takes the place of an inverse: the two are the same only for a rotation.",
         ),
         Mistake(
             "matrices compared",
@@ -309,24 +261,6 @@ EXERCISE = Exercise(
             _DECIDED,
             "return bool(np.abs(here - there).max() <= closeness)",
             "Heads that attend alike but have other values count as the same.",
-        ),
-        Mistake(
-            "only values",
-            _DECIDED,
-            "return bool(same_values)",
-            "Only the values are compared, not where the heads look.",
-        ),
-        Mistake(
-            "too generous",
-            "closeness = 1e-6",
-            "closeness = 1e-2",
-            "Differences of some thousandths count as equal.",
-        ),
-        Mistake(
-            "too exact",
-            "closeness = 1e-6",
-            "closeness = 0.0",
-            "Numbers must agree to the last bit, so that rounding alone makes two heads differ.",
         ),
         Mistake(
             "other widths refused",

@@ -6,6 +6,9 @@ import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
 from attnlab.course.material.attention_mistakes import root_mistakes
+from attnlab.course.material.numpy_parts import softmax_rows
+from attnlab.course.material.pictures import draw_lines
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # Why divide by √width?
@@ -90,28 +93,19 @@ def scaling(draws):
 
 
 # %% [course]
-def rows_of(query, key, scale):
-    """Give the weights of every query of every draw, one at a time."""
-    for queries, keys in zip(query, key, strict=True):
-        for each in queries:
-            scores = np.array([each @ other for other in keys]) / scale
-            grown = np.exp(scores - scores.max())
-            yield grown / grown.sum()
-
-
-def row_entropy(row):
-    """Sum over the weights that are not 0."""
-    return -sum(float(w) * np.log(w) for w in row if w > 0)
+def row_entropy(weights):
+    """Return the entropy of each row; a weight of 0 has none."""
+    return -(weights * np.log(np.where(weights > 0, weights, 1.0))).sum(axis=-1)
 
 
 def oracle(query, key):
-    """Measure in plain loops."""
-    found = {}
+    """Measure in NumPy."""
+    measures = {}
     for ending, scale in (("", query.shape[-1] ** 0.5), (" unscaled", 1.0)):
-        rows = list(rows_of(query, key, scale))
-        found["largest" + ending] = float(np.mean([row.max() for row in rows]))
-        found["entropy" + ending] = float(np.mean(list(map(row_entropy, rows))))
-    return found
+        weights = softmax_rows(query @ key.swapaxes(-2, -1) / scale)
+        measures["largest" + ending] = float(weights.max(axis=-1).mean())
+        measures["entropy" + ending] = float(row_entropy(weights).mean())
+    return measures
 
 
 def draw(random, draws, queries, keys, width):
@@ -128,16 +122,16 @@ def entropies(random):
     """Weights of some shapes."""
     for shape in ((3,), (2, 4), (3, 2, 5)):
         weights = random.dirichlet(np.ones(shape[-1]), size=shape[:-1])
-        expected = np.apply_along_axis(row_entropy, -1, weights)
-        yield Case("entropy", (T.from_numpy(weights),), expected=T.from_numpy(np.array(expected)))
+        expected = T.from_numpy(np.array(row_entropy(weights)))
+        yield Case("entropy", (T.from_numpy(weights),), expected=expected)
 
 
 def zeros(random):
     """Weights of which some are exactly 0."""
-    row = np.array([0.0, *random.dirichlet(np.ones(3))])
-    expected = T.tensor([row_entropy(row), 0.0], dtype=T.float64)
-    weights = T.from_numpy(np.stack([row, [1.0, 0, 0, 0]]))
-    yield Case("entropy", (weights,), expected=expected, words="of weights that hold a 0")
+    weights = np.array([[0.0, *random.dirichlet(np.ones(3))], [1.0, 0, 0, 0]])
+    expected = T.from_numpy(row_entropy(weights))
+    words = "of weights that hold a 0"
+    yield Case("entropy", (T.from_numpy(weights),), expected=expected, words=words)
 
 
 def measures(random):
@@ -151,47 +145,31 @@ def several(random):
     """Several widths, in the order they come."""
     for widths in ((2,), (5, 3, 11)):
         pairs = [draw(random, 2 + n, 3, 4 + n, width) for n, width in enumerate(widths)]
-        every = [oracle(*pair) for pair in pairs]
-        expected = {name: [each[name] for each in every] for name in every[0]}
-        given = (list(map(tensors, pairs)),)
-        yield Case("scaling", given, expected={"width": list(widths), **expected})
+        measures = [oracle(*pair) for pair in pairs]
+        expected = {name: [each[name] for each in measures] for name in measures[0]}
+        args = (list(map(tensors, pairs)),)
+        yield Case("scaling", args, expected={"width": list(widths), **expected})
 
 
 def inputs_kept(random):
     """The inputs after the call."""
-    given = tensors(draw(random, 1, 2, 3, 5))
-    words = "(its inputs, after the call)"
-    yield Case("measure", given, expected=list(given), answer="inputs", words=words)
+    yield inputs_case(Case("measure", tensors(draw(random, 1, 2, 3, 5))))
 
 
 def draw_picture(names):
     """Draw the largest weight over the width, with and without scaling."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
     widths = [4, 16, 64, 256]
-    found = names["scaling"](names["make_draws"](widths, draws=20))
-    series = [
-        Series(name="divided by √width", x=widths, y=found["largest"]),
-        Series(name="not divided", x=widths, y=found["largest unscaled"]),
-    ]
-    section = Lines(
-        title="Largest weight among ten keys",
-        caption="Without the division one key takes everything.",
-        x_label="width",
-        y_label="largest attention weight",
-        series=series,
-        x_log=True,
-        from_zero=True,
-    )
-    return lines_figure(section)
+    measures = names["scaling"](names["make_draws"](widths, draws=20))
+    curves = {
+        "divided by √width": measures["largest"],
+        "not divided": measures["largest unscaled"],
+    }
+    axes, scales = ("width", "largest attention weight"), {"x_log": True, "from_zero": True}
+    return draw_lines("Largest weight among ten keys", axes, widths, curves, **scales)
 
 
 _XLOGY = "-torch.xlogy(weights, weights).sum(dim=-1)"
-_SCALED = "torch.softmax(scores / math.sqrt(query.shape[-1]), dim=-1)"
 _LARGEST = "float(scaled.amax(dim=-1).mean())"
-_ENTROPY = "float(entropy(scaled).mean())"
-_BARE = "float(unscaled.amax(dim=-1).mean())"
 
 EXERCISE = Exercise(
     "Why divide by √width?",
@@ -220,24 +198,6 @@ EXERCISE = Exercise(
             "The entropy is negative: logarithms of shares are, so a minus belongs in front.",
         ),
         Mistake(
-            "mean in place of the sum",
-            _XLOGY,
-            "-torch.xlogy(weights, weights).mean(dim=-1)",
-            "The entropy is divided by the number of keys: it is a sum over the keys, no mean.",
-        ),
-        Mistake(
-            "share of the largest entropy",
-            _XLOGY,
-            "-torch.xlogy(weights, weights).sum(dim=-1) / math.log(weights.shape[-1])",
-            "The entropy is divided by the largest one possible, ln(keys). Asked for are nats.",
-        ),
-        Mistake(
-            "logarithms alone",
-            _XLOGY,
-            "-weights.log().sum(dim=-1)",
-            "The logarithms are summed without their weights.",
-        ),
-        Mistake(
             "0 times ln 0",
             _XLOGY,
             "-(weights * weights.log()).sum(dim=-1)",
@@ -250,69 +210,11 @@ EXERCISE = Exercise(
             "A small number is added inside the logarithm, which makes every entropy too small.",
         ),
         Mistake(
-            "softmax over queries",
-            _SCALED,
-            "torch.softmax(scores / math.sqrt(query.shape[-1]), dim=-2)",
-            "The softmax of the scaled scores runs over the queries: a query's row does not sum "
-            "to 1.",
-        ),
-        Mistake(
             "largest of all",
             _LARGEST,
             "float(scaled.max())",
             "The largest weight is that of all rows together; asked for is the mean of the "
             "largest of each row.",
-        ),
-        Mistake(
-            "largest of the mean",
-            _LARGEST,
-            "float(scaled.mean(dim=0).amax(dim=-1).mean())",
-            "The draws are averaged before the largest weight is taken. The order matters: "
-            "averages of draws are more even than any draw.",
-        ),
-        Mistake(
-            "entropy of the mean",
-            _ENTROPY,
-            "float(entropy(scaled.mean(dim=(0, 1))))",
-            "The weights are averaged before their entropy is taken, and averages are more even "
-            "than rows. Take the mean of the entropies.",
-        ),
-        Mistake(
-            "entropies summed",
-            _ENTROPY,
-            "float(entropy(scaled).sum())",
-            "The entropies of all rows are summed; asked for is their mean.",
-        ),
-        Mistake(
-            "first draw only",
-            _LARGEST,
-            "float(scaled[0].amax(dim=-1).mean())",
-            "Only the first draw counts in the largest weight.",
-        ),
-        Mistake(
-            "swapped",
-            _SCALED + "\n    unscaled = torch.softmax(scores, dim=-1)",
-            "torch.softmax(scores, dim=-1)\n"
-            "    unscaled = torch.softmax(scores / math.sqrt(query.shape[-1]), dim=-1)",
-            "The numbers with and without scaling are swapped.",
-        ),
-        Mistake(
-            "sorted by width",
-            "in draws:",
-            "in sorted(draws, key=lambda pair: pair[0].shape[-1]):",
-            "The widths are sorted; the lists should be in the order of the draws.",
-        ),
-        Mistake(
-            "inputs changed",
-            "query @ key",
-            "query.mul_(2) / 2 @ key",
-            "The query is changed in place: a second call measures something else.",
-        ),
-        Mistake(
-            "least weight",
-            _BARE,
-            "float(unscaled.amin(dim=-1).mean())",
-            "Without scaling the least weight of each row is taken, not the largest.",
         ),
     ),
     hints=(

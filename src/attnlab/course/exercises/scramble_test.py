@@ -7,6 +7,8 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab.course.material.pictures import draw_lines
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # The scramble test
@@ -126,11 +128,11 @@ def oracle(parts, source, target):
     """Tell for each order: is the output the same, how far are the logits off, the likeliest?"""
     output, logits = write(parts, source), read(parts, source, target)
     same, gaps, likeliest = [], [], []
-    for order in permutations(source):
-        own = read(parts, list(order), target)
-        same.append(write(parts, list(order)) == output)
-        gaps.append(np.abs(own - logits).max())
-        likeliest.append((own.argmax(axis=1) == logits.argmax(axis=1)).all())
+    for order in map(list, permutations(source)):
+        others = read(parts, order, target)
+        same.append(write(parts, order) == output)
+        gaps.append(np.abs(others - logits).max())
+        likeliest.append((others.argmax(axis=1) == logits.argmax(axis=1)).all())
     return np.array(same), np.array(gaps), np.array(likeliest)
 
 
@@ -153,8 +155,6 @@ def case(random, size, positions=0.0, pad=0, accept=None, **more):
             break
     ids = T.tensor(source + [0] * pad)
     expected = [len(same), int(same.sum()), int((gaps < 1e-9).sum())]
-    if more.get("answer") == "inputs":
-        expected = [ids, T.tensor(target)]
     model = Given("Reader", tuple(map(T.from_numpy, parts)))
     return Case("scramble_test", (model, ids, T.tensor(target)), expected=expected, **more)
 
@@ -202,30 +202,18 @@ def one_token(random):
 
 def inputs_kept(random):
     """Source and target after the call."""
-    yield case(random, 2, answer="inputs")
+    yield inputs_case(case(random, 2))
 
 
 def draw_picture(names):
-    """Draw the logits in all orders, minus those of the original, for both models."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
+    """Draw the differences of the logits in all orders, for both models."""
     random = np.random.default_rng(3)
     parts, source = draw_parts(random, 4, 1.0)
-    still = (parts[0], parts[1] * 0, parts[2])
-    series = []
-    for name, own in (("without positions", still), ("with positions", parts)):
-        _, gaps, _ = oracle(own, source, [3, 4])
-        series.append(Series(name=name, x=list(range(1, 25)), y=gaps.tolist(), style="points"))
-    chart = Lines(
-        title="The 24 orders of four tokens",
-        caption="What rounding does is far too small to be seen here.",
-        x_label="order",
-        y_label="largest difference of a logit",
-        series=series,
-        from_zero=True,
-    )
-    return lines_figure(chart)
+    curves = {}
+    for name, positions in (("without positions", 0 * parts[1]), ("with positions", parts[1])):
+        _, curves[name], _ = oracle((parts[0], positions, parts[2]), source, [3, 4])
+    axes = ("order", "largest difference of a logit")
+    return draw_lines("The 24 orders of four tokens", axes, range(1, 25), curves, from_zero=True)
 
 
 _CLOSE = "torch.allclose(logits, first_logits, rtol=1e-6, atol=1e-6)"
@@ -273,18 +261,6 @@ EXERCISE = Exercise(
             "Only one other order is tried. A claim about every order needs every order.",
         ),
         Mistake(
-            "rotations only",
-            _ORDERS,
-            "[[(n + k) % length for n in range(length)] for k in range(length)]",
-            "Only rotations are tried: n of the n! orders.",
-        ),
-        Mistake(
-            "original left out",
-            _ORDERS,
-            f"list({_ORDERS})[1:]",
-            "The original order is left out; it counts among the n! orders.",
-        ),
-        Mistake(
             "PAD scrambled too",
             "int((source != PAD).sum())",
             "len(source)",
@@ -298,23 +274,10 @@ EXERCISE = Exercise(
             "claim is about the encoder.",
         ),
         Mistake(
-            "both scrambled",
-            "model(scrambled[None], target[None])",
-            "model(scrambled[None], target.flip(0)[None])",
-            "The target is changed along with the source, so a difference proves nothing about "
-            "the source.",
-        ),
-        Mistake(
             "original decoded each time",
             "decode(model, scrambled) == first_output",
             "decode(model, source) == first_output",
             "The outputs compared are both those of the original, so they are always the same.",
-        ),
-        Mistake(
-            "yes or no",
-            "return orders, same_outputs, same_logits",
-            "return orders, same_outputs == orders, same_logits == orders",
-            "The answers are yes or no; the numbers of orders are asked.",
         ),
         Mistake(
             "source changed in place",

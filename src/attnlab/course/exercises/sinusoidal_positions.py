@@ -1,12 +1,12 @@
 """Sinusoidal position encoding."""
 
 # %% [course]
-import math as m
-
 import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.pictures import draw_lines
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # Sinusoidal positions
@@ -69,22 +69,18 @@ NEAR = 1e-4  # what single precision leaves of an angle
 
 
 def oracle(length, width):
-    """Compute the table number by number."""
-    table = np.zeros((length, width))
-    for position in range(length):
-        for column in range(width):
-            angle = position / 10000 ** (2 * (column // 2) / width)
-            table[position, column] = m.cos(angle) if column % 2 else m.sin(angle)
-    return table
+    """Compute the table."""
+    column = np.arange(width)
+    angles = np.arange(length)[:, None] / 10000 ** (2 * (column // 2) / width)
+    return np.where(column % 2, np.cos(angles), np.sin(angles))
 
 
-def case(random, shape, longest, dtype=np.float64, **more):
+def case(random, shape, longest, dtype=np.float64, words=""):
     """Draw x and add the table to each element of the batch."""
     x = random.normal(size=shape).astype(dtype)
-    expected = (x + oracle(shape[1], shape[2])).astype(dtype)
-    build = ((longest, shape[2]), {})
-    given = {"expected": T.from_numpy(expected), "tolerance": NEAR, **more}
-    return Case("SinusoidalPositions", (T.from_numpy(x),), build=build, **given)
+    expected = T.from_numpy((x + oracle(*shape[1:])).astype(dtype))
+    more = {"build": ((longest, shape[2]), {}), "words": words, "tolerance": NEAR}
+    return Case("SinusoidalPositions", (T.from_numpy(x),), expected=expected, **more)
 
 
 def values(random):
@@ -131,25 +127,15 @@ def dtype_kept(random):
 
 def inputs_kept(random):
     """The input after the call."""
-    x = T.from_numpy(random.normal(size=(2, 3, 4)))
-    build = ((5, 4), {})
-    yield Case("SinusoidalPositions", (x,), build=build, expected=[x], answer="inputs")
+    yield inputs_case(case(random, (2, 3, 4), 5))
 
 
 def draw_picture(names):
     """Draw the table of a narrow encoding."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
     rows = names["SinusoidalPositions"](48, 32).table
-    places = list(range(48))
-    waves = [
-        Series(name=f"column {column}", x=places, y=rows[:, column].tolist())
-        for column in (0, 8, 16, 24)
-    ]
-    title = "quick waves and slow ones"
-    drawn = Lines(title=title, caption="", x_label="position", y_label="added number", series=waves)
-    return lines_figure(drawn)
+    waves = {f"column {column}": rows[:, column] for column in (0, 8, 16, 24)}
+    axes = ("position", "added number")
+    return draw_lines("quick waves and slow ones", axes, range(48), waves)
 
 
 _ANGLE = "10000 ** (even / d_model)"
@@ -195,41 +181,10 @@ EXERCISE = Exercise(
             "All sines come first and all cosines after them. They must take turns.",
         ),
         Mistake(
-            "all sines",
-            _COSINE,
-            "torch.sin(angle[:, : d_model // 2])",
-            "The odd columns are sines as well, so each pair holds the same number twice.",
-        ),
-        Mistake(
             "half exponent",
             _ANGLE,
             "10000 ** (even / 2 / d_model)",
             "The exponent is i / d_model where it should be 2i / d_model: the waves are too quick.",
-        ),
-        Mistake(
-            "doubled exponent",
-            _ANGLE,
-            "10000 ** (2 * even / d_model)",
-            "The exponent is twice too large: 2i is the even column itself, not its double.",
-        ),
-        Mistake(
-            "own angle",
-            _COSINE,
-            "torch.cos(position / 10000 ** ((even[: d_model // 2] + 1) / d_model))",
-            "The cosine has an angle of its own. Both columns of a pair share one angle.",
-        ),
-        Mistake(
-            "smaller base",
-            _ANGLE,
-            "1000 ** (even / d_model)",
-            "The slowest waves are too quick: is the base 10000?",
-        ),
-        Mistake(
-            "turned exponent",
-            "position / 10000",
-            "position * 10000",
-            "The waves get quicker with the columns, where they should get slower: the angle is "
-            "divided by the power.",
         ),
         Mistake(
             "from one",
@@ -244,73 +199,16 @@ EXERCISE = Exercise(
             "With an odd width there is one cosine fewer than there are sines.",
         ),
         Mistake(
-            "odd width cut",
-            "torch.sin(angle)\n",
-            "torch.nn.functional.pad(torch.sin(angle[:, : d_model // 2]), (0, d_model % 2))\n",
-            "With an odd width the last column is left at 0. It is a sine.",
-        ),
-        Mistake(
             "learned",
             _REGISTER,
             "self.table = nn.Parameter(table)",
             "The table is a parameter, so training changes it. It is fixed.",
         ),
         Mistake(
-            "no buffer",
-            _REGISTER,
-            "self.table = table",
-            "The table is not saved with the module: it is a plain attribute, or a buffer "
-            "with persistent=False.",
-        ),
-        Mistake(
-            "table alone",
-            _ADD,
-            "(x * 0 + self.table[:length]).to(x.dtype)",
-            "The positions are returned alone. They are added to x.",
-        ),
-        Mistake(
-            "scaled again",
-            _ADD,
-            "x * x.shape[-1] ** 0.5 + self.table[:length].to(x.dtype)",
-            "x is multiplied by √d_model here. That is done where tokens are looked up.",
-        ),
-        Mistake(
             "by batch",
             _ADD,
             "x + self.table[(torch.arange(len(x)) % len(self.table))][:, None].to(x.dtype)",
             "The pattern follows the batch, not the position: every text gets one row throughout.",
-        ),
-        Mistake(
-            "wider dtype",
-            _ADD,
-            "x + self.table[:length]",
-            "x in a smaller dtype comes back in the table's. Bring the table to the dtype of x.",
-        ),
-        Mistake(
-            "in place",
-            _ADD,
-            "x.add_(self.table[:length].to(x.dtype))",
-            "x itself is changed. Who called may still need it.",
-        ),
-        Mistake(
-            "no limit",
-            "if length > len(self.table):",
-            "if False:",
-            "Too long a text gets no ValueError. With a table of one row it even passes unseen.",
-        ),
-        Mistake(
-            "limit too low",
-            "if length > len(self.table):",
-            "if length >= len(self.table):",
-            "A text exactly as long as the table is refused.",
-        ),
-        Mistake(
-            "starts again",
-            "if length > len(self.table):\n"
-            '            raise ValueError(f"at most {len(self.table)} positions; got {length}")\n'
-            "        return x + self.table[:length]",
-            "return x + self.table[torch.arange(length) % len(self.table)]",
-            "Positions beyond the table start again at its first row, so two places look the same.",
         ),
     ),
     hints=(

@@ -6,7 +6,9 @@ import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
 from attnlab.course.material.attention_mistakes import plus_one_mistake
-from attnlab.course.material.numpy_parts import numeric_gradients
+from attnlab.course.material.numpy_parts import softmax_rows
+from attnlab.course.material.pictures import draw_lines
+from attnlab.course.material.tensors import gradients_case, inputs_case
 
 # %% [markdown]
 # # Softmax
@@ -53,24 +55,17 @@ def softmax(x, dim=-1):
 
 # %% [course]
 def oracle(x, dim=-1):
-    """Compute the shares slice by slice, in Python's own numbers."""
-    shares = np.zeros_like(x)
-    rows, places = np.moveaxis(x, dim, -1), np.moveaxis(shares, dim, -1)
-    for place in np.ndindex(rows.shape[:-1]):
-        row = list(map(float, rows[place]))
-        if max(row) > -np.inf:
-            grown = [np.exp(each - max(row)) for each in row]
-            places[place] = [each / sum(grown) for each in grown]
-    return shares
+    """Compute the shares in NumPy."""
+    return np.moveaxis(softmax_rows(np.moveaxis(x, dim, -1)), -1, dim)
 
 
-def case(x, dim=None, dtype="float32", **more):
+def case(x, dim=None, dtype="float32", words="", tolerance=1e-5):
     """Compute what the softmax gives; the numbers are rounded to the dtype first."""
     x = x.astype(dtype)
-    given = {} if dim is None else {"dim": dim}
-    expected = T.from_numpy(oracle(x.astype(float), **given).astype(dtype))
-    more = {"expected": expected, "tolerance": 1e-5, **more}
-    return Case("softmax", (T.from_numpy(x),), given, **more)
+    settings = {} if dim is None else {"dim": dim}
+    expected = T.from_numpy(oracle(x.astype(float), **settings).astype(dtype))
+    args = (T.from_numpy(x),)
+    return Case("softmax", args, settings, expected, words=words, tolerance=tolerance)
 
 
 def values(random):
@@ -89,14 +84,13 @@ def axes(random):
 def large(random):
     """Scores whose exponentials are too large or too small, also side by side."""
     near = random.normal(size=(3, 4))
-    more = {"tolerance": 1e-3}
-    yield case(near[0] + 3000, words="with scores of about 3000", **more)
-    yield case(near[0] - 3000, words="with scores of about −3000", **more)
+    for level in (3000, -3000):
+        yield case(near[0] + level, words=f"with scores of about {level}", tolerance=1e-3)
     levels = np.array([[-4000.0], [0.0], [5000.0]])
-    yield case(near + levels, words="with rows at different levels", **more)
+    yield case(near + levels, words="with rows at different levels", tolerance=1e-3)
     for low in (-100.0, -5000.0):
         wide = random.permutation(np.array([low, 1.0, 2.0]))
-        yield case(wide, words="with scores far apart", **more)
+        yield case(wide, words="with scores far apart", tolerance=1e-3)
 
 
 def minus_infinity(random):
@@ -116,9 +110,7 @@ def dead(random):
 
 def gradients(random):
     """What flows back."""
-    x = random.normal(size=(2, 3)).astype("float32")
-    expected = [T.from_numpy(each.astype("float32")) for each in numeric_gradients(oracle, [x])]
-    yield case(x, expected=expected, answer="gradients", words="(its gradients)", tolerance=1e-4)
+    yield gradients_case(case(random.normal(size=(2, 3))), oracle)
 
 
 def dtypes(random):
@@ -128,32 +120,16 @@ def dtypes(random):
 
 def inputs_kept(random):
     """The input after the call."""
-    made = case(random.normal(size=(2, 3)))
-    words = "(its input, after the call)"
-    yield Case("softmax", made.args, expected=list(made.args), answer="inputs", words=words)
+    yield inputs_case(case(random.normal(size=(2, 3))))
 
 
 def draw_picture(names):
     """Draw the shares of four scores while their distances grow."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
-    factors = np.linspace(0, 5, 51)
-    scores = T.from_numpy(factors)[:, None] * T.tensor([0.0, 0.5, 0.8, 1.0])
-    shares = names["softmax"](scores).numpy()
-    labels = ("score 0", "score 0.5", "score 0.8", "score 1")
-    series = [
-        Series(name=name, x=factors, y=shares[:, n], style="line") for n, name in enumerate(labels)
-    ]
-    section = Lines(
-        title="Shares of four scores",
-        caption="The largest takes more and more.",
-        x_label="all scores multiplied by",
-        y_label="share",
-        series=series,
-        from_zero=True,
-    )
-    return lines_figure(section)
+    factors, scores = np.linspace(0, 5, 51), (0.0, 0.5, 0.8, 1.0)
+    shares = names["softmax"](T.from_numpy(factors)[:, None] * T.tensor(scores))
+    curves = {f"score {score:g}": shares[:, n] for n, score in enumerate(scores)}
+    axes = ("all scores multiplied by", "share")
+    return draw_lines("Shares of four scores", axes, factors, curves, from_zero=True)
 
 
 _TOP = "x.amax(dim=dim, keepdim=True)"
@@ -198,12 +174,6 @@ EXERCISE = Exercise(
             also=(f"    dim = 1\n    top = {_TOP}\n",),
         ),
         Mistake(
-            "always axis 0",
-            f"    top = {_TOP}\n",
-            f"    dim = 0\n    top = {_TOP}\n",
-            "The softmax always runs over axis 0, whatever `dim` is.",
-        ),
-        Mistake(
             "nothing subtracted",
             _TOP,
             "torch.zeros(1)",
@@ -226,61 +196,11 @@ EXERCISE = Exercise(
             ),
         ),
         Mistake(
-            "least subtracted",
-            _TOP,
-            "x.amin(dim=dim, keepdim=True)",
-            "The least score is subtracted, so the largest exponential can still overflow.",
-        ),
-        Mistake(
-            "largest size subtracted",
-            _TOP,
-            "x.abs().amax(dim=dim, keepdim=True)",
-            "The largest absolute value is subtracted; where scores are negative that is not the "
-            "largest score.",
-        ),
-        Mistake(
-            "mean subtracted",
-            _TOP,
-            "x.mean(dim=dim, keepdim=True)",
-            "The mean is subtracted. Scores far above it still overflow, and with a score of −∞ "
-            "the mean is −∞.",
-        ),
-        Mistake(
             "always the last axis",
             _TOTAL,
             "grown.sum(dim=-1, keepdim=True)",
             "The sum runs over the last axis whatever `dim` says.",
             also=((f"    top = {_TOP}\n", f"    dim = -1\n    top = {_TOP}\n"),),
-        ),
-        Mistake(
-            "one sum for all",
-            _TOTAL,
-            "grown.sum()",
-            "All shares of the tensor sum to 1 together; those along `dim` should.",
-        ),
-        Mistake(
-            "axis lost",
-            _TOTAL,
-            "grown.sum(dim=dim)",
-            "The sum has lost its axis, so it does not meet the scores it belongs to.",
-        ),
-        Mistake(
-            "wrong base",
-            "torch.exp(x - top)",
-            "torch.exp2(x - top)",
-            "The powers are those of 2; the softmax takes powers of e.",
-        ),
-        Mistake(
-            "sign turned",
-            "torch.exp(x - top)",
-            "torch.exp(top - x)",
-            "The largest score gets the least share: the sign in the exponential is turned.",
-        ),
-        Mistake(
-            "length in place of the sum",
-            _TOTAL,
-            "grown.norm(dim=dim, keepdim=True)",
-            "The exponentials are divided by their Euclidean length; then their squares sum to 1.",
         ),
         Mistake(
             "NaN where nothing is left",
@@ -296,29 +216,10 @@ EXERCISE = Exercise(
             "Where all scores are −∞ the shares are even; they should be 0.",
         ),
         Mistake(
-            "−∞ clamped",
-            _LOWEST + "\n",
-            "top.clamp(min=-1e4)\n    x = x.clamp(min=-1e4)\n",
-            "Scores of −∞ are raised to some large negative number. Where the other scores are "
-            "lower still, they take the share.",
-        ),
-        Mistake(
             "input changed",
             "torch.exp(x - top)",
             "torch.exp(x.sub_(top))",
             "The input is changed in place: the caller's tensor is another one after the call.",
-        ),
-        Mistake(
-            "always float32",
-            f"grown / {_GUARD}",
-            f"(grown / {_GUARD}).float()",
-            "The answer is float32 whatever comes in; it should keep the dtype of the input.",
-        ),
-        Mistake(
-            "gradient lost",
-            "torch.exp(x - top)",
-            "torch.exp((x - top).detach())",
-            "No gradient flows back to the scores: they are cut off on the way.",
         ),
     ),
     hints=(

@@ -1,13 +1,12 @@
 """The gated feed-forward part of newer models."""
 
 # %% [course]
-import math as m
-
 import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
-from attnlab.course.material.tensors import as_tensors
+from attnlab.course.material.pictures import draw_lines
+from attnlab.course.material.tensors import as_tensors, gradients_case, inputs_case
 
 # %% [markdown]
 # # SwiGLU
@@ -69,34 +68,30 @@ class SwiGLU(nn.Module):
 
 # %% [course]
 def gate(z):
-    """Compute swish of one number without overflow."""
-    if z >= 0:
-        return z / (1 + m.exp(-z))
-    return z * m.exp(z) / (1 + m.exp(z))
+    """Compute swish without overflow."""
+    return z * (1 + np.tanh(z / 2)) / 2
 
 
-def slope(z):
-    """Compute the derivative of swish at one number."""
-    share = 1 / (1 + m.exp(-z)) if z >= 0 else m.exp(z) / (1 + m.exp(z))
-    return share * (1 + z * (1 - share))
+def gate_case(z, words=""):
+    """Ask for the gate alone."""
+    expected = T.from_numpy(gate(z.astype(np.float64)).astype(z.dtype))
+    return Case("swish", (T.from_numpy(z),), expected=expected, words=words)
 
 
-def case(random, shape, hidden, **more):
-    """Draw x and three matrices, and compute unit by unit."""
-    width = shape[-1]
-    x = random.normal(size=shape)
-    opens, ups = random.normal(size=(2, hidden, width))
-    downs = random.normal(size=(width, hidden))
-    expected = np.zeros(shape)
-    for place in np.ndindex(*shape[:-1]):
-        for unit in range(hidden):
-            passed = gate(float(opens[unit] @ x[place])) * (ups[unit] @ x[place])
-            expected[place] += passed * downs[:, unit]
-    state = {"gate.weight": opens, "up.weight": ups, "down.weight": downs}
-    state = as_tensors(state)
-    given = {"expected": T.from_numpy(expected), **more}
-    build = ((width, hidden), {})
-    return Case("SwiGLU", (T.from_numpy(x),), build=build, state=state, **given)
+def case(random, shape, hidden, words=""):
+    """Draw x and three matrices."""
+    x, width = random.normal(size=shape), shape[-1]
+    state = {f"{name}.weight": random.normal(size=(hidden, width)) for name in ("gate", "up")}
+    state["down.weight"] = random.normal(size=(width, hidden))
+    expected = gate(x @ state["gate.weight"].T) * (x @ state["up.weight"].T)
+    return Case(
+        "SwiGLU",
+        (T.from_numpy(x),),
+        build=((width, hidden), {}),
+        state=as_tensors(state),
+        expected=T.from_numpy(expected @ state["down.weight"].T),
+        words=words,
+    )
 
 
 def values(random):
@@ -108,9 +103,7 @@ def values(random):
 def gates(random):
     """The gate alone, on ordinary numbers."""
     for shape in ((1,), (3, 4), (2, 3, 5)):
-        z = random.normal(size=shape) * 2
-        expected = T.from_numpy(np.vectorize(gate)(z))
-        yield Case("swish", (T.from_numpy(z),), expected=expected)
+        yield gate_case(random.normal(size=shape) * 2)
 
 
 def parameters(random):
@@ -128,41 +121,26 @@ def axes(random):
 def large(random):
     """Numbers whose exponentials overflow, and the gradient there."""
     z = np.array([-1000.0, -800.0, -30.0, 30.0, 800.0, 1000.0]) + random.uniform(0, 1, 6)
-    expected = T.from_numpy(np.vectorize(gate)(z))
-    yield Case("swish", (T.from_numpy(z),), expected=expected, words="of very large numbers")
-    words = "of very large numbers, and its gradient"
-    weighted = np.vectorize(slope)(z) * np.cos(np.arange(6))
-    expected = [T.from_numpy(weighted)]
-    given = (T.from_numpy(z),)
-    yield Case("swish", given, expected=expected, answer="gradients", words=words)
+    made = gate_case(z, "of very large numbers")
+    yield made
+    yield gradients_case(made, gate)
 
 
 def single(random):
     """Single precision."""
-    z = random.normal(size=(2, 3)).astype(np.float32)
-    expected = T.from_numpy(np.vectorize(gate)(z.astype(np.float64)).astype(np.float32))
-    yield Case("swish", (T.from_numpy(z),), expected=expected, words="in float32")
+    yield gate_case(random.normal(size=(2, 3)).astype(np.float32), "in float32")
 
 
 def inputs_kept(random):
     """The inputs after the call."""
-    z = T.from_numpy(random.normal(size=(2, 3)))
-    yield Case("swish", (z,), expected=[z], answer="inputs")
+    yield inputs_case(gate_case(random.normal(size=(2, 3))))
 
 
 def draw_picture(names):
     """Draw swish beside ReLU."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
     z = T.linspace(-6, 4, 101)
-    curves = (("swish", names["swish"](z)), ("ReLU", z.clamp(min=0)))
-    series = [Series(name=name, x=z.tolist(), y=y.tolist()) for name, y in curves]
-    drawn = Lines(
-        title="a soft gate and a hard one", caption="", x_label="z", y_label="answer",
-        series=series,
-    )  # fmt: skip
-    return lines_figure(drawn)
+    curves = {"swish": names["swish"](z), "ReLU": z.clamp(min=0)}
+    return draw_lines("a soft gate and a hard one", ("z", "answer"), z, curves)
 
 
 _SILU = "z * torch.sigmoid(z)"
@@ -197,34 +175,10 @@ EXERCISE = Exercise(
             "The gate is a sigmoid, as in the first gated units. Here it is swish.",
         ),
         Mistake(
-            "sigmoid",
-            _SILU,
-            "torch.sigmoid(z)",
-            "`swish` is a sigmoid: it must be multiplied by z once more.",
-        ),
-        Mistake(
             "gelu",
             _SILU,
             "nn.functional.gelu(z)",
             "`swish` is GELU, which looks alike and is another function.",
-        ),
-        Mistake(
-            "steeper",
-            _SILU,
-            "z * torch.sigmoid(1.702 * z)",
-            "The gate is the steeper one that replaces GELU. swish has no factor.",
-        ),
-        Mistake(
-            "relu",
-            _SILU,
-            "torch.relu(z)",
-            "`swish` is ReLU: it gives exactly 0 below 0, where swish dips and comes back.",
-        ),
-        Mistake(
-            "turned sign",
-            _SILU,
-            "z * torch.sigmoid(-z)",
-            "The sign in the exponential is turned: the gate closes where it should open.",
         ),
         Mistake(
             "overflow",
@@ -239,12 +193,6 @@ EXERCISE = Exercise(
             "The value is right, but for very negative z e^(−z) is infinite and the gradient NaN.",
         ),
         Mistake(
-            "cut off",
-            _SILU,
-            "z.clamp(-20, 20) * torch.sigmoid(z)",
-            "z is cut off at 20 to keep the exponential small: large numbers come out too small.",
-        ),
-        Mistake(
             "gated after",
             f"{_OPENED}\n        return {_PRODUCT}",
             "self.gate(x)\n        return self.down(swish(opened * self.up(x)))",
@@ -257,64 +205,10 @@ EXERCISE = Exercise(
             "swish is applied to both layers. `up` has no activation.",
         ),
         Mistake(
-            "added",
-            "opened * self.up(x)",
-            "opened + self.up(x)",
-            "Gate and numbers are added. They are multiplied.",
-        ),
-        Mistake(
-            "no gate",
-            _PRODUCT,
-            "self.down(swish(self.up(x)))",
-            "The gate is not used: this is a plain feed-forward part.",
-        ),
-        Mistake(
-            "one layer",
-            "opened * self.up(x)",
-            "opened * self.gate(x)",
-            "One layer is used for both. `up` is never asked.",
-        ),
-        Mistake(
-            "plus one",
-            "opened * self.up(x)",
-            "opened * (self.up(x) + 1)",
-            "1 is added to what `up` gives.",
-        ),
-        Mistake(
-            "residual",
-            f"return {_PRODUCT}",
-            f"return x + {_PRODUCT}",
-            "x is added to the answer. The block does that, not this part of it.",
-        ),
-        Mistake(
-            "biases",
-            "self.down = nn.Linear(d_ff, d_model, bias=False)",
-            "self.down = nn.Linear(d_ff, d_model)",
-            "`down` has a bias. None of the three has.",
-        ),
-        Mistake(
-            "gate bias",
-            "self.gate = nn.Linear(d_model, d_ff, bias=False)",
-            "self.gate = nn.Linear(d_model, d_ff)",
-            "`gate` has a bias. None of the three has.",
-        ),
-        Mistake(
             "two thirds",
             "self.gate = nn",
             "d_ff = 2 * d_ff // 3\n        self.gate = nn",
             "The hidden width is cut to two thirds. Who calls does that; here `d_ff` is meant.",
-        ),
-        Mistake(
-            "double precision",
-            _SILU,
-            "z * torch.sigmoid(z.double())",
-            "The gate answers in float64, whatever it is given.",
-        ),
-        Mistake(
-            "in place",
-            _SILU,
-            "z.mul_(torch.sigmoid(z)) if not z.requires_grad else z * torch.sigmoid(z)",
-            "The gate writes its answer into z, which belongs to who called.",
         ),
     ),
     hints=(

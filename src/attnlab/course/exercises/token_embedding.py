@@ -1,11 +1,14 @@
 """Token embeddings, scaled by the root of their width."""
 
 # %% [course]
-import numpy as np
+from dataclasses import replace
+
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 from attnlab.course.material.attention_mistakes import power_mistake
+from attnlab.course.material.pictures import draw_maps
+from attnlab.course.material.tensors import inputs_case, shape_failure
 
 # %% [markdown]
 # # Token embeddings
@@ -56,18 +59,19 @@ class TokenEmbedding(nn.Module):
 
 # %% [course]
 def case(random, shape, vocabulary, width, **more):
-    """Draw ids and a table, and look each id up in a loop."""
+    """Draw ids and a table, and look each id up."""
     table = random.normal(size=(vocabulary, width))
     ids = random.integers(0, vocabulary, shape)
     if ids.size:
         ids.flat[0] = vocabulary - 1
-    expected = np.zeros((*shape, width))
-    for place in np.ndindex(*shape):
-        expected[place] = [number * width**0.5 for number in table[ids[place]]]
-    given = {"expected": T.from_numpy(expected), **more}
-    state = {"embedding.weight": T.from_numpy(table)}
-    build = ((vocabulary, width), {})
-    return Case("TokenEmbedding", (T.from_numpy(ids),), build=build, state=state, **given)
+    return Case(
+        "TokenEmbedding",
+        (T.from_numpy(ids),),
+        build=((vocabulary, width), {}),
+        state={"embedding.weight": T.from_numpy(table)},
+        expected=T.from_numpy(table[ids] * width**0.5),
+        **more,
+    )
 
 
 def values(random):
@@ -85,12 +89,10 @@ def parameters(random):
 
 def judge_start(answer):
     """Judge whether the row of id 0 begins like the others."""
-    table = answer.get("embedding.weight") if isinstance(answer, dict) else None
-    if not isinstance(table, T.Tensor) or table.shape != (5, 3):
-        return Failure("expected embedding.weight of shape (5, 3)")
+    table = answer["embedding.weight"]
     if table.any() and not table[0].any():
         return Failure("the row of id 0 begins with zeros, and no other row does", "padding row")
-    return None
+    return shape_failure(table, (5, 3))
 
 
 def start(random):
@@ -112,51 +114,26 @@ def empty(random):
 
 def called_twice(random):
     """The second of two calls, and the table after a call."""
-    made = case(random, (2, 3), 5, 3)
-    call = ("forward", made.args, {})
-    yield Case(
-        "TokenEmbedding", build=made.build, state=made.state, expected=made.expected,
-        methods=(call, call), words="called twice",
-    )  # fmt: skip
+    made = case(random, (2, 3), 5, 3, words="called twice")
+    yield replace(made, args=(), methods=(("forward", made.args, {}),) * 2)
     yield case(random, (2, 3), 5, 3, training=True, words="in training mode")
 
 
 def inputs_kept(random):
     """The ids after the call."""
-    made = case(random, (2, 5), 7, 3, answer="inputs")
-    yield case_with(made, list(made.args))
-
-
-def case_with(made, expected):
-    """The same case with another expected answer."""
-    return Case(
-        made.call, made.args, build=made.build, state=made.state, expected=expected,
-        answer=made.answer,
-    )  # fmt: skip
+    yield inputs_case(case(random, (2, 5), 7, 3))
 
 
 def draw_picture(names):
     """Draw the rows of six ids."""
-    from attnlab.draw.pictures.look import new_figure
-    from attnlab.draw.pictures.maps import draw_map
-    from attnlab.draw.sections import Heatmap
-
     T.manual_seed(5)
     module = names["TokenEmbedding"](10, 12)
     module.embedding.weight.data.div_(12)
     ids = [2, 7, 4, 7, 1, 0]
-    rows = module(T.tensor(ids)).tolist()
-    high = max(abs(number) for row in rows for number in row)
-    labels = [f"id {number}" for number in ids]
-    columns = list(map(str, range(12)))
-    shades = Heatmap(
-        title="scaled rows", rows=rows, row_labels=labels, column_labels=columns, low=-high,
-        high=high, row_title="place", column_title="column",
-    )  # fmt: skip
-    figure = new_figure(5.6, 3.0)
-    picture = draw_map(figure.add_subplot(), shades)
-    figure.colorbar(picture, ax=figure.axes[0], fraction=0.04)
-    return figure
+    rows = module(T.tensor(ids)).detach()
+    high = float(rows.abs().max())
+    labels = [f"id {number}" for number in ids], None
+    return draw_maps({"scaled rows": rows}, ("place", "column"), (5.6, 3.0), (-high, high), labels)
 
 
 _LOOK = "self.embedding(ids) * math.sqrt(self.d_model)"
@@ -197,59 +174,16 @@ EXERCISE = Exercise(
             "The rows are divided by √d_model, as the scores of attention are. Here it multiplies.",
         ),
         Mistake(
-            "whole root",
-            "math.sqrt(self.d_model)",
-            "math.isqrt(self.d_model)",
-            "The root is rounded to a whole number, so it is right only for 1, 4, 9, 16 …",
-        ),
-        Mistake(
-            "root of vocabulary",
-            "math.sqrt(self.d_model)",
-            "math.sqrt(self.embedding.num_embeddings)",
-            "The factor is the root of the size of the vocabulary, not of the width.",
-        ),
-        Mistake(
-            "root of length",
-            "math.sqrt(self.d_model)",
-            "math.sqrt(ids.shape[-1])",
-            "The factor is the root of the length of the text, not of the width.",
-        ),
-        Mistake(
             "scaled in place",
             _LOOK,
             "nn.functional.embedding(ids, self.embedding.weight.data.mul_(self.d_model**0.5))",
             "The table itself is scaled, so every further call scales it again.",
         ),
         Mistake(
-            "only in training",
-            _LOOK,
-            "self.embedding(ids) * (1 if self.training else math.sqrt(self.d_model))",
-            "In training the rows are not scaled; the model would learn one thing and use another.",
-        ),
-        Mistake(
-            "capped rows",
-            _MADE,
-            "nn.Embedding(vocab_size, d_model, max_norm=1.0)",
-            "Long rows are shortened to length 1 when they are read. They must stay as learned.",
-        ),
-        Mistake(
             "unit rows",
             "self.embedding(ids) *",
             "nn.functional.normalize(self.embedding(ids), dim=-1) *",
             "Each row is brought to length 1, so what its length says is lost.",
-        ),
-        Mistake(
-            "learned factor",
-            _MADE,
-            "nn.Embedding(vocab_size, d_model)\n"
-            "        self.factor = nn.Parameter(self.embedding.weight[0, :1].detach() * 0 + 1)",
-            "There is a second parameter. The factor is fixed and need not be learned.",
-        ),
-        Mistake(
-            "transposed",
-            _LOOK,
-            "(self.embedding(ids) * math.sqrt(self.d_model)).transpose(-2, -1)",
-            "The last two axes are exchanged: the width must come last.",
         ),
         Mistake(
             "no padding row",
@@ -263,12 +197,6 @@ EXERCISE = Exercise(
             "nn.Embedding(vocab_size, d_model, padding_idx=0)",
             "The row of id 0 is set apart with `padding_idx`: it begins at 0 and never learns. "
             "Here it is a row like any other.",
-        ),
-        Mistake(
-            "ids changed",
-            "return self.embedding(ids)",
-            "return self.embedding(ids.remainder_(self.embedding.num_embeddings - 1))",
-            "The call changes the ids, which belong to the caller.",
         ),
     ),
     hints=(

@@ -2,6 +2,7 @@
 
 # %% [course]
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.pictures import draw_maps
 
 # %% [markdown]
 # # A tokenizer
@@ -181,10 +182,6 @@ def literal(random):
 
 def draw_picture(names):
     """Draw the ids of three texts."""
-    from attnlab.draw.pictures.look import new_figure
-    from attnlab.draw.pictures.maps import draw_map
-    from attnlab.draw.sections import Heatmap
-
     texts = [
         "a dull plot",
         "the best film of the year",
@@ -192,20 +189,11 @@ def draw_picture(names):
     ]
     tokenizer = names["WordTokenizer"](texts, 12)
     rows = [tokenizer.encode(text, 8) for text in texts]
-    figure = new_figure(6.0, 2.4)
-    named = {"row_title": "text", "column_title": "place"}
-    places = list(map(str, range(8)))
-    shades = Heatmap(
-        title="ids", rows=rows, row_labels=("1", "2", "3"), column_labels=places, low=0, high=11,
-        **named,
-    )  # fmt: skip
-    picture = draw_map(figure.add_subplot(), shades)
-    figure.colorbar(picture, ax=figure.axes[0], fraction=0.02)
-    return figure
+    labels = ("1", "2", "3"), None
+    return draw_maps({"ids": rows}, ("text", "place"), (6.0, 2.4), (0, 11), labels)
 
 
 _FOUND = "for word in self.clean(text).split()]"
-_DECODED = "for number in ids if number not in (0, 2))"
 
 EXERCISE = Exercise(
     "Texts to ids",
@@ -242,41 +230,10 @@ EXERCISE = Exercise(
             "Equally frequent words come in alphabetical order; the first to appear comes first.",
         ),
         Mistake(
-            "late ties",
-            "sorted(counts, key=lambda word: -counts[word])",
-            "sorted(counts, key=counts.get)[::-1]",
-            "Turning a list around turns equally frequent words around as well: the last to appear "
-            "comes first.",
-        ),
-        Mistake(
-            "rare first",
-            "-counts[word]",
-            "counts[word]",
-            "The rarest words come first, so the frequent ones are cut off.",
-        ),
-        Mistake(
-            "by text",
-            "counts.update(self.clean(text).split())",
-            "counts.update(dict.fromkeys(self.clean(text).split()))",
-            "A word counts once for each text. Every time that it appears must count.",
-        ),
-        Mistake(
             "special extra",
             "max(vocab_size - len(SPECIAL), 0)",
             "max(vocab_size, 0)",
             "The vocabulary is three words too large: the special words count as well.",
-        ),
-        Mistake(
-            "negative room",
-            "max(vocab_size - len(SPECIAL), 0)",
-            "vocab_size - len(SPECIAL)",
-            "With a `vocab_size` below 3 a slice gets a negative end, which counts from the back.",
-        ),
-        Mistake(
-            "counted uncleaned",
-            "counts.update(self.clean(text).split())",
-            "counts.update(text.split())",
-            "The texts of the vocabulary are not cleaned, so words with capitals are never found.",
         ),
         Mistake(
             "encoded uncleaned",
@@ -284,30 +241,6 @@ EXERCISE = Exercise(
             "for word in text.split()]",
             "`encode` looks words up as they stand. The words of the vocabulary are clean, so a "
             "word with a capital is never found.",
-        ),
-        Mistake(
-            "special by looks",
-            "sorted(counts, key",
-            "sorted((word for word in counts if word.upper() not in SPECIAL), key",
-            "Words of the texts that look like special ones are thrown away.",
-        ),
-        Mistake(
-            "unknown dropped",
-            f"self.ids.get(word, 1) {_FOUND}",
-            f"self.ids[word] {_FOUND[:-1]} if word in self.ids]",
-            "Unknown words are left out. Each must become <UNK>.",
-        ),
-        Mistake(
-            "unknown padded",
-            "self.ids.get(word, 1)",
-            "self.ids.get(word, 0)",
-            "Unknown words become <PAD>, as if there were nothing.",
-        ),
-        Mistake(
-            "no start",
-            "[2, *found][:max_length]",
-            "found[:max_length]",
-            "<CLS> is missing in front.",
         ),
         Mistake(
             "one too long",
@@ -322,40 +255,10 @@ EXERCISE = Exercise(
             "Long texts lose their beginning. They must lose their end.",
         ),
         Mistake(
-            "filled in front",
-            "found + [0] * (max_length - len(found))",
-            "[0] * (max_length - len(found)) + found",
-            "Short texts are filled up in front. The filling belongs at the end.",
-        ),
-        Mistake(
-            "not filled",
-            "found + [0] * (max_length - len(found))",
-            "found",
-            "Short texts stay short. All must have the same length.",
-        ),
-        Mistake(
             "padding decoded",
             "number not in (0, 2)",
             "number != 2",
             "`decode` writes out <PAD>.",
-        ),
-        Mistake(
-            "start decoded",
-            "number not in (0, 2)",
-            "number != 0",
-            "`decode` writes out <CLS>.",
-        ),
-        Mistake(
-            "unknown hidden",
-            "number not in (0, 2)",
-            "number > 2",
-            "`decode` hides <UNK>: the reader should see that there was a word.",
-        ),
-        Mistake(
-            "stops at padding",
-            _DECODED,
-            "for number in (ids[: ids.index(0)] if 0 in ids else ids) if number != 2)",
-            "`decode` stops at the first <PAD>. What comes after it counts too.",
         ),
     ),
     hints=(

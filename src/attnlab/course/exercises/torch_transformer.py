@@ -1,12 +1,15 @@
 """The same head as a PyTorch module, vectorized and ready to be trained."""
 
 # %% [course]
+from functools import partial
+
 import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
-from attnlab.course.material.attention_mistakes import plus_one_mistake, root_mistakes
-from attnlab.course.material.tensors import as_tensors
+from attnlab.course.material.attention_mistakes import root_mistakes
+from attnlab.course.material.numpy_parts import attend
+from attnlab.course.material.tensors import as_tensors, gradients_case, inputs_case
 
 # %% [markdown]
 # # The head in PyTorch
@@ -82,17 +85,10 @@ class TorchTransformer(nn.Module):
 
 # %% [course]
 def oracle(state, x):
-    """Compute the output in NumPy, one query at a time."""
-    rows = x
+    """Compute the output in NumPy."""
     if "pos" in state:
-        rows = np.concatenate([x, state["pos"][: len(x)]], axis=1)
-    keys, queries, values = (rows @ state[f"{name}.weight"].T for name in ("Km", "Qm", "Vm"))
-    output = []
-    for query in queries:
-        scores = keys @ query / math.sqrt(len(query))
-        grown = np.exp(scores - scores.max())
-        output.append(grown @ values / grown.sum())
-    return np.array(output)
+        x = np.concatenate([x, state["pos"][: len(x)]], axis=1)
+    return attend(*(x @ state[f"{name}.weight"].T for name in ("Qm", "Km", "Vm")))[0]
 
 
 def draw_state(random, input_dim, qk_dim, v_dim, pos_dim=None, max_seq_len=10):
@@ -111,7 +107,7 @@ def case(random, sizes, length, *, scale=1.0, change=None, **more):
     if change is not None:
         change(state)
     x = random.normal(size=(length, sizes[0])) * scale
-    if "answer" not in more and "raises" not in more:
+    if "raises" not in more:
         more["expected"] = T.from_numpy(oracle(state, x))
     tensors = as_tensors(state)
     return Case("TorchTransformer", (T.from_numpy(x),), build=(sizes, {}), state=tensors, **more)
@@ -161,7 +157,7 @@ def any_length(random):
 def parameters(random):
     """Names and shapes of the parameters."""
     for sizes in ((2, 3, 5), (2, 3, 5, 7, 4)):
-        shapes = {name: list(each.shape) for name, each in draw_state(random, *sizes).items()}
+        shapes = {name: list(array.shape) for name, array in draw_state(random, *sizes).items()}
         build = (sizes, {})
         yield Case("TorchTransformer", build=build, expected=shapes, answer="parameters")
 
@@ -172,28 +168,15 @@ def large(random):
 
 
 def gradients(random):
-    """Gradients of the input, against finite differences of the oracle."""
-    made = case(random, (2, 3, 2, 2, 4), 3, answer="gradients")
-    state = {name: each.numpy() for name, each in made.state.items()}
-    x = made.args[0].numpy()
-    weights = np.cos(np.arange(6.0)).reshape(3, 2)
-    slope, step = np.zeros_like(x), 1e-5
-    for place in np.ndindex(x.shape):
-        moved = np.zeros_like(x)
-        moved[place] = step
-        ahead, behind = oracle(state, x + moved), oracle(state, x - moved)
-        slope[place] = ((ahead - behind) * weights).sum() / (2 * step)
-    settings = {"build": made.build, "state": made.state, "answer": "gradients"}
-    expected = [T.from_numpy(slope)]
-    yield Case("TorchTransformer", made.args, expected=expected, tolerance=1e-5, **settings)
+    """Gradients of the input."""
+    made = case(random, (2, 3, 2, 2, 4), 3)
+    state = {name: tensor.numpy() for name, tensor in made.state.items()}
+    yield gradients_case(made, partial(oracle, state))
 
 
 def inputs_kept(random):
     """The input after the call."""
-    made = case(random, (2, 3, 1, 2, 3), 3, answer="inputs")
-    settings = {"build": made.build, "state": made.state, "answer": "inputs"}
-    kept = [each.clone() for each in made.args]
-    yield Case("TorchTransformer", made.args, expected=kept, **settings)
+    yield inputs_case(case(random, (2, 3, 1, 2, 3), 3))
 
 
 def draw_picture(names):
@@ -214,12 +197,7 @@ def draw_picture(names):
     return figure
 
 
-_SCORES = "queries @ keys.T / math.sqrt(keys.shape[1])"
 _JOINED = "torch.cat([x, self.pos[: len(x)]], dim=1)"
-_LAYERS = """self.Km = nn.Linear(width, qk_dim, bias=False)
-        self.Qm = nn.Linear(width, qk_dim, bias=False)
-        self.Vm = nn.Linear(width, v_dim, bias=False)"""
-_TABLE = "self.pos = nn.Parameter(torch.randn(max_seq_len, pos_dim))"
 
 EXERCISE = Exercise(
     "The head in PyTorch",
@@ -240,52 +218,11 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         *root_mistakes("/ math.sqrt(keys.shape[1])", "keys.shape[1]", "len(seq)"),
-        plus_one_mistake(
-            "torch.softmax(scores, dim=1)",
-            "(scores.exp() / (1 + scores.exp().sum(dim=1, keepdim=True)))",
-            "((grown := (scores - scores.amax(dim=1, keepdim=True)).exp())"
-            " / (1 + grown.sum(dim=1, keepdim=True)))",
-        ),
-        Mistake(
-            "scaled after the softmax",
-            _SCORES + "\n        return torch.softmax(scores, dim=1)",
-            "queries @ keys.T\n"
-            "        return torch.softmax(scores, dim=1) / math.sqrt(keys.shape[1])",
-            "The weights are divided by √qk_dim after the softmax, so they no longer sum to 1. The "
-            "scores must be divided before it.",
-        ),
-        Mistake(
-            "scaled by width",
-            _SCORES,
-            "queries @ keys.T / math.sqrt(seq.shape[1])",
-            "The scores are divided by the root of input_dim; what counts is the width of queries "
-            "and keys, qk_dim.",
-        ),
-        Mistake(
-            "scaled by joined width",
-            _SCORES,
-            "queries @ keys.T / math.sqrt(x.shape[1])",
-            "The scores are divided by the root of the width of token and position together; what "
-            "counts is the width of queries and keys, qk_dim.",
-        ),
-        Mistake(
-            "roles exchanged",
-            _SCORES,
-            "keys @ queries.T / math.sqrt(keys.shape[1])",
-            "Queries and keys are exchanged: row i should be what token i asks of all others.",
-        ),
         Mistake(
             "over queries",
             "torch.softmax(scores, dim=1)",
             "torch.softmax(scores, dim=0)",
             "The softmax runs over the queries: each column sums to 1 where each row should.",
-        ),
-        Mistake(
-            "own softmax overflows",
-            "torch.softmax(scores, dim=1)",
-            "(scores.exp() / scores.exp().sum(dim=1, keepdim=True))",
-            "The exponential of large scores overflows to infinity, and infinity divided by "
-            "infinity is NaN.",
         ),
         Mistake(
             "with bias",
@@ -295,31 +232,11 @@ EXERCISE = Exercise(
             "and the matrices of the hand designs have none.",
         ),
         Mistake(
-            "all with bias",
-            _LAYERS,
-            _LAYERS.replace(", bias=False", ""),
-            "All three linear layers have a bias, as PyTorch's do unless they are told otherwise. "
-            "The matrices of the hand designs have none.",
-        ),
-        Mistake(
-            "positions as buffer",
-            _TABLE,
-            'self.register_buffer("pos", torch.randn(max_seq_len, pos_dim))',
-            "The positions are no parameter, so that they are never learned.",
-        ),
-        Mistake(
             "positions first",
             _JOINED,
             "torch.cat([self.pos[: len(x)], x], dim=1)",
             "The positions are in front of the tokens, so that the columns of the weights meet "
             "the wrong features.",
-        ),
-        Mistake(
-            "positions not beside",
-            _JOINED,
-            "x + self.pos[: len(x)]",
-            "With positions it fails: `[x ; pos]` sets each position beside its token, so that "
-            "rows become wider. Positions that are added to the tokens, or put below them, do not.",
         ),
         Mistake(
             "last positions",
@@ -328,55 +245,10 @@ EXERCISE = Exercise(
             "A short input gets the last rows of the table: its first token must be at row 0.",
         ),
         Mistake(
-            "padded to the end",
-            "return torch.softmax(scores, dim=1) @ values",
-            "values = values + 0 * (0 if self.pos is None else self.pos.sum())\n"
-            "        return torch.softmax(scores, dim=1) @ values",
-            "Rows of the table that a short input does not reach have an effect: where they are "
-            "NaN, all is NaN.",
-        ),
-        Mistake(
             "too long is cut",
             "                raise ValueError(f",
             "                x = x[: len(self.pos)]\n                str(f",
             "An input with more tokens than positions is cut in silence instead of refused.",
-        ),
-        Mistake(
-            "limit without positions",
-            "        x = seq\n",
-            "        x = seq\n        if self.pos is None and len(x) > 10:\n"
-            "            raise ValueError('too long')\n",
-            "Without positions a long input is refused; nothing limits its length there.",
-        ),
-        Mistake(
-            "table without positions",
-            "if pos_dim is not None:",
-            "torch.zeros(max_seq_len, 1)\n        if pos_dim is not None:",
-            "max_seq_len is used although there are no positions: it may be None then.",
-        ),
-        Mistake(
-            "one token squeezed",
-            "return torch.softmax(scores, dim=1) @ values",
-            "return (torch.softmax(scores, dim=1) @ values).squeeze(0)",
-            "A sequence of one token loses its first axis: the output is (1, v_dim) there.",
-        ),
-        Mistake(
-            "weights returned too",
-            "return torch.softmax(scores, dim=1) @ values",
-            "return torch.softmax(scores, dim=1) @ values, torch.softmax(scores, dim=1)",
-            "It returns two results. The output alone is asked.",
-        ),
-        Mistake(
-            "cut from the graph",
-            "        x = seq\n",
-            "        x = seq.detach()\n",
-            "No gradient reaches the input: on the way its numbers are taken out of the graph.",
-        ),
-        Mistake(
-            "weights are constants",
-            "return torch.softmax(scores, dim=1) @ values",
-            "return torch.softmax(scores, dim=1).detach() @ values",
-            "No gradient passes through the attention weights: Km and Qm would never learn.",
         ),
     ),
     hints=(

@@ -5,6 +5,8 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab.course.material.numpy_parts import softmax_rows
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # Trace a model's steps
@@ -86,15 +88,11 @@ def trace(model, prompt, num_tokens, separator=0):
 
 # %% [course]
 def run(tables, tokens):
-    """Return the last position's logits and weights (heads, tokens), head by head in NumPy."""
+    """Return the last position's logits and weights (heads, tokens), in NumPy."""
     x = tables["token"][tokens] + tables["place"][: len(tokens)]
-    logits, every = 0.0, []
-    for query, key, output in zip(*(tables[n] for n in ("query", "key", "output")), strict=True):
-        scores = np.array([(x[-1] @ query) @ (each @ key) for each in x])
-        grown = np.exp(scores - scores.max())
-        every.append(grown / grown.sum())
-        logits = logits + every[-1] @ x @ output
-    return logits, np.array(every)
+    queries, keys = x[-1] @ tables["query"], x @ tables["key"]
+    weights = softmax_rows((keys @ queries[:, :, None])[..., 0])
+    return np.einsum("hl,lw,hwv->v", weights, x, tables["output"]), weights
 
 
 def oracle(tables, prompt, num_tokens, separator):
@@ -102,12 +100,11 @@ def oracle(tables, prompt, num_tokens, separator):
     tokens, steps = list(prompt), []
     for _ in range(num_tokens):
         logits, weights = run(tables, tokens)
-        allowed = [i for i in range(len(logits)) if i != separator]
-        grown = np.zeros(len(logits))
-        grown[allowed] = np.exp(logits[allowed] - logits[allowed].max())
-        choice = max(allowed, key=lambda i, logits=logits: logits[i])
-        found = [T.from_numpy(part).float() for part in (grown / grown.sum(), weights)]
-        steps.append({"probabilities": found[0], "choice": choice, "weights": found[1]})
+        logits[separator] = -np.inf
+        choice = int(logits.argmax())
+        parts = {"probabilities": softmax_rows(logits), "weights": weights}
+        parts = {name: T.from_numpy(part).float() for name, part in parts.items()}
+        steps.append(parts | {"choice": choice})
         tokens.append(choice)
     return steps
 
@@ -122,11 +119,12 @@ def case(
     separator=None,
     lean=-2.0,
     level=0.0,
-    **more,
+    only=("probabilities", "choice", "weights"),
+    words="",
 ):
     """Draw a model and a prompt that ends in the separator; ask for its steps.
 
-    `lean` raises the separator's logit, `level` every logit.
+    `lean` raises the separator's logit, `level` every logit; `only` these keys are compared.
     """
     width, end = 4, separator or 0
     shapes = {
@@ -146,43 +144,38 @@ def case(
     others = [i for i in range(vocabulary) if i != end]
     prompt = np.array([*random.choice(others, size=letters), end])
     model = Given("OneLayerModel", tuple(T.from_numpy(table).float() for table in tables.values()))
-    given = (model, T.from_numpy(prompt), num_tokens)
+    steps = []
+    for step in oracle(tables, prompt, num_tokens, end):
+        steps.append({name: part if name in only else None for name, part in step.items()})
+    args = (model, T.from_numpy(prompt), num_tokens)
     settings = {} if separator is None else {"separator": separator}
-    expected = oracle(tables, prompt, num_tokens, end)
-    expected = more.pop("only", lambda steps: steps)(expected)
-    return Case("trace", given, settings, **{"expected": expected, "tolerance": 1e-5, **more})
-
-
-def keep(*names):
-    """Return what compares these keys alone."""
-    empty = dict.fromkeys(("probabilities", "choice", "weights"))
-    return lambda steps: [empty | {name: step[name] for name in names} for step in steps]
+    return Case("trace", args, settings, steps, words=words, tolerance=1e-5)
 
 
 def choices(random):
     """The tokens that are chosen."""
-    yield case(random, 3, 3, 2, only=keep("choice"), lean=-30.0)
+    yield case(random, 3, 3, 2, only=["choice"], lean=-30.0)
 
 
 def probabilities(random):
     """Probabilities, where the separator is very unlikely anyway."""
-    yield case(random, 2, 2, 2, only=keep("probabilities"), lean=-30.0)
+    yield case(random, 2, 2, 2, only=["probabilities"], lean=-30.0)
 
 
 def weights(random):
     """Weights of the last query."""
     for letters, new, heads in ((2, 1, 2), (4, 2, 3)):
-        yield case(random, letters, new, heads, only=keep("weights"), lean=-30.0)
+        yield case(random, letters, new, heads, only=["weights"], lean=-30.0)
 
 
 def forbidden(random):
     """A separator that would be the likeliest."""
-    yield case(random, 3, 1, 2, only=keep("probabilities", "choice"), lean=8.0)
+    only = ["probabilities", "choice"]
+    yield case(random, 3, 1, 2, only=only, lean=8.0)
     words = "where every logit is about -30"
-    only = keep("probabilities", "choice")
     yield case(random, 3, 1, 2, only=only, lean=8.0, level=-30.0, words=words)
     words = "where the separator is the likeliest token by far"
-    yield case(random, 3, 2, 2, only=keep("probabilities", "choice"), lean=1e4, words=words)
+    yield case(random, 3, 2, 2, only=only, lean=1e4, words=words)
 
 
 def one_head(random):
@@ -202,8 +195,7 @@ def other_separator(random):
 
 def prompt_kept(random):
     """The prompt after the call."""
-    made = case(random, 3, 1, 2)
-    yield Case("trace", made.args, expected=[made.args[1]], answer="inputs")
+    yield inputs_case(case(random, 3, 1, 2))
 
 
 def draw_picture(names):
@@ -216,8 +208,8 @@ def draw_picture(names):
     steps = names["trace"](model, T.tensor([3, 1, 2, 0]), 3)
     table = T.zeros(3, 6)
     for number, step in enumerate(steps):
-        seen = step["weights"][0]
-        table[number, : len(seen)] = seen
+        row = step["weights"][0]
+        table[number, : len(row)] = row
     rows = [f"step {number}" for number in (1, 2, 3)]
     return draw_head(table, tokens=(rows, ["c", "a", "b", "SEP", "1st", "2nd"]))
 
@@ -273,28 +265,10 @@ EXERCISE = Exercise(
             "probability. Only −∞ leaves none.",
         ),
         Mistake(
-            "logit of zero",
-            _FORBID,
-            "last[separator] = 0.0",
-            "The separator's logit is set to 0. That is an ordinary logit, and has a share.",
-        ),
-        Mistake(
-            "forbidden id always 0",
-            _FORBID,
-            "last[0] = -math.inf",
-            "The id 0 is forbidden, whatever the separator is.",
-        ),
-        Mistake(
             "logits for probabilities",
             _SHARES,
             "shares = last",
             "The logits are given where probabilities are asked.",
-        ),
-        Mistake(
-            "logarithms for probabilities",
-            _SHARES,
-            "shares = torch.log_softmax(last, dim=-1)",
-            "Logarithms of probabilities are given where probabilities are asked.",
         ),
         Mistake(
             "first position",
@@ -303,86 +277,16 @@ EXERCISE = Exercise(
             "The first position's logits are read. The last one is about the next token.",
         ),
         Mistake(
-            "mean over positions",
-            _LAST,
-            "last = logits[0].mean(0).detach().clone()",
-            "The logits are averaged over all positions. Only the last is about the next token.",
-        ),
-        Mistake(
-            "softmax over positions",
-            f"{_LAST}\n        {_FORBID}\n        {_SHARES}",
-            "every = logits[0].detach().clone()\n        every[:, separator] = -1e30\n"
-            "        shares = torch.softmax(every, dim=0)[-1] * (torch.arange(every.shape[1])"
-            " != separator)",
-            "The softmax runs over the positions. It should run over the vocabulary.",
-        ),
-        Mistake(
             "weights of the first query",
             _SEEN,
             "seen = weights[0, :, 0].detach()",
             "The weights are those of the first query. The last one makes the choice.",
         ),
         Mistake(
-            "a key's column",
-            _SEEN,
-            "seen = weights[0, :, :, -1].detach()",
-            "The weights are a column: how much each query looks at the last token. A row is "
-            "asked.",
-        ),
-        Mistake(
-            "weights of all queries",
-            _SEEN,
-            "seen = weights[0].detach()",
-            "The weights of all queries are given. Those of the last one are asked.",
-        ),
-        Mistake(
-            "mean over the heads",
-            _SEEN,
-            "seen = weights[0, :, -1].mean(0, keepdim=True).expand(weights.shape[1], -1).detach()",
-            "The heads are averaged, so all look alike. Each has weights of its own.",
-        ),
-        Mistake(
-            "mean over the queries",
-            _SEEN,
-            "seen = weights[0].mean(1).detach()",
-            "The weights are averaged over the queries. Those of the last one are asked.",
-        ),
-        Mistake(
-            "tokens before heads",
-            _SEEN,
-            "seen = weights[0, :, -1].T.detach()",
-            "The weights are (tokens, heads). The heads come first.",
-        ),
-        Mistake(
-            "weights a step late",
-            _SEEN,
-            "late = torch.cat([tokens, torch.tensor([[choice]])], dim=1)\n"
-            "        seen = model(late)[1][0, :, -1].detach()",
-            "The weights are those after the choice was appended. They belong to the next step.",
-        ),
-        Mistake(
             "never appended",
             _GROW,
             "pass",
             "The choice is not appended, so each step is the first one again.",
-        ),
-        Mistake(
-            "feeds only the last token",
-            "model(tokens)\n        last",
-            "model(tokens[:, -1:])\n        last",
-            "The model is shown only the last token. It should read the whole row so far.",
-        ),
-        Mistake(
-            "only the last step",
-            "    return steps\n",
-            "    return steps[-1:]\n",
-            "Only the last step is returned.",
-        ),
-        Mistake(
-            "least likely",
-            "int(shares.argmax())",
-            "int(torch.where(shares > 0, shares, 2.0).argmin())",
-            "The least likely token is chosen.",
         ),
     ),
     hints=(

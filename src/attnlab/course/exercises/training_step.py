@@ -8,6 +8,8 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab.course.material.numpy_parts import softmax_rows
+from attnlab.course.material.pictures import draw_lines
 from attnlab.course.material.tensors import as_tensors
 
 # %% [markdown]
@@ -104,33 +106,27 @@ def training_step(model, optimizer, ids, targets, max_norm):
 E, W, B = "embedding.weight", "output.weight", "output.bias"
 
 
-def loss_and_gradients(state, ids, targets, kept):
-    """Compute the loss and its gradients by hand, token by token."""
-    slopes = {name: np.zeros_like(each) for name, each in state.items()}
-    pairs = [each for each in zip(ids.flat, targets.flat, strict=True) if each[1] != 0]
-    loss = 0.0
-    for token, target in pairs:
-        hidden = state[E][token] * kept
-        logits = state[W] @ hidden + state[B]
-        shares = np.exp(logits - logits.max())
-        shares /= shares.sum()
-        loss -= math.log(shares[target]) / len(pairs)
-        error = shares / len(pairs)
-        error[target] -= 1 / len(pairs)
-        slopes[W] += np.outer(error, hidden)
-        slopes[B] += error
-        slopes[E][token] += state[W].T @ error * kept
-    return loss, slopes
+def loss_and_gradients(state, ids, targets, blanks):
+    """Compute the loss and its gradients by hand."""
+    ids, targets = ids[targets != 0], targets[targets != 0]
+    hidden = state[E][ids] * blanks
+    logits = hidden @ state[W].T + state[B]
+    shares = softmax_rows(logits)
+    loss = -np.log(shares[range(len(targets)), targets]).mean()
+    error = (shares - np.eye(len(state[B]))[targets]) / len(targets)
+    slopes = {E: np.zeros_like(state[E]), W: error.T @ hidden, B: error.sum(axis=0)}
+    np.add.at(slopes[E], ids, error @ state[W] * blanks)
+    return float(loss), slopes
 
 
-def oracle(state, ids, targets, max_norm, rate, steps, kept):
+def oracle(state, ids, targets, max_norm, rate, steps, blanks):
     """Take steps of gradient descent; return the losses and the last parameters."""
     losses = []
     for _ in range(steps):
-        loss, slopes = loss_and_gradients(state, ids, targets, kept)
-        norm = math.sqrt(sum((each**2).sum() for each in slopes.values()))
+        loss, slopes = loss_and_gradients(state, ids, targets, blanks)
+        norm = math.sqrt(sum((slope**2).sum() for slope in slopes.values()))
         scale = min(1.0, max_norm / norm)
-        state = {name: each - rate * scale * slopes[name] for name, each in state.items()}
+        state = {name: array - rate * scale * slopes[name] for name, array in state.items()}
         losses.append(loss)
     return losses, state
 
@@ -145,14 +141,12 @@ def case(random, batch, length, pads=0, max_norm=1e3, steps=1, drop=False, **mor
         ids[row, length - pads - row + 1 :] = targets[row, length - pads - row + 1 :] = 0
     if not pads:
         ids, targets = np.maximum(ids, 1), np.maximum(targets, 1)
-    kept = np.arange(width) % 2 if drop else np.ones(width)
-    losses, after = oracle(state, ids, targets, max_norm, 0.3, steps, kept)
-    given = list(map(T.from_numpy, (ids, targets)))
-    weights = as_tensors(state)
-    model = Given("TinyModel", (vocab, width, drop), state=weights)
+    blanks = np.arange(width) % 2 if drop else np.ones(width)
+    losses, after = oracle(state, ids, targets, max_norm, 0.3, steps, blanks)
+    model = Given("TinyModel", (vocab, width, drop), state=as_tensors(state))
     return Case(
         "take_steps",
-        (model, *given, max_norm, 0.3, steps),
+        (model, T.from_numpy(ids), T.from_numpy(targets), max_norm, 0.3, steps),
         expected=[losses, as_tensors(after), None],
         tolerance=1e-5,
         **more,
@@ -200,25 +194,13 @@ def one_target(random):
 
 def draw_picture(names):
     """Draw the loss over thirty steps."""
-    from attnlab.draw.pictures.charts import lines_figure
-    from attnlab.draw.sections import Lines, Series
-
     T.manual_seed(0)
     ids = T.randint(1, 7, (4, 5))
     losses, *_ = names["take_steps"](names["TinyModel"](7, 4), ids, 7 - ids, 1.0, 0.5, 30)
-    line = Series(name="loss", x=list(range(1, 31)), y=losses)
-    chart = Lines(
-        title="Thirty steps of a tiny model",
-        caption="Each step is taken on the same batch.",
-        x_label="step",
-        y_label="loss (nats per token)",
-        series=[line],
-        from_zero=True,
-    )
-    return lines_figure(chart)
+    axes, curves = ("step", "loss (nats per token)"), {"loss": losses}
+    return draw_lines("Thirty steps of a tiny model", axes, range(1, 31), curves, from_zero=True)
 
 
-_LOSS = "F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=PAD)"
 _CLIP = "nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
 
 EXERCISE = Exercise(
@@ -243,17 +225,6 @@ EXERCISE = Exercise(
             "Gradients of earlier steps are still there: PyTorch adds new ones to the old.",
         ),
         Mistake(
-            "cleared at the end",
-            "optimizer.zero_grad()\n    logits = model(ids)\n    loss = " + _LOSS + "\n"
-            "    loss.backward()\n    " + _CLIP + "\n    optimizer.step()",
-            "logits = model(ids)\n    loss = " + _LOSS + "\n"
-            "    loss.backward()\n    "
-            + _CLIP
-            + "\n    optimizer.step()\n    optimizer.zero_grad()",
-            "The gradients are cleared after the step, so that the first step still takes what was "
-            "left from before.",
-        ),
-        Mistake(
             "step before backward",
             "loss.backward()\n    " + _CLIP + "\n    optimizer.step()",
             "optimizer.step()\n    loss.backward()\n    " + _CLIP,
@@ -273,46 +244,11 @@ EXERCISE = Exercise(
             "The loss is taken over the whole padded sequence: the model is taught to say PAD.",
         ),
         Mistake(
-            "divided by all positions",
-            _LOSS,
-            _LOSS.replace("ignore_index=PAD", 'ignore_index=PAD, reduction="sum"')
-            + " / targets.numel()",
-            "The losses of PAD are left out, but the sum is divided by all positions.",
-        ),
-        Mistake(
-            "mean of the rows' means",
-            _LOSS,
-            "sum(F.cross_entropy(a, b, ignore_index=PAD) for a, b in zip(logits, targets))"
-            " / len(ids)",
-            "The mean is taken row by row and then over the rows, so that a token of a short row "
-            "counts more than one of a long row.",
-        ),
-        Mistake(
-            "sum of the losses",
-            "ignore_index=PAD",
-            'ignore_index=PAD, reduction="sum"',
-            "The losses are added up; their mean is asked.",
-        ),
-        Mistake(
             "axes mixed up",
             "logits.flatten(0, 1), targets.flatten()",
             "logits.reshape(len(ids), logits.shape[-1], -1), targets",
             "The logits are brought to another shape by `reshape` or `view`, which keeps the order "
             "of the numbers and so mixes tokens up. Axes are exchanged by `transpose`.",
-        ),
-        Mistake(
-            "shifted once more",
-            "logits.flatten(0, 1), targets.flatten()",
-            "logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten()",
-            "Logits are held against the targets of the position behind them. `targets` already "
-            "has the right token at each position.",
-        ),
-        Mistake(
-            "asked twice",
-            "logits = model(ids)",
-            "model(ids)\n    logits = model(ids)",
-            "The model is asked more than once in a step. That costs time, and with dropout each "
-            "answer is another one.",
         ),
         Mistake(
             "softmax before the loss",
@@ -339,20 +275,6 @@ EXERCISE = Exercise(
             _CLIP,
             "[nn.utils.clip_grad_norm_(own, max_norm) for own in model.parameters()]",
             "Each parameter is clipped by its own norm. The norm of all of them together is asked.",
-        ),
-        Mistake(
-            "always scaled",
-            _CLIP,
-            "nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, torch.tensor(1.0))\n"
-            "    total = nn.utils.get_total_norm([own.grad for own in model.parameters()])\n"
-            "    for own in model.parameters():\n        own.grad *= max_norm / total",
-            "The gradients are scaled to the largest norm even where theirs is smaller.",
-        ),
-        Mistake(
-            "loss after the step",
-            "return loss.item()",
-            "return " + _LOSS.replace("logits", "model(ids)") + ".item()",
-            "The loss is measured again after the step; the one before the step is asked.",
         ),
     ),
     hints=(
