@@ -13,7 +13,6 @@ from attnlab.cli.options import AsJson, Switch, WholeNumber
 from attnlab.cli.progress import counting
 from attnlab.cli.terminal import note, print_json, say, say_lines, show_table
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
-from attnlab.shapes import require_integer
 
 if TYPE_CHECKING:
     from attnlab.programs import Program
@@ -67,7 +66,7 @@ def compile_(
 
     program = _program(file, name)
     check_out(out, resume=resume)
-    require_integer("--length", length)
+    _check_length(length)
     dtype = torch.float32 if float32 else torch.float64
     if not as_json:
         _show_steps(program, _tokens(program, example, length), str(file))
@@ -87,6 +86,11 @@ def compile_(
             say(f"model    {out}")
         show_certificate(out, is_sure=proof.is_sure)
     return int(not proof.is_sure)
+
+
+def _check_length(length: int) -> None:
+    if length < 1:
+        raise WrongUsage(f"--length is a number of tokens, at least 1; got {length}.")
 
 
 def show_certificate(folder: Path | None, *, is_sure: bool) -> None:
