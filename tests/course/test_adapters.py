@@ -112,7 +112,7 @@ def test_an_answer_of_which_nothing_can_be_asked_does_not_pass():
 
     outcome = outcome_with("attention", {"attention": attention})
     assert not outcome.passed
-    assert outcome.broken == "nothing that its checks ask can be told through this adapter"
+    assert outcome.broken == "this adapter gives no answer to any of its checks"
 
 
 def test_a_missing_part_is_left_out_but_a_missing_answer_is_wrong():

@@ -38,7 +38,7 @@ Definition = ast.FunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True)
-class Asked:
+class Stub:
     """A function or class that an exercise asks for.
 
     Args:
@@ -65,28 +65,28 @@ def adapted_exercises(source: str) -> list[str]:
         defined = dict(_defined(ast.parse(source).body))
     except (SyntaxError, ValueError, RecursionError) as error:
         raise WrongUsage(f"expected a file of Python; {str(error)[:100]}.") from None
-    found: list[str] = []
+    names: list[str] = []
     taken: set[str] = set()
-    for asked in _all_asked():
-        is_there = asked.name in shim.MAKERS and shim.MAKERS[asked.name][0] in defined
-        if asked.name in defined and not is_there:
-            is_there = _fits(defined[asked.name], asked, taken)
-            taken.add(asked.name)
-        if is_there and asked.exercise not in found:
-            found.append(asked.exercise)
-    return found
+    for stub in _all_stubs():
+        is_there = stub.name in shim.MAKERS and shim.MAKERS[stub.name][0] in defined
+        if stub.name in defined and not is_there:
+            is_there = _fits(defined[stub.name], stub, taken)
+            taken.add(stub.name)
+        if is_there and stub.exercise not in names:
+            names.append(stub.exercise)
+    return names
 
 
 def adapter_template() -> str:
     """Return a file with a stub for each function and class that an exercise asks for."""
-    stubs: dict[str, list[Asked]] = {}
-    for asked in _all_asked():
-        stubs.setdefault(asked.name, []).append(asked)
+    stubs: dict[str, list[Stub]] = {}
+    for stub in _all_stubs():
+        stubs.setdefault(stub.name, []).append(stub)
     parts = [_HEADER]
     for group in stubs.values():
-        widest = max(group, key=lambda each: _num_parameters(each.node) or 0)
+        widest = max(group, key=lambda stub: _num_parameters(stub.node) or 0)
         titles = [
-            f"# {each.exercise}: {find_exercise(each.exercise).parts.title}" for each in group
+            f"# {stub.exercise}: {find_exercise(stub.exercise).parts.title}" for stub in group
         ]
         rows = _shape_rows(find_exercise(widest.exercise).source)
         parts.append("\n".join([*titles, *rows, ast.unparse(widest.node)]) + "\n")
@@ -94,17 +94,17 @@ def adapter_template() -> str:
 
 
 @cache
-def _all_asked() -> tuple[Asked, ...]:
+def _all_stubs() -> tuple[Stub, ...]:
     """Return what the exercises with code ask for, in the course's order."""
-    found = []
+    stubs = []
     for name in exercise_names():
         exercise = find_exercise(name)
         if exercise.parts.kind != "code":
             continue
         for node in ast.parse(exercise.starter).body:
             if isinstance(node, Definition) and is_open(node):
-                found.append(Asked(name, node.name, node))
-    return tuple(found)
+                stubs.append(Stub(name, node.name, node))
+    return tuple(stubs)
 
 
 def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition | None]]:
@@ -123,34 +123,34 @@ def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition | None]]:
 
 
 def _assigned(node: ast.stmt) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            yield each.id
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.id
 
 
-def _fits(node: Definition | None, asked: Asked, taken: set[str]) -> bool:
+def _fits(node: Definition | None, stub: Stub, taken: set[str]) -> bool:
     """Whether a definition takes as many arguments as the exercise asks for.
 
     Several exercises may ask for one name. An imported function, whose arguments cannot be seen,
     answers the first of them.
     """
     if node is None:
-        return asked.name not in taken
-    own, wanted = _num_parameters(node), _num_parameters(asked.node)
-    return own is None or wanted is None or own >= wanted
+        return stub.name not in taken
+    count, wanted = _num_parameters(node), _num_parameters(stub.node)
+    return count is None or wanted is None or count >= wanted
 
 
 def _num_parameters(node: Definition) -> int | None:
     """Return how many arguments a definition takes; None for any number or an unknown one."""
     if isinstance(node, ast.ClassDef):
-        for each in node.body:
-            if isinstance(each, ast.FunctionDef) and each.name == "__init__":
-                return _num_parameters(each)
+        for method in node.body:
+            if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                return _num_parameters(method)
         return None
-    given = node.args
-    if given.vararg or given.kwarg:
+    arguments = node.args
+    if arguments.vararg or arguments.kwarg:
         return None
-    return len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
+    return len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
 
 
 def _shape_rows(source: str) -> list[str]:

@@ -99,7 +99,7 @@ def _value(value: Any) -> Json:
             "state": _value(value.state),
         }
     if isinstance(value, Mapping):
-        return {"kind": "dict", "items": [[key, _value(each)] for key, each in value.items()]}
+        return {"kind": "dict", "items": [[key, _value(item)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
         return {"kind": "list", "items": list(map(_value, value))}
     return encode(value)

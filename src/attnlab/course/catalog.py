@@ -90,7 +90,7 @@ def exercise_names() -> list[str]:
     return [name for names in CHAPTERS.values() for name in names]
 
 
-def own_names(folder: Path | None) -> list[str]:
+def instructor_exercises(folder: Path | None) -> list[str]:
     """Return the names of an instructor's own exercises."""
     if folder is None:
         return []
@@ -114,12 +114,12 @@ def find_exercise(name: str, folder: Path | None = None) -> CourseExercise:
     Raises:
         WrongUsage: there is none of this name.
     """
-    own = own_names(folder)
-    if folder is not None and name in own:
+    extra_names = instructor_exercises(folder)
+    if folder is not None and name in extra_names:
         return load_exercise(folder / f"{name}.py")
     names = exercise_names()
     if name not in names:
-        hint = did_you_mean(name, [*own, *names])
+        hint = did_you_mean(name, [*extra_names, *names])
         raise WrongUsage(f"there is no exercise named {name!r}; {hint}")
     return load_exercise(HOME / f"{name}.py")
 
@@ -133,7 +133,7 @@ def exercise_of_file(name: str, folder: Path | None = None) -> CourseExercise:
 
 def all_exercises(folder: Path | None = None) -> Iterator[tuple[str, CourseExercise]]:
     """Yield every exercise with its chapter, an instructor's own first."""
-    for name in own_names(folder):
+    for name in instructor_exercises(folder):
         yield str(folder), find_exercise(name, folder)
     for chapter, names in CHAPTERS.items():
         for name in names:

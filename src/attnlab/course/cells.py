@@ -89,7 +89,7 @@ def with_line(source: str, line: str) -> str:
 
 def is_open(node: ast.AST) -> bool:
     """Whether a statement of a starter has a part that the student has to write."""
-    names = (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+    names = (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
     return "NotImplementedError" in names
 
 
@@ -160,7 +160,7 @@ def leaked_lines(starter: str, source: str) -> list[str]:
             for region in _REGION.finditer(cell.text):
                 secret += _STARTER.split(region[2])[0].splitlines()
     shown = {line.strip() for line in starter.splitlines()}
-    found = {line.strip() for line in secret} & shown
+    lines = {line.strip() for line in secret} & shown
     return sorted(
-        line for line in found if len(line) > _LONG and not line.startswith(("import ", "from "))
+        line for line in lines if len(line) > _LONG and not line.startswith(("import ", "from "))
     )

@@ -91,7 +91,7 @@ def judge(questions: Questions, reply: Reply, *, skip_missing: bool = False) -> 
     Args:
         questions: the cases that were put to the program.
         reply: its answers.
-        skip_missing: leave out what an adapter cannot tell: names that are not there, parts of an
+        skip_missing: leave out what an adapter does not give: names that are not there, parts of an
             answer that are None, and checks of which nothing is left.
     """
     exercise = questions.exercise
@@ -100,7 +100,7 @@ def judge(questions: Questions, reply: Reply, *, skip_missing: bool = False) -> 
     if skip_missing and not problem:
         questions, answers = _without_missing(questions, answers)
         if not answers:
-            problem = "nothing that its checks ask can be told through this adapter"
+            problem = "this adapter gives no answer to any of its checks"
     if problem:
         return Outcome(exercise.name, broken=problem, waiting=waiting)
     failures = list(map(_judge_case, questions.flat, answers))
@@ -165,7 +165,7 @@ def _judge_checks(
 def _without_missing(
     questions: Questions, answers: Sequence[CaseAnswer]
 ) -> tuple[Questions, list[CaseAnswer]]:
-    """Return the cases that an adapter could answer, without the parts that it cannot tell."""
+    """Return the cases that an adapter could answer, without the parts that are missing."""
     checks, cases, encoded, answered = [], [], [], []
     for check, numbers in zip(questions.checks, questions.numbers, strict=True):
         remaining = []
@@ -183,7 +183,7 @@ def _without_missing(
 
 
 def _answered_case(case: Case, answer: CaseAnswer) -> Case | None:
-    """Return a case without the parts that an adapter cannot tell; None where it tells nothing."""
+    """Return a case without the parts that an adapter leaves out; None where nothing is left."""
     if answer.error in _CANNOT_TELL:
         return None
     value = read_answer(answer.value)

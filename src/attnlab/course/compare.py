@@ -59,7 +59,7 @@ def _read(value: Json, depth: int = 0) -> Any:
         case "list":
             return list(map(_read, value["items"], repeat(depth + 1)))
         case "dict":
-            return {_read(key, depth + 1): _read(each, depth + 1) for key, each in value["items"]}
+            return {_read(key, depth + 1): _read(item, depth + 1) for key, item in value["items"]}
         case "int":
             return int(value["text"])
         case "figure":
@@ -132,7 +132,7 @@ def leave_out(value: Any, got: Any) -> Any:
     if got is None:
         return None
     if isinstance(value, Mapping) and isinstance(got, Mapping):
-        return {key: leave_out(each, got.get(key, each)) for key, each in value.items()}
+        return {key: leave_out(item, got.get(key, item)) for key, item in value.items()}
     if isinstance(value, list | tuple) and isinstance(got, list) and len(value) == len(got):
         return list(map(leave_out, value, got))
     return value
@@ -154,7 +154,7 @@ def show(value: Any) -> str:
             shown.append("…")
         return f"[{', '.join(shown)}]"
     if isinstance(value, Mapping):
-        pairs = [f"{key!r}: {show(each)}" for key, each in value.items()]
+        pairs = [f"{key!r}: {show(item)}" for key, item in value.items()]
         return _cut("{" + ", ".join(pairs) + "}")
     return _cut(repr(value))
 
@@ -183,12 +183,12 @@ def _mapping_difference(
     if not isinstance(got, Mapping):
         return _expected(where, "a mapping", show(got), "type")
     if {*got} != {*expected}:
-        keys, own = ", ".join(map(str, expected)), ", ".join(map(str, got))
-        return Failure(f"{where}: expected the keys {keys}; got {own or 'none'}")
-    for key, each in expected.items():
-        found = difference(each, got[key], tolerance, f"{where}[{key!r}]")
-        if found:
-            return found
+        keys, got_keys = ", ".join(map(str, expected)), ", ".join(map(str, got))
+        return Failure(f"{where}: expected the keys {keys}; got {got_keys or 'none'}")
+    for key, item in expected.items():
+        failure = difference(item, got[key], tolerance, f"{where}[{key!r}]")
+        if failure:
+            return failure
     return None
 
 
@@ -199,12 +199,12 @@ def _list_difference(
     if not isinstance(got, list):
         return _expected(where, f"{count} {plural(count, 'value')}", show(got), "count")
     if len(got) != count:
-        wanted, own = f"{show(expected)} ({count} values)", f"{show(got)} ({len(got)})"
-        return _expected(where, wanted, own, "count")
-    for number, (each, own) in enumerate(zip(expected, got, strict=True)):
-        found = difference(each, own, tolerance, f"{where}[{number}]")
-        if found:
-            return found
+        wanted, received = f"{show(expected)} ({count} values)", f"{show(got)} ({len(got)})"
+        return _expected(where, wanted, received, "count")
+    for number, (item, received) in enumerate(zip(expected, got, strict=True)):
+        failure = difference(item, received, tolerance, f"{where}[{number}]")
+        if failure:
+            return failure
     return None
 
 
@@ -214,28 +214,28 @@ def _number_difference(expected: Any, got: Any, tolerance: float, where: str) ->
         return _expected(where, _noun(expected), show(got), "type")
     if is_array and type(got) is not type(expected):
         return _expected(where, _noun(expected), _noun(got), "type")
-    right, own = _numbers(expected), _numbers(got)
-    if own.shape != right.shape:
-        return _expected(where, f"shape {right.shape}", own.shape, "shape")
-    if is_array and own.dtype != right.dtype:
-        return _expected(where, right.dtype, own.dtype, "dtype")
-    if {own.dtype.kind, right.dtype.kind} & {*"bO"}:  # O: an integer of over 64 bits
-        is_right = np.array_equal(right, own)
-    elif np.isfinite(right).all() and not np.isfinite(own).all():
+    right, answer = _numbers(expected), _numbers(got)
+    if answer.shape != right.shape:
+        return _expected(where, f"shape {right.shape}", answer.shape, "shape")
+    if is_array and answer.dtype != right.dtype:
+        return _expected(where, right.dtype, answer.dtype, "dtype")
+    if {answer.dtype.kind, right.dtype.kind} & {*"bO"}:  # O: an integer of over 64 bits
+        is_right = np.array_equal(right, answer)
+    elif np.isfinite(right).all() and not np.isfinite(answer).all():
         return _expected(where, "finite numbers", show(got), "finite")
     else:
-        is_right = np.allclose(own, right, tolerance, tolerance, equal_nan=True)
+        is_right = np.allclose(answer, right, tolerance, tolerance, equal_nan=True)
     if is_right:
         return None
     lines = [f"{where}:", f"  expected  {show(expected)}", f"  got       {show(got)}"]
-    lines += _furthest(right, own)
+    lines += _furthest(right, answer)
     return Failure("\n".join(lines))
 
 
-def _furthest(right: NDArray[Any], own: NDArray[Any]) -> Iterator[str]:
+def _furthest(right: NDArray[Any], answer: NDArray[Any]) -> Iterator[str]:
     """Yield where two arrays of real numbers differ most, and by how much."""
-    if own.size > 1 and own.dtype.kind in "iuf" and np.isfinite(right).all():
-        distances = np.abs(own.astype(float) - right)
+    if answer.size > 1 and answer.dtype.kind in "iuf" and np.isfinite(right).all():
+        distances = np.abs(answer.astype(float) - right)
         place = np.unravel_index(int(distances.argmax()), distances.shape)
         at = ", ".join(map(str, place))
         yield f"  they differ by {distances.max():.3g} at most, at [{at}]"

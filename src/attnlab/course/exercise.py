@@ -35,8 +35,8 @@ class Failure:
     Args:
         words: what is wrong, with values.
         mistake: the name of the mistake; None where the judge does not know it.
-        kind: what a student may be told without values: type, count, shape, dtype, finite, form,
-            time, size, ended or the name of an exception; empty for any other.
+        kind: what a student may read of it, without values: type, count, shape, dtype, finite, form,
+            or the name of an error; empty for any other.
     """
 
     words: str
@@ -102,7 +102,7 @@ class Check:
 
     Args:
         name: one or two words, unique in its exercise.
-        words: what is asked, ready to follow "it".
+        words: the requirement, ready to follow "it".
         cases: draws the cases, the smallest first.
         points: its share of the exercise's points.
         graded: whether an instructor's own exercise holds it back for the grading. Those of the
@@ -125,9 +125,9 @@ class Mistake:
 
     Args:
         name: unique in its exercise.
-        old: a piece of the solution, found in it once.
+        old: a piece of the solution, in it exactly once.
         new: what replaces it.
-        says: what a student is told whose answers are those of the mistake.
+        says: the sentence for a student whose answers are those of the mistake.
         also: other ways in which people make it, whose answers differ in some case: what replaces
             `old`, or a pair of another piece and what replaces that.
     """
@@ -210,10 +210,10 @@ class CourseExercise:
     def with_given(self, program: str) -> str:
         """Append to a program what the exercise gives, so that its checks use that and no other."""
         unwritten = with_line(self.source, "raise NotImplementedError")
-        given = [node for node in ast.parse(unwritten).body if not is_open(node)]
-        if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in given):
+        nodes = [node for node in ast.parse(unwritten).body if not is_open(node)]
+        if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in nodes):
             return program
-        text = "\n\n".join(map(ast.unparse, given))
+        text = "\n\n".join(map(ast.unparse, nodes))
         return f"{program.rstrip()}\n\n\n{text}\n"
 
     def mistake(self, name: str) -> Mistake:
@@ -222,7 +222,7 @@ class CourseExercise:
         Raises:
             WrongUsage: there is none of this name.
         """
-        for each in self.parts.mistakes:
-            if each.name == name:
-                return each
+        for mistake in self.parts.mistakes:
+            if mistake.name == name:
+                return mistake
         raise WrongUsage(f"{self.name} has no mistake named {name!r}.")

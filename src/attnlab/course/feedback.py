@@ -1,4 +1,4 @@
-"""What a student is told of an answer: what passes, the smallest case that fails, the mistake."""
+"""The lines of a check for the student: what passes, the smallest failing case, the mistake."""
 
 import ast
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _MOST_PRINTED = 8  # lines
 
 
 def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
-    """Return the lines that tell a student what came of a check."""
+    """Return the lines that a student reads after a check."""
     name = exercise.name
     if outcome.broken is not None:
         return [f"{name}: {outcome.broken}"]
@@ -66,8 +66,8 @@ def call_lines(exercise: CourseExercise, case: Case) -> list[str]:
     """Show a call with its arguments by name, one a line."""
     names = _parameters(exercise, case)
     names += [f"argument {number + 1}" for number in range(len(names), len(case.args))]
-    given = [*zip(names, case.args, strict=False), *case.settings.items()]
-    return [f"{name} = {_shown(value)}" for name, value in given]
+    arguments = [*zip(names, case.args, strict=False), *case.settings.items()]
+    return [f"{name} = {_shown(value)}" for name, value in arguments]
 
 
 def _failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
@@ -75,8 +75,11 @@ def _failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
     what = case.call
     if case.build is not None:
         args, settings = case.build
-        given = [*map(_shown, args), *(f"{key}={_shown(each)}" for key, each in settings.items())]
-        what += f"({', '.join(given)})"
+        arguments = [
+            *map(_shown, args),
+            *(f"{key}={_shown(value)}" for key, value in settings.items()),
+        ]
+        what += f"({', '.join(arguments)})"
     lines = [f"{what} {case.words}".rstrip(), *_indented(call_lines(exercise, case))]
     for name, args, _ in case.methods:
         lines.append(f"{_INDENT}.{name}({', '.join(map(_shown, args))})")
@@ -116,7 +119,7 @@ def _parameters(exercise: CourseExercise, case: Case) -> list[str]:
     function = _definition(place, ast.FunctionDef, wanted)
     if function is None:
         return []
-    return [each.arg for each in function.args.args if each.arg != "self"]
+    return [argument.arg for argument in function.args.args if argument.arg != "self"]
 
 
 def _definition(place: ast.AST, kind: type[ast.stmt], name: str) -> Any:

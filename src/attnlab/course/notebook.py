@@ -53,12 +53,12 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
             f"got {type_words(exercise)}."
         )
     if names is None:
-        own_frame = present(inspect.currentframe())
-        names = present(own_frame.f_back).f_globals
-    found = find_exercise(exercise)
-    questions = draw_questions(found, seed, graded=True)
+        frame = present(inspect.currentframe())
+        names = present(frame.f_back).f_globals
+    opened = find_exercise(exercise)
+    questions = draw_questions(opened, seed, graded=True)
     outcome = judge(questions, ask_names(names, questions.encoded))
     workspace = find_workspace(None)
     if workspace.log.is_file():
-        workspace.record_check(found, "", outcome)
-    return Feedback(found, outcome)
+        workspace.record_check(opened, "", outcome)
+    return Feedback(opened, outcome)

@@ -1,8 +1,8 @@
 """The cells of a notebook as one program that a stray cell does not end.
 
 Lines for the notebook alone (magic, shell, help) are left out, and so are cells that are no Python.
-A statement that may fail, such as a demonstration, is in a `try` of its own; definitions do
-not, so an error in one is told.
+A statement that may fail, such as a demonstration, is wrapped in a `try`; definitions are
+not, so that the student reads of an error in one.
 """
 
 import ast
@@ -76,19 +76,19 @@ def _part(cell: str, futures: list[str]) -> str:
         raise ValueError("too many statements")
     lines = text.split("\n")
     users = Counter(line for node in tree.body for line in {*_extent(node)})
-    own: list[str] = []
+    imports: list[str] = []
     kept: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            own.append(ast.unparse(node))
+            imports.append(ast.unparse(node))
         elif not _is_check(node) and not isinstance(node, ast.Global):
             kept.append(_statement(node, lines, users))
     part = "\n".join(kept)
     if len(kept) == len(tree.body) and all(map(_is_safe, tree.body)):
         part = text
-    for each in ("\n".join(own), part):
-        _compile(each)  # a stray `return` parses, too
-    futures += own
+    for piece in ("\n".join(imports), part):
+        _compile(piece)  # a stray `return` parses, too
+    futures += imports
     return part
 
 
@@ -119,7 +119,7 @@ def _statement(node: ast.stmt, lines: Sequence[str], users: Counter[int]) -> str
 
 def _extent(node: ast.stmt) -> tuple[int, int]:
     """Return the first and last line of a statement, with its decorators."""
-    decorators = [each.lineno for each in getattr(node, "decorator_list", ())]
+    decorators = [decorator.lineno for decorator in getattr(node, "decorator_list", ())]
     return min([node.lineno, *decorators]), node.end_lineno or node.lineno
 
 
@@ -135,7 +135,7 @@ def _is_safe(node: ast.stmt) -> bool:
         case ast.Expr(value):
             return isinstance(value, ast.Constant)
         case ast.Assign(targets, value):
-            return _is_written_out(value) and all(_fits(each, value) for each in targets)
+            return _is_written_out(value) and all(_fits(target, value) for target in targets)
     return False
 
 
@@ -147,7 +147,7 @@ def _fits(target: ast.expr, value: ast.expr) -> bool:
     """Whether a target is a name, or so many names as there are values."""
     if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
         return isinstance(target, ast.Name)
-    are_names = all(isinstance(each, ast.Name) for each in target.elts)
+    are_names = all(isinstance(element, ast.Name) for element in target.elts)
     return are_names and len(target.elts) == len(value.elts)
 
 

@@ -30,8 +30,8 @@ def adapt(names: MutableMapping[str, Any]) -> dict[str, Any]:
     made = {
         name: make(names[adapter]) for name, (adapter, make) in MAKERS.items() if adapter in names
     }
-    for name, each in made.items():
-        names.setdefault(name, each)
+    for name, function in made.items():
+        names.setdefault(name, function)
     return made
 
 
@@ -89,7 +89,7 @@ def _swi_glu(run: Function) -> Function:
             self.down = nn.Linear(d_ff, d_model, bias=False)
 
         def forward(self, x: Tensor) -> Any:
-            weights = (each.weight.detach() for each in (self.gate, self.down, self.up))
+            weights = (part.weight.detach() for part in (self.gate, self.down, self.up))
             with _dtype_of(x):
                 return run(*self.sizes, *weights, x)
 
@@ -104,11 +104,11 @@ def _rotate(run: Function) -> Function:
         length, width = x.shape[-2:]
         order = torch.arange(width).view(2, -1).T.flatten()
         positions = torch.arange(offset, offset + length)
-        given = x[..., order]
+        columns = x[..., order]
         with _dtype_of(x):
-            turned = run(width, base, offset + length, given, positions)
+            turned = run(width, base, offset + length, columns, positions)
         with torch.no_grad():
-            x.copy_(given[..., order.argsort()])  # as it was, if it was left as it was
+            x.copy_(columns[..., order.argsort()])  # as it was, if it was left as it was
         return turned[..., order.argsort()]
 
     return rotate
@@ -149,13 +149,13 @@ def _learning_rate(run: Function) -> Function:
 
 
 def _training_step(run: Function) -> Function:
-    """Only the clipping is theirs: what else a step does wrong cannot be told."""
+    """Only the clipping is theirs: other faults of a step do not show."""
 
     def training_step(
         model: Any, optimizer: Any, ids: Tensor, targets: Tensor, max_norm: float
     ) -> Any:
         parameters = list(model.parameters())
-        is_new = all(each.grad is None for each in parameters)
+        is_new = all(parameter.grad is None for parameter in parameters)
         _require(is_new and not model.drop and bool((targets != 0).all()))
         loss = nn.functional.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
         loss.backward()  # type: ignore[no-untyped-call]
@@ -173,8 +173,8 @@ class _Adapted(nn.Module):
         raise CannotTell
 
 
-def _require(is_told: bool) -> None:
-    if not is_told:
+def _require(is_defined: bool) -> None:
+    if not is_defined:
         raise CannotTell
 
 

@@ -63,31 +63,31 @@ def verify_exercise(exercise: CourseExercise, seeds: Iterable[int]) -> Verificat
         problems += [f"seed {seed}: {words}" for words in _problems(questions)]
         if number == 0:
             every = exercise.parts.mistakes
-            snapshots = sum(passes_snapshot(questions, each) for each in every)
+            snapshots = sum(passes_snapshot(questions, mistake) for mistake in every)
             problems += [f"as a student: {words}" for words in _problems_of_files(questions)]
     return Verification(exercise.name, len(exercise.parts.mistakes), snapshots, tuple(problems))
 
 
 def _problems(questions: Questions) -> list[str]:
     """Return what is wrong with the checks as they were drawn."""
-    exercise, found = questions.exercise, list[str]()
-    if exercise.parts.kind == "text":  # nothing is asked of it
-        return found
+    exercise, problems = questions.exercise, list[str]()
+    if exercise.parts.kind == "text":  # a person reads it
+        return problems
     solved = judge(questions, ask_reference(questions, solution_text(exercise.source)))
     if not solved.passed:
-        found.append(f"the solution fails: {_why(solved)}")
+        problems.append(f"the solution fails: {_why(solved)}")
     begun = judge(questions, ask_reference(questions, exercise.starter))
     if begun.points:
-        found.append(f"the starter gets {begun.points} points")
+        problems.append(f"the starter gets {begun.points} points")
     for line in _WORTHLESS:
         points = check_here(questions, with_line(exercise.source, line)).points
         if points:
-            found.append(f"an answer that is only {line!r} gets {points} points")
+            problems.append(f"an answer that is only {line!r} gets {points} points")
     for mistake in exercise.parts.mistakes:
         for spelling in mistake.spellings:
             reply = ask_reference(questions, with_mistake(exercise, spelling))
-            found += _misnamed(spelling, judge(questions, reply))
-    return found
+            problems += _misnamed(spelling, judge(questions, reply))
+    return problems
 
 
 def _problems_of_files(questions: Questions) -> Iterator[str]:
@@ -158,14 +158,14 @@ def _misnamed(mistake: Mistake, outcome: Outcome) -> Iterator[str]:
         yield f"the mistake {mistake.name!r} passes: {mistake.new!r}"
     elif outcome.mistake is None or outcome.mistake.name != mistake.name:
         name = repr(outcome.mistake.name) if outcome.mistake else "nothing"
-        yield f"the mistake {mistake.name!r} is told as {name}: {mistake.new!r} ({_why(outcome)})"
+        yield f"the mistake {mistake.name!r} is taken for {name}: {mistake.new!r} ({_why(outcome)})"
 
 
 def _why(outcome: Outcome) -> str:
     if outcome.broken is not None:
         return outcome.broken
     words = []
-    for each in outcome.checks:
-        if each.failure is not None and not each.is_pending:
-            words.append(f"{each.check.name}: {each.failure.words}")
+    for result in outcome.checks:
+        if result.failure is not None and not result.is_pending:
+            words.append(f"{result.check.name}: {result.failure.words}")
     return "; ".join(words)

@@ -167,8 +167,8 @@ class Workspace:
             "check",
             exercise=exercise.name,
             sha256=hashlib.sha256(source.encode()).hexdigest(),
-            passed=[each.check.name for each in outcome.checks if each.passed],
-            failed=[each.check.name for each in outcome.checks if not each.passed],
+            passed=[result.check.name for result in outcome.checks if result.passed],
+            failed=[result.check.name for result in outcome.checks if not result.passed],
             mistake=outcome.mistake and outcome.mistake.name,
             done=outcome.passed,
             waiting=outcome.waiting,
@@ -176,10 +176,10 @@ class Workspace:
 
     def states(self) -> dict[str, State]:
         """Return how far each exercise is, as the log tells."""
-        found: dict[str, State] = {}
+        states: dict[str, State] = {}
         for event in self.events():
             name, kind = str(event.get("exercise")), event.get("event")
-            state = found.get(name, NEW)
+            state = states.get(name, NEW)
             if kind == "check":
                 passed = event.get("done") is True
                 waiting = int(event.get("waiting", 0))
@@ -191,8 +191,8 @@ class Workspace:
                 state = replace(state, seen_solution=True)
             elif kind != "start":
                 continue
-            found[name] = state
-        return found
+            states[name] = state
+        return states
 
     def _lines(self) -> list[str]:
         if not self.log.is_file():
@@ -228,10 +228,12 @@ def read_source(path: Path) -> str:
 
 def is_untouched(exercise: CourseExercise, source: str) -> bool:
     """Whether a program is the exercise's starter, but for blanks and comments."""
-    own = parse_program(source)
+    tree = parse_program(source)
     starters = (exercise.starter, join_cells([exercise.starter]).program)  # of file and notebook
     try:
-        return own is not None and ast.dump(own) in [ast.dump(ast.parse(each)) for each in starters]
+        return tree is not None and ast.dump(tree) in [
+            ast.dump(ast.parse(starter)) for starter in starters
+        ]
     except RecursionError:
         return False
 

@@ -42,15 +42,15 @@ def banned_names(source: str, banned: Sequence[str]) -> list[str]:
     tree = parse_program(source)
     if tree is None or not banned:
         return []
-    found: set[str] = set()
+    names: set[str] = set()
     try:
-        found |= _global_finds(source, tree, banned)
+        names |= _global_finds(source, tree, banned)
         reader = _Reader(DefinedNames(tree), banned)
         for node in ast.walk(tree):
-            found |= set(reader.reached(node))
+            names |= set(reader.reached(node))
     except RecursionError:
-        found.add("expressions nested too deep to read")
-    return sorted(found)
+        names.add("expressions nested too deep to read")
+    return sorted(names)
 
 
 def _global_finds(source: str, tree: ast.Module, banned: Sequence[str]) -> set[str]:
@@ -62,13 +62,13 @@ def _global_finds(source: str, tree: ast.Module, banned: Sequence[str]) -> set[s
         isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)
     )
     names = global_names(source)
-    found = {*names.foreign, *names.assigned} & (_DYNAMIC | _DYNAMIC_MODULES)
-    found |= names.foreign & {*banned}
+    used = {*names.foreign, *names.assigned} & (_DYNAMIC | _DYNAMIC_MODULES)
+    used |= names.foreign & {*banned}
     if has_star:
         everything = names.foreign | names.assigned | names.defined
-        found |= {name for name in everything if is_like(name, banned)}
-        found |= everything & _DYNAMIC
-    return found
+        used |= {name for name in everything if is_like(name, banned)}
+        used |= everything & _DYNAMIC
+    return used
 
 
 def is_like(name: str, banned: Sequence[str]) -> bool:
@@ -92,7 +92,7 @@ def _squashed(name: str) -> str:
 class _Reader:
     """Finds what the nodes of a program reach in other modules."""
 
-    own: DefinedNames
+    defined: DefinedNames
     banned: Sequence[str]
 
     def reached(self, node: ast.AST) -> Iterator[str]:
@@ -102,7 +102,7 @@ class _Reader:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from self._imported(node)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            if not self.own.is_data(node.value):
+            if not self.defined.is_data(node.value):
                 yield from self._named(node.slice)
         elif isinstance(node, ast.Call):
             yield from self._got(node)
@@ -114,11 +114,11 @@ class _Reader:
     @cached_property
     def _callees(self) -> set[ast.AST]:
         """The nodes that are called."""
-        return {node.func for node in self.own.nodes if isinstance(node, ast.Call)}
+        return {node.func for node in self.defined.nodes if isinstance(node, ast.Call)}
 
     def _attribute(self, node: ast.Attribute) -> Iterator[str]:
         is_getter = node.attr in _GETTERS and node not in self._callees
-        is_banned = is_like(node.attr, self.banned) and not self.own.has(node.value, node.attr)
+        is_banned = is_like(node.attr, self.banned) and not self.defined.has(node.value, node.attr)
         if node.attr in _INNER or is_getter or is_banned:
             yield node.attr
 
@@ -130,7 +130,7 @@ class _Reader:
         *_, name = call.args[:2]
         if _text(name) is not None:
             yield from self._named(name)
-        elif not self.own.is_own(call.args[0]):
+        elif not self.defined.is_of_program(call.args[0]):
             yield f"{getter} of a computed name"
 
     def _named(self, node: ast.AST) -> Iterator[str]:

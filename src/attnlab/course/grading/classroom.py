@@ -6,8 +6,8 @@
 An outcome names what it was made of, by hashes: the answer, and the exercise with all code that it
 may share with others. Grading again makes those that are missing or of something else, so a run
 that was killed goes on, and an answer that was handed in anew is graded anew. Each submission has a
-worker of its own, some at the same time; this process asks and judges, and no code of a student
-ever runs in it.
+worker of its own, some at the same time; this process puts the questions and judges the answers,
+and no code of a student ever runs in it.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class GradedAnswer:
     Args:
         student: who handed it in.
         exercise: its name.
-        answer: the hash of what was handed in.
+        answer_digest: the hash of what was handed in.
         exercise_digest: the hash of the exercise, its questions and attnlab's code.
         points: of the checks that passed, whether or not they are held for a review.
         checks: for each check, why it failed, for the instructor; None where it passed. Empty for
@@ -69,7 +69,7 @@ class GradedAnswer:
 
     student: str
     exercise: str
-    answer: str
+    answer_digest: str
     exercise_digest: str
     points: int = 0
     checks: Mapping[str, Failure | None] = field(default_factory=dict)
@@ -160,7 +160,7 @@ def grade_class(
         open_worker: opens a worker for a submission, jailed where it runs others' code.
         workers: how many submissions are graded at the same time.
         again: exercises whose answers are graded again.
-        progress: told how many are graded, of how many.
+        progress: called with how many are graded, of how many.
 
     Raises:
         CouldNotRun: the folder is being written or cannot be; a worker cannot be opened.
@@ -211,7 +211,7 @@ def _is_done(job: _Job, grades: GradeFolder) -> bool:
     outcome = grades.outcome(job.student, job.answer.exercise)
     if outcome is None:
         return False
-    graded = (outcome.student, outcome.answer, outcome.exercise_digest)
+    graded = (outcome.student, outcome.answer_digest, outcome.exercise_digest)
     return graded == (job.student, job.answer.digest, job.exercise_digest)
 
 

@@ -82,7 +82,7 @@ class DefinedNames:
 
         An object of a class that extends nothing has no attribute of PyTorch's in any case.
         """
-        if self.is_own(value):
+        if self.is_of_program(value):
             return True
         classes = self._classes_of(value)
         is_super = isinstance(value, ast.Call) and ast.unparse(value.func) == "super"
@@ -90,7 +90,7 @@ class DefinedNames:
             return False
         return all(self._defines(kind, attribute) for kind in classes)
 
-    def is_own(self, value: ast.expr) -> bool:
+    def is_of_program(self, value: ast.expr) -> bool:
         """Whether an expression is an object of a class of the program's that extends nothing."""
         classes = self._classes_of(value)
         return bool(classes) and all(map(self._is_closed, classes))
@@ -105,9 +105,9 @@ class DefinedNames:
             case ast.Subscript(inner):
                 return self.is_data(inner)
             case ast.Attribute(owner):
-                return self.is_own(owner)
+                return self.is_of_program(owner)
             case ast.Name(name):
-                bound = [each for each in self._bound.get(name, ()) if each is not value]
+                bound = [node for node in self._bound.get(name, ()) if node is not value]
                 return bool(bound) and all(map(self._is_data_bound, bound))
         return False
 
@@ -138,10 +138,10 @@ class DefinedNames:
                     classes.append(value)
                 case ast.Call(ast.Name(called)) if called != name:
                     kinds = self._bound.get(called, ())
-                    own = [each for each in kinds if isinstance(each, ast.ClassDef)]
-                    if not own or len(own) < len(kinds):
+                    known = [kind for kind in kinds if isinstance(kind, ast.ClassDef)]
+                    if not known or len(known) < len(kinds):
                         return []
-                    classes += own
+                    classes += known
                 case _:
                     return []
         return classes
@@ -151,7 +151,7 @@ class DefinedNames:
         for method in kind.body:
             if not isinstance(method, ast.FunctionDef) or not method.args.args:
                 continue
-            decorators = {ast.unparse(each) for each in method.decorator_list}
+            decorators = {ast.unparse(decorator) for decorator in method.decorator_list}
             first = method.args.args[0].arg
             is_bound = any(target == first for node in method.body for target in _targets(node))
             if first not in ("self", "cls") or "staticmethod" in decorators or is_bound:
@@ -166,9 +166,11 @@ class DefinedNames:
     def _bases(self, kind: ast.ClassDef) -> Iterator[ast.ClassDef | None]:
         """Yield the classes that a class extends: None for one from elsewhere."""
         for base in kind.bases:
-            own = [] if ast.unparse(base) == kind.name else self._classes_bound(ast.unparse(base))
-            if own:
-                yield from own
+            classes = (
+                [] if ast.unparse(base) == kind.name else self._classes_bound(ast.unparse(base))
+            )
+            if classes:
+                yield from classes
             elif ast.unparse(base).rpartition(".")[2] not in _NO_ATTRIBUTES:
                 yield None
 
@@ -189,7 +191,7 @@ class DefinedNames:
 
 def _targets(node: ast.AST) -> set[str]:
     """Return what a statement binds, on any line of it."""
-    return {target for each in ast.walk(node) for target, _ in _bindings(each)}
+    return {target for part in ast.walk(node) for target, _ in _bindings(part)}
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -216,8 +218,8 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 def _bound(target: ast.expr, value: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     if isinstance(target, ast.Tuple | ast.List):
-        for each in target.elts:
-            yield from _bound(each, target)  # not known, one by one
+        for element in target.elts:
+            yield from _bound(element, target)  # not known, one by one
     elif isinstance(target, ast.Starred):
         yield from _bound(target.value, target)
     elif isinstance(target, ast.Name | ast.Attribute):

@@ -112,9 +112,9 @@ def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, flo
 
 def _outcomes(book: Gradebook, exercise: str) -> list[GradedAnswer]:
     """Return what came of all answers to an exercise."""
-    found = []
+    answers = []
     for row in book.rows:
         for grade in row.grades:
             if grade.exercise == exercise and grade.graded is not None:
-                found.append(grade.graded)
-    return found
+                answers.append(grade.graded)
+    return answers

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from attnlab.course.catalog import exercise_names, find_exercise, holds_back, own_names
+from attnlab.course.catalog import exercise_names, find_exercise, holds_back, instructor_exercises
 from attnlab.course.exercise import CourseExercise
 from attnlab.course.grading.classroom import GradedAnswer
 from attnlab.course.grading.roster import match_students, read_students, read_time
@@ -99,7 +99,7 @@ class Row:
         late_percent: of the points, lost by being late.
         points: the sum, less what is lost by being late.
         facts: what the list of students says.
-        private: what only the instructor is told.
+        private: notes for the instructor alone.
     """
 
     submission: Submission
@@ -171,50 +171,53 @@ def read_course(path: Path | None) -> Course:
     if path is None:
         return Course({name: find_exercise(name) for name in exercise_names()})
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CouldNotRun(f"could not read {path}: {error}.") from None
-    _check_kinds(path, told)
-    own, students = None, {}
-    if "folder" in told:
-        own = path.parent / told["folder"]
-    exercises = {name: find_exercise(name, own) for name in [*own_names(own), *exercise_names()]}
-    for name in [*told.get("exercises", ()), *told.get("points", ())]:
+    _check_kinds(path, settings)
+    folder, students = None, {}
+    if "folder" in settings:
+        folder = path.parent / settings["folder"]
+    exercises = {
+        name: find_exercise(name, folder)
+        for name in [*instructor_exercises(folder), *exercise_names()]
+    }
+    for name in [*settings.get("exercises", ()), *settings.get("points", ())]:
         if name not in exercises:
             raise WrongUsage(f"{path}: no exercise {name!r}; {did_you_mean(name, exercises)}")
-    percent = _number(path, "late_percent_per_day", told.get("late_percent_per_day", 0), 100)
+    percent = _number(path, "late_percent_per_day", settings.get("late_percent_per_day", 0), 100)
     points = {}
-    for name, value in told.get("points", {}).items():
+    for name, value in settings.get("points", {}).items():
         points[name] = _number(path, f"points.{name}", value, 1e6)
-    deadline = _deadline(path, told.get("deadline"))
-    if "students" in told:
-        students = read_students(path.parent / told["students"])
-    counting, title = tuple(told.get("exercises", ())), told.get("title", Course.title)
+    deadline = _deadline(path, settings.get("deadline"))
+    if "students" in settings:
+        students = read_students(path.parent / settings["students"])
+    counting, title = tuple(settings.get("exercises", ())), settings.get("title", Course.title)
     return Course(exercises, counting, points, deadline, percent, students, title)
 
 
-def _check_kinds(path: Path, told: Mapping[str, object]) -> None:
+def _check_kinds(path: Path, settings: Mapping[str, object]) -> None:
     """Check the keys of a course.toml and the kinds of their values.
 
     Raises:
         WrongUsage: one of them is wrong.
     """
-    for key in told:
+    for key in settings:
         if key not in _KEYS:
             raise WrongUsage(f"{path}: there is no {key!r}; {did_you_mean(key, _KEYS)}")
     for key in ("title", "folder", "students"):
-        value = told.get(key, "")
+        value = settings.get(key, "")
         if not isinstance(value, str):
             raise WrongUsage(f"{path}: {key} must be a text between quotes; got {value!r}.")
-    _check_names(path, told.get("exercises", []))
-    points = told.get("points", {})
+    _check_names(path, settings.get("exercises", []))
+    points = settings.get("points", {})
     if not isinstance(points, dict):
         raise WrongUsage(
             f"{path}: points must be a table with a line for each exercise, as in [points] and "
             f"then attention = 10; got points = {points!r}."
         )
     numbers = {f"points.{name}": value for name, value in points.items()}
-    numbers["late_percent_per_day"] = told.get("late_percent_per_day", 0)
+    numbers["late_percent_per_day"] = settings.get("late_percent_per_day", 0)
     for name, value in numbers.items():
         if not is_number(value):
             raise WrongUsage(f"{path}: {name} must be a number; got {value!r}.")
@@ -232,17 +235,17 @@ def _check_names(path: Path, names: object) -> None:
             raise WrongUsage(f"{path}: exercises lists {name!r} twice; keep it once.")
 
 
-def _deadline(path: Path, told: object) -> datetime.datetime | None:
+def _deadline(path: Path, value: object) -> datetime.datetime | None:
     """Return the deadline that a course.toml sets; None without one.
 
     Raises:
         WrongUsage: it is no time with its offset.
     """
-    if told is None or (isinstance(told, datetime.datetime) and told.tzinfo is not None):
-        return told
+    if value is None or (isinstance(value, datetime.datetime) and value.tzinfo is not None):
+        return value
     raise WrongUsage(
         f"{path}: deadline must be a time with its offset, as in "
-        f"deadline = 2026-12-01T18:00:00+01:00; got {told}."
+        f"deadline = 2026-12-01T18:00:00+01:00; got {value}."
     )
 
 
@@ -265,7 +268,7 @@ def make_gradebook(
     Raises:
         WrongUsage: a sheet says something that makes no sense.
     """
-    results = {(each.student, each.exercise): each for each in graded}
+    results = {(answer.student, answer.exercise): answer for answer in graded}
     exercises = course.counting or _handed_in(course, submissions)
     key = ("student", "exercise", "answer")
     reviews = Sheet.read(folder / "reviews.csv", key, "decision")
@@ -274,12 +277,12 @@ def make_gradebook(
     labels = Counter(submission.label for submission in submissions)
     everyone = [*submissions, *map(Submission, listing.absent)]
     rows = []
-    for submission in sorted(everyone, key=lambda each: each.student):
+    for submission in sorted(everyone, key=lambda submission: submission.student):
         student = submission.student
         grades = []
         for name in exercises:
-            found = results.get((student, name))
-            grades.append(_grade(course, submission, name, found, (reviews, texts)))
+            result = results.get((student, name))
+            grades.append(_grade(course, submission, name, result, (reviews, texts)))
         private = listing.notes(student)
         if submission.label and labels[submission.label] > 1:
             private.append(f"another submission has the label {submission.label}, too")
@@ -316,7 +319,9 @@ class _Listing:
         names = match_students(submissions, students)
         unlisted: list[str] = []
         if students:
-            unlisted = [each.student for each in submissions if each.student not in names]
+            unlisted = [
+                submission.student for submission in submissions if submission.student not in names
+            ]
         absent = [student for student in students if student not in names.values()]
         return cls(students, names, tuple(unlisted), tuple(absent))
 
@@ -345,7 +350,7 @@ def _grade(
     course: Course,
     submission: Submission,
     exercise: str,
-    found: GradedAnswer | None,
+    answer: GradedAnswer | None,
     sheets: tuple[Sheet, Sheet],
 ) -> Grade:
     """Grade an exercise with the sheets of reviews and texts."""
@@ -354,7 +359,7 @@ def _grade(
         return Grade(exercise, 0.0, course.of(exercise), state="missing")
     if course.exercises[exercise].parts.kind == "text":
         return _grade_text(course, submission, exercise, texts)
-    return _grade_program(course, exercise, found, reviews)
+    return _grade_program(course, exercise, answer, reviews)
 
 
 def _row(
@@ -369,31 +374,31 @@ def _row(
     late = min(100.0, days * course.late_percent)
     full = sum(grade.points for grade in grades)
     points = round((1 - late / 100) * full, 2)
-    told = submission.created
+    created = submission.created
     is_open = course.deadline is not None and not facts.get("submitted")
-    if is_open and told and read_time(told) is None:
-        private = [*private, f"its time {told!r} cannot be read, so it counts as in time"]
+    if is_open and created and read_time(created) is None:
+        private = [*private, f"its time {created!r} cannot be read, so it counts as in time"]
     return Row(submission, tuple(grades), days, late, points, facts, tuple(private))
 
 
 def _grade_program(
-    course: Course, exercise: str, found: GradedAnswer | None, reviews: Sheet
+    course: Course, exercise: str, answer: GradedAnswer | None, reviews: Sheet
 ) -> Grade:
     """Scale the points of the checks; hold them while a banned name waits for a review."""
     of, most = course.of(exercise), course.exercises[exercise].points
-    if found is None:
+    if answer is None:
         return Grade(exercise, 0.0, of, state="missing")
-    points = round(of * found.points / most, 2) if most else 0.0
-    if not found.banned:
-        return Grade(exercise, points, of, graded=found)
-    key = (found.student, exercise, found.answer[:12])
-    why = f"uses {', '.join(found.banned)}; would get {points:g} of {of:g}"
+    points = round(of * answer.points / most, 2) if most else 0.0
+    if not answer.banned:
+        return Grade(exercise, points, of, graded=answer)
+    key = (answer.student, exercise, answer.answer_digest[:12])
+    why = f"uses {', '.join(answer.banned)}; would get {points:g} of {of:g}"
     decision = reviews.ask(key, why, ("", "accept", "reject"))
     if decision == "accept":
-        return Grade(exercise, points, of, graded=found)
+        return Grade(exercise, points, of, graded=answer)
     if decision == "reject":
-        return Grade(exercise, 0.0, of, state="rejected", graded=found)
-    return Grade(exercise, 0.0, of, points, "needs review", found)
+        return Grade(exercise, 0.0, of, state="rejected", graded=answer)
+    return Grade(exercise, 0.0, of, points, "needs review", answer)
 
 
 def _grade_text(course: Course, submission: Submission, exercise: str, texts: Sheet) -> Grade:
@@ -403,11 +408,11 @@ def _grade_text(course: Course, submission: Submission, exercise: str, texts: Sh
     points, total, state = 0.0, 0.0, "graded"
     criteria = []
     for criterion in rubric:
-        told = texts.ask((submission.student, exercise, digest, criterion), "from 0 to 1")
-        if not told:
+        entry = texts.ask((submission.student, exercise, digest, criterion), "from 0 to 1")
+        if not entry:
             state = "waits"
-        criteria.append((criterion, told))
-        total += _number(texts.path, f"{submission.student}, {exercise}", told or "0", 1)
+        criteria.append((criterion, entry))
+        total += _number(texts.path, f"{submission.student}, {exercise}", entry or "0", 1)
     if rubric:
         points = round(of * total / len(rubric), 2)
     return Grade(exercise, points, of, state=state, criteria=tuple(criteria))
@@ -415,10 +420,10 @@ def _grade_text(course: Course, submission: Submission, exercise: str, texts: Sh
 
 def _days_late(course: Course, submission: Submission, facts: Mapping[str, str]) -> int:
     """Count the days begun after the deadline; a time that is not known is in time."""
-    told = facts.get("submitted") or submission.created
-    if course.deadline is None or not told:
+    text = facts.get("submitted") or submission.created
+    if course.deadline is None or not text:
         return 0
-    time = read_time(told)
+    time = read_time(text)
     if time is None:
         return 0
     if time.tzinfo is None:
@@ -428,19 +433,19 @@ def _days_late(course: Course, submission: Submission, facts: Mapping[str, str])
 
 def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[str]:
     """Yield what only the instructor should know of a grade."""
-    found = grade.graded
-    if found is None:
+    answer = grade.graded
+    if answer is None:
         return
-    if found.unjudged:
-        yield f"{grade.exercise} could not be judged: {found.unjudged}"
-    elif found.broken:
-        yield f"{grade.exercise}: {found.broken}"
-    if found.answer not in submission.claims.get(grade.exercise, ()):
+    if answer.unjudged:
+        yield f"{grade.exercise} could not be judged: {answer.unjudged}"
+    elif answer.broken:
+        yield f"{grade.exercise}: {answer.broken}"
+    if answer.answer_digest not in submission.claims.get(grade.exercise, ()):
         return
     exercise = course.exercises[grade.exercise]
     is_whole = not holds_back(exercise)
     visible = {check.name for check in exercise.parts.checks if is_whole or not check.graded}
-    for name, failure in found.checks.items():
+    for name, failure in answer.checks.items():
         if name in visible and failure is not None:
             yield f"{grade.exercise} passed by the student's log, and fails here: {name}"
             return

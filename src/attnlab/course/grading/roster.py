@@ -34,20 +34,20 @@ def read_students(path: Path) -> dict[str, Mapping[str, str]]:
     rows = read_table(path)
     if rows:
         _check_columns(path, rows[0])
-    found: dict[str, Mapping[str, str]] = {}
+    students: dict[str, Mapping[str, str]] = {}
     for row in rows:
         student, submitted = row["student"], row.get("submitted", "")
         if not student:
             continue
-        if student in found:
+        if student in students:
             raise WrongUsage(f"{path}: {student!r} is there twice; keep one of the rows.")
         if submitted and read_time(submitted) is None:
             raise WrongUsage(
                 f"{path}: in the row of {student!r}, submitted must be a time, as in "
                 f"2026-12-01T18:00:00+01:00; got {submitted!r}."
             )
-        found[student] = row
-    return found
+        students[student] = row
+    return students
 
 
 def _check_columns(path: Path, columns: Mapping[str, str]) -> None:
@@ -72,32 +72,32 @@ def match_students(
     """Return for each submission who on the list of students handed it in, where that is clear.
 
     The name of the file counts first, as it is or as `attnlab course submit` writes it, then the
-    label in it; a label that two submissions have, or of a student who is found already, is none.
+    label in it; a label that two submissions have, or of a student who is matched already, is none.
     """
     names = _forms_of_names(students)
     exact = {_plain(student): student for student in students}
-    found: dict[str, str] = {}
-    for each in submissions:
-        if _plain(each.student) in exact:
-            found[each.student] = exact[_plain(each.student)]
+    matches: dict[str, str] = {}
+    for submission in submissions:
+        if _plain(submission.student) in exact:
+            matches[submission.student] = exact[_plain(submission.student)]
     for signed in ("student", "label"):
         claims: dict[str, list[str]] = {}
-        for each in submissions:
-            fitting = names.get(_plain(getattr(each, signed)), set()) - {*found.values()}
-            if each.student not in found and len(fitting) == 1:
-                claims.setdefault(fitting.pop(), []).append(each.student)
-        found |= {claimed[0]: who for who, claimed in claims.items() if len(claimed) == 1}
-    return found
+        for submission in submissions:
+            fitting = names.get(_plain(getattr(submission, signed)), set()) - {*matches.values()}
+            if submission.student not in matches and len(fitting) == 1:
+                claims.setdefault(fitting.pop(), []).append(submission.student)
+        matches |= {claimed[0]: who for who, claimed in claims.items() if len(claimed) == 1}
+    return matches
 
 
 def _forms_of_names(students: Mapping[str, Mapping[str, str]]) -> dict[str, set[str]]:
     """Return who may be meant by each form of a name or label."""
-    found: dict[str, set[str]] = {}
+    owners: dict[str, set[str]] = {}
     for student, facts in students.items():
         for name in filter(None, (student, facts.get("name"))):
             for form in (_plain(name), file_label(name)):
-                found.setdefault(form, set()).add(student)
-    return found
+                owners.setdefault(form, set()).add(student)
+    return owners
 
 
 def _plain(name: str) -> str:

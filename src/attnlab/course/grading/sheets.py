@@ -64,14 +64,14 @@ def read_table(path: Path) -> list[dict[str, str]]:
     except (OSError, ValueError, csv.Error) as error:
         raise CouldNotRun(f"could not read {path}: {error}.") from None
     columns = [name.strip().lower() for name in rows[0]] if rows else []
-    found = []
+    records = []
     for number, row in enumerate(rows[1:], 2):
         if len(row) > len(columns):
             raise WrongUsage(f"row {number} of {path} has more cells than there are columns.")
         if any(row):
             cells = [*row, *[""] * (len(columns) - len(row))]
-            found.append(dict(zip(columns, (cell.strip() for cell in cells), strict=True)))
-    return found
+            records.append(dict(zip(columns, (cell.strip() for cell in cells), strict=True)))
+    return records
 
 
 @dataclass
@@ -81,36 +81,36 @@ class Sheet:
     Args:
         path: its file.
         keys: the columns that say what a row is about.
-        own: the column to fill.
+        column: the one to fill.
         rows: what is filled, by key.
-        reasons: what is asked this time, by key.
+        reasons: why a row needs the instructor this time, by key.
         more: the instructor's own columns, such as comments, by key.
     """
 
     path: Path
     keys: tuple[str, ...]
-    own: str
+    column: str
     rows: dict[tuple[str, ...], str] = field(default_factory=dict)
     reasons: dict[tuple[str, ...], str] = field(default_factory=dict)
     more: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path, keys: tuple[str, ...], own: str) -> Self:
+    def read(cls, path: Path, keys: tuple[str, ...], column: str) -> Self:
         """Read a sheet, or begin one where there is none.
 
         Raises:
             WrongUsage: a column is missing.
         """
-        sheet = cls(path, keys, own)
+        sheet = cls(path, keys, column)
         rows: list[Mapping[str, str]] = [*read_table(path)] if path.exists() else []
         for row in rows:
-            for name in (*keys, own):
+            for name in (*keys, column):
                 if name not in row and name != "answer":
-                    columns = ", ".join((*keys, own))
+                    columns = ", ".join((*keys, column))
                     raise WrongUsage(f"{path} needs the column {name!r}, of {columns}.")
             key = tuple(row.get(name, "") for name in keys)
-            sheet.rows[key] = row[own]
-            ours = (*keys, own, "why", "")
+            sheet.rows[key] = row[column]
+            ours = (*keys, column, "why", "")
             sheet.more[key] = {name: row[name] for name in row if name not in ours}
         return sheet
 
@@ -126,21 +126,21 @@ class Sheet:
         self.reasons[key] = reason
         place = self.keys.index("answer")
         any_answer = (*key[:place], "", *key[place + 1 :])
-        told = self.rows.get(key) or self.rows.get(any_answer, "")
-        if allowed and told.lower() not in allowed:
-            hint = did_you_mean(told, [word for word in allowed if word])
-            raise WrongUsage(f"{self.path}: {self.own} of {' '.join(key)} is {told!r}; {hint}")
-        return told.lower()
+        entry = self.rows.get(key) or self.rows.get(any_answer, "")
+        if allowed and entry.lower() not in allowed:
+            hint = did_you_mean(entry, [word for word in allowed if word])
+            raise WrongUsage(f"{self.path}: {self.column} of {' '.join(key)} is {entry!r}; {hint}")
+        return entry.lower()
 
     def write(self) -> None:
         """Write the rows that were filled in or asked for; no file if there are none."""
         everything = {**dict.fromkeys(self.reasons, ""), **self.rows}
         if not everything:
             return
-        added = list(dict.fromkeys(name for each in self.more.values() for name in each))
+        added = list(dict.fromkeys(name for columns in self.more.values() for name in columns))
         rows: list[tuple[object, ...]] = []
         for key in sorted(everything):
-            own = self.more.get(key, {})
-            cells = [Written(own.get(name, "")) for name in added]
+            extra = self.more.get(key, {})
+            cells = [Written(extra.get(name, "")) for name in added]
             rows.append((*key, everything[key], self.reasons.get(key, ""), *cells))
-        write_table(self.path, (*self.keys, self.own, "why", *added), rows)
+        write_table(self.path, (*self.keys, self.column, "why", *added), rows)

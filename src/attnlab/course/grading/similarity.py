@@ -4,7 +4,7 @@ A program is read as tokens with its names, numbers and texts made equal, so tha
 nothing. Hashes of overlapping runs of tokens are thinned by winnowing (Schleimer, Wilkerson and
 Aiken, "Winnowing: local algorithms for document fingerprinting", SIGMOD 2003). Left out is what the
 starter, the solution or more than a fifth of the class has; programs that are equal from beginning
-to end are told all the same. A pair is a reason to look, no verdict.
+to end are listed all the same. A pair is a reason to look, no verdict.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def find_alike(
     submissions: Sequence[Submission], exercises: Mapping[str, CourseExercise]
 ) -> list[Alike]:
     """Return the pairs that are alike, the most alike first."""
-    found: list[Alike] = []
+    alike: list[Alike] = []
     for name, exercise in exercises.items():
         prints: dict[str, frozenset[int]] = {}
         words: dict[str, tuple[str, ...]] = {}
@@ -64,10 +64,10 @@ def find_alike(
                 words[submission.student] = tuple(_words(answer.source))
         if len(prints) > 1:
             pairs = list(_pairs(name, _rare(prints, exercise)))
-            known = {(each.first, each.second) for each in pairs}
+            known = {(pair.first, pair.second) for pair in pairs}
             equal = _equal(name, words, prints, _forced(exercise))
-            found += [*pairs, *(each for each in equal if (each.first, each.second) not in known)]
-    return sorted(found, key=lambda each: (-each.shared / each.of, each.exercise, each.first))
+            alike += [*pairs, *(pair for pair in equal if (pair.first, pair.second) not in known)]
+    return sorted(alike, key=lambda pair: (-pair.shared / pair.of, pair.exercise, pair.first))
 
 
 def fingerprints(source: str) -> frozenset[int]:
@@ -103,8 +103,8 @@ def _rare(
     forced = _forced(exercise)
     counts = Counter(itertools.chain.from_iterable(prints.values()))
     most = max(2, _MOST_SHARED * len(prints))  # two students are never much of a class
-    common = {each for each, count in counts.items() if count > most}
-    return {student: own - forced - common for student, own in prints.items()}
+    common = {fingerprint for fingerprint, count in counts.items() if count > most}
+    return {student: hashes - forced - common for student, hashes in prints.items()}
 
 
 def _forced(exercise: CourseExercise) -> frozenset[int]:
@@ -124,17 +124,17 @@ def _equal(
     """
     first: dict[tuple[str, ...], str] = {}
     for student in sorted(words):
-        own = len(prints[student] - forced)
+        count = len(prints[student] - forced)
         earlier = first.setdefault(words[student], student)
-        if earlier != student and own >= _LEAST:
-            yield Alike(exercise, earlier, student, own, own)
+        if earlier != student and count >= _LEAST:
+            yield Alike(exercise, earlier, student, count, count)
 
 
 def _pairs(exercise: str, prints: Mapping[str, frozenset[int]]) -> Iterable[Alike]:
     holders: dict[int, list[str]] = defaultdict(list)
     for student in sorted(prints):
-        for each in prints[student]:
-            holders[each].append(student)
+        for fingerprint in prints[student]:
+            holders[fingerprint].append(student)
     shared: Counter[tuple[str, str]] = Counter()
     for students in holders.values():
         shared.update(itertools.combinations(students, 2))

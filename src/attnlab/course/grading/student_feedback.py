@@ -61,7 +61,7 @@ def mistake_words(exercise: CourseExercise, graded: GradedAnswer) -> str:
 def grade_words(grade: Grade) -> str:
     """Say in a sentence how an exercise went.
 
-    An error while the program is loaded is told in full: at that time it has seen no input.
+    An error while the program is loaded is shown in full: at that time it has seen no input.
     """
     graded = grade.graded
     if grade.state != "graded" or graded is None:

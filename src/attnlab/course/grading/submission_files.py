@@ -1,7 +1,7 @@
 """The files of a submission, from a zip or a folder, in memory and within limits.
 
 Links, absolute names, names that climb out of their folder, encrypted and oversized entries are
-left out and told. Nothing is written, so no name in a zip is ever a path here.
+left out and reported. Nothing is written, so no name in a zip is ever a path here.
 """
 
 import os

@@ -2,8 +2,8 @@
 
 A submission is a zip that `attnlab course submit` wrote, a student's folder, a program or notebook
 named after an exercise, a notebook with several exercises, or a record or a homework's log in JSON.
-Nothing of it is run or written to the disk here. What is wrong with one is told, and the others are
-read.
+Nothing of it is run or written to the disk here. What is wrong with one is reported,
+and the others are read.
 """
 
 import ast
@@ -104,19 +104,19 @@ def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Su
     if not folder.exists():
         raise CouldNotRun(f"there is no {folder}; expected a folder of submissions.")
     folder = folder.resolve()  # so that it has a name
-    found: dict[str, Submission] = {}
+    submissions: dict[str, Submission] = {}
     inside = _inside(folder)
     paths = [folder] if inside is None else filter(_may_be_submission, inside)
     for path in paths:
-        for submission in _submissions_at(path, exercises, found):
+        for submission in _submissions_at(path, exercises, submissions):
             if not submission.answers:
                 submission.tell("it holds no answer to an exercise of the course")
-    if not found:
+    if not submissions:
         raise CouldNotRun(
             f"{folder} holds no submission; expected zips, folders, programs or notebooks, one "
             "for each student."
         )
-    return [found[name] for name in sorted(found)]
+    return [submissions[name] for name in sorted(submissions)]
 
 
 def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
@@ -179,32 +179,32 @@ def _may_be_submission(path: Path) -> bool:
 
 
 def _submissions_at(
-    path: Path, exercises: Mapping[str, CourseExercise], found: dict[str, Submission]
+    path: Path, exercises: Mapping[str, CourseExercise], submissions: dict[str, Submission]
 ) -> list[Submission]:
     """Add the answers of a file or folder to its student's submission; return what was added to.
 
     Args:
         path: the file or folder.
         exercises: by name.
-        found: the submissions so far, by student.
+        submissions: those so far, by student.
     """
     student = student_of(path, exercises)
     try:
         files, problems = read_files(path)
         parts = _by_student(student, files, exercises)
-    except Exception as error:  # whatever a student found: the others are still read
+    except Exception as error:  # whatever a student thought of: the others are still read
         parts, problems = {student: {}}, [_unreadable(error)]
     if problems:
         parts.setdefault(student, {})
     for name, part in parts.items():
-        submission = found.setdefault(name, Submission(name))
+        submission = submissions.setdefault(name, Submission(name))
         for words in problems if name == student else ():
             submission.tell(words)
         try:
             _Reader(submission, part, exercises).read()
         except Exception as error:  # as above
             submission.tell(_unreadable(error))
-    return [found[name] for name in parts]
+    return [submissions[name] for name in parts]
 
 
 def _unreadable(error: Exception) -> str:
@@ -326,7 +326,7 @@ class _Reader:
         if not named:
             tree = parse_program(source)
             if tree is None:
-                self.submission.tell(f"{file} is no Python, so its exercises could not be found")
+                self.submission.tell(f"{file} is no Python, so its exercises are not known")
                 return
             named = self._answered_by(_defined(tree))
         for exercise in named:
@@ -336,12 +336,12 @@ class _Reader:
 
     def _answered_by(self, defined: set[str]) -> list[str]:
         """Return the exercises all of whose names are defined."""
-        found = []
+        names = []
         for name, exercise in self.exercises.items():
             calls = entry_names(exercise)
             if calls and calls <= defined:
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def _program_of_notebook(self, file: str, text: str) -> str:
         joined = join_cells(_code_cells(text))
@@ -435,16 +435,16 @@ def entry_names(exercise: CourseExercise) -> frozenset[str]:
 
 def _defined(tree: ast.Module) -> set[str]:
     """Return the names that a program defines at its top."""
-    found: set[str] = set()
+    names: set[str] = set()
     body = list(tree.body)
     for node in body:
         if isinstance(node, ast.Try):
             body += node.body  # as a notebook's statements stand
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Assign):
-            found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
-    return found
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
 
 
 def _cells(text: str) -> list[Mapping[str, Json]]:
@@ -459,8 +459,8 @@ def _cells(text: str) -> list[Mapping[str, Json]]:
 
 def _part(whole: Json, name: str) -> Mapping[str, Json]:
     """Return a part that is a mapping itself; an empty one where it is none."""
-    found = whole.get(name)
-    return found if isinstance(found, dict) else {}
+    part = whole.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _nbgrader(cell: Json) -> Mapping[str, Json]:

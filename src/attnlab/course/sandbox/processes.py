@@ -12,10 +12,12 @@ def memory_of(process: int, enough: int) -> int:
     Memory that processes share counts once, unless the sum is below `enough` even without that.
     """
     below = processes_below(process)
-    most = sum(_read_bytes(each, "status", ("RssAnon:", "RssShmem:")) for each in below)
+    most = sum(_read_bytes(process_id, "status", ("RssAnon:", "RssShmem:")) for process_id in below)
     if most <= enough:
         return most
-    return sum(_read_bytes(each, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) for each in below)
+    return sum(
+        _read_bytes(process_id, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) for process_id in below
+    )
 
 
 def processes_below(process: int) -> list[int]:
@@ -27,13 +29,13 @@ def processes_below(process: int) -> list[int]:
         except OSError:
             continue  # it has ended meanwhile
         children[int(words[1])].append(int(folder.name))
-    found: list[int] = []
+    descendants: list[int] = []
     ahead = [process]
     while ahead:
         below = children[ahead.pop()]
-        found += below
+        descendants += below
         ahead += below
-    return found
+    return descendants
 
 
 def _read_bytes(process: int, name: str, fields: tuple[str, ...]) -> int:

@@ -52,7 +52,7 @@ PYTHON_ERRORS = frozenset(
         *("TimeoutError", "OverflowError", "MemoryError", "RecursionError"),
     )
 )
-"""The exceptions that are told by their names; a rare one could tell of hidden inputs."""
+"""The exceptions that a student reads by name; a rare one could give hidden inputs away."""
 
 _TOLD = PYTHON_ERRORS | {"Missing", "TooLarge"}
 
@@ -170,7 +170,7 @@ def clean_answer(answer: Json, call: str, *, is_graded: bool) -> CaseAnswer:
     Args:
         answer: what came.
         call: the name that was called.
-        is_graded: keep of an error no more than its type, so that no input is told.
+        is_graded: keep of an error no more than its type, so that no input is shown.
     """
     if not isinstance(answer, dict):
         answer = {}

@@ -139,7 +139,7 @@ def encode(value: Any, depth: int = 0) -> Json:
 
 
 def _pairs(value: Mapping[Any, Any], depth: int) -> Json:
-    return [[encode(key, depth), encode(each, depth)] for key, each in value.items()]
+    return [[encode(key, depth), encode(item, depth)] for key, item in value.items()]
 
 
 def decode(value: Json, names: Names | None = None) -> Any:
@@ -153,9 +153,9 @@ def decode(value: Json, names: Names | None = None) -> Any:
         return value
     kind = value["kind"]
     if kind == "list":
-        return [decode(each, names) for each in value["items"]]
+        return [decode(item, names) for item in value["items"]]
     if kind == "dict":
-        return {decode(key, names): decode(each, names) for key, each in value["items"]}
+        return {decode(key, names): decode(item, names) for key, item in value["items"]}
     if kind == "array":
         data = base64.b64decode(value["data"])
         array = np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
@@ -194,8 +194,8 @@ def _sendable(answer: Any) -> Json:
 
 def _near(name: str, names: Names) -> str:
     """Return a missing name, with a hint at a similar one."""
-    own = [each for each in names if isinstance(each, str) and not each.startswith("_")]
-    for like in difflib.get_close_matches(name, own, 1):
+    public = [name for name in names if isinstance(name, str) and not name.startswith("_")]
+    for like in difflib.get_close_matches(name, public, 1):
         return f"{name}; did you mean {like}?"
     return name
 
@@ -240,7 +240,7 @@ def _answer(names: Names, case: EncodedCase) -> Any:
         return _gradients(target, args, case, names)
     result = _call(target, args, case, names)
     if wanted == "inputs":
-        return [each for each in args if isinstance(each, Tensor | np.ndarray)]
+        return [arg for arg in args if isinstance(arg, Tensor | np.ndarray)]
     return result
 
 
@@ -253,7 +253,7 @@ _UNCALLED: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(each.shape) for name, each in tensors.items()}
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _call(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Any:
@@ -267,10 +267,10 @@ def _call(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Any:
     return result
 
 
-def _build(target: Any, given: Json, names: Names) -> Any:
+def _build(target: Any, recipe: Json, names: Names) -> Any:
     """Make an object of a student's class, and write the given parameters into it."""
-    made = target(*decode(given["args"], names), **decode(given["settings"], names))
-    state = decode(given["state"])
+    made = target(*decode(recipe["args"], names), **decode(recipe["settings"], names))
+    state = decode(recipe["state"])
     if isinstance(made, nn.Module):
         made.double()
         if state:
@@ -286,16 +286,16 @@ def _check_parameters(made: nn.Module, state: Mapping[str, Tensor]) -> None:
     Raises:
         RuntimeError: as PyTorch raises it.
     """
-    own, asked = _shapes(made.state_dict()), _shapes(state)
-    if own == asked:
+    shapes, wanted = _shapes(made.state_dict()), _shapes(state)
+    if shapes == wanted:
         return
     words = [
-        *_lacking("asked for and not there", asked, own),
-        *_lacking("there and not asked for", own, asked),
+        *_lacking("asked for and not there", wanted, shapes),
+        *_lacking("there and not asked for", shapes, wanted),
     ]
-    for name, shape in own.items():
-        if shape != asked.get(name, shape):
-            words.append(f"{name} has the shape {shape}, asked for {asked[name]}")
+    for name, shape in shapes.items():
+        if shape != wanted.get(name, shape):
+            words.append(f"{name} has the shape {shape}, asked for {wanted[name]}")
     raise RuntimeError(f"its parameters are not those of the text; {'; '.join(words)}")
 
 
@@ -308,7 +308,7 @@ def _lacking(words: str, these: Iterable[str], those: Container[str]) -> Iterato
 
 def _gradients(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Sequence[Tensor]:
     """Return the gradients of a fixed weighted sum of the first tensor of a result."""
-    leaves = [each for each in args if isinstance(each, Tensor) and each.is_floating_point()]
+    leaves = [arg for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
     for leaf in leaves:
         leaf.requires_grad_()
     first = _call(target, args, case, names)
@@ -348,30 +348,30 @@ def _figure(value: Any) -> Json:
     """Say what a figure of matplotlib shows: titles, labels, ticks, images, lines."""
     figure = getattr(value, "figure", value)
     shown = list(map(_axes, figure.axes))
-    told = {"kind": "figure", "axes": encode(shown), "title": figure.get_suptitle()}
+    record = {"kind": "figure", "axes": encode(shown), "title": figure.get_suptitle()}
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close(figure)
-    return told
+    return record
 
 
 def _axes(axes: Any) -> Mapping[str, object]:
     images = [*axes.get_images(), *axes.collections]
-    images = [each for each in images if each.get_array() is not None]
+    images = [image for image in images if image.get_array() is not None]
     return {
         "title": axes.get_title(),
         "xlabel": axes.get_xlabel(),
         "ylabel": axes.get_ylabel(),
-        "xticks": [each.get_text() for each in axes.get_xticklabels()],
-        "yticks": [each.get_text() for each in axes.get_yticklabels()],
+        "xticks": [label.get_text() for label in axes.get_xticklabels()],
+        "yticks": [label.get_text() for label in axes.get_yticklabels()],
         "xplaces": np.asarray(axes.get_xticks(), float),
         "yplaces": np.asarray(axes.get_yticks(), float),
         "xlim": list(map(float, axes.get_xlim())),
         "ylim": list(map(float, axes.get_ylim())),
         "xscale": axes.get_xscale(),
-        "images": [np.asarray(each.get_array(), float) for each in images],
+        "images": [np.asarray(image.get_array(), float) for image in images],
         "corners": list(map(_corners, images)),
-        "colors": [each.get_clim() for each in images],
-        "lines": [np.asarray(each.get_xydata(), float) for each in axes.get_lines()],
+        "colors": [image.get_clim() for image in images],
+        "lines": [np.asarray(line.get_xydata(), float) for line in axes.get_lines()],
         "is_color_bar": axes.get_label() == "<colorbar>",
     }
 
@@ -621,18 +621,18 @@ def _owns_namespace() -> bool:
 
 
 def _is_emptied(folder: str) -> bool:
-    entries = 0
+    count = 0
     for _, folders, files in os.walk(folder):
-        entries += len(folders) + len(files)
-        if entries > _MOST_FILES:
+        count += len(folders) + len(files)
+        if count > _MOST_FILES:
             return False
     try:
-        with os.scandir(folder) as found:
-            for each in found:
-                if each.is_dir(follow_symlinks=False):
-                    shutil.rmtree(each.path)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
                 else:
-                    os.unlink(each.path)
+                    os.unlink(entry.path)
     except OSError:
         return False
     return True

@@ -52,9 +52,9 @@ def build_filter() -> bytes:
 
     for name in _FORBIDDEN.split():
         add(refuse, name)
-    not_own = seccomp.Arg(0, seccomp.NE, 0)
+    of_others = seccomp.Arg(0, seccomp.NE, 0)
     for name in _OF_OTHERS.split():
-        add(refuse, name, not_own)
+        add(refuse, name, of_others)
     for name in _OF_OTHERS_SECOND.split():
         add(refuse, name, seccomp.Arg(1, seccomp.NE, 0))
     for name in ("socket", "socketpair"):

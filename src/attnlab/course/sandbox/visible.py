@@ -53,18 +53,18 @@ def view_options(runner: Path) -> list[str]:
 
 def extra_folders() -> list[str]:
     """Return the folders of torch and NumPy that Python does not look into by itself."""
-    own = site.getsitepackages()
-    return [str(each) for each in _package_folders() if str(each) not in own]
+    searched = site.getsitepackages()
+    return [str(folder) for folder in _package_folders() if str(folder) not in searched]
 
 
 def _package_folders() -> list[Path]:
-    found = set()
+    folders = set()
     for name in ("torch", "numpy"):
         spec = importlib.util.find_spec(name)
         assert spec is not None
         assert spec.origin is not None
-        found.add(Path(spec.origin).parents[1])
-    return sorted(found)
+        folders.add(Path(spec.origin).parents[1])
+    return sorted(folders)
 
 
 def _shown_paths() -> Iterator[Path]:
@@ -95,15 +95,15 @@ def _prefixes() -> Iterator[Path]:
 
 def _hidden_paths(bound: Iterable[Path]) -> list[Path]:
     """Return the folders of attnlab within what is shown."""
-    found = {_PACKAGE}
+    folders = {_PACKAGE}
     for path in bound:
         for pattern in ("", "python*/*-packages/", "*/python*/*-packages/"):
-            found |= set(path.glob(f"{pattern}attnlab"))
+            folders |= set(path.glob(f"{pattern}attnlab"))
     source = _PACKAGE.parent
     if (source.parent / "pyproject.toml").exists():
-        found.add(source.parent)
-    kept = [each for each in found if any(map(each.is_relative_to, bound))]
-    return sorted(each for each in kept if each.is_dir() and not _shows_python(each))
+        folders.add(source.parent)
+    kept = [folder for folder in folders if any(map(folder.is_relative_to, bound))]
+    return sorted(folder for folder in kept if folder.is_dir() and not _shows_python(folder))
 
 
 def _shows_python(folder: Path) -> bool:

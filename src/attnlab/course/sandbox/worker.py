@@ -109,7 +109,7 @@ class Worker:
     def __init__(self, jail: Jail | None = None) -> None:
         self._jail = jail
         self._process: subprocess.Popen[bytes] | None = None
-        self._own_memory = 0
+        self._base_memory = 0
 
     def __enter__(self) -> Self:
         return self
@@ -147,7 +147,7 @@ class Worker:
             cases: what is called, and with what.
             shim: a module whose `adapt(names)` gives the names that the cases call.
             limits: what the program may use; by default `Limits()`.
-            is_graded: say of an error no more than its type, so that no input is told.
+            is_graded: say of an error no more than its type, so that no input is shown.
         """
         limits = limits or Limits()
         program = {"source": source, "path": path, "shim": shim}
@@ -221,7 +221,7 @@ class Worker:
             said = words.decode(errors="replace").strip().splitlines() or ["it said nothing"]
             raise CouldNotRun(f"the process for answers did not start: {said[-1][:300]}") from None
         if self._jail is not None:
-            self._own_memory = memory_of(self._process.pid, 0)
+            self._base_memory = memory_of(self._process.pid, 0)
 
     def _send(self, data: bytes, limits: Limits) -> _Exchange:
         deadline = time.monotonic() + limits.seconds + _GRACE
@@ -274,7 +274,7 @@ class Worker:
         """Fail where the sandbox takes more memory than the limits allow."""
         if self._jail is None or limits is None:
             return
-        most = self._own_memory + limits.memory_bytes
+        most = self._base_memory + limits.memory_bytes
         if memory_of(present(self._process).pid, most) > most:
             raise _Failed("ProcessEnded")
 
