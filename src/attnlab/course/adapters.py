@@ -116,16 +116,12 @@ def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition | None]]:
             for alias in node.names:
                 yield alias.asname or alias.name.partition(".")[0], None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            yield from ((name, None) for name in _assigned(node))
+            for part in ast.walk(node):
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                    yield part.id, None
         else:
             for inner in ("body", "orelse", "handlers", "finalbody"):
                 yield from _defined(getattr(node, inner, []))
-
-
-def _assigned(node: ast.stmt) -> Iterator[str]:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            yield part.id
 
 
 def _fits(node: Definition | None, stub: Stub, taken: set[str]) -> bool:

@@ -55,9 +55,12 @@ def draw_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = 
         graded: with the checks that run only when it is graded.
     """
     checks = tuple(check for check in exercise.parts.checks if graded or not check.graded)
-    drawn = tuple(tuple(check.cases(_random(exercise, check, seed))) for check in checks)
+    drawn = []
+    for check in checks:
+        digest = hashlib.sha256(f"{exercise.name}/{check.name}/{seed}".encode()).digest()
+        drawn.append(tuple(check.cases(np.random.default_rng(list(digest)))))
     encoded = tuple(map(encode_case, itertools.chain.from_iterable(drawn)))
-    return Questions(exercise, checks, drawn, encoded)
+    return Questions(exercise, checks, tuple(drawn), encoded)
 
 
 def encode_case(case: Case) -> EncodedCase:
@@ -80,12 +83,6 @@ def encode_case(case: Case) -> EncodedCase:
         "training": case.training,
         "seed": case.seed,
     }
-
-
-def _random(exercise: CourseExercise, check: Check, seed: int | str) -> np.random.Generator:
-    """Return the generator of a check's cases, the same on every machine."""
-    words = f"{exercise.name}/{check.name}/{seed}".encode()
-    return np.random.default_rng(list(hashlib.sha256(words).digest()))
 
 
 def _value(value: Any) -> Json:

@@ -5,7 +5,7 @@ the form that `runner.encode` gives is read as `Other`: a wrong answer, never an
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -65,16 +65,10 @@ def _read(value: Json, depth: int = 0) -> Any:
         case "figure":
             return Figure(list(_read(value["axes"], depth + 1)), str(value.get("title", "")))
         case "array" if value["dtype"] in _DTYPES:
-            return _read_array(value)
+            data = np.frombuffer(base64.b64decode(value["data"]), np.dtype(value["dtype"]))
+            array = data.reshape(list(map(int, value["shape"]))).copy()
+            return torch.from_numpy(array) if value["of"] == "torch" else array
     return Other(str(value.get("type", value["kind"]))[:80])
-
-
-def _read_array(value: Json) -> Any:
-    data = np.frombuffer(base64.b64decode(value["data"]), np.dtype(value["dtype"]))
-    array = data.reshape(list(map(int, value["shape"]))).copy()
-    if value["of"] == "torch":
-        return torch.from_numpy(array)
-    return array
 
 
 def difference(expected: Any, got: Any, tolerance: float, where: str = "answer") -> Failure | None:
@@ -106,21 +100,17 @@ def is_same(one: Any, other: Any, tolerance: float) -> bool:
     if _are(list, one, other):
         return len(one) == len(other) and all(map(is_same, one, other, repeat(tolerance)))
     if _is_number(one) and _is_number(other):
-        return _are_same_numbers(one, other, tolerance)
+        if _are(int, one, other):
+            return bool(one == other)  # of any size
+        mine, theirs = _numbers(one), _numbers(other)
+        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+            return False
+        return bool(np.allclose(mine, theirs, tolerance, tolerance, equal_nan=True))
     return type(one) is type(other) and bool(one == other)
 
 
 def _are(kind: type, one: object, other: object) -> bool:
     return isinstance(one, kind) and isinstance(other, kind)
-
-
-def _are_same_numbers(one: Any, other: Any, tolerance: float) -> bool:
-    if _are(int, one, other):
-        return bool(one == other)  # of any size
-    mine, theirs = _numbers(one), _numbers(other)
-    if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
-        return False
-    return bool(np.allclose(mine, theirs, tolerance, tolerance, equal_nan=True))
 
 
 def leave_out(value: Any, got: Any) -> Any:
@@ -141,7 +131,11 @@ def leave_out(value: Any, got: Any) -> Any:
 def show(value: Any) -> str:
     """Show a value in a message: small arrays whole, of large ones a corner."""
     if isinstance(value, Tensor | np.ndarray):
-        return _show_array(_numbers(value))
+        array = _numbers(value)
+        corner = array[(slice(_MOST_SHOWN),) * array.ndim]
+        text = np.array2string(corner, precision=4, suppress_small=True, separator=", ")
+        shape = "×".join(map(str, array.shape)) or "single number"
+        return f"{_cut(' '.join(text.split()))} ({shape})"
     if isinstance(value, Other):
         return f"a {value.type}"
     if isinstance(value, Figure):
@@ -157,13 +151,6 @@ def show(value: Any) -> str:
         pairs = [f"{key!r}: {show(item)}" for key, item in value.items()]
         return _cut("{" + ", ".join(pairs) + "}")
     return _cut(repr(value))
-
-
-def _show_array(array: NDArray[Any]) -> str:
-    corner = array[(slice(_MOST_SHOWN),) * array.ndim]
-    text = np.array2string(corner, precision=4, suppress_small=True, separator=", ")
-    shape = "×".join(map(str, array.shape)) or "single number"
-    return f"{_cut(' '.join(text.split()))} ({shape})"
 
 
 def _cut(text: str) -> str:
@@ -228,17 +215,12 @@ def _number_difference(expected: Any, got: Any, tolerance: float, where: str) ->
     if is_right:
         return None
     lines = [f"{where}:", f"  expected  {show(expected)}", f"  got       {show(got)}"]
-    lines += _furthest(right, answer)
-    return Failure("\n".join(lines))
-
-
-def _furthest(right: NDArray[Any], answer: NDArray[Any]) -> Iterator[str]:
-    """Yield where two arrays of real numbers differ most, and by how much."""
     if answer.size > 1 and answer.dtype.kind in "iuf" and np.isfinite(right).all():
         distances = np.abs(answer.astype(float) - right)
         place = np.unravel_index(int(distances.argmax()), distances.shape)
         at = ", ".join(map(str, place))
-        yield f"  they differ by {distances.max():.3g} at most, at [{at}]"
+        lines.append(f"  they differ by {distances.max():.3g} at most, at [{at}]")
+    return Failure("\n".join(lines))
 
 
 def _is_number(value: Any) -> bool:

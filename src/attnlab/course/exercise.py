@@ -35,8 +35,8 @@ class Failure:
     Args:
         words: what is wrong, with values.
         mistake: the name of the mistake; None where the judge does not know it.
-        kind: what a student may read of it, without values: type, count, shape, dtype, finite, form,
-            or the name of an error; empty for any other.
+        kind: what a student may read of it, without values: type, count, shape, dtype, finite,
+            form or the name of an error; empty for any other.
     """
 
     words: str

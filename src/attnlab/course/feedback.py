@@ -21,21 +21,25 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
     if outcome.broken is not None:
         return [f"{name}: {outcome.broken}"]
     total = len(outcome.checks)
+    waiting = [f"  {waiting_words(outcome.waiting)}"] if outcome.waiting else []
     if outcome.is_blank:
         words = f"{total} {plural(total, 'check')} will look at it"
-        return [f"{name}: nothing is written yet; {words}", *_waiting(outcome)]
+        return [f"{name}: nothing is written yet; {words}", *waiting]
     passed = sum(result.passed for result in outcome.checks)
     verb = "passes" if total == 1 else "pass"
     lines = [f"{name}: {passed} of {total} {plural(total, 'check')} {verb}"]
     width = max((len(result.check.name) for result in outcome.checks), default=0)
     shown = shown_failure(outcome)
     for result in outcome.checks:
-        lines.append(f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}")
+        mark = "✓" if result.passed else "✗"
+        if result.is_pending:
+            mark = "–"
+        lines.append(f"  {mark} {result.check.name:{width}}  {check_words(result)}")
         if result is shown:
             lines += _indented(_failure_lines(exercise, shown))
     if outcome.mistake is not None:
         lines.append(f"  → {outcome.mistake.says}")
-    return lines + _waiting(outcome)
+    return lines + waiting
 
 
 def check_words(result: CheckResult) -> str:
@@ -43,12 +47,6 @@ def check_words(result: CheckResult) -> str:
     if result.failure is not None and result.is_pending:
         return f"{result.check.words} ({result.failure.words})"
     return result.check.words
-
-
-def _mark(result: CheckResult) -> str:
-    if result.is_pending:
-        return "–"
-    return "✓" if result.passed else "✗"
 
 
 def _indented(lines: Iterable[str]) -> list[str]:
@@ -93,12 +91,6 @@ def _shown(value: object) -> str:
     if isinstance(value, Given):
         return f"a {value.call}"
     return show(value)
-
-
-def _waiting(outcome: Outcome) -> list[str]:
-    if not outcome.waiting:
-        return []
-    return [f"  {waiting_words(outcome.waiting)}"]
 
 
 def waiting_words(waiting: int) -> str:

@@ -135,7 +135,9 @@ def _is_safe(node: ast.stmt) -> bool:
         case ast.Expr(value):
             return isinstance(value, ast.Constant)
         case ast.Assign(targets, value):
-            return _is_written_out(value) and all(_fits(target, value) for target in targets)
+            if not isinstance(value, ast.Lambda) and not _is_literal(value):
+                return False
+            return all(_fits(target, value) for target in targets)
     return False
 
 
@@ -151,11 +153,11 @@ def _fits(target: ast.expr, value: ast.expr) -> bool:
     return are_names and len(target.elts) == len(value.elts)
 
 
-def _is_written_out(value: ast.expr) -> bool:
+def _is_literal(value: ast.expr) -> bool:
     try:
         ast.literal_eval(value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return isinstance(value, ast.Lambda)
+        return False
     return True
 
 

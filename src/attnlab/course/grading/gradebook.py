@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from attnlab.course.catalog import exercise_names, find_exercise, holds_back, instructor_exercises
 from attnlab.course.exercise import CourseExercise
@@ -269,97 +268,43 @@ def make_gradebook(
         WrongUsage: a sheet says something that makes no sense.
     """
     results = {(answer.student, answer.exercise): answer for answer in graded}
-    exercises = course.counting or _handed_in(course, submissions)
+    answered = {name for submission in submissions for name in submission.answers}
+    exercises = course.counting or tuple(filter(answered.__contains__, course.exercises))
     key = ("student", "exercise", "answer")
     reviews = Sheet.read(folder / "reviews.csv", key, "decision")
     texts = Sheet.read(folder / "texts.csv", (*key, "criterion"), "points")
-    listing = _Listing.match(submissions, course.students)
+    names = match_students(submissions, course.students)
+    unlisted = []
+    if course.students:
+        students = [submission.student for submission in submissions]
+        unlisted = [student for student in students if student not in names]
+    absent = [student for student in course.students if student not in names.values()]
     labels = Counter(submission.label for submission in submissions)
-    everyone = [*submissions, *map(Submission, listing.absent)]
+    everyone = [*submissions, *map(Submission, absent)]
     rows = []
     for submission in sorted(everyone, key=lambda submission: submission.student):
-        student = submission.student
-        grades = []
+        student, grades = submission.student, []
         for name in exercises:
-            result = results.get((student, name))
-            grades.append(_grade(course, submission, name, result, (reviews, texts)))
-        private = listing.notes(student)
+            if name not in submission.answers:
+                grade = Grade(name, 0.0, course.of(name), state="missing")
+            elif course.exercises[name].parts.kind == "text":
+                grade = _grade_text(course, submission, name, texts)
+            else:
+                grade = _grade_program(course, name, results.get((student, name)), reviews)
+            grades.append(grade)
+        private = []
+        if student in unlisted:
+            private.append("handed in, not on the list of students")
+        if student in absent:
+            private.append("on the list of students, nothing handed in")
         if submission.label and labels[submission.label] > 1:
             private.append(f"another submission has the label {submission.label}, too")
-        for grade in grades:
-            private += _private(course, submission, grade)
-        rows.append(_row(course, submission, grades, listing.facts(student), private))
+        facts = course.students.get(names.get(student, student), {})
+        rows.append(_row(course, submission, grades, facts, private))
     reviews.write()
     texts.write()
-    more = (listing.unlisted, listing.absent, tuple(passed_over))
+    more = (tuple(unlisted), tuple(absent), tuple(passed_over))
     return Gradebook(course, exercises, tuple(rows), *more)
-
-
-@dataclass(frozen=True)
-class _Listing:
-    """The list of students beside the submissions.
-
-    Args:
-        students: what is known of each.
-        names: their names on the list, by their submissions'.
-        unlisted: who handed in and is not on the list.
-        absent: who is on the list and handed in nothing.
-    """
-
-    students: Mapping[str, Mapping[str, str]]
-    names: Mapping[str, str]
-    unlisted: tuple[str, ...]
-    absent: tuple[str, ...]
-
-    @classmethod
-    def match(
-        cls, submissions: Sequence[Submission], students: Mapping[str, Mapping[str, str]]
-    ) -> Self:
-        """Find each submission's student."""
-        names = match_students(submissions, students)
-        unlisted: list[str] = []
-        if students:
-            unlisted = [
-                submission.student for submission in submissions if submission.student not in names
-            ]
-        absent = [student for student in students if student not in names.values()]
-        return cls(students, names, tuple(unlisted), tuple(absent))
-
-    def facts(self, student: str) -> Mapping[str, str]:
-        """Return what the list says of who handed in a submission, or did not."""
-        return self.students.get(self.names.get(student, student), {})
-
-    def notes(self, student: str) -> list[str]:
-        """Return what the instructor should know."""
-        if student in self.unlisted:
-            return ["handed in, not on the list of students"]
-        if student in self.absent:
-            return ["on the list of students, nothing handed in"]
-        return []
-
-
-def _handed_in(course: Course, submissions: Sequence[Submission]) -> tuple[str, ...]:
-    """Return the exercises that at least one submission answers, in the course's order."""
-    present: set[str] = set()
-    for submission in submissions:
-        present.update(submission.answers)
-    return tuple(name for name in course.exercises if name in present)
-
-
-def _grade(
-    course: Course,
-    submission: Submission,
-    exercise: str,
-    answer: GradedAnswer | None,
-    sheets: tuple[Sheet, Sheet],
-) -> Grade:
-    """Grade an exercise with the sheets of reviews and texts."""
-    reviews, texts = sheets
-    if exercise not in submission.answers:
-        return Grade(exercise, 0.0, course.of(exercise), state="missing")
-    if course.exercises[exercise].parts.kind == "text":
-        return _grade_text(course, submission, exercise, texts)
-    return _grade_program(course, exercise, answer, reviews)
 
 
 def _row(
@@ -367,17 +312,18 @@ def _row(
     submission: Submission,
     grades: Sequence[Grade],
     facts: Mapping[str, str],
-    private: Sequence[str],
+    private: list[str],
 ) -> Row:
     """Sum the points, less what is lost by being late."""
     days = _days_late(course, submission, facts)
     late = min(100.0, days * course.late_percent)
-    full = sum(grade.points for grade in grades)
-    points = round((1 - late / 100) * full, 2)
+    points = round((1 - late / 100) * sum(grade.points for grade in grades), 2)
+    for grade in grades:
+        private += _private(course, submission, grade)
     created = submission.created
     is_open = course.deadline is not None and not facts.get("submitted")
     if is_open and created and read_time(created) is None:
-        private = [*private, f"its time {created!r} cannot be read, so it counts as in time"]
+        private.append(f"its time {created!r} cannot be read, so it counts as in time")
     return Row(submission, tuple(grades), days, late, points, facts, tuple(private))
 
 
