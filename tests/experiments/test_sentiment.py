@@ -20,8 +20,8 @@ from attnlab.experiments.sentiment import (
     data,
     fit,
     inspection,
+    interpretation,
     models,
-    report,
     sentiment_claims,
 )
 from attnlab.tasks.texts import LabelledText
@@ -356,7 +356,7 @@ def test_overfitting_is_judged_by_all_trainings_and_not_on_few_texts(gaps, num_v
         )
         for gap in gaps
     ]
-    assert words in report.course_words("mini", found, num_validation)
+    assert words in interpretation.describe_epochs("mini", found, num_validation)
 
 
 def test_weights_that_are_no_shares_are_caught(monkeypatch):

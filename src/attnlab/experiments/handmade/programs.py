@@ -118,13 +118,24 @@ def _choice(compiled_task: CompiledTask, design: Design, cohort: Cohort, text: s
     )
 
 
+def _certificate_text(task: CompiledTask) -> str:
+    proof = task.proof
+    if not proof.is_sure:
+        return f"No certificate: {proof}."
+    return (
+        f"Certificate: all {proof.inputs:,} inputs of up to {proof.proved_to} letters are right by "
+        f"{proof.sure:.3g} more than rounding can change ({proof.dtype}); outputs sha256 "
+        f"{proof.outputs[:12]}…; programs/{task.task.rule}/check.py checks it again."
+    )
+
+
 def program_weights(
     compiled: Sequence[CompiledTask], pairs: Sequence[tuple[Design, Cohort]]
 ) -> Maps:
     """Show the matrices of the hand-made, a learned and the compiled head of each task."""
     choices = []
     for task, (design, cohort) in zip(compiled, pairs, strict=True):
-        note = WORDS.text("certificate", {"each": task, "proof": task.proof})
+        note = f"Program: {task.program.output}. {_certificate_text(task)}"
         maps = [*_side_by_side(task, design, cohort), *_beyond_the_head(task)]
         choices.append(MapChoice(label=task.task.rule, note=note, maps=maps))
     return Maps(choices=choices, **WORDS.texts("program_weights"))

@@ -19,7 +19,6 @@ from attnlab.experiments.handmade.programs import (
     programs_section,
 )
 from attnlab.experiments.sections import parameters_section, settings_section
-from attnlab.experiments.words import Numbers
 
 _CURVE_POINTS = 45
 _CURVE_END = 1.25  # times the needed gap
@@ -144,13 +143,30 @@ def _gain_section(designs: Iterable[Design]) -> Lines:
 
 
 def _refuted_section(design: Design, wrong: Proof) -> Text:
-    usual = []
+    refused = []
     for scale in (5.7, 6.0):
         gap = scale**2 / math.sqrt(len(design.Km[0]))
         failures = usual_failures(design.with_gap(gap))
-        usual.append({"scale": scale, "gap": gap, "failures": failures})
-    numbers = {"gap": wrong_design(design).gap, "wrong": wrong, "usual": usual}
-    return Text(**WORDS.texts("refuted", numbers))
+        refused.append(
+            f"with Km = Qm = {scale:g} · I (gap {gap:.2f}) it refuses {failures:,} of "
+            f"{wrong.inputs:,}"
+        )
+    example = "No input refutes it."
+    if wrong.counterexample is not None:
+        example = (
+            f"But {wrong.failures:,} of {wrong.inputs:,} inputs are further than "
+            f"{wrong.tolerance:g} from their targets. The first: {wrong.counterexample}. The worst "
+            f"is {wrong.worst_input}, off by {wrong.worst_error:.4f}."
+        )
+    text = (
+        f"An identity design with a gap of {wrong_design(design).gap:.3g} puts "
+        f"{wrong.min_right_weight or 0.0:.2%} of the weight or more on right keys, which looks "
+        f"fine. {example}\n\n"
+        "The gap that is enough depends on the comparison. NumPy's usual one (within 0.001 of a "
+        "one, but within 0.00000001 of a zero) is far stricter on zeros: "
+        f"{', '.join(refused)}."
+    )
+    return Text(title="A design that is refuted", text=text)
 
 
 def _learned_section(cohorts: Sequence[Cohort]) -> Bars:
@@ -205,8 +221,7 @@ def _seeds_section(cohorts: Sequence[Cohort]) -> Table:
 
 
 def _agreement_section(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> Table:
-    numbers: Numbers = {"other": "", "way": None}
-    records = []
+    remark, records = "", []
     for cohort, comparison in zip(cohorts, comparisons, strict=True):
         record = {
             "task": cohort.title,
@@ -220,26 +235,35 @@ def _agreement_section(cohorts: Sequence[Cohort], comparisons: Sequence[Comparis
         }
         records.append(record)
         # Do learned heads agree among themselves, but not with the design?
-        if comparison.table_among and not numbers["other"]:
+        if comparison.table_among and not remark:
             beside, among = fmean(comparison.table), fmean(comparison.table_among)
             if among >= 0.9 > 0.7 > beside:
-                numbers |= {"other": cohort.title, "among": among, "beside": beside}
-                numbers["way"] = _counting_way(cohort)
-    return Table.of_records(records=records, **WORDS.texts("agreement", numbers))
+                remark = (
+                    f" In {cohort.title}, the score tables of learned heads agree with each other "
+                    f"({among:.3f}) and not with the design's ({beside:.3f}): training finds "
+                    f"another solution, the same with every seed.{_counting_text(cohort)}"
+                )
+    return Table.of_records(records=records, **WORDS.texts("agreement", {"remark": remark}))
 
 
 def _mean(values: Sequence[float]) -> str:
     return f"{fmean(values):.3f}" if values else "n/a"
 
 
-def _counting_way(cohort: Cohort) -> dict[str, float] | None:
-    """Return how learned heads solve unique by counting, if they do: CLS outvotes one letter."""
+def _counting_text(cohort: Cohort) -> str:
+    """Say how learned heads solve unique by counting, if they do: CLS outvotes one letter."""
     if cohort.task.rule != "unique":
-        return None
+        return ""
     way = counting_way(cohort)
-    if way["itself"] > way["others"] and way["cls_value"] > 0 > way["letter_value"]:
-        return way
-    return None
+    if not (way["itself"] > way["others"] and way["cls_value"] > 0 > way["letter_value"]):
+        return ""
+    return (
+        f" They count: a letter attends to itself too (scores {way['itself']:.1f} for itself, "
+        f"{way['likes']:.1f} for the same letter elsewhere, {way['cls']:.1f} for CLS, "
+        f"{way['others']:.1f} for others, means over heads), and CLS, with a value of "
+        f"{way['cls_value']:+.1f} against {way['letter_value']:+.1f} of a letter, outvotes one "
+        "letter but not two."
+    )
 
 
 def _record_section(proved: Iterable[Proved], record: Mapping[str, object]) -> Table:

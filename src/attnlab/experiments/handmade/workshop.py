@@ -119,13 +119,16 @@ def ask(
 def describe_problem(config: HandmadeConfig) -> ProblemDescription:
     """Describe what the head learns, and when it counts as solved."""
     design, has_learned_positions = _trained_design(config)
-    numbers = {
-        "rule": config.learned,
-        "has_positions": design.pos is not None,
-        "has_learned_positions": has_learned_positions,
-    }
-    meanings = tuple(WORDS.texts("meanings").items())
-    return ProblemDescription(**WORDS.texts("problem", numbers), meanings=meanings)
+    positions = ""
+    if design.pos is not None:
+        positions = ", positions learned too" if has_learned_positions else ", positions given"
+    return ProblemDescription(
+        f"the task {config.learned} (one head that learns it{positions}; the designed ones are not "
+        "trained)",
+        "every output of every input right at one evaluation",
+        "mean squared error",
+        tuple(WORDS.texts("meanings").items()),
+    )
 
 
 def problem(configs: Sequence[HandmadeConfig], seeds_: Sequence[int]) -> Problem:

@@ -78,10 +78,24 @@ def _findings(
 
 def describe_problem(config: LookupConfig) -> ProblemDescription:
     """Describe what the model learns, and when it counts as solved."""
-    kind = "table" if config.has_fixed else "reader"
-    meanings = tuple(WORDS.texts(f"meanings.{kind}").items())
-    numbers = {"config": config, "watched": recall.WATCHED}
-    return ProblemDescription(**WORDS.texts(f"problem.{kind}", numbers), meanings=meanings)
+    if config.has_fixed:
+        task = "name what belongs to a key of a fixed table, whatever the order of the words"
+        if config.readers:
+            task += (
+                "; the models that read new facts are not trained here (--set part=recall trains "
+                "those)"
+            )
+        solved = "every validation sample answered right at one evaluation"
+        meanings = WORDS.texts("meanings.table")
+    else:
+        variant = config.reader_variant
+        task = f"answer questions about {config.recall_facts} new facts, written as {variant} words"
+        right = "right at one evaluation"
+        if variant == "loose":
+            right = "with one of the values shown, which is the best possible"
+        solved = f"every question about {recall.WATCHED} new samples answered {right}"
+        meanings = WORDS.texts("meanings.reader")
+    return ProblemDescription(task, solved, meanings=tuple(meanings.items()))
 
 
 def problem(configs: Sequence[LookupConfig], seeds_: Sequence[int]) -> Problem:

@@ -33,7 +33,6 @@ def evaluate_claims(
     """Make the claims; return them with their numbers, which the report tells too."""
     numbers: Numbers = {
         "config": config,
-        "share": share_text,
         "parameters": sum(count_from_model(main).values()),
         "table": None,
         "readers": [],

@@ -4,11 +4,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from attnlab.core.stats import Interval, mean_interval
+from attnlab.display import plural
 from attnlab.draw import sections as draw
 from attnlab.experiments.lookup.config import NAME, WORDS, LookupConfig
 from attnlab.experiments.lookup.fixed_table import KINDS, FixedTable
 from attnlab.experiments.lookup.format import difference_text, rounded_share
 from attnlab.experiments.lookup.recall import Recalled
+from attnlab.experiments.lookup.summary import subtitle, summary
 from attnlab.experiments.lookup.traces import trace_sources
 from attnlab.experiments.sections import (
     finite,
@@ -39,19 +41,48 @@ def make_content(
 ) -> draw.ReportContent:
     """Make the report's content; `numbers` are those of the claims."""
     facts = {"seed": str(seed), "parameters": f"{numbers['parameters']:,}"}
-    sections: list[draw.Section] = [draw.Text(**WORDS.texts("summary", numbers))]
+    sections: list[draw.Section] = [draw.Text(title="What this shows", text=summary(numbers))]
     if table is not None:
-        facts |= WORDS.texts("facts.table", numbers)
+        facts |= _table_facts(config, numbers)
         sections += _table_sections(main, table, numbers)
     if readers:
-        facts |= WORDS.texts("facts.readers", numbers)
+        facts |= _reader_facts(config, numbers["readers"])
         sections += _reader_sections(config, readers, numbers)
     return draw.ReportContent(
         title=NAME,
-        subtitle=WORDS.text("subtitle", numbers),
+        subtitle=subtitle(numbers),
         facts=list(facts.items()),
         sections=[*sections, parameters_section(main), settings_section(config)],
     )
+
+
+def _table_facts(config: LookupConfig, numbers: Numbers) -> dict[str, str]:
+    table = numbers["table"]
+    (first, *others), patience = table["epochs"], config.patience
+    training = f"this run's model {first:g} of {config.epochs} {plural(config.epochs, 'epoch')}"
+    if others:
+        training += f", the others {max(others):g} at most"
+        if patience and max(others) < config.epochs:
+            epochs = f"{patience} {plural(patience, 'epoch')}"
+            training += f" (every validation sample right in {epochs} in a row)"
+    padding = f"padded to {config.pad_to} tokens" if config.pad_to else "no padding"
+    seeds = f"{table['number']:,} {plural(table['number'], 'seed')}"
+    return {
+        "models": f"{seeds}, {numbers['control']['number']:,} of the control",
+        "data": f"{config.samples:,} samples, of 72 distinct sources; {table['tested']:,} for the "
+        "test",
+        "training": f"{training}; {padding}",
+    }
+
+
+def _reader_facts(config: LookupConfig, readers: Sequence[Numbers]) -> dict[str, str]:
+    steps = ", ".join(f"{reader['variant']} {reader['steps']:,}" for reader in readers)
+    number = readers[0]["number"]
+    return {
+        "new facts": f"{config.recall_facts} of {config.recall_keys:,} keys and "
+        f"{config.recall_values:,} values",
+        "steps on new facts": f"{steps} at most; {number:,} {plural(number, 'seed')} each",
+    }
 
 
 def _table_sections(
@@ -103,8 +134,10 @@ def _heads_table(table: FixedTable, numbers: Numbers) -> draw.Table:
     for model in table.models:
         for head, masses in enumerate(model.masses.mean[:, :, :3].flatten(1).tolist()):
             rows.append([model.number, head, *(round(mass, 4) for mass in masses)])
-    texts = WORDS.texts("heads", {**numbers, "most": _MOST_ROWS})
-    return draw.Table(rows=rows[:_MOST_ROWS], **texts)
+    heads, cut = numbers["table"]["heads"], ""
+    if heads > _MOST_ROWS:
+        cut = f" The first {_MOST_ROWS} of {heads:,} heads."
+    return draw.Table(rows=rows[:_MOST_ROWS], **WORDS.texts("heads", {"cut": cut}))
 
 
 def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:

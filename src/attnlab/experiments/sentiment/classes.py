@@ -45,10 +45,15 @@ def class_sections(classes: tuple[str, ...], fair: Outcome) -> list[Section]:
         for label, shares, total in zip(labels, lines, totals, strict=True):
             rows.append([name, label, *map(_share, shares), round(total)])
         choices.append(MapChoice(label=name, note="", maps=[_confusion_map(counts, classes)]))
-    numbers = {"most": _MOST_CLASSES_SHOWN, "number": len(classes)}
+    shown = ""
+    if len(classes) > _MOST_CLASSES_SHOWN:
+        shown = (
+            f"The {_MOST_CLASSES_SHOWN} classes with most test texts are shown, out of "
+            f"{len(classes):,}."
+        )
     return [
         Table(rows=rows, **WORDS.texts("classes")),
-        Maps(choices=choices, **WORDS.texts("confusion", numbers)),
+        Maps(choices=choices, **WORDS.texts("confusion", {"shown": shown})),
     ]
 
 

@@ -173,14 +173,16 @@ def positions_section(model: Encoder, prepared: Prepared, text: str) -> draw.Map
     both = model.embedding(ids)[0]
     shown = {"tokens alone": tokens}
     has_positions = float((both - tokens).abs().max()) > 0
+    effect = "This model adds no positions: it reads its tokens as a set."
     if has_positions:
+        effect = "Alone, a word is the same at every position; with its position added it is not."
         shown |= {"positions alone": both - tokens, "tokens + positions": both}
     maps = []
     for title, vectors in shown.items():
         cosines = draw.Heatmap.of_weights(title, _cosines(vectors), labels, labels, ("", ""))
         maps.append(replace(cosines, low=-1.0))
     choice = draw.MapChoice(label=text, note=_repeated_note(words, tokens, both), maps=maps)
-    return draw.Maps(choices=[choice], **WORDS.texts("positions", {"has_positions": has_positions}))
+    return draw.Maps(choices=[choice], **WORDS.texts("positions", {"effect": effect}))
 
 
 def _cosines(vectors: Tensor) -> list[list[float]]:

@@ -13,20 +13,18 @@ from torch import Tensor
 from attnlab.core.stats import Interval
 from attnlab.draw import sections as draw
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.sections import parameters_section, range_words, settings_section
+from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.experiments.sentiment import inspection, pictures
 from attnlab.experiments.sentiment.classes import class_sections
 from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over, mcnemar
 from attnlab.experiments.sentiment.config import NAME, WORDS, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Data
 from attnlab.experiments.sentiment.fit import Outcome, Prepared, TrainedModel
+from attnlab.experiments.sentiment.interpretation import interpretation_section
 from attnlab.experiments.sentiment.sentiment_claims import majority_accuracy
-from attnlab.experiments.words import Numbers
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean, words_of
 
-_OVERFITTING = 0.10  # of accuracy, between training and validation
-_FEWEST_TO_JUDGE = 100  # validation texts below which such a gap could be chance
 _MOST_CLASSES_NAMED = 8
 _MOST_CLASSES_LISTED = 20
 _NO_BAR = (None, None, None)  # of a baseline that found no words in a split
@@ -46,16 +44,16 @@ def make_content(
         "seed": context.seed,
         "config": named,
         "size": sum(count_from_model(model).values()),
-        "accuracy": fair.accuracy(main),
-        "counts": data.counts,
+        "counts": "; ".join(f"{what}: {count:,}" for what, count in data.counts),
         "classes": classes,
-        "num_classes": len(data.classes),
         "num_training": len(data.fair.split.train),
         "num_test": data.fair.num_test,
-        "scores": [f"{name} {fair.accuracy(name)}" for name in fair.answers],
-        "is_built_in": data.is_built_in,
     }
-    title, whose = f"{NAME}: {main}", "of_one"
+    title, whose, accuracy = f"{NAME}: {main}", "of_one", fair.accuracy(main)
+    subtitle = (
+        f"One training of {main}: {accuracy} of {data.fair.num_test:,} texts that it never saw are "
+        f"right ({accuracy.ends}, 95 % interval)."
+    )
     sections = [_data_section(data, fair), *_curve_sections(outcomes)]
     for name in fair.models:
         sections.append(_attention_section(name, main, fair, shown))
@@ -64,12 +62,12 @@ def make_content(
         sections.append(drawn)
     else:
         repeated = _text_with_repeat(fair, main)
-        title, whose = NAME, "of_all"
+        title, whose, subtitle = NAME, "of_all", _subtitle(data, fair)
         sections = [
             _accuracy_section(outcomes),
             _result_table(data, outcomes),
             *class_sections(data.classes, fair),
-            _reading_section(config, data, outcomes),
+            interpretation_section(config, data, outcomes),
             *sections,
             _words_section(fair),
             drawn,
@@ -79,9 +77,20 @@ def make_content(
     sections += [parameters_section(model), settings_section(named)]
     return draw.ReportContent(
         title=title,
-        subtitle=WORDS.text(f"subtitle.{whose}", numbers),
+        subtitle=subtitle,
         facts=list(WORDS.texts(f"facts.{whose}", numbers).items()),
         sections=sections,
+    )
+
+
+def _subtitle(data: Data, fair: Outcome) -> str:
+    number = data.fair.num_test
+    scores = ", ".join(f"{name} {fair.accuracy(name)}" for name in fair.answers)
+    few = f"; {number:,} test texts are too few to tell models apart" if data.is_built_in else ""
+    return (
+        "A mini transformer (mini) and a model that starts from counts (best) put texts into "
+        f"{len(data.classes):,} classes. Accuracy on {number:,} texts they never saw: "
+        f"{scores}{few}."
     )
 
 
@@ -147,62 +156,6 @@ def _gain_words(correct: Tensor, baseline: Tensor) -> str:
     """Write a gain over a baseline, with its interval and the p of the first training."""
     gain = gain_over(correct, baseline)
     return f"{gain.points} ({gain.ends}, p {mcnemar(correct[0], baseline[0]):.2g})"
-
-
-def _reading_section(config: SentimentConfig, data: Data, outcomes: Sequence[Outcome]) -> draw.Text:
-    """Interpret the numbers in words."""
-    fair = outcomes[0]
-    numbers: Numbers = {
-        "config": config,
-        "data": data,
-        "fair": fair,
-        "others": outcomes[1:],
-        "gains": [],
-    }
-    if not data.is_built_in:
-        best, before = fair.correct["best"], fair.correct_before("best")
-        numbers["gains"] = [
-            (baseline, gain_over(best, fair.correct[baseline.name])) for baseline in fair.baselines
-        ]
-        numbers |= {"before": accuracy_of(before), "added": gain_over(best, before)}
-        numbers["without_attention"] = without = []
-        for name, trained in fair.models.items():
-            test = fair.prepared[name].test
-            right = [inspection.correct_without_attention(model.model, test) for model in trained]
-            gain = gain_over(fair.correct[name], torch.stack(right))
-            without.append((name, accuracy_of(torch.stack(right)), gain))
-    num_validation = len({clean(row.text) for row in data.fair.split.validation})
-    courses = [course_words(name, trained, num_validation) for name, trained in fair.models.items()]
-    return draw.Text(**WORDS.texts("reading", numbers | {"courses": "\n\n".join(courses)}))
-
-
-def course_words(name: ModelName, trained: Sequence[TrainedModel], num_validation: int) -> str:
-    """Report the gap between training and validation after the last epoch, mean over trainings."""
-    last = [model.epochs[-1] for model in trained]
-    seen = sum(line["train_accuracy"] for line in last) / len(last)
-    held = sum(line["accuracy"] for line in last) / len(last)
-    judged = "course.none"
-    if num_validation < _FEWEST_TO_JUDGE:
-        judged = "course.few"
-    elif seen - held > _OVERFITTING:
-        judged = "course.overfitting"
-    numbers = {
-        "name": name,
-        "number": len(trained),
-        "seen": seen,
-        "held": held,
-        "gap": seen - held,
-        "judged": WORDS.text(judged, {"number": num_validation}),
-        "epochs": range_words([len(model.epochs) for model in trained]),
-        "best": range_words(list(map(_best_epoch, trained))),
-    }
-    return WORDS.text("course.text", numbers)
-
-
-def _best_epoch(trained: TrainedModel) -> int:
-    """Return the epoch, counted from 1, after which the best weights were kept."""
-    steps = [line["step"] for line in trained.epochs]
-    return steps.index(trained.trained.best_step) + 1
 
 
 def _data_section(data: Data, fair: Outcome) -> draw.Table:
