@@ -11,7 +11,7 @@ from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over
 from attnlab.experiments.sentiment.config import ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Data
 from attnlab.experiments.sentiment.fit import Outcome, TrainedModel
-from attnlab.tasks.texts import clean
+from attnlab.tasks.tokenizers import clean
 
 _OVERFITTING = 0.10  # of accuracy, between training and validation
 _FEWEST_TO_JUDGE = 100  # validation texts below which such a gap could be chance

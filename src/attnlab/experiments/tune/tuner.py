@@ -56,19 +56,26 @@ class Search(CellResults):
     def to_mapping(self) -> dict[str, object]:
         """Return the trials as plain values."""
         trials = []
-        for each in self.trials:
-            trials.append({"number": each.number, **asdict(each), "success": each.success})
+        for trial in self.trials:
+            trials.append({"number": trial.number, **asdict(trial), "success": trial.success})
         return {"trials": trials}
 
     def _card(self) -> Card:
         ranked = [trial for trial in self.trials if trial.seeds]
         ranked.sort(key=lambda trial: -trial.score)
         rows = []
-        for each in ranked:
+        for ranked_trial in ranked:
             loss = ""
-            if each.loss is not None:
-                loss = f"{each.loss:.4g}"
-            rows.append([each.number, *map(shown, each.fields.values()), *each.learned(), loss])
+            if ranked_trial.loss is not None:
+                loss = f"{ranked_trial.loss:.4g}"
+            rows.append(
+                [
+                    ranked_trial.number,
+                    *map(shown, ranked_trial.fields.values()),
+                    *ranked_trial.learned(),
+                    loss,
+                ]
+            )
         lines = [f"best: {ranked[0].name}"] if ranked else []
         if len(ranked) <= RANDOM:
             lines.append(
@@ -164,21 +171,23 @@ class _SearchRun(CellRun[Search]):
         trials = present(plan.trials)
         while (done := len(study.trials)) < trials:
             self._observer.step(done, trials, {})
-            asked = study.ask(min(trials, _TOGETHER * (done // _TOGETHER + 1)))
-            grid = Grid([], [self._cell(fields) for _, fields in asked], plan.seeds)
+            proposals = study.ask(min(trials, _TOGETHER * (done // _TOGETHER + 1)))
+            grid = Grid([], [self._cell(fields) for _, fields in proposals], plan.seeds)
             self._results = []
             yield plan.units(grid)
             if self._failures and not self._results:
                 raise self._failures[0]  # the settings are not at fault
             outcomes = Outcome(grid, self._results).cells
             finished = []
-            for (number, fields), cell, found in zip(asked, grid.cells, outcomes, strict=True):
-                if found is None:
+            for (number, fields), cell, outcome in zip(
+                proposals, grid.cells, outcomes, strict=True
+            ):
+                if outcome is None:
                     refusal = cell.refusal or str(self._failures[0])
                     finished.append(Trial(fields, number=number, refusal=refusal))
                 else:
                     words = self._engine.words
-                    finished.append(Trial(**found.tally(), number=number, computed=words))
+                    finished.append(Trial(**outcome.tally(), number=number, computed=words))
             study.tell(finished)
         self._observer.step(done, trials, {})
 
@@ -193,8 +202,8 @@ class _SearchRun(CellRun[Search]):
         if not trials:
             return ""
         results = ["seeds", "solved", "solved_at", "loss", "broken", "refusal"]
-        found = attrgetter(*results)
-        rows = [[each.number, *each.fields.values(), *found(each)] for each in trials]
+        read_results = attrgetter(*results)
+        rows = [[trial.number, *trial.fields.values(), *read_results(trial)] for trial in trials]
         return csv_text(["trial", *trials[0].fields, *results], rows)
 
     def _found(self, report: Report, folder: Path | None) -> Search:
@@ -205,7 +214,7 @@ class _SearchRun(CellRun[Search]):
 
     def _report(self, claims: Sequence[Claim]) -> Report:
         plan, trials = self._plan, self._study.trials
-        computed = places_words([each.computed for each in trials if each.computed], "trial")
+        computed = places_words([trial.computed for trial in trials if trial.computed], "trial")
         facts = {
             "models": f"{sum(trial.seeds for trial in trials):,}",
             "computed": computed or "nothing yet",
@@ -220,9 +229,9 @@ class _SearchRun(CellRun[Search]):
             problems=plan.problems(self._cell(trial.fields) for trial in trials),
         )
         metrics = []
-        for each in trials:
-            results = {"learned": each.solved, "seeds": each.seeds}
-            metrics.append({"trial": each.number, **each.fields, **results})
+        for trial_result in trials:
+            results = {"learned": trial_result.solved, "seeds": trial_result.seeds}
+            metrics.append({"trial": trial_result.number, **trial_result.fields, **results})
         return Report(plan.experiment, self._config, tuple(claims), metrics, content)
 
 
@@ -233,7 +242,7 @@ def all_made(plan: Plan, trials: Sequence[Trial]) -> list[Claim]:
     measured = f"{len(set(made)):,} trials"
     if refused:
         measured += f", of which {refused:,} could not be trained"
-    are_whole = all(each.seeds == len(plan.seeds) or each.refusal for each in trials)
+    are_whole = all(trial.seeds == len(plan.seeds) or trial.refusal for trial in trials)
     is_each_made = made == list(range(plan.trials or 0))
     claim = Claim(
         "all_made",
