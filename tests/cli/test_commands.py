@@ -688,6 +688,13 @@ def test_a_run_without_a_name_is_asked_for_one(capsys):
     assert run(capsys, "show", "  ")[0] == 2
 
 
+def test_the_settings_of_an_experiment_end_in_those_of_a_full_run(capsys):
+    assert (
+        "attnlab run handmade --full starts from seeds=20" in run(capsys, "settings", "handmade")[1]
+    )
+    assert "--full" not in run(capsys, "settings", "sorting")[1]
+
+
 def test_a_finished_run_that_failed_says_why_its_status_is_1(capsys, tmp_path):
     command = ["run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY]
     assert run(capsys, *command)[0] == 1

@@ -141,7 +141,8 @@ def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
         first = next(iter(summaries))
         terminal.say(f"attnlab settings {first} lists the settings of one", is_quiet=True)
         return 0
-    options = registry.find(name).config_class.options()
+    config_class = registry.find(name).config_class
+    options = config_class.options()
     parts = ("name", "default", "expected", "comment")
     rows = [[getattr(option, part) for part in parts] for option in options]
     if as_json:
@@ -153,6 +154,9 @@ def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
     terminal.show_table(["setting", "default", "allowed", "meaning"], cells)
     first = f"{rows[0][0]}={rows[0][1]}"
     terminal.say(f"attnlab run {name} --set {first} …", is_quiet=True)
+    if config_class.FULL:
+        full = " ".join(f"{key}={shown(value)}" for key, value in config_class.FULL.items())
+        terminal.say(f"attnlab run {name} --full starts from {full}", is_quiet=True)
     return 0
 
 
