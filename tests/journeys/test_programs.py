@@ -136,7 +136,7 @@ def test_a_proof_that_ctrl_c_stopped_goes_on_with_its_own_program_alone(home):
     for again in (command, f"{command} --resume"):
         refusal = home.run(again, status=3).err.splitlines()[-1]
         assert refusal.startswith("attnlab: ")
-        assert "of another proof" in refusal
+        assert "belongs to another proof" in refusal
     file.write_text(RELABEL)
     assert "proved on all 65,534 inputs" in home.run(f"{command} --resume").out
     assert answers(home, "label", "ab") == "['first', 'second']\n"

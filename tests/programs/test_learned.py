@@ -387,7 +387,7 @@ def test_the_state_of_another_proof_is_refused(tmp_path, monkeypatch):
     program, state = library.sort("ab"), tmp_path / "proof.json"
     model = compile_program(program, 7)
     interrupted(model, program, state, after=30)
-    with pytest.raises(CouldNotRun, match="of another proof"):
+    with pytest.raises(CouldNotRun, match="belongs to another proof"):
         prove_program(compile_program(program, 6), program, state=state)
     state.write_text(state.read_text().replace('"sure"', '"certain"'))
     with pytest.raises(CouldNotRun, match="damaged"):

@@ -99,7 +99,7 @@ def test_c_what_is_not_there_has_a_default_of_its_own():
     twice = library.shifted(1, library.shifted(1))
     compiled = proved(Program(twice, "abc"), 5)
     assert compiled("abc") == [".", ".", "a"]
-    with pytest.raises(ProgramError, match="say with default="):
+    with pytest.raises(ProgramError, match="with default="):
         compile_program(Program(aggregate(select(indices, indices - 1, "=="), tokens), "ab"), 3)
 
 
@@ -614,7 +614,7 @@ def test_a_query_that_selects_nothing_in_one_length_alone_is_found(selector, lon
         (lambda: indices / 2, "there is no /"),
         (lambda: 1 / indices, "there is no /"),
         (lambda: math.sqrt(indices), "write|map"),
-        (lambda: ~aggregate(everything, tokens == "a"), "of which ~ is no `not`"),
+        (lambda: ~aggregate(everything, tokens == "a"), "so ~ does not negate it"),
         (lambda: True & select(tokens, tokens, "=="), "a selector is wanted"),
         (lambda: Program(select(tokens, tokens, "=="), "ab"), "is a selector: aggregate"),
         (lambda: Program("tokens", "ab"), "a program computes a sequence"),

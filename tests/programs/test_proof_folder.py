@@ -1,4 +1,4 @@
-"""The folder of a proof: whatever ends the process, the same command goes on or begins anew."""
+"""The folder of a proof: whatever ends the process, the same command goes on or starts again."""
 
 from contextlib import nullcontext
 
@@ -192,7 +192,7 @@ def test_a_proof_is_not_gone_on_with_after_the_program_has_changed(
     assert LABELS.count(old) == 1
     file.write_text(LABELS.replace(old, new))
     assert main([*command, *more]) == 3
-    assert "of another proof" in capsys.readouterr().err
+    assert "belongs to another proof" in capsys.readouterr().err
     file.write_text(LABELS)
     assert main([*command, *more]) == 0
     assert open_compiled(out)("abbabab") == ["x", "y", "y", "x", "y", "x", "y"]
@@ -205,7 +205,7 @@ def test_a_proof_is_not_gone_on_with_by_another_command(more, tmp_path, capsys, 
     command = ["compile", str(file), "--length", "7", "--out", str(out)]
     interrupt(command, monkeypatch, after=60)
     assert main([*command, *more]) == 3
-    assert "of another proof" in capsys.readouterr().err
+    assert "belongs to another proof" in capsys.readouterr().err
     assert main(command) == 0
 
 

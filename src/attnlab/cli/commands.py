@@ -196,7 +196,7 @@ def trace(
     /,
     *words: str,
     head: Strings = None,
-    how: PretrainedOptions = NO_OPTIONS,
+    model_options: PretrainedOptions = NO_OPTIONS,
     as_json: AsJson = False,
 ) -> int:
     """Trace an answer step by step: probabilities, the choice, and where each head attends.
@@ -214,7 +214,7 @@ def trace(
     as_json
         Print each trace as one line of JSON.
     """
-    prompts = open_prompts(run, how)
+    prompts = open_prompts(run, model_options)
     if prompts.note and not as_json:
         terminal.say(prompts.note, is_quiet=True)
 

@@ -82,6 +82,6 @@ def _show(results: "Sequence[Verification]") -> None:
         sound += not result.problems
     show_table(["exercise", "mistakes", "pass a snapshot", ""], rows, unbroken=(0,))
     say(
-        f"{sound} of {len(results)} exercises are sound; {mistakes} mistakes, each told by its "
+        f"{sound} of {len(results)} exercises are sound; {mistakes} mistakes, each known by its "
         f"name; {snapshots} of them pass a comparison of one input at 1e-2"
     )

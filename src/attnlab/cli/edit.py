@@ -30,7 +30,7 @@ def edit(
     ] = None,
     edits: Path | None = None,
     from_step: int = 1,
-    how: PretrainedOptions = NO_OPTIONS,
+    model_options: PretrainedOptions = NO_OPTIONS,
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> int:
@@ -66,7 +66,7 @@ def edit(
 
     wanted = read_edits(zero_head or (), cut_edge or (), other or (), edits)
     check_new_folder(out)
-    question = ask(run, words, how)
+    question = ask(run, words, model_options)
     _check_names(question, wanted)
     result = fork(question, *wanted, step=from_step)
     if out is not None:

@@ -141,7 +141,7 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     states = _states(book.rows)
     if "needs review" in states:
         count = states["needs review"]
-        say(f"{count} answers use what is banned   {out / 'reviews.csv'}")
+        say(f"{count} answers use banned functions   {out / 'reviews.csv'}")
     if "waits" in states:
         say(f"{states['waits']} texts wait for points   {out / 'texts.csv'}")
     if states:

@@ -33,7 +33,7 @@ def look(
     *words: str,
     site: Strings = None,
     head: Strings = None,
-    how: PretrainedOptions = NO_OPTIONS,
+    model_options: PretrainedOptions = NO_OPTIONS,
     long_text: LongTextOptions = NO_LONG_TEXT,
     out: Path | None = None,
     as_json: AsJson = False,
@@ -64,11 +64,11 @@ def look(
     from attnlab.look.questions import recorded
 
     _check_options(site, head)
-    others = [*how.typed_names(), *["--site"] * bool(site)]
+    others = [*model_options.typed_names(), *["--site"] * bool(site)]
     if is_long_text(long_text, run, words, others):
         return summarize_long_text(run, long_text, head=head, out=out, as_json=as_json)
     check_new_folder(out)
-    question = ask(run, words, how)
+    question = ask(run, words, model_options)
     chosen = head_numbers(question.model, head)
     sites = list(chosen) or site or ["*weights"]
     recording = recorded(question, sites)

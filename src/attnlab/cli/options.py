@@ -60,7 +60,7 @@ class TrainingOptions:
         """Return the settings by their keys."""
         return parse_settings(self.set_ or [])
 
-    def training(self) -> dict[str, Any]:
+    def library_options(self) -> dict[str, Any]:
         """Return the options that the library takes by the same names."""
         others = ("set_", "out", "as_json", "quiet")
         return {name: value for name, value in vars(self).items() if name not in others}

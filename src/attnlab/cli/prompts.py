@@ -35,7 +35,7 @@ class Prompts:
     note: str = ""
 
 
-def open_prompts(name: str, how: PretrainedOptions) -> Prompts:
+def open_prompts(name: str, model_options: PretrainedOptions) -> Prompts:
     """Open a run's model, or a pretrained one, that answers inputs.
 
     Raises:
@@ -43,22 +43,27 @@ def open_prompts(name: str, how: PretrainedOptions) -> Prompts:
         CouldNotRun: there is neither such a run nor such a model.
     """
     if is_pretrained(name):
-        model = open_model(name, head=how.ends_in)
+        model = open_model(name, head=model_options.ends_in)
 
         def ask_it(text: str) -> "Question":
             from attnlab.look.text_questions import question_of
 
             require_tokenizer(model)
-            return question_of(model, text, how.pair, steps=how.steps, target=how.target)
+            return question_of(
+                model,
+                text,
+                model_options.pair,
+                steps=model_options.steps,
+                target=model_options.target,
+            )
 
         return Prompts(ask_it, "a text")
     from attnlab.experiments import registry
     from attnlab.experiments.population import open_run
 
-    if how.typed_names():
-        raise WrongUsage(
-            f"{' and '.join(how.typed_names())}: for pretrained models only; {name} is a run."
-        )
+    others = " and ".join(model_options.typed_names())
+    if others:
+        raise WrongUsage(f"{others}: for pretrained models only; {name} is a run.")
     folder = find_run(name)
     report = open_run(folder)
     expected = registry.askable(report).prompt_words(registry.config_of(report))
@@ -72,7 +77,9 @@ def open_prompts(name: str, how: PretrainedOptions) -> Prompts:
     return Prompts(partial(registry.ask_run, report), expected, note)
 
 
-def ask(name: str, words: Sequence[str], how: PretrainedOptions = NO_OPTIONS) -> "Question":
+def ask(
+    name: str, words: Sequence[str], model_options: PretrainedOptions = NO_OPTIONS
+) -> "Question":
     """Ask a run's model, or a pretrained one, for its answer to an input.
 
     Raises:
@@ -81,7 +88,7 @@ def ask(name: str, words: Sequence[str], how: PretrainedOptions = NO_OPTIONS) ->
     """
     if not words and is_pretrained(name):
         raise WrongUsage("type an input after the model, before any option: a text in quotes.")
-    prompts = open_prompts(name, how)
+    prompts = open_prompts(name, model_options)
     if not words:
         raise WrongUsage(f"type an input after the run, before any option: {prompts.expected}.")
     return prompts.ask(" ".join(words))

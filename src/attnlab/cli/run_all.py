@@ -52,7 +52,7 @@ def run_all(
     wanted: Mapping[str, str],
     options: Mapping[str, Any],
     *,
-    how: TrainingOptions,
+    training: TrainingOptions,
     shows_claims: bool,
 ) -> int:
     """Run every experiment, also after one that could not run, and return the exit status.
@@ -61,7 +61,7 @@ def run_all(
         parent: the folder of the run folders.
         wanted: settings as experiment.key -> value.
         options: those of `registry.run`.
-        how: the options as typed.
+        training: the options as typed.
         shows_claims: print all claims as well as the final screen.
     """
     from attnlab.cli.final_screen import show_final_screen
@@ -78,11 +78,11 @@ def run_all(
     with explained(parent):  # report a folder that cannot be written once, not for each
         parent.mkdir(parents=True, exist_ok=True)
     short = "" if options["full"] else _describe_short_run(settings)
-    if short and not (how.quiet or how.as_json):
+    if short and not (training.quiet or training.as_json):
         terminal.note(short)
-    reports, broken = _run_each(makes, parent, how, full=options["full"])
+    reports, broken = _run_each(makes, parent, training, full=options["full"])
     gallery = write_gallery(parent) if reports else None
-    if how.as_json:
+    if training.as_json:
         _print_json(reports, broken, gallery)
     elif gallery is not None:
         if shows_claims:
@@ -122,14 +122,18 @@ def _print_json(
 
 
 def _run_each(
-    makes: "Mapping[str, Callable[..., Report]]", parent: Path, how: TrainingOptions, *, full: bool
+    makes: "Mapping[str, Callable[..., Report]]",
+    parent: Path,
+    training: TrainingOptions,
+    *,
+    full: bool,
 ) -> "tuple[list[Report], dict[str, AttnlabError]]":
     """Run one experiment after the other; return the reports, and why others could not run."""
     from attnlab.experiments.claims import count_claims
 
     reports: list[Report] = []
     broken: dict[str, AttnlabError] = {}
-    is_quiet = how.quiet or how.as_json
+    is_quiet = training.quiet or training.as_json
     estimate = Estimate(makes, full=full)
     for number, (name, make) in enumerate(makes.items()):
         estimate.begin(number)

@@ -40,7 +40,7 @@ def run(
     log: Strings = None,
     claims: Switch = False,
     full: Switch = False,
-    how: TrainingOptions = _DEFAULTS,
+    training: TrainingOptions = _DEFAULTS,
 ) -> int:
     """Run one experiment, or all of them, and report which claims hold.
 
@@ -71,14 +71,16 @@ def run(
     from attnlab.experiments.population import train_population
 
     is_all = name == "all"
-    _check_run(is_all, seeds, stop_when_solved, how, log)
+    _check_run(is_all, seeds, stop_when_solved, training, log)
     if full and seeds is not None:
         raise WrongUsage("--full is for a run without --seeds; --set takes single settings.")
-    settings = how.settings()
-    options: dict[str, Any] = {**how.training(), "engine": engine}
+    settings = training.settings()
+    options: dict[str, Any] = {**training.library_options(), "engine": engine}
     if is_all:
         options |= {"seed": seed, "full": full}
-        return run_all(how.out or RUNS, settings, options, how=how, shows_claims=claims)
+        return run_all(
+            training.out or RUNS, settings, options, training=training, shows_claims=claims
+        )
     folder, title = name, f"{name}, seed {seed}"
     make: Callable[..., Result] = partial(
         registry.run, name, seed=seed, full=full, loggers=log or ()
@@ -87,8 +89,8 @@ def run(
         folder, title = f"{name}-{seeds}-seeds", f"{name}, {seeds:,} seeds"
         options["stop_when_solved"] = stop_when_solved
         make = partial(train_population, name, _seed_range(seeds, seed))
-    with _suggesting_a_sweep(name, how.set_ or ()):
-        return _train_and_show(partial(make, settings=settings, **options), folder, title, how)
+    with _suggesting_a_sweep(name, training.set_ or ()):
+        return _train_and_show(partial(make, settings=settings, **options), folder, title, training)
 
 
 @contextmanager
@@ -109,7 +111,7 @@ def _check_run(
     is_all: bool,
     seeds: int | None,
     stop_when_solved: bool,
-    how: TrainingOptions,
+    training: TrainingOptions,
     log: list[str] | None,
 ) -> None:
     """Raise `WrongUsage` for options of `run` that do not go together."""
@@ -119,7 +121,7 @@ def _check_run(
     if is_launched() and is_many:
         raise WrongUsage("torchrun distributes one training: name one experiment, without --seeds.")
     _check_log(log, is_many=is_many)
-    if how.set_ == []:
+    if training.set_ == []:
         raise WrongUsage(
             "--set needs at least one key=value; `attnlab settings` lists the settings."
         )
@@ -129,7 +131,7 @@ def _check_run(
         raise WrongUsage(
             "--seeds is for one experiment at a time, such as: attnlab run sorting --seeds 64"
         )
-    _check_resume(replace(how, out=None) if is_all else how)
+    _check_resume(replace(training, out=None) if is_all else training)
 
 
 def _check_log(log: list[str] | None, *, is_many: bool) -> None:
@@ -144,8 +146,8 @@ def _check_log(log: list[str] | None, *, is_many: bool) -> None:
         raise WrongUsage("--log is for a run of one seed: name one experiment, without --seeds.")
 
 
-def _check_resume(how: TrainingOptions) -> None:
-    if how.resume and how.out is None:
+def _check_resume(training: TrainingOptions) -> None:
+    if training.resume and training.out is None:
         raise WrongUsage(
             "--resume needs --out with the folder of one run; `attnlab list` shows the unfinished "
             "runs."
@@ -159,7 +161,7 @@ def _seed_range(number: int, first: int) -> range:
 
 
 def _train_and_show(
-    make: "Callable[..., Result]", name: str, title: str, how: TrainingOptions
+    make: "Callable[..., Result]", name: str, title: str, training: TrainingOptions
 ) -> int:
     """Train, show the result, and return the exit status."""
     from attnlab.experiments.folder import Finished
@@ -167,12 +169,12 @@ def _train_and_show(
 
     is_shown = is_writer()
     try:
-        is_quiet = how.quiet or how.as_json or not is_shown
-        result = in_run_folder(make, how.out, name, title, is_quiet=is_quiet)
+        is_quiet = training.quiet or training.as_json or not is_shown
+        result = in_run_folder(make, training.out, name, title, is_quiet=is_quiet)
     except Finished:
-        assert how.out is not None
-        return show_finished(how.out, as_json=how.as_json)
-    return show_result(result, as_json=how.as_json) if is_shown else 0
+        assert training.out is not None
+        return show_finished(training.out, as_json=training.as_json)
+    return show_result(result, as_json=training.as_json) if is_shown else 0
 
 
 def resume_(
@@ -207,8 +209,8 @@ def resume_(
     def make(out: Path, observer: Any) -> "Result":
         return resume(out, workers=workers, observer=observer)
 
-    how = TrainingOptions(out=folder, as_json=as_json, quiet=quiet)
-    return _train_and_show(make, "", str(folder), how)
+    training = TrainingOptions(out=folder, as_json=as_json, quiet=quiet)
+    return _train_and_show(make, "", str(folder), training)
 
 
 def sweep(
@@ -218,7 +220,7 @@ def sweep(
     seeds: OptionalWholeNumber = None,
     seed: OptionalWholeNumber = None,
     stop_when_solved: Switch = False,
-    how: GridOptions = _GRID_DEFAULTS,
+    training: GridOptions = _GRID_DEFAULTS,
 ) -> int:
     """Train every combination of some settings with many seeds, and draw where the task is learned.
 
@@ -242,7 +244,7 @@ def sweep(
     if seeds is not None or seed is not None:
         chosen = _seed_range(64 if seeds is None else seeds, seed or 0)
     options = {"seeds": chosen, "stop_when_solved": stop_when_solved}
-    return _train_many("sweep", sweeps.sweep, name, how, options)
+    return _train_many("sweep", sweeps.sweep, name, training, options)
 
 
 def tune(
@@ -252,7 +254,7 @@ def tune(
     trials: WholeNumber = 30,
     seeds: WholeNumber = 8,
     seed: WholeNumber = 0,
-    how: GridOptions = _GRID_DEFAULTS,
+    training: GridOptions = _GRID_DEFAULTS,
 ) -> int:
     """Tune settings: find those with which most seeds learn the task; Optuna proposes the trials.
 
@@ -273,22 +275,24 @@ def tune(
     from attnlab.experiments.tune import tune as search_settings
 
     options = {"seeds": _seed_range(seeds, seed), "trials": trials}
-    return _train_many("tune", search_settings, name, how, options)
+    return _train_many("tune", search_settings, name, training, options)
 
 
 def _train_many(
     command: str,
     train_all: "Callable[..., Result]",
     name: str,
-    how: GridOptions,
+    training: GridOptions,
     options: Mapping[str, Any],
 ) -> int:
     """Train a sweep's cells or a search's trials, and show them."""
-    if how.set_ == [] or (how.set_ is None and not how.resume):
+    if training.set_ == [] or (training.set_ is None and not training.resume):
         raise WrongUsage(
             f"attnlab {command} needs --set key=value with several values; `attnlab settings "
             f"{name}` lists the keys."
         )
-    _check_resume(how)
-    make = partial(train_all, name, settings=how.settings(), **how.training(), **options)
-    return _train_and_show(make, f"{name}-{command}", f"{name} {command}", how)
+    _check_resume(training)
+    make = partial(
+        train_all, name, settings=training.settings(), **training.library_options(), **options
+    )
+    return _train_and_show(make, f"{name}-{command}", f"{name} {command}", training)

@@ -191,8 +191,8 @@ def _check_defaults(domains: Domains) -> None:
             continue
         if domains.may_be_empty(node.selector):
             reason = (
-                "a query may select nothing here, or it is not sure that it never does (too many "
-                "inputs to try); say with default= what it gets then."
+                "a query may select nothing here, or there are too many inputs to be sure that it "
+                "never does; give a value for this with default=."
             )
             raise ProgramError(node.line, reason)
 

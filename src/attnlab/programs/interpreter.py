@@ -243,7 +243,7 @@ class Meaning:
         if not node.has_default and not counts.all():
             where = self._where(counts == 0)
             raise ProgramError(
-                node.line, f"nothing is selected {where}; say with default= what then."
+                node.line, f"nothing is selected {where}; give a value for this with default=."
             )
         if are_numbers(values.values):
             numbers, scale = _whole(node, values.values)

@@ -136,7 +136,7 @@ class Sequence:
     def __truediv__(self, other: Any) -> "Map":
         raise ProgramError(
             current_line(),
-            "there is no /, which may leave whole numbers; write .map(lambda x: Fraction(x, 2)), "
+            "there is no /, whose results may not be whole; write .map(lambda x: Fraction(x, 2)), "
             "or // for the whole part.",
         )
 
@@ -183,8 +183,8 @@ class Sequence:
     def __float__(self) -> float:
         raise ProgramError(
             current_line(),
-            f"{self!r} has a value for each position, and none yet; put a function of one number "
-            "to each of them by .map(…), such as indices.map(math.sqrt).",
+            f"{self!r} has a value for each position, and none yet; apply a function of one number "
+            "at each position with .map(…), such as indices.map(math.sqrt).",
         )
 
     def __int__(self) -> int:
@@ -264,7 +264,7 @@ class Aggregate(Sequence):
     def __invert__(self) -> Map:
         raise ProgramError(
             current_line(),
-            f"the mean of True and False is a number, of which ~ is no `not`: {self!r} == 0.",
+            f"a mean of True and False is a number, so ~ does not negate it; write {self!r} == 0.",
         )
 
     def _words(self) -> str:
@@ -491,7 +491,7 @@ class Program:
         alphabet = tuple(map(plain, self.alphabet))
         faults = list(filter(None, map(fault_of, alphabet)))
         if faults:
-            raise ProgramError(line, f"an alphabet of other values is needed: {faults[0]}")
+            raise ProgramError(line, f"this alphabet cannot be used: {faults[0]}")
         if not alphabet or len(set(alphabet)) < len(alphabet):
             reason = f"an alphabet has one or more distinct tokens; got {alphabet!r}."
             raise ProgramError(line, reason)

@@ -346,8 +346,8 @@ class _SavedTally:
         assert self.folder is not None
         path = self.folder.path / self.folder.file
         raise CouldNotRun(
-            f"{path} is of another proof, of {other}; remove it to begin anew, or choose another "
-            "folder."
+            f"{path} belongs to another proof, of {other}; remove it to start again, or choose "
+            "another folder."
         )
 
     def write(self, tally: _Tally) -> None:

@@ -15,7 +15,7 @@ STATE = "proof.json"
 """The file that keeps how far a proof is."""
 
 _UNFINISHED = "unfinished"
-_WORDS = "This folder is not finished: the same command goes on with it, or begins anew.\n"
+_WORDS = "This folder is not finished: the same command goes on with it, or starts again.\n"
 
 
 def check_proof_folder(path: Path, *, must_be_there: bool = False) -> None:

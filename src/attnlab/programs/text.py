@@ -223,7 +223,7 @@ class _Reader:
     def _unknown(self, node: ast.AST) -> str:
         instead = _INSTEAD.get(type(node), _KINDS)
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()  # "list comp"
-        return f"this ({kind}) is not of the language; {instead}."
+        return f"this ({kind}) is not part of the language; {instead}."
 
     def _constant(self, value: object) -> Given:
         if isinstance(value, str) and len(value) <= _MAX_CONSTANT:
@@ -272,9 +272,9 @@ class _Reader:
         if not any(isinstance(value, Sequence | Selector) for value in values):
             raise self._refuse(f"{sign} of constants alone: write the value itself.")
         if sign not in _JOINS and any(isinstance(value, Selector) for value in values):
-            raise self._refuse(f"{sign} is of sequences; selectors are joined by & | ~ alone.")
+            raise self._refuse(f"{sign} takes sequences; selectors are joined by & | ~ alone.")
         if sign in _ARITHMETIC and any(map(self._may_be_text, values)):
-            raise self._refuse(f"{sign} is of numbers, and this may be text.")
+            raise self._refuse(f"{sign} takes numbers, and this may be text.")
         try:
             operation: Given = function(*values)
         except TypeError:

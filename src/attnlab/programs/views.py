@@ -76,7 +76,7 @@ class Views:
     def number(self, node: Sequence) -> View:
         """Return the view that is the value itself."""
         if not are_numbers(self.domains.values(node)):
-            raise ProgramError(node.line, f"numbers are wanted of {node!r}.")
+            raise ProgramError(node.line, f"{node!r} must hold numbers here.")
         return self.view(node, "number")
 
     def view(self, node: Sequence, form: Form) -> View:

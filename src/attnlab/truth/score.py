@@ -129,7 +129,7 @@ def _check_names(name: str, scores: Scores, circuit: Circuit) -> None:
         if head not in circuit.kinds:
             known = ", ".join(circuit.heads)
             raise CouldNotRun(
-                f"{name} scores {head!r}, which {circuit.name} has not; its heads are {known}."
+                f"{name} scores {head!r}, no head of {circuit.name}; its heads are {known}."
             )
 
 
