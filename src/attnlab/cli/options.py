@@ -100,7 +100,7 @@ class PretrainedOptions(_Optional):
     """Options of look, edit and trace that only pretrained models need."""
 
     steps: OptionalWholeNumber = None
-    """The most tokens to generate (pretrained models)."""
+    """The maximum number of generated tokens (pretrained models)."""
 
     target: str | None = None
     """The right answer: a continuation, an answer, a class, or the words at the masks (pretrained
@@ -124,7 +124,7 @@ class LongTextOptions(_Optional):
     --out."""
 
     tiles: OptionalWholeNumber = None
-    """With --document: the most cells on each side of a map (256)."""
+    """With --document: the maximum number of cells on each side of a map (256)."""
 
     resume: Switch = False
     """With --document: resume what was interrupted."""

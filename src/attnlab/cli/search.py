@@ -58,9 +58,9 @@ def search(
     top
         How many examples to keep for each head, each from another text.
     limit
-        The most rows of the corpus to read.
+        The maximum number of rows to read from the corpus.
     max_length
-        The most tokens of a text; longer texts are cut, and counted.
+        The maximum number of tokens of a text; longer texts are cut, and counted.
     out
         A folder to create: a page, tables as Parquet (CSV without pyarrow), and what --resume
         needs.

@@ -45,15 +45,6 @@ def _checked(line: Line, value: Value) -> Value:
     return plain(value)
 
 
-def _depth(line: Line, parts: Items["Sequence | Selector"]) -> int:
-    """Return how deep an expression of these parts is, or refuse it."""
-    depth = 1 + max((part.depth for part in parts), default=0)
-    if depth > _MAX_DEPTH:
-        reason = f"expressions may be nested {_MAX_DEPTH} deep at most; add up with total(), say."
-        raise ProgramError(line, reason)
-    return depth
-
-
 Operator = Callable[["Sequence", Any], "Map"]
 
 
@@ -71,23 +62,17 @@ def _on_both_sides(
     return left, right
 
 
-class Sequence:
-    """One value for each position. Operators work position by position, on sequences and constants.
+class Expression:
+    """A node of the tree: the line of the program that made it, its depth, and its text."""
 
-    Each means what Python means by it, on either side. `==` and its like give sequences of True and
-    False; `&`, `|`, `^`, `~` join them.
-    """
-
-    __array_ufunc__ = None  # NumPy's numbers leave operators to the sequence
-
-    def __init__(
-        self, arguments: tuple["Sequence", ...] = (), selector: "Selector | None" = None
-    ) -> None:
-        self.line, self.arguments = current_line(), arguments
-        selectors = () if selector is None else (selector,)
-        self.depth = _depth(self.line, (*arguments, *selectors))
-
-    __hash__ = object.__hash__
+    def __init__(self, parts: Items["Sequence | Selector"]) -> None:
+        self.line = current_line()
+        self.depth: int = 1 + max((part.depth for part in parts), default=0)
+        if self.depth > _MAX_DEPTH:
+            reason = (
+                f"expressions may be nested {_MAX_DEPTH} deep at most; add up with total(), say."
+            )
+            raise ProgramError(self.line, reason)
 
     @cached_property
     def words(self) -> str:
@@ -99,6 +84,25 @@ class Sequence:
 
     def _words(self) -> str:
         raise NotImplementedError
+
+
+class Sequence(Expression):
+    """One value for each position. Operators work position by position, on sequences and constants.
+
+    Each means what Python means by it, on either side. `==` and its like give sequences of True and
+    False; `&`, `|`, `^`, `~` join them.
+    """
+
+    __array_ufunc__ = None  # NumPy's numbers leave operators to the sequence
+
+    def __init__(
+        self, arguments: tuple["Sequence", ...] = (), selector: "Selector | None" = None
+    ) -> None:
+        selectors = () if selector is None else (selector,)
+        super().__init__((*arguments, *selectors))
+        self.arguments = arguments
+
+    __hash__ = object.__hash__
 
     def map(self, function: Callable[[Value], Value]) -> "Map":
         """Apply a function of one value at every position."""
@@ -285,23 +289,8 @@ class Width(Sequence):
         return f"total({self.selector!r}, {self.values!r})"
 
 
-class Selector:
+class Selector(Expression):
     """A choice of keys for each query. `&`, `|` and `~` join selectors."""
-
-    def __init__(self, parts: "tuple[Sequence | Selector, ...]") -> None:
-        self.line = current_line()
-        self.depth = _depth(self.line, parts)
-
-    @cached_property
-    def words(self) -> str:
-        """The expression in the language, cut where it is long."""
-        return cut(self._words())
-
-    def __repr__(self) -> str:
-        return self.words
-
-    def _words(self) -> str:
-        raise NotImplementedError
 
     def __and__(self, other: "Selector") -> "Selector":
         return Joined("&", (self, _selector(other)))
