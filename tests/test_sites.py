@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage
-from attnlab.parts.attend import attention_scores, attention_weights, explicit_attention
+from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.blocks import Block
 from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import multi_head_attention, share_heads
@@ -21,6 +21,7 @@ from attnlab.sites import (
     hooks_of,
     installed,
     matches,
+    opened,
     site_names,
 )
 
@@ -321,7 +322,7 @@ def test_only_who_may_change_the_weights_opens_the_attention(changes, monkeypatc
 
 def test_an_identity_edit_of_the_weights_is_bitwise_neutral_on_the_explicit_path():
     model = Stack("alibi")
-    with explicit_attention():
+    with opened(model):
         plain = model(tokens())
     with installed(model, Recorder(change=lambda _, value: value.clone())):
         assert torch.equal(model(tokens()), plain)
@@ -380,3 +381,13 @@ def test_patterns_name_sites_and_one_that_names_none_is_an_error():
         WrongUsage, match="Linear has no sites: none of its modules is a part of attnlab"
     ):
         matches("*", nn.Linear(2, 3))
+
+
+def test_parts_are_opened_by_their_paths_and_only_for_a_while():
+    model = Stack()
+    path = "layers.0.attention"
+    with opened(model, [path]):
+        paths = [name for name, part in model.named_modules() if getattr(part, "is_opened", False)]
+        assert paths == [path]
+        assert model.get_submodule(path)(torch.zeros(1, 3, 28)).weights is not None
+    assert model.get_submodule(path)(torch.zeros(1, 3, 28)).weights is None

@@ -145,10 +145,14 @@ class _Installed(NamedTuple):
 class SitedModule(nn.Module):
     """A module that shows some of its intermediates at the hook point.
 
-    `sites` lists their short names; a test holds them to the vocabulary `SITES`.
+    `sites` lists their short names; a test holds them to the vocabulary `SITES`. Of attention:
+    `is_opened`, scores and weights are computed openly, never by a fused kernel (see `opened`);
+    `guard`, as in `attend`.
     """
 
     sites: tuple[str, ...] = ()
+    is_opened = False
+    guard = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -337,6 +341,21 @@ def set_aside(model: nn.Module, instead: Mapping[Hook, Hook] | None = None) -> I
     finally:
         for part, standing in parts:
             part._installed = standing
+
+
+@contextmanager
+def opened(model: nn.Module, paths: Collection[str] | None = None) -> Iterator[None]:
+    """Compute scores and weights openly, never by a fused kernel, in the parts of a model at these
+    paths (None: all) while the `with` lasts."""
+    parts = [part for path, part in _parts_of(model) if paths is None or path in paths]
+    before = [part.is_opened for part in parts]
+    try:
+        for part in parts:
+            part.is_opened = True
+        yield
+    finally:
+        for part, was_opened in zip(parts, before, strict=True):
+            part.is_opened = was_opened
 
 
 def is_going_back() -> bool:

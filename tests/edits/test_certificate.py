@@ -16,10 +16,9 @@ from attnlab.edits.checks import Checks
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models import generate
 from attnlab.parts import Cache
-from attnlab.parts.attend import explicit_attention
 from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import generator, isolated
-from attnlab.sites import site_names
+from attnlab.sites import opened, site_names
 
 from .cases import Case, anew, is_clean, make, tokens
 
@@ -57,7 +56,7 @@ def test_an_edit_that_changes_nothing_changes_the_output_by_exactly_nothing(star
         one = edits[number % len(edits)]
         with torch.no_grad():
             if one.own in ("scores", "mask"):
-                with explicit_attention():
+                with opened(case.model):
                     plain, (output, _) = case.run()[0], case.run(one)
             else:
                 plain, (output, _) = case.run()[0], case.run(one)

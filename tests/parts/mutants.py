@@ -192,7 +192,7 @@ ATTEND = _in(
     ),
     (
         "mask after the softmax",
-        "    weights = attention_weights(scores)\n",
+        "    weights = attention_weights(scores, guard=guard)\n",
         "    weights = attention_weights(attention_scores(query, key, scale=scale)) * "
         "(scores > float('-inf'))\n",
         SUM,
@@ -239,7 +239,7 @@ ATTEND = _in(
         HALF,
         SUM,
     ),
-    ("output left in float32", "dropout=dropout).to(query.dtype)", "dropout=dropout)", HALF),
+    ("output left in float32", "guard=guard).to(query.dtype)", "guard=guard)", HALF),
     (
         "float mask ignored",
         "(products + tensor.masked_fill(blocked, 0.0))",
@@ -250,13 +250,13 @@ ATTEND = _in(
     ),
     (
         "garbage in values not cleaned",
-        "if not _may_hold_garbage(output):",
+        "if not (guard and _may_hold_garbage(output)):",
         "if True:",
         (*GARBAGE, True),
     ),
     (
         "garbage in keys not cleaned",
-        "if tensor is not None and (_may_hold_garbage(query) or _may_hold_garbage(key)):",
+        "if is_guarded and (_may_hold_garbage(query) or _may_hold_garbage(key)):",
         "if False:",
         (*GARBAGE, True),
         (*LATER, "boolean", "key", float("nan"), True),

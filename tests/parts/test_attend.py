@@ -557,3 +557,12 @@ def test_garbage_stays_blocked_in_a_compiled_graph(need_weights):
     for poison in (NAN, INF, 1e16, 1e30):
         key[:, 3] = value[:, 3] = poison
         assert_close(compiled(query, key, value, visible), expected, 2e-6)
+
+
+def test_nan_in_a_blocked_value_reaches_the_output_only_without_the_guard():
+    one_hot = torch.eye(2)
+    value = torch.tensor([[1.0], [float("nan")]])
+    guarded, bare = (attend(one_hot, one_hot, value, "causal", guard=on) for on in (True, False))
+    assert guarded.output[0] == 1.0
+    assert bare.output[0].isnan()
+    assert torch.equal(bare.weights, guarded.weights)

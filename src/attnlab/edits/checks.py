@@ -14,7 +14,7 @@ import copy
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from attnlab.edits.certificate import Certificate, OutputChange, is_traced
 from attnlab.edits.editor import Editor, tensors_in
 from attnlab.edits.targets import own_name, part_of
-from attnlab.parts.attend import explicit_attention
 from attnlab.parts.cache import Cache
 from attnlab.pretrained.model_state import state_kept
 from attnlab.pretrained.pass_state import ModuleHook, do_nothing
@@ -38,6 +37,7 @@ from attnlab.sites import (
     hooks_around,
     installed,
     is_going_back,
+    opened,
     set_aside,
 )
 
@@ -195,7 +195,7 @@ class Checks:
             )
             return
         plain = watched
-        with opened(self._model, parts):
+        with opened(self._model, set(map(part_of, parts))):
             if parts:
                 plain = run()
             with installed(self._model, self._editor.unchanging()):
@@ -242,25 +242,6 @@ class Checks:
 
 def _let_go(_: Any) -> Any:
     """Keep nothing for gradients that are never asked for."""
-
-
-@contextmanager
-def opened(model: nn.Module, sites: Iterable[str]) -> Iterator[None]:
-    """Leave the fused kernel alone in the parts of these sites."""
-    with ExitStack() as stack:
-        for path in set(map(part_of, sites)):
-            part, own = model.get_submodule(path), stack.enter_context(ExitStack())
-            stack.callback(part.register_forward_pre_hook(partial(_begin_open, own)).remove)
-            stack.callback(part.register_forward_hook(partial(_end_open, own)).remove)
-        yield
-
-
-def _begin_open(own: ExitStack, *_: Any) -> None:
-    own.enter_context(explicit_attention())
-
-
-def _end_open(own: ExitStack, *_: Any) -> None:
-    own.close()
 
 
 def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, float, int]:

@@ -13,9 +13,8 @@ about 1e38) may make NaN of rows that are blocked from it.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import NamedTuple, ParamSpec, TypeAlias
 
@@ -35,8 +34,6 @@ _LARGEST_TAME = 1e15
 _LARGEST_SCALE = 1e3  # of tame queries and keys makes tame scores
 _HALF = (torch.float16, torch.bfloat16)
 
-_is_trusted: ContextVar[bool] = ContextVar("numbers are trusted", default=False)
-_is_explicit: ContextVar[bool] = ContextVar("the fused kernel is left alone", default=False)
 _Given = ParamSpec("_Given")
 Scale: TypeAlias = float | bool | None
 
@@ -63,6 +60,7 @@ def attend(
     scale: Scale = None,
     dropout: float = 0.0,
     need_weights: bool = True,
+    guard: bool = True,
 ) -> Attention:
     """Let each query gather the values of the keys it resembles.
 
@@ -79,6 +77,8 @@ def attend(
             returned weights are those before dropout, so their rows sum to 1); pass 0 when not
             training.
         need_weights: False lets the fused kernel run; `weights` and `scores` are then None.
+        guard: False lets NaN and infinity in a blocked key or value reach the output, for callers
+            that find them otherwise, as training does.
 
     Raises:
         WrongUsage: shapes, dtypes or arguments that cannot be.
@@ -97,9 +97,9 @@ def attend(
         output = _output_alone(query, key, value, mask, scale=scale, dropout=dropout)
         if output is not None:
             return Attention(output)
-    scores = attention_scores(query, key, mask, scale=scale)
-    weights = attention_weights(scores)
-    output = weighted_values(weights, value, dropout=dropout).to(query.dtype)
+    scores = attention_scores(query, key, mask, scale=scale, guard=guard)
+    weights = attention_weights(scores, guard=guard)
+    output = weighted_values(weights, value, dropout=dropout, guard=guard).to(query.dtype)
     if not need_weights:
         return Attention(output)
     return Attention(output, weights, scores)
@@ -111,7 +111,7 @@ def _output_alone(
     """Compute the output by a fused kernel; None where that is impossible or would be wrong."""
     # torch's fused kernel has no rule for vmap: it would compute member after member, with a
     # warning.
-    if _is_explicit.get() or torch._C._are_functorch_transforms_active() or not key.shape[-2]:
+    if torch._C._are_functorch_transforms_active() or not key.shape[-2]:
         return None
     if not dropout and goes_native(query, key, value, mask, scale=scale):
         output = native_output(query, key, value, mask, _scale_factor(scale, query.shape[-1]))
@@ -128,11 +128,7 @@ def goes_native(
     """Say whether `attend` would compute this output, without dropout, by the kernel of
     `fused.py`."""
     factor = _scale_factor(scale, query.shape[-1])
-    return (
-        not _is_explicit.get()
-        and takes_native(query, key, value, mask, factor)
-        and _are_tame(query, key, value)
-    )
+    return takes_native(query, key, value, mask, factor) and _are_tame(query, key, value)
 
 
 def surely_finite(query: Tensor, key: Tensor, *, scale: Scale = None) -> bool:
@@ -163,7 +159,7 @@ def _precisely(kind: str) -> AbstractContextManager[None]:
 
 @outside_autocast
 def attention_scores(
-    query: Tensor, key: Tensor, mask: Mask = None, *, scale: Scale = None
+    query: Tensor, key: Tensor, mask: Mask = None, *, scale: Scale = None, guard: bool = True
 ) -> Tensor:
     """Compare each query with each key: `QKᵀ/√d_k`, a float mask added, -inf where blocked.
 
@@ -172,7 +168,8 @@ def attention_scores(
     """
     query, key = _at_least_float32(query), _at_least_float32(key)
     tensor = as_tensor(mask, query.shape[-2], key.shape[-2], query.device)
-    if tensor is not None and (_may_hold_garbage(query) or _may_hold_garbage(key)):
+    is_guarded = guard and tensor is not None
+    if is_guarded and (_may_hold_garbage(query) or _may_hold_garbage(key)):
         products = _products(_cleaned(query), _cleaned(key), scale)
         # What may be looked at keeps its NaN: hiding it would be a lie.
         garbage = _is_garbage(query).unsqueeze(-1) | _is_garbage(key).unsqueeze(-2)
@@ -189,7 +186,7 @@ def attention_scores(
 
 
 @outside_autocast
-def attention_weights(scores: Tensor) -> Tensor:
+def attention_weights(scores: Tensor, *, guard: bool = True) -> Tensor:
     """Turn scores into weights, a softmax over the keys; a row of nothing but -inf becomes zeros.
 
     Shapes: (..., query, key) -> the same. Rows that cannot have weights are set aside *before* the
@@ -201,7 +198,7 @@ def attention_weights(scores: Tensor) -> Tensor:
     blocked = scores.detach() == float("-inf")
     largest = scores.detach().amax(-1, keepdim=True)
     dead = largest == float("-inf")
-    if _is_trusted.get():
+    if not guard:
         return scores.masked_fill(dead, 0.0).softmax(-1).masked_fill(blocked, 0.0)
     broken = ~(largest < float("inf"))
     weights = scores.masked_fill(dead | broken, 0.0).softmax(-1)
@@ -214,7 +211,9 @@ def attention_weights(scores: Tensor) -> Tensor:
 
 
 @outside_autocast
-def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> Tensor:
+def weighted_values(
+    weights: Tensor, value: Tensor, *, dropout: float = 0.0, guard: bool = True
+) -> Tensor:
     """Sum the values by their weights; a value of weight 0 adds nothing, even when it is NaN.
 
     Shapes: (..., query, key), (..., key, value_width) -> (..., query, value_width).
@@ -224,43 +223,13 @@ def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> 
     if dropout:
         dropped = F.dropout(weights, dropout)
     output = dropped @ value
-    if not _may_hold_garbage(output):
+    if not (guard and _may_hold_garbage(output)):
         return output
     # Somewhere is NaN or infinity: compute without them, then say which queries they reached.
     output = _cleaned(dropped) @ _cleaned(value)
     garbage = _is_garbage(value).unsqueeze(-1).to(weights.dtype)
     reached = _is_garbage(weights).unsqueeze(-1) | ((weights.detach() @ garbage) > 0)
     return output.masked_fill(reached, float("nan"))
-
-
-@contextmanager
-def trusted_numbers() -> Iterator[None]:
-    """Leave out the guards against NaN and infinity inside the `with`.
-
-    For callers that find them otherwise, as training does: without the guards a NaN that stands
-    in a blocked key or value reaches the output. Blocked weights stay exactly 0, and dead rows stay
-    zeros.
-    """
-    token = _is_trusted.set(True)
-    try:
-        yield
-    finally:
-        _is_trusted.reset(token)
-
-
-@contextmanager
-def explicit_attention() -> Iterator[None]:
-    """Take the explicit path inside the `with`: the reference for edits of scores or weights."""
-    token = _is_explicit.set(True)
-    try:
-        yield
-    finally:
-        _is_explicit.reset(token)
-
-
-def is_explicit() -> bool:
-    """Say whether the fused kernel is left alone here."""
-    return _is_explicit.get()
 
 
 def _products(query: Tensor, key: Tensor, scale: Scale) -> Tensor:
@@ -363,8 +332,6 @@ def _is_garbage(tensor: Tensor) -> Tensor:
 def _may_hold_garbage(tensor: Tensor) -> bool:
     """Does a tensor hold NaN or infinity? True where the numbers cannot be read, so that it is
     guarded against."""
-    if _is_trusted.get():
-        return False
     return not _can_look(tensor) or not bool(torch.isfinite(tensor.detach().sum()))
 
 

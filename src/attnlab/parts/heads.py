@@ -208,15 +208,15 @@ def attend_at(
     """Attend as `attend` does, at a module's hook point: mask, scores and weights can be hooked.
 
     Shapes: query (batch, head, query, head_width), key and value (batch, kv_head, key, width). The
-    fused kernel runs unless the weights are returned or a hook may change the scores or the
-    weights.
+    fused kernel runs unless the weights are returned, the part is opened, or a hook may change the
+    scores or the weights.
     """
-    is_open = False
+    is_open, guard = part.is_opened, part.guard
     if part.is_hooked:  # most often not: then this costs nothing
         shown = mask_to_show(part, mask, query, key)
         if shown is not None:
             mask = part.visit("mask", shown)
-        is_open = part.wants("scores", "weights", to_change=True)
+        is_open = is_open or part.wants("scores", "weights", to_change=True)
         place = None if is_open or dropout or need_weights else OutputPlace()
         part.watch(AttentionCall(query, key, value, mask, scale, is_open, is_cross, place))
         if place is not None and place.output is not None:
@@ -224,11 +224,12 @@ def attend_at(
     key, value = share_heads(key, query.shape[-3]), share_heads(value, query.shape[-3])
     if not is_open:
         return attend(
-            query, key, value, mask, scale=scale, dropout=dropout, need_weights=need_weights
-        )
-    scores = part.visit("scores", attention_scores(query, key, mask, scale=scale))
-    weights = part.visit("weights", attention_weights(scores))
-    output = weighted_values(weights, value, dropout=dropout).to(query.dtype)
+            query, key, value, mask,
+            scale=scale, dropout=dropout, need_weights=need_weights, guard=guard,
+        )  # fmt: skip
+    scores = part.visit("scores", attention_scores(query, key, mask, scale=scale, guard=guard))
+    weights = part.visit("weights", attention_weights(scores, guard=guard))
+    output = weighted_values(weights, value, dropout=dropout, guard=guard).to(query.dtype)
     return Attention(output, weights, scores)
 
 

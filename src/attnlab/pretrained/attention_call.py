@@ -25,7 +25,6 @@ from torch.overrides import (
 )
 
 from attnlab.errors import CouldNotRun
-from attnlab.parts.attend import is_explicit
 from attnlab.parts.heads import HeadLayout, mask_to_show
 from attnlab.parts.masks import Mask
 from attnlab.sites import AttentionCall, OutputPlace, SitedModule
@@ -109,7 +108,7 @@ class AttentionPoint(SitedModule):
         """Compute one attention; return its heads' outputs, (batch, head, query, width)."""
         self.check_heads(asked.query.shape[1])
         if not self.is_hooked:
-            compute = asked.open if is_explicit() else asked.fused
+            compute = asked.open if self.is_opened else asked.fused
             return compute(asked.query, asked.key, asked.value, None)
         query = self.visit("query", asked.query)
         key = self.visit("key", asked.key)
@@ -149,7 +148,7 @@ class AttentionPoint(SitedModule):
 
     def _may_change(self) -> bool:
         """May scores and weights be changed in this pass?"""
-        return is_explicit() or self.wants("scores", "weights", to_change=True)
+        return self.is_opened or self.wants("scores", "weights", to_change=True)
 
     def _opened(
         self, compute: Compute, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None

@@ -24,14 +24,14 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.parts.attend import attention_scores, attention_weights, explicit_attention
+from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.heads import share_heads
 from attnlab.pretrained.attention_call import AttentionPoint
 from attnlab.pretrained.backends.multi_head import SlowPath
 from attnlab.pretrained.backends.registry import implementation, registered_function
 from attnlab.pretrained.model import Family, Pretrained
 from attnlab.pretrained.tracing import Inputs, has_rows, inside
-from attnlab.sites import AttentionCall, Hook, installed, site_names
+from attnlab.sites import AttentionCall, Hook, installed, opened, site_names
 
 _TAKES_NONE = (RuntimeError, ValueError, TypeError, IndexError)  # of a model, for another batch
 
@@ -207,7 +207,7 @@ def _verified(
     opener = _Recorder(*_CHECKED, opens=True)
     opener.sites = [path + end for path in points for end in _CHECKED]
     with model.while_hooked(opener.sites):  # installed once for the passes to come
-        with explicit_attention():  # no hook of ours: only the backends
+        with opened(model, points):  # no hook of ours: only the backends
             explicit = model(**inputs)
         with installed(model, opener):
             _require_same(explicit, model(**inputs), model, "explicit attention")

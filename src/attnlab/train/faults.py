@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
-from attnlab.parts.attend import trusted_numbers
+from attnlab.sites import SitedModule
 from attnlab.train.layouts.layout import Loss
 
 
@@ -30,7 +30,7 @@ def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> s
             return f"tensor {number} of the batch"
     model.zero_grad()
     try:
-        with trusted_numbers(), _watched(model) as found:
+        with _watched(model) as found:
             value = loss(model, *batch)
         if found:
             return f"the output of {found[0] or type(model).__name__}"
@@ -48,7 +48,7 @@ def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> s
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[list[str]]:
     """Collect the names of the parts whose output is not finite, in the order of their
-    computation."""
+    computation, without the guards of attention, which would hide some."""
     found: list[str] = []
 
     def look(name: str, part: nn.Module, given: object, output: object) -> None:
@@ -58,6 +58,9 @@ def _watched(model: nn.Module) -> Iterator[list[str]]:
     with ExitStack() as stack:
         for name, part in model.named_modules():
             stack.callback(part.register_forward_hook(partial(look, name)).remove)
+            if isinstance(part, SitedModule):
+                stack.callback(setattr, part, "guard", part.guard)
+                part.guard = False
         yield found
 
 

@@ -21,7 +21,6 @@ from attnlab import seeds
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import check_room, explained, locked
 from attnlab.errors import require_known
-from attnlab.parts.attend import trusted_numbers
 from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, write_checkpoint
 from attnlab.train.compatibility import Description, describe_training, read_history, versions
 from attnlab.train.config import EngineName, LayoutName
@@ -283,7 +282,6 @@ class _Training:
                 best_so_far = self._best[name]  # on the CPU after a checkpoint
                 best_so_far[better] = value.detach()[better].to(best_so_far.device)
 
-    @trusted_numbers()
     def _judged(self, weights: dict[str, Tensor], active: list[int]) -> list[Evaluation]:
         if self._judge_all is not None:
             try:

@@ -20,9 +20,8 @@ from attnlab.edits.effects.metrics import Metric, make_ready
 from attnlab.edits.effects.significance import adjusted
 from attnlab.look.lens import direct_logits
 from attnlab.look.recording import record
-from attnlab.parts.attend import explicit_attention
 from attnlab.seeds import generator
-from attnlab.sites import Hook, installed
+from attnlab.sites import Hook, installed, opened
 
 EXACT = {torch.float64: 1e-12, torch.float32: 1e-5}
 
@@ -172,7 +171,7 @@ def check_controls(seed: int) -> None:
     edits = [
         [kind(site=head.path, head=head.head)] for head in found.heads for kind in kinds.values()
     ]
-    with explicit_attention():
+    with opened(each.model):
         after = one_by_one(each, edits, "loss", target=each.labels)
     close(found.effects.flatten(0, 1) + found.before, after, torch.float64)
 

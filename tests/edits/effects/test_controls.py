@@ -19,9 +19,9 @@ from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
 from attnlab.look.recording import record
 from attnlab.models import Decoder, DecoderConfig
-from attnlab.parts.attend import explicit_attention
 from attnlab.parts.masks import padding_mask
 from attnlab.seeds import generator, isolated
+from attnlab.sites import opened
 
 FEW = Rule(draws=50)
 
@@ -87,7 +87,7 @@ def test_each_other_control_is_its_definition(seed, control):
         pattern = whole.weights.clone()
         pattern[:, head.head] = new
         with (
-            explicit_attention(),
+            opened(each.model),
             edit(each.model, SetPattern(site=head.path, pattern=pattern), certify=False),
         ):
             close(effect[0] + found.before, own(run(each), run(each))[0], torch.float64)

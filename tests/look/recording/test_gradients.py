@@ -9,9 +9,8 @@ from torch.utils.checkpoint import checkpoint
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.models import Decoder, DecoderConfig
-from attnlab.parts.attend import explicit_attention
 from attnlab.seeds import isolated
-from attnlab.sites import installed, site_names
+from attnlab.sites import installed, opened, site_names
 
 from .zoo import Change, no_hook_is_left
 
@@ -58,16 +57,16 @@ def test_every_gradient_is_that_of_finite_differences_at_its_own_site(model):
 
 
 def test_asking_for_gradients_changes_the_output_only_by_the_explicit_path(model):
-    with explicit_attention():
+    with opened(model):
         explicit = model(TOKENS)
     with record(model, WEIGHTS, gradients=True):
-        opened = model(TOKENS)
+        output = model(TOKENS)
     with record(model, "*output", gradients=True):
         fused = model(TOKENS)
     assert torch.equal(fused, model(TOKENS))
-    with explicit_attention(), record(model, "*", gradients=True):
+    with opened(model), record(model, "*", gradients=True):
         assert torch.equal(model(TOKENS), explicit)
-    assert (opened - explicit).abs().max() < 1e-12
+    assert (output - explicit).abs().max() < 1e-12
     assert no_hook_is_left(model)
 
 
@@ -75,7 +74,7 @@ def test_parameters_get_the_same_gradients(model):
     found = []
     for gradients in (None, True):
         model.zero_grad()
-        with explicit_attention(), record(model, "*", gradients=gradients):
+        with opened(model), record(model, "*", gradients=gradients):
             loss_of(model).backward()
         found.append([each.grad.clone() for each in model.parameters()])
     model.zero_grad()

@@ -9,10 +9,9 @@ import torch
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
-from attnlab.parts.attend import explicit_attention
 from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import isolated
-from attnlab.sites import installed, site_names
+from attnlab.sites import installed, opened, site_names
 
 from .zoo import Change, Watcher, case, no_hook_is_left, parameters_hash
 
@@ -119,7 +118,7 @@ def test_weights_made_on_demand_are_those_that_explicit_attention_computes():
     with record(model, sites) as lazy:
         model(TOKENS)
     with (
-        explicit_attention(),
+        opened(model),
         record(model, sites) as explicit,
         installed(model, Change(sites[0], lambda value: value)),
     ):

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.native import vector_bytes, vectors
-from attnlab.parts.attend import trusted_numbers
 from attnlab.simd.build import built, source_of
 from attnlab.simd.emit import emitted, erfc_series
 from attnlab.simd.interpret import Interpreter
@@ -158,8 +157,7 @@ def _traced(
     lent = Lent(frame_of(models[0]), loss)
     parameters = {name: value.detach() for name, value in models[0].named_parameters()}
     own = {name: each[0] for name, each in different.items()}
-    with trusted_numbers():
-        return traced(lent.to_member, parameters, own, example)
+    return traced(lent.to_member, parameters, own, example)
 
 
 def interpreted(

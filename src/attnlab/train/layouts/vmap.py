@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from attnlab.errors import AttnlabError, type_words
-from attnlab.parts.attend import trusted_numbers
+from attnlab.sites import SitedModule
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.blocks import EngineBlocks, cut, different_buffers, one_dtype
 from attnlab.train.layouts.layout import Batch, Loss, NotExpressible, first_line, stacked
@@ -67,7 +67,7 @@ class _Vmapped:
 
     def losses(self, batch: Batch) -> Tensor:
         """Compute and differentiate."""
-        with torch.enable_grad(), trusted_numbers():
+        with torch.enable_grad():
             found: Tensor = self._losses(self._leaves, self._different, *batch)
             leaves = list(self._leaves.values())
             gradients = torch.autograd.grad(found.sum(), leaves, materialize_grads=True)
@@ -100,22 +100,27 @@ class Lent(nn.Module):
 
 
 def frame_of(model: nn.Module) -> nn.Module:
-    """Return a copy of a model to compute with other numbers, in training mode.
+    """Return a copy of a model to compute with other numbers, in training mode; its attention does
+    not guard against NaN, which training finds otherwise.
 
     Raises:
         NotExpressible: it cannot be copied.
     """
     try:
-        return copy.deepcopy(model).train()
+        frame = copy.deepcopy(model).train()
     except (TypeError, RuntimeError) as error:
         raise NotExpressible(f"the model cannot be copied ({first_line(error)})") from None
+    for part in frame.modules():
+        if isinstance(part, SitedModule):
+            part.guard = False
+    return frame
 
 
 def over_members(
     models: Sequence[nn.Module], function: Callable[[nn.Module], Any]
 ) -> Callable[..., Any]:
     """Return function(model) for all members at once, as a function of their stacked parameters."""
-    lent = Lent(copy.deepcopy(models[0]).to("meta").eval(), function)
+    lent = Lent(frame_of(models[0]).to("meta").eval(), function)
     _, buffers = stack_module_state(list(models))
     return lambda parameters: vmap(lent.to_member, chunk_size=_MOST_AT_ONCE)(parameters, buffers)
 
