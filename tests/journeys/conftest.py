@@ -5,8 +5,10 @@
 test no page has complained. `notebook` runs cells by nbconvert, `kernel` in a live kernel.
 """
 
+import json
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -38,9 +40,10 @@ class Answer(NamedTuple):
 class Home:
     """A home of its own, and the folder in it where a person works."""
 
-    def __init__(self, folder: Path, here: Path) -> None:
+    def __init__(self, folder: Path, here: Path, warm: subprocess.Popen[str]) -> None:
         self.folder = folder
         self.here = here
+        self.warm = warm
         self.environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         self.environment |= {
             "HOME": str(folder),
@@ -51,20 +54,46 @@ class Home:
 
     def run(self, command: str, *, status: int = 0, typed: str = "") -> Answer:
         """Run a command as it is typed in the folder; it must end with this exit status."""
+        words = self._words(command)
+        if words[1:2] == ["-m"]:
+            answer = self._run_anew(words)
+        else:
+            answer = self._run_warm(words[words[0] == sys.executable :], typed)
+        assert answer.status == status, answer.text
+        assert "Traceback" not in answer.text
+        return answer
+
+    def _run_anew(self, words: list[str]) -> Answer:
         done = subprocess.run(
-            self._words(command),
+            words,
             check=False,
             cwd=self.here,
             env=self.environment,
-            input=typed,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
         )
-        answer = Answer(done.stdout, done.stderr, done.returncode)
-        assert answer.status == status, answer.text
-        assert "Traceback" not in answer.text
-        return answer
+        return Answer(done.stdout, done.stderr, done.returncode)
+
+    def _run_warm(self, words: list[str], typed: str) -> Answer:
+        """Run a program of Python in a copy of a process that has loaded attnlab: see `warm.py`."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder, name) for name in ("typed", "out", "err")]
+            for file, content in zip(files, (typed, "", ""), strict=True):
+                file.write_text(content)
+            command = {
+                "words": words,
+                "folder": str(self.here),
+                "environment": self.environment,
+                "files": [str(file) for file in files],
+            }
+            assert self.warm.stdin is not None
+            assert self.warm.stdout is not None
+            self.warm.stdin.write(json.dumps(command) + "\n")
+            self.warm.stdin.flush()
+            assert select.select([self.warm.stdout], [], [], PATIENCE)[0], f"{words} hangs"
+            status = int(self.warm.stdout.readline())
+            return Answer(files[1].read_text(), files[2].read_text(), status)
 
     def start(self, command: str) -> subprocess.Popen[str]:
         """Start a command that goes on; the caller ends it."""
@@ -95,11 +124,25 @@ def home_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[subprocess.Popen[str]]:
+    """The process whose copies run commands."""
+    process = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("warm.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.communicate()
+
+
 @pytest.fixture
-def home(home_folder: Path, request: pytest.FixtureRequest) -> Home:
+def home(home_folder: Path, warm: subprocess.Popen[str], request: pytest.FixtureRequest) -> Home:
     """The home of this file's person, empty before the first journey, and an empty folder in it."""
     name = re.sub(r"\W+", "-", request.node.name)[:40]
-    return Home(home_folder, Path(tempfile.mkdtemp(prefix=f"{name}-", dir=home_folder)))
+    here = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=home_folder))
+    return Home(home_folder, here, warm)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ with attnlab.edit(model, attnlab.ZeroHead(layer=0, head=0)):
 print(float((first - plain).abs().max()), float((both - first).abs().max()))
 print(outer.effects[""].largest, inner.effects[""].largest)
 pathlib.Path("certificate.json").write_text(json.dumps(inner.to_mapping()))
-(again,) = attnlab.edits_from_json(pathlib.Path("edited/edits.json").read_text())
+(again,) = attnlab.edits.edits_from_json(pathlib.Path("edited/edits.json").read_text())
 print(again == attnlab.ZeroHead(layer=0, head=0))
 """
 

@@ -1,5 +1,6 @@
 """Somebody installs attnlab, trains the first model, looks at it, mistypes, and presses Ctrl-C."""
 
+import re
 import shlex
 import signal
 
@@ -10,7 +11,9 @@ def test_a_first_model_is_trained_shown_asked_and_cut(home, visit):
     home.environment["BROWSER"] = "true"
     answer = home.run("attnlab run sorting")
     assert "3 of 3 claims hold, self-checks: 6 of 6" in answer.out
-    assert "runs/sorting/report.html" in answer.out
+    assert "27/27" in answer.out
+    assert "report   runs/sorting/report.html\n" in answer.out
+    assert re.search(r"(\S+) of \1\b", answer.err), answer.err  # the last line of the progress
     assert "sorting" in home.run("attnlab list").out
     assert "27 of 27 inputs" in home.run("attnlab show sorting").out
     assert "report.html" in home.run("attnlab open sorting").text

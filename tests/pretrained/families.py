@@ -8,10 +8,11 @@ other.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import nn
 
-__all__ = ["FAMILIES", "REFUSED", "Anatomy", "Family", "stirred"]
+__all__ = ["FAMILIES", "REFUSED", "SAMPLE", "Anatomy", "Family", "each_family", "stirred"]
 
 
 class Anatomy(NamedTuple):
@@ -603,6 +604,17 @@ def _others() -> Iterator[Family]:
 
 
 FAMILIES = {each.name: each for part in (_decoders, _llamas, _encoders, _others) for each in part()}
+
+SAMPLE = [
+    *("gpt2", "gptj", "bloom", "falcon", "llama", "gemma3", "deepseek_v3", "granite", "bert"),
+    *("modernbert", "xlnet", "t5", "bart", "whisper", "vit", "swin", "clip"),
+]
+"""Families of every kind; `make test-slow` tries all."""
+
+each_family = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.slow) for name in FAMILIES],
+)
 
 _UNMET = "no attention was found in this model"
 _MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 101}

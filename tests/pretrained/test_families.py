@@ -1,9 +1,9 @@
 """Eighty families of transformers: what is seen at their hook points is what their own code
-computes, to the last bits."""
+computes, to the last bits. By default a sample of them, of every kind."""
 
 import pytest
 import torch
-from tests.pretrained.families import FAMILIES
+from tests.pretrained.families import FAMILIES, SAMPLE, each_family
 from tests.pretrained.table import DOCUMENT, document, looked, opened, unchanged
 from tests.pretrained.trying import Tried, changed_at, difference, recorded_weights, tried
 from torch import Tensor
@@ -12,25 +12,11 @@ import attnlab
 
 pytest.importorskip("transformers")
 
-_SAMPLE = (
-    "llama",
-    "gemma3",
-    "deepseek_v3",
-    "bloom",
-    "modernbert",
-    "t5",
-    "bart",
-    "swin",
-    "clip",
-    "xlnet",
-)
 _IN_DOUBLE = [
-    pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
+    pytest.param(name, marks=() if name in SAMPLE else pytest.mark.slow)
     for name, family in FAMILIES.items()
     if family.in_double
 ]
-
-each_family = pytest.mark.parametrize("name", list(FAMILIES))
 
 
 @each_family
@@ -107,6 +93,7 @@ def test_a_head_zeroed_is_its_slice_zeroed_before_the_output_projection(name: st
         assert torch.equal(found, _zeroed_by_hand(each, point, head))
 
 
+@pytest.mark.slow
 def test_the_table_in_the_documents_is_what_is_measured() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == document(), (
         "write it anew: python -m tests.pretrained.table"

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 import torch
-from tests.pretrained.families import FAMILIES, Anatomy, stirred
+from tests.pretrained.families import Anatomy, each_family, stirred
 from tests.pretrained.trying import Tried, changed_at, difference, logits_of, split, tried
 from torch import Tensor
 
@@ -15,8 +15,6 @@ from attnlab.pretrained.attach import attach
 from attnlab.sites import site_names
 
 pytest.importorskip("transformers")
-
-each_family = pytest.mark.parametrize("name", list(FAMILIES))
 
 SITES: dict[str, Callable[[Anatomy], str]] = {
     "residual_before": lambda anatomy: "in ",

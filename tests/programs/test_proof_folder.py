@@ -60,8 +60,12 @@ def whole_folder(command, folder):
     return found
 
 
-def test_killed_at_any_write_the_same_command_ends_in_the_same_folder(command, tmp_path):
-    nth = 1
+SOME_WRITES = [9, pytest.param(1, marks=pytest.mark.slow)]  # each ninth, and each of them
+
+
+@pytest.mark.parametrize("every", SOME_WRITES)
+def test_killed_at_any_write_the_same_command_ends_in_the_same_folder(command, every, tmp_path):
+    nth = 2
     whole = whole_folder(command, tmp_path / "whole")
     while killed_at(nth, [*command, "--out", str(tmp_path / f"{nth}")]):
         folder = tmp_path / f"{nth}"
@@ -69,7 +73,7 @@ def test_killed_at_any_write_the_same_command_ends_in_the_same_folder(command, t
             assert main([*command, "--out", str(folder)]) == 0, nth
         found = {name: text for name, text in content_of(folder).items() if name != ".lock"}
         assert found == whole, nth
-        nth += 1
+        nth += every
     assert nth > 20
 
 
@@ -79,8 +83,9 @@ def folder_is_open(folder):
     return not names or "unfinished" in names
 
 
-def test_on_a_full_disk_it_is_told_and_the_same_command_goes_on(command, tmp_path, capsys):
-    nth, came_so_far = 1, True
+@pytest.mark.parametrize("every", SOME_WRITES)
+def test_on_a_full_disk_it_is_told_and_the_same_command_goes_on(command, every, tmp_path, capsys):
+    nth, came_so_far = 2, True
     whole = whole_folder(command, tmp_path / "whole")
     while came_so_far:
         folder = tmp_path / f"{nth}"
@@ -89,7 +94,7 @@ def test_on_a_full_disk_it_is_told_and_the_same_command_goes_on(command, tmp_pat
             assert (status, "disk is full" in capsys.readouterr().err) == (3, True), nth
             assert main([*command, "--out", str(folder)]) == 0, nth
         assert content_of(folder) == whole, nth
-        nth += 1
+        nth += every
     assert nth > 10
 
 

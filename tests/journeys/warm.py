@@ -1,0 +1,48 @@
+"""A Python that has loaded PyTorch and attnlab, and copies itself for each command it reads.
+
+Loading takes two seconds of each process. A copy (a fork) goes on where a new process is when it
+has loaded: with the folder, the environment and the files of the command, it runs the program
+as `__main__`, and ends as a process ends. Commands are lines of JSON; the answers are statuses.
+"""
+
+import gc
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import attnlab.cli.commands
+import attnlab.experiments.registry  # noqa: F401
+
+
+def next_command() -> dict[str, Any]:
+    """Fork for each command; each copy returns with its command."""
+    for line in sys.stdin:
+        copy = os.fork()
+        if copy == 0:
+            return dict(json.loads(line))
+        status = os.waitpid(copy, 0)[1]
+        print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201
+    sys.exit()
+
+
+def become(command: dict[str, Any]) -> None:
+    """Take on the folder, the environment, the files and the words of a command."""
+    os.chdir(command["folder"])
+    os.environ.clear()
+    os.environ.update(command["environment"])
+    for descriptor, path in enumerate(command["files"]):
+        os.dup2(os.open(path, os.O_RDWR), descriptor)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.argv = command["words"]
+    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+
+
+gc.freeze()
+torch.set_num_threads(1)
+become(next_command())
+runpy.run_path(sys.argv[0], run_name="__main__")
