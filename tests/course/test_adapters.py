@@ -77,7 +77,7 @@ def test_right_functions_behind_adapters_pass(name, seed):
     failed = [result for result in outcome.checks if not result.passed]
     assert (outcome.broken, failed) == (None, [])
     assert outcome.passed
-    assert len(outcome.checks) >= 3
+    assert len(outcome.checks) >= 2
 
 
 def test_an_adapter_goes_before_a_name_of_the_file_and_leaves_it_as_it_is():
@@ -199,7 +199,7 @@ BEHIND = {
 """The course's own solutions, right or wrong, behind the adapters of the other course."""
 
 OUTSIDE = {
-    "softmax": {"NaN where nothing is left", "even where nothing is left"},
+    "softmax": {"NaN where nothing is left"},
     "attention": {"NaN in dead rows"},
     "rotary_positions": {"narrow angles"},  # in half precision
     "token_embedding": {"scaled in place", "padding row"},  # each call has a new module there

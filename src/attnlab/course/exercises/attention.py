@@ -63,9 +63,9 @@ def case(arrays, mask=None, dtype="float32", words=""):
     arrays = [array.astype(dtype) for array in arrays]
     may = True if mask is None else mask
     expected = attend(*(array.astype(float) for array in arrays), may)
-    given = [T.from_numpy(array) for array in (*arrays, mask) if array is not None]
+    args = [T.from_numpy(array) for array in (*arrays, mask) if array is not None]
     expected = [T.from_numpy(array.astype(dtype)) for array in expected]
-    return Case("attention", tuple(given), expected=expected, words=words, tolerance=1e-5)
+    return Case("attention", tuple(args), expected=expected, words=words, tolerance=1e-5)
 
 
 def draw(random, batch, queries, keys, width, value_width):

@@ -11,7 +11,12 @@ from attnlab.course.exercise import Case, Check, Exercise, Failure, Mistake
 from attnlab.course.material.attention_mistakes import mask_mistakes
 from attnlab.course.material.numpy_parts import attend
 from attnlab.course.material.pictures import draw_maps
-from attnlab.course.material.tensors import inputs_case, kept_failure, shape_failure
+from attnlab.course.material.tensors import (
+    first_failure,
+    inputs_case,
+    kept_failure,
+    shape_failure,
+)
 
 # %% [markdown]
 # # Attention with dropout
@@ -142,11 +147,12 @@ def all_dropped(random):
 def judge_dropped(weights, answer):
     """Judge an output that holds the used weights twice, side by side."""
     keys = weights.shape[-1]
-    for part, shape in zip(answer, [(*weights.shape[:-1], 2 * keys), weights.shape], strict=True):
-        failure = shape_failure(part, shape)
-        if failure is not None:
-            return failure
-    used, shown = (part.numpy() for part in answer)
+    output, shown = answer
+    shapes = (output, (*weights.shape[:-1], 2 * keys)), (shown, weights.shape)
+    failure = first_failure(lambda pair: shape_failure(*pair), shapes)
+    if failure is not None:
+        return failure
+    used, shown = output.numpy(), shown.numpy()
     first, gone = used[..., :keys], used[..., :keys] == 0
     if not np.allclose(first, used[..., keys:]):
         return Failure("the output was dropped, not the weights", "output dropped")
@@ -230,37 +236,37 @@ EXERCISE = Exercise(
             "no scaling",
             "/ math.sqrt(query.shape[-1])",
             "",
-            "The scores are not divided by √width, so they grow with the width.",
+            "The scores are not divided by √width, so they grow with the width."
         ),
         Mistake(
             "no axis",
             "dim=-1)",
             "dim=0 if scores.dim() in (1, 3) else 1)",
-            "The softmax runs over axis 0 or 1, as `F.softmax` chooses without a `dim`.",
+            "The softmax runs over axis 0 or 1, as `F.softmax` chooses without a `dim`."
         ),
         Mistake(
             "fixed axes",
             "key.transpose(-2, -1)",
             "key.transpose(1, 2)",
-            "Axes 1 and 2 are exchanged. Count from the end, so that axes in front do not matter.",
+            "Axes 1 and 2 are exchanged. Count from the end, so that axes in front do not matter."
         ),
         Mistake(
             "shown after dropout",
             _RETURN,
             "return used @ value, used",
-            "The weights come back as they are after dropout, so their rows do not sum to 1.",
+            "The weights come back as they are after dropout, so their rows do not sum to 1."
         ),
         Mistake(
             "output dropped",
             f"{_DROP}\n    {_RETURN}",
             "weights\n    return torch.nn.functional.dropout(used @ value, dropout), weights",
-            "Dropout is applied to the output. It belongs on the weights.",
+            "Dropout is applied to the output. It belongs on the weights."
         ),
         Mistake(
             "not made larger",
             _DROP,
             "weights * (torch.rand_like(weights) >= dropout)",
-            "The weights that stay are not divided by 1 − dropout.",
+            "The weights that stay are not divided by 1 − dropout."
         ),
     ),
     hints=(

@@ -98,7 +98,7 @@ def cells_right(axes, figure, weights, *_):
         image = image.reshape(weights.shape)
     if not is_map(image, weights):
         wrong = {"rows and columns swapped": weights.T, "rescaled": weights / weights.max()}
-        mistake = next((name for name, each in wrong.items() if is_map(image, each)), None)
+        mistake = next((name for name, rows in wrong.items() if is_map(image, rows)), None)
         return Failure(f"expected a map of {show(weights)}; got {show(image)}", mistake)
     left, right, first, last = axes["corners"][0]
     if (axes["xlim"][1] - axes["xlim"][0]) * (right - left) < 0:
@@ -161,7 +161,7 @@ def heading_right(axes, figure, *expected):
 def shades_right(axes, figure, weights, *_):
     """The shades run from 0 to 1, and a bar says so."""
     low, high = map(float, axes["colors"][0])
-    if not any(each["is_color_bar"] for each in figure.axes):
+    if not any(part["is_color_bar"] for part in figure.axes):
         return Failure("there is no color bar")
     if (low, high) == (0.0, 1.0):
         return None

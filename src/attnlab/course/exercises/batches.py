@@ -61,7 +61,7 @@ def split_texts(texts, labels, share, seed):
     draw = random.Random(seed)
     held_out = set()
     for label in sorted(set(labels)):
-        distinct = sorted({text for text, own in zip(texts, labels, strict=True) if own == label})
+        distinct = sorted({text for text, mark in zip(texts, labels, strict=True) if mark == label})
         draw.shuffle(distinct)
         held_out.update(distinct[: round(share * len(distinct))])
     training = [n for n, text in enumerate(texts) if text not in held_out]
@@ -272,7 +272,7 @@ _TRAINING = "training = [n for n, text in enumerate(texts) if text not in held_o
 _VALIDATION = "validation = [n for n, text in enumerate(texts) if text in held_out]"
 _BOTH = f"{_TRAINING}\n    {_VALIDATION}\n    return training, validation"
 _LOOP = """for label in sorted(set(labels)):
-        distinct = sorted({text for text, own in zip(texts, labels, strict=True) if own == label})
+        distinct = sorted({text for text, mark in zip(texts, labels, strict=True) if mark == label})
         draw.shuffle(distinct)
         """
 
@@ -291,7 +291,7 @@ EXERCISE = Exercise(
         Check("last batch", "keeps what is left for the last batch", rest, graded=True),
         Check("rows", "leaves the rows as they are", rows_kept, graded=True, side=True),
     ),
-    mistakes=(
+    mistakes=(  # of homework whose data set has ten copies of each text
         Mistake(
             "copies on both sides",
             _BOTH,

@@ -111,13 +111,13 @@ class DecoderLayer(nn.Module):
         # >>> solution
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool).tril()
-        found, own_weights = self.self_attention(target, target, causal)
-        x = self.norm1(target + self.dropout(found))
+        change, self_weights = self.self_attention(target, target, causal)
+        x = self.norm1(target + self.dropout(change))
         may = None if source_mask is None else source_mask[:, None, :]
-        found, cross_weights = self.cross_attention(x, source, may)
-        x = self.norm2(x + self.dropout(found))
+        change, cross_weights = self.cross_attention(x, source, may)
+        x = self.norm2(x + self.dropout(change))
         x = self.norm3(x + self.dropout(self.feed_forward(x)))
-        return x, own_weights, cross_weights
+        return x, self_weights, cross_weights
         # <<< solution
 
 
@@ -285,14 +285,14 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "weights in the wrong order",
-            "return x, own_weights, cross_weights",
-            "return x, cross_weights, own_weights",
+            "return x, self_weights, cross_weights",
+            "return x, cross_weights, self_weights",
             "The parts of the answer are in the wrong order: first the output, then the weights of "
             "the self-attention, then those of the cross-attention.",
             also=(
-                "return own_weights, cross_weights, x",
-                "return cross_weights, own_weights, x",
-                "return own_weights, x, cross_weights",
+                "return self_weights, cross_weights, x",
+                "return cross_weights, self_weights, x",
+                "return self_weights, x, cross_weights",
             ),
         ),
     ),

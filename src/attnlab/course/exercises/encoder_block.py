@@ -130,7 +130,7 @@ def case(random, shape, heads, hidden, mask=None, dropout=0.0, show="both", **mo
     """Draw x and all parameters; `show` says which of the two answers is compared."""
     x, width = random.normal(size=shape), shape[-1]
     state = {name: random.normal(size=size) * 0.7 for name, size in shapes(width, hidden).items()}
-    may = True if mask is None else mask if mask.ndim == 2 else mask[:, None]
+    may = True if mask is None else mask.reshape(-1, 1, mask.shape[-2], mask.shape[-1])
     output, weights = map(T.from_numpy, oracle(state, x, heads, may))
     return Case(
         "EncoderBlock",
@@ -236,51 +236,51 @@ EXERCISE = Exercise(
             "mixed, weights = self.attention(self.norm1(x), mask)\n"
             "        x = x + self.dropout(mixed)\n"
             "        x = x + self.dropout(self.feed_forward(self.norm2(x)))",
-            "The norms come before the parts, as in newer models. Here they come after each sum.",
+            "The norms come before the parts, as in newer models. Here they come after each sum."
         ),
         Mistake(
             "first sum missing",
             _ONE,
             "x = self.norm1(self.dropout(mixed))",
-            "x is not added to what attention found, so what stood there is lost.",
+            "x is not added to what attention found, so what stood there is lost."
         ),
         Mistake(
             "first sum late",
             _ONE,
             "x = x + self.norm1(self.dropout(mixed))",
-            "After attention the norm comes first and the sum second.",
+            "After attention the norm comes first and the sum second."
         ),
         Mistake(
             "mask lost",
             "self.attention(x, mask)",
             "self.attention(x)",
-            "The mask is not handed on to attention.",
+            "The mask is not handed on to attention."
         ),
         Mistake(
             "inverted mask",
             "self.attention(x, mask)",
             "self.attention(x, None if mask is None else ~mask)",
             "The mask is handed on the wrong way round: True means that a position may be attended "
-            "to.",
+            "to."
         ),
         Mistake(
             "side by side",
             f"{_ONE}\n        {_THINK}",
             "thought = self.feed_forward(x)\n        x = self.norm1(x + self.dropout(mixed))",
-            "Feed-forward gets the block's input. It gets what the first norm returned.",
+            "Feed-forward gets the block's input. It gets what the first norm returned."
         ),
         Mistake(
             "always dropped",
             "self.dropout(mixed)",
             "nn.functional.dropout(mixed, self.dropout.p)",
             "Numbers are dropped in evaluation as well: a function does not know the mode unless "
-            "it is told.",
+            "it is told."
         ),
         Mistake(
             "weights averaged",
             "return x, weights",
             "return x, weights.mean(dim=1)",
-            "The weights are averaged over the heads. Return those of every head.",
+            "The weights are averaged over the heads. Return those of every head."
         ),
     ),
     hints=(

@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # Generate, one token after another
@@ -102,8 +103,8 @@ def case(tables, prompt, num_tokens, separator=None, **more):
     model = Given("TableModel", tuple(T.tensor(table).float() for table in tables.values()))
     settings = {} if separator is None else {"separator": separator}
     rows = [oracle(tables, row, num_tokens, separator or 0) for row in prompt]
-    given = (model, T.from_numpy(prompt), num_tokens)
-    return Case("generate", given, settings, expected=T.tensor(rows), **more)
+    args = (model, T.from_numpy(prompt), num_tokens)
+    return Case("generate", args, settings, expected=T.tensor(rows), **more)
 
 
 def letters(random, batch, length, vocabulary):
@@ -180,8 +181,7 @@ def nothing_new(random):
 
 def prompt_kept(random):
     """The prompt after the call."""
-    made = case(draw_tables(random, 5, 9), letters(random, 2, 3, 5), 3)
-    yield Case("generate", made.args, expected=[made.args[1]], answer="inputs")
+    yield inputs_case(case(draw_tables(random, 5, 9), letters(random, 2, 3, 5), 3))
 
 
 def draw_picture(names):

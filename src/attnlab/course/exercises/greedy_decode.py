@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab.course.material.pictures import draw_maps
 
 # %% [markdown]
 # # Greedy decoding
@@ -126,8 +127,8 @@ def end_together(table):
     written = [[START], [START]]
     ended = []
     for _ in range(LONG):
-        for own, text in zip(table, written, strict=True):
-            text.append(int(own[sum(text) % SUMS].argmax()))
+        for rows, text in zip(table, written, strict=True):
+            text.append(int(rows[sum(text) % SUMS].argmax()))
         ended.append(all(text[-1] == END for text in written))
     return any(ended)
 
@@ -174,28 +175,14 @@ def calls(random):
 
 def draw_picture(names):
     """Draw the probabilities of the next token, step by step."""
-    from attnlab.draw.pictures.maps import draw_map
-    from attnlab.draw.pictures.look import new_figure
-    from attnlab.draw.sections import Heatmap
-
     table = T.from_numpy(draw_table(np.random.default_rng(6), 1, [4]))
     model, source, target = names["TableModel"](table), T.zeros(1, 1, dtype=T.int64), [START]
     target += names["greedy_decode"](model, source, START, END, LONG)[0]
     shares = T.softmax(model(source, T.tensor([target]))[0], dim=-1)
     words = ["PAD", "start", "end", "a", "b", "c", "d"]
-    section = Heatmap(
-        title="Probability of the next token",
-        rows=shares.tolist(),
-        row_labels=[f"after {words[each]}" for each in target],
-        column_labels=words,
-        row_title="step",
-        column_title="next token",
-        low=0.0,
-        high=1.0,
-    )
-    figure = new_figure(4.6, 3.4)
-    draw_map(figure.add_subplot(), section)
-    return figure
+    labels = [f"after {words[token]}" for token in target], words
+    maps = {"Probability of the next token": shares}
+    return draw_maps(maps, ("step", "next token"), (5.0, 3.4), labels=labels)
 
 
 _CHOSEN = "logits[:, -1].argmax(dim=-1)"

@@ -101,8 +101,7 @@ def diagnose(head):
     """Name the one thing that is wrong with a design; None where it is not known."""
     if not head.is_finite or is_right(head):
         return None
-    by_letter = head.Qm @ head.Km.T
-    if np.ptp(by_letter, axis=1).max() < 1e-6:
+    if np.ptp(head.Qm @ head.Km.T, axis=1).max() < 1e-6:
         return "no letter stands out"
     mistake = gain_mistake(head, is_right, lambda changed: is_right(changed, (1, 2, 3)))
     mistake = mistake or value_mistake(head, np.eye(3), is_right)

@@ -213,12 +213,7 @@ EXERCISE = Exercise(
             "self.tokens(ids)",
             "The positions are missing, so the order of the words is lost.",
         ),
-        Mistake(
-            "no dropout",
-            _LAST,
-            "return x",
-            "Nothing is ever dropped.",
-        ),
+        Mistake("no dropout", _LAST, "return x", "Nothing is ever dropped."),
         Mistake(
             "dropped before",
             f"x = {_SUM}\n        {_LAST}",

@@ -152,7 +152,7 @@ EXERCISE = Exercise(
         Check("far", "is exact for rows far from 0", far, graded=True),
         Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
     ),
-    mistakes=(
+    mistakes=(  # of the Annotated Transformer and its copies, and of homework
         Mistake(
             "eps as a floor",
             _ROOT,

@@ -244,12 +244,8 @@ def padded_attention(random):
 
 
 def many_layers(random):
-    """Blocks that all differ."""
+    """Blocks that all differ, and the weights of each."""
     yield case(random, draw_texts(random, 3), layers=2, words="with two layers")
-
-
-def weights(random):
-    """The weights of two layers."""
     yield case(random, draw_texts(random, 3, 3), layers=2, wanted="weights")
 
 
@@ -290,12 +286,9 @@ EXERCISE = Exercise(
     checks=(
         Check("logits", "gives the right logits with one layer", one_layer, points=3),
         Check("padding in the mean", "averages over real tokens only", padded_mean, points=2),
-        Check(
-            "padding in attention", "keeps tokens from looking at PAD", padded_attention, points=2
-        ),
-        Check("layers", "puts different blocks one after the other", many_layers),
-        Check("parameters", "has its parts under the names that are asked", parameters),
-        Check("weights", "returns the weights of every layer", weights, graded=True),
+        Check("padding in attention", "lets no token look at PAD", padded_attention, points=2),
+        Check("layers", "has different blocks, and returns the weights of all", many_layers),
+        Check("parameters", "has its parts under the names above", parameters),
         Check("dropout", "passes `dropout` on, and drops nothing else", extremes, graded=True),
     ),
     mistakes=(

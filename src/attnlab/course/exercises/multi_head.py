@@ -230,7 +230,7 @@ EXERCISE = Exercise(
         Check("edges", "works with one head, narrow heads, one position", edges, graded=True),
         Check("division", "refuses heads that do not divide the width", not_divisible, graded=True),
     ),
-    mistakes=(
+    mistakes=(  # of homework, and of common copies of multi-head attention
         Mistake(
             "split without turning",
             _SPLIT,

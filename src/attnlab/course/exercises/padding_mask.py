@@ -5,6 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab.course.exercise import Case, Check, Exercise, Mistake
+from attnlab.course.material.tensors import inputs_case
 
 # %% [markdown]
 # # The padding mask
@@ -121,9 +122,7 @@ def cut(random):
 def inputs_kept(random):
     """The lengths after the call."""
     for call in ("padding_mask", "joined_mask"):
-        given = (T.tensor([5, 2, int(random.integers(3, 7))]), 4)
-        words = "(lengths, after the call)"
-        yield Case(call, given, expected=[given[0]], answer="inputs", words=words)
+        yield inputs_case(Case(call, (T.tensor([5, 2, int(random.integers(3, 7))]), 4)))
 
 
 def draw_picture(names):

@@ -66,19 +66,11 @@ unknown_words = "the same"
 SAME = ("the same", "different")
 
 
-def seen_share(random):
-    """Measure how many validation texts are in training, over some splits."""
-    shares = []
-    for _ in range(20):
-        order = random.permutation(200) % 20
-        shares.append(np.isin(order[:40], order[40:]).mean())
-    return float(np.mean(shares))
-
-
 def ask_seen(random):
     """Question 1, measured."""
     shares = {"almost none": 0.0, "about a fifth": 0.2, "almost all": 1.0}
-    share = seen_share(random)
+    orders = [random.permutation(200) % 20 for _ in range(20)]
+    share = np.mean([np.isin(order[:40], order[40:]).mean() for order in orders])
     right = min(shares, key=lambda words: abs(shares[words] - share))
     yield choice_case("seen", right, tuple(shares), {"about a fifth": "a fifth is seen"})
 

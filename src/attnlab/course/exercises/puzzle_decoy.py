@@ -142,8 +142,8 @@ def mean_effect(heads, readout, name, inputs):
     outputs = np.array([head_output(heads[name], x) for x in inputs])
     mean = np.broadcast_to(outputs.mean(axis=(0, 1)), outputs[0].shape)
     largest = 0.0
-    for each in inputs:
-        moved = result(heads, readout, each, {name: mean}) - result(heads, readout, each)
+    for text in inputs:
+        moved = result(heads, readout, text, {name: mean}) - result(heads, readout, text)
         largest = max(largest, np.abs(moved).max())
     return float(largest)
     # <<< solution
@@ -314,9 +314,9 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "mean of each input",
-            "for each in inputs:",
-            "for each in inputs:\n"
-            "        mean = np.broadcast_to(head_output(heads[name], each).mean(axis=0), "
+            "for text in inputs:",
+            "for text in inputs:\n"
+            "        mean = np.broadcast_to(head_output(heads[name], text).mean(axis=0), "
             "outputs[0].shape)",
             "`mean_effect` takes a mean for each input; it should be one vector for all.",
         ),

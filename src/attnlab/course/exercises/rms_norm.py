@@ -153,10 +153,7 @@ EXERCISE = Exercise(
             "eps is added to the root. It belongs inside it.",
         ),
         Mistake(
-            "no eps",
-            _ROOT,
-            "torch.sqrt(square)",
-            "eps is missing: a row of zeros is divided by 0.",
+            "no eps", _ROOT, "torch.sqrt(square)", "eps is missing: a row of zeros is divided by 0."
         ),
         Mistake(
             "eps as a floor",

@@ -83,12 +83,12 @@ def measure(query, key):
 def scaling(draws):
     """Return the measures of several widths, each as a list."""
     # >>> solution
-    found = {"width": []}
+    measures = {"width": []}
     for query, key in draws:
-        found["width"].append(query.shape[-1])
+        measures["width"].append(query.shape[-1])
         for name, number in measure(query, key).items():
-            found.setdefault(name, []).append(number)
-    return found
+            measures.setdefault(name, []).append(number)
+    return measures
     # <<< solution
 
 
@@ -146,7 +146,7 @@ def several(random):
     for widths in ((2,), (5, 3, 11)):
         pairs = [draw(random, 2 + n, 3, 4 + n, width) for n, width in enumerate(widths)]
         measures = [oracle(*pair) for pair in pairs]
-        expected = {name: [each[name] for each in measures] for name in measures[0]}
+        expected = {name: [measure[name] for measure in measures] for name in measures[0]}
         args = (list(map(tensors, pairs)),)
         yield Case("scaling", args, expected={"width": list(widths), **expected})
 
@@ -160,10 +160,8 @@ def draw_picture(names):
     """Draw the largest weight over the width, with and without scaling."""
     widths = [4, 16, 64, 256]
     measures = names["scaling"](names["make_draws"](widths, draws=20))
-    curves = {
-        "divided by √width": measures["largest"],
-        "not divided": measures["largest unscaled"],
-    }
+    names_of = {"divided by √width": "largest", "not divided": "largest unscaled"}
+    curves = {name: measures[key] for name, key in names_of.items()}
     axes, scales = ("width", "largest attention weight"), {"x_log": True, "from_zero": True}
     return draw_lines("Largest weight among ten keys", axes, widths, curves, **scales)
 
@@ -192,22 +190,10 @@ EXERCISE = Exercise(
             "The entropy is in bits: the logarithm is that of base 2. Nats take the natural one.",
         ),
         Mistake(
-            "sign of the entropy",
-            _XLOGY,
-            "torch.xlogy(weights, weights).sum(dim=-1)",
-            "The entropy is negative: logarithms of shares are, so a minus belongs in front.",
-        ),
-        Mistake(
             "0 times ln 0",
             _XLOGY,
             "-(weights * weights.log()).sum(dim=-1)",
             "A weight of 0 gives NaN: its logarithm is −∞, and 0 times −∞ is no number.",
-        ),
-        Mistake(
-            "something inside the logarithm",
-            _XLOGY,
-            "-(weights * (weights + 1e-3).log()).sum(dim=-1)",
-            "A small number is added inside the logarithm, which makes every entropy too small.",
         ),
         Mistake(
             "largest of all",

@@ -139,7 +139,6 @@ def draw_picture(names):
 
 
 _ANGLE = "10000 ** (even / d_model)"
-_ADD = "x + self.table[:length].to(x.dtype)"
 _REGISTER = 'self.register_buffer("table", table)'
 _COSINE = "torch.cos(angle[:, : d_model // 2])"
 
@@ -156,7 +155,7 @@ EXERCISE = Exercise(
         Check("dtype", "answers in the dtype of x", dtype_kept, graded=True),
         Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
     ),
-    mistakes=(
+    mistakes=(  # of homework, and of the usual code, which takes even widths alone
         Mistake(
             "parentheses missing",
             _ANGLE,
@@ -203,12 +202,6 @@ EXERCISE = Exercise(
             _REGISTER,
             "self.table = nn.Parameter(table)",
             "The table is a parameter, so training changes it. It is fixed.",
-        ),
-        Mistake(
-            "by batch",
-            _ADD,
-            "x + self.table[(torch.arange(len(x)) % len(self.table))][:, None].to(x.dtype)",
-            "The pattern follows the batch, not the position: every text gets one row throughout.",
         ),
     ),
     hints=(

@@ -193,12 +193,6 @@ EXERCISE = Exercise(
             "The value is right, but for very negative z e^(−z) is infinite and the gradient NaN.",
         ),
         Mistake(
-            "gated after",
-            f"{_OPENED}\n        return {_PRODUCT}",
-            "self.gate(x)\n        return self.down(swish(opened * self.up(x)))",
-            "swish comes after the product. It is applied to the gate alone.",
-        ),
-        Mistake(
             "both gated",
             _PRODUCT,
             "self.down(opened * swish(self.up(x)))",

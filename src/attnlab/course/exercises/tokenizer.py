@@ -67,9 +67,9 @@ class WordTokenizer:
     def encode(self, text, max_length):
         """Return exactly `max_length` ids, the first of them that of <CLS>."""
         # >>> solution
-        found = [self.ids.get(word, 1) for word in self.clean(text).split()]
-        found = [2, *found][:max_length]
-        return found + [0] * (max_length - len(found))
+        ids = [self.ids.get(word, 1) for word in self.clean(text).split()]
+        ids = [2, *ids][:max_length]
+        return ids + [0] * (max_length - len(ids))
         # <<< solution
 
     def decode(self, ids):
@@ -141,11 +141,11 @@ def encoded(random):
     text = " ".join(words[number - 3] for number in ids)
     yield ask(texts, 8, "encode", text, 7, expected=[2, *ids, 0, 0])
     yield ask(texts, 8, "encode", text, 3, expected=[2, *ids[:2]])
-    given = f"{words[1]} unseen {words[0]}"
-    yield ask(texts, 8, "encode", given, 5, expected=[2, 4, 1, 3, 0], words="with a new word")
-    given = f" {words[2].upper()}\t{words[0].title()}\n"
+    text = f"{words[1]} unseen {words[0]}"
+    yield ask(texts, 8, "encode", text, 5, expected=[2, 4, 1, 3, 0], words="with a new word")
+    text = f" {words[2].upper()}\t{words[0].title()}\n"
     expected = [2, 5, 3, 0]
-    yield ask(texts, 8, "encode", given, 4, expected=expected, words="with capitals and a tab")
+    yield ask(texts, 8, "encode", text, 4, expected=expected, words="with capitals and a tab")
 
 
 def lengths(random):
@@ -193,7 +193,7 @@ def draw_picture(names):
     return draw_maps({"ids": rows}, ("text", "place"), (6.0, 2.4), (0, 11), labels)
 
 
-_FOUND = "for word in self.clean(text).split()]"
+_KNOWN = "for word in self.clean(text).split()]"
 
 EXERCISE = Exercise(
     "Texts to ids",
@@ -237,28 +237,25 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "encoded uncleaned",
-            _FOUND,
+            _KNOWN,
             "for word in text.split()]",
             "`encode` looks words up as they stand. The words of the vocabulary are clean, so a "
             "word with a capital is never found.",
         ),
         Mistake(
             "one too long",
-            "[2, *found][:max_length]",
-            "[2, *found[:max_length]]",
+            "[2, *ids][:max_length]",
+            "[2, *ids[:max_length]]",
             "The text is cut before <CLS> is put in front, so long texts get one id too many.",
         ),
         Mistake(
             "cut in front",
-            "[2, *found][:max_length]",
-            "[2, *found[max(len(found) - max_length + 1, 0):]]",
+            "[2, *ids][:max_length]",
+            "[2, *ids[max(len(ids) - max_length + 1, 0):]]",
             "Long texts lose their beginning. They must lose their end.",
         ),
         Mistake(
-            "padding decoded",
-            "number not in (0, 2)",
-            "number != 2",
-            "`decode` writes out <PAD>.",
+            "padding decoded", "number not in (0, 2)", "number != 2", "`decode` writes out <PAD>."
         ),
     ),
     hints=(

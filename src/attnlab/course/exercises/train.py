@@ -180,23 +180,21 @@ def case(random, sizes, epochs, wanted, is_special=None, rate=1.0, **more):
             training.append((training[0][0], 1 - training[0][1]))
         history, states = oracle(state, training, validation, epochs, rate)
         if is_special is None or is_special(history, states):
-            break
-    return made_case(state, (training, validation), epochs, wanted, rate, **more)
+            return made_case(state, (training, validation), epochs, wanted, rate, **more)
 
 
 def made_case(state, parts, epochs, wanted, rate, **more):
     """Ask for the training of a model on these batches, and compare what is wanted."""
     training, validation = parts
     history, states = oracle(state, training, validation, epochs, rate)
-    losses = [entry["validation_loss"] for entry in history]
-    best = as_tensors(states[int(np.argmin(losses))])
-    asked = ([[True, True]] * len(training) + [[False, False]] * len(validation)) * epochs
+    best = as_tensors(states[int(np.argmin([entry["validation_loss"] for entry in history]))])
+    calls = ([[True, True]] * len(training) + [[False, False]] * len(validation)) * epochs
     model = Given("TextModel", (VOCAB, WIDTH, CLASSES), state=as_tensors(state))
     data = [[tuple(map(T.from_numpy, batch)) for batch in part] for part in parts]
-    answers = {"history": history, "best": best, "asked": asked, "loaded": None}
+    answers = {"history": history, "best": best, "calls": calls, "loaded": None}
     expected = [answer if name == wanted else None for name, answer in answers.items()]
-    args = (model, *data, epochs, rate)
-    return Case("run_training", args, expected=expected, tolerance=1e-5, **more)
+    more |= {"expected": expected, "tolerance": 1e-5}
+    return Case("run_training", (model, *data, epochs, rate), **more)
 
 
 def one_epoch(random):
@@ -268,7 +266,7 @@ def ties(random):
 def modes(random):
     """How the model is asked."""
     words = "noting for each call of the model whether it was in training mode, with gradients"
-    yield case(random, ((2, 2), (3, 3)), 2, "asked", words=words)
+    yield case(random, ((2, 2), (3, 3)), 2, "calls", words=words)
 
 
 def draw_picture(names):
@@ -280,8 +278,8 @@ def draw_picture(names):
     for name in ("training", "validation"):
         curves[name] = [entry[f"{name}_loss"] for entry in made.expected[0]]
     levels = [Level(name="lowest validation loss", y=min(curves["validation"]))]
-    axes = ("epoch", "loss (nats per text)")
-    return draw_lines("Fourteen epochs", axes, range(1, 15), curves, levels=levels)
+    labels = ("epoch", "loss (nats per text)")
+    return draw_lines("Fourteen epochs", labels, range(1, 15), curves, levels=levels)
 
 
 _KEEP = "best = copy.deepcopy(model.state_dict())"

@@ -1,8 +1,9 @@
 """The mistakes that people make in attention, as they write them; several exercises share them.
 
-They are read off questions, bug reports and homework: a mask read as PyTorch's own modules read it,
-numbers in place of −∞, a score of 0 taken for a masked one, a softmax over another axis, a division
-by another root. Each is a piece of a solution that is replaced; an exercise gives the pieces.
+They are read off homework and the trackers of minGPT, TinyTorch and Transformers: a mask read as
+PyTorch's own modules read it, numbers in place of −∞, a score of 0 taken for a masked one, a
+softmax over another axis, a division by another root. Each is a piece of a solution that is
+replaced; an exercise gives the pieces.
 """
 
 from collections.abc import Callable
@@ -10,10 +11,7 @@ from collections.abc import Callable
 from attnlab.course.exercise import Mistake
 
 _NAN = "torch.nan_to_num(weights)"
-_ZEROED = "weights.masked_fill(~mask, 0.0)"
-_TINY = "torch.finfo(scores.dtype).min"
 _ZEROS = "scores.masked_fill(scores * mask == 0, {})"
-_AFTER = "weights * mask / (weights * mask).sum(dim=-1, keepdim=True)"
 
 _MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     "inverted mask": (
@@ -25,10 +23,6 @@ _MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
             ("scores + mask * -1e9", ""),
         ),
         "The mask is read the wrong way round: here True means that a query may attend to a key.",
-    ),
-    "mask left out": (
-        (("", ""),),
-        "The mask has no effect: the weights are those without one.",
     ),
     "zero taken for masked": (
         (
@@ -43,11 +37,6 @@ _MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
         (("", "weights * mask"),),
         "Masked keys are removed after the softmax, so the weights that are left sum to less "
         "than 1. They must be out before the softmax shares out its 1.",
-    ),
-    "mask after the softmax, rescaled": (
-        (("", _AFTER), ("", f"torch.nan_to_num({_AFTER})")),
-        "Masked keys are removed after the softmax and the rest is divided by its sum. Where a "
-        "masked key has by far the largest score, nothing is left to divide.",
     ),
     "filled with −10": (
         (("scores.masked_fill(~mask, -10.0)", ""), ("scores + ~mask * -10.0", "")),
