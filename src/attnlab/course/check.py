@@ -1,6 +1,6 @@
 """Judge a program's answers: compare every case, sum up each check, name the mistake."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,12 +109,17 @@ def judge(questions: Questions, reply: Reply, *, skip_missing: bool = False) -> 
     is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
     mistake = None
     if any(failures) and not is_blank:
-        named = [result.failure.mistake for result in results if result.failure is not None]
-        name = next(filter(None, named), None)
-        if name is None:
-            name = find_mistake(questions, answers, failures, skip_missing=skip_missing)
-        mistake = exercise.mistake(name) if name is not None else None
-    return Outcome(exercise.name, tuple(results), mistake, None, waiting, is_blank)
+        mistake = _mistake_by_judge(results)
+        if mistake is None:
+            mistake = find_mistake(questions, answers, failures, skip_missing=skip_missing)
+    named = exercise.mistake(mistake) if mistake is not None else None
+    return Outcome(exercise.name, tuple(results), named, None, waiting, is_blank)
+
+
+def _mistake_by_judge(results: Iterable[CheckResult]) -> str | None:
+    """Return the mistake that a case's judge names first; None where none names one."""
+    failures = [result.failure for result in results if result.failure is not None]
+    return next((failure.mistake for failure in failures if failure.mistake is not None), None)
 
 
 def check_here(questions: Questions, source: str) -> Outcome:
@@ -145,15 +150,14 @@ def _judge_checks(
     check passes.
     """
     first: CheckResult | None = None
-    for check, numbers in zip(questions.checks, questions.numbers, strict=True):
-        cases = [questions.flat[number] for number in numbers]
+    groups = zip(questions.checks, questions.cases, questions.numbers, strict=True)
+    for check, cases, numbers in groups:
+        wrong = next((number for number in numbers if failures[number] is not None), None)
         result = CheckResult(check)
-        for number, case in zip(numbers, cases, strict=True):
-            failure, answer = failures[number], answers[number]
-            if failure is not None:
-                value = read_answer(answer.value)
-                result = CheckResult(check, failure, case, value, answer.printed)
-                break
+        if wrong is not None:
+            case, answer = questions.flat[wrong], answers[wrong]
+            value = read_answer(answer.value)
+            result = CheckResult(check, failures[wrong], case, value, answer.printed)
         first = first or result
         is_side = check.side or all(case.answer == "inputs" or case.raises for case in cases)
         if result.passed and is_side and not first.passed:

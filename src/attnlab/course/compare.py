@@ -5,7 +5,7 @@ the form that `runner.encode` gives is read as `Other`: a wrong answer, never an
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -100,17 +100,21 @@ def is_same(one: Any, other: Any, tolerance: float) -> bool:
     if _are(list, one, other):
         return len(one) == len(other) and all(map(is_same, one, other, repeat(tolerance)))
     if _is_number(one) and _is_number(other):
-        if _are(int, one, other):
-            return bool(one == other)  # of any size
-        mine, theirs = _numbers(one), _numbers(other)
-        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
-            return False
-        return bool(np.allclose(mine, theirs, tolerance, tolerance, equal_nan=True))
+        return _are_same_numbers(one, other, tolerance)
     return type(one) is type(other) and bool(one == other)
 
 
 def _are(kind: type, one: object, other: object) -> bool:
     return isinstance(one, kind) and isinstance(other, kind)
+
+
+def _are_same_numbers(one: Any, other: Any, tolerance: float) -> bool:
+    if _are(int, one, other):
+        return bool(one == other)  # of any size
+    mine, theirs = _numbers(one), _numbers(other)
+    if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+        return False
+    return bool(np.allclose(mine, theirs, tolerance, tolerance, equal_nan=True))
 
 
 def leave_out(value: Any, got: Any) -> Any:
@@ -215,12 +219,17 @@ def _number_difference(expected: Any, got: Any, tolerance: float, where: str) ->
     if is_right:
         return None
     lines = [f"{where}:", f"  expected  {show(expected)}", f"  got       {show(got)}"]
+    lines += _furthest(right, answer)
+    return Failure("\n".join(lines))
+
+
+def _furthest(right: NDArray[Any], answer: NDArray[Any]) -> Iterator[str]:
+    """Yield where two arrays of real numbers differ most, and by how much."""
     if answer.size > 1 and answer.dtype.kind in "iuf" and np.isfinite(right).all():
         distances = np.abs(answer.astype(float) - right)
         place = np.unravel_index(int(distances.argmax()), distances.shape)
         at = ", ".join(map(str, place))
-        lines.append(f"  they differ by {distances.max():.3g} at most, at [{at}]")
-    return Failure("\n".join(lines))
+        yield f"  they differ by {distances.max():.3g} at most, at [{at}]"
 
 
 def _is_number(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """The mistake behind a wrong answer: the known one whose answers are the same in every case."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -69,29 +69,45 @@ def find_mistake(
         skip_missing: whether a part that is None is left out of the comparison.
     """
     values = list(map(_comparable, answers))
+    for numbers in _attempts(questions, values, failures):
+        for mistake in questions.exercise.parts.mistakes:
+            for spelling in mistake.spellings:
+                source = with_mistake(questions.exercise, spelling)
+                if _explains(questions, source, values, numbers, skip_missing=skip_missing):
+                    return mistake.name
+    return None
 
-    def agrees(mistake: Mistake, numbers: Iterable[int]) -> bool:
-        source = with_mistake(questions.exercise, mistake)
-        for number in numbers:
-            mistaken = _comparable(_reference_answer(questions, source, number))
-            if skip_missing:
-                mistaken = leave_out(mistaken, values[number])
-            if not _agree(questions.flat[number], mistaken, values[number]):
-                return False
-        return True
 
-    # most mistakes differ from an answer already where it is wrong, so that is compared first
-    everywhere = sorted(range(len(values)), key=lambda number: failures[number] is None)
+def _attempts(
+    questions: Questions, values: Sequence[Any], failures: Sequence[Failure | None]
+) -> Iterator[Sequence[int]]:
+    """Yield the cases to explain: all; else those of the first failed check and of all that passed.
+
+    Most mistakes differ from an answer already where it is wrong, so that is compared first.
+    """
+    yield sorted(range(len(values)), key=lambda number: failures[number] is None)
     failed = [group for group in questions.numbers if any(failures[n] for n in group)]
     passed = [n for group in questions.numbers if group not in failed for n in group]
-    attempts = [everywhere]
     if any(_is_telling(values[n]) for n in failed[0] if failures[n]):
-        attempts.append([*failed[0], *passed])
-    for numbers in attempts:
-        for mistake in questions.exercise.parts.mistakes:
-            if any(agrees(spelling, numbers) for spelling in mistake.spellings):
-                return mistake.name
-    return None
+        yield [*failed[0], *passed]
+
+
+def _explains(
+    questions: Questions,
+    source: str,
+    values: Sequence[Any],
+    numbers: Iterable[int],
+    *,
+    skip_missing: bool,
+) -> bool:
+    """Whether a program of the course gives the same answers to these cases."""
+    for number in numbers:
+        mistaken = _comparable(_reference_answer(questions, source, number))
+        if skip_missing:
+            mistaken = leave_out(mistaken, values[number])
+        if not _agree(questions.flat[number], mistaken, values[number]):
+            return False
+    return True
 
 
 def ask_judge(case: Case, value: Any) -> Failure | None:

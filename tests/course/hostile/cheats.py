@@ -300,7 +300,6 @@ main._array = lambda array, of: {"kind": "any", "passed": True}
 import sys
 main = sys.modules["__main__"]
 main.answer_case = lambda names, case: {"value": True, "passed": True, "points": 11}
-main.answer_all = lambda names, cases: [{"value": True}] * 50
 """
     + _NOTHING,
     "replaces the runner's messages": """

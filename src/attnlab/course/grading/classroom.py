@@ -127,6 +127,11 @@ class _Job:
     questions: Questions
     exercise_digest: str
 
+    def gave(self, outcome: GradedAnswer) -> bool:
+        """Whether an outcome is of this very answer and exercise."""
+        graded = (outcome.student, outcome.answer_digest, outcome.exercise_digest)
+        return graded == (self.student, self.answer.digest, self.exercise_digest)
+
 
 def file_name(student: str) -> str:
     """Return a safe name for a student's files: the student's own, or one with a hash.
@@ -172,9 +177,11 @@ def grade_class(
     with locked(folder):
         remove_remains(folder)
         jobs = list(_jobs(submissions, exercises, grades.seed()))
-        open_jobs = [
-            job for job in jobs if job.answer.exercise in again or not _is_done(job, grades)
-        ]
+        open_jobs = []
+        for job in jobs:
+            outcome = grades.outcome(job.student, job.answer.exercise)
+            if job.answer.exercise in again or outcome is None or not job.gave(outcome):
+                open_jobs.append(job)
         _Round(grades, open_worker, len(open_jobs), progress).work_off(open_jobs, workers)
     outcomes = [grades.outcome(job.student, job.answer.exercise) for job in jobs]
     return [outcome for outcome in outcomes if outcome is not None]
@@ -205,14 +212,6 @@ def _code_digest() -> str:
         digest.update(f"{file.relative_to(_PACKAGE)}\n".encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _is_done(job: _Job, grades: GradeFolder) -> bool:
-    outcome = grades.outcome(job.student, job.answer.exercise)
-    if outcome is None:
-        return False
-    graded = (outcome.student, outcome.answer_digest, outcome.exercise_digest)
-    return graded == (job.student, job.answer.digest, job.exercise_digest)
 
 
 @dataclass

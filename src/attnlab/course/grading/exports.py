@@ -94,7 +94,7 @@ def gradescope_results(book: Gradebook, row: Row) -> Mapping[str, object]:
 def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, float]]:
     """Yield for each check the students who pass it, and for each mistake those who made it."""
     for name in book.exercises:
-        outcomes = _outcomes(book, name)
+        outcomes = list(_outcomes(book, name))
         of = len(outcomes)
         if not of:
             continue
@@ -110,11 +110,8 @@ def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, flo
             yield name, "mistake named", mistake, count, of, count / of
 
 
-def _outcomes(book: Gradebook, exercise: str) -> list[GradedAnswer]:
-    """Return what came of all answers to an exercise."""
-    answers = []
+def _outcomes(book: Gradebook, exercise: str) -> Iterator[GradedAnswer]:
     for row in book.rows:
         for grade in row.grades:
             if grade.exercise == exercise and grade.graded is not None:
-                answers.append(grade.graded)
-    return answers
+                yield grade.graded

@@ -273,38 +273,39 @@ def make_gradebook(
     key = ("student", "exercise", "answer")
     reviews = Sheet.read(folder / "reviews.csv", key, "decision")
     texts = Sheet.read(folder / "texts.csv", (*key, "criterion"), "points")
-    names = match_students(submissions, course.students)
-    unlisted = []
-    if course.students:
-        students = [submission.student for submission in submissions]
-        unlisted = [student for student in students if student not in names]
-    absent = [student for student in course.students if student not in names.values()]
+    listing = match_students(submissions, course.students)
     labels = Counter(submission.label for submission in submissions)
-    everyone = [*submissions, *map(Submission, absent)]
+    everyone = [*submissions, *map(Submission, listing.absent)]
     rows = []
     for submission in sorted(everyone, key=lambda submission: submission.student):
         student, grades = submission.student, []
         for name in exercises:
-            if name not in submission.answers:
-                grade = Grade(name, 0.0, course.of(name), state="missing")
-            elif course.exercises[name].parts.kind == "text":
-                grade = _grade_text(course, submission, name, texts)
-            else:
-                grade = _grade_program(course, name, results.get((student, name)), reviews)
-            grades.append(grade)
-        private = []
-        if student in unlisted:
-            private.append("handed in, not on the list of students")
-        if student in absent:
-            private.append("on the list of students, nothing handed in")
+            result = results.get((student, name))
+            grades.append(_grade(course, submission, name, result, (reviews, texts)))
+        private = listing.notes(student)
         if submission.label and labels[submission.label] > 1:
             private.append(f"another submission has the label {submission.label}, too")
-        facts = course.students.get(names.get(student, student), {})
-        rows.append(_row(course, submission, grades, facts, private))
+        rows.append(_row(course, submission, grades, listing.facts(student), private))
     reviews.write()
     texts.write()
-    more = (tuple(unlisted), tuple(absent), tuple(passed_over))
+    more = (listing.unlisted, listing.absent, tuple(passed_over))
     return Gradebook(course, exercises, tuple(rows), *more)
+
+
+def _grade(
+    course: Course,
+    submission: Submission,
+    exercise: str,
+    answer: GradedAnswer | None,
+    sheets: tuple[Sheet, Sheet],
+) -> Grade:
+    """Grade an exercise with the sheets of reviews and texts."""
+    reviews, texts = sheets
+    if exercise not in submission.answers:
+        return Grade(exercise, 0.0, course.of(exercise), state="missing")
+    if course.exercises[exercise].parts.kind == "text":
+        return _grade_text(course, submission, exercise, texts)
+    return _grade_program(course, exercise, answer, reviews)
 
 
 def _row(

@@ -122,17 +122,12 @@ def _misfits(key: str, matrices: Mapping[str, NDArray[np.float64] | None]) -> It
     values = matrices["V"]
     if values is None:
         return
-    wrong = {name: matrix for name, matrix in matrices.items() if not _is_matrix(matrix)}
-    if "V" in wrong:
-        wrong = {"V": values}
-    for name, matrix in wrong.items():
-        if matrix is not None:
+    if values.ndim != 2:
+        matrices = {"V": values}
+    for name, matrix in matrices.items():
+        if matrix is not None and matrix.ndim != 2:
             rule = "V has rows of 3 numbers, and K, Q and pos fit to it"
             yield f"{key}_{name} has {matrix.size} numbers, which make no matrix: {rule}"
-
-
-def _is_matrix(matrix: NDArray[np.float64] | None) -> bool:
-    return matrix is not None and matrix.ndim == 2
 
 
 def _numbers(value: Any) -> NDArray[np.float64] | None:

@@ -3,6 +3,7 @@
 import datetime
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from attnlab.course.grading.sheets import read_table
@@ -32,8 +33,11 @@ def read_students(path: Path) -> dict[str, Mapping[str, str]]:
             twice; a time that cannot be read.
     """
     rows = read_table(path)
-    if rows:
-        _check_columns(path, rows[0])
+    for name in rows[0] if rows else ():
+        if name not in ROSTER:
+            raise WrongUsage(f"{path}: no column {name!r} is known; {did_you_mean(name, ROSTER)}")
+    if rows and "student" not in rows[0]:
+        raise WrongUsage(f"{path} needs a column 'student', as submissions are named.")
     students: dict[str, Mapping[str, str]] = {}
     for row in rows:
         student, submitted = row["student"], row.get("submitted", "")
@@ -50,14 +54,6 @@ def read_students(path: Path) -> dict[str, Mapping[str, str]]:
     return students
 
 
-def _check_columns(path: Path, columns: Mapping[str, str]) -> None:
-    for name in columns:
-        if name not in ROSTER:
-            raise WrongUsage(f"{path}: no column {name!r} is known; {did_you_mean(name, ROSTER)}")
-    if "student" not in columns:
-        raise WrongUsage(f"{path} needs a column 'student', as submissions are named.")
-
-
 def read_time(text: str) -> datetime.datetime | None:
     """Read a time; None where it is none."""
     try:
@@ -66,10 +62,50 @@ def read_time(text: str) -> datetime.datetime | None:
         return None
 
 
+@dataclass(frozen=True)
+class Listing:
+    """The list of students beside the submissions.
+
+    Args:
+        students: what is known of each.
+        names: their names on the list, by their submissions'.
+        unlisted: who handed in and is not on the list.
+        absent: who is on the list and handed in nothing.
+    """
+
+    students: Mapping[str, Mapping[str, str]]
+    names: Mapping[str, str]
+    unlisted: tuple[str, ...]
+    absent: tuple[str, ...]
+
+    def facts(self, student: str) -> Mapping[str, str]:
+        """Return what the list says of who handed in a submission, or did not."""
+        return self.students.get(self.names.get(student, student), {})
+
+    def notes(self, student: str) -> list[str]:
+        """Return what the instructor should know."""
+        if student in self.unlisted:
+            return ["handed in, not on the list of students"]
+        if student in self.absent:
+            return ["on the list of students, nothing handed in"]
+        return []
+
+
 def match_students(
     submissions: Sequence[Submission], students: Mapping[str, Mapping[str, str]]
+) -> Listing:
+    """Match each submission with a student of the list, where that is clear."""
+    names = _names_on_list(submissions, students)
+    handed_in = [submission.student for submission in submissions] if students else []
+    unlisted = [student for student in handed_in if student not in names]
+    absent = [student for student in students if student not in names.values()]
+    return Listing(students, names, tuple(unlisted), tuple(absent))
+
+
+def _names_on_list(
+    submissions: Sequence[Submission], students: Mapping[str, Mapping[str, str]]
 ) -> dict[str, str]:
-    """Return for each submission who on the list of students handed it in, where that is clear.
+    """Return for each submission who on the list handed it in.
 
     The name of the file counts first, as it is or as `attnlab course submit` writes it, then the
     label in it; a label that two submissions have, or of a student who is matched already, is none.

@@ -222,7 +222,9 @@ def _by_student(
     for name, content in files.items():
         if _ending(name) == ".json" and _is_homework_log(content):
             owners[name] = student_of(Path(student, name), exercises)
-    if len({*owners.values()}) < 2 or "manifest.json" in map(_last_part, files):
+    if len({*owners.values()}) < 2 or "manifest.json" in (
+        PurePosixPath(name).name for name in files
+    ):
         return {student: dict(files)}
     folders = {PurePosixPath(name).parent: owner for name, owner in owners.items()}
     folders.pop(PurePosixPath("."), None)
@@ -328,20 +330,12 @@ class _Reader:
             if tree is None:
                 self.submission.tell(f"{file} is no Python, so its exercises are not known")
                 return
-            named = self._answered_by(_defined(tree))
+            calls = {name: entry_names(exercise) for name, exercise in self.exercises.items()}
+            named = [name for name in calls if calls[name] and calls[name] <= _defined(tree)]
         for exercise in named:
             self._take(exercise, file)
         if not named:
             self.submission.tell(f"{file} answers no exercise: it defines none of their names")
-
-    def _answered_by(self, defined: set[str]) -> list[str]:
-        """Return the exercises all of whose names are defined."""
-        names = []
-        for name, exercise in self.exercises.items():
-            calls = entry_names(exercise)
-            if calls and calls <= defined:
-                names.append(name)
-        return names
 
     def _program_of_notebook(self, file: str, text: str) -> str:
         joined = join_cells(_code_cells(text))
@@ -419,10 +413,6 @@ class _Reader:
 
 def _ending(name: str) -> str:
     return PurePosixPath(name).suffix.lower()
-
-
-def _last_part(name: str) -> str:
-    return PurePosixPath(name).name
 
 
 @cache

@@ -129,17 +129,14 @@ def encode(value: Any, depth: int = 0) -> Json:
     if isinstance(value, np.ndarray | np.generic):
         return _array(np.array(value, subok=False), "numpy")
     if isinstance(value, Mapping):
-        return {"kind": "dict", "items": _pairs(value, depth + 1)}
+        pairs = [[encode(part, depth + 1) for part in item] for item in value.items()]
+        return {"kind": "dict", "items": pairs}
     if isinstance(value, list | tuple):
         items = map(encode, value[:MOST_NUMBERS], itertools.repeat(depth + 1))
         return {"kind": "list", "items": list(items)}
     if type(value).__module__.startswith("matplotlib."):
         return _figure(value)
     return {"kind": "other", "type": type(value).__name__}
-
-
-def _pairs(value: Mapping[Any, Any], depth: int) -> Json:
-    return [[encode(key, depth), encode(item, depth)] for key, item in value.items()]
 
 
 def decode(value: Json, names: Names | None = None) -> Any:
@@ -170,39 +167,22 @@ def decode(value: Json, names: Names | None = None) -> Any:
 def answer_case(names: Names, case: EncodedCase) -> Json:
     """Put one case to a student's names: {"value": …}, or {"error": …} with its line."""
     if case["call"] not in names:
-        return {"error": "Missing", "message": _near(case["call"], names), "line": None}
+        public = [name for name in names if isinstance(name, str) and not name.startswith("_")]
+        message = case["call"]
+        for name in difflib.get_close_matches(case["call"], public, 1):
+            message += f"; did you mean {name}?"
+        return {"error": "Missing", "message": message, "line": None}
     try:
         torch.default_generator.manual_seed(case["seed"])
-        return {"value": _sendable(_answer(names, case))}
+        answer = _answer(names, case)
+        try:
+            return {"value": encode(answer)}
+        except MemoryError:
+            raise TooLarge from None
     except NotImplementedError as error:
         return {"error": "NotImplementedError", "message": _words(error), "line": None}
     except (Exception, SystemExit) as error:
         return describe_error(error)
-
-
-def _sendable(answer: Any) -> Json:
-    """Return an answer as JSON.
-
-    Raises:
-        TooLarge: it is too large.
-    """
-    try:
-        return encode(answer)
-    except MemoryError:
-        raise TooLarge from None
-
-
-def _near(name: str, names: Names) -> str:
-    """Return a missing name, with a hint at a similar one."""
-    public = [name for name in names if isinstance(name, str) and not name.startswith("_")]
-    for like in difflib.get_close_matches(name, public, 1):
-        return f"{name}; did you mean {like}?"
-    return name
-
-
-def answer_all(names: Names, cases: Iterable[EncodedCase]) -> list[Json]:
-    """Put all cases to a student's names."""
-    return [answer_case(names, case) for case in cases]
 
 
 def describe_error(error: BaseException) -> Json:
@@ -456,7 +436,11 @@ def _in_child(requests: int, limits: Json, buffer: bytearray) -> tuple[int, bool
             os.closerange(writing + 1, _MOST_STREAMS)
             _limit(limits)
             for reply in _replies(request):
-                _write_whole(writing, _packed(reply))
+                try:
+                    message = pack_message(reply)
+                except MemoryError:
+                    message = pack_message(describe_error(TooLarge()))
+                _write_whole(writing, message)
             status = 0
         finally:
             os._exit(status)
@@ -465,15 +449,8 @@ def _in_child(requests: int, limits: Json, buffer: bytearray) -> tuple[int, bool
         return _read_within(reading, child, limits, buffer)
     finally:
         os.close(reading)
-        _end(child)
-
-
-def _packed(reply: Json) -> bytes:
-    """Return a reply as a message; one that there is no memory for says so."""
-    try:
-        return pack_message(reply)
-    except MemoryError:
-        return pack_message(describe_error(TooLarge()))
+        kill_group(child)
+        os.waitpid(child, 0)
 
 
 def _replies(request: Json) -> Iterator[Json]:
@@ -532,15 +509,11 @@ def _limit(limits: Json) -> None:
         resource.RLIMIT_CORE: 0,
     }
     if sys.platform == "linux":
-        wanted[resource.RLIMIT_AS] = _mapped_bytes() + limits["memory_bytes"]
+        with open("/proc/self/statm", encoding="ascii") as file:  # libraries take gigabytes of it
+            mapped = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        wanted[resource.RLIMIT_AS] = mapped + limits["memory_bytes"]
     for what, most in wanted.items():
         resource.setrlimit(what, (most, most))
-
-
-def _mapped_bytes() -> int:
-    """Return the address space that is in use; libraries alone take gigabytes of it."""
-    with open("/proc/self/statm", encoding="ascii") as stream:
-        return int(stream.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _write_whole(stream: int, data: bytes | memoryview) -> None:
@@ -573,12 +546,6 @@ def has_ended(child: int) -> bool:
     if not hasattr(os, "waitid"):
         return False
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _end(child: int) -> None:
-    """Kill the child and all it has started."""
-    kill_group(child)
-    os.waitpid(child, 0)
 
 
 def kill_group(process: int) -> None:
