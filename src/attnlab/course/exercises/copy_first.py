@@ -100,10 +100,11 @@ def diagnose(head):
 
 
 def favorites(head):
-    """Return the place that each place gives the most weight, letters left out."""
+    """Return the place that each place clearly prefers, letters left out; None without."""
     rows = np.concatenate([np.zeros((4, LETTERS)), head.pos[:4]], axis=1)
-    scores = (rows @ head.Qm) @ (rows @ head.Km).T
-    return tuple(scores.argmax(axis=1).tolist())
+    scores = (rows @ head.Qm) @ (rows @ head.Km).T / head.root
+    second, first = np.sort(scores, axis=1)[:, -2:].T
+    return tuple(scores.argmax(axis=1).tolist()) if (first - second > 1).all() else None
 
 
 def looks(head):
