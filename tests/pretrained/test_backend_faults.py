@@ -135,8 +135,8 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _attached,
         "bert",
         "backends.registry",
-        "heads: Tensor = point(asked)",
-        "heads: Tensor = (point(asked), point(asked))[1]",
+        "heads: Tensor = point(attention)",
+        "heads: Tensor = (point(attention), point(attention))[1]",
     ),
     (
         "softmax over queries",
@@ -151,8 +151,8 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _cross,
         "t5",
         "attention_call",
-        "found = found.to(weights.dtype)",
-        "found = weights[..., :num_keys]",
+        "edited = edited.to(weights.dtype)",
+        "edited = weights[..., :num_keys]",
     ),
     (
         "edited heads discarded",
@@ -167,8 +167,8 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _scores,
         "bert",
         "attention_call",
-        'found = point.visit("scores", shown)',
-        'found = (point.visit("scores", shown.softmax(-1)), shown)[1]',
+        'edited = point.visit("scores", shown)',
+        'edited = (point.visit("scores", shown.softmax(-1)), shown)[1]',
     ),
     (
         "scores of sinks as they were lowered",

@@ -21,7 +21,7 @@ from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.tracing import FoundAttention, ModelTrace, TracedCall, trace_model
+from attnlab.pretrained.tracing import ModelTrace, TracedAttention, TracedCall, trace_model
 from attnlab.sites import set_aside
 
 Function = Callable[[Tensor], Tensor]
@@ -182,7 +182,7 @@ def _block_steps(model: Pretrained, seen: ModelTrace, index: int, block: TracedC
         call = calls_by_place[(place.path, place.number), structure.nth]
         attentions.append((f"{name}.{structure.name}", call))
     inside = [call for call in seen.calls if block.begun < call.begun < block.ended]
-    steps = _steps_of(name, present(block.given), attentions, inside, block)
+    steps = _steps_of(name, present(block.input), attentions, inside, block)
     if steps is None:
         raise not_a_sum(
             f"the output of {block.path} is not the sum of its stream, its heads' outputs "
@@ -223,16 +223,16 @@ def _path(
 ) -> tuple[_Named, float] | None:
     """Find the way from the output of a call to the output embedding, through at most `left` of the
     calls after: names and functions, and a factor."""
-    output = present(call.found)
-    factor = _factor(reader.given, output)
+    output = present(call.output)
+    factor = _factor(reader.input, output)
     if factor is not None:
         return [], factor
     for later in after:
-        if not left or later.begun < call.ended or later.found is None:
+        if not left or later.begun < call.ended or later.output is None:
             continue
         way: _Named = [(later.path, model.foreign.get_submodule(later.path))]
-        if _factor(later.given, output) != 1.0:
-            if _factor(later.given, gelu(output)) != 1.0:
+        if _factor(later.input, output) != 1.0:
+            if _factor(later.input, gelu(output)) != 1.0:
                 continue
             way.insert(0, ("gelu", gelu))  # some models call it without a module
         rest = _path(model, later, reader, after, left - 1)
@@ -246,7 +246,7 @@ def _after(
 ) -> tuple[float | None, Tensor | None]:
     """Return the scale and bias between the output embedding and the logits; a scale of None if
     they are capped."""
-    logits, plain = seen.output["logits"], present(reader.found)
+    logits, plain = seen.output["logits"], present(reader.output)
     factor = _factor(logits, plain)
     if factor is not None:
         return factor, None
@@ -262,7 +262,7 @@ def _after(
 def _steps_of(
     name: str,
     stream: Tensor,
-    attentions: Sequence[tuple[str, FoundAttention]],
+    attentions: Sequence[tuple[str, TracedAttention]],
     inside: Sequence[TracedCall],
     block: TracedCall,
 ) -> list[_Step] | None:
@@ -278,7 +278,7 @@ def _steps_of(
 
 
 def _additions(
-    point: str, attention: FoundAttention, stream: Tensor, inside: Sequence[TracedCall]
+    point: str, attention: TracedAttention, stream: Tensor, inside: Sequence[TracedCall]
 ) -> Iterator[tuple[list[_Step], Tensor]]:
     """List the ways in which an attention may add to the stream: the steps, and the stream then.
 
@@ -287,7 +287,7 @@ def _additions(
     made, later = _written(point, attention, stream, inside)
     for step, added in made:
         for call in later:
-            stream_input = _like(call.given, stream)
+            stream_input = _like(call.input, stream)
             if stream_input is None:
                 continue
             factor = _factor(stream_input - stream, added)
@@ -295,39 +295,39 @@ def _additions(
                 continue
             step, summed = replace(step, factor=factor), stream + factor * added
             yield [step], summed
-            if _is_leaf(call) and call.found is not None and call.found.shape == summed.shape:
-                yield [step, NormStep(call.path)], call.found
+            if _is_leaf(call) and call.output is not None and call.output.shape == summed.shape:
+                yield [step, NormStep(call.path)], call.output
     for step, added in made:  # parallel parts: no call receives the sum
         yield [step], stream + added
 
 
 def _written(
-    point: str, attention: FoundAttention, stream: Tensor, inside: Sequence[TracedCall]
+    point: str, attention: TracedAttention, stream: Tensor, inside: Sequence[TracedCall]
 ) -> tuple[list[tuple[HeadsStep, Tensor]], list[TracedCall]]:
     """Find what an attention may write, the projection of its heads or a norm of that, and the
     calls after its projection."""
     projection = _projection_of(attention, inside)
     if projection is None:
         return [], []
-    projected = _like(projection.found, stream)
+    projected = _like(projection.output, stream)
     if projected is None:
         return [], []
     made = [(HeadsStep(point, projection.path), projected)]
     later = [call for call in inside if call.begun > projection.begun]
     for call in later:
-        normed = _like(call.found, stream)
-        if normed is not None and _is_leaf(call) and _factor(call.given, projected) == 1.0:
+        normed = _like(call.output, stream)
+        if normed is not None and _is_leaf(call) and _factor(call.input, projected) == 1.0:
             made.append((HeadsStep(point, projection.path, (call.path,)), normed))
     return made, later
 
 
-def _projection_of(attention: FoundAttention, inside: Sequence[TracedCall]) -> TracedCall | None:
+def _projection_of(attention: TracedAttention, inside: Sequence[TracedCall]) -> TracedCall | None:
     """Find the first matrix that reads the heads of an attention, joined."""
     if attention.heads is None:
         return None
     joined = attention.heads.transpose(1, 2).flatten(2)
     for call in inside:
-        if call.begun > attention.begun and call.projects and _factor(call.given, joined) == 1.0:
+        if call.begun > attention.begun and call.projects and _factor(call.input, joined) == 1.0:
             return call
     return None
 
@@ -336,11 +336,11 @@ def _last_steps(
     name: str, stream: Tensor, inside: Sequence[TracedCall], block: TracedCall
 ) -> list[_Step] | None:
     """Find the last addition, perhaps before a norm, that makes the block's output."""
-    output = present(block.found)
+    output = present(block.output)
     ends: list[tuple[list[_Step], Tensor]] = [([], output)]
     for call in inside:
-        stream_input = _like(call.given, stream)
-        if stream_input is not None and _is_leaf(call) and _factor(call.found, output) == 1.0:
+        stream_input = _like(call.input, stream)
+        if stream_input is not None and _is_leaf(call) and _factor(call.output, output) == 1.0:
             ends.append(([NormStep(call.path)], stream_input))
     for norm, end in ends:
         if _factor(end, stream) == 1.0:
@@ -354,7 +354,7 @@ def _last_steps(
 def _part_of(name: str, added: Tensor, inside: Sequence[TracedCall]) -> PartStep | None:
     """Find the call whose output, times a factor, is what was added to the stream."""
     for call in inside:
-        output = _like(call.found, added)
+        output = _like(call.output, added)
         if output is None:
             continue
         factor = _factor(added, output)

@@ -158,14 +158,14 @@ def _named(foreign: nn.Module, example: Inputs | Sequence[Any]) -> Inputs:
     """Return an example as inputs by name."""
     if isinstance(example, Mapping):
         return dict(example)
-    given: object = example
+    arguments: object = example
     if isinstance(example, Tensor):
-        given = (example,)
-    if not isinstance(given, Sequence) or isinstance(given, str):
+        arguments = (example,)
+    if not isinstance(arguments, Sequence) or isinstance(arguments, str):
         raise WrongUsage(f"an example is inputs by name or in their order; got {example!r:.40}.")
     takes = inspect.signature(foreign.forward)
     try:
-        named = takes.bind(*given).arguments
+        named = takes.bind(*arguments).arguments
     except TypeError as error:
         raise WrongUsage(
             f"{type(foreign).__name__} does not take such an example: {error}; it takes {takes}."

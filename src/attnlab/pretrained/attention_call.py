@@ -36,8 +36,8 @@ def softmax_or_zeros(scores: Tensor) -> Tensor:
     It is intercepted as one function, so that weights are shown after the zeros are in them.
     """
     if has_torch_function_unary(scores):
-        found: Tensor = handle_torch_function(softmax_or_zeros, (scores,), scores)
-        return found
+        weights: Tensor = handle_torch_function(softmax_or_zeros, (scores,), scores)
+        return weights
     dead = _has_no_key(scores)
     alive = scores.masked_fill(dead, 0.0)
     return torch.nn.functional.softmax(alive, dim=-1).masked_fill(dead, 0.0)
@@ -104,23 +104,23 @@ class AttentionPoint(SitedModule):
         self.layout = HeadLayout(num_heads, num_kv_heads)
         self.backend, self.is_cross = backend, is_cross
 
-    def forward(self, asked: ForeignAttention) -> Tensor:
+    def forward(self, attention: ForeignAttention) -> Tensor:
         """Compute one attention; return its heads' outputs, (batch, head, query, width)."""
-        self.check_heads(asked.query.shape[1])
+        self.check_heads(attention.query.shape[1])
         if not self.is_hooked:
-            compute = asked.open if self.is_opened else asked.fused
-            return compute(asked.query, asked.key, asked.value, None)
-        query = self.visit("query", asked.query)
-        key = self.visit("key", asked.key)
-        value = self.visit("value", asked.value)
-        edited = self._edited_mask(asked.mask, query, key)
-        mask = edited if edited is not None else asked.mask
-        is_shown, is_open = self.wants("scores", "weights"), self._must_open(asked)
-        place = OutputPlace() if asked.is_native and not is_open else None
+            compute = attention.open if self.is_opened else attention.fused
+            return compute(attention.query, attention.key, attention.value, None)
+        query = self.visit("query", attention.query)
+        key = self.visit("key", attention.key)
+        value = self.visit("value", attention.value)
+        edited = self._edited_mask(attention.mask, query, key)
+        mask = edited if edited is not None else attention.mask
+        is_shown, is_open = self.wants("scores", "weights"), self._must_open(attention)
+        place = OutputPlace() if attention.is_native and not is_open else None
         # A hook that only reads can compute the weights later, unless another one edits them now.
         self.watch(
             AttentionCall(
-                query, key, value, mask, asked.scale,
+                query, key, value, mask, attention.scale,
                 is_open and is_shown, self.is_cross, place, is_whole=self.is_lazy,
             )
         )  # fmt: skip
@@ -128,21 +128,23 @@ class AttentionPoint(SitedModule):
         if heads is None and place is not None:
             heads = place.output
         if heads is None:
-            compute = asked.fused
+            compute = attention.fused
             if is_open:
-                opened = partial(self._opened, asked.open)
-                if self._may_change() or asked.open is asked.fused:
+                opened = partial(self._opened, attention.open)
+                if self._may_change() or attention.open is attention.fused:
                     compute = opened
                 else:  # weights are shown, and the pass goes on as without us
                     opened(query, key, value, edited)
             heads = compute(query, key, value, edited)
         return self.visit("heads", heads)
 
-    def _must_open(self, asked: ForeignAttention) -> bool:
+    def _must_open(self, attention: ForeignAttention) -> bool:
         """Must scores and weights be computed where they can be seen, or changed?"""
         if self._may_change():
             return True
-        if self.is_lazy and not (asked.fused is asked.open and _leaves_rows_dead(asked.mask)):
+        if self.is_lazy and not (
+            attention.fused is attention.open and _leaves_rows_dead(attention.mask)
+        ):
             return False
         return self.wants("scores", "weights")
 
@@ -162,8 +164,8 @@ class AttentionPoint(SitedModule):
         shown = mask_to_show(self, mask, query, key)
         if shown is None:
             return None
-        found = self.visit("mask", shown)
-        return None if found is shown else found
+        edited = self.visit("mask", shown)
+        return None if edited is shown else edited
 
     def check_heads(self, number: int) -> None:
         """Raise if a hook is installed and the number of heads is not the one that was traced."""
@@ -207,12 +209,12 @@ class _SoftmaxMode(TorchFunctionMode):
         """Intercept a softmax, and note a subtraction that may come before it."""
         kwargs = kwargs or {}
         if func in SOFTMAXES:
-            given, compute = softmax_parts(func, args, kwargs)
+            scores, compute = softmax_parts(func, args, kwargs)
             lowered = self._lowered
-            if lowered is not None and lowered.scores is not given:
+            if lowered is not None and lowered.scores is not scores:
                 lowered = None
             return hooked_softmax(
-                self._point, self._num_keys, given, compute, lowered, may_be_dead=self._may_be_dead
+                self._point, self._num_keys, scores, compute, lowered, may_be_dead=self._may_be_dead
             )
         output = func(*args, **kwargs)
         if func in _SUBTRACTIONS and isinstance(args[1], Tensor) and args[1].shape[-1:] == (1,):
@@ -223,14 +225,14 @@ class _SoftmaxMode(TorchFunctionMode):
 def softmax_parts(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Return the input of a softmax, and the function that computes it of another input."""
     if args:
-        return args[0], lambda given: func(given, *args[1:], **kwargs)
-    return kwargs["input"], lambda given: func(**{**kwargs, "input": given})
+        return args[0], lambda scores: func(scores, *args[1:], **kwargs)
+    return kwargs["input"], lambda scores: func(**{**kwargs, "input": scores})
 
 
 def hooked_softmax(
     point: SitedModule,
     num_keys: int,
-    given: Tensor,
+    raw_scores: Tensor,
     compute: Callable[[Tensor], Tensor],
     lowered: _Lowered | None = None,
     *,
@@ -244,16 +246,16 @@ def hooked_softmax(
     shown. may_be_dead: the mask was edited, so that a query may have no key left. cut: what an edit
     has blocked, where the mask is part of the scores.
     """
-    scores, dead = given, None
+    scores, dead = raw_scores, None
     if cut is not None:
-        scores = given.masked_fill(cut, float("-inf"))
+        scores = raw_scores.masked_fill(cut, float("-inf"))
     if point.wants("scores"):
         scores = _shown_scores(point, num_keys, scores, lowered)
-    if may_be_dead or scores is not given:
+    if may_be_dead or scores is not raw_scores:
         # A row whose keys were all blocked by an edit gets zeros, as in our own attention.
         dead = _has_no_key(scores)
         if not may_be_dead:  # a row without keys before any edit keeps the model's own result
-            dead = dead & ~_has_no_key(given)
+            dead = dead & ~_has_no_key(raw_scores)
         scores = scores.masked_fill(dead, 0.0)
     weights = compute(scores)
     if dead is not None:
@@ -261,32 +263,32 @@ def hooked_softmax(
     if not point.wants("weights"):
         return weights
     shown = weights[..., :num_keys]
-    found = point.visit("weights", shown)
+    edited = point.visit("weights", shown)
     # With a graph the model goes on with what was shown, so that its gradient arrives there.
-    if found is shown and not shown.requires_grad:
+    if edited is shown and not shown.requires_grad:
         return weights
-    found = found.to(weights.dtype)
-    return _with_sink(found, weights, num_keys)
+    edited = edited.to(weights.dtype)
+    return _with_sink(edited, weights, num_keys)
 
 
 def _shown_scores(
-    point: SitedModule, num_keys: int, given: Tensor, lowered: _Lowered | None
+    point: SitedModule, num_keys: int, scores: Tensor, lowered: _Lowered | None
 ) -> Tensor:
     """Show the scores, and return the input of the softmax: the same numbers unless they were
     edited."""
-    raw = lowered.raw if lowered is not None else given
+    raw = lowered.raw if lowered is not None else scores
     shown = with_infinities(raw[..., :num_keys])
-    found = point.visit("scores", shown)
-    if found is shown and not shown.requires_grad:
-        return given
+    edited = point.visit("scores", shown)
+    if edited is shown and not shown.requires_grad:
+        return scores
     # Rows that had no key, and still have none, stay; without an edit all that is blocked does.
     stays = shown == float("-inf")
-    if found is not shown:
-        stays = _has_no_key(shown) & _has_no_key(found)
+    if edited is not shown:
+        stays = _has_no_key(shown) & _has_no_key(edited)
     if lowered is not None:
-        found = found - lowered.by
-    kept = torch.where(stays, given[..., :num_keys], found.to(given.dtype))
-    return _with_sink(kept, given, num_keys)
+        edited = edited - lowered.by
+    kept = torch.where(stays, scores[..., :num_keys], edited.to(scores.dtype))
+    return _with_sink(kept, scores, num_keys)
 
 
 def with_infinities(values: Tensor) -> Tensor:
@@ -299,8 +301,8 @@ def blocking(mask: Tensor) -> Tensor:
 
     A row of nothing else stays: added to scores, such numbers give every key the same weight.
     """
-    found = with_infinities(mask)
-    return torch.where(_has_no_key(found), mask, found)
+    scores = with_infinities(mask)
+    return torch.where(_has_no_key(scores), mask, scores)
 
 
 def _leaves_rows_dead(mask: Mask) -> bool:
@@ -362,11 +364,11 @@ class StackPoint(SitedModule):
 def seen(part: SitedModule, site: str, value: Tensor, form: str) -> Tensor:
     """Show a value at a site as (batch, length, width); return the result in the value's own
     form."""
-    given = turned(value, form)
-    found = part.visit(site, given)
-    if found is given and not given.requires_grad:
+    shown = turned(value, form)
+    edited = part.visit(site, shown)
+    if edited is shown and not shown.requires_grad:
         return value
-    return turned_back(found, form)
+    return turned_back(edited, form)
 
 
 def turned(value: Tensor, form: str) -> Tensor:
@@ -385,24 +387,26 @@ def turned_back(value: Tensor, form: str) -> Tensor:
 
 def stream_of(args: Any, kwargs: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """Return the stream among a module's arguments, and a function that replaces it."""
-    index = next((place for place, each in enumerate(args) if isinstance(each, Tensor)), None)
+    index = next(
+        (place for place, argument in enumerate(args) if isinstance(argument, Tensor)), None
+    )
     if index is not None:
         return args[index], lambda new: ((*args[:index], new, *args[index + 1 :]), kwargs)
     name = "hidden_states"
     if name not in kwargs:
-        name = next(name for name, each in kwargs.items() if isinstance(each, Tensor))
+        name = next(name for name, argument in kwargs.items() if isinstance(argument, Tensor))
     return kwargs[name], lambda new: (args, {**kwargs, name: new})
 
 
-def with_value(output: Any, new: Tensor, found: Tensor) -> Any:
+def with_value(output: Any, new: Tensor, old: Tensor) -> Any:
     """Replace the tensor `found` in a module's output."""
-    if new is found:
+    if new is old:
         return output
     if isinstance(output, Tensor):
         return new
     if isinstance(output, tuple | list):
-        changed = [new if each is found else each for each in output]
+        changed = [new if item is old else item for item in output]
         return tuple(changed) if isinstance(output, tuple) else changed
-    name = next(name for name, each in output.items() if each is found)
+    name = next(name for name, item in output.items() if item is old)
     output[name] = new
     return output

@@ -81,8 +81,8 @@ class ForeignHooks:
         for path, module in model.foreign.named_modules():
             if isinstance(module, nn.TransformerEncoder):
                 self._padding(path, module)
-        for each in model.structure.stacks:
-            self._around(each)
+        for structure in model.structure.stacks:
+            self._around(structure)
         stack.enter_context(reorders_recorded())
 
     def install(self, sites: Collection[str] | None) -> None:
@@ -120,13 +120,13 @@ class ForeignHooks:
 
     def _counted(self) -> set[str]:
         """Return the paths of the modules whose calls must be counted."""
-        found = self._attentions | {place.path for place in (*self._first, *self._last)}
+        counted = self._attentions | {place.path for place in (*self._first, *self._last)}
         for backend, place in self._points:
             if backend != "registry" and place.path in self._attentions:
                 # Softmaxes in the modules inside belong to these, and are counted apart.
                 prefix = f"{place.path}." if place.path else ""
-                found |= {path for path in self._calls if path.startswith(prefix)}
-        return found
+                counted |= {path for path in self._calls if path.startswith(prefix)}
+        return counted
 
     def _asks(self, part: str, *sites: str) -> bool:
         """Is one of a part's sites asked for; any at all, where none is named?"""
@@ -156,9 +156,9 @@ class ForeignHooks:
             )
         logits = output.get("logits") if isinstance(output, Mapping) else None
         if isinstance(logits, Tensor) and model.wants("logits"):
-            found = model.visit("logits", logits)
-            if found is not logits:
-                output["logits"] = found
+            edited = model.visit("logits", logits)
+            if edited is not logits:
+                output["logits"] = edited
 
     def _around(self, structure: StackStructure) -> None:
         """Hook the modules around a stack, whose arguments say what it reads."""
@@ -177,7 +177,7 @@ class ForeignHooks:
             before = partial(self._called, structure, inputs)
             after = partial(self._returned, structure, module is innermost)
             self._hook(path, before, after)
-        if any(each.backend != "registry" for _, each in structure.attentions):
+        if any(attention.backend != "registry" for _, attention in structure.attentions):
             # Also where no attention is asked for: it keeps torch's modules off their fast path.
             for path in structure.around:
                 self._intercept(path)
@@ -192,10 +192,10 @@ class ForeignHooks:
     def _returned(self, structure: StackStructure, is_innermost: bool, *call: Any) -> None:
         """Note the output of a module around a stack."""
         output = call[-1]
-        found = first_tensor(output)
-        if structure.name in self._unread and is_innermost and found is not None:
-            self._announce(structure, found)
-        memory = found if structure.name == "encoder" else None
+        tensor = first_tensor(output)
+        if structure.name in self._unread and is_innermost and tensor is not None:
+            self._announce(structure, tensor)
+        memory = tensor if structure.name == "encoder" else None
         self._model.current_pass.returned(structure.name, output, memory)
 
     def _announce(self, structure: StackStructure, hidden: Tensor) -> None:
@@ -215,7 +215,7 @@ class ForeignHooks:
             modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
             # With another function mode torch leaves its fast path by itself.
             model.current_pass.left_out = None
-            if all(isinstance(each, Functions) for each in modes):
+            if all(isinstance(mode, Functions) for mode in modes):
                 with hooks_hidden(encoder):
                     model.current_pass.left_out = left_out(encoder, *args, **kwargs)
 
@@ -272,16 +272,16 @@ class ForeignHooks:
             state = model.current_pass
             number = state.call(path, calls)
             state.ran += path in self._attentions
-            for each in self._now[0].get(ModuleCall(path, number), ()):
-                args, kwargs = each(args, kwargs)
+            for hook in self._now[0].get(ModuleCall(path, number), ()):
+                args, kwargs = hook(args, kwargs)
             return args, kwargs
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
             number = model.current_pass.end(path)
             if output is None:  # the call broke off
                 return None
-            for each in self._now[1].get(ModuleCall(path, number), ()):
-                output = each(output)
+            for hook in self._now[1].get(ModuleCall(path, number), ()):
+                output = hook(output)
             return output
 
         self._hook(path, before, after, always=True)
@@ -292,18 +292,18 @@ class ForeignHooks:
         The first of them tells what the stack reads. If there is none, the other half of an
         encoder–decoder is read at its end, another stack at its first block.
         """
-        asked = []
+        wanted = []
         for index, (path, block) in enumerate(zip(structure.paths, structure.blocks, strict=True)):
             if any(map(self._asks, (path, *(f"{path}.{name}" for name in block.parts)))):
-                asked.append(index)
+                wanted.append(index)
         has_end = structure.module_in(self._model.foreign) is not None
-        if not asked and has_end and structure.name in ("encoder", "decoder"):
+        if not wanted and has_end and structure.name in ("encoder", "decoder"):
             self._unread.add(structure.name)
             return
         reader = 0
-        if asked and not self._asks(structure.name, "embedding"):
-            reader = asked[0]
-        for index in {reader, *asked}:
+        if wanted and not self._asks(structure.name, "embedding"):
+            reader = wanted[0]
+        for index in {reader, *wanted}:
             self._block(structure, index, reads=index == reader)
 
     def _read(self, stack: StackStructure, index: int, args: Any, kwargs: Any) -> Any:
@@ -329,11 +329,11 @@ class ForeignHooks:
         self._after(structure.end, block.leave, has_streams or is_left)
         if is_left:
             self._skip(structure.place, point, structure)
-        for each in structure.attentions:
-            is_shown = has_streams or self._asks(f"{path}.{each.name}", "output")
-            self._after(each.adds, partial(block.attention_added, each), is_shown)
-            if each.adds is not None and isinstance(each.after, ModuleCall):
-                self._after(each.after, partial(block.normed, each), has_streams)
+        for attention in structure.attentions:
+            is_shown = has_streams or self._asks(f"{path}.{attention.name}", "output")
+            self._after(attention.adds, partial(block.attention_added, attention), is_shown)
+            if attention.adds is not None and isinstance(attention.after, ModuleCall):
+                self._after(attention.after, partial(block.normed, attention), has_streams)
         self._before(structure.down, block.hidden, has_feed_forward)
         self._after(structure.adds, block.feed_forward_added, has_feed_forward)
 
@@ -343,7 +343,7 @@ class ForeignHooks:
         Layers that share a module are never skipped: its calls are told apart by counting them.
         """
         module = self._model.foreign.get_submodule(place.path)
-        is_shared = any(each.path in self._shared for each in structure.places)
+        is_shared = any(place.path in self._shared for place in structure.places)
         if structure.gives == "other" or "forward" in vars(module) or is_shared:
             return
         forward, model = module.forward, self._model
@@ -365,24 +365,24 @@ class ForeignHooks:
             return
         self._intercepted.add(path)
         module = self._model.foreign.get_submodule(path)
-        own, forward, model = vars(module).get("forward"), module.forward, self._model
+        own_forward, forward, model = vars(module).get("forward"), module.forward, self._model
 
         def intercepted(*args: Any, **kwargs: Any) -> Any:
             with model.current_pass.within(lambda: Functions(self._find_here)):
                 return forward(*args, **kwargs)
 
         module.forward = ModuleHook(intercepted, forward)
-        if own is None:
+        if own_forward is None:
             self._stack.callback(vars(module).pop, "forward")
         else:
-            self._stack.callback(setattr, module, "forward", own)
+            self._stack.callback(setattr, module, "forward", own_forward)
 
-    def _before(self, place: ModuleCall | None, what: Callable[..., Any], asked: bool) -> None:
-        if asked and place is not None:
+    def _before(self, place: ModuleCall | None, what: Callable[..., Any], is_wanted: bool) -> None:
+        if is_wanted and place is not None:
             self._first.setdefault(place, []).append(what)
 
-    def _after(self, place: ModuleCall | None, what: Callable[..., Any], asked: bool) -> None:
-        if asked and place is not None:
+    def _after(self, place: ModuleCall | None, what: Callable[..., Any], is_wanted: bool) -> None:
+        if is_wanted and place is not None:
             self._last.setdefault(place, []).append(what)
 
     def _hook(
@@ -395,30 +395,30 @@ class ForeignHooks:
     ) -> None:
         module = self._model.foreign.get_submodule(path)
         first, last = ModuleHook(before, do_nothing), ModuleHook(after, do_nothing)
-        for each in (
+        for handle in (
             module.register_forward_pre_hook(first, with_kwargs=True),
             module.register_forward_hook(last, with_kwargs=True, always_call=always),
         ):
-            self._stack.callback(each.remove)
+            self._stack.callback(handle.remove)
 
 
 def _points_by_call(model: ForeignModel) -> _Points:
     """Return the hook points of the attentions by their backend, module call and number in it."""
-    found: _Points = {}
+    points_by_call: _Points = {}
     for path, attention in model.structure.attentions:
-        points = found.setdefault((attention.backend, attention.place), {})
+        points = points_by_call.setdefault((attention.backend, attention.place), {})
         points[attention.nth] = model.point(path)
-    return found
+    return points_by_call
 
 
 def _numbers_of_calls(structure: ModelStructure) -> dict[str, int]:
     """Return how often each module that the structure names is called in one pass."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for stack in structure.stacks:
         for block in stack.blocks:
             for place in block.places:
-                found[place.path] = max(found.get(place.path, 0), place.number + 1)
-    return found
+                counts[place.path] = max(counts.get(place.path, 0), place.number + 1)
+    return counts
 
 
 def _is_wanted(points: Mapping[int, AttentionPoint]) -> bool:
@@ -448,16 +448,16 @@ class _BlockHooks:
         """Show the residual stream that the block returns."""
         # Kept for all blocks, the streams of a long text would take most of the memory.
         self.model.current_pass.stream.pop(self.path, None)
-        found = shown = tensor_of(output)
+        stream = shown = tensor_of(output)
         known = self.point.supplied("residual_after")
         if known is not None:
             shown = turned_back(known, self.form)
-        return with_value(output, seen(self.point, "residual_after", shown, self.form), found)
+        return with_value(output, seen(self.point, "residual_after", shown, self.form), stream)
 
     def attention_added(self, attention: AttentionStructure, output: Any) -> Any:
         """Show what an attention adds to the stream and, where no module returns it, the sum."""
-        found, stream = tensor_of(output), self.model.current_pass.stream
-        new = self._seen(f".{attention.name}", "output", found)
+        added, stream = tensor_of(output), self.model.current_pass.stream
+        new = self._seen(f".{attention.name}", "output", added)
         if attention.after == "sum" and self.path in stream and self.point.is_hooked:
             total = stream[self.path] + new
             # The model adds up by itself; a difference of zero brings the sum's gradient here.
@@ -466,14 +466,14 @@ class _BlockHooks:
             if shown is not total:
                 new = new + (shown - total)
             stream[self.path] = shown
-        return with_value(output, new, found)
+        return with_value(output, new, added)
 
     def normed(self, attention: AttentionStructure, output: Any) -> Any:
         """Show the stream after an attention where a module returns it."""
-        found = tensor_of(output)
-        shown = self._seen("", _stream_after(attention), found)
+        normed = tensor_of(output)
+        shown = self._seen("", _stream_after(attention), normed)
         self.model.current_pass.stream[self.path] = shown
-        return with_value(output, shown, found)
+        return with_value(output, shown, normed)
 
     def hidden(self, args: Any, kwargs: Any) -> Any:
         """Show the hidden layer of the feed-forward part."""
@@ -482,8 +482,8 @@ class _BlockHooks:
 
     def feed_forward_added(self, output: Any) -> Any:
         """Show what the feed-forward part adds to the stream."""
-        found = tensor_of(output)
-        return with_value(output, self._seen(".feed_forward", "output", found), found)
+        added = tensor_of(output)
+        return with_value(output, self._seen(".feed_forward", "output", added), added)
 
     def _seen(self, part: str, site: str, value: Tensor) -> Tensor:
         return seen(self.model.point(self.path + part), site, value, self.form)

@@ -19,7 +19,7 @@ class Lineage:
     """Follows products of activations through operations that keep the count of their numbers."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._weights = {each.untyped_storage().data_ptr() for each in model.parameters()}
+        self._weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         self._marks: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
         self._features: Any = WeakTensorKeyDictionary()  # of projections: strides, their axis
 
@@ -54,9 +54,9 @@ class Lineage:
             features = 1 if name.startswith("conv") else -1
             self._features[_base_of(output)] = output.stride(), features
             return []
-        marks = [self._mark_of(each) for each in operands]
+        marks = [self._mark_of(operand) for operand in operands]
         if name in _PRODUCTS:
-            activations = [each for each in operands if not self.is_weight(each)]
+            activations = [operand for operand in operands if not self.is_weight(operand)]
             if len(activations) < 2:
                 return []
             self.mark(output, True)
@@ -82,7 +82,7 @@ def _base_of(value: Tensor) -> Tensor:
 
 def _indices(place: int, strides: Sequence[int]) -> list[int]:
     """Return the indices of the number at a place in a storage."""
-    found = [0] * len(strides)
+    indices = [0] * len(strides)
     for axis in sorted(range(len(strides)), key=strides.__getitem__, reverse=True):
-        found[axis], place = divmod(place, max(strides[axis], 1))
-    return found
+        indices[axis], place = divmod(place, max(strides[axis], 1))
+    return indices

@@ -53,12 +53,12 @@ class ForeignPredictor:
         WrongUsage: the model does not generate.
     """
 
-    def __init__(self, model: "Pretrained", reads: str, given: Inputs) -> None:
+    def __init__(self, model: "Pretrained", reads: str, inputs: Inputs) -> None:
         can_generate = getattr(model.foreign, "can_generate", None)
         if "logits" not in model.sites or (callable(can_generate) and not can_generate()):
             kind = type(model.foreign).__name__
             raise WrongUsage(f"{model.name}, a {kind}, does not choose one token after another.")
-        self._model, self._reads, self._given = model, reads, given
+        self._model, self._reads, self._given = model, reads, inputs
         self._past: Any = None
         self._read: Tensor | None = None
 
@@ -134,7 +134,7 @@ class Pretrained(ForeignModel):
         self._depth, self._lock, self._hooked = 0, threading.Lock(), ExitStack()
         self._foreign_hooks: ForeignHooks | None = None
         takes = inspect.signature(foreign.forward).parameters
-        self._takes = {name: each.kind for name, each in takes.items()}
+        self._takes = {name: parameter.kind for name, parameter in takes.items()}
 
     def forward(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> Tensor:
         """Run the foreign model.
@@ -160,7 +160,7 @@ class Pretrained(ForeignModel):
         self, *inputs: Tensor, real: Tensor | None = None, **options: Any
     ) -> dict[str, Any]:
         """Name the inputs as the foreign model does."""
-        if any(isinstance(each, str) for each in (*inputs, *options.values())):
+        if any(isinstance(value, str) for value in (*inputs, *options.values())):
             raise WrongUsage("give ids, model(**model.inputs(text)), or attnlab.ask(model, text).")
         names = self._input_names()
         if len(inputs) > len(names):
@@ -284,12 +284,12 @@ class Pretrained(ForeignModel):
 
     def _asked_sites(self) -> set[str] | None:
         """Return the sites that our hooks are about; None for all, also where there is no hook."""
-        found: set[str] = set()
+        sites: set[str] = set()
         for path, hook in self._installed:
             if hook.sites is None:
                 return None
-            found.update(site.removeprefix(f"{path}.") for site in hook.sites)
-        return None if not self._installed else found
+            sites.update(site.removeprefix(f"{path}.") for site in hook.sites)
+        return None if not self._installed else sites
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -321,12 +321,14 @@ class Pretrained(ForeignModel):
 
 
 def _block_point(block: BlockStructure) -> BlockPoint:
-    parts: dict[str, SitedModule] = {each.name: _attention_point(each) for each in block.attentions}
+    parts: dict[str, SitedModule] = {
+        attention.name: _attention_point(attention) for attention in block.attentions
+    }
     feed_forward = {"hidden": block.down, "output": block.adds}
     if any(feed_forward.values()):
-        own = [site for site, call in feed_forward.items() if call is not None]
-        parts["feed_forward"] = BlockPoint(own, {})
-    last = {each.name.startswith("cross"): each.after for each in block.attentions}
+        present_sites = [site for site, call in feed_forward.items() if call is not None]
+        parts["feed_forward"] = BlockPoint(present_sites, {})
+    last = {attention.name.startswith("cross"): attention.after for attention in block.attentions}
     streams = {
         "residual_before": block.place,
         "residual_between": last.get(False),
@@ -389,10 +391,10 @@ class Family:
             WrongUsage: a block has no such module, or no block has any.
         """
         stacks = []
-        for each in structure.stacks:
-            blocks = tuple(self._block(block, foreign) for block in each.blocks)
-            stacks.append(replace(each, blocks=blocks))
-        if not any(block.place is not None for each in stacks for block in each.blocks):
+        for stack in structure.stacks:
+            blocks = tuple(self._block(block, foreign) for block in stack.blocks)
+            stacks.append(replace(stack, blocks=blocks))
+        if not any(block.place is not None for stack in stacks for block in stack.blocks):
             raise WrongUsage(f"family {self.model_type!r}: tracing found no blocks in this model.")
         return ModelStructure(tuple(stacks))
 
@@ -423,11 +425,11 @@ class Family:
             return ModuleCall(f"{block.place.path}.{path}", block.place.number)
 
         attentions = []
-        for each in block.attentions:
+        for attention in block.attentions:
             path = self.attention
-            if each.name.startswith("cross"):
+            if attention.name.startswith("cross"):
                 path = self.cross_attention
-            attentions.append(replace(each, adds=place(path, each.adds)))
+            attentions.append(replace(attention, adds=place(path, attention.adds)))
         down, adds = place(self.down, block.down), place(self.feed_forward, block.adds)
         return replace(block, attentions=tuple(attentions), down=down, adds=adds)
 

@@ -123,7 +123,7 @@ class _KeptTensor:
 
 def _are_same_bits(one: Tensor, other: Tensor) -> bool:
     """Are two tensors equal, NaN and the sign of zero included?"""
-    bits = [each.reshape(-1).view(torch.uint8) for each in (one.detach(), other)]
+    bits = [tensor.reshape(-1).view(torch.uint8) for tensor in (one.detach(), other)]
     return torch.equal(*bits)
 
 

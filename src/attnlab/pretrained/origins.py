@@ -30,14 +30,14 @@ class Origins:
 
     def of(self, value: Tensor) -> Marks:
         """Return the marks of a tensor."""
-        found: Marks = self._marks.get(value, _NONE)
-        return found
+        marks: Marks = self._marks.get(value, _NONE)
+        return marks
 
     def factors(self, scores: Tensor) -> tuple[Marks, Marks]:
         """Return the marks of what was multiplied to make these scores; none where that is
         unknown."""
-        found: tuple[Marks, Marks] = self._factors.get(scores, (_NONE, _NONE))
-        return found
+        marks: tuple[Marks, Marks] = self._factors.get(scores, (_NONE, _NONE))
+        return marks
 
     def mark(self, value: Tensor | None, mark: Any) -> None:
         """Mark a tensor."""
@@ -45,20 +45,20 @@ class Origins:
             self._marks[value] = self.of(value) | {mark}
 
     def passed(
-        self, func: Callable[..., Any] | None, given: Sequence[Tensor], made: Sequence[Tensor]
+        self, func: Callable[..., Any] | None, operands: Sequence[Tensor], made: Sequence[Tensor]
     ) -> None:
         """Pass the marks of a function's arguments on to its results."""
-        marks = _NONE.union(*map(self.of, given))
+        marks = _NONE.union(*map(self.of, operands))
         factors = None
-        if func in _SCORES and len(given) > 1:
-            factors = self.of(given[-2]), self.of(given[-1])
+        if func in _SCORES and len(operands) > 1:
+            factors = self.of(operands[-2]), self.of(operands[-1])
         for result in made:
             if marks:
                 self._marks[result] = self.of(result) | marks
             if factors is not None:
                 self._factors[result] = factors
                 continue
-            for value in given:
+            for value in operands:
                 if value.numel() == result.numel() and value in self._factors:
                     self._factors[result] = self._factors[value]
                     break

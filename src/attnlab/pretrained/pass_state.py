@@ -36,8 +36,8 @@ def remove_copied_hooks(copied: nn.Module) -> None:
             for key, function in list(hooks.items()):
                 if function is do_nothing:
                     del hooks[key]
-        own = vars(module).get("forward")
-        if own is not None and own == type(module).forward.__get__(module):
+        forward = vars(module).get("forward")
+        if forward is not None and forward == type(module).forward.__get__(module):
             del module.forward
 
 
@@ -176,31 +176,31 @@ def stack_inputs(
         bound = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:
         bound = dict(kwargs)
-    given = {**bound, **bound.get("kwargs", {})}
-    ids = given.get("input_ids")
-    if is_plain and "input_ids" not in given:
-        ids = next(filter(_are_ids, given.values()), None)
+    arguments = {**bound, **bound.get("kwargs", {})}
+    ids = arguments.get("input_ids")
+    if is_plain and "input_ids" not in arguments:
+        ids = next(filter(_are_ids, arguments.values()), None)
     if not _are_ids(ids):
         ids = None
-    cache: Any = given.get("past_key_values")
+    cache: Any = arguments.get("past_key_values")
     offset = 0
     if hasattr(cache, "get_seq_length"):
         offset = int(cache.get_seq_length())
     else:
         cache = None
-    memory = given.get("encoder_hidden_states", given.get("memory"))
+    memory = arguments.get("encoder_hidden_states", arguments.get("memory"))
     if not isinstance(memory, Tensor):
         memory = None
-    return StackInputs(ids, _real(given, is_plain=is_plain), offset, cache, memory)
+    return StackInputs(ids, _real(arguments, is_plain=is_plain), offset, cache, memory)
 
 
-def _real(given: Mapping[str, object], *, is_plain: bool) -> Tensor | None:
+def _real(arguments: Mapping[str, object], *, is_plain: bool) -> Tensor | None:
     """Return which tokens are real, (batch, length); None if no argument says so."""
-    mask = given.get("attention_mask")
+    mask = arguments.get("attention_mask")
     if isinstance(mask, Tensor) and mask.dim() == 2:
         return mask.bool()
     if is_plain:
-        return _unpadded(given)
+        return _unpadded(arguments)
     return None
 
 
@@ -210,9 +210,9 @@ def _are_ids(values: Any) -> bool:
     return not values.is_floating_point() and values.dtype != torch.bool
 
 
-def _unpadded(given: Mapping[str, object]) -> Tensor | None:
+def _unpadded(arguments: Mapping[str, object]) -> Tensor | None:
     """Return the inverse of the padding mask that plain torch takes."""
-    for name, mask in given.items():
+    for name, mask in arguments.items():
         if name.endswith("key_padding_mask") and name[0] != "m":  # not memory_key_padding_mask
             if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 2:
                 return ~mask
@@ -246,8 +246,8 @@ class PassState:
         """Discard the state of a pass that failed."""
         if not self._depth:
             self.hooked = self.ran = 0
-            for each in (self._calls, self._counts, self._running, self.stream, self._inputs):
-                each.clear()
+            for record in (self._calls, self._counts, self._running, self.stream, self._inputs):
+                record.clear()
 
     @contextmanager
     def within(self, make: Callable[[], TorchFunctionMode]) -> Iterator[None]:
@@ -263,7 +263,7 @@ class PassState:
         """Note the inputs of a module around a stack; those of an inner module take precedence."""
         outer = self._inputs.get(stack)
         if outer is not None:
-            known = {name: each for name, each in vars(inputs).items() if each is not None}
+            known = {name: value for name, value in vars(inputs).items() if value is not None}
             known["offset"] = max(inputs.offset, outer.offset)
             inputs = replace(outer, **known)
         self._inputs[stack] = inputs
@@ -272,7 +272,7 @@ class PassState:
         """Note the output of a module around a stack: the memory for another stack, a new cache."""
         if memory is not None and self._text is not None:
             self._memories[stack], self._texts[stack] = memory, self._text
-        cache = next((each for each in inside(output) if hasattr(each, "get_seq_length")), None)
+        cache = next((item for item in inside(output) if hasattr(item, "get_seq_length")), None)
         if cache is not None:
             self._caches[stack] = weakref.ref(cache)
 
@@ -300,21 +300,29 @@ class PassState:
     def remind(self, stack: str, memory: str, point: SitedModule) -> None:
         """Tell the hooks again what another stack has read, if this one receives it in other
         rows."""
-        given, made = self._inputs.get(stack, StackInputs()).memory, self._memories.get(memory)
-        if given is None or made is None or given is made or given.shape[1:] != made.shape[1:]:
+        memory_input, made = (
+            self._inputs.get(stack, StackInputs()).memory,
+            self._memories.get(memory),
+        )
+        if (
+            memory_input is None
+            or made is None
+            or memory_input is made
+            or memory_input.shape[1:] != made.shape[1:]
+        ):
             return
-        if given.shape == made.shape and torch.equal(given, made):
+        if memory_input.shape == made.shape and torch.equal(memory_input, made):
             return
         tokens, real = self._texts.get(memory, (made, None))
-        times = given.shape[0] // max(made.shape[0], 1)
+        times = memory_input.shape[0] // max(made.shape[0], 1)
         # generate repeats the memory of each input for its beams.
-        if times > 1 and torch.equal(given, made.repeat_interleave(times, 0)):
+        if times > 1 and torch.equal(memory_input, made.repeat_interleave(times, 0)):
             tokens = tokens.repeat_interleave(times, 0)
             if real is not None:
                 real = real.repeat_interleave(times, 0)
         else:
-            tokens, real = given, None
-        self._memories[memory], self._texts[memory] = given, (tokens, real)
+            tokens, real = memory_input, None
+        self._memories[memory], self._texts[memory] = memory_input, (tokens, real)
         point.announce(tokens.detach(), 0, real)
 
     def _rows(self, stack: str, cache: Any, batch: int) -> Tensor | None:
@@ -352,9 +360,9 @@ class PassState:
 
     def count(self, backend: str, place: ModuleCall) -> int:
         """Count what a backend finds in the present call of a module, from 0."""
-        found = self._counts.get((backend, place), -1) + 1
-        self._counts[backend, place] = found
-        return found
+        number = self._counts.get((backend, place), -1) + 1
+        self._counts[backend, place] = number
+        return number
 
     @property
     def innermost(self) -> ModuleCall | None:
@@ -379,7 +387,7 @@ class ForeignModel(SitedModule):
     @property
     def current_pass(self) -> PassState:
         """The state of this thread's pass."""
-        found: PassState | None = getattr(self._own, "current_pass", None)
-        if found is None:
-            found = self._own.current_pass = PassState()
-        return found
+        state: PassState | None = getattr(self._own, "current_pass", None)
+        if state is None:
+            state = self._own.current_pass = PassState()
+        return state

@@ -28,7 +28,7 @@ def probe_inputs(model: nn.Module) -> Inputs:
     if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes:
         inputs["decoder_input_ids"] = _ids(config, _TARGET_LENGTH, source)
     weights: list[Tensor] = [*model.parameters(), torch.empty(0)]
-    dtype = next(each.dtype for each in weights if each.is_floating_point())
+    dtype = next(weight.dtype for weight in weights if weight.is_floating_point())
     for name, value in inputs.items():
         if value.is_floating_point():
             value = value.to(dtype)
@@ -90,5 +90,5 @@ def _ids(config: Any, length: int, source: torch.Generator) -> Tensor:
 
 
 def _setting(config: Any, name: str, otherwise: Any) -> Any:
-    found = getattr(config, name, None)
-    return otherwise if found is None else found
+    value = getattr(config, name, None)
+    return otherwise if value is None else value

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.origins import are_one_sequence
-from attnlab.pretrained.tracing import FoundAttention, ModelTrace, ModuleCall, TracedCall
+from attnlab.pretrained.tracing import ModelTrace, ModuleCall, TracedAttention, TracedCall
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,17 @@ class BlockStructure:
     @property
     def places(self) -> list[ModuleCall]:
         """All module calls that this structure names."""
-        found = [self.place, self.end, self.down, self.adds]
-        for each in self.attentions:
-            found += [each.place, each.adds]
-            if isinstance(each.after, ModuleCall):
-                found.append(each.after)
-        return [each for each in found if each is not None]
+        calls = [self.place, self.end, self.down, self.adds]
+        for attention in self.attentions:
+            calls += [attention.place, attention.adds]
+            if isinstance(attention.after, ModuleCall):
+                calls.append(attention.after)
+        return [call for call in calls if call is not None]
 
     @property
     def parts(self) -> list[str]:
         """The names of the parts in the block."""
-        return [*(each.name for each in self.attentions), "feed_forward"]
+        return [*(attention.name for attention in self.attentions), "feed_forward"]
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class StackStructure:
     def attentions(self) -> Iterator[tuple[str, AttentionStructure]]:
         """Every attention with the path of its hook point."""
         for path, block in zip(self.paths, self.blocks, strict=True):
-            for each in block.attentions:
-                yield f"{path}.{each.name}", each
+            for attention in block.attentions:
+                yield f"{path}.{attention.name}", attention
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class ModelStructure:
             yield from stack.attentions
 
 
-Block = tuple[TracedCall | None, list[FoundAttention]]
+Block = tuple[TracedCall | None, list[TracedAttention]]
 """A block's call in the trace, None where no module is the block, and the attentions in it."""
 
 
@@ -147,12 +147,12 @@ def find_structure(trace: ModelTrace, *, is_encoder_decoder: bool) -> ModelStruc
     stacks = []
     for (container, blocks), name in zip(containers.items(), names, strict=True):
         blocks = _with_others(container, blocks, trace)
-        found = _alternating(blocks, trace) or tuple(
+        structures = _alternating(blocks, trace) or tuple(
             _block_structure(block, attentions, trace) for block, attentions in blocks
         )
         parts = container.split(".") if container else []
         around = [".".join(parts[:end]) for end in range(len(parts) + 1)]
-        stacks.append(StackStructure(name, found, tuple(around)))
+        stacks.append(StackStructure(name, structures, tuple(around)))
     return ModelStructure(tuple(stacks))
 
 
@@ -206,9 +206,9 @@ def _alternating(blocks: Sequence[Block], trace: ModelTrace) -> tuple[BlockStruc
     calls = [call for call, _ in blocks if call is not None]
     if len(calls) < len(blocks) or blocks[-1][1]:
         return ()
-    found: list[BlockStructure] = []
+    structures: list[BlockStructure] = []
     first: TracedCall | None = None
-    inside: list[FoundAttention] = []
+    inside: list[TracedAttention] = []
     for call, (_, attentions) in zip(calls, blocks, strict=True):
         first = first or call
         if attentions:
@@ -216,18 +216,18 @@ def _alternating(blocks: Sequence[Block], trace: ModelTrace) -> tuple[BlockStruc
                 return ()  # it has a feed-forward part of its own
             inside += attentions
         elif inside:
-            found.append(_joined(first, call, inside, trace))
+            structures.append(_joined(first, call, inside, trace))
             first, inside = None, []
         else:
             return ()
-    return tuple(found)
+    return tuple(structures)
 
 
 def _joined(
-    first: TracedCall, last: TracedCall, attentions: Sequence[FoundAttention], trace: ModelTrace
+    first: TracedCall, last: TracedCall, attentions: Sequence[TracedAttention], trace: ModelTrace
 ) -> BlockStructure:
     """Join the calls of a list from an attention to the feed-forward part after it."""
-    whole = replace(first, ended=last.ended, found=last.found, gives="other")
+    whole = replace(first, ended=last.ended, output=last.output, gives="other")
     joined = _block_structure(whole, attentions, trace)
     end = None
     # A sum that is computed between the modules is returned by none of them.
@@ -238,19 +238,24 @@ def _joined(
 
 def _keeps_shape(call: TracedCall) -> bool:
     return (
-        call.given is not None and call.found is not None and call.given.shape == call.found.shape
+        call.input is not None and call.output is not None and call.input.shape == call.output.shape
     )
 
 
-def _block_of(attention: FoundAttention, trace: ModelTrace) -> TracedCall | None:
+def _block_of(attention: TracedAttention, trace: ModelTrace) -> TracedCall | None:
     """Find the block around an attention: the outermost numbered module with no second attention of
     the same kind in it."""
     around = [call for call in trace.calls if call.begun < attention.begun < call.ended]
-    for call in sorted(around, key=lambda each: not _keeps_shape(each)):
+    for call in sorted(around, key=lambda call: not _keeps_shape(call)):
         if not re.search(r"(^|\.)\d+$", call.path):
             continue
-        inside = [each for each in trace.attentions if call.begun < each.begun < call.ended]
-        kinds = [(re.sub(r"\d+", "", each.path[len(call.path) :]), each.nth) for each in inside]
+        inside = [
+            attention for attention in trace.attentions if call.begun < attention.begun < call.ended
+        ]
+        kinds = [
+            (re.sub(r"\d+", "", attention.path[len(call.path) :]), attention.nth)
+            for attention in inside
+        ]
         if len(set(kinds)) == len(kinds):
             return call
     return None
@@ -263,8 +268,8 @@ def _stack_names(containers: Sequence[str], *, is_encoder_decoder: bool) -> list
         return halves
     if len(containers) == 1:
         # The other half of an encoder–decoder may attend in a way that no backend knows.
-        own = [part for part in containers[0].split(".") if part in halves]
-        return own[:1] if is_encoder_decoder and own else [""]
+        halves_named = [part for part in containers[0].split(".") if part in halves]
+        return halves_named[:1] if is_encoder_decoder and halves_named else [""]
     names: list[str] = []
     for container in containers:
         _add_name(names, _stack_name(container, containers))
@@ -279,39 +284,45 @@ def _add_name(names: list[str], name: str) -> None:
 def _stack_name(container: str, containers: Sequence[str]) -> str:
     """Name a stack by the part of its path that the other stacks' lack."""
     shared = ".".join(other for other in containers if other != container).split(".")
-    own = [part for part in container.split(".") if part not in shared]
-    for part in own:
+    parts = [part for part in container.split(".") if part not in shared]
+    for part in parts:
         if not part.isdigit():
             return part
-    return "_".join(["stage", *own]) if own else "stack"
+    return "_".join(["stage", *parts]) if parts else "stack"
 
 
 def _block_structure(
-    block: TracedCall | None, attentions: Sequence[FoundAttention], trace: ModelTrace
+    block: TracedCall | None, attentions: Sequence[TracedAttention], trace: ModelTrace
 ) -> BlockStructure:
     calls: list[TracedCall] = []
     step = _Step()
     if block is not None:
         calls = [
-            each for each in trace.calls if block.begun < each.begun < each.ended < block.ended
+            call for call in trace.calls if block.begun < call.begun < call.ended < block.ended
         ]
-        step = _Step(stream=block.given)
-    found: list[AttentionStructure] = []
+        step = _Step(stream=block.input)
+    structures: list[AttentionStructure] = []
     names = _attention_names(block, attentions)
-    for name, each, following in zip(names, attentions, [*attentions[1:], None], strict=False):
-        step = _step(step.stream, calls, block, each, following)
-        shows_heads = each.heads is not None or each.backend == "multi-head"
-        heads = each.num_heads, each.num_kv_heads, shows_heads
-        ends = step.adds, step.after, each.shows_product
-        found.append(AttentionStructure(name, each.place, each.nth, each.backend, *heads, *ends))
-    if block is None or (step.last is None and block.path in {each.path for each in attentions}):
-        return BlockStructure(None, tuple(found))
+    for name, attention, following in zip(names, attentions, [*attentions[1:], None], strict=False):
+        step = _step(step.stream, calls, block, attention, following)
+        shows_heads = attention.heads is not None or attention.backend == "multi-head"
+        heads = attention.num_heads, attention.num_kv_heads, shows_heads
+        ends = step.adds, step.after, attention.shows_product
+        structures.append(
+            AttentionStructure(
+                name, attention.place, attention.nth, attention.backend, *heads, *ends
+            )
+        )
+    if block is None or (
+        step.last is None and block.path in {attention.path for attention in attentions}
+    ):
+        return BlockStructure(None, tuple(structures))
     down = adds = None
     if step.last is not None:
         down, adds = _down(step.last, calls), step.last.place
     stream = _stream_of(block, attentions)
     place = block.place
-    return BlockStructure(place, tuple(found), down, adds, block.gives, stream, end=place)
+    return BlockStructure(place, tuple(structures), down, adds, block.gives, stream, end=place)
 
 
 @dataclass(frozen=True)
@@ -330,8 +341,8 @@ def _step(
     stream: Tensor | None,
     calls: Sequence[TracedCall],
     block: TracedCall | None,
-    attention: FoundAttention,
-    following: FoundAttention | None,
+    attention: TracedAttention,
+    following: TracedAttention | None,
 ) -> _Step:
     """Follow the stream through one attention."""
     if block is None:
@@ -361,37 +372,37 @@ def _last_step(added: "_Added", calls: Sequence[TracedCall], block: TracedCall) 
     return _Step(added.place)
 
 
-def _stream_of(block: TracedCall, attentions: Sequence[FoundAttention]) -> str:
+def _stream_of(block: TracedCall, attentions: Sequence[TracedAttention]) -> str:
     """Return the order of the axes of a block's stream."""
-    if block.given is None or not attentions:
+    if block.input is None or not attentions:
         return "batch first"
     attention = attentions[0]
-    shape, own = tuple(block.given.shape[:2]), (attention.batch, attention.num_queries)
-    if block.given.dim() == 2:
+    shape, sizes = tuple(block.input.shape[:2]), (attention.batch, attention.num_queries)
+    if block.input.dim() == 2:
         if attention.backend == "multi-head":
             return "one input"
-    elif shape == own[::-1] and (shape != own or attention.is_length_first):
+    elif shape == sizes[::-1] and (shape != sizes or attention.is_length_first):
         return "length first"
     return "batch first"
 
 
-def _calls_after(calls: Sequence[TracedCall], attention: FoundAttention) -> list[TracedCall]:
+def _calls_after(calls: Sequence[TracedCall], attention: TracedAttention) -> list[TracedCall]:
     """List the calls after an attention; multi-head attention projects inside its own call, which
     counts too."""
-    own = None
+    place = None
     if attention.backend == "multi-head":
-        own = attention.place
-    return [each for each in calls if each.begun > attention.begun or each.place == own]
+        place = attention.place
+    return [call for call in calls if call.begun > attention.begun or call.place == place]
 
 
-def _attention_names(block: TracedCall | None, attentions: Sequence[FoundAttention]) -> list[str]:
+def _attention_names(block: TracedCall | None, attentions: Sequence[TracedAttention]) -> list[str]:
     names: list[str] = []
-    for each in attentions:
+    for attention in attentions:
         is_own, begun = None, block.begun if block is not None else None
-        if each.backend != "multi-head":  # torch is handed queries and keys apart
-            is_own = are_one_sequence(each.query_from, each.key_from, begun)
+        if attention.backend != "multi-head":  # torch is handed queries and keys apart
+            is_own = are_one_sequence(attention.query_from, attention.key_from, begun)
         if is_own is None:
-            is_own = each.num_keys == each.num_queries and not each.is_cross
+            is_own = attention.num_keys == attention.num_queries and not attention.is_cross
             is_own = is_own and "attention" not in names
         _add_name(names, "attention" if is_own else "cross_attention")
     return names
@@ -440,16 +451,16 @@ class _Added:
     @property
     def streams(self) -> list[tuple[ModuleCall | str, Tensor]]:
         """What may go on as the stream: the sum, or what the call that received it returns."""
-        found: list[tuple[ModuleCall | str, Tensor]] = [("sum", self.total)]
-        if self.taker is None or self.taker.found is None:
-            return found
-        if self.taker.found.shape == self.total.shape:
-            found.append((self.taker.place, self.taker.found))
-        return found
+        streams: list[tuple[ModuleCall | str, Tensor]] = [("sum", self.total)]
+        if self.taker is None or self.taker.output is None:
+            return streams
+        if self.taker.output.shape == self.total.shape:
+            streams.append((self.taker.place, self.taker.output))
+        return streams
 
 
 def _adds(
-    stream: Tensor | None, after: Sequence[TracedCall], attention: FoundAttention
+    stream: Tensor | None, after: Sequence[TracedCall], attention: TracedAttention
 ) -> _Added | None:
     """Find the call after an attention whose output, added to the stream, a later call receives."""
     if stream is None:
@@ -458,29 +469,29 @@ def _adds(
         after = _from_reader(attention, after)
     alone = None
     for call in after:
-        if call.found is None or call.found.shape != stream.shape:
+        if call.output is None or call.output.shape != stream.shape:
             continue
-        total = stream + call.found
-        taker = _receiver(total, [each for each in after if each.begun > call.begun])
+        total = stream + call.output
+        taker = _receiver(total, [later for later in after if later.begun > call.begun])
         if taker is not None:
             return _Added(call, total, taker)
         alone = alone or _Added(call, total, None)
     return alone
 
 
-def _from_reader(attention: FoundAttention, after: Sequence[TracedCall]) -> Sequence[TracedCall]:
+def _from_reader(attention: TracedAttention, after: Sequence[TracedCall]) -> Sequence[TracedCall]:
     """Return the calls from the first that is given the joined heads of an attention."""
     if attention.heads is None:
         return []
     reader = _receiver(attention.heads.transpose(1, 2).flatten(2), after)
-    return [] if reader is None else [each for each in after if each.begun >= reader.begun]
+    return [] if reader is None else [call for call in after if call.begun >= reader.begun]
 
 
 def _receiver(values: Tensor, calls: Sequence[TracedCall]) -> TracedCall | None:
     """Find the first call that is given these values."""
     target = _Target(values)
     for call in calls:
-        if target.is_close(call.given):
+        if target.is_close(call.input):
             return call
     return None
 
@@ -489,14 +500,18 @@ def _closes(stream: Tensor, calls: Sequence[TracedCall], block: TracedCall) -> T
     """Find the call whose output, added to the stream, is the block's output, perhaps after a
     norm."""
     for call in calls:
-        if call.found is None or call.found.numel() != stream.numel():
+        if call.output is None or call.output.numel() != stream.numel():
             continue
-        total = _Target(stream + call.found.reshape(stream.shape))
-        if total.is_close(block.found):
+        total = _Target(stream + call.output.reshape(stream.shape))
+        if total.is_close(block.output):
             return call
-        for each in calls:
-            is_norm = each.begun > call.begun and total.is_close(each.given)
-            if is_norm and each.found is not None and _Target(each.found).is_close(block.found):
+        for later in calls:
+            is_norm = later.begun > call.begun and total.is_close(later.input)
+            if (
+                is_norm
+                and later.output is not None
+                and _Target(later.output).is_close(block.output)
+            ):
                 return call
     return None
 
@@ -505,9 +520,9 @@ def _down(last: TracedCall, calls: Sequence[TracedCall]) -> ModuleCall | None:
     """Find the projection from the hidden layer back to d_model: its output is added, perhaps after
     a norm."""
     for call in reversed(calls):
-        if call.found is None or not call.projects:
+        if call.output is None or not call.projects:
             continue
-        target = _Target(call.found)
-        if target.is_close(last.found) or target.is_close(last.given):
+        target = _Target(call.output)
+        if target.is_close(last.output) or target.is_close(last.input):
             return call.place
     return None

@@ -66,7 +66,7 @@ def text_inputs(
         named["decoder_input_ids"] = _decoder_ids(model, target, len(texts))
     elif target is not None:
         raise WrongUsage(f"{model.name} has no decoder beside its encoder, so it takes no target.")
-    device = next((each.device for each in foreign.parameters()), torch.device("cpu"))
+    device = next((parameter.device for parameter in foreign.parameters()), torch.device("cpu"))
     return {name: _padded(name, ids, tokenizer).to(device) for name, ids in named.items()}
 
 
@@ -76,13 +76,13 @@ def _decoder_ids(model: Any, target: str | Sequence[str] | None, number: int) ->
         return [[start_of(model)]] * number
     targets = _listed(target, "target")
     start = [start_of(model)]
-    return [start + target_ids(model, each) for each in targets]
+    return [start + target_ids(model, text) for text in targets]
 
 
 def _padded(name: str, rows: Sequence[Sequence[int]], tokenizer: Any) -> Tensor:
     usual = [_FILLS.get(name), tokenizer.pad_token_id, tokenizer.eos_token_id]
     # Without a padding token any will do: it is masked.
-    fill = next((int(each) for each in usual if each is not None), 0)
+    fill = next((int(token) for token in usual if token is not None), 0)
     return pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=fill)
 
 
@@ -148,8 +148,8 @@ def stops_of(model: Any) -> frozenset[int]:
 
 
 def _settings(model: Any) -> list[Any]:
-    found = [getattr(model.foreign, name, None) for name in ("generation_config", "config")]
-    return [each for each in found if each is not None]
+    configs = [getattr(model.foreign, name, None) for name in ("generation_config", "config")]
+    return [config for config in configs if config is not None]
 
 
 def _tokenizer_of(model: Any) -> Any:
@@ -169,7 +169,7 @@ def _listed(text: str | Sequence[str], what: str) -> list[str]:
     texts = [text] if isinstance(text, str) else text
     if not isinstance(texts, Sequence) or not texts or any(not isinstance(t, str) for t in texts):
         raise WrongUsage(f"the {what} is one text or several; got {text!r:.80}.")
-    if any(not each.strip() for each in texts):
+    if any(not text.strip() for text in texts):
         raise WrongUsage(f"the {what} is empty; give at least one word.")
     return list(texts)
 
@@ -225,7 +225,7 @@ class TokenNames(Sequence[str]):
 
     def __getitem__(self, token: Any) -> Any:
         if isinstance(token, slice):
-            return [self[each] for each in range(*token.indices(self._size))]
+            return [self[index] for index in range(*token.indices(self._size))]
         token = operator.index(token)  # of a tensor too
         if not -self._size <= token < self._size:
             raise IndexError(token)
@@ -241,15 +241,15 @@ class TokenNames(Sequence[str]):
         A text that the tokenizer turns into one token counts too, so an uncased one knows `Mary` as
         `mary`.
         """
-        found = list(self._ids.get(name, ()))
+        ids = list(self._ids.get(name, ()))
         plain = name.replace(BLANK, " ")
-        if not plain.strip() or (found and plain.startswith(" ")):
-            return found
+        if not plain.strip() or (ids and plain.startswith(" ")):
+            return ids
         for text in (plain, f" {plain}"):
             pieces = self.pieces(text)
             if len(pieces) == 1 and pieces[0] != self._tokenizer.unk_token_id:
-                found += pieces
-        return list(dict.fromkeys(found))
+                ids += pieces
+        return list(dict.fromkeys(ids))
 
     def id_of(self, name: str) -> int:
         """Return the id with exactly this name."""
@@ -257,8 +257,8 @@ class TokenNames(Sequence[str]):
 
     def pieces(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens around it."""
-        found = tokenized(self._tokenizer, text, add_special_tokens=False)
-        return list(map(int, found["input_ids"]))
+        encoding = tokenized(self._tokenizer, text, add_special_tokens=False)
+        return list(map(int, encoding["input_ids"]))
 
     def is_unknown(self, token: int) -> bool:
         """Does this id stand for whatever the tokenizer does not know?"""
@@ -268,7 +268,7 @@ class TokenNames(Sequence[str]):
         """Return the reason why no id has a name, and what to do."""
         pieces = self.pieces(name.replace(BLANK, " "))
         if len(pieces) > 1:
-            listed = " ".join(repr(self[each]) for each in pieces)
+            listed = " ".join(repr(self[token]) for token in pieces)
             return (
                 f"{name!r} is {len(pieces)} tokens here, {listed}; name one of them, or give its "
                 "position"
@@ -277,10 +277,10 @@ class TokenNames(Sequence[str]):
 
     @functools.cached_property
     def _ids(self) -> Mapping[str, list[int]]:
-        found: defaultdict[str, list[int]] = defaultdict(list)
+        ids: defaultdict[str, list[int]] = defaultdict(list)
         for token, name in enumerate(self):
-            found[name].append(token)
-        return dict(found)
+            ids[name].append(token)
+        return dict(ids)
 
     def _named(self, token: int) -> str:
         raw = None
@@ -406,23 +406,23 @@ def _rules_in(part: Any) -> Iterator[Rule]:
         return
     inner = part.get("normalizers") or part.get("pretokenizers") or part.get("processors")
     if isinstance(inner, list):
-        for each in inner:
-            yield from _rules_in(each)
+        for item in inner:
+            yield from _rules_in(item)
     elif _times(part) > 1:
         yield part
 
 
 def _rules_of(tokenizer: Any) -> list[Rule]:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    found: list[Rule] = []
+    all_rules: list[Rule] = []
     for name in ("normalizer", "pre_tokenizer", "post_processor"):
         part = getattr(backend, name, None)
         if part is not None:
             rules = _rules_in(json.loads(bytes(part.__getstate__())))
             if name == "post_processor":  # there ByteLevel only shifts offsets
                 rules = (rule for rule in rules if rule["type"] != "ByteLevel")
-            found += rules
-    return found
+            all_rules += rules
+    return all_rules
 
 
 def _times(rule: Rule) -> int:
@@ -447,11 +447,11 @@ def _template_times(rule: Rule) -> int:
     """Return how many tokens a template makes of one: repeated sequences, and tokens around
     them."""
     special = rule.get("special_tokens") or {}
-    found = []
+    times = []
     for form in (rule["single"], rule["pair"]):
         names = [piece["SpecialToken"]["id"] for piece in form if "SpecialToken" in piece]
-        found.append(len(form) - len(names) + sum(len(special[name]["ids"]) for name in names))
-    return max(found)
+        times.append(len(form) - len(names) + sum(len(special[name]["ids"]) for name in names))
+    return max(times)
 
 
 def _longest(charsmap: str) -> int:
@@ -473,5 +473,5 @@ def _after(rule: Rule, text: str) -> str:
         rule = {"type": "ByteLevel"}
     made: Any = normalizers.Lowercase()
     made.__setstate__(json.dumps(rule).encode())
-    found: str = made.normalize_str(text)
-    return found
+    normalized: str = made.normalize_str(text)
+    return normalized

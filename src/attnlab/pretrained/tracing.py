@@ -56,10 +56,10 @@ class TracedCall:
 
     path: str
     number: int
-    given: Tensor | None
+    input: Tensor | None
     begun: int
     ended: int = 0
-    found: Tensor | None = None
+    output: Tensor | None = None
     gives: str = "other"
     projects: bool = False
 
@@ -70,7 +70,7 @@ class TracedCall:
 
 
 @dataclass
-class FoundAttention:
+class TracedAttention:
     """One attention in the trace.
 
     backend: which one found it · path: the module that calls it · number: that call's · nth: its
@@ -113,7 +113,7 @@ class ModelTrace:
     """
 
     calls: list[TracedCall] = field(default_factory=list)
-    attentions: list[FoundAttention] = field(default_factory=list)
+    attentions: list[TracedAttention] = field(default_factory=list)
     output: Any = None
     set_aside: list[tuple[str, str]] = field(default_factory=list)
     unread: dict[str, None] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class ModelTrace:
 @torch.no_grad()
 def trace_model(model: nn.Module, inputs: Inputs) -> ModelTrace:
     """Run a model once and record its module calls and attentions."""
-    batch = next((each.shape[0] for each in inputs.values() if has_rows(each)), 1)
+    batch = next((value.shape[0] for value in inputs.values() if has_rows(value)), 1)
     tracer = _Tracer(model, batch)
     with ExitStack() as stack:
         tracer.install(stack)
@@ -156,7 +156,7 @@ class _Tracer:
         self._numbers: dict[str, int] = {}
         self._nth: dict[tuple[str, str, int], int] = {}
         self._softmaxes: list[tuple[TracedCall, ...]] = []
-        self._softmax_of: list[tuple[FoundAttention, int]] = []
+        self._softmax_of: list[tuple[TracedAttention, int]] = []
         self._clock = 0
         self.is_inside = False
         self.origins = Origins()
@@ -180,7 +180,7 @@ class _Tracer:
         module: nn.Module | None = None,
         nth: int | None = None,
         calls: tuple[TracedCall, ...] | None = None,
-    ) -> FoundAttention:
+    ) -> TracedAttention:
         """Add an attention to the trace: query (batch, head, query, …), key (batch, kv_head, key,
         …).
 
@@ -188,19 +188,19 @@ class _Tracer:
         """
         place = self._place_of(module)
         if calls is not None:  # the innermost module that holds both the softmax and the product
-            shared = [call for call in calls if any(call is each for each in self._open)]
+            shared = [call for call in calls if any(call is open_call for open_call in self._open)]
             place, nth = (shared[-1].place if shared else ModuleCall("")), 0
         elif nth is None:
             nth = self.count(backend, module)
         self._clock += 1
         heads, lengths = (query.shape[1], key.shape[1]), (query.shape[-2], key.shape[-2])
         sizes = (*heads, *lengths, query.shape[0])
-        found = FoundAttention(backend, *place, nth, self._clock, *sizes)
-        self.trace.attentions.append(found)
+        attention = TracedAttention(backend, *place, nth, self._clock, *sizes)
+        self.trace.attentions.append(attention)
         if calls is not None:
-            number = next(i for i, each in enumerate(self._softmaxes) if each is calls)
-            self._softmax_of.append((found, number))
-        return found
+            number = next(i for i, softmax in enumerate(self._softmaxes) if softmax is calls)
+            self._softmax_of.append((attention, number))
+        return attention
 
     def note_softmax(self) -> tuple[TracedCall, ...]:
         """Note a softmax, and return the running calls of modules."""
@@ -269,12 +269,12 @@ class _Tracer:
         self._numbers[path] = number + 1
         self._clock += 1
         before, self.is_inside = self.is_inside, True  # operations of ours are not recorded
-        given = first_tensor([*args, *kwargs.values()])
+        stream = first_tensor([*args, *kwargs.values()])
         if not args:
-            given = kwargs.get("hidden_states", given)
-        call = TracedCall(path, number, _kept(given), self._clock)
+            stream = kwargs.get("hidden_states", stream)
+        call = TracedCall(path, number, _kept(stream), self._clock)
         if re.search(r"(^|\.)\d+$", path):  # it may be a block
-            self.origins.mark(given, call.begun)
+            self.origins.mark(stream, call.begun)
         weight = getattr(module, "weight", None)
         call.projects = isinstance(weight, Tensor) and weight.dim() == 2
         self.is_inside = before
@@ -285,7 +285,7 @@ class _Tracer:
         call = self._open.pop()
         self._clock += 1
         before, self.is_inside = self.is_inside, True
-        call.ended, call.found = self._clock, _kept(first_tensor(output))
+        call.ended, call.output = self._clock, _kept(first_tensor(output))
         for made in (output, *inside(output)):
             if isinstance(made, Tensor) and not self.origins.of(made):  # as of a compiled module
                 self.origins.passed(None, operands_of((*args, *kwargs.values())), [made])
@@ -344,7 +344,7 @@ class _FunctionTracer(TorchFunctionMode):
 
     def _pass_on(self, func: Callable[..., Any], args: Any, kwargs: Any, output: Any) -> None:
         """Follow what a function's results were made from."""
-        made = [each for each in (output, *inside(output)) if isinstance(each, Tensor)]
+        made = [item for item in (output, *inside(output)) if isinstance(item, Tensor)]
         if func is torch.Tensor.__setitem__:
             made = [args[0]]
         self._tracer.origins.passed(func, operands_of((*args, *kwargs.values())), made)
@@ -366,28 +366,28 @@ class _FunctionTracer(TorchFunctionMode):
         else:
             is_compared = self._lineage.is_product(scores)
             sides = tracer.origins.factors(scores)
-            found = _Weights(output.clone(), [output], shape, calls, is_compared, sides, scores)
-            self._weights.append(found)
+            weights = _Weights(output.clone(), [output], shape, calls, is_compared, sides, scores)
+            self._weights.append(weights)
 
     def _fused(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         tracer = self._tracer
         output, nth = func(*args, **kwargs), self._tracer.count("sdpa")
         named = [kwargs[name] for name in ("query", "key", "value") if name in kwargs]
-        given: list[Tensor] = [*args, *named]
-        tracer.origins.passed(None, given[:3], [output])
+        tensors: list[Tensor] = [*args, *named]
+        tracer.origins.passed(None, tensors[:3], [output])
         what = "scaled_dot_product_attention of "
-        if given[0].is_nested:
+        if tensors[0].is_nested:
             self._note_unread(what + "nested tensors")
-        elif given[0].dim() not in (3, 4):
-            number = {2: "two", 5: "five", 6: "six"}.get(given[0].dim(), str(given[0].dim()))
-            self._note_unread(f"{what}{number} axes, {shape_text(given[0].shape)}")
-        elif self._lineage.is_over_features([*given, *named][2], -2):
+        elif tensors[0].dim() not in (3, 4):
+            number = {2: "two", 5: "five", 6: "six"}.get(tensors[0].dim(), str(tensors[0].dim()))
+            self._note_unread(f"{what}{number} axes, {shape_text(tensors[0].shape)}")
+        elif self._lineage.is_over_features([*tensors, *named][2], -2):
             tracer.set_aside(_OVER_FEATURES)
         else:
-            query, key, heads = map(tracer.unfolded, (given[0], given[1], output))
-            found = tracer.add("sdpa", query, key, nth=nth)
-            found.heads = heads
-            found.query_from, found.key_from = map(tracer.origins.of, given[:2])
+            query, key, heads = map(tracer.unfolded, (tensors[0], tensors[1], output))
+            attention = tracer.add("sdpa", query, key, nth=nth)
+            attention.heads = heads
+            attention.query_from, attention.key_from = map(tracer.origins.of, tensors[:2])
         return output
 
     def _multi_head(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -395,9 +395,9 @@ class _FunctionTracer(TorchFunctionMode):
         batch = query.shape[1] if query.dim() == 3 else 1
         queries = query.new_empty(batch, num_heads, len(query), 0)
         keys = key.new_empty(batch, num_heads, len(key), 0)
-        found = self._tracer.add("multi-head", queries, keys)
-        found.is_cross = key.shape != query.shape or not torch.equal(key, query)
-        found.is_length_first = not getattr(self._tracer.module(), "batch_first", False)
+        attention = self._tracer.add("multi-head", queries, keys)
+        attention.is_cross = key.shape != query.shape or not torch.equal(key, query)
+        attention.is_length_first = not getattr(self._tracer.module(), "batch_first", False)
         output = func(*args, **kwargs)
         self._tracer.origins.passed(None, [query, key], [output[0]])
         return output
@@ -422,11 +422,11 @@ class _FunctionTracer(TorchFunctionMode):
         if reason is not None or shape is None:
             self._tracer.set_aside(str(reason))
             return
-        found = self._tracer.unfolded(product.heads(output, shape))
-        keys = found.new_empty((*found.shape[:2], shape[-1], 0))
-        attention = self._tracer.add("softmax", found, keys, calls=weights.calls)
+        heads = self._tracer.unfolded(product.heads(output, shape))
+        keys = heads.new_empty((*heads.shape[:2], shape[-1], 0))
+        attention = self._tracer.add("softmax", heads, keys, calls=weights.calls)
         attention.query_from, attention.key_from = weights.sides
-        attention.heads = found
+        attention.heads = heads
         attention.shows_product = weights.differ_from(product.matrix.reshape(shape))
         if not weights.is_compared:
             self._lineage.mark(output, attention)
@@ -456,7 +456,7 @@ class _FunctionTracer(TorchFunctionMode):
         if name in _NO_SOFTMAX and any(map(self._lineage.is_product, operands)):
             self._note_unread(f"{name} of a product of two activations")
         for source in self._lineage.note(func, operands, output):
-            others = [each for each in trace.attentions if each is not source]
+            others = [attention for attention in trace.attentions if attention is not source]
             if len(others) < len(trace.attentions):
                 trace.attentions = others
                 self._tracer.set_aside("is part of linear attention, without weights over tokens")
@@ -498,9 +498,9 @@ def inside(output: Any) -> list[Any]:
 
 def first_tensor(output: Any) -> Tensor | None:
     """Return a tensor, or the first of a tuple, a list or a mapping."""
-    for each in (output, *inside(output)):
-        if isinstance(each, Tensor):
-            return each
+    for item in (output, *inside(output)):
+        if isinstance(item, Tensor):
+            return item
     return None
 
 

@@ -184,15 +184,15 @@ def _fast_path(model: Pretrained, inputs: Inputs) -> float | None:
     apart: list[float] = []
     for wants_gradients in (False, True):
         with torch.set_grad_enabled(wants_gradients):
-            own = model(**inputs).detach()
+            fast = model(**inputs).detach()
             with SlowPath():
                 slow = model(**inputs).detach()
             with installed(model, _Recorder(*_CHECKED)):
                 recorded = model(**inputs).detach()  # with torch's zeros at padding
                 with SlowPath():
                     _require_same(slow, model(**inputs).detach(), model, "recording")
-        if not torch.equal(own, recorded):
-            apart.append(float((own - recorded).abs().max()))
+        if not torch.equal(fast, recorded):
+            apart.append(float((fast - recorded).abs().max()))
     return max(apart, default=None)
 
 
@@ -215,7 +215,7 @@ def _verified(
         with installed(model, forced):
             model(**inputs)
         effects = _effects(model, inputs)
-    found = []
+    reports = []
     for path, point in points.items():
         weights = opener.values.get(f"{path}.weights")
         calls = int(weights is not None)
@@ -229,8 +229,8 @@ def _verified(
         point.is_lazy = made is not None
         witness = _witness(model, path, forced, recorder.values.get(f"{path}.heads"))
         least, effect = float(weights.sum(-1).min()), effects.get(path, math.nan)
-        found.append(PointCheck(path, point.backend, calls, made, least, effect, witness))
-    return tuple(found)
+        reports.append(PointCheck(path, point.backend, calls, made, least, effect, witness))
+    return tuple(reports)
 
 
 def _not_reached(model: Pretrained, path: str, point: AttentionPoint, calls: int) -> str:
@@ -282,12 +282,12 @@ def _witness(model: Pretrained, path: str, forced: _Recorder, plain: Tensor | No
     return apart
 
 
-def _apart(found: Tensor, plain: Tensor) -> float:
+def _apart(heads: Tensor, plain: Tensor) -> float:
     """Return the largest difference from heads, but for queries that have no key."""
-    if found.shape != plain.shape:
+    if heads.shape != plain.shape:
         return math.inf
     is_alive = plain.isfinite().all(-1) & (plain != 0.0).any(-1)
-    apart = (found.float() - plain.float()).abs().amax(-1)[is_alive]
+    apart = (heads.float() - plain.float()).abs().amax(-1)[is_alive]
     return float(apart.max()) if apart.numel() else 0.0
 
 
@@ -295,14 +295,14 @@ def _lazy_difference(call: AttentionCall, weights: Tensor) -> float | None:
     """Return how far weights made from queries and keys are from a model's own; None if too far."""
     key = share_heads(call.key, call.query.shape[1])
     scores = attention_scores(call.query, key, call.mask, scale=call.scale)  # type: ignore[arg-type]
-    found = attention_weights(scores)
-    if found.shape != weights.shape:
+    computed = attention_weights(scores)
+    if computed.shape != weights.shape:
         return None
     is_half = weights.dtype in (torch.float16, torch.bfloat16)
     bound = 1e-4
-    if is_half or call.query.dtype != found.dtype:
+    if is_half or call.query.dtype != computed.dtype:
         bound = 3e-2
-    made = float((found - weights).abs().max())
+    made = float((computed - weights).abs().max())
     return made if made <= bound else None
 
 
@@ -310,22 +310,22 @@ def _effects(model: Pretrained, inputs: Inputs) -> dict[str, float]:
     """Measure the effect of zeroing each attention: each in one row of a batch, compared with an
     unedited row."""
     paths = [path for path, point in model.attention_points() if "heads" in point.sites]
-    found: dict[str, float] = {}
+    effects: dict[str, float] = {}
     if hasattr(model.foreign, "config"):  # otherwise the axis of the batch is unknown
         short = _shortened(inputs)
         for start in range(0, len(paths), _ROWS):
-            found |= _effects_together(model, paths[start : start + _ROWS], short)
+            effects |= _effects_together(model, paths[start : start + _ROWS], short)
     for path in paths:
-        if path not in found:
-            found[path] = _effect_alone(model, path, inputs)
-    return found
+        if path not in effects:
+            effects[path] = _effect_alone(model, path, inputs)
+    return effects
 
 
 def _effects_together(model: Pretrained, paths: Sequence[str], inputs: Inputs) -> dict[str, float]:
     """Measure the effects of some attentions in one batch; leave out those that it does not
     show."""
     number = len(paths) + 2  # the first row and the last are not edited: they differ by rounding
-    batch = {name: _rows(each, number) for name, each in inputs.items()}
+    batch = {name: _rows(value, number) for name, value in inputs.items()}
     rows = {f"{path}.heads": row for row, path in enumerate(paths, 1)}
     try:
         with installed(model, _Zeroer(rows, number)):
@@ -341,10 +341,10 @@ def _effects_together(model: Pretrained, paths: Sequence[str], inputs: Inputs) -
 
 def _shortened(inputs: Inputs) -> Inputs:
     """Cut token ids to their first few, if there is no other input whose size must fit."""
-    sizes = {name: each for name, each in inputs.items() if isinstance(each, Tensor)}
+    sizes = {name: tensor for name, tensor in inputs.items() if isinstance(tensor, Tensor)}
     if not set(sizes) <= {"input_ids", "decoder_input_ids"}:
         return inputs
-    return {**inputs, **{name: each[:, :_FEW] for name, each in sizes.items()}}
+    return {**inputs, **{name: tensor[:, :_FEW] for name, tensor in sizes.items()}}
 
 
 def _effect_alone(model: Pretrained, path: str, inputs: Inputs) -> float:
@@ -353,7 +353,7 @@ def _effect_alone(model: Pretrained, path: str, inputs: Inputs) -> float:
     with installed(model, _Zeroer({f"{path}.heads": None})):
         zeroed = _tensors(model.foreign(**named))
     apart = [(one - other).abs().max() for one, other in zip(zeroed, plain, strict=True)]
-    effect = max(float(each.nan_to_num(nan=math.inf)) for each in apart)  # as of 0 / 0
+    effect = max(float(difference.nan_to_num(nan=math.inf)) for difference in apart)  # as of 0 / 0
     if not effect > 0.0:
         raise CouldNotRun(f"{path}: its heads were zeroed, and the output did not change.")
     return effect
@@ -365,7 +365,7 @@ def _tensors(output: Any) -> list[Tensor]:
         if output.is_floating_point() and output.numel():
             return [output]
         return []
-    return [tensor for each in inside(output) for tensor in _tensors(each)]
+    return [tensor for item in inside(output) for tensor in _tensors(item)]
 
 
 def _rows(value: Any, number: int) -> Any:
@@ -382,11 +382,11 @@ def _with_reverse(value: Any) -> Any:
     return torch.cat((value, value.flip(-1)))
 
 
-def _require_same(plain: Tensor, found: Tensor, model: Pretrained, what: str) -> None:
-    if not torch.equal(plain, found):
+def _require_same(plain: Tensor, edited: Tensor, model: Pretrained, what: str) -> None:
+    if not torch.equal(plain, edited):
         raise CouldNotRun(
             f"{what} changes the output of {model.name} by "
-            f"{float((found - plain).abs().max()):.2g}; it must be exactly 0."
+            f"{float((edited - plain).abs().max()):.2g}; it must be exactly 0."
         )
 
 
@@ -399,8 +399,8 @@ def require_batch_first(model: Pretrained, inputs: Inputs) -> None:
     sites = [f"{path}.heads" for path, point in model.attention_points() if _may_be_turned(point)]
     if not sites:
         return
-    first = {name: _rows(each, 1) for name, each in inputs.items()}
-    both = {name: _with_reverse(each) for name, each in first.items()}
+    first = {name: _rows(value, 1) for name, value in inputs.items()}
+    both = {name: _with_reverse(value) for name, value in first.items()}
     try:
         one, two = model(**first), model(**both)
     except _TAKES_NONE:

@@ -49,12 +49,12 @@ def order_of(cache: object) -> Tensor | None:
 
 def _wrap_caches() -> None:
     module = sys.modules.get("transformers.cache_utils")  # without it there is no such cache
-    found = []
+    classes = []
     if module is not None:
-        found.append(module.Cache)
-    while found:
-        kind = found.pop()
-        found += kind.__subclasses__()
+        classes.append(module.Cache)
+    while classes:
+        kind = classes.pop()
+        classes += kind.__subclasses__()
         for name in {"reorder_cache", "batch_select_indices"} & vars(kind).keys():
             _originals.append((kind, name, vars(kind)[name]))
             setattr(kind, name, _recording(vars(kind)[name]))
@@ -68,7 +68,7 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(cache, rows, *args, **options)
         _inside.cache = cache
         try:
-            found = function(cache, rows, *args, **options)
+            reordered = function(cache, rows, *args, **options)
         finally:
             _inside.cache = None
         with _lock:
@@ -76,6 +76,6 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
             if before is not None:
                 now = before[now]
             _orders[cache] = now
-        return found
+        return reordered
 
     return recorded

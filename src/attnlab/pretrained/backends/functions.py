@@ -132,8 +132,8 @@ class Functions(TorchFunctionMode):
             return weights
         cut = _watched(point, whole) if point.is_hooked else None
 
-        def compute_whole(given: Tensor) -> Tensor:
-            return compute(given.reshape(scores.shape)).reshape(shape)
+        def compute_whole(raw_scores: Tensor) -> Tensor:
+            return compute(raw_scores.reshape(scores.shape)).reshape(shape)
 
         weights = hooked_softmax(point, shape[-1], whole, compute_whole, cut=cut)
         weights = weights.reshape(scores.shape)
@@ -157,13 +157,13 @@ def _gathered(waiting: _Waiting, product: WeightsProduct, shape: tuple[int, ...]
             weights = changed = shown
     output = product.run(changed)
     heads = product.heads(output, shape)
-    found = point.supplied("heads")
-    if found is None:
-        found = _with_value(point, product, weights, heads)
-    found = point.visit("heads", found)
-    if found is heads and not heads.requires_grad:
+    edited = point.supplied("heads")
+    if edited is None:
+        edited = _with_value(point, product, weights, heads)
+    edited = point.visit("heads", edited)
+    if edited is heads and not heads.requires_grad:
         return output
-    return product.turned_back(found, output)
+    return product.turned_back(edited, output)
 
 
 def _with_value(
@@ -173,9 +173,9 @@ def _with_value(
     if not point.wants("value"):
         return heads
     value = product.every_value(weights.shape)
-    found = point.visit("value", value)
-    made = weights @ found
-    if found is not value:
+    edited = point.visit("value", value)
+    made = weights @ edited
+    if edited is not value:
         return made
     if made.requires_grad:  # the same numbers, and the gradient arrives at what was shown
         return heads.detach() + (made - made.detach())
@@ -224,11 +224,11 @@ def _fused(
     if mask is None and point.is_hooked:
         mask = call.own_mask(query, key)
     factor = call.factor(query)
-    asked = ForeignAttention(query, key, value, mask, factor, call.fused, call.opened)
-    found: Tensor = point(asked)
+    attention = ForeignAttention(query, key, value, mask, factor, call.fused, call.opened)
+    heads: Tensor = point(attention)
     if is_flat:
-        found = found.flatten(0, 1)
-    return found
+        heads = heads.flatten(0, 1)
+    return heads
 
 
 def _is_causal_bias(mask: Any) -> bool:
@@ -274,7 +274,7 @@ class _FusedCall:
             return SDPA(query, key, value, mask, *rest, scale=self.scale, enable_gqa=shares)
         if mask is not None and mask.dim() == 4:
             mask = mask.expand(*query.shape[:2], -1, -1).flatten(0, 1)
-        q, k, v = (each.flatten(0, 1) for each in (query, key, value))
+        q, k, v = (tensor.flatten(0, 1) for tensor in (query, key, value))
         gathered = SDPA(q, k, v, mask, *rest, scale=self.scale)
         return gathered.reshape(*query.shape[:3], value.shape[-1])
 
@@ -282,8 +282,8 @@ class _FusedCall:
         """Compute the heads by a softmax that can be intercepted."""
         mask = edited
         if mask is None:
-            own = self.own_mask(query, key)
-            mask = as_tensor(own, query.shape[-2], key.shape[-2], query.device)
+            call_mask = self.own_mask(query, key)
+            mask = as_tensor(call_mask, query.shape[-2], key.shape[-2], query.device)
         return _opened(query, key, value, mask, self.factor(query), self.dropout_p)
 
 

@@ -55,8 +55,8 @@ class _Idle:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layer, name)
 
-    def __call__(self, given: Tensor, *_: Any, **__: Any) -> Tensor:
-        raise _Begun(given)
+    def __call__(self, stack_input: Tensor, *_: Any, **__: Any) -> Tensor:
+        raise _Begun(stack_input)
 
 
 def left_out(encoder: nn.TransformerEncoder, *args: Any, **options: Any) -> list[int] | None:
@@ -72,9 +72,9 @@ def left_out(encoder: nn.TransformerEncoder, *args: Any, **options: Any) -> list
         with torch._C.DisableTorchFunction():
             type(encoder).forward(idle, *args, **options)
     except _Begun as begun:
-        (given,) = begun.args
-        if given.is_nested:
-            return list(map(len, given.unbind()))
+        (stack_input,) = begun.args
+        if stack_input.is_nested:
+            return list(map(len, stack_input.unbind()))
     return None
 
 
@@ -90,11 +90,13 @@ def hooked_multi_head(
     """
     bound = _SIGNATURE.bind(*args, **options)
     bound.apply_defaults()
-    asked = bound.arguments
-    needs_weights = asked["need_weights"]
+    arguments = bound.arguments
+    needs_weights = arguments["need_weights"]
     made: list[Tensor] = []
     # With weights torch does not take the hint that its mask is causal.
-    is_hinted = asked["is_causal"] and not (needs_weights and asked["attn_mask"] is not None)
+    is_hinted = arguments["is_causal"] and not (
+        needs_weights and arguments["attn_mask"] is not None
+    )
 
     def attention(
         query: Tensor,
@@ -121,13 +123,13 @@ def hooked_multi_head(
         "has_torch_function": lambda _: False,
     }
     compute = FunctionType(MULTI_HEAD.__code__, inner)
-    output, _ = compute(**{**asked, "need_weights": False, "is_causal": is_hinted})
+    output, _ = compute(**{**arguments, "need_weights": False, "is_causal": is_hinted})
     if not made:
         return output, None
     weights = made[0]
-    if asked["average_attn_weights"]:
+    if arguments["average_attn_weights"]:
         weights = weights.mean(dim=1)
-    if asked["query"].dim() == 2:
+    if arguments["query"].dim() == 2:
         weights = weights.squeeze(0)
     return output, weights
 
@@ -155,7 +157,7 @@ def _with_weights(
 
     def opened(query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
         batch, heads, length, _ = query.shape
-        flat = [each.flatten(0, 1) for each in (query * scale, key.transpose(-2, -1), value)]
+        flat = [tensor.flatten(0, 1) for tensor in (query * scale, key.transpose(-2, -1), value)]
         mask = added
         if edited is not None:
             mask = _as_added(edited, query.dtype)

@@ -39,11 +39,11 @@ class WeightsProduct:
         if func not in PRODUCTS:
             return None
         args = (*args, *(kwargs[name] for name in _NAMES if name in kwargs))
-        kwargs = {name: each for name, each in kwargs.items() if name not in _NAMES}
+        kwargs = {name: option for name, option in kwargs.items() if name not in _NAMES}
         factors = operands_of(args)
         if len(factors) != 2:
             return None
-        places = [place for place, each in enumerate(factors) if _is_one_of(each, made)]
+        places = [place for place, factor in enumerate(factors) if _is_one_of(factor, made)]
         if len(places) != 1:
             return None
         product = cls(func, args, kwargs, places[0])
@@ -101,13 +101,13 @@ class WeightsProduct:
         """Return every head's values, (batch, head, key, width): what weights bring that choose one
         key for each query."""
         queries, keys = shape[-2:]
-        found = []
+        values = []
         for start in range(0, keys, max(queries, 1)):
             places = torch.arange(min(queries, keys - start))
             chosen = self.factor.new_zeros(tuple(shape))
             chosen[..., places, start + places] = 1.0
-            found.append(self.heads(self.run(chosen), shape)[..., : len(places), :])
-        return torch.cat(found, -2)
+            values.append(self.heads(self.run(chosen), shape)[..., : len(places), :])
+        return torch.cat(values, -2)
 
     @property
     def _is_turned(self) -> bool:
@@ -157,13 +157,13 @@ class WeightsProduct:
 def operands_of(args: Any) -> list[Tensor]:
     """List the tensors among the arguments of a product; einsum takes them one by one or in a
     tuple."""
-    found: list[Tensor] = []
+    operands: list[Tensor] = []
     for arg in args:
         if isinstance(arg, Tensor):
-            found.append(arg)
+            operands.append(arg)
         elif isinstance(arg, tuple | list):
-            found += [each for each in arg if isinstance(each, Tensor)]
-    return found
+            operands += [item for item in arg if isinstance(item, Tensor)]
+    return operands
 
 
 def carries(made: Sequence[Tensor], args: Any, output: Any) -> bool:
@@ -172,12 +172,12 @@ def carries(made: Sequence[Tensor], args: Any, output: Any) -> bool:
         return False
     if output.numel() != made[0].numel():
         return False
-    return any(operand is each for operand in operands_of(args) for each in made)
+    return any(operand is weights for operand in operands_of(args) for weights in made)
 
 
 def _is_one_of(value: Tensor, made: Sequence[Tensor]) -> bool:
     return any(
-        value.numel() == each.numel() and value.data_ptr() == each.data_ptr() for each in made
+        value.numel() == tensor.numel() and value.data_ptr() == tensor.data_ptr() for tensor in made
     )
 
 

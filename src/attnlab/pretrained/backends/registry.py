@@ -181,7 +181,11 @@ def _attentions(model: Any) -> list[nn.Module]:
     points = dict(model.attention_points())
     if any(point.backend != "registry" for point in points.values()):
         return []
-    places = {each.place.path for path, each in model.structure.attentions if points[path].is_lazy}
+    places = {
+        structure.place.path
+        for path, structure in model.structure.attentions
+        if points[path].is_lazy
+    }
     return list(map(model.foreign.get_submodule, places))
 
 
@@ -264,12 +268,12 @@ class _Call:
         """Compute it as without us, but for our kernel where that applies and is quicker."""
         query, key, value = self.query, self.key, self.value
         if self.is_native:
-            ours, scale, found = self.own_mask(), self.scale, None
+            ours, scale, output = self.own_mask(), self.scale, None
             keys, values = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
             if goes_native(query, keys, values, ours, scale=scale):
-                found = native_output(query, keys, values, ours, scale)
-            if found is not None:
-                return found.transpose(1, 2), None
+                output = native_output(query, keys, values, ours, scale)
+            if output is not None:
+                return output.transpose(1, 2), None
         function = _function(self.name, self.module)
         return function(self.module, query, key, value, self.mask, **self.options)
 
@@ -288,10 +292,10 @@ class _Call:
             mask = blocking(self.mask)
         if bias is None:
             return mask
-        found: Tensor = self._as_tensor(mask)
-        if found.dtype == torch.bool:
-            return torch.where(found, bias, float("-inf"))
-        return found + bias
+        added: Tensor = self._as_tensor(mask)
+        if added.dtype == torch.bool:
+            return torch.where(added, bias, float("-inf"))
+        return added + bias
 
     def _as_tensor(self, mask: Mask) -> Any:
         return as_tensor(mask, self.query.shape[-2], self.key.shape[-2], self.query.device)
@@ -318,31 +322,31 @@ class _Call:
 
     def edited(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> "_Call":
         """Return the call with edited tensors, and an edited mask that is not None."""
-        module, own, options = self.module, self.mask, self.options
+        module, call_mask, options = self.module, self.mask, self.options
         if (key.shape[1], value.shape[1]) != (self.key.shape[1], self.value.shape[1]):
             # An edit gave heads that shared a key or a value their own.
             module = copy.copy(module)
             module.num_key_value_groups = 1
             key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
         if mask is not None:  # it holds causality and position biases already
-            own = self._edited_mask(mask)
+            call_mask = self._edited_mask(mask)
             options = {**options, "is_causal": False}
             options.pop("position_bias", None)
-        return _Call(self.name, module, query, key, value, own, options)
+        return _Call(self.name, module, query, key, value, call_mask, options)
 
     def _edited_mask(self, mask: Tensor) -> Tensor:
         """Return an edited mask as the function takes it: "eager" adds it to the scores.
 
         Padding that had no key, and still has none, keeps the foreign mask.
         """
-        dtype, own = self.query.dtype, self.mask
+        dtype, call_mask = self.query.dtype, self.mask
         if mask.dtype != torch.bool:
             mask = mask.to(dtype)
         elif self.name == "eager":
             mask = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, float("-inf"))
-        if own is None or own.dtype != mask.dtype:
+        if call_mask is None or call_mask.dtype != mask.dtype:
             return mask
-        return torch.where(_has_no_key(own) & _has_no_key(mask), own, mask)
+        return torch.where(_has_no_key(call_mask) & _has_no_key(mask), call_mask, mask)
 
 
 def _has_no_key(mask: Tensor) -> Tensor:
@@ -368,8 +372,8 @@ def _attention(
     if point is None:
         if watch is None:
             return call.run()
-        found: tuple[Tensor, Tensor | None] = watch(module, query, key, call.run)
-        return found
+        result: tuple[Tensor, Tensor | None] = watch(module, query, key, call.run)
+        return result
     is_other = call.registered is not point.function
     if is_other and point.wants("mask", "scores", "weights"):
         raise CouldNotRun(
@@ -390,7 +394,7 @@ def _attention(
     # How a registered function takes its mask is known only by its weights.
     if point.is_hooked and (point.is_lazy or point.function is None):
         mask = call.own_mask()
-    asked = ForeignAttention(
+    attention = ForeignAttention(
         query,
         key,
         value,
@@ -400,7 +404,7 @@ def _attention(
         open=opened,
         is_native=call.is_native,
     )
-    heads: Tensor = point(asked)
+    heads: Tensor = point(attention)
     return heads.transpose(1, 2).contiguous(), weights[0]
 
 
@@ -410,36 +414,36 @@ def registered_function(name: str) -> Callable[..., Any] | None:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
     if name in _replaced:
-        found = _overrides.get(name)
+        function = _overrides.get(name)
     else:
-        found = ALL_ATTENTION_FUNCTIONS._local_mapping.get(name)
-    if found is None:
-        found = AttentionInterface._global_mapping.get(name)
-    written: Any = found
+        function = ALL_ATTENTION_FUNCTIONS._local_mapping.get(name)
+    if function is None:
+        function = AttentionInterface._global_mapping.get(name)
+    written: Any = function
     while isinstance(written, partial):
         written = written.func
     package = str(getattr(written, "__module__", "transformers")).partition(".")[0]
-    return None if found is None or package == "transformers" else found
+    return None if function is None or package == "transformers" else function
 
 
 def _function(name: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Return the function that a module would find under this name without us."""
     from transformers.modeling_utils import AttentionInterface
 
-    found: Callable[..., Any]
+    function: Callable[..., Any]
     if name in _overrides:
         return _overrides[name]
     if name != "eager":
-        found = AttentionInterface._global_mapping[name]
-        return found
+        function = AttentionInterface._global_mapping[name]
+        return function
     for parent in type(module).__mro__:
         source: Any = sys.modules.get(parent.__module__)
-        names = [each for each in vars(source or object) if each.endswith(_EAGER)]
+        names = [name for name in vars(source or object) if name.endswith(_EAGER)]
         if len(names) > 1 and _EAGER in names:
             names = [_EAGER]
         if len(names) == 1:
-            found = getattr(source, names[0])
-            return found
+            function = getattr(source, names[0])
+            return function
     raise CouldNotRun(f"{type(module).__name__} defines no {_EAGER}, which could show its weights.")
 
 

@@ -85,9 +85,11 @@ class Differences:
             "not of this model": self.extra,
             "of another shape": self.mismatched,
         }
-        found = [f"{len(each)} {kind}: {_some(each)}" for kind, each in kinds.items() if each]
-        words = f"are not those of its {model}: {'; '.join(found)}."
-        require(not found, f"the weights in {where}", words)
+        differences = [
+            f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds.items() if names
+        ]
+        words = f"are not those of its {model}: {'; '.join(differences)}."
+        require(not differences, f"the weights in {where}", words)
 
 
 def _some(names: list[str]) -> str:
@@ -208,14 +210,14 @@ def _classes(model_type: str) -> set[str]:
     """Return the names of all classes that transformers has for a type of model."""
     from transformers.models.auto import modeling_auto
 
-    found: set[str] = set()
+    class_names: set[str] = set()
     for name, mapping in vars(modeling_auto).items():
         if name.startswith("MODEL_") and name.endswith("_MAPPING_NAMES") and model_type in mapping:
             classes = mapping[model_type]
             if isinstance(classes, str):
                 classes = {classes}
-            found.update(classes)
-    return found
+            class_names.update(classes)
+    return class_names
 
 
 def _model_class(transformers: Any, config: Any, head: str | None, where: str) -> Any:
@@ -231,11 +233,11 @@ def _model_class(transformers: Any, config: Any, head: str | None, where: str) -
     words = f"names the class {name!r}, which transformers does not have for {kind}; "
     advice = f"{did_you_mean(name, known)}. Choose with head=, one of {', '.join(HEADS)}."
     require(name in known, where, words + advice)
-    found = getattr(transformers, name, None)
-    is_model = isinstance(found, type) and issubclass(found, nn.Module)
+    model_class = getattr(transformers, name, None)
+    is_model = isinstance(model_class, type) and issubclass(model_class, nn.Module)
     words = f"needs {name}, which this transformers lacks; a library it needs may be missing."
     require(is_model, where, words)
-    return found
+    return model_class
 
 
 def _names_of_head(model_type: str, head: str) -> Any:
@@ -255,8 +257,8 @@ def _dtype_of(folder: ModelFolder) -> torch.dtype:
     """Return the dtype that the config names or, if it names none, that of most numbers."""
     said = folder.config.get("dtype") or folder.config.get("torch_dtype")
     if isinstance(said, str) and said != "auto":
-        found: torch.dtype = getattr(torch, said)
-        return found
+        dtype: torch.dtype = getattr(torch, said)
+        return dtype
     counts = Counter({torch.float32: 0})
     for stored in folder.tensors.values():
         if stored.dtype.is_floating_point:
@@ -270,23 +272,23 @@ def _compare(
     """Compare the files with the model without reading a number; return options for building it,
     and notes."""
     options: JsonObject = {"config": config, "dtype": dtype}
-    sketch, found = _sketch(model_class, folder, options)
+    sketch, differences = _sketch(model_class, folder, options)
     notes = []
-    lacks_pooler = all("pooler" in name.split(".") for name in found.missing)
+    lacks_pooler = all("pooler" in name.split(".") for name in differences.missing)
     takes = inspect.signature(model_class.__init__).parameters
-    if found.missing and lacks_pooler and "add_pooling_layer" in takes:
+    if differences.missing and lacks_pooler and "add_pooling_layer" in takes:
         # Without its weights a pooler is left out rather than initialized at random.
         options["add_pooling_layer"] = False
-        sketch, found = _sketch(model_class, folder, options)
+        sketch, differences = _sketch(model_class, folder, options)
         notes.append("the file holds no pooler, so the model was built without one")
     unused, extra = [], []
-    for name in found.extra:
+    for name in differences.extra:
         if _is_of_a_head(name, sketch):
             unused.append(name)
         else:
             extra.append(name)
-    found = Differences(found.missing, extra, found.mismatched)
-    found.require_none(folder.path, model_class.__name__)
+    differences = Differences(differences.missing, extra, differences.mismatched)
+    differences.require_none(folder.path, model_class.__name__)
     if unused:
         notes.append(f"not used by {model_class.__name__}, and left away: {_some(unused)}")
     _check_size(sketch, folder)
@@ -295,10 +297,10 @@ def _compare(
 
 def _check_size(sketch: nn.Module, folder: ModelFolder) -> None:
     """Refuse a model that takes more memory than there is, or far more than its files hold."""
-    tensors = {id(each): each for each in (*sketch.parameters(), *sketch.buffers())}.values()
+    tensors = {id(tensor): tensor for tensor in (*sketch.parameters(), *sketch.buffers())}.values()
     takes = count_bytes(tensors)
     numbers = count_numbers(tensors)
-    stored = sum(math.prod(each.shape) for each in folder.tensors.values())
+    stored = sum(math.prod(stored_tensor.shape) for stored_tensor in folder.tensors.values())
     # Tables of positions and the like are computed, not stored.
     beside = takes * (1 - stored / max(1, numbers))
     words = f"asks for {takes:,} bytes, far more than its files hold ({folder.size:,})."
@@ -349,12 +351,12 @@ def _is_of_a_head(name: str, model: nn.Module) -> bool:
     prefix, parts = getattr(model, "base_model_prefix", ""), name.split(".")
     if parts[0] == prefix:
         return parts[1:2] == ["pooler"]
-    own, body = dict(model.named_children()), model
+    children, body = dict(model.named_children()), model
     if isinstance(getattr(model, prefix, None), nn.Module):
         body = getattr(model, prefix)
     if parts[0] in dict(body.named_children()):
         return False
-    return parts[0] in own or parts[0] in _HEAD_NAMES
+    return parts[0] in children or parts[0] in _HEAD_NAMES
 
 
 def _with_weights(model_class: Any, weights: Sequence[Path], options: JsonObject) -> Any:
@@ -397,8 +399,8 @@ def _build_with_remote_code(
         model, said = getattr(transformers, auto).from_pretrained(
             path, use_safetensors=True, output_loading_info=True, **trusting, **options
         )
-        found = Differences.of({**said, "unexpected_keys": ()})
-        found.require_none(path, type(model).__name__)
+        differences = Differences.of({**said, "unexpected_keys": ()})
+        differences.require_none(path, type(model).__name__)
         tokenizer = None
         if (folder.path / "tokenizer_config.json").exists():
             tokenizer = transformers.AutoTokenizer.from_pretrained(path, **trusting)
@@ -409,7 +411,7 @@ def _build_with_remote_code(
 def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str]]:
     """Return a folder's tokenizer, or None and the reason."""
     transformers = import_transformers()
-    files = {each.name for each in folder.path.iterdir()}
+    files = {file.name for file in folder.path.iterdir()}
     try:
         _check_added(folder)
         with quiet(), warnings.catch_warnings():

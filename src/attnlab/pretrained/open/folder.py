@@ -66,7 +66,7 @@ class ModelFolder:
     @property
     def size(self) -> int:
         """The size of all weights in bytes."""
-        return sum(each.size for each in self.tensors.values())
+        return sum(tensor.size for tensor in self.tensors.values())
 
 
 def inspect_folder(path: Path, *, remote_code: bool = False) -> ModelFolder:
@@ -101,12 +101,12 @@ def gguf_file(path: Path) -> Path | None:
     if not path.is_dir():
         return path if path.suffix.lower() == ".gguf" else None
     names = _entries(path)
-    found = sorted(name for name in names if name.lower().endswith(".gguf"))
-    if CONFIG in names or not found:
+    files = sorted(name for name in names if name.lower().endswith(".gguf"))
+    if CONFIG in names or not files:
         return None
-    words = f"holds {len(found)} GGUF files; name one of them: {_some(found)}."
-    require(len(found) == 1, path, words)
-    return path / found[0]
+    words = f"holds {len(files)} GGUF files; name one of them: {_some(files)}."
+    require(len(files) == 1, path, words)
+    return path / files[0]
 
 
 def check_memory(size: int, what: str) -> None:
@@ -220,7 +220,7 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, S
 def _contents_of_shards(index: Path) -> dict[str, set[str]]:
     """Return the names of the tensors in each shard, as the index says."""
     placed: Any = read_object(index, MOST_INDEX).get("weight_map")
-    is_map = isinstance(placed, dict) and all(isinstance(each, str) for each in placed.values())
+    is_map = isinstance(placed, dict) and all(isinstance(shard, str) for shard in placed.values())
     require(placed and is_map, index, "must hold weight_map, which file each tensor is in.")
     contents: dict[str, set[str]] = {}
     for tensor, shard in placed.items():

@@ -280,8 +280,8 @@ def _remove_remains(folder: Path) -> None:
 
 def _put_in_place(part: Path, goal: Path) -> None:
     """Rename a finished folder to its goal, unless another process was quicker."""
-    for each in part.iterdir():
-        with open(each, "rb") as file:
+    for content in part.iterdir():
+        with open(content, "rb") as file:
             os.fsync(file.fileno())
     try:
         os.replace(part, goal)
@@ -318,8 +318,8 @@ def _save_converted(folder: str, name: str, goal: Path, stated: GgufHeader) -> N
         quantization_config=transformers.GgufConfig(gguf_file=name, dequantize=True),
         **asking,
     )
-    found = Differences.of({**said, "unexpected_keys": ()})
-    found.require_none("the GGUF file", type(model).__name__)
+    differences = Differences.of({**said, "unexpected_keys": ()})
+    differences.require_none("the GGUF file", type(model).__name__)
     transformers.AutoTokenizer.from_pretrained(folder, **asking).save_pretrained(goal)
     tied = set(model.all_tied_weights_keys)
     state = model.state_dict()

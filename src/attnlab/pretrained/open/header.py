@@ -45,10 +45,10 @@ def require(holds: object, where: object, words: str) -> None:
 def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Open a file and yield it with its size; a pipe or a device is never opened."""
     try:
-        found = os.stat(path)
-        require(stat.S_ISREG(found.st_mode), path, "is no plain file.")
+        status = os.stat(path)
+        require(stat.S_ISREG(status.st_mode), path, "is no plain file.")
         with open(path, "rb") as file:
-            yield file, found.st_size
+            yield file, status.st_size
     except OSError as error:
         raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
 
@@ -89,20 +89,20 @@ def parse_object(content: bytes, where: str) -> JsonObject:
     require(depth <= MOST_DEPTH, where, f"is nested more than {MOST_DEPTH} deep.")
     kind = type(value).__name__
     require(isinstance(value, dict), where, f"must hold an object, {{...}}; it holds a {kind}.")
-    found: JsonObject = value
-    return found
+    mapping: JsonObject = value
+    return mapping
 
 
 def walk(value: Any) -> Iterator[tuple[JsonPath, Any]]:
     """Visit every value of a JSON value with its place, without recursion."""
     waiting: list[tuple[JsonPath, Any]] = [((), value)]
     while waiting:
-        place, each = waiting.pop()
-        yield place, each
-        if isinstance(each, dict):
-            waiting += [((*place, name), inner) for name, inner in each.items()]
-        elif isinstance(each, list):
-            waiting += [((*place, str(number)), inner) for number, inner in enumerate(each)]
+        place, item = waiting.pop()
+        yield place, item
+        if isinstance(item, dict):
+            waiting += [((*place, name), inner) for name, inner in item.items()]
+        elif isinstance(item, list):
+            waiting += [((*place, str(number)), inner) for number, inner in enumerate(item)]
 
 
 class _Unclean(Exception):

@@ -118,28 +118,28 @@ def _found(x: str | os.PathLike[str], revision: str | None, remote_code: bool) -
 
 
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    found: torch.dtype | None = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    chosen: torch.dtype | None = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     known = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-    if dtype is not None and found not in known:
+    if dtype is not None and chosen not in known:
         raise WrongUsage(f"dtype is float64, float32, bfloat16 or float16; got {dtype!r}.")
-    return found
+    return chosen
 
 
 def _device(device: torch.device | str | None) -> torch.device | None:
-    found = None
+    chosen = None
     try:
         if device is not None:
-            found = torch.device(device)
+            chosen = torch.device(device)
     except (RuntimeError, TypeError):
         raise WrongUsage(f"device is cpu, cuda, cuda:1 or the like; got {device!r}.") from None
-    if found is not None and found.type == "meta":
+    if chosen is not None and chosen.type == "meta":
         raise WrongUsage("there are no numbers on the device meta, so nothing can be computed.")
     try:
-        torch.empty(0, device=found)
+        torch.empty(0, device=chosen)
     except Exception as error:  # each kind of device has errors of its own
         words = str(error).split(". ")[0].split("\n")[0].rstrip(".")
-        raise CouldNotRun(f"there is no device {found} here: {words}.") from None
-    return found
+        raise CouldNotRun(f"there is no device {chosen} here: {words}.") from None
+    return chosen
 
 
 PATIENCE = 1.0  # seconds in which a connection to the hub must succeed
@@ -219,13 +219,13 @@ def _address(endpoint: str) -> tuple[str, int]:
         hub = urllib.parse.urlsplit(endpoint)
         if not urllib.request.proxy_bypass(hub.hostname or ""):
             goal = urllib.request.getproxies().get(hub.scheme or "https") or endpoint
-        found = urllib.parse.urlsplit(goal)
-        host, port = found.hostname or hub.hostname, found.port
+        parts = urllib.parse.urlsplit(goal)
+        host, port = parts.hostname or hub.hostname, parts.port
     except ValueError:
         host, port = None, None
     words = "the address of the hub or its proxy, is no address, https://HOST."
     require(host, f"{goal!r},", words)
-    usual = 80 if found.scheme == "http" else 443
+    usual = 80 if parts.scheme == "http" else 443
     return str(host), port or usual
 
 
@@ -265,7 +265,7 @@ def _fetched(hub: Any, name: str, revision: str | None, remote_code: bool) -> Pa
 
 def _weights_on_hub(name: str, siblings: Sequence[Any]) -> dict[str, int]:
     """Return the weight files of a model on the hub, with their sizes."""
-    files = {each.rfilename: int(each.size or 0) for each in siblings}
+    files = {sibling.rfilename: int(sibling.size or 0) for sibling in siblings}
     weights = {}
     for file, size in files.items():
         if file.endswith(".safetensors") and "/" not in file:
