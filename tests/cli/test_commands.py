@@ -11,12 +11,12 @@ import time
 from dataclasses import replace
 
 import pytest
+from tests.sampling import sampled
 
 from attnlab.cli import main
 from attnlab.core.store import locked
 
 TINY = ["steps=20", "evaluate_every=10"]
-LEARNED = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +37,6 @@ def run(capsys, *arguments):
     capsys.readouterr()
     status = main(list(arguments))
     return status, *capsys.readouterr()
-
-
-def test_a_run_ends_with_its_claims_and_the_path_of_its_report(capsys, tmp_path):
-    status, out, err = run(
-        capsys, "run", "sorting", "--out", str(tmp_path / "r"), "--set", *LEARNED
-    )
-    assert status == 0
-    assert "27/27" in out
-    assert "3 of 3 claims hold, self-checks: 6 of 6" in out
-    assert f"report   {tmp_path / 'r' / 'report.html'}\n" in out
-    assert "1,200 of 1,200" in err
 
 
 def test_a_failed_claim_is_status_1(capsys, tmp_path):
@@ -580,17 +569,17 @@ def test_an_ignored_interrupt_stays_ignored(monkeypatch):
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("command", ["list", "open runs", "open good"])
-def test_what_only_reads_the_files_of_runs_does_not_load_torch(runs, command):
+def test_what_only_reads_the_files_of_runs_does_not_load_torch(runs):
     code = (
         "import sys, webbrowser\nwebbrowser.open = lambda page: True\nfrom attnlab.cli import "
-        f"main\nassert main({command.split()!r}) == 0\nassert 'torch' not in sys.modules"
+        "main\nfor command in ('list', 'open runs', 'open good'):\n"
+        "    assert main(command.split()) == 0\n    assert 'torch' not in sys.modules, command"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=runs, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "runs/" in done.stdout
+    assert done.stdout.count("runs/") >= 3
 
 
 def test_an_interrupt_while_the_commands_load_is_said(capsys, monkeypatch):
@@ -620,7 +609,7 @@ def shell(runs, command, **environment):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-@pytest.mark.parametrize("command", ["list runs", "list runs --json", "--version"])
+@pytest.mark.parametrize("command", sampled(["list runs", "list runs --json", "--version"], 1))
 def test_an_output_that_is_full_is_one_sentence(runs, command):
     done = shell(runs, f"attnlab {command} >/dev/full")
     assert done.returncode == 3
@@ -635,7 +624,7 @@ def test_an_error_that_cannot_be_written_keeps_its_status(runs):
 
 
 @pytest.mark.parametrize(
-    "command", ["list runs >&-", "list runs >&- 2>&-", "trace runs/good <&- 2>&-"]
+    "command", sampled(["trace runs/good <&- 2>&-", "list runs >&-", "list runs >&- 2>&-"], 1)
 )
 def test_a_closed_stream_is_no_error(runs, command):
     done = shell(runs, f"attnlab {command}")

@@ -5,6 +5,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
+from tests.sampling import sampled
 
 from attnlab.course.cases import draw_questions
 from attnlab.course.catalog import HOME, exercise_names, find_exercise
@@ -22,7 +23,11 @@ from attnlab.course.verify import verify_exercise
 
 SEEDS = 5
 MANY = 50
-FEWER = {"attention_heatmap": 1}  # which draws more than a hundred figures a seed
+FEWER = {  # of those that take a second a seed, or more
+    "attention_heatmap": 1,
+    **dict.fromkeys(["multi_head", "mini_transformer", "cross_attention", "train"], 2),
+    **dict.fromkeys(["attention_dropout", "encoder_block", "decoder_layer"], 2),
+}
 NAMES = exercise_names()
 
 
@@ -132,7 +137,7 @@ ZEROS = (
 )
 
 
-@pytest.mark.parametrize("line", [ECHO, ZEROS, "return 1.0"])
+@pytest.mark.parametrize("line", sampled([ECHO, ZEROS, "return 1.0"], 2))
 @pytest.mark.parametrize("name", NAMES)
 def test_an_answer_that_echoes_or_is_constant_gets_no_points(name, line):
     exercise = find_exercise(name)

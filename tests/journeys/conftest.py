@@ -1,6 +1,6 @@
 """Journeys: what a person does, through the doors a person uses.
 
-`home` is an empty home with a folder to work in, where commands run as they are typed; `lab` is
+`home` is an empty home with a folder to work in, where commands run as they are typed; `Lab` is
 `attnlab lab` started there; `visit` opens a served page or a page from disk, and at the end of the
 test no page has complained. `notebook` runs cells by nbconvert, `kernel` in a live kernel.
 """
@@ -145,27 +145,33 @@ def home(home_folder: Path, warm: subprocess.Popen[str], request: pytest.Fixture
     return Home(home_folder, here, warm)
 
 
-@pytest.fixture
-def lab(home: Home) -> Iterator[Callable[..., str]]:
-    """Start `attnlab lab` in the home with further words; return the address it prints."""
-    started: list[subprocess.Popen[str]] = []
+class Lab:
+    """`attnlab lab` in a home, and an address for each browser that comes."""
 
-    def start(words: str = "") -> str:
-        process = home.start(f"attnlab lab --no-browser {words}")
-        started.append(process)
-        assert process.stdout is not None
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.process = home.start("attnlab lab --no-browser")
+        self.is_new = True
+
+    def address(self) -> str:
+        """Return the first address it prints, or press Enter and return the next."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        if not self.is_new:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        self.is_new = False
         printed = ""
-        for line in process.stdout:
+        for line in self.process.stdout:
             printed += line
             address = re.search(r"http://\S+", line)
             if address:
                 return address[0]
         raise AssertionError(f"the lab printed no address: {printed}")
 
-    yield start
-    for process in started:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE)
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=PATIENCE)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A person changes a model, and wants to know that the change landed, and what it alone did."""
 
 import json
+import shutil
 
 NESTED = """
 import json, pathlib
@@ -56,8 +57,8 @@ def sharpest(model, inputs, answers):
 """
 
 
-def test_an_edit_is_made_kept_and_made_again_and_tells_what_it_alone_did(home):
-    home.run("attnlab run sorting")
+def test_an_edit_is_made_kept_and_made_again_and_tells_what_it_alone_did(home, sorter):
+    shutil.copytree(sorter, home.here / "runs" / "sorting")
     once = home.run("attnlab edit sorting cab --zero-head 0.0 --out edited")
     assert "1 edit, native backend" in once.out
     assert "the same sites with nothing changed, in the first: 0 (must be exactly 0)" in once.out

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from tests.journeys.conftest import Home, Lab
 from tests.lab.playing import click_cell, dots, edits, settled
 from tests.pretrained.speaking import saved
 
@@ -135,6 +136,18 @@ def visit_rooms(page, rooms):
         see_no_error(page)
 
 
+@pytest.fixture(scope="module")
+def lab(home_folder, warm):
+    """One lab for all stories, over a short run and a tiny language model in a folder."""
+    home = Home(home_folder, home_folder / "lab", warm)
+    home.here.mkdir()
+    home.run("attnlab run sorting -q --set steps=40 evaluate_every=20", status=1)
+    saved("gpt2", home.here / "runs" / "models" / "tiny")
+    lab = Lab(home)
+    yield lab
+    lab.end()
+
+
 def test_every_room_of_the_page_from_disk_does_its_work(home, visit):
     home.run("attnlab lab --static playground")
     page = visit(home.here / "playground" / "index.html", **CALM)
@@ -142,9 +155,8 @@ def test_every_room_of_the_page_from_disk_does_its_work(home, visit):
     visit_rooms(page, LEARN)
 
 
-def test_every_room_of_the_lab_does_its_work(home, lab, visit):
-    home.run("attnlab run sorting -q --set steps=40 evaluate_every=20", status=1)
-    page = visit(lab(), **CALM)
+def test_every_room_of_the_lab_does_its_work(lab, visit):
+    page = visit(lab.address(), **CALM)
     visit_rooms(page, LEARN | WORK)
     for width, rows in ((1280, 1), (390, 2)):
         page.set_viewport_size({"width": width, "height": 900})
@@ -162,37 +174,23 @@ def count_rows(head):
     return len({round((box["top"] + box["bottom"]) / 20) for box in boxes})
 
 
-def test_a_second_browser_is_told_what_to_do_and_does_it(home, browser, visit):
-    lab = home.start("attnlab lab --no-browser")
-    try:
-        address = re.search(r"http://\S+", lab.stdout.readline())[0]
-        assert "Enter shows a new address" in lab.stdout.readline()
-        first = visit(address)
-        first.get_by_role("link", name="Anatomy").click()
-        second = browser.new_page()
-        second.goto(address)
-        assert "press Enter: it shows a new address" in second.locator("main").inner_text()
-        lab.stdin.write("\n")
-        lab.stdin.flush()
-        second.goto(re.search(r"http://\S+", lab.stdout.readline())[0])
-        second.get_by_role("link", name="Anatomy").click()
-        for page in (first, second):
-            page.locator("section.scaling .said", has_text="d_k").wait_for()
-        second.close()
-    finally:
-        lab.terminate()
-        lab.communicate()
+def test_a_second_browser_is_told_what_to_do_and_does_it(lab, browser, visit):
+    address = lab.address()
+    first = visit(address)
+    first.get_by_role("link", name="Anatomy").click()
+    second = browser.new_page()
+    second.goto(address)
+    assert "press Enter: it shows a new address" in second.locator("main").inner_text()
+    second.goto(lab.address())
+    second.get_by_role("link", name="Anatomy").click()
+    for page in (first, second):
+        page.locator("section.scaling .said", has_text="d_k").wait_for()
+    second.close()
 
 
-@pytest.fixture
-def tiny(home):
-    """A tiny language model in a folder on the disk."""
-    return saved("gpt2", home.here / "runs" / "models" / "tiny")
-
-
-def test_what_is_wrong_is_said_beside_it_and_no_old_answer_stands_there(lab, tiny, browser):
+def test_what_is_wrong_is_said_beside_it_and_no_old_answer_stands_there(lab, browser):
     page = browser.new_page(**CALM)  # its console says which requests were refused
-    page.goto(lab())
+    page.goto(lab.address())
     page.wait_for_selector("body[data-state=done]")
     page.get_by_label("Input", exact=True).fill("xyz")
     page.get_by_text("Expected three letters from a to c, such as cab; got “xyz”.").wait_for()
@@ -214,8 +212,8 @@ def test_what_is_wrong_is_said_beside_it_and_no_old_answer_stands_there(lab, tin
     page.close()
 
 
-def test_the_picture_of_patching_shows_where_two_texts_differ(lab, visit, tiny):
-    page = visit(lab(), **CALM)
+def test_the_picture_of_patching_shows_where_two_texts_differ(lab, visit):
+    page = visit(lab.address(), **CALM)
     go(page, "Models")
     page.get_by_role("button", name="runs/models/tiny").click()
     page.get_by_label("Clean text").fill(CLEAN)

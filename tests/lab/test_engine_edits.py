@@ -132,14 +132,14 @@ def compare(cases: list[tuple[dict[str, Any], np.ndarray | None]]) -> tuple[int,
 
 
 def test_edits_do_the_same_as_in_python():
-    answered, refused = compare([edited_case(seed) for seed in range(150)])
-    assert answered >= 40
-    assert refused >= 20
+    answered, refused = compare([edited_case(seed) for seed in range(75)])
+    assert answered >= 20
+    assert refused >= 10
 
 
 @pytest.mark.slow
 def test_edits_do_the_same_as_in_python_on_many_models():
-    compare([edited_case(seed) for seed in range(150, 2_000)])
+    compare([edited_case(seed) for seed in range(75, 2_000)])
 
 
 SORTER = {"vocab_size": 4, "max_length": 7, "d_model": 6, "num_heads": 2, "d_ff": 6}

@@ -25,7 +25,6 @@ from .test_runs_room import fill, start, until
 
 WAIT = PATIENCE * 1000
 AXES = {"d_model": [4, 6], "num_heads": [2, 4], "steps": [60, 250]}
-IMPOSSIBLE = {"d_model": 6, "num_heads": 4}
 NASTY = "<script>alert(1)<img src=x onerror=alert(2)>&amp;"
 FIGURES = {
     "share": lambda cell: cell.share.value,

@@ -4,6 +4,7 @@ import pytest
 import torch
 from tests.edits.effects.checks import check_attribution, close
 from tests.edits.effects.models import KINDS, given, run
+from tests.sampling import sampled
 
 from attnlab.errors import WrongUsage
 from attnlab.look import readout
@@ -15,18 +16,18 @@ from attnlab.sites import Hook, hooks_of, installed
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled(range(12), 4))
 def test_the_shares_of_all_parts_sum_to_the_logit(seed, kind):
     check_attribution(seed, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", sampled(range(5), 2))
 def test_the_shares_sum_to_the_logit_in_float32(seed, kind):
     check_attribution(seed, kind, torch.float32)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", sampled(range(8), 4))
 def test_a_difference_of_logits_is_taken_apart_likewise(seed):
     each = given(seed, "decoder")
     labels, others = each.labels[:, 0], (each.labels[:, 0] + 3) % 11
@@ -51,7 +52,7 @@ class Silent(Hook):
         return value
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sampled(range(6), 3))
 def test_without_norms_the_last_layers_heads_have_their_whole_effect_as_their_share(seed):
     """Where nothing comes after a head but the sum, its share is what taking it out takes away."""
     each = given(seed, "decoder", norm_place="none", final_norm=False, num_layers=1)
@@ -66,7 +67,7 @@ def test_without_norms_the_last_layers_heads_have_their_whole_effect_as_their_sh
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sampled(range(6), 3))
 def test_the_last_stage_of_the_lens_is_the_models_own_answer(seed, kind):
     each = given(seed, kind)
     found = logit_lens(each.model, each.inputs)

@@ -69,13 +69,6 @@ def test_entropy_is_zero_for_one_key_and_log_n_for_n_equal_keys():
     assert not np.signbit(ref.entropy([1.0, 0.0]))
 
 
-def test_entropy_refuses_scores():
-    with pytest.raises(
-        WrongUsage, match=r"weights are at least 0, got -1\.0: pass softmax\(scores\)"
-    ):
-        ref.entropy([-1.0, 2.0])
-
-
 def test_identity_keys_make_the_scores_the_query_itself():
     output, weights, scores = ref.attention([[0.0, 1.0]], np.eye(2), [[1.0], [0.0]], scale=False)
     assert_array_equal(scores, [[0, 1]])
@@ -159,25 +152,6 @@ def test_a_visible_nan_score_leaves_the_blocked_weights_at_zero():
     assert_array_equal(weights, [[NAN, 0]])
 
 
-def test_wrong_shapes_say_what_was_expected_what_came_and_what_to_do():
-    with pytest.raises(
-        WrongUsage, match=r"query has shape \(\.\.\., query, width\), got \(3,\): add"
-    ):
-        ref.attention(np.ones(3), np.ones((1, 3)), np.ones((1, 3)))
-    with pytest.raises(WrongUsage, match=r"keys have the width of the queries, 3, got 2: project"):
-        ref.attention(np.ones((1, 3)), np.ones((1, 2)), np.ones((1, 3)))
-    with pytest.raises(WrongUsage, match=r"one value per key, 5, got 4: take both"):
-        ref.attention(np.ones((1, 3)), np.ones((5, 3)), np.ones((4, 3)))
-    with pytest.raises(
-        WrongUsage, match=r"broadcasts to \(\.\.\., 1, 5\), got .* mask \(2, 5\): insert axes"
-    ):
-        ref.attention(np.ones((1, 3)), np.ones((5, 3)), np.ones((5, 3)), np.ones((2, 5), bool))
-    with pytest.raises(WrongUsage, match=r"got int64: convert it with \.astype\(bool\)"):
-        ref.attention(np.ones((1, 3)), np.ones((2, 3)), np.ones((2, 3)), np.array([[1, 0]]))
-    with pytest.raises(WrongUsage, match=r"scale is None .* got True: pass None"):
-        ref.attention(np.ones((1, 3)), np.ones((2, 3)), np.ones((2, 3)), scale=True)
-
-
 def finite_differences(loss, x, step=1e-5):
     gradient = np.zeros_like(x)
     for index in np.ndindex(x.shape):
@@ -234,21 +208,12 @@ def test_nothing_flows_between_a_query_and_a_key_it_may_not_attend_to():
     assert np.isnan(grad_query[2]).all()
 
 
-def test_gradients_refuse_a_grad_output_of_another_shape():
-    with pytest.raises(
-        WrongUsage, match=r"output's shape \(1, 2\), got \(1, 3\): pass the gradient"
-    ):
-        ref.attention_gradients([[1.0]], [[1.0]], [[1.0, 2.0]], None, None, np.ones((1, 3)))
-
-
 def test_splitting_and_joining_heads_are_inverses_and_heads_are_neighbouring_channels():
     x = numbers(2, 5, 21)
     heads = ref.split_heads(x, 3)
     assert heads.shape == (2, 3, 5, 7)
     assert_array_equal(heads[1, 2], x[1, :, 14:])
     assert_array_equal(ref.join_heads(heads), x)
-    with pytest.raises(WrongUsage, match="multiple of num_heads = 2, got width 21: change one"):
-        ref.split_heads(x, 2)
 
 
 def test_multi_head_attention_with_identity_weights_is_attention_head_by_head():
@@ -296,16 +261,6 @@ def test_grouped_queries_equal_full_heads_with_repeated_key_weights():
     assert_allclose(grouped.output, full.output, rtol=1e-12, atol=1e-13)
 
 
-def test_multi_head_attention_refuses_unknown_biases_and_uneven_groups():
-    eye = np.eye(6)
-    with pytest.raises(WrongUsage, match="got 'querry': did you mean 'query'"):
-        ref.multi_head_attention(eye, eye, eye, eye, eye, eye, 2, biases={"querry": np.ones(6)})
-    with pytest.raises(WrongUsage, match="num_kv_heads divides num_heads = 3, got 2"):
-        ref.multi_head_attention(eye, eye, eye, eye, eye, eye, 3, 2)
-    with pytest.raises(WrongUsage, match=r"has shape \(out, 6\), got \(6, 5\): .*transpose"):
-        ref.multi_head_attention(eye, eye, eye[:, :5], eye, eye, eye, 2)
-
-
 def test_masks_are_boolean_and_the_queries_are_the_last_positions():
     assert ref.causal_mask(2).dtype == np.bool_
     assert_array_equal(ref.causal_mask(3), np.tri(3, dtype=bool))
@@ -335,19 +290,6 @@ def test_blocks_see_themselves_and_padding_is_hidden():
     assert_array_equal(padding[:, 0, 0], [[True, True, False], [False, False, False]])
 
 
-def test_masks_refuse_numbers_that_make_no_sense():
-    with pytest.raises(WrongUsage, match="n_key is at least n_query = 3, got 2: swap"):
-        ref.causal_mask(3, 2)
-    with pytest.raises(WrongUsage, match="window is at least 1, got 0"):
-        ref.sliding_window_mask(3, 0)
-    with pytest.raises(WrongUsage, match="prefix is at most n = 3, got 4"):
-        ref.prefix_mask(3, 4)
-    with pytest.raises(WrongUsage, match="every length is at most n = 3, got 4"):
-        ref.padding_mask([1, 4], 3)
-    with pytest.raises(WrongUsage, match="every length is at least 0, got -1"):
-        ref.block_mask([-1])
-
-
 def test_sinusoids_are_the_formula_of_the_paper_and_odd_widths_end_on_a_sine():
     encoding = ref.sinusoidal_positions(11, 5)
     assert_array_equal(encoding[0], [0, 1, 0, 1, 0])
@@ -373,14 +315,10 @@ def test_rotary_keeps_lengths_and_products_see_only_the_distance():
     assert_array_equal(ref.rotary(query, [0]), query)
 
 
-def test_rotary_takes_positions_per_batch_row_and_refuses_odd_widths():
+def test_rotary_takes_positions_per_batch_row():
     x = numbers(2, 3, 5, 4)
     positions = np.arange(10).reshape(2, 1, 5)
     assert_array_equal(ref.rotary(x, positions)[1, 2], ref.rotary(x[1, 2], np.arange(5, 10)))
-    with pytest.raises(WrongUsage, match="width is even, got 3"):
-        ref.rotary(numbers(2, 3), [0, 1])
-    with pytest.raises(WrongUsage, match=r"positions broadcast to \(2,\), .* got \(3,\)"):
-        ref.rotary(numbers(2, 4), [0, 1, 2])
 
 
 def test_alibi_slopes_are_those_of_the_paper_for_eight_and_of_its_code_for_twelve_heads():
@@ -409,10 +347,6 @@ def test_layer_norm_divides_by_the_biased_deviation_with_epsilon_inside_the_root
 def test_rms_norm_divides_by_the_root_mean_square_with_epsilon_inside_the_root():
     assert_allclose(ref.rms_norm([1.0, 7.0], [10.0, 5.0], epsilon=0.0), [2, 7], rtol=1e-15)
     assert_allclose(ref.rms_norm([1.0, 7.0], epsilon=75.0), [0.1, 0.7], rtol=1e-15)
-    with pytest.raises(
-        WrongUsage, match=r"gain has shape \(2,\), got \(3,\): one number per channel"
-    ):
-        ref.rms_norm([1.0, 7.0], np.ones(3))
 
 
 def test_activations_have_their_known_values_and_do_not_overflow():
@@ -430,16 +364,12 @@ def test_feed_forward_adds_its_biases_and_knows_its_activations():
         assert_allclose(
             ref.feed_forward(numbers(3, 2), w_in, w_out, activation=name), by_hand, rtol=1e-14
         )
-    with pytest.raises(WrongUsage, match="did you mean 'gelu'"):
-        ref.feed_forward([1.0, 2.0], w_in, w_out, activation="gellu")
 
 
 def test_swiglu_gates_the_signal_with_silu():
     assert_allclose(
         ref.swiglu([1.0, 2.0], [[1.0, 0.0]], [[0.0, 5.0]], [[1.0]]), [10 * E / (1 + E)], rtol=1e-15
     )
-    with pytest.raises(WrongUsage, match=r"one shape, got \(2, 1\) and \(1, 1\): use one d_hidden"):
-        ref.swiglu([1.0], np.ones((2, 1)), np.ones((1, 1)), np.ones((1, 1)))
 
 
 def test_a_strict_factorised_weight_is_the_softmax_and_a_gated_one_multiplies_its_base():
@@ -448,10 +378,6 @@ def test_a_strict_factorised_weight_is_the_softmax_and_a_gated_one_multiplies_it
     assert_allclose(strict, [[1 / (1 + E), E / (1 + E)], [0.5, 0.5]], rtol=1e-15)
     assert_array_equal(ref.factorised_weight(a, b, 2.0, np.full((2, 2), 3.0)), strict * 3)
     assert ref.factorised_weight(numbers(3, 5, 2), numbers(3, 2, 7)).shape == (3, 5, 7)
-    with pytest.raises(WrongUsage, match="temperature is above 0, got 0"):
-        ref.factorised_weight(a, b, 0)
-    with pytest.raises(WrongUsage, match="share the rank"):
-        ref.factorised_weight(a, a)
 
 
 def test_cross_entropy_of_equal_logits_is_log_n_and_is_the_mean_over_all_rows():
@@ -461,12 +387,6 @@ def test_cross_entropy_of_equal_logits_is_log_n_and_is_the_mean_over_all_rows():
     assert_allclose(
         ref.cross_entropy([[0, math.log(3)], [1000, 0]], [1, 0]), math.log(4 / 3) / 2, rtol=1e-15
     )
-    with pytest.raises(
-        WrongUsage, match=r"whole numbers from 0 to 2, got int64 from -100 to 1: leave out"
-    ):
-        ref.cross_entropy(np.zeros((2, 3)), [-100, 1])
-    with pytest.raises(WrongUsage, match=r"shape \(2,\), got \(2, 3\): drop the class axis"):
-        ref.cross_entropy(np.zeros((2, 3)), np.eye(3)[:2])
 
 
 def random_head(seed, pos_dim=None, longest=6):

@@ -149,9 +149,6 @@ def test_more_weights_than_memory_are_refused_and_as_many_are_not(tmp_path, monk
         inspect_folder(path)
 
 
-TRAPS = [b"-1", b"9" * 20, b"[", b"{", b'"', b"\xff" * 8, b"null", b"\0"]
-
-
 def mutated(content: bytes, source: random.Random) -> bytes:
     """Change some bytes, cut some out, or put some in twice."""
     found = bytearray(content)

@@ -4,6 +4,9 @@ import sys
 import types
 from pathlib import Path
 
+import pytest
+from tests.sampling import sampled
+
 from attnlab.programs import (
     Program,
     ProgramError,
@@ -134,7 +137,8 @@ def test_without_a_fault_nothing_is_refuted():
     assert refuted(compiler_with("compiler", "_TIGHT = 0.999", "_TIGHT = 0.998")) == "right"
 
 
-def test_planted_faults_are_refuted_nearly_all_by_a_wrong_answer():
-    found = {fault: refuted(compiler_with(*fault)) for fault in FAULTS}
+@pytest.mark.parametrize("every", sampled([3, 1], 1))
+def test_planted_faults_are_refuted_nearly_all_by_a_wrong_answer(every):
+    found = {fault: refuted(compiler_with(*fault)) for fault in FAULTS[::every]}
     assert [fault for fault, how in found.items() if how == "right"] == []
-    assert list(found.values()).count("wrong") >= 24
+    assert list(found.values()).count("wrong") >= 0.6 * len(found)

@@ -18,6 +18,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from tests.sampling import sampled
 
 from attnlab.errors import WrongUsage
 from attnlab.programs import (
@@ -224,12 +225,13 @@ def sentences(most):
                 yield ",".join((*told, f"{question}?"))
 
 
-def test_facts_and_rules_answer_a_question():
+@pytest.mark.parametrize("clauses", sampled([1, 2], 1))
+def test_facts_and_rules_answer_a_question(clauses):
     """Of every sentence; and all strings of the same tokens, sentences or not, as is proved."""
     program = rover()
     compiled = compile_program(program, 20)
     by_length = defaultdict(list)
-    for sentence in sentences(2):
+    for sentence in sentences(clauses):
         by_length[len(sentence)].append(sentence)
     verdicts = Counter()
     for same_length in by_length.values():
@@ -243,7 +245,7 @@ def test_facts_and_rules_answer_a_question():
             assert meant.row(number) == expected, sentence
             verdicts[expected[0]] += 1
     assert set(verdicts) == {"T", "F", "?"}
-    assert sum(verdicts.values()) == 4 * (1 + 20 + 20**2)
+    assert sum(verdicts.values()) == 4 * sum(20**number for number in range(clauses + 1))
     assert prove_program(compiled, program, longest=3).is_sure
 
 

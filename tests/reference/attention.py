@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from tests.reference.masks import Booleans, require_at_least
 
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage, did_you_mean
 
 __all__ = [
     "Attention",
@@ -75,10 +74,7 @@ def entropy(weights: ArrayLike) -> Floats:
     True
     """
     weights = as_floats("weights", weights, "(..., key)")
-    if (weights < 0).any():
-        raise WrongUsage(
-            f"weights are at least 0, got {weights.min()}: pass softmax(scores), not the scores"
-        )
+    assert not (weights < 0).any(), "these are scores, not weights"
     logarithms = np.log(np.where(weights > 0, weights, 1.0))
     return np.asarray(0.0 - (weights * logarithms).sum(axis=-1))
 
@@ -170,11 +166,7 @@ def attention_gradients(
     query, key, value, visible, _, factor = _prepare(query, key, value, mask, scale)
     n_query, n_key = visible.shape[-2:]
     grad_output = as_floats("grad_output", grad_output, "(..., query, value_width)")
-    if grad_output.shape != output.shape:
-        raise WrongUsage(
-            f"grad_output has the output's shape {output.shape}, got {grad_output.shape}: "
-            "pass the gradient of the loss with respect to attention(...).output"
-        )
+    assert grad_output.shape == output.shape
     pairs = [(i, j) for i in range(n_query) for j in range(n_key)]
     grad_query, grad_key, grad_value = (
         np.zeros_like(query),
@@ -220,11 +212,7 @@ def split_heads(x: ArrayLike, num_heads: int) -> Floats:
     x = as_floats("x", x, "(..., length, d_model)")
     require_at_least("num_heads", num_heads, 1)
     *leading, length, d_model = x.shape
-    if d_model % num_heads:
-        raise WrongUsage(
-            f"the width is a multiple of num_heads = {num_heads}, got width {d_model}: change "
-            "one of them"
-        )
+    assert d_model % num_heads == 0
     return x.reshape(*leading, length, num_heads, d_model // num_heads).swapaxes(-3, -2)
 
 
@@ -277,16 +265,9 @@ def multi_head_attention(
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     require_at_least("num_heads", num_heads, 1)
     require_at_least("num_kv_heads", num_kv_heads, 1)
-    if num_heads % num_kv_heads:
-        raise WrongUsage(
-            f"num_kv_heads divides num_heads = {num_heads}, got {num_kv_heads}: change one of them"
-        )
+    assert num_heads % num_kv_heads == 0
     biases = {} if biases is None else biases
-    for name in biases:
-        if name not in BIAS_NAMES:
-            raise WrongUsage(
-                f"a bias is one of {BIAS_NAMES}, got {name!r}: {did_you_mean(name, BIAS_NAMES)}"
-            )
+    assert set(biases) <= set(BIAS_NAMES)
 
     query = split_heads(linear(x_query, w_query, biases.get("query")), num_heads)
     key = split_heads(linear(x_key_value, w_key, biases.get("key")), num_kv_heads)
@@ -310,20 +291,14 @@ def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Fl
     array([12.5])
     """
     x, weight = as_floats("x", x, "(..., in)"), as_floats("weight", weight, "(out, in)")
-    if weight.ndim != 2 or weight.shape[1] != x.shape[-1]:
-        raise WrongUsage(
-            f"a weight applied to width {x.shape[-1]} has shape (out, {x.shape[-1]}), got "
-            f"{weight.shape}: check the width of x, or transpose the weight to torch's (out, in)"
-        )
+    assert weight.ndim == 2
+    assert weight.shape[1] == x.shape[-1]
     with np.errstate(invalid="ignore"):  # a NaN in one position stays in its own row
         product: Floats = x @ weight.T
     if bias is None:
         return product
     bias = as_floats("bias", bias, "(out,)")
-    if bias.shape != weight.shape[:1]:
-        raise WrongUsage(
-            f"the bias has shape {weight.shape[:1]}, got {bias.shape}: one number per output"
-        )
+    assert bias.shape == weight.shape[:1]
     return product + bias
 
 
@@ -343,8 +318,7 @@ def as_floats(name: str, x: ArrayLike, shape: str) -> Floats:
     num_axes = len(
         [word for word in shape.strip("()").split(",") if word.strip() not in ("", "...")]
     )
-    if array.ndim < num_axes:
-        raise WrongUsage(f"{name} has shape {shape}, got {array.shape}: add the missing axes")
+    assert array.ndim >= num_axes, f"{name} has shape {shape}, got {array.shape}"
     return array
 
 
@@ -371,29 +345,13 @@ def _prepare(
     value = as_floats("value", value, "(..., key, value_width)")
     (n_query, width), n_key = query.shape[-2:], key.shape[-2]
     require_at_least("the width of the queries", width, 1)
-    if key.shape[-1] != width:
-        raise WrongUsage(
-            f"keys have the width of the queries, {width}, got {key.shape[-1]}: project them "
-            "to one width"
-        )
-    if value.shape[-2] != n_key:
-        raise WrongUsage(
-            f"there is one value per key, {n_key}, got {value.shape[-2]}: take both from the "
-            "same positions"
-        )
+    assert key.shape[-1] == width
+    assert value.shape[-2] == n_key
     visible, bias = _visible_and_bias(mask)
-    try:
-        if np.broadcast_shapes((n_query, n_key), visible.shape)[-2:] != (n_query, n_key):
-            raise ValueError("the mask would add queries or keys")
-        leading = np.broadcast_shapes(
-            query.shape[:-2], key.shape[:-2], value.shape[:-2], visible.shape[:-2]
-        )
-    except ValueError as error:
-        raise WrongUsage(
-            f"leading dimensions broadcast and the mask broadcasts to (..., {n_query}, {n_key}), "
-            f"got query {query.shape}, key {key.shape}, value {value.shape}, mask "
-            f"{visible.shape}: insert axes of length 1 where they differ"
-        ) from error
+    assert np.broadcast_shapes((n_query, n_key), visible.shape)[-2:] == (n_query, n_key)
+    leading = np.broadcast_shapes(
+        query.shape[:-2], key.shape[:-2], value.shape[:-2], visible.shape[:-2]
+    )
     return _Prepared(
         np.broadcast_to(query, (*leading, *query.shape[-2:])),
         np.broadcast_to(key, (*leading, *key.shape[-2:])),
@@ -409,27 +367,17 @@ def _visible_and_bias(mask: ArrayLike | None) -> tuple[Booleans, Floats]:
     if array.dtype == np.bool_:
         return array, np.zeros(array.shape)
     if np.issubdtype(array.dtype, np.floating):
-        if array.size and (array == 1).any() and np.isin(array, (0, 1)).all():
-            raise WrongUsage(
-                f"this mask holds only zeros and ones, as {array.dtype}, and a float mask is "
-                "added to the scores: give mask.astype(bool) if its ones mean 'may attend', or "
-                "mask - 1, which makes the same weights"
-            )
+        is_boolean = array.size and (array == 1).any() and np.isin(array, (0, 1)).all()
+        assert not is_boolean, "a float mask is added to the scores"
         bias = array.astype(np.float64)
         return bias != -np.inf, bias
-    raise WrongUsage(
-        f"a mask is boolean (True = may attend) or float (added to the scores), got {array.dtype}: "
-        "convert it with .astype(bool) or .astype(float), whichever you mean"
-    )
+    raise TypeError(f"a mask is boolean or float, not {array.dtype}")
 
 
 def _factor(scale: float | bool | None, width: int) -> float:
     if scale is None:
         return 1.0 / math.sqrt(width)
-    if scale is True:
-        raise WrongUsage(
-            "scale is None for 1/sqrt(width), False for none, or a number, got True: pass None"
-        )
+    assert scale is not True
     return 1.0 if scale is False else float(scale)
 
 

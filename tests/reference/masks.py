@@ -10,8 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.errors import WrongUsage
-
 __all__ = [
     "anti_causal_mask",
     "block_mask",
@@ -80,8 +78,7 @@ def prefix_mask(n: int, prefix: int) -> Booleans:
            [1, 1, 1]])
     """
     require_at_least("prefix", prefix, 0)
-    if prefix > n:
-        raise WrongUsage(f"prefix is at most n = {n}, got {prefix}: shorten the prefix")
+    assert prefix <= n
     query, key = query_and_key_positions(n, n)
     return (key < prefix) | (key <= query)
 
@@ -114,10 +111,7 @@ def padding_mask(lengths: Sequence[int], n: int) -> Booleans:
     """
     for length in lengths:
         require_at_least("every length", length, 0)
-        if length > n:
-            raise WrongUsage(
-                f"every length is at most n = {n}, got {length}: raise n or cut the sequence"
-            )
+        assert length <= n
     visible: Booleans = np.arange(n) < np.asarray(lengths, dtype=np.int64)[:, None, None, None]
     return visible
 
@@ -130,17 +124,12 @@ def query_and_key_positions(n_query: int, n_key: int | None = None) -> tuple[Int
     """
     n_key = n_query if n_key is None else n_key
     require_at_least("n_query", n_query, 0)
-    if n_key < n_query:
-        raise WrongUsage(
-            "the queries are the last of the keys' positions, so n_key is at least n_query = "
-            f"{n_query}, got {n_key}: swap the two numbers, or build the mask you mean by hand"
-        )
+    assert n_key >= n_query
     key = np.arange(n_key, dtype=np.int64)
     query = key[n_key - n_query :]
     return query[:, None], key[None, :]
 
 
 def require_at_least(name: str, number: int, least: int) -> None:
-    """Raise `WrongUsage` if a count is below the least that makes sense."""
-    if number < least:
-        raise WrongUsage(f"{name} is at least {least}, got {number}: raise it")
+    """Assert that a count makes sense."""
+    assert number >= least, name

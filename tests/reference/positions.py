@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike
 from tests.reference.attention import Floats, as_floats
 from tests.reference.masks import query_and_key_positions, require_at_least
 
-from attnlab.errors import WrongUsage
-
 __all__ = ["alibi_bias", "alibi_slopes", "rotary", "sinusoidal_positions"]
 
 
@@ -50,17 +48,8 @@ def rotary(x: ArrayLike, positions: ArrayLike, base: float = 10000.0) -> Floats:
     x = as_floats("x", x, "(..., length, width)")
     positions = np.asarray(positions, dtype=np.float64)
     width = x.shape[-1]
-    if width % 2:
-        raise WrongUsage(
-            f"rotary turns pairs of channels, so the width is even, got {width}: add a channel"
-        )
-    try:
-        positions = np.broadcast_to(positions, x.shape[:-1])
-    except ValueError as error:
-        raise WrongUsage(
-            f"positions broadcast to {x.shape[:-1]}, one per vector of x, got {positions.shape}: "
-            "give one position per token, with axes of length 1 for heads"
-        ) from error
+    assert width % 2 == 0
+    positions = np.broadcast_to(positions, x.shape[:-1])
     half = width // 2
     rotated = np.empty_like(x)
     for i in range(half):

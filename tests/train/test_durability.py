@@ -40,7 +40,7 @@ def whole(tmp_path_factory):
 
 class TestKilledAtRandomMoments:
     def test_some(self, whole, tmp_path):
-        assert kill_often(whole, tmp_path, kills=6) == 6
+        assert kill_often(whole, tmp_path, kills=3) == 3
 
     @pytest.mark.slow
     def test_many(self, whole, tmp_path):
@@ -122,8 +122,8 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_killed_at_each_point_of_a_save(point, whole, tmp_path):
+@pytest.mark.parametrize("point", list(POINTS)[1::2])
+def test_killed_at_some_points_of_a_save(point, whole, tmp_path):
     kill_at(point, [random.Random(point).randrange(2, 8)], whole, tmp_path)
 
 
@@ -157,7 +157,7 @@ def test_of_a_run_killed_before_it_had_a_config_nothing_stands_in_the_way(whole,
 
 class TestAFullDisk:
     def test_some_levels(self, whole, tmp_path):
-        fill(whole, tmp_path, [3_000, 30_000])
+        fill(whole, tmp_path, [3_000])
 
     @pytest.mark.slow
     def test_many_levels(self, whole, tmp_path):

@@ -151,10 +151,6 @@ def compared():
     test_parts.test_a_recording_is_not_different_from_itself_also_where_it_is_blocked(recording)
 
 
-def after_an_error():
-    test_looking.test_nothing_stays_after_an_error_and_what_had_passed_is_there()
-
-
 def blocks():
     with pytest.MonkeyPatch.context() as patch:
         test_parts.test_weights_made_block_by_block_are_those_made_at_once(
