@@ -108,7 +108,7 @@ def test_an_answer_is_checked_as_json(capsys, tmp_path):
     status, out, _ = run(capsys, "check", "attention", "--json")
     (told,) = json.loads(out)
     assert status == 1
-    assert told["mistake"] == "no scaling"
+    assert told["mistakes"].keys() == {"no scaling"}
     assert told["checks"]["values"] is False
 
 

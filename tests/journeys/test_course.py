@@ -222,7 +222,7 @@ def test_the_wrong_answers_that_people_give_are_caught_and_named(home: Home) -> 
         (outcome,), end = decoder.raw_decode(text.lstrip())
         text = text.lstrip()[end:]
         assert not outcome["passed"], name
-        assert SAID[name] in outcome["advice"], (name, outcome["mistake"])
+        assert SAID[name] in " ".join(outcome["mistakes"].values()), (name, outcome["mistakes"])
 
 
 def test_a_learner_without_a_teacher_is_not_told_solved_too_early(home: Home) -> None:

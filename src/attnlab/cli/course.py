@@ -395,8 +395,7 @@ def _mapping(outcome: "Outcome") -> dict[str, object]:
         "broken": outcome.broken,
         "checks": checks,
         "failures": failures,
-        "mistake": outcome.mistake and outcome.mistake.name,
-        "advice": outcome.mistake and outcome.mistake.says,
+        "mistakes": {mistake.name: mistake.says for mistake in filter(None, [outcome.mistake])},
         "graded_checks": outcome.waiting,
     }
 
