@@ -238,10 +238,14 @@ def test_the_face_is_what_its_stub_says_and_each_name_stands_there_once():
     assert len(names) == len(set(names))
     for node in stub.body[1:-1]:
         for alias in node.names:
-            home = importlib.import_module(node.module)
-            if not hasattr(home, alias.name):  # a package, such as attnlab.plot
-                home = importlib.import_module(f"{node.module}.{alias.name}")
-            assert getattr(attnlab, alias.asname) is getattr(home, alias.name)
+            path = ".".join(filter(None, ("attnlab", node.module)))
+            home = importlib.import_module(path)
+            if node.module is None:  # a package, such as attnlab.plot
+                assert getattr(attnlab, alias.asname) is importlib.import_module(
+                    f"{path}.{alias.name}"
+                )
+            else:
+                assert getattr(attnlab, alias.asname) is getattr(home, alias.name)
 
 
 def test_an_unknown_public_name_is_an_attribute_error():

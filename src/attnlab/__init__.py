@@ -2,33 +2,19 @@
 transformers.
 
 The public names are those of the stub beside this file, `__init__.pyi`. They are looked up when
-first used, so that `import attnlab` is quick and needs torch and NumPy alone. All edits are in
-`attnlab.edits`, all figures in `attnlab.plot`.
+first used, so that `import attnlab` is quick and needs torch, NumPy and lazy-loader alone. All
+edits are in `attnlab.edits`, all figures in `attnlab.plot`.
 """
 
-import ast
 import difflib
-import importlib
-from pathlib import Path
 from typing import Any
+
+import lazy_loader
 
 __version__ = "0.1.0"
 
-
-def _public_names() -> dict[str, tuple[str, str]]:
-    """Read the stub: each public name, with its module and what it is called there."""
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-    homes = {}
-    for node in stub.body:
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                homes[alias.asname or alias.name] = (node.module or "", alias.name)
-    return homes
-
-
-_HOME = _public_names()
-
-__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604
+_import, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__.append("__version__")
 
 _ELSEWHERE = {
     "HookedTransformer": "load",
@@ -50,18 +36,15 @@ _FIRST_NAMES = "load, record, show, plot, ask, edit, ablate, patch_all, logit_le
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        guess = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, _HOME, n=1)), "")
-        hint = f"did you mean {guess!r}? Known" if guess else "known"
-        raise AttributeError(
-            f"module 'attnlab' has no attribute {name!r}; {hint}: {_FIRST_NAMES}, "
-            "and more: dir(attnlab)"
-        )
-    module, attribute = _HOME[name]
-    if module == "attnlab":
-        return importlib.import_module(f"attnlab.{name}")
-    return getattr(importlib.import_module(module), attribute)
+    if name in __all__:
+        return _import(name)
+    guess = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, __all__, n=1)), "")
+    hint = f"did you mean {guess!r}? Known" if guess else "known"
+    raise AttributeError(
+        f"module 'attnlab' has no attribute {name!r}; {hint}: {_FIRST_NAMES}, "
+        "and more: dir(attnlab)"
+    )
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    return sorted(__all__)
