@@ -43,7 +43,7 @@ SITES: dict[str, str] = {
 }
 
 
-class OutputPlace:
+class OutputSlot:
     """Holds an attention's output that a hook computed along the way, to the same bits.
 
     output: (batch, head, query, value_width); attention does not compute it again.
@@ -71,11 +71,11 @@ class AttentionCall(NamedTuple):
     scale: float | bool | None
     is_open: bool
     is_cross: bool = False
-    place: OutputPlace | None = None
+    place: OutputSlot | None = None
     is_whole: bool = True
 
 
-class Reading(NamedTuple):
+class StackInput(NamedTuple):
     """The input of one forward pass of a stack, from position `offset` on.
 
     tokens are ids (batch, length) or vectors (batch, length, width). real is (batch, length), False
@@ -117,7 +117,7 @@ class Hook:
     def watch(self, part: str, call: AttentionCall) -> None:
         """Learn what the attention at this path is about to compute, once for each of its calls."""
 
-    def read(self, part: str, reading: Reading) -> None:
+    def read(self, part: str, reading: StackInput) -> None:
         """Learn what the stack at this path begins to read, once for each forward pass through
         it."""
 
@@ -194,11 +194,11 @@ class SitedModule(nn.Module):
         rows: Tensor | None = None,
     ) -> None:
         """Tell the hooks what this stack reads; not again while `backward()` recomputes it."""
-        if is_going_back():
+        if in_backward():
             return
         for path, hook in self._installed:
             _check_thread(hook)
-            hook.read(path, Reading(tokens, offset, real, rows))
+            hook.read(path, StackInput(tokens, offset, real, rows))
 
     def supplied(self, site: str) -> Tensor | None:
         """Return a site's value if a hook already knows it; None if it must be computed."""
@@ -243,11 +243,11 @@ def _parts_of(model: nn.Module) -> list[tuple[str, SitedModule]]:
 
 def entrances(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """List the modules whose calls enter the model or one of its stacks, with their paths."""
-    found = {"": model}
+    modules = {"": model}
     for path, part in _parts_of(model):
         if not path or "embedding" in part.sites:
-            found[path] = part.entrance
-    return list(found.items())
+            modules[path] = part.entrance
+    return list(modules.items())
 
 
 def matches(pattern: str, model: nn.Module) -> list[str]:
@@ -256,8 +256,8 @@ def matches(pattern: str, model: nn.Module) -> list[str]:
     `*` stands for anything, as in `layers.*.attention.weights`.
     """
     names = site_names(model)
-    found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
-    if not found:
+    matching = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+    if not matching:
         if not names:
             raise WrongUsage(
                 f"{type(model).__name__} has no sites: none of its modules is a part of attnlab; "
@@ -266,16 +266,16 @@ def matches(pattern: str, model: nn.Module) -> list[str]:
         raise WrongUsage(
             f"no site of this model matches {pattern!r}; {did_you_mean(pattern, names)}"
         )
-    return found
+    return matching
 
 
 def hooks_of(model: nn.Module) -> list[Hook]:
     """List the hooks installed on a model, in their order."""
-    found: dict[Hook, None] = {}
+    hooks: dict[Hook, None] = {}
     for _, part in _parts_of(model):
-        for each in part._installed:
-            found[each.hook] = None
-    return list(found)
+        for entry in part._installed:
+            hooks[entry.hook] = None
+    return list(hooks)
 
 
 @contextmanager
@@ -291,7 +291,7 @@ def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
     """
     parts = _parts_of(model)
     for path, part in parts:
-        if any(each.hook is hook for each in part._installed):
+        if any(entry.hook is hook for entry in part._installed):
             raise WrongUsage(
                 f"this hook is already installed at {path or type(model).__name__!r}; "
                 "make another one."
@@ -299,14 +299,14 @@ def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
     try:
         for path, part in parts:
             standing = (*part._installed, _Installed(path, hook))
-            part._installed = tuple(sorted(standing, key=lambda each: not each.hook.changes))
+            part._installed = tuple(sorted(standing, key=lambda entry: not entry.hook.changes))
         with ExitStack() as stack:
             for _, part in parts:
                 stack.enter_context(part.while_hooked())
             yield
     finally:
         for _, part in parts:
-            part._installed = tuple(each for each in part._installed if each.hook is not hook)
+            part._installed = tuple(entry for entry in part._installed if entry.hook is not hook)
 
 
 def hooks_around(model: nn.Module, hook: Hook) -> tuple[list[Hook], list[Hook]]:
@@ -314,12 +314,12 @@ def hooks_around(model: nn.Module, hook: Hook) -> tuple[list[Hook], list[Hook]]:
     before: dict[Hook, None] = {}
     after: dict[Hook, None] = {}
     for _, part in _parts_of(model):
-        found = before
+        side = before
         for _, other in part._installed:
             if other is hook:
-                found = after
+                side = after
             elif other.changes:
-                found[other] = None
+                side[other] = None
     return list(before), list(after)
 
 
@@ -358,7 +358,7 @@ def opened(model: nn.Module, paths: Collection[str] | None = None) -> Iterator[N
             part.is_opened = was_opened
 
 
-def is_going_back() -> bool:
+def in_backward() -> bool:
     """Is `backward()` running in this thread?"""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
@@ -377,26 +377,30 @@ def _check_thread(hook: Hook) -> None:
     hook.reader = here
 
 
-def _checked(found: Tensor, value: Tensor, name: str) -> Tensor:
-    if found is value:
+def _checked(returned: Tensor, value: Tensor, name: str) -> Tensor:
+    if returned is value:
         return value
-    came = type_words(found)
-    if isinstance(found, Tensor):
-        if _fits(found.shape, value.shape, name.rpartition(".")[2]):
-            return found
-        came = shape_text(found.shape)
+    came = type_words(returned)
+    if isinstance(returned, Tensor):
+        if _fits(returned.shape, value.shape, name.rpartition(".")[2]):
+            return returned
+        came = shape_text(returned.shape)
     raise WrongUsage(
         f"what goes on at {name} must have shape {shape_text(value.shape)}; got {came}."
     )
 
 
-def _fits(found: Sequence[int], shape: Sequence[int], own: str) -> bool:
+def _fits(returned: Sequence[int], shape: Sequence[int], site_suffix: str) -> bool:
     """May a value of this shape go on? Shared heads may come back as one for each."""
-    if own == "mask":
+    if site_suffix == "mask":
         return True
-    if own in ("key", "value") and len(found) == len(shape) and found[-3] % shape[-3] == 0:
-        return [*found[:-3], *found[-2:]] == [*shape[:-3], *shape[-2:]]
-    return found == shape
+    if (
+        site_suffix in ("key", "value")
+        and len(returned) == len(shape)
+        and returned[-3] % shape[-3] == 0
+    ):
+        return [*returned[:-3], *returned[-2:]] == [*shape[:-3], *shape[-2:]]
+    return returned == shape
 
 
 def _join(path: str, site: str) -> str:

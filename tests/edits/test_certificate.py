@@ -3,7 +3,6 @@ model."""
 
 import copy
 import json
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -80,24 +79,25 @@ def test_a_pass_that_broke_off_does_not_confuse_the_next():
     assert certificate.holds
 
 
-@pytest.mark.parametrize("certify", [True, False])
-def test_a_model_is_trained_under_edits_without_a_certificate(certify):
+def trained_under_edits(*, certify):
     model = copy.deepcopy(make("decoder", 0))
-    refusal = nullcontext()
-    if certify:
-        refusal = pytest.raises(CouldNotRun, match="the parameters changed")
     edits = (op.ZeroHead(layer=0, head=1), op.UniformPattern(layer=1, head=0))
-    with refusal, edit(model, *edits, certify=certify) as certificate:
+    with edit(model, *edits, certify=certify):
         model(tokens()).square().mean().backward()
         value = model.layers[0].attention.output.weight
         assert value.grad[:, 4:8].abs().max() == 0.0
         assert value.grad[:, :4].abs().max() > 0.0
         with torch.no_grad():
             value -= 0.1 * value.grad
-    if certify:
-        assert certificate.identity == 0.0
-        assert not certificate.holds
-        assert "parameters: CHANGED" in str(certificate)
+
+
+def test_parameters_that_change_under_edits_end_in_an_error():
+    with pytest.raises(CouldNotRun, match="the parameters changed"):
+        trained_under_edits(certify=True)
+
+
+def test_a_model_can_be_trained_under_edits_without_a_certificate():
+    trained_under_edits(certify=False)
 
 
 def test_the_certificate_leaves_randomness_and_caches_alone():

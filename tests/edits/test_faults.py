@@ -91,8 +91,8 @@ FAULTS = [
     Fault(
         "the head beside it",
         "editor",
-        "slice(each[0], each[0] + 1)",
-        "slice(each[0] - 1, each[0])",
+        "slice(indices[0], indices[0] + 1)",
+        "slice(indices[0] - 1, indices[0])",
         certified,
         ONE_HEAD,
     ),
@@ -131,7 +131,7 @@ FAULTS = [
     Fault(
         "another softmax where it is open",
         "parts.heads",
-        "attention_weights(scores)",
+        "attention_weights(scores, guard=guard)",
         "attention_weights(scores * 1.0000001)",
         certified,
         AND_SCORES,
@@ -139,7 +139,7 @@ FAULTS = [
     Fault(
         "the mask forgotten where it is open",
         "parts.heads",
-        "attention_scores(query, key, mask, scale=scale)",
+        "attention_scores(query, key, mask, scale=scale, guard=guard)",
         "attention_scores(query, key, scale=scale)",
         certified,
         AND_SCORES,
@@ -180,7 +180,7 @@ FAULTS = [
     Fault(
         "scores edited after the softmax",
         "parts.heads",
-        "attention_weights(scores)",
+        "attention_weights(scores, guard=guard)",
         "attention_weights(attention_scores(query, key, mask, scale=scale))",
         in_numpy,
         ("scale_scores",),
@@ -292,16 +292,16 @@ FAULTS = [
     Fault(
         "names looked up in the other text",
         "edits.edit_context",
-        "self.of(part, is_memory=True) if is_elsewhere else own",
-        "own",
+        "self.of(part, is_memory=True) if is_elsewhere else queries_text",
+        "queries_text",
         in_numpy,
         ("cut_tokens",),
     ),
     Fault(
         "a span without its last",
         "edits.targets",
-        "found += range(low, high + 1)",
-        "found += range(low, max(high, low + 1))",
+        "chosen += range(low, high + 1)",
+        "chosen += range(low, max(high, low + 1))",
         test_editing.test_the_ways_of_saying_a_place_mean_the_same,
     ),
     # What the other tests notice.
@@ -348,16 +348,16 @@ FAULTS = [
     Fault(
         "recorded positions counted from the pass",
         "edits.edit_context",
-        "given.index_select(place, positions.clamp(max=max(size - 1, 0)))",
-        "given.narrow(place, 0, len(positions))",
+        "tensor.index_select(place, positions.clamp(max=max(size - 1, 0)))",
+        "tensor.narrow(place, 0, len(positions))",
         generates_alike,
         (numbered(op.FreezePattern),),
     ),
     Fault(
         "the check loses sight of what a cache would hold",
         "edits.checks",
-        "own.advance(length - own.length)",
-        "own.advance(0)",
+        "twin.advance(length - twin.length)",
+        "twin.advance(0)",
         test_certificate.test_what_an_edit_did_in_an_earlier_pass_is_still_its_doing_where_a_cache_holds_it,
         ("both",),
     ),
@@ -472,7 +472,7 @@ FAULTS = [
         "edits.checks",
         "self.certificate.parameters = (before, _hash(self._model))",
         "self.certificate.parameters = (before, before)",
-        test_certificate.test_a_model_can_be_trained_under_edits_and_the_certificate_says_so,
+        test_certificate.test_parameters_that_change_under_edits_end_in_an_error,
     ),
     Fault(
         "gradients stopped",

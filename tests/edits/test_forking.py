@@ -50,12 +50,12 @@ def test_answers_are_alike_before_the_fork_and_edited_after_it(question, step):
     first = next(
         (n for n in range(5) if found.before.steps[n].choice != found.after.steps[n].choice), None
     )
-    assert found.parted_at == (None if first is None else first + 1)
+    assert found.diverged_at == (None if first is None else first + 1)
 
 
 def test_an_edit_that_changes_no_choice_parts_nothing(question):
     found = fork(question, ScaleSite(site="layers.0.attention.output", factor=1.0 + 1e-6))
-    assert found.parted_at is None
+    assert found.diverged_at is None
     assert found.to_mapping()["before"]["tokens"] == found.to_mapping()["after"]["tokens"]
 
 

@@ -323,8 +323,8 @@ def test_a_pretrained_model_that_generates_tells_nested_edits_their_own_change()
         ("instead = {hook: hook.again() for hook in call.earlier}", "instead = {}"),
         ("if call.alone is not None:", "if False:"),
         ("if later or any(", "if any("),
-        ("or any(cache in self._alone for cache in _caches_in(given))", ""),
-        ("self._with_twins(given, self._alone)", "given"),
+        ("or any(cache in self._alone for cache in _caches_in(arguments))", ""),
+        ("self._with_twins(arguments, self._alone)", "arguments"),
     ],
 )
 def test_faults_planted_in_the_comparison_of_nested_edits_are_caught(old: str, new: str) -> None:

@@ -689,7 +689,7 @@ SITE_FAULTS = _in(
         "_checked(hook.visit(name, value), value, name)",
         RETURNED,
     ),
-    ("the hook stays", "if each.hook is not hook)", ")", GONE),
+    ("the hook stays", "if entry.hook is not hook)", ")", GONE),
 )
 LINEAR_FAULTS = _in(
     "parts.linear",

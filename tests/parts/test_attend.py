@@ -307,7 +307,7 @@ def test_garbage_under_vmap_stays_blocked_too(need_weights):
 @PATHS
 def test_garbage_where_nobody_can_look_at_the_numbers_stays_blocked_too(need_weights):
     # As on a GPU or in a compiled graph.
-    with mock.patch.dict(attend.__globals__, _can_look=lambda tensor: False):
+    with mock.patch.dict(attend.__globals__, _values_readable=lambda tensor: False):
         garbage_stays_blocked(lambda run, *tensors: run(*tensors), need_weights)
 
 

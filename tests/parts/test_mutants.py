@@ -81,10 +81,10 @@ def test_a_snippet_that_is_not_there_or_not_unique_or_in_no_function_is_refused(
     for old, complaint in (
         ("no such text", "occurs 0 times"),
         ("return", "occurs"),
-        ("_LARGEST_TAME = 1e15", "no func"),
+        ("_SAFE_MAGNITUDE = 1e15", "no func"),
     ):
         with (
             pytest.raises(AssertionError, match=complaint),
-            planted("attnlab.parts.attend", old, "_LARGEST_TAME = 1e9"),
+            planted("attnlab.parts.attend", old, "_SAFE_MAGNITUDE = 1e9"),
         ):
             pass

@@ -468,8 +468,8 @@ def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
         ),
         (
             "edits.checks",
-            "copy.deepcopy(each) if _length(each) == 0",
-            "each if _length(each) == 0",
+            "copy.deepcopy(value) if _length(value) == 0",
+            "value if _length(value) == 0",
             "cache",
         ),
         (

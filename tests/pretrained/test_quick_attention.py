@@ -120,7 +120,7 @@ def test_two_of_them_end_in_any_order(models):
 @pytest.mark.parametrize(
     ("old", "new", "padded"),
     [
-        ("goes_native(query, keys, values, ours, scale=scale)", "False", False),
+        ("uses_native_kernel(query, keys, values, ours, scale=scale)", "False", False),
         (OURS, OURS.replace("scale", "1.0"), False),
         (OURS, OURS.replace("ours", "None"), True),
         ("_native[module] -= 1", "pass", False),

@@ -465,7 +465,6 @@ class TestTheLock:
 
 
 def test_what_a_killed_writer_left_is_removed_at_the_next_start(trained):
-    (trained / ".000000150-ab.safetensors.x1.part").write_bytes(b"half")  # of a version before
     (trained / ".000000150-cd.safetensors.x2.part").mkdir()
     (trained / ".000000150-cd.safetensors.x2.part" / "part").write_bytes(b"")
     (trained / "mine.part").write_bytes(b"whole")

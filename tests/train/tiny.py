@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.train import Evaluation, Member, Together, TrainConfig, train_together
+from attnlab.train import Evaluation, Member, TrainConfig, TrainResult, train_together
 
 CORNERS = torch.eye(2)
 WAYS = [
@@ -54,7 +54,7 @@ def member(seed: int = 0, judge=judge, draw=None, model=None, **config) -> Membe
 
 def fit(
     folder: Path | None = None, *, num: int = 1, members=None, **options
-) -> tuple[list[Member], Together]:
+) -> tuple[list[Member], TrainResult]:
     """Train some members; options of the config, of a member and of the training all go here."""
     ours = {
         name: options.pop(name)

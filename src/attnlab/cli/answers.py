@@ -175,8 +175,8 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
         table.add_row(str(number), _choice(before), choice, _changes(before, after))
     console.print(table)
     parting = "the same answer"
-    if fork.parted_at is not None:
-        parting = f"they part at step {fork.parted_at}"
+    if fork.diverged_at is not None:
+        parting = f"they part at step {fork.diverged_at}"
     answers = f"{_answer(fork.before)}   edited → {_answer(fork.after)}   ({parting})"
     console.print(Text(f"{question} → {answers}", style="bold"))
     if fork.before.note:

@@ -14,7 +14,7 @@ def count_numbers(tensors: "Iterable[Tensor]") -> int:
     >>> count_numbers([torch.zeros(2, 3), torch.zeros(4)])
     10
     """
-    return sum(each.numel() for each in tensors)
+    return sum(tensor.numel() for tensor in tensors)
 
 
 def count_bytes(tensors: "Iterable[Tensor]") -> int:
@@ -24,4 +24,4 @@ def count_bytes(tensors: "Iterable[Tensor]") -> int:
     >>> count_bytes([torch.zeros(2, 3), torch.zeros(4)])
     40
     """
-    return sum(each.nbytes for each in tensors)
+    return sum(tensor.nbytes for tensor in tensors)

@@ -120,13 +120,13 @@ def median_interval(values: Sequence[float]) -> Interval:
     """
     if not values:
         raise WrongUsage("the median of no values is not defined; give at least one.")
-    found, count = sorted(values), len(values)
+    ordered, count = sorted(values), len(values)
     below, rank = 0.0, 0  # the chance that at most so many values lie below the median
     while (below := below + math.comb(count, rank) / 2**count) <= 0.025:
         rank += 1
     if rank == 0:
-        return Interval(median(found), math.nan, math.nan)
-    return Interval(median(found), found[rank - 1], found[-rank])
+        return Interval(median(ordered), math.nan, math.nan)
+    return Interval(median(ordered), ordered[rank - 1], ordered[-rank])
 
 
 def is_above(interval: Interval, bound: float) -> bool | None:
@@ -183,8 +183,8 @@ def mean_silhouette(apart: "Tensor", of: "Tensor") -> float:
     member = torch.nn.functional.one_hot(of).to(apart.dtype)
     sizes = member.sum(0)
     sums = apart @ member
-    own = sums.gather(1, of.unsqueeze(1)).squeeze(1) / (sizes[of] - 1).clamp(min=1)
+    within = sums.gather(1, of.unsqueeze(1)).squeeze(1) / (sizes[of] - 1).clamp(min=1)
     means = sums / sizes.clamp(min=1)
     others = means.masked_fill(member.bool() | (sizes == 0), float("inf")).amin(1)
-    silhouette = (others - own) / torch.maximum(others, own).clamp(min=1e-12)
+    silhouette = (others - within) / torch.maximum(others, within).clamp(min=1e-12)
     return float(torch.where(sizes[of] > 1, silhouette, 0.0).mean())

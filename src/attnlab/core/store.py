@@ -109,12 +109,12 @@ class StateFolder:
         """
         if not self.is_there:
             raise CouldNotRun(f"there is no {self.noun} in {self.path}: {self.file} is missing.")
-        found = read_json(self.path / self.file)
-        if not isinstance(found, dict) or found.get("format") != self.form:
+        form = read_json(self.path / self.file)
+        if not isinstance(form, dict) or form.get("format") != self.form:
             raise CouldNotRun(
                 f"{self.path / self.file} is no {self.noun}: it does not say {self.form!r}."
             )
-        return found
+        return form
 
     def write(self, state: Mapping[str, object]) -> None:
         """Replace the state."""
@@ -177,10 +177,10 @@ def write_tensors(
     """
     import safetensors.torch
 
-    own = _own_memory(tensors)
-    with _replacing(path, count_bytes(own.values())) as temporary:
+    own_bytes = _own_memory(tensors)
+    with _replacing(path, count_bytes(own_bytes.values())) as temporary:
         try:
-            safetensors.torch.save_file(own, temporary, dict(metadata or {}) or None)
+            safetensors.torch.save_file(own_bytes, temporary, dict(metadata or {}) or None)
         except safetensors.SafetensorError as error:
             number = re.search(r"os error (\d+)", str(error)) or [0, 0]
             raise OSError(int(number[1]), str(error)) from None
@@ -208,7 +208,7 @@ def read_json_lines(path: Path) -> list[JsonObject]:
     Raises:
         CouldNotRun: missing, unreadable, or a line that is no object, by its number.
     """
-    found = []
+    rows = []
     for number, line in enumerate(_text(path).split("\n"), 1):
         if line:
             value = _parsed(line, f"line {number} of {path}")
@@ -216,8 +216,8 @@ def read_json_lines(path: Path) -> list[JsonObject]:
                 raise CouldNotRun(
                     f"line {number} of {path} must be a JSON object; got {line[:60]!r}."
                 )
-            found.append(value)
-    return found
+            rows.append(value)
+    return rows
 
 
 def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
@@ -286,7 +286,7 @@ def check_room(path: Path, size: int, what: str) -> None:
     Raises:
         CouldNotWrite: fewer bytes are free than `what` needs.
     """
-    standing = next(each for each in (path, *path.absolute().parents) if each.exists())
+    standing = next(ancestor for ancestor in (path, *path.absolute().parents) if ancestor.exists())
     usage = shutil.disk_usage(standing)
     # a place of no size at all is no disk; writing there says why it fails
     if usage.free < size and usage.total:
@@ -410,7 +410,7 @@ def _sync_folder(folder: Path) -> None:
 
 def _own_memory(tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
     """Return the tensors as safetensors wants them."""
-    return {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def edit(
 def _check_given(model: object, edits: tuple[object, ...]) -> None:
     if not isinstance(model, nn.Module):
         raise WrongUsage(f"edit takes a model, then edits; got {type_words(model)}.")
-    if not edits or not all(isinstance(each, Edit) for each in edits):
+    if not edits or not all(isinstance(edit, Edit) for edit in edits):
         raise WrongUsage(
             f"edit takes a model and edits, at least one edit, ZeroHead(head=1); got {edits!r:.80}."
         )
@@ -106,7 +106,7 @@ def check_edits(
 
 def _raise_failures(editor: Editor, certificate: Certificate) -> None:
     """Raise where an edit has not landed, or is not to be trusted."""
-    failures = list(filter(None, (each.failure() for each in editor.coverages)))
+    failures = list(filter(None, (coverage.failure() for coverage in editor.coverages)))
     if failures:
         raise WrongUsage("\n  ".join(failures))
     if certificate.failures:
@@ -115,15 +115,15 @@ def _raise_failures(editor: Editor, certificate: Certificate) -> None:
 
 def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:
     """Say what is not known of the edits when they have ended."""
-    found = []
+    notes = []
     for coverage in editor.coverages:
         for name in sorted(coverage.unknown):
-            found.append(
+            notes.append(
                 f"whether {name!r} is where {coverage.edit!r} passed it by: of some positions, as "
                 "those that a cache held when the edit began, it is unknown what was read"
             )
     if editor.recomputation.is_due:
-        found.append(
+        notes.append(
             "gradients: activation checkpointing computes edited blocks again in backward(), "
             "which is refused from now on"
         )
@@ -133,11 +133,11 @@ def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:
     if checks.left_out:
         which = f"{checks.left_out} more"
     if not certify:
-        found.append("all but that the edits landed; say certify=True")
+        notes.append("all but that the edits landed; say certify=True")
     elif which and checks.certificate.calls:
-        found.append(
+        notes.append(
             f"what the edits did to the output of {which} forward passes: "
             "they were compiled, broke off, went on from keys and values that were there before, "
             "or their rows were put in another order"
         )
-    return found
+    return notes

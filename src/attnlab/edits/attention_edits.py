@@ -107,13 +107,13 @@ class SetMask(Edit):
     @property
     def tells_apart(self) -> set[str]:
         """What the tensor tells apart, too."""
-        found = super().tells_apart
+        axes = super().tells_apart
         if isinstance(self.mask, Tensor):
             sizes = reversed(self.mask.shape[:-2])
             for axis, size in zip(("head", "batch"), sizes, strict=False):
                 if size > 1:
-                    found.add(axis)
-        return found
+                    axes.add(axis)
+        return axes
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the mask."""

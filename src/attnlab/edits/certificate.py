@@ -139,11 +139,11 @@ class OutputChange:
             (fast_path, self.fast_path, ""),
             ("the same sites with nothing changed", self.identity, " (must be exactly 0)"),
         ]
-        found = [f"{where}: changed by {self.largest:.3g} at most, {self.mean:.3g} on average"]
+        lines = [f"{where}: changed by {self.largest:.3g} at most, {self.mean:.3g} on average"]
         for words, figure, more in parts:
             if figure is not None:
-                found.append(f"  {words}{first}: {figure:.3g}{more}")
-        return found
+                lines.append(f"  {words}{first}: {figure:.3g}{more}")
+        return lines
 
 
 @displayed
@@ -169,17 +169,19 @@ class Certificate:
     @property
     def calls(self) -> dict[str, int]:
         """How often each edited site has passed."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for change in self.edits:
-            found |= Counter(change.calls)  # the larger of both
-        return dict(found)
+            counts |= Counter(change.calls)  # the larger of both
+        return dict(counts)
 
     @property
     def identity(self) -> float | None:
         """The largest difference that edits made which change nothing; must be exactly 0. None
         where not checked."""
-        found = [each.identity for each in self.effects.values() if each.identity is not None]
-        return max(found, default=None)
+        differences = [
+            effect.identity for effect in self.effects.values() if effect.identity is not None
+        ]
+        return max(differences, default=None)
 
     @property
     def parameters_unchanged(self) -> bool | None:
@@ -192,14 +194,14 @@ class Certificate:
     @property
     def failures(self) -> list[str]:
         """What speaks against trusting what was seen."""
-        found = list(self.off_target)
+        reasons = list(self.off_target)
         if self.identity:
-            found.append(
+            reasons.append(
                 f"edits of nothing changed the output by {self.identity:.3g}; it must be exactly 0"
             )
         if self.parameters_unchanged is False:
-            found.append("the parameters changed (to train under edits, say certify=False)")
-        return found
+            reasons.append("the parameters changed (to train under edits, say certify=False)")
+        return reasons
 
     @property
     def holds(self) -> bool:
@@ -278,10 +280,10 @@ class Certificate:
         if self.parameters is not None:
             state = "unchanged" if self.parameters_unchanged else "CHANGED"
             lines.append(f"parameters: {state}")
-        for each in self.not_checked:
-            lines.append(f"not checked: {each}")
-        for each in self.failures:
-            lines.append(f"FAILED: {each}")
+        for note in self.not_checked:
+            lines.append(f"not checked: {note}")
+        for note in self.failures:
+            lines.append(f"FAILED: {note}")
         title = f"{len(self.edits)} edit{'s' * (len(self.edits) != 1)}, {self.backend} backend"
         return "\n  ".join([title, *lines])
 

@@ -35,8 +35,8 @@ from attnlab.sites import (
     SitedModule,
     entrances,
     hooks_around,
+    in_backward,
     installed,
-    is_going_back,
     opened,
     set_aside,
 )
@@ -98,12 +98,12 @@ class Checks:
         before = _hash(self._model)
         with ExitStack() as stack:
             for path, module in entrances(self._model):
-                told = {"with_kwargs": True}
+                options = {"with_kwargs": True}
                 first = ModuleHook(partial(self._begin, path, module), do_nothing)
-                stack.callback(module.register_forward_pre_hook(first, **told).remove)
+                stack.callback(module.register_forward_pre_hook(first, **options).remove)
                 last = ModuleHook(partial(self._end, path, module), do_nothing)
-                told["always_call"] = True
-                stack.callback(module.register_forward_hook(last, **told).remove)
+                options["always_call"] = True
+                stack.callback(module.register_forward_hook(last, **options).remove)
             try:
                 yield
             finally:
@@ -114,7 +114,7 @@ class Checks:
     ) -> None:
         """Note how an entrance is called; only the outermost of the edited ones is compared."""
         # A copy takes the hooks along; and what backward() computes again is no pass of its own.
-        if _repeating.is_on or called is not module or is_going_back():
+        if _repeating.is_on or called is not module or in_backward():
             return
         # no end is told of a call that was interrupted
         if self._call is not None and self._call.path != path:
@@ -154,11 +154,11 @@ class Checks:
         that."""
         assert call.given is not None
 
-        def run(given: Arguments) -> list[Tensor]:
-            args, kwargs = given
+        def run(arguments: Arguments) -> list[Tensor]:
+            args, kwargs = arguments
             keep_nothing = torch.autograd.graph.saved_tensors_hooks(_let_go, _let_go)
             with _random_again(call.random), _state_again(self._model), keep_nothing:
-                return [each.detach() for each in tensors_in(module(*args, **kwargs))]
+                return [tensor.detach() for tensor in tensors_in(module(*args, **kwargs))]
 
         is_first = call.path not in self.certificate.effects
         anew = _with_new_cache(call.given)  # the first run fills the caches
@@ -204,20 +204,20 @@ class Checks:
         if any(own_name(site) in ("scores", "weights") for site in sites):
             effect.kernel = _distance(watched, plain)[0]
 
-    def _repeatable(self, path: str, given: Arguments) -> _Call:
+    def _repeatable(self, path: str, arguments: Arguments) -> _Call:
         """Note how a call is repeated; without arguments where that cannot be known."""
         earlier, later = hooks_around(self._model, self._editor)
-        without, alone = self._without_edits(given), None
-        if later or any(cache in self._alone for cache in _caches_in(given)):
-            alone = self._with_twins(given, self._alone)
+        without, alone = self._without_edits(arguments), None
+        if later or any(cache in self._alone for cache in _caches_in(arguments)):
+            alone = self._with_twins(arguments, self._alone)
             if alone is None:
                 without = None
         return _Call(path, without, alone, tuple(earlier), random_state())
 
-    def _without_edits(self, given: Arguments) -> Arguments | None:
-        return self._with_twins(given, self._untouched)
+    def _without_edits(self, arguments: Arguments) -> Arguments | None:
+        return self._with_twins(arguments, self._untouched)
 
-    def _with_twins(self, given: Arguments, twins: _Twins) -> Arguments | None:
+    def _with_twins(self, arguments: Arguments, twins: _Twins) -> Arguments | None:
         """Return the same arguments with each cache's twin, which begins as empty as the cache did;
         None where one is unknown."""
         is_known = True
@@ -229,15 +229,15 @@ class Checks:
                 return cache
             if length == 0:
                 twins[cache] = copy.deepcopy(cache)
-            own = twins.setdefault(cache, None)
-            if isinstance(own, Cache) and own.lengths == cache.lengths:
+            twin = twins.setdefault(cache, None)
+            if isinstance(twin, Cache) and twin.lengths == cache.lengths:
                 # which a model may do after the part that was run again
-                own.advance(length - own.length)
-            is_known = is_known and _length(own) == length
-            return own
+                twin.advance(length - twin.length)
+            is_known = is_known and _length(twin) == length
+            return twin
 
-        found = _mapped(given, other)
-        return found if is_known else None
+        mapped = _mapped(arguments, other)
+        return mapped if is_known else None
 
 
 def _let_go(_: Any) -> Any:
@@ -261,38 +261,38 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, fl
     return largest, total / max(number, 1), number
 
 
-def _with_new_cache(given: Any) -> Any:
+def _with_new_cache(arguments: Any) -> Any:
     """The same arguments with another empty cache for each empty cache."""
-    return _mapped(given, lambda each: copy.deepcopy(each) if _length(each) == 0 else each)
+    return _mapped(arguments, lambda value: copy.deepcopy(value) if _length(value) == 0 else value)
 
 
-def _length(given: Any) -> int | None:
+def _length(cache: Any) -> int | None:
     """How much a cache holds, ours or of transformers; None for what is no cache."""
-    if isinstance(given, Cache):
-        return given.length
-    if callable(getattr(given, "get_seq_length", None)):
-        return int(given.get_seq_length())
+    if isinstance(cache, Cache):
+        return cache.length
+    if callable(getattr(cache, "get_seq_length", None)):
+        return int(cache.get_seq_length())
     return None
 
 
-def _caches_in(given: Any) -> list[Any]:
-    found: list[Any] = []
-    _mapped(given, lambda each: found.append(each) if _length(each) is not None else None)
-    return found
+def _caches_in(arguments: Any) -> list[Any]:
+    caches: list[Any] = []
+    _mapped(arguments, lambda value: caches.append(value) if _length(value) is not None else None)
+    return caches
 
 
-def _mapped(given: Any, function: Callable[[Any], Any]) -> Any:
-    if type(given) is dict:
-        return {name: _mapped(each, function) for name, each in given.items()}
-    if type(given) in (tuple, list):
-        return type(given)(_mapped(each, function) for each in given)
-    return function(given)
+def _mapped(values: Any, function: Callable[[Any], Any]) -> Any:
+    if type(values) is dict:
+        return {name: _mapped(value, function) for name, value in values.items()}
+    if type(values) in (tuple, list):
+        return type(values)(_mapped(value, function) for value in values)
+    return function(values)
 
 
 def backends_of(model: nn.Module) -> str:
     """Name the ways in which attention reaches the hook points of a model."""
-    found = [str(each.backend) for each in model.modules() if hasattr(each, "backend")]
-    return " and ".join(dict.fromkeys(found)) or "native"
+    backends = [str(module.backend) for module in model.modules() if hasattr(module, "backend")]
+    return " and ".join(dict.fromkeys(backends)) or "native"
 
 
 @contextmanager
@@ -312,10 +312,10 @@ def _state_again(model: nn.Module) -> AbstractContextManager[None]:
 
 def _hash(model: nn.Module) -> str:
     """Return the SHA-256 of all parameters, with their names; a model may write into buffers."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, tensor in model.named_parameters():
         if not tensor.is_meta:
-            found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
             values = tensor.detach().cpu().contiguous().reshape(-1)
-            found.update(values.view(torch.uint8).numpy().data)
-    return found.hexdigest()
+            digest.update(values.view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -64,8 +64,8 @@ class Coverage:
         """Return the rows meant, or None for all of them."""
         if "row" not in self._atoms:
             return None
-        found = self._at_positions("row", torch.arange(batch), batch)
-        return list(map(int, found.flatten().nonzero()))
+        chosen = self._at_positions("row", torch.arange(batch), batch)
+        return list(map(int, chosen.flatten().nonzero()))
 
     def chosen(self, at: Positions) -> Tensor | None:
         """Return which values are targets by position and step, broadcasting; None for all."""
@@ -287,14 +287,14 @@ class Coverage:
         known: dict[str, list[int]] = {}
         if not isinstance(vocabulary, Mapping):
             vocabulary = dict(enumerate(vocabulary))
-        for token, each in vocabulary.items():
-            known.setdefault(str(each), []).append(token)
+        for token, text in vocabulary.items():
+            known.setdefault(str(text), []).append(token)
         parts = name.split("+")
         if name not in known and not known.keys() >= set(parts):
             raise WrongUsage(
                 f"{self.edit!r}: no token is called {name!r}; {_guess(name, list(known))}"
             )
-        return {each: known.get(each, []) for each in (name, *parts)}
+        return {word: known.get(word, []) for word in (name, *parts)}
 
 
 def _is_within(span: Span, size: int) -> bool:
@@ -313,7 +313,7 @@ def _within(span: Span, positions: Tensor, ends: Tensor | int) -> Tensor:
 
 
 def _guess(name: str, known: list[str]) -> str:
-    close = [each for each in known if each.casefold() == name.casefold()]
+    close = [word for word in known if word.casefold() == name.casefold()]
     close = close or difflib.get_close_matches(name, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"

@@ -48,8 +48,8 @@ def edit_kinds() -> dict[str, type["Edit"]]:
     Another package names the classes of its own among its entry points:
     `[project.entry-points."attnlab.edits"]`, `negate-head = "my_package.edits:NegateHead"`.
     """
-    for each in entry_points(group="attnlab.edits"):
-        each.load()
+    for point in entry_points(group="attnlab.edits"):
+        point.load()
     return dict(_KINDS)
 
 
@@ -177,22 +177,22 @@ class Edit:
     @property
     def tells_apart(self) -> set[str]:
         """Does the edit differ between rows or heads, so that a shared mask must be split?"""
-        found = set()
+        axes = set()
         if self.head is not None:
-            found.add("head")
+            axes.add("head")
         if self.names_tokens or self.row is not None:
-            found.add("batch")
-        return found
+            axes.add("batch")
+        return axes
 
     def check(self) -> None:
         """Check the edit's own fields; subclasses with rules define it."""
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
         """Check what can be known before any forward pass; children with other rules add them."""
-        given = getattr(self, self.FITS, None)
-        if isinstance(given, Tensor):
+        value = getattr(self, self.FITS, None)
+        if isinstance(value, Tensor):
             for site in sites:
-                check_shape(model, site, tuple(given.shape), f"{self!r}: {self.FITS}=")
+                check_shape(model, site, tuple(value.shape), f"{self!r}: {self.FITS}=")
         check_recorded(model, self._recording, sites, repr(self))
 
     def opened(self) -> "Edit":
@@ -207,7 +207,9 @@ class Edit:
         Raises:
             WrongUsage: there are none in this model, or it is not said which.
         """
-        return find_sites(model, own=self.own, site=self.site, layer=self.layer, who=repr(self))
+        return find_sites(
+            model, site_suffix=self.own, site=self.site, layer=self.layer, who=repr(self)
+        )
 
     def heads_in(self, size: int, part: str) -> list[int]:
         """Return the numbers of its heads in a part that has so many."""
@@ -217,9 +219,9 @@ class Edit:
         """Return the new values; those outside the targets are put back afterwards."""
         raise NotImplementedError
 
-    def fitted(self, given: Tensor, context: EditContext) -> Tensor:
+    def fitted(self, tensor: Tensor, context: EditContext) -> Tensor:
         """Select from the tensor in the field `FITS` what goes with the values in this context."""
-        return context.taken(given, f"{self!r}: {self.FITS}=")
+        return context.taken(tensor, f"{self!r}: {self.FITS}=")
 
     def has_changed(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> bool:
         """Did the edit change any chosen value (None: all)? Asked where `NOTHING` is an error."""
@@ -245,8 +247,8 @@ class Edit:
         """
         if not isinstance(form, dict) or "edit" not in form:
             raise WrongUsage(f'an edit is an object, {{"edit": "ZeroHead"}}; got {form!r:.80}.')
-        told = dict(form)
-        name, version = told.pop("edit"), told.pop("version", VERSION)
+        fields = dict(form)
+        name, version = fields.pop("edit"), fields.pop("version", VERSION)
         known = _KINDS if name in list(_KINDS) else edit_kinds()
         kind = known.get(str(name))
         if not isinstance(name, str) or kind is None or not issubclass(kind, cls):
@@ -256,13 +258,13 @@ class Edit:
                 f"{name} is written in version {version!r}; this attnlab reads version {VERSION}."
             )
         try:
-            return kind(**{field: live(value) for field, value in told.items()})
+            return kind(**{field: live(value) for field, value in fields.items()})
         except (TypeError, RecursionError) as error:
             raise WrongUsage(f"{name} cannot be made of this: {error}.") from None
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={short(value)}" for name, value in self._told().items())
-        return f"{type(self).__name__}({told})"
+        arguments = ", ".join(f"{name}={short(value)}" for name, value in self._told().items())
+        return f"{type(self).__name__}({arguments})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Edit) and self.to_json() == other.to_json()
@@ -272,15 +274,15 @@ class Edit:
 
     def _told(self) -> dict[str, Any]:
         """Everything that is not as it would be anyway, the place first."""
-        told = {}
+        fields = {}
         for field in dataclasses.fields(self):
             value, default = getattr(self, field.name), field.default
             is_plain = isinstance(value, str | int | float) and type(value) is type(default)
             if field.name == self.NEEDS and value is None:
-                told[field.name] = ALL
+                fields[field.name] = ALL
             elif value is not default and not (is_plain and value == default):
-                told[field.name] = value
-        return told
+                fields[field.name] = value
+        return fields
 
 
 def _check_name_is_free(kind: type[Edit]) -> None:
@@ -301,15 +303,15 @@ def _check_name_is_free(kind: type[Edit]) -> None:
 
 def own_fields(kind: type[Edit]) -> list[str]:
     """List an edit's own fields; required ones end in =, optional ones in [=]."""
-    found = []
+    fields = []
     for field in dataclasses.fields(kind):
         if field.name in _TARGETS:
             continue
         if _is_needed(field):
-            found.append(f"{field.name}=")
+            fields.append(f"{field.name}=")
         else:
-            found.append(f"[{field.name}=]")
-    return found
+            fields.append(f"[{field.name}=]")
+    return fields
 
 
 def _is_needed(field: "dataclasses.Field[object]") -> bool:
@@ -339,9 +341,9 @@ def edits_from_json(text: str | list[Any]) -> list[Edit]:
 
 
 def _each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    form: dict[str, object] = {}
     for name, value in pairs:
-        if name in found:
+        if name in form:
             raise ValueError(f"{name!r} is there twice")
-        found[name] = value
-    return found
+        form[name] = value
+    return form

@@ -9,7 +9,7 @@ from attnlab.edits.targets import own_name, part_of
 from attnlab.errors import WrongUsage, present
 from attnlab.look.recording.tokens import first_key
 from attnlab.shapes import shape_text
-from attnlab.sites import Reading
+from attnlab.sites import StackInput
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class TokenHistory:
         """Whether a pass went on from rows in another order, as a beam search does, or from unknown
         ones."""
 
-    def read(self, stack: str, reading: Reading, *, compare: bool) -> None:
+    def read(self, stack: str, reading: StackInput, *, compare: bool) -> None:
         """Take in what a stack begins to read; `compare` where it matters whether it was read
         before."""
         tokens, offset, real, rows = reading
@@ -101,11 +101,13 @@ class TokenHistory:
 
     def of_keys(self, part: str, num_keys: int) -> Text | None:
         """Return the keys' text: the queries' own, or another stack's; None if neither fits."""
-        own = self.of(part)
+        queries_text = self.of(part)
         if self.first_key(part, num_keys):
-            return own
-        is_elsewhere = is_cross(part) or (own is not None and own.length != num_keys)
-        text = self.of(part, is_memory=True) if is_elsewhere else own
+            return queries_text
+        is_elsewhere = is_cross(part) or (
+            queries_text is not None and queries_text.length != num_keys
+        )
+        text = self.of(part, is_memory=True) if is_elsewhere else queries_text
         if text is not None and text.length == num_keys:
             return text
         return None
@@ -217,7 +219,7 @@ class EditContext(Positions):
         chosen = whole.index_select(0, self.rows if rows is None else rows)
         return chosen.index_select(1, self.heads) if "head" in self.axes else chosen
 
-    def taken(self, given: Tensor, what: str, *, is_recorded: bool = False) -> Tensor:
+    def taken(self, tensor: Tensor, what: str, *, is_recorded: bool = False) -> Tensor:
         """Select from given values the chosen rows, heads and positions of the text.
 
         Axes are lined up from the last. An axis of size 1 serves all, and so does one that is not
@@ -227,31 +229,31 @@ class EditContext(Positions):
         Raises:
             WrongUsage: it does not fit.
         """
-        if given.dim() > len(self.axes):
-            raise self._misfit(given, what)
-        given = given[(None,) * (len(self.axes) - given.dim())]
+        if tensor.dim() > len(self.axes):
+            raise self._misfit(tensor, what)
+        tensor = tensor[(None,) * (len(self.axes) - tensor.dim())]
         for place, axis in enumerate(self.axes):
-            serves_all = given.shape[place] == 1 and (axis == "batch" or not is_recorded)
+            serves_all = tensor.shape[place] == 1 and (axis == "batch" or not is_recorded)
             if not serves_all:
-                given = self._taken_along(given, place, what)
-        return given
+                tensor = self._taken_along(tensor, place, what)
+        return tensor
 
-    def _taken_along(self, given: Tensor, place: int, what: str) -> Tensor:
+    def _taken_along(self, tensor: Tensor, place: int, what: str) -> Tensor:
         """Select along one axis."""
         axis = self.axes[place]
         if axis == "key" and place == len(self.axes) - 1:
-            return self._over_keys(given, what)
+            return self._over_keys(tensor, what)
         if axis in ("query", "length", "key"):
-            return self._along(given, place, what)
-        if given.shape[place] != self.whole.shape[place]:
-            raise self._misfit(given, what)
+            return self._along(tensor, place, what)
+        if tensor.shape[place] != self.whole.shape[place]:
+            raise self._misfit(tensor, what)
         if axis in ("batch", "head"):
-            return given.index_select(place, self.rows if axis == "batch" else self.heads)
-        return given
+            return tensor.index_select(place, self.rows if axis == "batch" else self.heads)
+        return tensor
 
-    def _along(self, given: Tensor, place: int, what: str) -> Tensor:
+    def _along(self, tensor: Tensor, place: int, what: str) -> Tensor:
         """Take the positions along an axis; those that are targets must be there."""
-        size, axis = given.shape[place], "query"
+        size, axis = tensor.shape[place], "query"
         positions = self.queries
         if self.axes[place] == "key":
             axis, positions = "key", self.keys
@@ -265,31 +267,31 @@ class EditContext(Positions):
                 f"beyond them. Say which positions are meant with {axis}=, or give those of a "
                 "longer input."
             )
-        return given.index_select(place, positions.clamp(max=max(size - 1, 0)))
+        return tensor.index_select(place, positions.clamp(max=max(size - 1, 0)))
 
-    def _over_keys(self, given: Tensor, what: str) -> Tensor:
+    def _over_keys(self, tensor: Tensor, what: str) -> Tensor:
         """Fit a pattern of a shorter or longer text, where no weight is lost or missing."""
-        size = given.shape[-1]
+        size = tensor.shape[-1]
         # a cache may have let go of those before
         first = int(self.keys[0]) if len(self.keys) else 0
         needed = first + len(self.keys)
         meant = self.selected
         if meant is None:
-            meant = torch.ones((), dtype=torch.bool, device=given.device)
+            meant = torch.ones((), dtype=torch.bool, device=tensor.device)
         seen = meant if self.visible is None else meant & self.visible
         if size < needed and bool((seen & (self.keys >= size)).any()):
-            raise self._misfit(given, what)
-        given = torch.nn.functional.pad(given, (0, max(needed - size, 0)))
-        lost = torch.cat((given[..., :first], given[..., needed:]), -1) != 0
+            raise self._misfit(tensor, what)
+        tensor = torch.nn.functional.pad(tensor, (0, max(needed - size, 0)))
+        lost = torch.cat((tensor[..., :first], tensor[..., needed:]), -1) != 0
         is_lossy = own_name(self.site) == "weights"
         if is_lossy and bool((lost.any(-1) & meant.any(-1)).any()):
-            raise self._misfit(given, what)
-        return given[..., first:needed]
+            raise self._misfit(tensor, what)
+        return tensor[..., first:needed]
 
-    def _misfit(self, given: Tensor, what: str) -> WrongUsage:
+    def _misfit(self, tensor: Tensor, what: str) -> WrongUsage:
         return WrongUsage(
             f"{what} for {self.site} must fit ({', '.join(self.axes)}) = "
-            f"{shape_text(self.whole.shape)}; got {shape_text(given.shape)}."
+            f"{shape_text(self.whole.shape)}; got {shape_text(tensor.shape)}."
         )
 
 

@@ -26,7 +26,7 @@ from attnlab.look.recording.budget import in_words
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.memory import free_memory
 from attnlab.parts.heads import share_heads
-from attnlab.sites import AttentionCall, Hook, Reading, entrances, is_going_back
+from attnlab.sites import AttentionCall, Hook, StackInput, entrances, in_backward
 
 
 def checkpointed_by() -> str | None:
@@ -50,11 +50,11 @@ def tensors_in(output: Any) -> list[Tensor]:
         return [output]
     if isinstance(output, Mapping):
         output = list(output.values())
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     if isinstance(output, tuple | list):
-        for each in output:
-            found += tensors_in(each)
-    return found
+        for value in output:
+            tensors += tensors_in(value)
+    return tensors
 
 
 class Recomputation:
@@ -161,7 +161,7 @@ class Editor(Hook):
         self._model, self._vocabulary = model, vocabulary
         self._is_repeat = False
         self._num_heads: dict[str, int] = {}
-        self._also: set[str] = set()
+        self._context_sites: set[str] = set()
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._visible: dict[str, Tensor] = {}
         for coverage in self.coverages:
@@ -172,7 +172,7 @@ class Editor(Hook):
         limit = longest_input(model)
         if limit is not None:
             self.check_extent(Extent(limit, sys.maxsize), "the longest input of this model")
-        self.sites = frozenset(self.at) | self._also
+        self.sites = frozenset(self.at) | self._context_sites
         self._looks_back = any(coverage.looks_back for coverage in self.coverages)
 
     def check_extent(self, extent: Extent, whose: str) -> None:
@@ -182,12 +182,12 @@ class Editor(Hook):
 
     def _place(self, coverage: Coverage, site: str) -> None:
         """Note an edit at its site, and check all that can be known before anything is read."""
-        edit, part, own = coverage.edit, part_of(site), own_name(site)
-        axes = axes_of(own)
+        edit, part, site_suffix = coverage.edit, part_of(site), own_name(site)
+        axes = axes_of(site_suffix)
         there = set(axes)
         if "length" in axes:
             there.add("query")
-        if own not in _SHARED:  # which are read anew in every pass
+        if site_suffix not in _SHARED:  # which are read anew in every pass
             there.add("step")
         for axis in ("head", "query", "key", "step"):
             if getattr(edit, axis) is not None and axis not in there:
@@ -195,16 +195,16 @@ class Editor(Hook):
                     f"{edit!r}: {site} has axes ({', '.join(axes)}); leave {axis}= out."
                 )
         self.at.setdefault(site, []).append(coverage)
-        self._also.update(site_of(part, also) for also in _ALSO.get(own, ()))
+        self._context_sites.update(site_of(part, also) for also in _ALSO.get(site_suffix, ()))
         self._num_heads[part] = number_of_heads(self._model, part)
         if "head" in axes:
             edit.heads_in(self._num_heads[part], part)
 
     def wants(self, site: str) -> bool:
         """Say whether an edit is for this site, or must know what passes there."""
-        return site in self.at or site in self._also
+        return site in self.at or site in self._context_sites
 
-    def read(self, part: str, reading: Reading) -> None:
+    def read(self, part: str, reading: StackInput) -> None:
         """Learn what a stack reads."""
         if not self._is_repeat:
             self.history.read(part, reading, compare=self._looks_back)
@@ -221,18 +221,18 @@ class Editor(Hook):
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Return the edited values."""
-        part, own = part_of(site), own_name(site)
+        part, site_suffix = part_of(site), own_name(site)
         if site in self.at:
-            if is_going_back():
+            if in_backward():
                 self.recomputation.computes_again()
                 self._check_last(part)
             value = self._edited(site, value)
             self.recomputation.edited(value)
-        if site in self._also and own == "scores":
+        if site in self._context_sites and site_suffix == "scores":
             self._visible[part] = value.detach() != float("-inf")
-        elif site in self._also:
+        elif site in self._context_sites:
             self._shapes[site] = tuple(value.shape)
-            if own == "key" and site_of(part, "mask") in self.at:
+            if site_suffix == "key" and site_of(part, "mask") in self.at:
                 self._mask_size(part, 1, 1, value.device)  # before the mask is written out
         return value
 
@@ -254,25 +254,25 @@ class Editor(Hook):
         """Return an editor for a pass that is repeated: the same edits, of which nothing is counted
         and for which nothing is read anew."""
         rules = [coverage.rule for coverage in self.coverages]
-        found = Editor(self._model, rules, self._vocabulary)
-        found.history, found._is_repeat = self.history, True
-        return found
+        editor = Editor(self._model, rules, self._vocabulary)
+        editor.history, editor._is_repeat = self.history, True
+        return editor
 
     def unchanging(self) -> "Editor":
         """Return an editor for a pass that is repeated, with edits that change nothing."""
-        found = self.again()
-        for coverage in found.coverages:
+        editor = self.again()
+        for coverage in editor.coverages:
             coverage.rule = _Unchanged()
-        return found
+        return editor
 
     def _edited(self, site: str, value: Tensor) -> Tensor:
-        part, own = part_of(site), own_name(site)
-        value = self._parted(site, value)
-        axes = axes_of(own)
-        if own == "logits" and value.dim() == 2:
+        part, site_suffix = part_of(site), own_name(site)
+        value = self._expand_shared_heads(site, value)
+        axes = axes_of(site_suffix)
+        if site_suffix == "logits" and value.dim() == 2:
             axes = ("batch", "classes")
         at = positions_at(self._model, self.history, site, axes, value)
-        visible = self._visible.pop(part, None) if own == "weights" else None
+        visible = self._visible.pop(part, None) if site_suffix == "weights" else None
         new, edited = value.clone(), []
         for coverage in self.at[site]:
             calls = coverage.change.calls
@@ -285,14 +285,14 @@ class Editor(Hook):
             self.certificate.check_site(site, value, new, edited, visible)
         return new
 
-    def _parted(self, site: str, value: Tensor) -> Tensor:
+    def _expand_shared_heads(self, site: str, value: Tensor) -> Tensor:
         """Give the values as many rows and heads as the edits of this site tell apart."""
-        part, own = part_of(site), own_name(site)
-        if own == "mask":
+        part, site_suffix = part_of(site), own_name(site)
+        if site_suffix == "mask":
             return self._widened(value, part)
         edits = [coverage.edit for coverage in self.at[site]]
-        is_by_head = any(each.head is not None or hasattr(each, "recording") for each in edits)
-        if own in _SHARED and is_by_head:
+        is_by_head = any(edit.head is not None or hasattr(edit, "recording") for edit in edits)
+        if site_suffix in _SHARED and is_by_head:
             value = share_heads(value, self._num_heads[part])
         return value
 
@@ -387,12 +387,12 @@ def _index(rows: Numbers, heads: Numbers) -> tuple[slice | Tensor, slice | Tenso
     return row, head
 
 
-def _slice_of(each: Numbers) -> slice | Tensor:
-    if each is None:
+def _slice_of(indices: Numbers) -> slice | Tensor:
+    if indices is None:
         return slice(None)
-    if len(each) == 1:
-        return slice(each[0], each[0] + 1)
-    return torch.tensor(each)
+    if len(indices) == 1:
+        return slice(indices[0], indices[0] + 1)
+    return torch.tensor(indices)
 
 
 def _check_room(part: str, size: int, device: torch.device) -> None:

@@ -24,14 +24,14 @@ class Fork:
     """Two answers to one question.
 
     before, after: without and with the edits, all steps of each · step: where the edits begin, from
-    1 · parted_at: the first step whose choice differs, None where none does · certificate: that the
-    edits landed.
+    1 · diverged_at: the first step whose choice differs, None where none does · certificate: that
+    the edits landed.
     """
 
     before: Trace
     after: Trace
     step: int
-    parted_at: int | None
+    diverged_at: int | None
     certificate: Certificate
 
     def _card(self) -> Card:
@@ -39,7 +39,7 @@ class Fork:
         both = zip_longest(self.before.choices, self.after.choices)
         for number, (before, after) in enumerate(both, 1):
             rows.append([number, before or "", after or ""])
-        facts = [("edited from step", self.step), ("parted at step", self.parted_at)]
+        facts = [("edited from step", self.step), ("diverged at step", self.diverged_at)]
         return Card("Fork of an answer", facts, ("step", "without edits", "with edits"), rows)
 
     def to_mapping(self) -> dict[str, object]:
@@ -49,7 +49,7 @@ class Fork:
             "after": self.after.to_mapping(),
             "certificate": self.certificate.to_mapping(),
             "step": self.step,
-            "parted_at": self.parted_at,
+            "diverged_at": self.diverged_at,
         }
 
 
@@ -78,10 +78,10 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
         raise WrongUsage(f"this answer has {has}; got {step}.")
     rest = question.after(before.choices[: step - 1])
     with edit(question.model, *edits, vocabulary=question.vocabulary) as certificate:
-        found = rest.trace()
-    after = replace(found, steps=(*before.steps[: step - 1], *found.steps))
-    parted_at = None
+        values = rest.trace()
+    after = replace(values, steps=(*before.steps[: step - 1], *values.steps))
+    diverged_at = None
     for number, (one, other) in enumerate(zip_longest(before.choices, after.choices), 1):
-        if parted_at is None and one != other:
-            parted_at = number
-    return Fork(before, after, step, parted_at, certificate)
+        if diverged_at is None and one != other:
+            diverged_at = number
+    return Fork(before, after, step, diverged_at, certificate)

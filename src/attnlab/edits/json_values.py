@@ -27,9 +27,9 @@ def plain(value: Any, *, brief: bool = False) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {"number": str(value)}
     if isinstance(value, tuple | list):
-        return [plain(each, brief=brief) for each in value]
+        return [plain(item, brief=brief) for item in value]
     if isinstance(value, Mapping):
-        return {"values": {site: plain(each, brief=brief) for site, each in value.items()}}
+        return {"values": {site: plain(item, brief=brief) for site, item in value.items()}}
     if not isinstance(value, Tensor):
         return value
     if brief and value.numel() > _MOST:
@@ -59,16 +59,16 @@ def live(form: Any) -> Any:
             require_known("dtype", dtype, _DTYPES)
             return _read(_tensor, values, _DTYPES[dtype])
         case {"values": dict(values), **others} if not others:
-            return {site: live(each) for site, each in values.items()}
+            return {site: live(value) for site, value in values.items()}
     raise WrongUsage(
         'a value is a number, a text, a list, {"tensor": lists, "dtype": name} or {"values": '
         f"{{site: tensor}}}}; got an object with {', '.join(map(repr, form)) or 'nothing in it'}."
     )
 
 
-def _read(make: Callable[..., Any], *given: object) -> Any:
+def _read(make: Callable[..., Any], *arguments: object) -> Any:
     try:
-        return make(*given)
+        return make(*arguments)
     except (TypeError, OverflowError, RuntimeError, ValueError) as error:
         raise WrongUsage(
             "a number is written as a text such as '-inf', a tensor as nested lists of numbers, "

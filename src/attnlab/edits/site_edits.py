@@ -115,7 +115,7 @@ class SwapHeads(_HeadEdit):
         """They are two numbers."""
         object.__setattr__(self, "other", normal("other", self.other))
         both = (self.head, self.other)
-        if not all(isinstance(each, int) for each in both):
+        if not all(isinstance(head, int) for head in both):
             raise WrongUsage(f"SwapHeads takes two numbers, head= and other=; got {both!r}.")
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
@@ -133,7 +133,7 @@ class SwapHeads(_HeadEdit):
 
     def heads_in(self, size: int, part: str) -> list[int]:
         """Both heads are its targets."""
-        return [numbers("head", each, size, part)[0] for each in (self.head, self.other)]
+        return [numbers("head", head, size, part)[0] for head in (self.head, self.other)]
 
 
 class ZeroValue(_Zero):

@@ -26,18 +26,18 @@ def require_finite(name: str, number: Any) -> None:
         raise WrongUsage(f"{name}= must be a finite number; got {number!r:.40}.")
 
 
-def as_tensor(name: str, given: Any, *, may_block: bool = False) -> Tensor:
+def as_tensor(name: str, values: Any, *, may_block: bool = False) -> Tensor:
     """Return a tensor of finite numbers from a tensor, an array, or nested lists.
 
     may_block: -inf is allowed too.
     """
-    tensor: Tensor = given
-    if not isinstance(given, Tensor):
+    tensor: Tensor = values
+    if not isinstance(values, Tensor):
         try:
-            tensor = torch.as_tensor(np.asarray(given))
+            tensor = torch.as_tensor(np.asarray(values))
         except (TypeError, ValueError, RuntimeError):
             raise WrongUsage(
-                f"{name}= is a tensor or nested lists of numbers; got {given!r:.80}."
+                f"{name}= is a tensor or nested lists of numbers; got {values!r:.80}."
             ) from None
     if tensor.is_complex():
         raise WrongUsage(f"{name}= must hold real numbers; got {tensor.dtype}.")
@@ -93,19 +93,19 @@ def check_shape(
 
 def recorded(context: EditContext, recording: Recorded, who: str) -> Tensor:
     """Select from what was recorded at this site what goes with the values in this context."""
-    found = _recorded_at(context, recording)
-    return context.taken(found, f"{who}: the recording", is_recorded=True)
+    recorded = _recorded_at(context, recording)
+    return context.taken(recorded, f"{who}: the recording", is_recorded=True)
 
 
 def _recorded_at(context: EditContext, recording: Recorded) -> Tensor:
     """Return what was recorded at this site, on the right device and of the right dtype."""
     assert isinstance(recording, Mapping)
     whole = context.whole
-    found = recording[context.site].detach().to(device=whole.device, dtype=whole.dtype)
-    is_shared = own_name(context.site) in ("key", "value") and found.dim() == 4
-    if is_shared and whole.shape[1] % found.shape[1] == 0:
-        return share_heads(found, whole.shape[1])
-    return found
+    recorded = recording[context.site].detach().to(device=whole.device, dtype=whole.dtype)
+    is_shared = own_name(context.site) in ("key", "value") and recorded.dim() == 4
+    if is_shared and whole.shape[1] % recorded.shape[1] == 0:
+        return share_heads(recorded, whole.shape[1])
+    return recorded
 
 
 def average(context: EditContext, over: str, recording: Recorded | None, who: str) -> Tensor:
@@ -155,6 +155,6 @@ def donors(context: EditContext, seed: int, recording: Recorded | None, who: str
 def other_rows(number: int, chance: torch.Generator) -> Tensor:
     """Give each row another row, each once: all around one random circle, (row,)."""
     order = torch.randperm(number, generator=chance)
-    found = torch.empty_like(order)
-    found[order] = order.roll(1)
-    return found
+    inverse = torch.empty_like(order)
+    inverse[order] = order.roll(1)
+    return inverse

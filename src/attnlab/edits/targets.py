@@ -66,17 +66,17 @@ Atom: TypeAlias = Span | str
 """One number, span or token's name."""
 
 
-def listed(given: Any) -> list[Any]:
+def listed(target: Any) -> list[Any]:
     """Return one thing or several as a list, each once."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        return [given]
-    return list(dict.fromkeys(given))
+    if isinstance(target, str) or not isinstance(target, Iterable):
+        return [target]
+    return list(dict.fromkeys(target))
 
 
-def described(given: Any) -> str:
+def described(target: Any) -> str:
     """Name what was given in a message: a tensor by its shape, all else by its type."""
-    shape = getattr(given, "shape", None)
-    return type_words(given) if shape is None else f"shape {shape_text(shape)}"
+    shape = getattr(target, "shape", None)
+    return type_words(target) if shape is None else f"shape {shape_text(shape)}"
 
 
 def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
@@ -87,13 +87,13 @@ def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
     """
     if target is None or (isinstance(target, str) and target == ALL and name not in _NAMED):
         return None
-    given = _items(target)
-    kept = list(dict.fromkeys(_number_or_word(name, each) for each in given))
+    items = _items(target)
+    kept = list(dict.fromkeys(_number_or_word(name, item) for item in items))
     if not kept or None in kept:
         also = "a token's name" if name in _NAMED else "'all'"
         raise WrongUsage(
             f"{name}= takes a number, a list of numbers, a span such as '2..5', or {also}; got "
-            f"{given!r:.80}."
+            f"{items!r:.80}."
         )
     if len(kept) > _MOST:
         raise WrongUsage(f"{name}= names {len(kept):,} things; say a span such as '2..5'.")
@@ -102,7 +102,7 @@ def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
 
 def _items(target: Any) -> Sequence[Any]:
     if isinstance(target, set | frozenset):
-        return sorted(target, key=lambda each: (isinstance(each, str), each))
+        return sorted(target, key=lambda item: (isinstance(item, str), item))
     if hasattr(target, "tolist"):  # a tensor or an array
         target = target.tolist()
     if isinstance(target, str) or not isinstance(target, Sequence):
@@ -131,27 +131,27 @@ def atoms_of(name: str, target: Target) -> list[Atom]:
         return []
     if isinstance(target, int | str):
         target = (target,)
-    return [_atom(name, each) for each in target]
+    return [_atom(name, item) for item in target]
 
 
-def _atom(name: str, given: int | str) -> Atom:
-    if isinstance(given, int):
-        return Span(given, given)
-    span = _SPAN.fullmatch(given)
+def _atom(name: str, item: int | str) -> Atom:
+    if isinstance(item, int):
+        return Span(item, item)
+    span = _SPAN.fullmatch(item)
     if span is None:
         if name in _NAMED:
-            return given
+            return item
         raise WrongUsage(
-            f"{name}= takes numbers, spans such as '2..5', or 'all'; got {given!r:.80}. Head 1 of "
+            f"{name}= takes numbers, spans such as '2..5', or 'all'; got {item!r:.80}. Head 1 of "
             "layer 0 is layer=0, head=1."
         )
-    found = Span(*(None if end is None else int(end) for end in span.groups()))
-    if not found.ends:
+    parsed = Span(*(None if end is None else int(end) for end in span.groups()))
+    if not parsed.ends:
         raise WrongUsage(f"{name}='..' has no ends; leave {name}= out for all.")
-    low, *high = found.ends
+    low, *high = parsed.ends
     if high and (low < 0) == (high[0] < 0) and low > high[0]:
-        raise WrongUsage(f"{name}={given!r} holds nothing; its first end is above its second.")
-    return found
+        raise WrongUsage(f"{name}={item!r} holds nothing; its first end is above its second.")
+    return parsed
 
 
 def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
@@ -162,7 +162,7 @@ def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
     """
     if target is None:
         return list(range(size))
-    found: list[int] = []
+    chosen: list[int] = []
     for atom in atoms_of(name, target):
         assert isinstance(atom, Span)
         low, high = atom.within(size)
@@ -171,8 +171,8 @@ def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
             if size == 1:
                 there = f"one {name}, number 0"
             raise WrongUsage(f"{name}={atom!r} is out of range: {where} has {there}.")
-        found += range(low, high + 1)
-    return list(dict.fromkeys(found))
+        chosen += range(low, high + 1)
+    return list(dict.fromkeys(chosen))
 
 
 def own_name(site: str) -> str:
@@ -185,34 +185,34 @@ def part_of(site: str) -> str:
     return site.rpartition(".")[0]
 
 
-def site_of(part: str, own: str) -> str:
+def site_of(part: str, site_suffix: str) -> str:
     """Join a part's path and a site's name; the path of a single-part model is empty."""
-    return f"{part}.{own}" if part else own
+    return f"{part}.{site_suffix}" if part else site_suffix
 
 
-def axes_of(own: str) -> tuple[str, ...]:
+def axes_of(site_suffix: str) -> tuple[str, ...]:
     """Return a site's axes by its last name.
 
     >>> axes_of("weights"), axes_of("residual_after")
     (('batch', 'head', 'query', 'key'), ('batch', 'length', 'd_model'))
     """
-    if own == "mask":
+    if site_suffix == "mask":
         return ("batch", "head", "query", "key")
-    words = SITES[own].partition("(")[2].partition(")")[0].split(",")
+    words = SITES[site_suffix].partition("(")[2].partition(")")[0].split(",")
     return tuple(word.strip().replace("kv_head", "head") for word in words)
 
 
 def known_sizes(model: nn.Module, site: str) -> dict[str, int]:
     """Return the sizes of a site's axes that are known before the model runs."""
-    path, own = part_of(site), own_name(site)
-    part, axes = model.get_submodule(path), axes_of(own)
+    path, site_suffix = part_of(site), own_name(site)
+    part, axes = model.get_submodule(path), axes_of(site_suffix)
     sizes: dict[str, int] = {}
-    if "head" in axes and own not in ("key", "value"):
+    if "head" in axes and site_suffix not in ("key", "value"):
         sizes["head"] = number_of_heads(model, path)
     name = "output"
-    if own == "hidden":
+    if site_suffix == "hidden":
         name = "inner"
-    elif own == "output" and hasattr(part, "outer"):
+    elif site_suffix == "output" and hasattr(part, "outer"):
         name = "outer"
     # a block's stream is as wide as its attention's output
     layer = getattr(getattr(part, "attention", part), name, None)
@@ -222,13 +222,13 @@ def known_sizes(model: nn.Module, site: str) -> dict[str, int]:
         if axis in axes and width is not None:
             sizes[axis] = int(width)
     joined = getattr(layer, "in_features", None)
-    if own == "heads" and joined is not None:
+    if site_suffix == "heads" and joined is not None:
         sizes["value_width"] = int(joined) // sizes["head"]
     return sizes
 
 
 def find_sites(
-    model: nn.Module, *, own: str, site: str | None, layer: Target, who: str
+    model: nn.Module, *, site_suffix: str, site: str | None, layer: Target, who: str
 ) -> list[str]:
     """List the sites of one kind ("" for any) that a pattern and a layer select.
 
@@ -237,23 +237,23 @@ def find_sites(
             which attention.
     """
     names = matches("*", model)
-    found = [name for name in names if own in ("", own_name(name))]
-    if not found:
-        hint = did_you_mean(own, set(map(own_name, names)))
-        raise WrongUsage(f"{who}: this model has no {own!r}; {hint}")
+    names_there = [name for name in names if site_suffix in ("", own_name(name))]
+    if not names_there:
+        hint = did_you_mean(site_suffix, set(map(own_name, names)))
+        raise WrongUsage(f"{who}: this model has no {site_suffix!r}; {hint}")
     if site is not None:
-        found = _matching(site, found, is_part=bool(own), who=who)
+        names_there = _matching(site, names_there, is_part=bool(site_suffix), who=who)
     if layer is None:
-        return found
-    layers = {name: _layer_of(name, names) for name in found}
+        return names_there
+    layers = {name: _layer_of(name, names) for name in names_there}
     last = max(layers.values())
     if last < 0:
-        raise WrongUsage(f"{who}: {', '.join(found)} is in no layer; leave layer= out.")
+        raise WrongUsage(f"{who}: {', '.join(names_there)} is in no layer; leave layer= out.")
     chosen = numbers("layer", layer, 1 + last, f"{who}: this model")
-    found = [name for name in found if layers[name] in chosen]
+    names_there = [name for name in names_there if layers[name] in chosen]
     if site is None:
-        _check_one_attention_a_layer(found, layers, who)
-    return found
+        _check_one_attention_a_layer(names_there, layers, who)
+    return names_there
 
 
 def parts_with(model: nn.Module, site: str, patterns: str | Sequence[str]) -> list[str]:
@@ -265,15 +265,15 @@ def parts_with(model: nn.Module, site: str, patterns: str | Sequence[str]) -> li
             ends.append(name)
     if not ends:
         raise WrongUsage(f"no part of {type(model).__name__} has the site {site!r}.")
-    found: set[str] = set()
+    sites: set[str] = set()
     for pattern in listed(patterns):
-        found.update(ends if pattern == "*" else matches(f"{pattern}.{site}", model))
-    return [name.removesuffix(site).rstrip(".") for name in ends if name in found]
+        sites.update(ends if pattern == "*" else matches(f"{pattern}.{site}", model))
+    return [name.removesuffix(site).rstrip(".") for name in ends if name in sites]
 
 
-def _check_one_attention_a_layer(found: Sequence[str], layers: dict[str, int], who: str) -> None:
-    for number in dict.fromkeys(layers[name] for name in found):
-        here = [part_of(name) for name in found if layers[name] == number]
+def _check_one_attention_a_layer(sites: Sequence[str], layers: dict[str, int], who: str) -> None:
+    for number in dict.fromkeys(layers[name] for name in sites):
+        here = [part_of(name) for name in sites if layers[name] == number]
         if len(here) > 1:
             heads = ", ".join(f"'{layer_name(part)}.0'" for part in here)
             raise WrongUsage(
@@ -286,17 +286,17 @@ def _matching(site: str, known: Sequence[str], *, is_part: bool, who: str) -> li
     paths = list(known)
     if is_part:
         paths = list(map(part_of, known))
-    found = []
+    matching = []
     for name, path in zip(known, paths, strict=True):
         # the dot lets the last words of a path match, too
         if fnmatch.fnmatchcase(f".{path}", f"*.{site}"):
-            found.append(name)
-    if not found:
+            matching.append(name)
+    if not matching:
         hint = "it is one attention by itself; leave site= out."
         if any(paths):
             hint = did_you_mean(site, set(paths) - {""})
         raise WrongUsage(f"{who}: no site of this model matches {site!r}; {hint}")
-    return found
+    return matching
 
 
 def _layer_of(site: str, names: Sequence[str]) -> int:

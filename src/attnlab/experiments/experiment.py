@@ -15,7 +15,7 @@ from attnlab.look.questions import Question
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.history import Evaluation
 from attnlab.train.layouts.layout import Loss
-from attnlab.train.loop import Member, Together, Trained, train_together, using_threads
+from attnlab.train.loop import Member, Trained, TrainResult, train_together, using_threads
 from attnlab.train.observer import Observer, Silent
 from attnlab.train.processes import ProcessGroup, is_writer
 
@@ -87,7 +87,7 @@ class Run:
         num_threads: int | None = None,
         has_rows: bool = False,
         is_checked: bool = True,
-    ) -> Together:
+    ) -> TrainResult:
         """Train members side by side; `name` is the folder of their checkpoints.
 
         Every training of a run has a name of its own, so that a run that was stopped resumes the

@@ -166,8 +166,8 @@ class _Formula:
         A factorised weight is softmax(A B / temperature), times `base` where gated.
         """
         if self.config.projections == "dense":
-            found = self.linear(path, x)
-            return found.reshape(*found.shape[:2], num_heads, -1).swapaxes(1, 2)
+            projected = self.linear(path, x)
+            return projected.reshape(*projected.shape[:2], num_heads, -1).swapaxes(1, 2)
         product = self.weights[f"{path}.a"] @ self.weights[f"{path}.b"]
         matrix = softmax(product / self.config.temperature)
         return np.asarray(x[:, None] @ (matrix * self.weights.get(f"{path}.base", 1.0)))

@@ -133,10 +133,12 @@ class SingleHead(SitedModule):
                 f"x must have shape (batch, length, {self.config.input_dim}); got "
                 f"{shape_text(x.shape)}{hint}."
             )
-        own, came = (str(each.dtype).removeprefix("torch.") for each in (self.query.weight, x))
-        if own != came and not torch.is_autocast_enabled(x.device.type):
+        expected, came = (
+            str(tensor.dtype).removeprefix("torch.") for tensor in (self.query.weight, x)
+        )
+        if expected != came and not torch.is_autocast_enabled(x.device.type):
             raise WrongUsage(
-                f"this head computes in {own}; got x in {came}. Give x.to(torch.{own})."
+                f"this head computes in {expected}; got x in {came}. Give x.to(torch.{expected})."
             )
 
     def forward(
@@ -160,9 +162,9 @@ class SingleHead(SitedModule):
         query = self.visit("query", self.query(x).unsqueeze(1))
         key = self.visit("key", self.key(x).unsqueeze(1))
         value = self.visit("value", self.value(x).unsqueeze(1))
-        found = attend_at(self, query, key, value, mask, need_weights=need_weights)
-        heads = self.visit("heads", found.output)
-        return found._replace(output=self.visit("output", heads.squeeze(1)))
+        attention = attend_at(self, query, key, value, mask, need_weights=need_weights)
+        heads = self.visit("heads", attention.output)
+        return attention._replace(output=self.visit("output", heads.squeeze(1)))
 
 
 def _written(part: Linear) -> Tensor:

@@ -67,9 +67,9 @@ class Stack(SitedModule):
             real = real_positions(mask, len(tokens))
         self.announce(tokens, offset, real)
         x = self.visit("embedding", self.embedding(tokens, offset))
-        told = {"mask": mask, "memory": memory, "memory_mask": memory_mask, "cache": cache}
+        options = {"mask": mask, "memory": memory, "memory_mask": memory_mask, "cache": cache}
         for index, layer in enumerate(self.layers):
-            x = layer(x, name=f"layers.{index}", **told)
+            x = layer(x, name=f"layers.{index}", **options)
         if self.final_norm is not None:
             x = self.final_norm(x)
         return x
@@ -94,7 +94,7 @@ def _block(config: TransformerConfig, positions: PositionKind, with_cross_attent
         position = Rotary()
     elif positions == "alibi":
         position = Alibi(config.num_heads)
-    own = attention(position)
+    attention_position = attention(position)
     feed_forward = FeedForward(
         config.d_model,
         config.inner_width,
@@ -104,7 +104,7 @@ def _block(config: TransformerConfig, positions: PositionKind, with_cross_attent
     )
     cross = attention(None) if with_cross_attention else None
     return Block(
-        own,
+        attention_position,
         feed_forward,
         d_model=config.d_model,
         cross_attention=cross,

@@ -42,7 +42,7 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
     """Return what `config.json` says of a model: its kind, its config and its dtype."""
     kinds: dict[Any, str] = {model_class: kind for kind, (model_class, _) in MODELS.items()}
     if type(model) not in kinds:
-        known = ", ".join(each.__name__ for each in kinds)
+        known = ", ".join(kind.__name__ for kind in kinds)
         raise CouldNotRun(f"only these models can be saved: {known}; got {type(model).__name__}.")
     config: Any = model.config
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
@@ -51,8 +51,8 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
 
 def build_model(description: Any) -> nn.Module:
     """Build the model that a description names, with fresh weights."""
-    told = description if isinstance(description, dict) else {}
-    kind, config, dtype = told.get("kind"), told.get("config"), told.get("dtype", "float32")
+    fields = description if isinstance(description, dict) else {}
+    kind, config, dtype = fields.get("kind"), fields.get("config"), fields.get("dtype", "float32")
     try:
         if kind not in list(MODELS) or not isinstance(config, dict) or dtype not in _DTYPES:
             raise CouldNotRun(
@@ -124,17 +124,17 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 def _compare(model: nn.Module, path: Path) -> None:
     """Compare the header of a file with a model, name by name; no number is read."""
-    found, _ = read_header(path)
+    header, _ = read_header(path)
     expected = {
         name: StoredTensor(str(value.dtype).removeprefix("torch."), tuple(value.shape))
         for name, value in model.state_dict().items()
     }
-    differences = [f"{name} is missing" for name in expected if name not in found]
-    for name, stored in found.items():
+    differences = [f"{name} is missing" for name in expected if name not in header]
+    for name, stored in header.items():
         if name not in expected:
             differences.append(f"{name} is not of this model")
         elif stored != (wanted := expected[name]):
-            own = f"{name} is {stored.shape} of {stored.dtype}"
-            differences.append(f"{own}, expected {wanted.shape} of {wanted.dtype}")
+            stored_form = f"{name} is {stored.shape} of {stored.dtype}"
+            differences.append(f"{stored_form}, expected {wanted.shape} of {wanted.dtype}")
     if differences:
         raise CouldNotRun(f"{path} does not fit its config: {'; '.join(differences)}.")

@@ -59,7 +59,7 @@ class Telling:
     cells: tuple[int, int]
     top: int
     offset: int
-    told: dict[str, Tensor]
+    outputs: dict[str, Tensor]
 
     @classmethod
     def room(
@@ -72,19 +72,19 @@ class Telling:
     ) -> "Telling":
         """Make room for a summary of heads of any shape, of so many queries and keys."""
         sizes = [-(-length // cell) for length, cell in zip(lengths, cells, strict=True)]
-        told = {name: torch.empty(*shape, lengths[0], dtype=torch.float32) for name in _TOLD[:8]}
-        told["top_weights"] = torch.empty(*shape, lengths[0], top, dtype=torch.float32)
+        outputs = {name: torch.empty(*shape, lengths[0], dtype=torch.float32) for name in _TOLD[:8]}
+        outputs["top_weights"] = torch.empty(*shape, lengths[0], top, dtype=torch.float32)
         for name in ("map_mean", "map_max"):
-            told[name] = torch.empty(*shape, *sizes, dtype=torch.float32)
-        told["top_keys"] = torch.empty(*shape, lengths[0], top, dtype=torch.int64)
-        return cls(cells, top, offset, told)
+            outputs[name] = torch.empty(*shape, *sizes, dtype=torch.float32)
+        outputs["top_keys"] = torch.empty(*shape, lengths[0], top, dtype=torch.int64)
+        return cls(cells, top, offset, outputs)
 
     def fill_in(self, work: _Work) -> None:
         """Tell the kernel what is wanted, and where it goes."""
         work.top, work.offset = self.top, self.offset
         work.query_cell, work.key_cell = self.cells
-        work.query_cells, work.key_cells = self.told["map_mean"].shape[-2:]
-        for name, tensor in self.told.items():
+        work.query_cells, work.key_cells = self.outputs["map_mean"].shape[-2:]
+        for name, tensor in self.outputs.items():
             setattr(work, name, tensor.data_ptr())
 
 
@@ -112,11 +112,11 @@ def attend_rows(
     Raises:
         MemoryError: the scores of a block of rows do not fit.
     """
-    found = library()
-    assert not isinstance(found, str), found  # the caller has asked
+    kernel = library()
+    assert not isinstance(kernel, str), kernel  # the caller has asked
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     values = key[..., :0] if value is None else value
-    leads = [each.shape[:-2] for each in (query, key, values)]
+    leads = [tensor.shape[:-2] for tensor in (query, key, values)]
     shape = torch.broadcast_shapes(*leads)  # type: ignore[no-untyped-call]
     if query.stride(-1) != 1:
         query = query.contiguous()
@@ -125,7 +125,7 @@ def attend_rows(
     seen = _spread_mask(mask, (*shape, num_queries, num_keys))
     output = _room_for_output(shape, num_queries, values.shape[-1])
     placed = {"query": query, "key": key, "value": values, "mask": seen, "output": output}
-    starts = {f"{name}_at": _places(each) for name, each in placed.items()}
+    starts = {f"{name}_at": _places(tensor) for name, tensor in placed.items()}
     work = _Work(
         **_addresses(placed | starts),
         **_row_steps(placed),
@@ -149,18 +149,18 @@ def attend_rows(
         work.output = None
     if telling is not None:
         telling.fill_in(work)
-    if found.attend_rows(ctypes.byref(work)):
+    if kernel.attend_rows(ctypes.byref(work)):
         raise MemoryError("memory ran out; give fewer keys at a time, or let fewer threads work.")
     return None if value is None else output
 
 
 def _addresses(tensors: dict[str, Tensor]) -> dict[str, int]:
-    return {name: each.data_ptr() for name, each in tensors.items()}
+    return {name: tensor.data_ptr() for name, tensor in tensors.items()}
 
 
 def _row_steps(tensors: dict[str, Tensor]) -> dict[str, int]:
     """Return how many elements lie between two rows, for all but the mask, which has two steps."""
-    return {f"{name}_step": each.stride(-2) for name, each in tensors.items() if name != "mask"}
+    return {f"{name}_step": tensor.stride(-2) for name, tensor in tensors.items() if name != "mask"}
 
 
 def _spread_mask(mask: Tensor | None, shape: tuple[int, ...]) -> Tensor:
@@ -188,8 +188,8 @@ def _spread(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _room_for_output(shape: tuple[int, ...], num_queries: int, width: int) -> Tensor:
     """Allocate the output with the heads side by side, so that joining them moves nothing."""
-    found = torch.empty(*shape[:1], num_queries, *shape[1:], width, dtype=torch.float32)
-    return found.movedim(len(shape[:1]), -2)
+    output = torch.empty(*shape[:1], num_queries, *shape[1:], width, dtype=torch.float32)
+    return output.movedim(len(shape[:1]), -2)
 
 
 def _places(tensor: Tensor) -> Tensor:
@@ -206,9 +206,9 @@ def library() -> Any:
     """Return the compiled functions, or the reason why there are none."""
     source = vectors() + "".join(Path(__file__).with_name(name).read_text() for name in _SOURCES)
     try:
-        found = compiled(source, name="attention", has="attend_rows", flags=("-O3", "-pthread"))
+        kernel = compiled(source, name="attention", has="attend_rows", flags=("-O3", "-pthread"))
     except NotCompiled as error:
         return str(error)
-    found.attend_rows.argtypes = (ctypes.c_void_p,)
-    found.attend_rows.restype = ctypes.c_int
-    return found
+    kernel.attend_rows.argtypes = (ctypes.c_void_p,)
+    kernel.attend_rows.restype = ctypes.c_int
+    return kernel

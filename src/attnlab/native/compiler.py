@@ -82,9 +82,9 @@ def compiled(source: str, *, name: str, has: str, flags: Sequence[str] = ("-O2",
         except OSError as error:
             raise NotCompiled(f"the compiled functions could not be kept ({error})") from None
     try:
-        found = ctypes.CDLL(str(library))
-        getattr(found, has)
-        return found
+        loaded = ctypes.CDLL(str(library))
+        getattr(loaded, has)
+        return loaded
     except (OSError, AttributeError) as error:
         seal.unlink(missing_ok=True)  # so that it is compiled anew the next time
         raise NotCompiled(f"the compiled functions could not be loaded ({error})") from None
@@ -99,14 +99,14 @@ def compiler_name() -> str | None:
 
 
 def _compiler() -> str:
-    found = compiler_name()
-    if found is None:
+    compiler = compiler_name()
+    if compiler is None:
         named = os.environ.get("CXX")
         looked = f"{named} (from CXX)" if named else "g++ or clang++"
         raise NotCompiled(
             f"no C++ compiler was found; looked for {looked} (Debian and Ubuntu: apt install g++)"
         )
-    return found
+    return compiler
 
 
 @cache
@@ -137,12 +137,12 @@ def _folder(name: str) -> Path:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = home / "attnlab" / name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = folder.stat()
-        if found.st_uid == os.getuid() and found.st_mode & 0o077:
+        status = folder.stat()
+        if status.st_uid == os.getuid() and status.st_mode & 0o077:
             folder.chmod(0o700)
-            found = folder.stat()
-        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        is_private = is_ours and not found.st_mode & 0o077
+            status = folder.stat()
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        is_private = is_ours and not status.st_mode & 0o077
         if is_private and os.access(folder, os.W_OK | os.X_OK):
             return folder
     except (OSError, RuntimeError):

@@ -30,8 +30,8 @@ from attnlab.shapes import check_attention_shapes
 
 # Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such
 # tensors take the explicit path, which never computes with what it blocks.
-_LARGEST_TAME = 1e15
-_LARGEST_SCALE = 1e3  # of tame queries and keys makes tame scores
+_SAFE_MAGNITUDE = 1e15
+_SAFE_SCALE = 1e3  # of tame queries and keys makes tame scores
 _HALF = (torch.float16, torch.bfloat16)
 
 _Given = ParamSpec("_Given")
@@ -113,7 +113,7 @@ def _output_alone(
     # warning.
     if torch._C._are_functorch_transforms_active() or not key.shape[-2]:
         return None
-    if not dropout and goes_native(query, key, value, mask, scale=scale):
+    if not dropout and uses_native_kernel(query, key, value, mask, scale=scale):
         output = native_output(query, key, value, mask, _scale_factor(scale, query.shape[-1]))
         if output is not None:
             return output
@@ -122,19 +122,19 @@ def _output_alone(
     return _fused(query, key, value, mask, scale=scale, dropout=dropout)
 
 
-def goes_native(
+def uses_native_kernel(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask = None, *, scale: Scale = None
 ) -> bool:
     """Say whether `attend` would compute this output, without dropout, by the kernel of
     `fused.py`."""
     factor = _scale_factor(scale, query.shape[-1])
-    return takes_native(query, key, value, mask, factor) and _are_tame(query, key, value)
+    return takes_native(query, key, value, mask, factor) and _within_safe_range(query, key, value)
 
 
-def surely_finite(query: Tensor, key: Tensor, *, scale: Scale = None) -> bool:
+def certainly_finite(query: Tensor, key: Tensor, *, scale: Scale = None) -> bool:
     """Are all scores certain to be finite? False where unknown."""
     factor = _scale_factor(scale, query.shape[-1])
-    return abs(factor) <= _LARGEST_SCALE and _can_look(key) and _are_tame(query, key)
+    return abs(factor) <= _SAFE_SCALE and _values_readable(key) and _within_safe_range(query, key)
 
 
 def outside_autocast(function: Callable[_Given, Tensor]) -> Callable[_Given, Tensor]:
@@ -143,15 +143,15 @@ def outside_autocast(function: Callable[_Given, Tensor]) -> Callable[_Given, Ten
     @wraps(function)
     def computed(*args: _Given.args, **named: _Given.kwargs) -> Tensor:
         kind = next(
-            each.device.type for each in (*args, *named.values()) if isinstance(each, Tensor)
+            tensor.device.type for tensor in (*args, *named.values()) if isinstance(tensor, Tensor)
         )
-        with _precisely(kind):
+        with _autocast_disabled(kind):
             return function(*args, **named)
 
     return computed
 
 
-def _precisely(kind: str) -> AbstractContextManager[None]:
+def _autocast_disabled(kind: str) -> AbstractContextManager[None]:
     if torch.is_autocast_enabled(kind):
         return torch.autocast(kind, enabled=False)
     return nullcontext()
@@ -205,7 +205,7 @@ def attention_weights(scores: Tensor, *, guard: bool = True) -> Tensor:
     # Also where the softmax gave 0 already: the gradient of a blocked weight may be infinite, and 0
     # times that is NaN.
     weights = weights.masked_fill(blocked, 0.0)
-    if _can_look(scores) and not bool(broken.any()):
+    if _values_readable(scores) and not bool(broken.any()):
         return weights
     return weights.masked_fill(broken & ~blocked, float("nan"))
 
@@ -250,7 +250,7 @@ def _fused(
     tensor = None
     if not (square or (is_causal and num_queries == 1)):
         tensor = _mask_for_kernel(mask, query, key)
-    seen = None if _can_look(key) else as_tensor(mask, num_queries, num_keys, query.device)
+    seen = None if _values_readable(key) else as_tensor(mask, num_queries, num_keys, query.device)
     reached = None
     if seen is not None:
         reached = _reached_by_garbage(query, key, value, seen)
@@ -286,7 +286,7 @@ def _reached_by_garbage(query: Tensor, key: Tensor, value: Tensor, mask: Tensor)
 def _with_all_axes(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Expand a query to all leading axes: torch adds a mask to no more scores than queries and
     keys have."""
-    axes = [each.shape[:-2] for each in (query, key, value)]
+    axes = [tensor.shape[:-2] for tensor in (query, key, value)]
     leading = torch.broadcast_shapes(*axes)  # type: ignore[no-untyped-call]
     if leading != torch.broadcast_shapes(*axes[:2]):  # type: ignore[no-untyped-call]
         query = query.expand(*leading, -1, -1)
@@ -311,7 +311,7 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _can_look(tensor: Tensor) -> bool:
+def _values_readable(tensor: Tensor) -> bool:
     """May the numbers be read cheaply? Not on a GPU, in a compiled graph or under vmap."""
     return (
         tensor.device.type == "cpu"
@@ -332,7 +332,7 @@ def _is_garbage(tensor: Tensor) -> Tensor:
 def _may_hold_garbage(tensor: Tensor) -> bool:
     """Does a tensor hold NaN or infinity? True where the numbers cannot be read, so that it is
     guarded against."""
-    return not _can_look(tensor) or not bool(torch.isfinite(tensor.detach().sum()))
+    return not _values_readable(tensor) or not bool(torch.isfinite(tensor.detach().sum()))
 
 
 def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -> bool:
@@ -343,14 +343,14 @@ def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -
         and mask.dtype not in (torch.bool, query.dtype)
     ):
         return True  # a mask of -1e9 would become -inf on its way to half precision
-    return _can_look(key) and not _are_tame(query, key, value)
+    return _values_readable(key) and not _within_safe_range(query, key, value)
 
 
-def _are_tame(*tensors: Tensor) -> bool:
+def _within_safe_range(*tensors: Tensor) -> bool:
     # The length of all numbers taken together bounds each of them, and is found 20 times faster
     # than the largest.
     length: Tensor | float = 0.0
     for tensor in tensors:
         dtype = torch.promote_types(tensor.dtype, torch.float32)
         length = length + torch.linalg.vector_norm(tensor.detach(), dtype=dtype)
-    return float(length) < _LARGEST_TAME  # and NaN is not
+    return float(length) < _SAFE_MAGNITUDE  # and NaN is not

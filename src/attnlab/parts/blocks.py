@@ -87,10 +87,10 @@ class Block(SitedModule):
         if known is not None:
             return self.visit("residual_after", known)
         x = self.visit("residual_before", x)
-        own = cache.layer(f"{name}.attention") if cache is not None else None
+        layer_cache = cache.layer(f"{name}.attention") if cache is not None else None
         read = self._read(x, self.norm_attention)
-        found = self.attention(read, mask=mask, cache=own).output
-        x = self._add(x, found, self.norm_attention)
+        attended = self.attention(read, mask=mask, cache=layer_cache).output
+        x = self._add(x, attended, self.norm_attention)
         x = self.visit("residual_between", x)
         if self.cross_attention is not None and self.norm_cross_attention is not None:
             if memory is None:
@@ -99,8 +99,8 @@ class Block(SitedModule):
                 )
             other = cache.layer(f"{name}.cross_attention") if cache is not None else None
             read = self._read(x, self.norm_cross_attention)
-            found = self.cross_attention(read, memory, mask=memory_mask, cache=other).output
-            x = self._add(x, found, self.norm_cross_attention)
+            attended = self.cross_attention(read, memory, mask=memory_mask, cache=other).output
+            x = self._add(x, attended, self.norm_cross_attention)
             x = self.visit("residual_after_cross", x)
         read = self._read(x, self.norm_feed_forward)
         x = self._add(x, self.feed_forward(read), self.norm_feed_forward)

@@ -65,7 +65,7 @@ class Cache:
     @property
     def lengths(self) -> dict[str, int]:
         """How many positions each attention part holds."""
-        return {name: each.length for name, each in self._layers.items()}
+        return {name: layer.length for name, layer in self._layers.items()}
 
     def layer(self, name: str) -> LayerCache:
         """Return the cache of one attention part."""

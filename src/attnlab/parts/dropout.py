@@ -23,7 +23,7 @@ def drops_out(model: nn.Module) -> bool:
 def _probability(part: nn.Module) -> float:
     if isinstance(part, nn.modules.dropout._DropoutNd):
         return part.p
-    found = getattr(part, "dropout", 0.0)
-    if isinstance(found, int | float):
-        return found
+    probability = getattr(part, "dropout", 0.0)
+    if isinstance(probability, int | float):
+        return probability
     return 0.0  # a module of that name is asked for itself

@@ -28,7 +28,7 @@ AttentionPath = Literal["auto", "default", "native"]
 
 _FEWEST = 256  # keys, and queries, below which the call costs more than the kernel saves
 _FEWEST_SCORES = 2**20
-_LARGEST_SCALE = 1e3  # so that tame queries and keys have tame scores
+_SAFE_SCALE = 1e3  # so that tame queries and keys have tame scores
 _MEMORY = "attention-path"
 
 
@@ -57,7 +57,7 @@ def takes_native(
     """Say whether our kernel is the one for this attention, in a microsecond where it is short."""
     if torch.compiler.is_compiling() or _is_short(query, key):
         return False
-    if not query.numel() or abs(scale) > _LARGEST_SCALE or _is_observed():
+    if not query.numel() or abs(scale) > _SAFE_SCALE or _is_observed():
         return False
     if not query.dtype == key.dtype == value.dtype == torch.float32:
         return False
@@ -113,9 +113,9 @@ def _pays(mask: Tensor | str | None) -> bool:
 @cache
 def _reason_against() -> str | None:
     """Return why our kernel cannot be used here: it does not compile, or its results are off."""
-    found = attention.library()
-    if isinstance(found, str):
-        return found
+    library = attention.library()
+    if isinstance(library, str):
+        return library
     query, key, value = _example(2, 67, 131, 20)
     mask = torch.ones(67, 131).tril(64).bool()
     expected = F.scaled_dot_product_attention(query, key, value, mask)

@@ -23,7 +23,7 @@ from attnlab.parts.masks import Mask, as_tensor, refuse_zeros_and_ones
 from attnlab.parts.positions import Alibi, Rotary
 from attnlab.parts.projections import Projection, ProjectionKind, make_projection
 from attnlab.shapes import require_integer, shape_text
-from attnlab.sites import AttentionCall, OutputPlace, SitedModule
+from attnlab.sites import AttentionCall, OutputSlot, SitedModule
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
@@ -126,12 +126,12 @@ class MultiHeadAttention(SitedModule):
             )
         known = self.supplied("heads")
         if known is not None:
-            found = Attention(known)
+            attention = Attention(known)
         else:
-            found = self._looked(x, context, mask, cache, need_weights)
-        heads = self.visit("heads", found.output)
+            attention = self._looked(x, context, mask, cache, need_weights)
+        heads = self.visit("heads", attention.output)
         output = self.visit("output", self.output(join_heads(heads)))
-        return found._replace(output=output)
+        return attention._replace(output=output)
 
     def _looked(
         self,
@@ -211,13 +211,14 @@ def attend_at(
     fused kernel runs unless the weights are returned, the part is opened, or a hook may change the
     scores or the weights.
     """
-    is_open, guard = part.is_opened, part.guard
+    is_open, guard = False, part.guard
+    need_weights = need_weights or part.is_opened
     if part.is_hooked:  # most often not: then this costs nothing
         shown = mask_to_show(part, mask, query, key)
         if shown is not None:
             mask = part.visit("mask", shown)
-        is_open = is_open or part.wants("scores", "weights", to_change=True)
-        place = None if is_open or dropout or need_weights else OutputPlace()
+        is_open = part.wants("scores", "weights", to_change=True)
+        place = None if is_open or dropout or need_weights else OutputSlot()
         part.watch(AttentionCall(query, key, value, mask, scale, is_open, is_cross, place))
         if place is not None and place.output is not None:
             return Attention(place.output)

@@ -157,10 +157,10 @@ class NumpyTransformer:
         self.Qm = _matrix_of("Qm", Qm, "(width, qk_dim)")
         self.Vm = _matrix_of("Vm", Vm, "(width, v_dim)")
         self.pos: Floats | None = None
-        given = {"Km": self.Km, "Qm": self.Qm, "Vm": self.Vm}
+        matrices = {"Km": self.Km, "Qm": self.Qm, "Vm": self.Vm}
         if pos is not None:
-            given["pos"] = self.pos = _matrix_of("pos", pos, "(longest, pos_dim)")
-        for name, matrix in given.items():
+            matrices["pos"] = self.pos = _matrix_of("pos", pos, "(longest, pos_dim)")
+        for name, matrix in matrices.items():
             if matrix.ndim != 2 or 0 in matrix.shape:
                 raise WrongUsage(
                     f"{name} must be a matrix with rows and columns; got shape {matrix.shape}."
@@ -223,13 +223,13 @@ class NumpyTransformer:
             A       4.000
             B       4.000
         """
-        found = self.panels(x)
+        panels = self.panels(x)
         if tokens is None:
-            tokens = list(map(str, range(len(found.K))))
+            tokens = list(map(str, range(len(panels.K))))
         names = list(tokens)
-        if len(names) != len(found.K):
+        if len(names) != len(panels.K):
             raise WrongUsage(
-                f"tokens must name each of the {len(found.K)} inputs; got {len(names)} names."
+                f"tokens must name each of the {len(panels.K)} inputs; got {len(names)} names."
             )
         rows = "[x ; pos]" if self.pos is not None else "x"
         titles = {
@@ -240,14 +240,14 @@ class NumpyTransformer:
             "Q": (f"Q = {rows} Qm", ""),
             "V": (f"V = {rows} Vm", ""),
             "attention": (
-                f"attention = softmax(Q Kᵀ / √{found.Km.shape[1]})",
+                f"attention = softmax(Q Kᵀ / √{panels.Km.shape[1]})",
                 ": where each token looks",
             ),
             "output": ("output = attention V", ""),
         }
         lines = []
         for name, (title, meaning) in titles.items():
-            matrix = getattr(found, name)
+            matrix = getattr(panels, name)
             lines.append(f"{title}, {matrix.shape}{meaning}")
             labels: Sequence[object] = names
             if _AXES[name][0] == "feature":
@@ -274,10 +274,10 @@ def softmax(scores: Floats) -> Floats:
 
 def _matrix_of(name: str, x: ArrayLike, shape: str) -> Floats:
     """Read x, an array or a tensor of any precision, as a float64 matrix."""
-    found: Any = x
-    if hasattr(found, "detach"):
-        found = found.detach().cpu().double()
-    array = np.asarray(found, dtype=np.float64)
+    value: Any = x
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().double()
+    array = np.asarray(value, dtype=np.float64)
     if array.ndim < 2:
         raise WrongUsage(f"{name} has shape {shape}, got {array.shape}: add the missing axes")
     return array

@@ -104,10 +104,10 @@ def compared(default: Callable[[], object], other: Callable[[], object], rounds:
     times: tuple[list[float], list[float]] = [], []
     try:
         for _ in range(rounds):  # interleaved, so that a machine that slows down slows both
-            for call, found in zip((default, other), times, strict=True):
+            for call, durations in zip((default, other), times, strict=True):
                 start = clock()
                 call()
-                found.append(clock() - start)
+                durations.append(clock() - start)
     finally:
         torch.set_num_threads(threads)
     # The quickest of each: other work on the machine only ever adds time.

@@ -27,7 +27,7 @@ from torch.overrides import (
 from attnlab.errors import CouldNotRun
 from attnlab.parts.heads import HeadLayout, mask_to_show
 from attnlab.parts.masks import Mask
-from attnlab.sites import AttentionCall, OutputPlace, SitedModule
+from attnlab.sites import AttentionCall, OutputSlot, SitedModule
 
 
 def softmax_or_zeros(scores: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class AttentionPoint(SitedModule):
         edited = self._edited_mask(attention.mask, query, key)
         mask = edited if edited is not None else attention.mask
         is_shown, is_open = self.wants("scores", "weights"), self._must_open(attention)
-        place = OutputPlace() if attention.is_native and not is_open else None
+        place = OutputSlot() if attention.is_native and not is_open else None
         # A hook that only reads can compute the weights later, unless another one edits them now.
         self.watch(
             AttentionCall(

@@ -182,8 +182,8 @@ class _Stage:
             self._lines.append(f"V s{number} = splat({_number(neutral)});")
         opened = sum(map(self._open, range(self._rank, len(self._sizes))))
         for number, point in enumerate(points):
-            found = self._text(reduce.term, point)
-            self._lines.append(line.format(number=number, found=found))
+            text = self._text(reduce.term, point)
+            self._lines.append(line.format(number=number, found=text))
         self._lines += ["}"] * opened
 
     def _open(self, axis: int) -> int:
@@ -212,17 +212,17 @@ class _Stage:
                 best, chosen = score, tile
         return (*chosen, *[1] * (len(self._sizes) - self._rank))
 
-    def _stored(self, found: str, point: Sequence[int]) -> str:
+    def _stored(self, text: str, point: Sequence[int]) -> str:
         target, sign = self._stage.target, "="
         if self._stage.is_sum:
             sign = "+="
         if target.where is None:
-            return f"{self._place(target, point)} {sign} {found};"
+            return f"{self._place(target, point)} {sign} {text};"
         pointer = f"&{self._place(target, point)}"
         if target.where.buffer.kind == "constant":
-            return f"({pointer})[{self._id(target, point)}] {sign} {found};"
+            return f"({pointer})[{self._id(target, point)}] {sign} {text};"
         assert self._stage.is_sum
-        return f"add_picked({pointer}, {self._id(target, point)}, {target.pick}, {found});"
+        return f"add_picked({pointer}, {self._id(target, point)}, {target.pick}, {text});"
 
     def _text(self, term: Term, point: Sequence[int]) -> str:
         """Return the name of a local variable that holds a term's value."""
@@ -284,20 +284,20 @@ def _operations(term: Term) -> int:
         return _operations(term.term)
     if not isinstance(term, Apply):
         return 1
-    own = 8 if term.name in _DEAR else 1
-    return own + sum(map(_operations, term.arguments))
+    cost = 8 if term.name in _DEAR else 1
+    return cost + sum(map(_operations, term.arguments))
 
 
 def _loads(term: Term, tile: Sequence[int]) -> float:
     """Return how many numbers a tile reads; one of a table costs less."""
-    found = 0.0
+    loads = 0.0
     for read in reads(term):
         price = 0.3 if read.buffer.kind == "constant" else 1.0
         for size, stride in zip(tile, read.strides, strict=False):
             if stride:
                 price *= size
-        found += price
-    return found
+        loads += price
+    return loads
 
 
 def _divisors(size: int, most: int) -> list[int]:

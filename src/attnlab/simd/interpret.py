@@ -185,7 +185,7 @@ class _Writer:
         return target
 
     def _truth(self, term: Apply, shape: tuple[int, ...]) -> Tensor:
-        values = [self._found(each, shape) for each in term.arguments]
+        values = [self._found(argument, shape) for argument in term.arguments]
         if term.name == "is_true":
             number = self._tensor(values[0])
             if number.shape[-1:] != (self._memory.width,):  # known beforehand
@@ -213,7 +213,7 @@ class _Writer:
     def _apply(self, term: Apply, shape: tuple[int, ...], target: Tensor) -> None:
         if term.name == "choose":
             return self._choose(term, shape, target)
-        values = [self._found(each, shape) for each in term.arguments]
+        values = [self._found(argument, shape) for argument in term.arguments]
         values[0] = self._tensor(values[0]).expand(
             target.shape
         )  # a number would not fill the target
@@ -244,13 +244,13 @@ class _Writer:
             # Known beforehand, so that an addition does it, which is quicker than a choice.
             known = torch.zeros(truth.shape, dtype=self._memory.dtype).masked_fill(truth, -math.inf)
             return self._do(torch.add, self._found(no, shape), known, out=target)
-        tensors = [self._tensor(self._found(each, shape)) for each in (yes, no)]
+        tensors = [self._tensor(self._found(branch, shape)) for branch in (yes, no)]
         return self._do(torch.where, truth, *tensors, out=target)
 
     def _reduce(self, term: Reduce, shape: tuple[int, ...], target: Tensor) -> None:
         whole, inner = (*shape, *term.sizes), term.term
         if term.name == "add" and isinstance(inner, Apply) and inner.name == "mul":
-            a, b = (self._tensor(self._found(each, whole)) for each in inner.arguments)
+            a, b = (self._tensor(self._found(argument, whole)) for argument in inner.arguments)
             size = math.prod(whole) * self._memory.width
             if size > _MOST_AT_ONCE and math.prod(term.sizes) <= math.prod(shape):
                 self._sum_of_products(a, b, term.sizes, target)
@@ -302,13 +302,13 @@ class _Writer:
         source, places = self._memory.behind(read.buffer), self._addresses(read, shape)
         if source.shape[1] != self._memory.width:
             source = source.expand(-1, self._memory.width)
-        found = self._new(shape)
-        flat = found.view(-1, self._memory.width)
+        buffer = self._new(shape)
+        flat = buffer.view(-1, self._memory.width)
         if places.shape[1] == 1:
             self._do(torch.index_select, source, 0, places[:, 0], out=flat)
         else:
             self._do(torch.gather, source, 0, places, out=flat)
-        self._do(target.copy_, found)
+        self._do(target.copy_, buffer)
 
     def _add_up(self, target: Read, shape: tuple[int, ...], value: Tensor | float) -> None:
         tensor, places = self._memory.behind(target.buffer), self._addresses(target, shape)

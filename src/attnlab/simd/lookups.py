@@ -123,7 +123,9 @@ def _only(
     program: Program, ids: Sequence[Operand | None], shape: Sequence[int]
 ) -> tuple[int, Operand]:
     """Return the one axis that ids are given for, and them; those below 0 count from the end."""
-    (axis, places), *more = [(axis, each) for axis, each in enumerate(ids) if each is not None]
+    (axis, places), *more = [
+        (axis, tensor) for axis, tensor in enumerate(ids) if tensor is not None
+    ]
     if more or program.value(places).is_bool:
         raise NotExpressible("a tensor is indexed by masks, or along several axes at once")
     if isinstance(places, Tensor):
@@ -151,8 +153,8 @@ def _scatter_value(program: Program, x: Operand, axis: int, ids: Operand, number
     axis %= len(shape)
     if not is_zero(x) or places.shape != (*shape[:axis], 1, *shape[axis + 1 :]):
         raise NotExpressible("numbers are written to places that ids name")
-    own = torch.arange(shape[axis]).view(-1, *[1] * (len(shape) - axis - 1))
-    is_named = program.apply("eq", places, own, is_bool=True)
+    positions = torch.arange(shape[axis]).view(-1, *[1] * (len(shape) - axis - 1))
+    is_named = program.apply("eq", places, positions, is_bool=True)
     return program.apply("choose", is_named, number, 0.0)
 
 

@@ -171,8 +171,8 @@ def _any(
 ) -> Value:
     if isinstance(axes, int):
         axes = [axes]
-    found = program.reduce("max", program.apply("as_number", _truth(program, x)), axes, keep=keep)
-    return program.apply("is_true", found, is_bool=True)
+    truth = program.reduce("max", program.apply("as_number", _truth(program, x)), axes, keep=keep)
+    return program.apply("is_true", truth, is_bool=True)
 
 
 @rule(aten.mm.default, aten.bmm.default)

@@ -124,12 +124,12 @@ class Program:
         kept = [axis for axis in all_axes if axis not in summed]
         turned = permuted(x, kept + summed)
         shape, sizes = turned.shape[: len(kept)], turned.shape[len(kept) :]
-        found = Value(shape, Reduce(name, turned.term, sizes))
+        value = Value(shape, Reduce(name, turned.term, sizes))
         if not keep:
-            return found
+            return value
         for axis in summed:
             kept_shape[axis] = 1
-        return self.view(found, kept_shape)
+        return self.view(value, kept_shape)
 
     def product(self, a: Operand, b: Operand) -> Value:
         """Multiply matrices, (..., m, k) and (..., k, n) with the same leading axes."""
@@ -148,10 +148,10 @@ class Program:
 
     def view(self, x: Value, shape: list[int]) -> Value:
         """Reshape, by a copy if need be."""
-        found = reshaped(x, shape)
-        if found is None:
-            found = reshaped(self.stored(x), shape)
-        return present(found)
+        view = reshaped(x, shape)
+        if view is None:
+            view = reshaped(self.stored(x), shape)
+        return present(view)
 
     def stored(self, x: Value, kind: BufferKind = "temporary") -> Value:
         """Compute a value into a buffer of its own, and return the reading of it."""
@@ -190,5 +190,5 @@ def _without_copies(x: Tensor) -> Tensor:
 
 def _is_plain(term: Term) -> bool:
     if isinstance(term, Apply):
-        return all(isinstance(each, Read) for each in term.arguments)
+        return all(isinstance(argument, Read) for argument in term.arguments)
     return isinstance(term, Read | Scalar)

@@ -56,9 +56,9 @@ def reduce_of(term: Term) -> Reduce | None:
     """Return the sum in a term, of which there is at most one."""
     if isinstance(term, Apply):
         for argument in term.arguments:
-            found = reduce_of(argument)
-            if found is not None:
-                return found
+            reduce = reduce_of(argument)
+            if reduce is not None:
+                return reduce
     return term if isinstance(term, Reduce) else None
 
 
@@ -105,9 +105,11 @@ class _Rows:
         last = max(placed.time for placed in self.placed)
         parts = []
         for time in range(last + 1):
-            own = [self._final(placed, kept_whole) for placed in self.placed if placed.time == time]
-            if own:
-                parts.append(Part(self.rows if time % 2 else 1, _grouped(own)))
+            stages = [
+                self._final(placed, kept_whole) for placed in self.placed if placed.time == time
+            ]
+            if stages:
+                parts.append(Part(self.rows if time % 2 else 1, _grouped(stages)))
         return parts
 
     def _place_in_order(self, stages: Sequence[Stage]) -> None:
@@ -156,14 +158,14 @@ class _Rows:
         apart = stage.target.strides[axis.place] * axis.rest
         self.sliced[stage.target.buffer] = apart
         placed = []
-        for each in waiting:
-            own = self._axis(each, apart)
-            if own is None:
+        for other in waiting:
+            other_axis = self._axis(other, apart)
+            if other_axis is None:
                 del self.sliced[stage.target.buffer]
                 return False
-            placed.append((each, own))
-        for each, own in (*placed, (stage, axis)):
-            self._add(each, own)
+            placed.append((other, other_axis))
+        for other, other_axis in (*placed, (stage, axis)):
+            self._add(other, other_axis)
         return True
 
     def _place_sum(self, stage: Stage, axis: _Axis) -> None:
@@ -297,11 +299,11 @@ class _Rows:
             for read in (*_all_reads(placed.stage), placed.stage.target):
                 if read.buffer in self.sliced:
                     loops.setdefault(read.buffer, set()).add(placed.time)
-        found = set()
+        buffers = set()
         for buffer, times in loops.items():
             if len(times) > 1 or buffer.kind != "temporary":
-                found.add(buffer)
-        return found
+                buffers.add(buffer)
+        return buffers
 
     def _final(self, placed: _Placed, kept_whole: set[Buffer]) -> Stage:
         stage, axis = placed.stage, placed.axis
@@ -322,8 +324,8 @@ class _Rows:
             shape = _with(stage.shape, axis.place, axis.rest)
             return replace(stage, shape=shape, target=target, term=term)
         reduce = present(reduce_of(term))
-        own = _with(reduce.sizes, axis.place - len(stage.shape), axis.rest)
-        changed_term = _exchanged(term, reduce, replace(reduce, sizes=own))
+        inner_sizes = _with(reduce.sizes, axis.place - len(stage.shape), axis.rest)
+        changed_term = _exchanged(term, reduce, replace(reduce, sizes=inner_sizes))
         return replace(stage, target=target, term=changed_term)
 
 

@@ -140,7 +140,9 @@ def with_reads(term: Term, change: Callable[[Read], Read]) -> Term:
             term = replace(term, where=change(term.where))
         return change(term)
     if isinstance(term, Apply):
-        return replace(term, arguments=tuple(with_reads(each, change) for each in term.arguments))
+        return replace(
+            term, arguments=tuple(with_reads(argument, change) for argument in term.arguments)
+        )
     if isinstance(term, Reduce):
         return replace(term, term=with_reads(term.term, change))
     return term
@@ -155,12 +157,12 @@ def viewed(value: Value, view: Callable[[Tensor], Tensor]) -> Value:
     rank = len(value.shape)
 
     def changed(read: Read) -> Read:
-        found = view(torch.empty_strided(value.shape, read.strides[:rank], device="meta"))
-        strides = list(found.stride())
-        for axis, size in enumerate(found.shape):
+        viewed = view(torch.empty_strided(value.shape, read.strides[:rank], device="meta"))
+        strides = list(viewed.stride())
+        for axis, size in enumerate(viewed.shape):
             if size <= 1:
                 strides[axis] = 0
-        offset = read.offset + int(found.storage_offset())
+        offset = read.offset + int(viewed.storage_offset())
         return replace(read, strides=(*strides, *read.strides[rank:]), offset=offset)
 
     shape = tuple(view(torch.empty(value.shape, device="meta")).shape)

@@ -108,21 +108,25 @@ def traced(
         NotExpressible: an operation has no rule here.
     """
     graph, program = _graph(loss, parameters, different, example), Program()
-    own, members, batch = Buffer("parameter", 0), Buffer("member", 0), Buffer("batch", 0)
-    places = [_place(tensor, own) for tensor in parameters.values()]
+    parameter_buffer, members, batch = (
+        Buffer("parameter", 0),
+        Buffer("member", 0),
+        Buffer("batch", 0),
+    )
+    places = [_place(tensor, parameter_buffer) for tensor in parameters.values()]
     others = [_place(tensor, members) for tensor in different.values()]
-    given = [_place(tensor, batch) for tensor in example]
+    batch_places = [_place(tensor, batch) for tensor in example]
     tensors = (*parameters.values(), *different.values(), *example)
     inputs = []
-    for tensor, place in zip(tensors, (*places, *others, *given), strict=True):
+    for tensor, place in zip(tensors, (*places, *others, *batch_places), strict=True):
         inputs.append(value_of(tensor.shape, place, is_bool=tensor.dtype == torch.bool))
     *outputs, last = _lowered(graph, program, inputs)
-    gradients, total = Buffer("gradient", own.size), Buffer("loss", 1)
+    gradients, total = Buffer("gradient", parameter_buffer.size), Buffer("loss", 1)
     for output, place in zip(outputs, places, strict=True):
         program.store(program.value(output), replace(place, buffer=gradients))
     program.store(program.value(last), Read(total, ()))
-    starts = [place.offset for place in given]
-    return Traced(program, own, gradients, members, batch, starts, total)
+    starts = [place.offset for place in batch_places]
+    return Traced(program, parameter_buffer, gradients, members, batch, starts, total)
 
 
 def _place(tensor: Tensor, buffer: Buffer) -> Read:
@@ -190,13 +194,13 @@ def _call(node: fx.Node, known: Mapping[fx.Node, Any], program: Program) -> Any:
         return target(*arguments, **options)
     if target not in RULES:
         raise NotExpressible(f"the loss needs {name}")
-    found = RULES[target](program, *arguments, **options)
-    if isinstance(found, list):
-        return [_kept(program, each, 2) for each in found]
-    is_number = isinstance(found, Value) and not found.is_bool
+    results = RULES[target](program, *arguments, **options)
+    if isinstance(results, list):
+        return [_kept(program, operand, 2) for operand in results]
+    is_number = isinstance(results, Value) and not results.is_bool
     if is_number and _dtype_of(node) == torch.bool:
         raise NotExpressible(f"the loss computes with truths as with numbers ({name})")
-    return _kept(program, found, len(node.users))
+    return _kept(program, results, len(node.users))
 
 
 def _fault(target: torch._ops.OpOverload, node: fx.Node) -> str:
@@ -210,11 +214,11 @@ def _fault(target: torch._ops.OpOverload, node: fx.Node) -> str:
     return ""
 
 
-def _kept(program: Program, found: Operand | None, users: int) -> Operand | None:
+def _kept(program: Program, operand: Operand | None, users: int) -> Operand | None:
     """Store what is needed more than once, unless it is as cheap as reading it."""
-    if not isinstance(found, Value) or users < 2 or _is_cheap(found.term):
-        return found
-    return program.stored(found)
+    if not isinstance(operand, Value) or users < 2 or _is_cheap(operand.term):
+        return operand
+    return program.stored(operand)
 
 
 def _has_open_shape(node: fx.Node) -> bool:
@@ -224,7 +228,7 @@ def _has_open_shape(node: fx.Node) -> bool:
         return torch.Tag.dynamic_output_shape in target.tags
     # With a boolean index the shape depends on how many are true.
     ids: Any = node.args[1]
-    return any(_dtype_of(each) in (torch.bool, torch.uint8) for each in ids)
+    return any(_dtype_of(operand) in (torch.bool, torch.uint8) for operand in ids)
 
 
 def _dtype_of(node: fx.Node | None) -> torch.dtype | None:

@@ -42,7 +42,7 @@ def _to_copy(program: Program, x: Value, *, dtype: torch.dtype | None = None, **
 
 def _view_rule(operation: Any) -> Callable[..., Value]:
     def apply(program: Program, x: Value, *arguments: Any, **options: Any) -> Value:
-        return viewed(x, lambda each: operation(each, *arguments, **options))
+        return viewed(x, lambda tensor: operation(tensor, *arguments, **options))
 
     return apply
 

@@ -2,7 +2,7 @@
 
 from attnlab.train.config import EngineName, LayoutName, TrainConfig
 from attnlab.train.history import Evaluation, History
-from attnlab.train.loop import Member, Together, Trained, train_together
+from attnlab.train.loop import Member, Trained, TrainResult, train_together
 from attnlab.train.observer import Observer
 
 __all__ = [
@@ -12,8 +12,8 @@ __all__ = [
     "LayoutName",
     "Member",
     "Observer",
-    "Together",
     "TrainConfig",
+    "TrainResult",
     "Trained",
     "train_together",
 ]

@@ -139,13 +139,13 @@ def latest_checkpoint(
     damaged: CouldNotRun | None = None
     for path in _files(folder):
         try:
-            found = read_checkpoint(path)
+            checkpoint = read_checkpoint(path)
         except CouldNotRun as error:
             damaged = damaged or error
             continue
         if damaged is not None:
             tell(f"{damaged} Going on from the one before, {path.name}.")
-        return found
+        return checkpoint
     if damaged is not None:
         raise CouldNotRun(
             f"{damaged} There is no other to go on from: remove {folder} to begin anew."
@@ -170,5 +170,5 @@ def _files(folder: Path) -> list[Path]:
     """List a folder's checkpoints, the newest first."""
     if not folder.is_dir():
         return []
-    found = (path for path in folder.iterdir() if _NAME.fullmatch(path.name))
-    return sorted(found, reverse=True)
+    paths = (path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    return sorted(paths, reverse=True)

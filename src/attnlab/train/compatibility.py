@@ -80,10 +80,10 @@ def read_history(
     """
     tensors, facts = checkpoint.tensors, checkpoint.facts
     try:
-        found = _differences(facts, description)
-        if found:
+        differences = _differences(facts, description)
+        if differences:
             raise CouldNotRun(
-                f"the checkpoint in {folder} is of another training: {'; '.join(found)}. "
+                f"the checkpoint in {folder} is of another training: {'; '.join(differences)}. "
                 "Choose another folder, or remove this one."
             )
         _check_tensors(tensors, models)
@@ -112,14 +112,14 @@ def _differences(there: Mapping[str, Any], here: Description) -> list[str]:
     """Compare the facts of a checkpoint with a training: one short phrase for each difference."""
     if there["members"] != here.members:
         return [f"{there['members']} members there and {here.members} here"]
-    found = []
+    differences = []
     for name, value in here.configs.items():
         other = there["configs"].get(name)
         if other != value:
-            found.append(f"{name} {_short(other)} there and {_short(value)} here")
-    if not found and there["data"] != here.data:
-        found.append("other data (another seed, batch size or file)")
-    return found
+            differences.append(f"{name} {_short(other)} there and {_short(value)} here")
+    if not differences and there["data"] != here.data:
+        differences.append("other data (another seed, batch size or file)")
+    return differences
 
 
 def _check_facts(checkpoint: Checkpoint, config: TrainConfig) -> None:
@@ -151,8 +151,8 @@ def _check_state(checkpoint: Checkpoint, config: TrainConfig) -> None:
         if name.partition(".")[0] in moments:
             _require(is_finite(tensor[is_alive]), f"{name} is not finite")
     since = step - max(noted, default=0)
-    found = len(tensors.get("since_note", ()))
-    _require(found == since, f"since_note is of {found} steps, expected {since}")
+    steps_noted = len(tensors.get("since_note", ()))
+    _require(steps_noted == since, f"since_note is of {steps_noted} steps, expected {since}")
     for member, alive in enumerate(is_alive.tolist()):
         is_known = alive or facts["ends"][member] is not None
         _require(is_known, f"member {member} broke, but not when")
@@ -169,12 +169,12 @@ def _check_course(history: History, step: int, config: TrainConfig) -> None:
     _require(all(map(is_finite, history.rates)), "a rate is not finite")
 
 
-def _require_same(name: str, found: list[int], wanted: list[int]) -> None:
-    _require(found == wanted, f"{name} is {_short(found)}, expected {_short(wanted)}")
+def _require_same(name: str, actual: list[int], wanted: list[int]) -> None:
+    _require(actual == wanted, f"{name} is {_short(actual)}, expected {_short(wanted)}")
 
 
 def _check_member(history: History, member: int, step: int) -> None:
-    own = history.evaluations[member]
+    evaluations = history.evaluations[member]
     end, fault = history.ends[member], history.faults[member]
     is_end = end is None or (type(end) is int and 0 <= end <= step)
     _require(is_end, f"the end of member {member} is {_short(end)}")
@@ -183,11 +183,11 @@ def _check_member(history: History, member: int, step: int) -> None:
     judged = len(history.judged_steps)
     if end is not None:
         judged = bisect_right(history.judged_steps, end)
-    is_cut = fault is not None and end in history.judged_steps[len(own) :]
-    what = f"member {member} has {len(own)} evaluations, expected {judged}"
-    _require(len(own) == judged - is_cut, what)
-    for each in own:
-        are_finite = all(map(math.isfinite, each.figures.values()))
+    is_cut = fault is not None and end in history.judged_steps[len(evaluations) :]
+    what = f"member {member} has {len(evaluations)} evaluations, expected {judged}"
+    _require(len(evaluations) == judged - is_cut, what)
+    for evaluation in evaluations:
+        are_finite = all(map(math.isfinite, evaluation.figures.values()))
         _require(are_finite, f"a figure of member {member} is not finite")
 
 
@@ -198,9 +198,9 @@ def _check_tensors(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -
         _check_part(part, tensors, models)
     for name in ("steps", "is_alive"):
         _require(name in tensors, f"{name} is missing")
-        found = tensors[name]
-        is_right = found.shape == (number,)
-        _require(is_right, f"{name} is {tuple(found.shape)}, expected ({number},)")
+        tensor = tensors[name]
+        is_right = tensor.shape == (number,)
+        _require(is_right, f"{name} is {tuple(tensor.shape)}, expected ({number},)")
     if "since_note" in tensors:
         shape = tuple(tensors["since_note"].shape)
         is_right = shape[1:] == (number,)
@@ -209,18 +209,18 @@ def _check_tensors(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -
 
 def _check_part(part: str, tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> None:
     """Check the tensors of the models' names: their weights, a moment, or their best weights."""
-    number, own = len(models), models[0].state_dict()
+    number, model_state = len(models), models[0].state_dict()
     held = [name.removeprefix(f"{part}.") for name in tensors if name.startswith(f"{part}.")]
     if held or part == "model":
         for name, _ in models[0].named_parameters():
             _require(name in held, f"{part}.{name} is missing")
     for name in held:
-        _require(name in own, f"the models have no {name}")
-        found, expected = tensors[f"{part}.{name}"], own[name]
+        _require(name in model_state, f"the models have no {name}")
+        stored, expected = tensors[f"{part}.{name}"], model_state[name]
         shape = (number, *expected.shape)
         _require(
-            found.shape == shape and found.dtype == expected.dtype,
-            f"{part}.{name} is {tuple(found.shape)} of {found.dtype}, expected {shape} of "
+            stored.shape == shape and stored.dtype == expected.dtype,
+            f"{part}.{name} is {tuple(stored.shape)} of {stored.dtype}, expected {shape} of "
             f"{expected.dtype}",
         )
 

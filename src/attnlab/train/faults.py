@@ -30,10 +30,10 @@ def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> s
             return f"tensor {number} of the batch"
     model.zero_grad()
     try:
-        with _watched(model) as found:
+        with _watched(model) as culprits:
             value = loss(model, *batch)
-        if found:
-            return f"the output of {found[0] or type(model).__name__}"
+        if culprits:
+            return f"the output of {culprits[0] or type(model).__name__}"
         if not is_finite(value):
             return "the loss"
         value.backward()  # type: ignore[no-untyped-call]
@@ -49,11 +49,11 @@ def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> s
 def _watched(model: nn.Module) -> Iterator[list[str]]:
     """Collect the names of the parts whose output is not finite, in the order of their
     computation, without the guards of attention, which would hide some."""
-    found: list[str] = []
+    culprits: list[str] = []
 
-    def look(name: str, part: nn.Module, given: object, output: object) -> None:
+    def look(name: str, part: nn.Module, inputs: object, output: object) -> None:
         if isinstance(output, Tensor) and not is_finite(output):
-            found.append(name)
+            culprits.append(name)
 
     with ExitStack() as stack:
         for name, part in model.named_modules():
@@ -61,7 +61,7 @@ def _watched(model: nn.Module) -> Iterator[list[str]]:
             if isinstance(part, SitedModule):
                 stack.callback(setattr, part, "guard", part.guard)
                 part.guard = False
-        yield found
+        yield culprits
 
 
 def is_finite(tensor: Tensor) -> bool:

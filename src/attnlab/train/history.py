@@ -69,16 +69,16 @@ class History:
     def best(self, member: int) -> tuple[int, Evaluation] | None:
         """Return a member's best evaluation, the first of equals, and its step; None before the
         first."""
-        own = zip(self.judged_steps, self.evaluations[member], strict=False)
-        return max(own, key=lambda judged: judged[1].score, default=None)
+        member_evaluations = zip(self.judged_steps, self.evaluations[member], strict=False)
+        return max(member_evaluations, key=lambda judged: judged[1].score, default=None)
 
     def lines(self, member: int) -> list[Line]:
         """Return a member's lines of metrics, in order."""
-        found: list[Line] = []
+        lines: list[Line] = []
         if self.steps:
             for time, numbers in enumerate(self._numbers()[member].tolist()):
-                found += self._lines(time, member, numbers)
-        return found
+                lines += self._lines(time, member, numbers)
+        return lines
 
     def lines_of(self, time: int) -> Iterator[tuple[int, Line]]:
         """Yield the lines of one note: (member, line), member by member."""
@@ -91,16 +91,16 @@ class History:
         """Return one figure of the evaluations: (times, member), NaN after a member's end."""
         shape = (len(self.judged_steps), self.num_members)
         found = torch.full(shape, math.nan, dtype=torch.float64)
-        for member, own in enumerate(self.evaluations):
-            values = [each.figures[figure] for each in own]
-            found[: len(own), member] = torch.tensor(values, dtype=torch.float64)
+        for member, evaluations in enumerate(self.evaluations):
+            values = [evaluation.figures[figure] for evaluation in evaluations]
+            found[: len(evaluations), member] = torch.tensor(values, dtype=torch.float64)
         return found
 
     def figures(self) -> list[str]:
         """Return the names of the figures of the evaluations."""
-        for own in self.evaluations:
-            if own:
-                return list(own[0].figures)
+        for evaluations in self.evaluations:
+            if evaluations:
+                return list(evaluations[0].figures)
         return []
 
     def to_state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
@@ -112,8 +112,8 @@ class History:
         names = self.figures()
         flat = list(itertools.chain(*self.evaluations))
         if flat:
-            scores = [each.score for each in flat]
-            figures = [[each.figures[name] for name in names] for each in flat]
+            scores = [evaluation.score for evaluation in flat]
+            figures = [[evaluation.figures[name] for name in names] for evaluation in flat]
             tensors["history.scores"] = torch.tensor(scores, dtype=torch.float64)
             tensors["history.figures"] = torch.tensor(figures, dtype=torch.float64)
         facts: dict[str, object] = {
@@ -165,9 +165,9 @@ class History:
         if (scores.dtype, figures.dtype) != (torch.float64, torch.float64):
             raise ValueError("the evaluations are not of torch.float64")
         rows = zip(scores.tolist(), figures.tolist(), strict=True)
-        for own, count in zip(self.evaluations, counts, strict=True):
+        for evaluations, count in zip(self.evaluations, counts, strict=True):
             for score, values in itertools.islice(rows, count):
-                own.append(Evaluation(tuple(score), dict(zip(names, values, strict=True))))
+                evaluations.append(Evaluation(tuple(score), dict(zip(names, values, strict=True))))
 
     def _numbers(self) -> Tensor:
         """All losses, norms and rates: (member, times, 3); cached, since each member reads its
@@ -191,17 +191,17 @@ class History:
             yield {"step": step, **self.evaluations[member][place].figures}
 
 
-def plain(found: Evaluation, members: Sequence[int] | None = None) -> list[Evaluation]:
+def plain(evaluation: Evaluation, members: Sequence[int] | None = None) -> list[Evaluation]:
     """Convert an evaluation's tensors to numbers: of one model or, from (member, …), of each
     member."""
     columns = []
-    for value in (*found.score, *found.figures.values()):
+    for value in (*evaluation.score, *evaluation.figures.values()):
         numbers = torch.as_tensor(value, dtype=torch.float64)
         columns.append([float(numbers)] if members is None else numbers[list(members)].tolist())
-    count = len(found.score)
+    count = len(evaluation.score)
     evaluations = []
     for row in zip(*columns, strict=True):
-        figures = dict(zip(found.figures, row[count:], strict=True))
+        figures = dict(zip(evaluation.figures, row[count:], strict=True))
         evaluations.append(Evaluation(tuple(row[:count]), figures))
     return evaluations
 

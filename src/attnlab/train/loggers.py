@@ -142,11 +142,11 @@ class Loggers:
 
     def log(self, line: Mapping[str, object]) -> None:
         """Log one line of metrics everywhere."""
-        found = measured(line)
-        if found is not None:
+        figures = measured(line)
+        if figures is not None:
             for name, logger in list(self._loggers.items()):
                 with self._trying(name):
-                    logger.log(*found)
+                    logger.log(*figures)
 
     def close(self) -> None:
         """Flush and close all loggers."""

@@ -34,8 +34,8 @@ from attnlab.train.layouts.update import MOMENTS
 from attnlab.train.layouts.vmap import over_members
 from attnlab.train.members import Draw as Draw
 from attnlab.train.members import Member as Member
-from attnlab.train.members import Together as Together
 from attnlab.train.members import Trained as Trained
+from attnlab.train.members import TrainResult as TrainResult
 from attnlab.train.members import common_config
 from attnlab.train.observer import Observer, Silent
 from attnlab.train.processes import ProcessGroup
@@ -54,7 +54,7 @@ def train_together(
     engine: EngineName = "auto",
     num_threads: int | None = None,
     group: ProcessGroup | None = None,
-) -> Together:
+) -> TrainResult:
     """Train members side by side, leaving each with its best weights.
 
     Each member takes the steps that it would take alone, but for rounding. A long training makes
@@ -138,7 +138,7 @@ class _Training:
 
     def run(
         self, checkpoint: Checkpoint | None, layout_name: LayoutName, engine: EngineName
-    ) -> Together:
+    ) -> TrainResult:
         """Train until the end, from the beginning or from a checkpoint."""
         first, end = span_at(self._config, 0)
         drawn = self._draw(first, end)
@@ -187,7 +187,7 @@ class _Training:
         pace = Pace()
         while not self._is_finished(done):
             first, end = span_at(self._config, done)
-            batches = [_without(each, done - first) for each in self._draw(first, end)]
+            batches = [_without(stream, done - first) for stream in self._draw(first, end)]
             progress = layout.advance(batches, self._schedule.rates(done, end), done, held.came)
             start, done = done, done + len(progress.losses)
             self._find_faults(progress, start, batches, layout)
@@ -288,18 +288,18 @@ class _Training:
                 return plain(self._judge_all(weights), active)
             except (RuntimeError, ValueError, TypeError):
                 self._judge_all = None  # it reads the numbers in Python, which vmap forbids
-        found = []
+        evaluations = []
         for member in active:
-            found += plain(self._judges[member](self._hold(member, weights).eval()))
-        return found
+            evaluations += plain(self._judges[member](self._hold(member, weights).eval()))
+        return evaluations
 
     def _seen(self) -> dict[str, float]:
         """Summarize the last evaluations for the observer: one model's figures, or means and the
         share that is done."""
-        last = [own[-1].figures for own in self._history.evaluations if own]
+        last = [evaluations[-1].figures for evaluations in self._history.evaluations if evaluations]
         seen = {}
         for name in self._history.figures():
-            seen[name] = sum(each[name] for each in last) / len(last)
+            seen[name] = sum(figures[name] for figures in last) / len(last)
         if len(self.members) > 1 and self.stop is not None:
             # A member that broke has ended too, without having solved anything.
             solved = self._history.faults.count(None) - self._history.ends.count(None)
@@ -310,10 +310,10 @@ class _Training:
     def _hold(self, member: int, weights: Mapping[str, Tensor]) -> nn.Module:
         """Copy a member's weights into its model."""
         model = self._models[member]
-        own = model.state_dict()
+        state = model.state_dict()
         for name, value in weights.items():
-            if own[name].data_ptr() != value[member].data_ptr():
-                own[name].copy_(value[member])
+            if state[name].data_ptr() != value[member].data_ptr():
+                state[name].copy_(value[member])
         return model
 
     def _tell_lines(self) -> None:
@@ -375,16 +375,16 @@ class _Training:
         self._tell_lines()
         return facts["step"], facts["layout"], "compiled" if facts["is_compiled"] else "eager"
 
-    def _finish(self, layout: str) -> Together:
+    def _finish(self, layout: str) -> TrainResult:
         """Leave each model with its best weights."""
-        found: list[Trained | None] = [None] * len(self._models)
+        trained: list[Trained | None] = [None] * len(self._models)
         for member, fault in enumerate(self._history.faults):
             # A member that diverged before its first evaluation has its last good weights.
             self._hold(member, self._best).eval()
             best = self._history.best(member)
             if best is not None and fault is None:
-                found[member] = Trained(*best, self._history.lines(member))
-        return Together(found, self._history, layout)
+                trained[member] = Trained(*best, self._history.lines(member))
+        return TrainResult(trained, self._history, layout)
 
 
 def _without(batches: Batches, count: int) -> Batches:

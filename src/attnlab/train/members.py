@@ -53,7 +53,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Together:
+class TrainResult:
     """The result of training a population.
 
     members: for each what `train` returns; None for one that broke (it keeps its best weights of

@@ -88,8 +88,8 @@ class ProcessGroup:
         rows, count = slice(self.rank, None, self.size), len(range(self.rank, number, self.size))
         if count == 0:
             rows = slice(0, 1)
-        own = tuple(part[rows].to(self.device) for part in batch)
-        return own, self.size * count / number
+        share = tuple(part[rows].to(self.device) for part in batch)
+        return share, self.size * count / number
 
     def noise(self, seed: int) -> int:
         """Derive this process's seed of dropout from the training's."""
@@ -112,13 +112,13 @@ class ProcessGroup:
         Raises:
             CouldNotRun: they do not.
         """
-        found = [0] * self.size
+        numbers = [0] * self.size
         with explained():
-            dist.all_gather_object(found, number)
-        if len(set(found)) > 1:
+            dist.all_gather_object(numbers, number)
+        if len(set(numbers)) > 1:
             raise CouldNotRun(
                 f"the processes of this training do not agree on {what} "
-                f"({', '.join(map(str, found))}): start all of them with the same command, the "
+                f"({', '.join(map(str, numbers))}): start all of them with the same command, the "
                 "run's folder on a disk that they share."
             )
 
@@ -127,12 +127,12 @@ class ProcessGroup:
         rounding."""
 
         def judged(model: nn.Module) -> Evaluation:
-            found: list[Evaluation] = [Evaluation((), {})]
+            evaluations: list[Evaluation] = [Evaluation((), {})]
             if self.rank == 0:
-                found = plain(judge(model))
+                evaluations = plain(judge(model))
             with explained():
-                dist.broadcast_object_list(found, 0)
-            return found[0]
+                dist.broadcast_object_list(evaluations, 0)
+            return evaluations[0]
 
         return judged
 

@@ -75,7 +75,7 @@ def test_generations_part_where_the_edit_says_otherwise():
     assert torch.equal(found.tokens.before, before)
     assert torch.equal(found.tokens.after, after)
     assert torch.equal(found.logits.before, each.model(prompt))  # the first pass
-    for row, step in enumerate(found.parted_at):
+    for row, step in enumerate(found.diverged_at):
         differs = (before[row] != after[row]).nonzero()
         assert step == (int(differs[0]) - 2 if len(differs) else None)
     assert found.text(0).before == [vocabulary[token] for token in before[0]]
@@ -87,7 +87,7 @@ def test_generations_that_do_not_part_are_said_to_stay_the_same(rows):
     each = given(8, "decoder", positions="learned")
     prompts = each.inputs[:1, :3].repeat(rows, 1)
     found = effect(each.model, prompts, ScaleScores(layer=0, factor=1.0), num_tokens=3)
-    assert found.parted_at == [None] * rows
+    assert found.diverged_at == [None] * rows
     assert str(found).endswith(f"0 of {rows} generated answers change")
 
 

@@ -234,7 +234,7 @@ FAULTS = [
     Fault(
         "what is not finite is not guarded",
         "kept_call",
-        "surely_finite(query, key, scale=self.scale)",
+        "certainly_finite(query, key, scale=self.scale)",
         "True",
         finite_or_not,
     ),

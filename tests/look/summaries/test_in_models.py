@@ -14,7 +14,7 @@ from attnlab.native import attention, compiler_name
 from attnlab.parts.attend import attend
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.heads import share_heads
-from attnlab.sites import AttentionCall, OutputPlace
+from attnlab.sites import AttentionCall, OutputSlot
 
 SITES = "layers.*.attention.weights"
 
@@ -154,7 +154,7 @@ def check_bits(drawn: range) -> None:
             value, size = torch.randn(2, 2, keys, value_width), (0.1, 1.0, 30.0)[seed % 3]
             mask = list(MASKS.values())[seed % len(MASKS)](queries, keys)
             reduce = Summarize(tiles=(1, 4, 16, 50, 512)[seed % 5], top=(1, 8)[seed % 2])
-        place = OutputPlace()
+        place = OutputSlot()
         call = AttentionCall(query * size, key, value, mask, None, is_open=False, place=place)
         reduce(call)
         heads = query.shape[1]
@@ -206,9 +206,9 @@ def test_an_output_that_would_be_computed_otherwise_is_left_to_the_attention(nat
     wild[0, 0, 0, 0] = 1e20
     for call in (
         AttentionCall(query, query, query, None, None, is_open=False),
-        AttentionCall(wild, query, query, None, None, is_open=False, place=OutputPlace()),
+        AttentionCall(wild, query, query, None, None, is_open=False, place=OutputSlot()),
         AttentionCall(
-            query.requires_grad_(), query, query, None, None, is_open=False, place=OutputPlace()
+            query.requires_grad_(), query, query, None, None, is_open=False, place=OutputSlot()
         ),
     ):
         Summarize()(call)

@@ -105,12 +105,12 @@ class Ablation:
     def _card(self) -> Card:
         before = float(self.before.mean())
         number = count_words(len(self.before), "input")
-        found = f"{self.metric} of {number}: {before:.4g}; mean changes"
+        text = f"{self.metric} of {number}: {before:.4g}; mean changes"
         if self.what != "heads":
             ranked = []
             for place, mean in self.largest(len(self.places)):
                 ranked.append([place_words(place, self.tokens), _signed(mean)])
-            return Card(f"{found}, largest first", (), ("taken out", "mean change"), ranked)
+            return Card(f"{text}, largest first", (), ("taken out", "mean change"), ranked)
         table = self.table()
         columns = ["layer"]
         for head in range(table.shape[1]):
@@ -118,7 +118,7 @@ class Ablation:
         rows = []
         for part, effects in zip(self.parts, table.tolist(), strict=True):
             rows.append([layer_name(part), *map(_signed, effects)])
-        return Card(f"{found} where a head is taken out", (), columns, rows)
+        return Card(f"{text} where a head is taken out", (), columns, rows)
 
     def __str__(self) -> str:
         card = self._card()
@@ -200,15 +200,17 @@ def ablate(
         allowed = _allowed_edges(model, call, sites, how.budget)
         each_head = what == "head edges"
         make_cases = partial(_edges_cut, paths, allowed, named, pairs, each_head)
-    found = measure(model, call, make_cases, Metric.of(metric, target, model, inputs), sites, how)
-    return Ablation(what, *found, tokens=position_names([call], model))
+    measured = measure(
+        model, call, make_cases, Metric.of(metric, target, model, inputs), sites, how
+    )
+    return Ablation(what, *measured, tokens=position_names([call], model))
 
 
 def _taken_out(
     what: What, paths: Sequence[str], heads: Sequence[int] | None, base: Baseline
 ) -> list[Case]:
     """List a case for each head, layer or part."""
-    found = []
+    effects = []
     for path in paths:
         site, places = site_of(path, _SITE[what]), [Place(path)]
         if what == "heads":
@@ -216,8 +218,8 @@ def _taken_out(
             places = [Place(path, head) for head in chosen]
         before = base.values.get(site_of(path, "residual_before"))  # kept for layers alone
         for place in places:
-            found.append(Case(site, writer(before, place), place))
-    return found
+            effects.append(Case(site, writer(before, place), place))
+    return effects
 
 
 def _edges_cut(
@@ -229,28 +231,28 @@ def _edges_cut(
     base: Baseline,
 ) -> list[Case]:
     """List a case for each edge, in all of the heads at once or in each."""
-    found: list[Case] = []
+    cases: list[Case] = []
     for path in paths:
         chosen = _checked_heads(heads, base.values[site_of(path, "heads")].shape[1], path)
         edges = _checked_pairs(pairs, allowed[path], path)
-        found += _edges(base.calls[path], path, chosen, edges, each_head=each_head)
-    return found
+        cases += _edges(base.calls[path], path, chosen, edges, each_head=each_head)
+    return cases
 
 
 def _edges(
     call: AttentionCall, path: str, heads: list[int], pairs: _Pairs, *, each_head: bool
 ) -> list[Case]:
-    num_heads, found = call.query.shape[1], []
+    num_heads, cases = call.query.shape[1], []
     call = call._replace(key=share_heads(call.key, num_heads), mask=_mask_of(call))
     value = share_heads(call.value, num_heads)
     for query, key in pairs:
         places = {Place(path, None, query, key): heads}
         if each_head:
             places = {Place(path, head, query, key): [head] for head in heads}
-        for place, own in places.items():
-            write = _cutting(call, value, own, query, key)
-            found.append(Case(site_of(path, "heads"), write, place))
-    return found
+        for place, place_heads in places.items():
+            write = _cutting(call, value, place_heads, query, key)
+            cases.append(Case(site_of(path, "heads"), write, place))
+    return cases
 
 
 def _cutting(
@@ -286,11 +288,11 @@ def _allowed_edges(
 ) -> dict[str, Tensor]:
     """Say for each attention who may look at whom, in any head of any input: (query, key)
     boolean."""
-    found: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
     for path, attention in attention_calls(model, call, budget, sites):
         allowed = allowed_of(attention)
-        found[path] = allowed | found.get(path, allowed)
-    return found
+        values[path] = allowed | values.get(path, allowed)
+    return values
 
 
 def _listed_pairs(edges: Any) -> _Pairs:
@@ -299,14 +301,14 @@ def _listed_pairs(edges: Any) -> _Pairs:
         edges = edges.tolist()
     if not isinstance(edges, Iterable):
         edges = [edges]
-    found: dict[tuple[int, int], None] = {}
-    for each in edges:
-        match each:
+    pairs: dict[tuple[int, int], None] = {}
+    for edge in edges:
+        match edge:
             case [query, key] if type(query) is type(key) is int:  # bool is no place
-                found[query, key] = None
+                pairs[query, key] = None
             case _:
-                raise WrongUsage(f"edges are pairs (query, key) of integers; got {each!r}.")
-    return list(found)
+                raise WrongUsage(f"edges are pairs (query, key) of integers; got {edge!r}.")
+    return list(pairs)
 
 
 def _checked_pairs(pairs: _Pairs | None, allowed: Tensor, path: str) -> _Pairs:

@@ -52,7 +52,7 @@ class Baseline(Hook):
         kept = [self.logits, *self.values.values()]
         for call in self.calls.values():
             kept += call[:3]
-        return sum(each.numel() * each.element_size() for each in kept)
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
 
     def row_bytes(self, num_last: int | None) -> int:
         """Estimate the bytes that one more row of a pass takes at its peak."""
@@ -105,7 +105,7 @@ def run_plain(model: nn.Module, call: Call, sites: Iterable[str] = ()) -> Baseli
 
 def check_plain(model: nn.Module) -> None:
     """Raise unless a pass of the model is the same each time, and nothing is changed in it."""
-    if any(each.changes for each in hooks_of(model)):
+    if any(hook.changes for hook in hooks_of(model)):
         raise WrongUsage(
             "an edit is in force; effects are measured from the model as it is, so leave it first."
         )
@@ -120,8 +120,8 @@ def portions_that_fit(
     if call.num_rows <= 2:
         return call.portions(call.num_rows)
     probe = run_plain(model, call.rows(slice(0, 1)), sites)
-    each = max(1, probe.nbytes + probe.row_bytes(None))  # 0 for inputs without a position
-    return call.portions(max(2, min(call.num_rows, budget // 4 // each)))
+    row_bytes = max(1, probe.nbytes + probe.row_bytes(None))  # 0 for inputs without a position
+    return call.portions(max(2, min(call.num_rows, budget // 4 // row_bytes)))
 
 
 def attention_calls(

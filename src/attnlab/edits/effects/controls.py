@@ -148,9 +148,9 @@ class PatternEffects:
     @property
     def caution(self) -> str:
         """What weakens the tests, and what to do about it; empty where nothing does."""
-        told = []
+        parts = []
         if self.distinct < len(self.before):
-            told.append(
+            parts.append(
                 f"of {len(self.before)} inputs {self.distinct} are different; in the tests "
                 "copies count once"
             )
@@ -163,16 +163,16 @@ class PatternEffects:
             if max(self.distinct, inputs) > significance.MOST_LISTED and rule.draws < draws:
                 words.append(f"Rule(draws={draws}) or more")
             what = "an effect by itself" if rule.correction == "bh" else "anything"
-            told.append(
+            parts.append(
                 f"{self.distinct} inputs cannot show {what} at alpha {rule.alpha:g} with {tests} "
                 f"test{'s' * (tests > 1)} (the least p they can give is {self.least_p:.3g}); "
                 f"give {' and '.join(words)}"
             )
-        return "; ".join(told)
+        return "; ".join(parts)
 
     def rows(self) -> list[dict[str, object]]:
         """Return one mapping per head and control; matters=False needs `can_tell`."""
-        found, can_tell, matters = [], self.can_tell, self.matters
+        lines, can_tell, matters = [], self.can_tell, self.matters
         for i, place in enumerate(self.heads):
             for j, control in enumerate(self.controls):
                 row: dict[str, object] = {
@@ -189,8 +189,8 @@ class PatternEffects:
                     "largest_weight": float(self.largest[i]),
                     "entropy": float(self.entropy[i]),
                 }
-                found.append(row)
-        return found
+                lines.append(row)
+        return lines
 
     def frame(self) -> Any:
         """Return `rows` as a pandas DataFrame.
@@ -287,18 +287,18 @@ def pattern_effects(
     portions = itertools.count(1)
 
     def cases(base: Baseline) -> list[Case]:
-        portion, found = next(portions), []
+        portion, parts = next(portions), []
         for path in paths:
             for head in range(base.values[site_of(path, "heads")].shape[1]):
                 place = Place(path, head)
                 for control in chosen:
                     draw = seeds.generator(seed, "effects", control, portion, str(place))
                     write = _writer(base, place, control, means.get(path), draw)
-                    found.append(Case(place.site, write, place))
-        return found
+                    parts.append(Case(place.site, write, place))
+        return parts
 
-    asked = Metric.of(metric, target, model, inputs)
-    name, places, before, after = measure(model, call, cases, asked, sites, how)
+    chosen_metric = Metric.of(metric, target, model, inputs)
+    name, places, before, after = measure(model, call, cases, chosen_metric, sites, how)
     effects = after - before
     sums = effects.new_zeros(len(effects), distinct).index_add_(1, copies, effects)
     results = significance.assess(
@@ -309,10 +309,10 @@ def pattern_effects(
         seed=seed,
     )
     heads = places[:: len(chosen)]
-    tested = Assessed(*(each.view(len(heads), -1) for each in results))
+    tested = Assessed(*(result.view(len(heads), -1) for result in results))
     effects = effects.view(len(heads), len(chosen), -1)
-    found = (heads, chosen, name, before, effects, tested, largest, entropy)
-    return PatternEffects(*found, rule, distinct)
+    fields = (heads, chosen, name, before, effects, tested, largest, entropy)
+    return PatternEffects(*fields, rule, distinct)
 
 
 def _check_rule(rule: Rule) -> None:
@@ -333,14 +333,14 @@ def _look(
     means: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {}  # (largest, entropy, rows), each (head,)
     for path, attention in attention_calls(model, call, budget, sites):
-        found, totals = [], []
+        sharpness, totals = [], []
         for head in range(attention.query.shape[1]):
             pattern = pattern_of(attention, head)
-            found.append(_sharpness(pattern))
+            sharpness.append(_sharpness(pattern))
             if keeps_means:  # NaN where a padded query attends
                 weights = pattern.real_weights.nan_to_num(0.0)
                 totals.append(weights.sum((0, 1), dtype=torch.float64) / call.num_rows)
-        sums[path] = sums.get(path, 0.0) + torch.cat(found, 1)
+        sums[path] = sums.get(path, 0.0) + torch.cat(sharpness, 1)
         if keeps_means:
             means[path] = means.get(path, 0.0) + torch.stack(totals)
     largest, entropy, rows = torch.cat([sums[part_of(site)] for site in sites], 1).cpu()

@@ -95,20 +95,20 @@ class Effect:
         return divergence(self.logits.before, self.logits.after)
 
     @property
-    def parted_at(self) -> list[int | None] | None:
+    def diverged_at(self) -> list[int | None] | None:
         """For each row the first step, from 1, whose token differs; None for rows that do not
         part."""
         if self.tokens is None:
             return None
         length = min(self.tokens.before.shape[1], self.tokens.after.shape[1])
         before, after = self.tokens.before[:, :length], self.tokens.after[:, :length]
-        found: list[int | None] = []
+        steps: list[int | None] = []
         for row in before != after:
             step = None
             if bool(row.any()):
                 step = int(row.nonzero()[0]) - self.prompt_length + 1
-            found.append(step)
-        return found
+            steps.append(step)
+        return steps
 
     def text(self, row: int = 0) -> Both[list[str]]:
         """Return what was generated for one input, as words."""
@@ -118,7 +118,7 @@ class Effect:
         if row not in range(number):
             raise WrongUsage(f"there are the inputs 0 to {number - 1}; got row={row!r}.")
         names = self.vocabulary
-        return self.tokens.map(lambda ids: [name_of(each, names) for each in ids[row].tolist()])
+        return self.tokens.map(lambda ids: [name_of(token, names) for token in ids[row].tolist()])
 
     def at(self, site: str) -> Both[Tensor]:
         """Return what was recorded at a site, without the edits and with them."""
@@ -132,7 +132,7 @@ class Effect:
         counted = torch.ones_like(is_changed)
         if self.real is not None and self.real.shape == counted.shape:
             counted = self.real.to(counted.device)
-        found: dict[str, object] = {
+        mapping: dict[str, object] = {
             "edits": list(self.edits),
             "largest_logit_change": float(self.logits.difference[counted].abs().max()),
             "mean_divergence": float(self.divergence[counted].mean()),
@@ -140,24 +140,26 @@ class Effect:
             "choices_changed": int(is_changed[counted].sum()),
             "loss": _listed(self.loss),
             "tokens": _listed(self.tokens),
-            "parted_at": self.parted_at,
+            "diverged_at": self.diverged_at,
         }
-        return found
+        return mapping
 
     def __str__(self) -> str:
-        told: Any = self.to_mapping()
+        mapping: Any = self.to_mapping()
         lines = [", ".join(self.edits)]
         if self.loss is not None:
             before, after = float(self.loss.before.mean()), float(self.loss.after.mean())
             lines.append(f"loss {before:.4f} -> {after:.4f} ({after - before:+.4f}) nats")
-        lines.append(f"{told['choices_changed']} of {told['choices']} likeliest tokens change")
         lines.append(
-            f"divergence {told['mean_divergence']:.4g} nats, largest change of a logit "
-            f"{told['largest_logit_change']:.4g}"
+            f"{mapping['choices_changed']} of {mapping['choices']} likeliest tokens change"
         )
-        if self.parted_at is not None:
-            steps = [step for step in self.parted_at if step is not None]
-            line = f"{len(steps)} of {len(self.parted_at)} generated answers change"
+        lines.append(
+            f"divergence {mapping['mean_divergence']:.4g} nats, largest change of a logit "
+            f"{mapping['largest_logit_change']:.4g}"
+        )
+        if self.diverged_at is not None:
+            steps = [step for step in self.diverged_at if step is not None]
+            line = f"{len(steps)} of {len(self.diverged_at)} generated answers change"
             if steps:
                 line += f", the first at step {min(steps)}"
             lines.append(line)
@@ -217,9 +219,9 @@ def effect(
     logits, tokens, recordings = map(_both, before, after)
     loss = None
     if target is not None:
-        asked = Metric.of(Metric("loss", target, position=position), None, model, inputs)
-        metric = make_ready(asked, logits.before, call.real)
-        loss = logits.map(lambda each: metric(each, logits.before)[0])
+        loss_metric = Metric.of(Metric("loss", target, position=position), None, model, inputs)
+        metric = make_ready(loss_metric, logits.before, call.real)
+        loss = logits.map(lambda tensor: metric(tensor, logits.before)[0])
     prompt_length = call.arguments[-1].shape[1] if num_tokens else 0
     names = tuple(map(repr, edits))
     texts = (prompt_length, vocabulary, call.real)

@@ -70,11 +70,11 @@ class Metric:
 
     def rows(self, span: slice) -> "Metric":
         """Return the same for some of the inputs; a single number is for all."""
-        told: list[Any] = [self.target, self.others, self.position]
-        for place, each in enumerate(told):
-            if isinstance(each, Sequence) or (isinstance(each, Tensor) and each.dim()):
-                told[place] = each[span]
-        return Metric(self.measure, *told)
+        arguments: list[Any] = [self.target, self.others, self.position]
+        for place, argument in enumerate(arguments):
+            if isinstance(argument, Sequence) or (isinstance(argument, Tensor) and argument.dim()):
+                arguments[place] = argument[span]
+        return Metric(self.measure, *arguments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,14 +191,14 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
     return Ready(metric, labels, others)
 
 
-def _labels(asked: Metric, whole: Tensor, real: Tensor | None) -> Tensor:
+def _labels(metric: Metric, whole: Tensor, real: Tensor | None) -> Tensor:
     """Return what is right, (row, length): what is given, or what the model itself says."""
-    if asked.target is not None:
-        labels = _spread("target", asked.target, whole, asked.position, real)
-    elif asked.measure in _NEED_LABELS:
-        raise WrongUsage(f"{asked.measure} needs target=, such as next_tokens(tokens); got none.")
+    if metric.target is not None:
+        labels = _spread("target", metric.target, whole, metric.position, real)
+    elif metric.measure in _NEED_LABELS:
+        raise WrongUsage(f"{metric.measure} needs target=, such as next_tokens(tokens); got none.")
     else:
-        labels = whole.argmax(-1).masked_fill(~_at(asked.position, whole, real), IGNORED)
+        labels = whole.argmax(-1).masked_fill(~_at(metric.position, whole, real), IGNORED)
     if not bool((labels != IGNORED).any(1).all()):
         raise WrongUsage("every input needs a position that counts; some targets are -100 alone.")
     return labels

@@ -219,8 +219,10 @@ def patch_all(
                 cases.append(Case(site, writer(pair.source.values[site], place), place))
         return [case.place for case in cases], pair.sweep(model, cases, how)
 
-    asked = Metric.of(metric, target, model, clean)
-    return patch_pairs(model, clean, corrupted, asked, patched, sites, direction=direction, how=how)
+    chosen_metric = Metric.of(metric, target, model, clean)
+    return patch_pairs(
+        model, clean, corrupted, chosen_metric, patched, sites, direction=direction, how=how
+    )
 
 
 def _places(site: str, value: Tensor, each_position: bool | None) -> list[Place]:
@@ -233,11 +235,11 @@ def _places(site: str, value: Tensor, each_position: bool | None) -> list[Place]
         places = [Place(part_of(site), head) for head in range(value.shape[1])]
     if not each_position:
         return places
-    found = []
+    patches = []
     for place in places:
         for query in range(value.shape[-2]):
-            found.append(replace(place, query=query))
-    return found
+            patches.append(replace(place, query=query))
+    return patches
 
 
 def patch_pairs(
@@ -277,21 +279,22 @@ def patch_pairs(
         corrupted = run_plain(model, other.rows(span), sites)
         # The clean run says what is right, and is what a divergence is taken from.
         reference = clean.logits
-        own = make_ready(metric.rows(span), reference, clean_call.real)
+        row_metric = make_ready(metric.rows(span), reference, clean_call.real)
         ends = Recovery(
-            own(reference, reference)[0].cpu(), own(corrupted.logits, reference)[0].cpu()
+            row_metric(reference, reference)[0].cpu(),
+            row_metric(corrupted.logits, reference)[0].cpu(),
         )
         if direction == "denoise":
-            return Pair(corrupted, clean, own, ends, reference)
-        return Pair(clean, corrupted, own, ends, reference)
+            return Pair(corrupted, clean, row_metric, ends, reference)
+        return Pair(clean, corrupted, row_metric, ends, reference)
 
     pair = make(spans[0])
     all_ends = [pair.ends]
     for span in spans[1:]:
         all_ends.append(make(span).ends)
     ends = Recovery(
-        torch.cat([each.clean for each in all_ends]),
-        torch.cat([each.corrupted for each in all_ends]),
+        torch.cat([end.clean for end in all_ends]),
+        torch.cat([end.corrupted for end in all_ends]),
     )
     _check_apart(ends, pair.metric.name, torch.finfo(pair.base.logits.dtype).eps)
     after = []
@@ -321,8 +324,8 @@ def _check_apart(ends: Recovery, metric: str, precision: float) -> None:
 def _shapes_of(call: Call) -> str:
     """Describe the tensors of a call, by their names."""
     named: list[tuple[str, object]] = []
-    for index, each in enumerate(call.arguments):
-        named.append((f"input {index}", each))
+    for index, argument in enumerate(call.arguments):
+        named.append((f"input {index}", argument))
     shapes = []
     for name, value in (*named, *call.options.items()):
         if isinstance(value, Tensor):

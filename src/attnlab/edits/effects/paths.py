@@ -88,8 +88,10 @@ def patch_paths(
                 _check_place(pair, place)
         return _each_path(model, pair, chosen, ends, inputs, how)
 
-    asked, sites = Metric.of(metric, target, model, clean), _sites_kept(model, inputs)
-    return patch_pairs(model, clean, corrupted, asked, patched, sites, direction=direction, how=how)
+    chosen_metric, sites = Metric.of(metric, target, model, clean), _sites_kept(model, inputs)
+    return patch_pairs(
+        model, clean, corrupted, chosen_metric, patched, sites, direction=direction, how=how
+    )
 
 
 def _sites_kept(model: nn.Module, into: Sequence[Into]) -> list[str]:
@@ -117,7 +119,7 @@ def _each_path(
     silent = dataclasses.replace(how, progress=None)
     for chosen in _together(starts, most):
         first = order.index(chosen[0].site)
-        later = [each for each in ends if order.index(each.site) > first]
+        later = [end for end in ends if order.index(end.site) > first]
         if later:
             paths += list(itertools.starmap(Path, itertools.product(chosen, later)))
             seen = _first_pass(model, pair, chosen, later, into)
@@ -154,8 +156,8 @@ def _first_pass(
             held[later] = sweep.copies(base.values[later], times)
     for receiver, name in itertools.product(receivers, set(_ALL) - set(into)):
         if receiver.head is not None:
-            given = getattr(base.calls[receiver.path], name)
-            held[site_of(receiver.path, name)] = sweep.copies(given, times)
+            tensor = getattr(base.calls[receiver.path], name)
+            held[site_of(receiver.path, name)] = sweep.copies(tensor, times)
     keep = frozenset(receiver.site for receiver in receivers)
     script = Script(sweep.known_before(base, site, times), held, keep)
     with installed(model, script):
@@ -168,37 +170,37 @@ def _second_pass(
 ) -> Tensor:
     """Put each receiver's changed input into the run: the metric, (sender · receiver, row)."""
     times = next(iter(seen.values())).shape[0]
-    inner = [each for each in receivers if each != LOGITS]
+    inner = [receiver for receiver in receivers if receiver != LOGITS]
     cases = []
     for each in inner:
-        for own in seen[each.site]:
-            cases.append(Case(each.site, writer(own, each)))
-    found = torch.split(pair.sweep(model, cases, how), times)
-    columns = dict(zip(inner, found, strict=False))  # of no case there is one empty piece
+        for value in seen[each.site]:
+            cases.append(Case(each.site, writer(value, each)))
+    chunks = torch.split(pair.sweep(model, cases, how), times)
+    columns = dict(zip(inner, chunks, strict=False))  # of no case there is one empty piece
     if LOGITS.site in seen:
         columns[LOGITS] = pair.metric(seen[LOGITS.site].flatten(0, 1), pair.reference).cpu()
-    return torch.stack([columns[each] for each in receivers], 1).flatten(0, 1)
+    return torch.stack([columns[receiver] for receiver in receivers], 1).flatten(0, 1)
 
 
 def _heads(pair: Pair) -> list[Place]:
     """Every head there is."""
-    found = []
+    heads = []
     for site, value in pair.base.values.items():
         if own_name(site) == "heads":
             for head in range(value.shape[1]):
-                found.append(Place(part_of(site), head))
-    return found
+                heads.append(Place(part_of(site), head))
+    return heads
 
 
 def _listed(name: str, places: object) -> list[Place]:
     """Return one place or several, each once."""
-    found = listed(places)
-    for each in found:
-        if not isinstance(each, Place):
-            raise WrongUsage(f'{name} are places, Place("layers.0.attention", 1); got {each!r}.')
-    if not found:
+    listing = listed(places)
+    for place in listing:
+        if not isinstance(place, Place):
+            raise WrongUsage(f'{name} are places, Place("layers.0.attention", 1); got {place!r}.')
+    if not listing:
         raise WrongUsage(f"name at least one of the {name}; got none.")
-    return found
+    return listing
 
 
 def _check_place(pair: Pair, place: Place) -> None:

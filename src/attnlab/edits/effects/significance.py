@@ -169,8 +169,8 @@ def intervals(
         return _skewed(values, level)
     # effects whose means are sorted together; all meet the same draws
     step = max(1, _AT_ONCE // _number(values, draws))
-    found = [_permutation(some, level, draws, seed) for some in torch.split(values, step)]
-    low, high = torch.cat(found, 1)
+    intervals = [_permutation(some, level, draws, seed) for some in torch.split(values, step)]
+    low, high = torch.cat(intervals, 1)
     return low, high
 
 
@@ -246,9 +246,9 @@ def adjusted(p: Tensor, correction: Correction = "holm") -> Tensor:
         stepped = ((number - rank + 1.0) * p[order]).cummax(0).values
     else:
         stepped = (number / rank * p[order]).flip(0).cummin(0).values.flip(0)
-    found = torch.empty_like(p)
-    found[order] = stepped.clamp(max=1.0)
-    return found
+    adjusted = torch.empty_like(p)
+    adjusted[order] = stepped.clamp(max=1.0)
+    return adjusted
 
 
 def _number(values: Tensor, draws: int) -> int:

@@ -68,7 +68,7 @@ class Place:
         numbers = (self.query, self.key)
         if self.key is None:
             numbers = (self.head, self.query)
-        return tuple(each for each in numbers if each is not None) or (0,)
+        return tuple(number for number in numbers if number is not None) or (0,)
 
     @staticmethod
     def table(places: "Sequence[Place]", values: Tensor) -> Tensor:
@@ -221,8 +221,8 @@ class Script(threading.local, Hook):
             heads = tail.attended(x)
         self.known, self.change, self.keep = {tail.heads: lambda: heads}, {}, frozenset()
         self.tail = None
-        found: Tensor = tail.block(x[:, -tail.num_last :])
-        return found
+        output: Tensor = tail.block(x[:, -tail.num_last :])
+        return output
 
 
 def measure(
@@ -244,15 +244,15 @@ def measure(
     before, after = [], []
     for number, (span, part) in enumerate(portions):
         base = run_plain(model, part, sites)
-        own = make_ready(metric.rows(span), base.logits, part.real)
+        row_metric = make_ready(metric.rows(span), base.logits, part.real)
         cases = make_cases(base)
         if not cases:
             raise WrongUsage("there is nothing to measure: every case was left out.")
-        before.append(own(base.logits, base.logits)[0].cpu())
-        base.keep_last(own.num_last)
-        after.append(sweep(model, base, cases, own, how=how.portion(number, len(portions))))
+        before.append(row_metric(base.logits, base.logits)[0].cpu())
+        base.keep_last(row_metric.num_last)
+        after.append(sweep(model, base, cases, row_metric, how=how.portion(number, len(portions))))
     places = tuple(case.place for case in cases)
-    return own.name, places, torch.cat(before), torch.cat(after, 1)
+    return row_metric.name, places, torch.cat(before), torch.cat(after, 1)
 
 
 @torch.no_grad()
@@ -281,7 +281,7 @@ def sweep(
     if reference is None:
         reference = baseline.logits
     cases = [*_trials(baseline, cases), *cases]
-    found = torch.empty(len(cases), num_rows, dtype=torch.float64)
+    effects = torch.empty(len(cases), num_rows, dtype=torch.float64)
     most = how.budget // 2 // (baseline.row_bytes(metric.num_last) * num_rows)
     workers = _workers(model, baseline, len(cases), how.threads)
     most //= workers
@@ -296,12 +296,14 @@ def sweep(
 
     with installed(model, script):
         for chosen, values in zip(batches, _mapped(run, batches, workers), strict=True):
-            found[chosen] = values.cpu()
+            effects[chosen] = values.cpu()
             done += len(chosen)
             if how.progress is not None:
                 how.progress(max(0, done - _TRIALS), len(cases) - _TRIALS)
     plain = metric(baseline.logits, reference)[0].cpu()
-    return _settled(found[_TRIALS:], plain, found[:_TRIALS], torch.finfo(baseline.logits.dtype).eps)
+    return _settled(
+        effects[_TRIALS:], plain, effects[:_TRIALS], torch.finfo(baseline.logits.dtype).eps
+    )
 
 
 def _trials(baseline: Baseline, cases: Sequence[Case]) -> list[Case]:
@@ -334,13 +336,13 @@ def _settled(values: Tensor, plain: Tensor, tried: Tensor, precision: float) -> 
 
 def known_before(baseline: Baseline, site: str, times: int) -> dict[str, Callable[[], Tensor]]:
     """Return which blocks and attentions come before `site` and so cannot change."""
-    found: dict[str, Callable[[], Tensor]] = {}
+    writers: dict[str, Callable[[], Tensor]] = {}
     for earlier, value in baseline.values.items():
         if earlier == site:
             break
         if own_name(earlier) in ("heads", "residual_after"):
-            found[earlier] = lambda value=value: copies(value, times)  # type: ignore[misc]
-    return found
+            writers[earlier] = lambda value=value: copies(value, times)  # type: ignore[misc]
+    return writers
 
 
 def copies(value: Tensor, times: int) -> Tensor:
@@ -351,8 +353,8 @@ def copies(value: Tensor, times: int) -> Tensor:
 def side_by_side(value: Tensor, writes: Sequence[Callable[[Tensor], object]]) -> Tensor:
     """Change a copy of a value (row, …) by each of these: (copy · row, …)."""
     changed = value.unsqueeze(0).repeat(len(writes), *[1] * value.dim())
-    for own, write in zip(changed, writes, strict=True):
-        write(own)
+    for copy, write in zip(changed, writes, strict=True):
+        write(copy)
     return changed.flatten(0, 1)
 
 
@@ -429,7 +431,7 @@ def _mapped(
     try:
         # A context of its own for each: what holds in a `with` here shall hold there.
         contexts = [contextvars.copy_context() for _ in batches]
-        yield from pool.map(lambda context, each: context.run(run, each), contexts, batches)
+        yield from pool.map(lambda context, batch: context.run(run, batch), contexts, batches)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(before)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnlab.parts.attend import attention_scores, attention_weights, surely_finite
+from attnlab.parts.attend import attention_scores, attention_weights, certainly_finite
 from attnlab.parts.heads import share_heads
 
 _BLOCK = 2**20  # numbers made at a time
@@ -186,7 +186,7 @@ class KeptCall(NamedTuple):
         if isinstance(self.mask.mask, Tensor) or not key.shape[2]:
             return False
         is_short = self.mask.mask is not None and query.shape[2] > self.mask.num_keys
-        return not is_short and surely_finite(query, key, scale=self.scale)
+        return not is_short and certainly_finite(query, key, scale=self.scale)
 
     @torch.no_grad()
     def _block(

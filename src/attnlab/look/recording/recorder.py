@@ -30,10 +30,10 @@ from attnlab.pretrained.model import Pretrained
 from attnlab.sites import (
     AttentionCall,
     Hook,
-    Reading,
     SitedModule,
+    StackInput,
+    in_backward,
     installed,
-    is_going_back,
 )
 
 
@@ -182,7 +182,7 @@ class _Recorder(Hook):
     def wants(self, site: str) -> bool:
         return site in self._visited
 
-    def read(self, part: str, reading: Reading) -> None:
+    def read(self, part: str, reading: StackInput) -> None:
         self._look_around()
         name, tokens = join(part, "tokens"), reading.tokens
         ids = real = rows = None
@@ -200,7 +200,7 @@ class _Recorder(Hook):
         self._sides.clear()
 
     def watch(self, part: str, call: AttentionCall) -> None:
-        if is_going_back():  # activation checkpointing computes again what was recorded
+        if in_backward():  # activation checkpointing computes again what was recorded
             return
         names = self._asked.get(part)
         if call.is_cross and part not in self._cross:
@@ -210,7 +210,7 @@ class _Recorder(Hook):
         self._now = {}
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        if is_going_back():
+        if in_backward():
             return value
         part, _, name = site.rpartition(".")
         if name == "weights" and self._reduce is not None:
@@ -230,7 +230,7 @@ class _Recorder(Hook):
         self._points, self._installed, self._last_mask = [], [], None
         self._now, self._before, self._masks = {}, {}, {}
 
-    def _number_before(self, part: str, reading: Reading) -> int | None:
+    def _number_before(self, part: str, reading: StackInput) -> int | None:
         """Return the number of the recorded reading that this one goes on from, if there is one."""
         number = self._stacks.get(part)
         if number is None or not reading.offset:

@@ -70,6 +70,6 @@ def summary_of(
         )
     except MemoryError as error:
         raise CouldNotRun(str(error)) from None
-    parts = telling.told
+    parts = telling.outputs
     effective = torch.where(parts["largest"] == 0, 0.0, parts["entropy"].exp())
     return Summary(**parts, effective_keys=effective, cells=torch.tensor(cells)), output

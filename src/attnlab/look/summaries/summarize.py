@@ -18,7 +18,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, present
 from attnlab.look.summaries import native, row_blocks
 from attnlab.look.summaries.question import Pattern, Question, ask, ask_about
 from attnlab.look.summaries.summary import Summary
-from attnlab.parts.attend import attention_weights, goes_native
+from attnlab.parts.attend import attention_weights, uses_native_kernel
 from attnlab.parts.masks import Mask
 from attnlab.shapes import require_integer, shape_text
 from attnlab.sites import AttentionCall
@@ -115,7 +115,7 @@ class Summarize:
         place, mask = call.place, cast(Mask, call.mask)
         if place is None or place.output is not None:
             return None
-        if not goes_native(call.query, call.key, call.value, mask, scale=call.scale):
+        if not uses_native_kernel(call.query, call.key, call.value, mask, scale=call.scale):
             return None
         if native.reason_against(question, self.top, is_finite=True) is not None:
             return None

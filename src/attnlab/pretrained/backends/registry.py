@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from attnlab.display import displayed
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
-from attnlab.parts.attend import goes_native
+from attnlab.parts.attend import uses_native_kernel
 from attnlab.parts.fused import AttentionPath, native_output, use_attention_path
 from attnlab.parts.heads import share_heads
 from attnlab.parts.linear import MatrixPath, linear, matrix_path_probe, use_matrix_path
@@ -270,7 +270,7 @@ class _Call:
         if self.is_native:
             ours, scale, output = self.own_mask(), self.scale, None
             keys, values = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
-            if goes_native(query, keys, values, ours, scale=scale):
+            if uses_native_kernel(query, keys, values, ours, scale=scale):
                 output = native_output(query, keys, values, ours, scale)
             if output is not None:
                 return output.transpose(1, 2), None

@@ -51,14 +51,14 @@ class Blocks(ABC):
             workers: threads that blocks are shared out among; None for as many as torch has.
             lanes_first: a member's numbers lie side by side in memory, not a number's members.
         """
-        own = stacked(models)
-        self._shapes = {name: tuple(each.shape[1:]) for name, each in own.items()}
+        weights = stacked(models)
+        self._shapes = {name: tuple(weight.shape[1:]) for name, weight in weights.items()}
         self._num_members, self._width, self._example = len(models), width, example
         self._members = torch.arange(-(-len(models) // width) * width)
         self._members = self._members.clamp(max=len(models) - 1).view(-1, width)
         self._is_sgd = configs[0].optimiser == "sgd"
         self._parts = ("model", *MOMENTS[configs[0].optimiser])
-        rows = self._in_lanes(list(own.values()))
+        rows = self._in_lanes(list(weights.values()))
         blocks, size, _ = rows.shape
         order = (width, size) if lanes_first else (size, width)
         self._numbers = rows.new_zeros(blocks, len(self._parts), *order)
@@ -66,7 +66,7 @@ class Blocks(ABC):
             self._numbers = self._numbers.mT
         self._numbers[:, 0] = rows
         buffers = [*(different or {}).values(), rows.new_zeros(len(models), 0)]
-        self._buffers = self._in_lanes([each.to(rows.dtype) for each in buffers])
+        self._buffers = self._in_lanes([buffer.to(rows.dtype) for buffer in buffers])
         self._decay = self._numbers_of(configs, "weight_decay").to(rows.device)
         self._clip = self._numbers_of(configs, "clip").to(rows.device)
         self._updates = torch.zeros_like(self._decay)
@@ -107,9 +107,9 @@ class Blocks(ABC):
         while done < len(rates):
             end = min(done + self._at_once, len(rates))
             began = time.perf_counter()
-            found = self._round([part[:, done:end] for part in stacks], rates[done:end])
-            losses.append(found[0])
-            norms.append(found[1])
+            results = self._round([part[:, done:end] for part in stacks], rates[done:end])
+            losses.append(results[0])
+            norms.append(results[1])
             self._at_once = max(1, int((end - done) * _SECONDS / (time.perf_counter() - began)))
             done = end
             if should_stop():
@@ -126,16 +126,16 @@ class Blocks(ABC):
 
         blocks = range(len(self._members))
         if self._workers == 1:
-            found = list(map(run, blocks))
+            results = list(map(run, blocks))
         else:
             before = torch.get_num_threads()
             torch.set_num_threads(1)  # each worker is one thread
             try:
                 with ThreadPoolExecutor(self._workers) as pool:
-                    found = list(pool.map(run, blocks))
+                    results = list(pool.map(run, blocks))
             finally:
                 torch.set_num_threads(before)
-        losses, norms = zip(*found, strict=True)
+        losses, norms = zip(*results, strict=True)
         kept = slice(self._num_members)
         return torch.cat(losses, 1)[:, kept], torch.cat(norms, 1)[:, kept]
 
@@ -146,27 +146,27 @@ class Blocks(ABC):
     def state(self) -> dict[str, Tensor]:
         """Return copies of the complete state."""
         kept = torch.contiguous_format
-        found = {
+        state = {
             "steps": self._of_members(self._updates).long(),
             "is_alive": self._of_members(self._is_alive).clone(),
         }
         for index, part in enumerate(self._parts):
             rows = self._of_members(self._numbers[:, index])
-            for name, each in cut(rows, self._shapes).items():
-                found[f"{part}.{name}"] = each.clone(memory_format=kept)
-        return found
+            for name, tensor in cut(rows, self._shapes).items():
+                state[f"{part}.{name}"] = tensor.clone(memory_format=kept)
+        return state
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore a state."""
         for index, part in enumerate(self._parts):
-            own = [state[f"{part}.{name}"] for name in self._shapes]
-            self._numbers[:, index] = self._in_lanes(own)
+            tensors = [state[f"{part}.{name}"] for name in self._shapes]
+            self._numbers[:, index] = self._in_lanes(tensors)
         self._updates.copy_(state["steps"][self._members])
         self._is_alive.copy_(state["is_alive"][self._members])
 
     def _in_lanes(self, tensors: Sequence[Tensor]) -> Tensor:
         """Put tensors (member, …) into lanes, one after the other: (block, number, lane)."""
-        rows = torch.cat([each.unsqueeze(-1).flatten(1) for each in tensors], 1)
+        rows = torch.cat([tensor.unsqueeze(-1).flatten(1) for tensor in tensors], 1)
         return rows[self._members].mT.contiguous()
 
     def _of_members(self, lanes: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ class EngineBlocks(Blocks):
     def _stepped(
         self, engine: Engine, block: int, batches: list[Tensor], rates: Tensor
     ) -> tuple[Tensor, Tensor]:
-        parameters, *moments = (each.T for each in self._numbers[block])
+        parameters, *moments = (number.T for number in self._numbers[block])
         engine.parameters.copy_(parameters)
         engine.buffers.copy_(self._buffers[block])
         updates, is_alive = self._updates[block], self._is_alive[block]
@@ -248,11 +248,11 @@ def cut(rows: Tensor, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
 
 def stacked_batches(batches: Sequence[Batches]) -> list[Tensor]:
     """Stack the members' batches of some steps: (member, step, …) each."""
-    whole = [each for each in batches if not isinstance(each, list)]
-    shapes = {_shapes_text([part[0] for part in each]) for each in whole}
+    whole = [batch for batch in batches if not isinstance(batch, list)]
+    shapes = {_shapes_text([part[0] for part in batch]) for batch in whole}
     if len(whole) < len(batches) or len(shapes) > 1:
-        found = "; ".join(sorted(shapes)[:2]) or "from step to step"
-        raise NotExpressible(f"the batches differ in shape ({found})")
+        shapes_text = "; ".join(sorted(shapes)[:2]) or "from step to step"
+        raise NotExpressible(f"the batches differ in shape ({shapes_text})")
     return list(map(torch.stack, zip(*whole, strict=True)))
 
 
@@ -262,12 +262,12 @@ def _shapes_text(batch: Sequence[Tensor]) -> str:
 
 def different_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     """Return the buffers in which members differ, (member, …)."""
-    found = {}
+    differing = {}
     for name, value in models[0].named_buffers():
-        own = [model.get_buffer(name) for model in models]
-        if not all(map(value.equal, own)):
-            found[name] = torch.stack(own)
-    return found
+        values = [model.get_buffer(name) for model in models]
+        if not all(map(value.equal, values)):
+            differing[name] = torch.stack(values)
+    return differing
 
 
 def one_dtype(models: Sequence[nn.Module]) -> torch.dtype:
@@ -286,6 +286,6 @@ def one_dtype(models: Sequence[nn.Module]) -> torch.dtype:
             if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
                 raise NotExpressible(f"a hook changes the gradient of the parameter {name}")
     if len(dtypes) != 1:
-        found = ", ".join(sorted(map(str, dtypes))) or "none"
-        raise NotExpressible(f"its parameters have one dtype; got {found}")
+        dtypes_text = ", ".join(sorted(map(str, dtypes))) or "none"
+        raise NotExpressible(f"its parameters have one dtype; got {dtypes_text}")
     return dtypes.pop()

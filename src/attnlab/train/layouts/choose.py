@@ -118,8 +118,8 @@ def choose_layout(
         refuse_noise(models[0])
         stacked_batches(example)
         what = (models, configs, loss, batch_of(example[0], 0))
-        found = _by_price(what, threads, layout, engine)
-        made = _first_right(_possible(found, engine, models[0], tell), what, threads, refuse)
+        chosen = _by_price(what, threads, layout, engine)
+        made = _first_right(_possible(chosen, engine, models[0], tell), what, threads, refuse)
     except NotExpressible as reason:
         refused.append(reason)
     if made is None and layout != "auto":
@@ -156,8 +156,8 @@ def _by_price(what: _What, threads: int, layout: LayoutName, engine: EngineName)
         effort = Effort(0.0, 0.0)  # not worth counting: nothing is quicker than to begin
     else:
         effort = effort_of(models[0], loss, example)
-    found = [way for way in ways(effort, number) if layout in ("auto", way.layout)]
-    return sorted(found, key=lambda way: way.seconds(effort, number, steps, threads))
+    candidates = [way for way in ways(effort, number) if layout in ("auto", way.layout)]
+    return sorted(candidates, key=lambda way: way.seconds(effort, number, steps, threads))
 
 
 def _made(way: Way, what: _What, threads: int) -> Layout:

@@ -46,11 +46,13 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if all(each.alias_info is None for each in func._schema.returns):  # views write nothing
-            for leaf in tree_leaves(found):
+        result = func(*args, **(kwargs or {}))
+        if all(
+            argument.alias_info is None for argument in func._schema.returns
+        ):  # views write nothing
+            for leaf in tree_leaves(result):
                 if isinstance(leaf, Tensor):
                     self.numbers += leaf.numel()
         if func in _PRODUCTS:
-            self.products += 2 * found.numel() * args[-2].shape[-1]
-        return found
+            self.products += 2 * result.numel() * args[-2].shape[-1]
+        return result

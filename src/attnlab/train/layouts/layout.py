@@ -77,8 +77,11 @@ class Layout(Protocol):
 
 def stacked(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     """Stack the members' parameters: name -> (member, …)."""
-    own = [dict(model.named_parameters()) for model in models]
-    return {name: torch.stack([each[name].detach() for each in own]) for name in own[0]}
+    parameters = [dict(model.named_parameters()) for model in models]
+    return {
+        name: torch.stack([member[name].detach() for member in parameters])
+        for name in parameters[0]
+    }
 
 
 def first_line(error: Exception) -> str:

@@ -65,18 +65,18 @@ class Sequential:
         losses, norms = [], []
         for index, row in enumerate(rates.tolist()):
             with nullcontext() if group is None else explained():
-                found = []
+                results = []
                 for member, rate in enumerate(row):
                     batch = batch_of(batches[member], index)
-                    found.append(self._step(member, batch, rate, first + index))
-            own_losses, own_norms = zip(*found, strict=True)
+                    results.append(self._step(member, batch, rate, first + index))
+            own_losses, own_norms = zip(*results, strict=True)
             losses.append(torch.stack(own_losses))
             norms.append(torch.stack(own_norms))
             is_stopped = should_stop() if group is None else group.any(should_stop())
             if is_stopped or not any(self._is_alive):
                 break
-        own = torch.stack(losses)
-        return Progress(own if group is None else group.mean(own), torch.stack(norms))
+        all_losses = torch.stack(losses)
+        return Progress(all_losses if group is None else group.mean(all_losses), torch.stack(norms))
 
     def _step(self, member: int, batch: Batch, rate: float, step: int) -> tuple[Tensor, Tensor]:
         if not self._is_alive[member]:
@@ -100,16 +100,16 @@ class Sequential:
 
     def parameters(self) -> dict[str, Tensor]:
         """Return every parameter and persistent buffer by name: (member, …)."""
-        own = [model.state_dict() for model in self._models]
-        found = {}
-        for name, value in own[0].items():
-            if len(own) == 1:
-                found[name] = value.detach().unsqueeze(0)
+        states = [model.state_dict() for model in self._models]
+        stacked_state = {}
+        for name, value in states[0].items():
+            if len(states) == 1:
+                stacked_state[name] = value.detach().unsqueeze(0)
             else:
-                found[name] = torch.stack([each[name].detach() for each in own])
+                stacked_state[name] = torch.stack([state[name].detach() for state in states])
             if self._group is not None:
-                found[name] = found[name].cpu()
-        return found
+                stacked_state[name] = stacked_state[name].cpu()
+        return stacked_state
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of the complete state."""
@@ -119,14 +119,14 @@ class Sequential:
         for part, key in _KEYS.items():
             for index, name in enumerate(names):
                 # A parameter without a gradient has no moments.
-                if any(key in each.get(index, {}) for each in kept):
+                if any(key in member_state.get(index, {}) for member_state in kept):
                     blank = torch.zeros_like(state[f"model.{name}"][0])
-                    moments = [each.get(index, {}).get(key, blank) for each in kept]
+                    moments = [member_state.get(index, {}).get(key, blank) for member_state in kept]
                     stack = [moment.to(blank.device) for moment in moments]
                     state[f"{part}.{name}"] = torch.stack(stack)
         steps = []
         for each in kept:
-            counts = [int(own.get("step", 0)) for own in each.values()]
+            counts = [int(parameter_state.get("step", 0)) for parameter_state in each.values()]
             steps.append(max(counts, default=0))
         state["steps"] = torch.tensor(steps)
         state["is_alive"] = torch.tensor(self._is_alive)

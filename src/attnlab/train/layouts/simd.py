@@ -69,7 +69,7 @@ class Simd(Blocks):
 
     def _block(self, block: int) -> "_Block":
         numbers = (self._numbers, self._buffers, self._decay, self._clip, self._updates)
-        pointers = [_pointer(each[block]) for each in (*numbers, self._is_alive)]
+        pointers = [_pointer(tensor[block]) for tensor in (*numbers, self._is_alive)]
         return _Block(*pointers, int(self._is_sgd))
 
     def _prepared(self, stacks: list[Tensor]) -> list[Tensor]:
@@ -128,7 +128,7 @@ def _compiled(recorded: Traced, real: torch.dtype, vector: int) -> tuple[Any, in
         raise NotExpressible(f"a step is {num_lines:,} lines of C++, too many to compile")
     is_double = real == torch.float64
     erfc = erfc_series(30 if is_double else 12)
-    terms = ", ".join(f"R({each!r})" for each in erfc)
+    terms = ", ".join(f"R({coefficient!r})" for coefficient in erfc)
     head = [
         vectors(is_double=is_double, width=vector),
         f"#define SIZE {recorded.parameters.size}",
@@ -156,8 +156,8 @@ def _traced(
 ) -> Traced:
     lent = Lent(frame_of(models[0]), loss)
     parameters = {name: value.detach() for name, value in models[0].named_parameters()}
-    own = {name: each[0] for name, each in different.items()}
-    return traced(lent.to_member, parameters, own, example)
+    member_buffers = {name: values[0] for name, values in different.items()}
+    return traced(lent.to_member, parameters, member_buffers, example)
 
 
 def interpreted(

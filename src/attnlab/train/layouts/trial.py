@@ -54,8 +54,8 @@ def expected_of(
         losses = torch.stack([loss(frame, *batch) for frame in frames])
         again = loss(frames[0], *batch)
     now = _noted(frames[0])
-    for name, each in _noted(models[0]).items():
-        if not _same(each, now.get(name)):
+    for name, value in _noted(models[0]).items():
+        if not _same(value, now.get(name)):
             raise NotExpressible(f"the loss changes {name}")
     if not torch.equal(again.nan_to_num(), losses[0].nan_to_num()):
         raise NotExpressible("the loss is not the same when it is computed twice")
@@ -119,10 +119,10 @@ def _apart(
     apart = torch.zeros((), dtype=torch.float64)
     for name, gradient in expected.gradients.items():
         if configs[0].optimiser == "sgd":
-            found = before[f"model.{name}"][place] - after[f"model.{name}"][place]
+            step_taken = before[f"model.{name}"][place] - after[f"model.{name}"][place]
         else:
-            found = after[f"first.{name}"][place] / (1 - BETAS[0])
-        apart += (found.double() - gradient.double() * factor).square().sum().cpu()
+            step_taken = after[f"first.{name}"][place] / (1 - BETAS[0])
+        apart += (step_taken.double() - gradient.double() * factor).square().sum().cpu()
     return float(apart.sqrt() / (norm * factor + 1e-6))
 
 
@@ -131,16 +131,16 @@ def _by_autograd(
 ) -> dict[str, Tensor]:
     named = dict(frame.named_parameters())
     with torch.enable_grad():
-        found = torch.autograd.grad(loss(frame, *batch), list(named.values()), allow_unused=True)
-    decays = configs[0].optimiser == "adamw" and any(each.weight_decay for each in configs)
-    gradients = dict(zip(named, found, strict=True))
-    for name, each in gradients.items():
-        if each is None and decays:
+        grads = torch.autograd.grad(loss(frame, *batch), list(named.values()), allow_unused=True)
+    decays = configs[0].optimiser == "adamw" and any(config.weight_decay for config in configs)
+    gradients = dict(zip(named, grads, strict=True))
+    for name, gradient in gradients.items():
+        if gradient is None and decays:
             # PyTorch's optimisers leave it alone; members side by side would let it decay.
             raise NotExpressible(
                 f"the loss does not depend on the parameter {name}, which would decay all the same"
             )
-        if each is None:
+        if gradient is None:
             gradients[name] = torch.zeros_like(named[name])
     return gradients
 
@@ -148,12 +148,14 @@ def _by_autograd(
 def _noted(model: nn.Module) -> dict[str, object]:
     """Return what a model could change in a step: its buffers, and the numbers that its parts
     hold."""
-    found: dict[str, object] = {f"the buffer {name}": each for name, each in model.named_buffers()}
+    noted: dict[str, object] = {
+        f"the buffer {name}": buffer for name, buffer in model.named_buffers()
+    }
     for path, part in model.named_modules():
-        for name, each in vars(part).items():
-            if isinstance(each, int | float) and name != "training":
-                found[f"the attribute {f'{path}.{name}'.lstrip('.')}"] = each
-    return found
+        for name, value in vars(part).items():
+            if isinstance(value, int | float) and name != "training":
+                noted[f"the attribute {f'{path}.{name}'.lstrip('.')}"] = value
+    return noted
 
 
 def _same(a: object, b: object) -> bool:

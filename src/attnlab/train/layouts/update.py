@@ -58,8 +58,8 @@ def update(state: State, gradients: Tensor, losses: Tensor, rates: Tensor, rule:
         numbers = (state.parameters, *state.moments)
         before = list(map(torch.clone, numbers))
         _step(state, gradients, factors, rates, rule)
-        for each, old in zip(numbers, before, strict=True):
-            each.copy_(torch.where(is_good.unsqueeze(1), each, old))
+        for number, old in zip(numbers, before, strict=True):
+            number.copy_(torch.where(is_good.unsqueeze(1), number, old))
     return norms
 
 

@@ -31,7 +31,7 @@ def vmapped(
     refuse_noise(models[0])
     one_dtype(models)
     engine = _Vmapped(models, loss)
-    before = {name: each.clone() for name, each in engine.frame.named_buffers()}
+    before = {name: buffer.clone() for name, buffer in engine.frame.named_buffers()}
     try:
         engine.losses(tuple(torch.stack([part] * len(models)) for part in example))
     except (AttnlabError, NotExpressible):
@@ -53,27 +53,27 @@ class _Vmapped:
 
     def __init__(self, models: Sequence[nn.Module], loss: Loss) -> None:
         self.frame = frame_of(models[0])
-        rows = [each.flatten(1) for each in stacked(models).values()]
+        rows = [weight.flatten(1) for weight in stacked(models).values()]
         self.parameters = torch.cat(rows, 1)
         self.gradients = torch.zeros_like(self.parameters)
         self.buffers = self.parameters.new_zeros(0, len(models))  # they stay where they are
         self._different = different_buffers(models)
         shapes = {name: parameter.shape for name, parameter in models[0].named_parameters()}
         self._leaves = {}
-        for name, each in cut(self.parameters, shapes).items():
-            self._leaves[name] = each.detach().requires_grad_()
+        for name, leaf in cut(self.parameters, shapes).items():
+            self._leaves[name] = leaf.detach().requires_grad_()
         self._to = list(cut(self.gradients, shapes).values())
         self._losses = vmap(Lent(self.frame, loss).to_member)
 
     def losses(self, batch: Batch) -> Tensor:
         """Compute and differentiate."""
         with torch.enable_grad():
-            found: Tensor = self._losses(self._leaves, self._different, *batch)
+            losses: Tensor = self._losses(self._leaves, self._different, *batch)
             leaves = list(self._leaves.values())
-            gradients = torch.autograd.grad(found.sum(), leaves, materialize_grads=True)
+            gradients = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
         for place, gradient in zip(self._to, gradients, strict=True):
             place.copy_(gradient)
-        return found.detach()
+        return losses.detach()
 
 
 class Lent(nn.Module):
@@ -95,8 +95,10 @@ class Lent(nn.Module):
         self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *batch: Tensor
     ) -> Any:
         """Compute as a member does."""
-        own = {f"model.{name}": each for name, each in {**parameters, **buffers}.items()}
-        return functional_call(self, own, batch)
+        member_tensors = {
+            f"model.{name}": tensor for name, tensor in {**parameters, **buffers}.items()
+        }
+        return functional_call(self, member_tensors, batch)
 
 
 def frame_of(model: nn.Module) -> nn.Module:
