@@ -249,13 +249,8 @@ def _block_of(attention: TracedAttention, trace: ModelTrace) -> TracedCall | Non
     for call in sorted(around, key=lambda call: not _keeps_shape(call)):
         if not re.search(r"(^|\.)\d+$", call.path):
             continue
-        inside = [
-            attention for attention in trace.attentions if call.begun < attention.begun < call.ended
-        ]
-        kinds = [
-            (re.sub(r"\d+", "", attention.path[len(call.path) :]), attention.nth)
-            for attention in inside
-        ]
+        inside = [one for one in trace.attentions if call.begun < one.begun < call.ended]
+        kinds = [(re.sub(r"\d+", "", one.path[len(call.path) :]), one.nth) for one in inside]
         if len(set(kinds)) == len(kinds):
             return call
     return None
@@ -306,16 +301,12 @@ def _block_structure(
     for name, attention, following in zip(names, attentions, [*attentions[1:], None], strict=False):
         step = _step(step.stream, calls, block, attention, following)
         shows_heads = attention.heads is not None or attention.backend == "multi-head"
+        where = attention.place, attention.nth, attention.backend
         heads = attention.num_heads, attention.num_kv_heads, shows_heads
         ends = step.adds, step.after, attention.shows_product
-        structures.append(
-            AttentionStructure(
-                name, attention.place, attention.nth, attention.backend, *heads, *ends
-            )
-        )
-    if block is None or (
-        step.last is None and block.path in {attention.path for attention in attentions}
-    ):
+        structures.append(AttentionStructure(name, *where, *heads, *ends))
+    is_itself = block is not None and block.path in {place.path for place in attentions}
+    if block is None or (step.last is None and is_itself):
         return BlockStructure(None, tuple(structures))
     down = adds = None
     if step.last is not None:
