@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # which opening a model loads
 
 import attnlab.cli.commands
 import attnlab.experiments.registry  # noqa: F401
