@@ -57,7 +57,7 @@ def test_a_function_that_holds_what_holds_it_is_noticed():
     closed = planted(
         "attnlab.pretrained.backends.registry",
         "output, weights[0] = call",
-        "output, weights[0] = asked and call",
+        "output, weights[0] = attention and call",
     )
     with closed, pytest.raises(AssertionError):
         test_queries_are_gone_when_the_next_attention_comes("gpt2")

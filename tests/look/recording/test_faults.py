@@ -314,14 +314,14 @@ FAULTS = [
     Fault(
         "steps are joined in the wrong order",
         "join",
-        "return found[::-1]",
-        "return found",
+        "return joined[::-1]",
+        "return joined",
         joined_panel,
     ),
     Fault(
         "cross-attention's keys have the decoder's names",
         "recorder",
-        'if own == "decoder" else None',
+        'if stack_name == "decoder" else None',
         OWN,
         names,
     ),
