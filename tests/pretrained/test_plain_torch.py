@@ -743,8 +743,8 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     ),
     "a causal hint hides the mask where weights are wanted": (
         "backends.multi_head",
-        'asked["is_causal"] and not (needs_weights',
-        'asked["is_causal"] and not (False',
+        'needs_weights and arguments["attn_mask"] is not None',
+        "False",
         lambda: check_hint(weights=True),
     ),
     "the mask is left out of the scores": (
@@ -755,7 +755,7 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     ),
     "weights are given of all heads": (
         "backends.multi_head",
-        'if asked["average_attn_weights"]:',
+        'if arguments["average_attn_weights"]:',
         "if False:",
         lambda: exactly("plain", "weights"),
     ),
@@ -803,8 +803,8 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     ),
     "a list of turns is numbered module by module": (
         "structure",
-        "found = _alternating(blocks, trace) or tuple",
-        "found = tuple",
+        "structures = _alternating(blocks, trace) or tuple",
+        "structures = tuple",
         lambda: check_turns(False, True),
     ),
     "what is given outside of the modules is taken for the stream": (

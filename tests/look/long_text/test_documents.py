@@ -295,7 +295,7 @@ def test_who_is_killed_after_the_last_layer_ends_as_who_was_not(model, ids, tmp_
         with pytest.raises(KeyboardInterrupt):
             summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     assert not open_document(tmp_path / "a").is_done
-    (tmp_path / "a" / ".document.json.x.part").touch()  # of who was killed while it was written
+    (tmp_path / "a" / ".document.json.x.part").mkdir()  # of who was killed while it was written
     assert summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL).is_done
     assert {each.name for each in (tmp_path / "a").iterdir()} == {
         "document.json",
