@@ -1,7 +1,6 @@
 """`attnlab.open` opens whatever attnlab keeps in a folder, and says what it looked for."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,11 +11,18 @@ from attnlab.experiments.population import Population
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep
 from attnlab.experiments.tune import Search
-from attnlab.look import Recording
-from attnlab.look.corpus import CorpusSearch
-from attnlab.look.long_text import Document
+from attnlab.look import Recording, Summarize
+from attnlab.look.corpus import Corpus, CorpusSearch, search_corpus
+from attnlab.look.long_text import Document, summarize_document
 
-KEPT = Path(__file__).parents[1] / "fixtures" / "first_house"
+TINY = {
+    "steps": "20",
+    "evaluate_every": "10",
+    "letters": "3",
+    "length": "3",
+    "d_model": "4",
+    "d_ff": "4",
+}
 KINDS = {
     "run": Report,
     "population": Population,
@@ -27,42 +33,66 @@ KINDS = {
 }
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder with a tiny one of each kind."""
+    home = tmp_path_factory.mktemp("kinds")
+    attnlab.run("sorting", out=home / "run", settings=TINY)
+    attnlab.train_population("sorting", range(2), out=home / "population", settings=TINY)
+    attnlab.sweep("sorting", seeds=[0], out=home / "sweep", settings={"rank": "1,2", **TINY})
+    model = attnlab.load(home / "run")
+    recording = attnlab.record(model, torch.tensor([[3, 1, 2, 0]]))
+    recording.save(home / "recording")
+    tokens = torch.tensor([[0, 1, 2, 3, 0, 1]])
+    summarize_document(model, tokens, out=home / "document", reduce=Summarize(tiles=2, top=2))
+    texts = Corpus(["cab", "abc"], encode=lambda text: ["abc".index(letter) for letter in text])
+    search_corpus(model, texts, "entropy", out=home / "corpus")
+    return home
+
+
 @pytest.mark.parametrize("name", KINDS)
-def test_a_folder_is_opened_as_what_it_holds(name):
-    assert type(attnlab.open(KEPT / name)) is KINDS[name]
-    assert type(attnlab.open(str(KEPT / name))) is KINDS[name]
+def test_a_folder_is_opened_as_what_it_holds(folders, name):
+    assert type(attnlab.open(folders / name)) is KINDS[name]
+    assert type(attnlab.open(str(folders / name))) is KINDS[name]
 
 
-def test_a_member_of_a_population_is_a_run():
-    assert attnlab.open(KEPT / "population" / "1").config["seed"] == 1
+def test_a_member_of_a_population_is_a_run(folders):
+    assert attnlab.open(folders / "population" / "1").config["seed"] == 1
     with pytest.raises(WrongUsage, match="no member '9'"):
-        attnlab.open(KEPT / "population" / "9")
+        attnlab.open(folders / "population" / "9")
 
 
-def test_a_hyper_parameter_search_needs_optuna_for_its_trials_alone(monkeypatch):
+def test_a_hyper_parameter_search_needs_optuna_for_its_trials_alone(monkeypatch, tmp_path):
     pytest.importorskip("optuna")
-    assert type(attnlab.open(KEPT / "search")) is Search
+    attnlab.tune(
+        "sorting",
+        trials=2,
+        seeds=[0],
+        out=tmp_path,
+        settings={"learning_rate": "1e-4..1e-2", **TINY},
+    )
+    assert type(attnlab.open(tmp_path)) is Search
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert type(attnlab.open(KEPT / "search")) is Report
+    assert type(attnlab.open(tmp_path)) is Report
 
 
-def test_what_look_keeps_is_opened_from_its_own_folder_too(tmp_path):
-    model = attnlab.load(KEPT / "run")
+def test_what_look_keeps_is_opened_from_its_own_folder_too(folders, tmp_path):
+    model = attnlab.load(folders / "run")
     with attnlab.record(model, "*weights") as recording:
         model(torch.tensor([[3, 1, 2, 0]]))
     recording.save(tmp_path / "recording")
     assert list(attnlab.open(tmp_path)) == list(attnlab.open(tmp_path / "recording"))
 
 
-def test_a_folder_of_something_else_is_told_what_was_looked_for(tmp_path):
+def test_a_folder_of_something_else_is_told_what_was_looked_for(folders, tmp_path):
     with pytest.raises(
         CouldNotRun, match=r"nothing to open: no config.json \(a run, .*search.json"
     ):
         attnlab.open(tmp_path)
     with pytest.raises(CouldNotRun, match="there is no folder"):
         attnlab.open(tmp_path / "none")
-    attnlab.save_model(attnlab.load(KEPT / "run"), tmp_path / "model")
+    attnlab.save_model(attnlab.load(folders / "run"), tmp_path / "model")
     with pytest.raises(CouldNotRun, match=r"holds a model, but not a run; load it with"):
         attnlab.open(tmp_path / "model")
     (tmp_path / "config.json").write_text("{")
