@@ -63,13 +63,3 @@ def test_ctrl_c_keeps_what_was_trained_and_names_the_command_that_goes_on(home):
     command = printed.partition("to go on: ")[2].strip()
     assert shlex.split(command) == ["attnlab", "resume", "my runs/first"]
     assert "3 of 3 claims hold, self-checks: 6 of 6" in home.run(command).out
-
-
-def test_a_cell_in_a_live_kernel_answers(kernel):
-    (output,) = kernel("1 + 1")
-    assert output["data"]["text/plain"] == "2"
-
-
-def test_nbconvert_makes_a_page(notebook, visit):
-    page = visit(notebook(["print('hello from a cell')"]), elsewhere=True)
-    page.get_by_text("hello from a cell", exact=True).wait_for()
