@@ -172,6 +172,18 @@ class Failing(Engine):
             yield failure("too little memory.") if is_bad else unit.compute(line)
 
 
+def test_a_setting_that_is_proposed_twice_at_once_is_trained_twice_with_one_outcome():
+    search = tune(
+        "sorting",
+        trials=3,
+        seeds=[0],
+        settings={"rank": "1,2", "steps": "4", "evaluate_every": "2"},
+    )
+    losses = {(trial.fields["rank"], trial.loss) for trial in search.trials}
+    assert len(search.trials) == 3
+    assert len(losses) == len({rank for rank, _ in losses})
+
+
 def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch):
     monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Failing(2))
     found = tune("sorting", settings=SPACE, **HOW)

@@ -68,7 +68,7 @@ def test_a_method_of_ones_own_is_scored(few, tmp_path, capsys):
     assert baselines == ["head-number", "head-number-reversed", "layer-number", "random"]
     assert {path.name for path in out.iterdir()} == {"scores.json", "truth.png", "truth.svg"}
     assert main(["truth", "score", f"{file}:wrong"]) == 3
-    assert "scores 'attention.9', which" in capsys.readouterr().err
+    assert "scores 'attention.9', no head of" in capsys.readouterr().err
 
 
 def test_the_table_says_how_many_circuits_enter(few, capsys):

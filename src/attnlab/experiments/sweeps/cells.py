@@ -6,6 +6,7 @@ the grid alone, never on the engine, so that every engine gives the same numbers
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,13 +93,19 @@ def make_cell(config_class: type[Config], fixed: Fields, fields: Fields) -> Cell
 
 
 def units_of(experiment: str, grid: Grid, varying: frozenset[str], **how: Any) -> list[Unit]:
-    """Divide the grid into units, each trained as one population."""
+    """Divide the grid into units, each trained as one population.
+
+    Trials that were proposed together may be equal: these stand in different units, since a
+    population has each setting once.
+    """
     families: dict[str, dict[int, Fields]] = {}
+    repeats: Counter[str] = Counter()
     for index, cell in enumerate(grid.cells):
         if cell.config is not None:
             fields = cell.config.to_mapping()
             common = {name: value for name, value in fields.items() if name not in varying}
-            families.setdefault(repr(common), {})[index] = fields
+            families.setdefault(repr((repeats[repr(fields)], common)), {})[index] = fields
+            repeats[repr(fields)] += 1
     seeds_at_once = min(len(grid.seeds), _MEMBERS_OF_A_UNIT)
     units: list[Unit] = []
     for family in families.values():
