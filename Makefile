@@ -19,8 +19,8 @@ lab: $(VENV)/all.done
 	$(BIN)/attnlab lab
 
 # A minute of tests, for each save: names and floors, formulas, every site, one experiment from end to end.
-QUICK_TESTS = $(addprefix tests/,test_architecture.py test_configs.py test_display.py test_doctests.py \
-  test_sites.py core tasks parts/test_attend.py \
+QUICK_TESTS = $(addprefix tests/,test_architecture.py test_doctests.py) \
+  $(addprefix packages/attnlab/tests/,test_configs.py test_display.py test_sites.py core tasks parts/test_attend.py \
   edits/test_edits_in_numpy.py look/recording/test_looking.py draw/test_document.py experiments/test_sorting.py)
 quick: $(VENV)/test.done
 	$(BIN)/pytest -n 2 --dist loadgroup -q $(QUICK_TESTS)
@@ -69,6 +69,6 @@ $(VENV)/torch.done: constraints.txt
 	$(PIP) "$$(grep '^torch==' constraints.txt)"
 	touch $@
 
-$(VENV)/%.done: $(VENV)/torch.done pyproject.toml
-	$(PIP) --editable ".[$*]"
+$(VENV)/%.done: $(VENV)/torch.done $(wildcard packages/*/pyproject.toml)
+	$(PIP) --editable "packages/attnlab[$*]" --editable packages/attnlab-course --editable packages/attnlab-lab
 	touch $@

@@ -1,7 +1,7 @@
 """This source tree beside that of another commit: time and memory, row by row, in turns.
 
     git worktree add ../before COMMIT
-    python benchmarks/against.py ../before/src [--rounds 9] [--rows record load_live ...]
+    python benchmarks/against.py ../before [--rounds 9] [--rows record load_live ...]
 
 Each row has a process for each tree; they take turns, so that what slows the machine slows both.
 Processor time, one thread; below 1 this tree is faster. Memory is the most that a process has had.
@@ -23,7 +23,8 @@ import torch
 
 from timing import ratio
 
-HERE = Path(__file__).parents[1] / "src"
+SOURCE = Path("packages", "attnlab", "src")
+HERE = Path(__file__).parents[1]
 CSV = "text,label\n" + "".join(
     f"the {i % 7} cats of {i % 5} rivers slept,{i % 2}\n" for i in range(200)
 )
@@ -238,7 +239,7 @@ def work_when_told(row: str) -> None:
 
 def started(tree: Path, row: str) -> Any:
     """Start the process of a row with the attnlab of a source tree."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(tree / SOURCE), "HF_HUB_OFFLINE": "1"}
     command, pipe = [sys.executable, __file__, "--worker", row], subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
 
@@ -273,7 +274,7 @@ def compare(row: str, before: Path, rounds: int) -> str:
 def main() -> None:
     """Read the arguments, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("before", type=Path, nargs="?", help="src/ of the other tree")
+    parser.add_argument("before", type=Path, nargs="?", help="the other tree")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--worker", choices=list(ROWS), help=argparse.SUPPRESS)

@@ -22,20 +22,20 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from attnlab.course.catalog import HOME, load_exercise
-from attnlab.course.cells import solution_text
-from attnlab.course.grading.classroom import grade_class
-from attnlab.course.grading.exports import write_exports
-from attnlab.course.grading.gradebook import Course, make_gradebook
-from attnlab.course.grading.pages import write_pages
-from attnlab.course.grading.similarity import find_alike
-from attnlab.course.grading.submissions import read_class
-from attnlab.course.mistakes import with_mistake
-from attnlab.course.sandbox.jail import probe
-from attnlab.course.sandbox.processes import processes_below
-from attnlab.course.sandbox.runner import encode, load_names
-from attnlab.course.sandbox.worker import Worker
-from attnlab.course.workspace import FORM
+from attnlab_course.catalog import HOME, load_exercise
+from attnlab_course.cells import solution_text
+from attnlab_course.grading.classroom import grade_class
+from attnlab_course.grading.exports import write_exports
+from attnlab_course.grading.gradebook import Course, make_gradebook
+from attnlab_course.grading.pages import write_pages
+from attnlab_course.grading.similarity import find_alike
+from attnlab_course.grading.submissions import read_class
+from attnlab_course.mistakes import with_mistake
+from attnlab_course.sandbox.jail import probe
+from attnlab_course.sandbox.processes import processes_below
+from attnlab_course.sandbox.runner import encode, load_names
+from attnlab_course.sandbox.worker import Worker
+from attnlab_course.workspace import FORM
 
 
 class Measured(Worker):

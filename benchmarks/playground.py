@@ -21,7 +21,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from attnlab.lab.static import write_static
+from attnlab_lab.static import write_static
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 

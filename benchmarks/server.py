@@ -32,7 +32,7 @@ from typing import Any
 
 PROGRAM = """
 from pathlib import Path
-from attnlab.lab.server.start import serve
+from attnlab_lab.server.start import serve
 serve(Path("runs"), None, False, Path("assets"))
 """
 EDITS = [{"edit": "CutEdge", "query": 3, "key": 1, "head": 1}]

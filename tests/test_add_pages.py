@@ -20,13 +20,14 @@ STEP = re.compile(r"<!-- (new file|in|run)(.*?) -->\n```(\w+)\n(.*?)^```$", re.S
 @pytest.fixture
 def copy(tmp_path):
     """A copy of this tree, without what git does not know."""
-    for name in ("src", "tests", "docs", "examples"):
+    for name in ("packages", "tests", "docs", "examples"):
         shutil.copytree(
             ROOT / name,
             tmp_path / name,
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in ("pyproject.toml", "conftest.py"):
+        shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 
 
@@ -39,7 +40,7 @@ def follow(page: str, copy: Path) -> str:
             command = ["bash", "-e", "-c", body] if kind == "sh" else [sys.executable, "-c", body]
             environment = {
                 **os.environ,
-                "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}",
+                "PYTHONPATH": os.pathsep.join(map(str, [*copy.glob("packages/*/src"), copy])),
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             }
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The house itself: floors, circles, a light front door, and a map of it that is true."""
+"""The house itself: packages, floors, circles, a light front door, and a map of it that is true."""
 
 import ast
 import importlib
@@ -12,7 +12,9 @@ import pytest
 import attnlab
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "attnlab"
+PACKAGE = ROOT / "packages" / "attnlab" / "src" / "attnlab"
+COURSE = ROOT / "packages" / "attnlab-course" / "src" / "attnlab_course"
+LAB = ROOT / "packages" / "attnlab-lab" / "src" / "attnlab_lab"
 
 FLOORS = {
     "display": 0,
@@ -39,11 +41,10 @@ FLOORS = {
     "plot": 5,
     "draw": 4,
     "experiments": 5,
-    "course": 5,
     "truth": 5,
-    "lab": 6,
-    "cli": 7,
-    "__main__": 8,
+    "cli": 6,
+    "course": 7,
+    "__main__": 7,
 }
 
 
@@ -90,6 +91,50 @@ def room_of(path: Path) -> str:
 
 
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
+ALL_SOURCES = [
+    *SOURCES,
+    *(path for package in (COURSE, LAB) for path in sorted(package.rglob("*.py"))),
+]
+
+
+def package_imports(package: Path) -> set[str]:
+    """Return the modules of attnlab's packages that one of them imports."""
+    nodes = [
+        node for path in package.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))
+    ]
+    modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    modules |= {
+        alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+    }
+    return {module for module in modules if module.startswith("attnlab")}
+
+
+def test_packages_import_only_those_below_them():
+    above = {name for name in package_imports(PACKAGE) if not re.match(r"attnlab\b(?!_)", name)}
+    assert above == {"attnlab_course"}  # attnlab.course, where it is installed
+    assert not [name for name in package_imports(COURSE) if name.startswith("attnlab_lab")]
+
+
+def test_the_course_uses_few_modules_of_attnlab():
+    used = {name for name in package_imports(COURSE) if not name.startswith("attnlab_course")}
+    assert used == {
+        "attnlab",
+        "attnlab.cli.failures",
+        "attnlab.cli.options",
+        "attnlab.cli.progress",
+        "attnlab.cli.terminal",
+        "attnlab.core.store",
+        "attnlab.design.submission",
+        "attnlab.display",
+        "attnlab.draw.attention",
+        "attnlab.draw.pictures.charts",
+        "attnlab.draw.pictures.look",
+        "attnlab.draw.pictures.maps",
+        "attnlab.draw.sections",
+        "attnlab.errors",
+        "attnlab.models.single_head",
+        "attnlab.tasks.vectors",
+    }
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -132,8 +177,8 @@ def test_the_floor_check_is_not_fooled(code):
 def module_graph() -> dict[str, set[str]]:
     """Return which module of the package imports which, also inside functions and for types."""
     graph = {}
-    for path in SOURCES:
-        name = "attnlab." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    for path in ALL_SOURCES:
+        name = ".".join(path.relative_to(source_of(path)).with_suffix("").parts)
         body = ast.walk(ast.parse(path.read_text()))
         graph[name.removesuffix(".__init__")] = {
             # `from package import file` is an import of the file, not of all the package.
@@ -145,8 +190,14 @@ def module_graph() -> dict[str, set[str]]:
     return graph
 
 
+def source_of(path: Path) -> Path:
+    """Return the folder src/ that holds a file."""
+    return next(folder for folder in path.parents if folder.name == "src")
+
+
 def is_file(module: str) -> bool:
-    return (PACKAGE.parent / Path(*module.split("."))).with_suffix(".py").is_file()
+    name = Path(*module.split(".")).with_suffix(".py")
+    return any((package.parent / name).is_file() for package in (PACKAGE, COURSE, LAB))
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
@@ -254,7 +305,7 @@ def test_an_unknown_public_name_is_an_attribute_error():
 
 
 def test_every_room_has_a_docstring_and_every_module_too():
-    bare = [str(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))]
+    bare = [str(path) for path in ALL_SOURCES if not ast.get_docstring(ast.parse(path.read_text()))]
     assert bare == []
 
 
@@ -280,11 +331,11 @@ def mapped_files(page: str) -> list[str]:
 def test_the_map_names_every_file_of_the_package_and_no_other():
     mapped = mapped_files((ROOT / "docs" / "ARCHITECTURE.md").read_text())
     on_disk = [
-        str(path.relative_to(ROOT))
-        for path in sorted(PACKAGE.rglob("*"))
+        str(path.relative_to(ROOT / "packages"))
+        for path in sorted((ROOT / "packages").glob("*/src/**/*"))
         if path.suffix in {".py", ".js", ".css", ".html", ".h", ".cpp"}
         and "__pycache__" not in path.parts
-        and not (path.name == "__init__.py" and path.parent != PACKAGE)
+        and not (path.name == "__init__.py" and path.parent.parent.name != "src")
     ]
     assert sorted(mapped) == sorted(on_disk)
     assert len(mapped) == len(set(mapped))
@@ -292,19 +343,21 @@ def test_the_map_names_every_file_of_the_package_and_no_other():
 
 def test_long_files_are_split_or_say_why():
     # Where a reader loses the thread; longer ones need a reason here.
-    reasons = {"course/sandbox/runner.py": "it stands alone beside a student's file in the sandbox"}
+    reasons = {
+        "attnlab_course/sandbox/runner.py": "it stands alone beside a student's file in the sandbox"
+    }
     long = {
-        str(path.relative_to(PACKAGE)): lines
-        for path in SOURCES
+        str(path.relative_to(source_of(path))): lines
+        for path in ALL_SOURCES
         if (lines := len(path.read_text().splitlines())) > 521
-        and str(path.relative_to(PACKAGE)) not in reasons
+        and str(path.relative_to(source_of(path))) not in reasons
     }
     assert long == {}
 
 
 def test_no_pickle_and_no_print_in_the_library():
     forbidden = {"pickle", "marshal", "joblib", "dill", "shelve"}
-    for path in SOURCES:
+    for path in ALL_SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -317,17 +370,20 @@ def test_no_pickle_and_no_print_in_the_library():
 
 
 def test_the_tools_are_pinned_alike_everywhere():
-    pyproject, constraints = (
-        (ROOT / "pyproject.toml").read_text(),
-        (ROOT / "constraints.txt").read_text(),
-    )
+    pyproject = (ROOT / "packages" / "attnlab" / "pyproject.toml").read_text()
+    constraints = (ROOT / "constraints.txt").read_text()
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
     for tool in ("ruff", "mypy"):
         (version,) = re.findall(rf'"{tool}==([\d.]+)"', pyproject)
         assert f"{tool}=={version}\n" in constraints
     (ruff,) = re.findall(r'"ruff==([\d.]+)"', pyproject)
     assert f"rev: v{ruff}\n" in hooks
-    (version,) = re.findall(r'^version = "([\d.]+)"', pyproject, re.M)
+
+
+def test_all_packages_have_one_version():
+    projects = [path.read_text() for path in sorted(ROOT.glob("packages/*/pyproject.toml"))]
+    assert len(projects) == 3
+    (version,) = {re.search(r'^version = "([\d.]+)"', text, re.M)[1] for text in projects}
     assert f'__version__ = "{version}"' in (PACKAGE / "__init__.py").read_text()
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
 

@@ -7,10 +7,13 @@ import pkgutil
 import pytest
 
 import attnlab
+import attnlab_course
+import attnlab_lab
 
 MODULES = sorted(
     module.name
-    for module in pkgutil.walk_packages(attnlab.__path__, "attnlab.")
+    for package in (attnlab, attnlab_course, attnlab_lab)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.rsplit(".", 1)[-1].startswith("__")
 )
 

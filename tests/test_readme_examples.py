@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.pages import run_blocks
-from tests.pretrained.families import FAMILIES
 
 import attnlab
 from attnlab.cli import main
@@ -21,6 +19,8 @@ from attnlab.cli.commands import app
 from attnlab.experiments import registry
 from attnlab.experiments.sorting import SortingConfig
 from attnlab.experiments.sweeps.axes import read_axes
+from tests.pages import run_blocks
+from tests.pretrained.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ATTNLAB = ROOT / "src" / "attnlab"
+SOURCES = {folder.name: folder.parent for folder in ROOT.glob("packages/*/src/attnlab*")}
 MAIN = '\nif __name__ == "__main__":'
 
 
 class Break(NamedTuple):
-    """A function of a file of src/attnlab, the fault in its place, and the stories that meet it.
+    """A function of a file of a package, the fault in its place, and the stories that meet it.
 
     In the fault, `real` is the function itself. A story is its file and its name.
     """
@@ -33,25 +33,25 @@ class Break(NamedTuple):
 
 BREAKS = {
     "stray quotes hide rows": Break(
-        "tasks/csv_rows.py",
+        "attnlab/tasks/csv_rows.py",
         "Rows._rows_of_lines",
         "lambda self: None",
         ("data::every_row_of_a_file_with_stray_quotes_is_in_the_report",),
     ),
     "a list is taken for a label": Break(
-        "tasks/texts.py",
+        "attnlab/tasks/texts.py",
         "_plain",
         "lambda value, name, number: str(value)",
         ("data::a_file_that_cannot_be_used_is_refused_in_a_sentence_that_says_what_to_do",),
     ),
     "rows without a text are lost in silence": Break(
-        "look/corpus/text_files.py",
+        "attnlab/look/corpus/text_files.py",
         "_rows",
         "lambda texts, lines: (row for row in real(texts, lines) if row.text is not None)",
         ("data::a_head_is_searched_for_in_files_of_each_kind_and_no_row_is_lost",),
     ),
     "a missing text is taken for one": Break(
-        "tasks/texts.py",
+        "attnlab/tasks/texts.py",
         "_is_missing",
         "lambda value: False",
         (
@@ -62,49 +62,49 @@ BREAKS = {
         ),
     ),
     "a low gain has no name": Break(
-        "course/material/weights.py",
+        "attnlab_course/material/weights.py",
         "gain_mistake",
         "lambda *args: None",
         ("grading::a_log_of_the_homework_loses_the_points_of_its_wrong_design_alone_and_says_why",),
     ),
     "a report names no mistake": Break(
-        "course/grading/student_feedback.py",
+        "attnlab_course/grading/student_feedback.py",
         "mistake_words",
         "lambda *args: ''",
         ("grading::a_log_of_the_homework_loses_the_points_of_its_wrong_design_alone_and_says_why",),
     ),
     "refused submissions are not counted": Break(
-        "course/grading/gradebook.py",
+        "attnlab_course/grading/gradebook.py",
         "Gradebook.refused",
         "property(lambda self: ())",
         ("grading::a_class_is_graded_and_its_tables_add_up",),
     ),
     "grades do not know the code that they were made with": Break(
-        "course/grading/classroom.py",
+        "attnlab_course/grading/classroom.py",
         "_code_digest",
         "lambda: ''",
         ("grading::nothing_stale_is_reused_once_shared_code_of_the_course_is_edited",),
     ),
     "the starter's statements come after the student's": Break(
-        "course/exercise.py",
+        "attnlab_course/exercise.py",
         "CourseExercise.with_given",
         "lambda self, program: f'{program}\\n\\n{self.starter}'",
         ("course::a_student_who_solves_everything_gets_every_point",),
     ),
     "wrong answers are called solved": Break(
-        "course/workspace.py",
+        "attnlab_course/workspace.py",
         "State.solved",
         "property(lambda self: True)",
         ("course::a_learner_without_a_teacher_is_not_told_solved_too_early",),
     ),
     "the search for mistakes finds none": Break(
-        "course/mistakes.py",
+        "attnlab_course/mistakes.py",
         "find_mistake",
         "lambda *args, **options: None",
         ("course::the_wrong_answers_that_people_give_are_caught_and_named",),
     ),
     "a proof's check reads the certificate alone": Break(
-        "programs/check.py",
+        "attnlab/programs/check.py",
         "differences",
         "lambda text, checked: []",
         (
@@ -115,37 +115,37 @@ BREAKS = {
         ),
     ),
     "a changed certificate holds": Break(
-        "programs/reader.py",
+        "attnlab/programs/reader.py",
         "differences",
         "lambda text, fields, worst: []",
         ("programs::a_certificate_in_which_someone_changed_a_field_does_not_hold",),
     ),
     "a proof goes on after its program has changed": Break(
-        "programs/proof.py",
+        "attnlab/programs/proof.py",
         "_SavedTally._refuse",
         "lambda self, other: None",
         ("programs::a_proof_that_ctrl_c_stopped_goes_on_with_its_own_program_alone",),
     ),
     "a folder with a begun proof takes no other": Break(
-        "programs/proof_folder.py",
+        "attnlab/programs/proof_folder.py",
         "_content",
         "lambda path: {'begun'} if real(path) else set()",
         ("programs::a_proof_that_is_killed_early_is_begun_anew_by_the_same_command",),
     ),
     "a compiled program answers from back to front": Break(
-        "programs/compiled_program.py",
+        "attnlab/programs/compiled_program.py",
         "CompiledProgram.__call__",
         "lambda self, tokens: real(self, tokens)[::-1]",
         ("programs::a_program_is_compiled_proved_and_checked_by_someone_else",),
     ),
     "every mistake is on the first line": Break(
-        "programs/lines.py",
+        "attnlab/programs/lines.py",
         "current_line",
         "lambda: Line(real().file, 1)",
         ("programs::a_mistake_is_told_with_its_file_line_and_expression",),
     ),
     "an edit shows no answer": Break(
-        "cli/answers.py",
+        "attnlab/cli/answers.py",
         "show_fork",
         "lambda fork, edits: None",
         (
@@ -170,7 +170,7 @@ BREAKS = {
         ),
     ),
     "every call with a text is one to the server": Break(
-        "lab/parts/server.js",
+        "attnlab_lab/parts/server.js",
         "joinEngines",
         (
             "(local, count) => { const call = real(local, count); return (method, first, ...rest) ="
@@ -180,7 +180,7 @@ BREAKS = {
         ("lab::every_room_of_the_lab_does_its_work",),
     ),
     "an experiment says the same whatever is moved": Break(
-        "lab/rooms/anatomy.js",
+        "attnlab_lab/rooms/anatomy.js",
         "makeExperiment",
         (
             "(name, maker, tools) => real(name, (told) => ({ ...maker(told), show: () => ({ said: n"
@@ -189,19 +189,19 @@ BREAKS = {
         ("lab::every_room_of_the_page_from_disk_does_its_work",),
     ),
     "no second browser is let in": Break(
-        "lab/server/guard.py",
+        "attnlab_lab/server/guard.py",
         "Keys.renew",
         "lambda self: None if hasattr(self, 'token') else real(self)",
         ("lab::a_second_browser_is_told_what_to_do_and_does_it",),
     ),
     "what the server refuses is not said": Break(
-        "lab/parts/server.js",
+        "attnlab_lab/parts/server.js",
         "makeAsker",
         "() => real({ tell() {} })",
         ("lab::what_is_wrong_is_said_beside_it_and_no_old_answer_stands_there",),
     ),
     "the first guess of everybody records nothing": Break(
-        "look/recording/recorder.py",
+        "attnlab/look/recording/recorder.py",
         "_passage_of",
         "lambda inputs, model: (real(inputs, model)[0], None)",
         (
@@ -210,43 +210,43 @@ BREAKS = {
         ),
     ),
     "shares of patches are upside down": Break(
-        "edits/effects/patches.py",
+        "attnlab/edits/effects/patches.py",
         "Recovery.share",
         "lambda self, values: 1 - real(self, values)",
         ("lab::the_picture_of_patching_shows_where_two_texts_differ",),
     ),
     "figures wait for a magic": Break(
-        "draw/pictures/notebook_figure.py",
+        "attnlab/draw/pictures/notebook_figure.py",
         "show_below_cell",
         "lambda figure: None",
         ("notebooks::a_figure_is_a_picture_once_and_without_a_magic",),
     ),
     "figures are text": Break(
-        "draw/pictures/notebook_figure.py",
+        "attnlab/draw/pictures/notebook_figure.py",
         "NotebookFigure._repr_png_",
         "lambda self: None",
         ("notebooks::a_converted_notebook_holds_the_pictures_and_a_model_that_has_answered",),
     ),
     "whatever came is shown as nothing": Break(
-        "experiments/viewer.py",
+        "attnlab/experiments/viewer.py",
         "show",
         "lambda *args, **options: None",
         ("notebooks::a_wrong_call_in_a_cell_ends_in_one_sentence",),
     ),
     "a head's number tells its role": Break(
-        "truth/network.py",
+        "attnlab/truth/network.py",
         "shuffle_heads",
         "lambda network, random: None",
         ("edits::a_method_of_ones_own_stands_beside_those_that_look_at_no_model",),
     ),
     "loading leaves its traces": Break(
-        "pretrained/model_state.py",
+        "attnlab/pretrained/model_state.py",
         "_State.restore",
         "lambda self: None",
         ("models::a_hand_written_model_is_looked_into_and_stays_as_it_was",),
     ),
     "what is recorded is not what was computed": Break(
-        "look/recording/recorder.py",
+        "attnlab/look/recording/recorder.py",
         "_copied",
         "lambda *args: real(*args) * 1.01",
         (
@@ -256,13 +256,13 @@ BREAKS = {
         ),
     ),
     "what cannot be shown is not named": Break(
-        "pretrained/tracing.py",
+        "attnlab/pretrained/tracing.py",
         "ModelTrace.why_set_aside",
         "property(lambda self: '')",
         ("model_kinds::what_cannot_be_shown_is_refused_with_what_was_met",),
     ),
     "the mask of a cut is open": Break(
-        "edits/attention_edits.py",
+        "attnlab/edits/attention_edits.py",
         "_with_allowed",
         "lambda mask, allowed: mask",
         ("model_kinds::a_cut_edge_of_a_tiny_bloom_is_minus_infinity_in_that_score",),
@@ -274,6 +274,11 @@ def place_of(story: str) -> str:
     """Return a story as pytest names it."""
     file, name = story.split("::")
     return f"tests/journeys/test_{file}.py::test_{name}"
+
+
+def source_of(broken: Break) -> Path:
+    """Return the file that a fault is planted in."""
+    return SOURCES[broken.file.partition("/")[0]] / broken.file
 
 
 def planted_in(source: str, broken: Break) -> str:
@@ -300,7 +305,7 @@ def functions_of(source: str) -> set[str]:
 @pytest.mark.parametrize("name", BREAKS)
 def test_every_break_takes_the_place_of_a_function(name):
     broken = BREAKS[name]
-    source = (ATTNLAB / broken.file).read_text()
+    source = source_of(broken).read_text()
     if broken.file.endswith(".js"):
         assert re.search(rf"^(export )?function {broken.function}\(", source, re.MULTILINE)
     else:
@@ -323,15 +328,16 @@ def test_every_story_is_broken_by_a_break():
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_journey_meets_what_is_planted(name, tmp_path):
     broken = BREAKS[name]
-    shutil.copytree(ROOT / "src", tmp_path / "src")
-    file = tmp_path / "src" / "attnlab" / broken.file
+    package = broken.file.partition("/")[0]
+    shutil.copytree(SOURCES[package] / package, tmp_path / package)
+    file = tmp_path / broken.file
     file.write_text(planted_in(file.read_text(), broken))
     for story in broken.stories:
         command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
         done = subprocess.run(
             [*command, place_of(story)],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(tmp_path / "src")},
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
             capture_output=True,
             text=True,
             check=False,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from attnlab.course.catalog import exercise_names, find_exercise
-from attnlab.course.cells import solved_cells, starter_program
+from attnlab_course.catalog import exercise_names, find_exercise
+from attnlab_course.cells import solved_cells, starter_program
 
 from .conftest import Home
 

@@ -8,6 +8,7 @@ import re
 import warnings
 
 import pytest
+
 from tests.pretrained.speaking import saved
 
 WORDS = {"dry": ["warm", "bright", "clear"], "wet": ["grey", "cold", "dark"]}

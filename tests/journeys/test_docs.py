@@ -8,6 +8,7 @@ import shlex
 import shutil
 
 import pytest
+
 from tests.test_readme_examples import IDS, PAGES, ROOT, Block, with_outputs, words_missing
 
 BETWEEN = "\x1e"  # printed between the blocks of a page

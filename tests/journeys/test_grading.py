@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.course.homework import homework_log
 
-import attnlab
-from attnlab.course.sandbox.jail import probe
+import attnlab_course
 from attnlab.errors import CouldNotRun
+from attnlab_course.sandbox.jail import probe
+from tests.course.homework import homework_log
 
 RIGHT = """\
 import torch
@@ -148,8 +148,8 @@ def test_a_log_of_the_homework_loses_the_points_of_its_wrong_design_alone_and_sa
 
 def test_nothing_stale_is_reused_once_shared_code_of_the_course_is_edited(home):
     hand_in(home.here, "handed-in/carla.json", json.dumps(homework_log()))
-    package = home.here / "attnlab"
-    shutil.copytree(Path(attnlab.__file__).parent, package)
+    package = home.here / "attnlab_course"
+    shutil.copytree(Path(attnlab_course.__file__).parent, package)
     home.environment["PYTHONPATH"] = str(home.here)
     command = "python -m attnlab grade handed-in -o grades"
 

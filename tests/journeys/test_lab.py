@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from tests.journeys.conftest import Home, Lab
 from tests.lab.playing import click_cell, dots, edits, settled
 from tests.pretrained.speaking import saved

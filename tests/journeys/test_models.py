@@ -3,6 +3,7 @@ Face in a folder. What is shown mixes the tokens, looking moves nothing, and the
 was."""
 
 import pytest
+
 from tests.journeys.conftest import Home
 
 WRITTEN = """

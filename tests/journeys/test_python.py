@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.journeys.conftest import Home
 
 pytest.importorskip("transformers")

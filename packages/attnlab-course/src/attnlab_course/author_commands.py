@@ -1,0 +1,87 @@
+"""attnlab course adapters, verify: for authors of a transformer, and of exercises."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from attnlab.cli.options import AsJson, WholeNumber
+from attnlab.cli.progress import counting
+from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.errors import CouldNotRun
+
+if TYPE_CHECKING:
+    from attnlab_course.verify import Verification
+
+Own = Annotated[Path | None, Parameter(name="--exercises")]
+
+
+def adapters(file: Path, /) -> int:
+    """Write a template that connects a transformer of your own to the checks.
+
+    Parameters
+    ----------
+    file
+        The Python file to create.
+    """
+    from attnlab.core.store import write_text
+    from attnlab_course.adapters import adapter_template
+
+    if file.exists():
+        raise CouldNotRun(f"{file} is there already; choose another file.")
+    write_text(file, adapter_template())
+    say(f"fill in what you have, then: attnlab course check --adapters {file}")
+    return 0
+
+
+def verify(
+    *names: str, exercises: Own = None, seeds: WholeNumber = 5, as_json: AsJson = False
+) -> int:
+    """Check the exercises themselves: solution, starter, and every named mistake.
+
+    Parameters
+    ----------
+    names
+        Exercises; by default all.
+    exercises
+        A folder with exercises of your own.
+    seeds
+        How many times the cases are drawn.
+    as_json
+        Print what was found as JSON.
+    """
+    from dataclasses import asdict
+
+    from attnlab_course.catalog import all_exercises, exercise_of_file
+    from attnlab_course.verify import verify_exercise
+
+    chosen = [exercise_of_file(name, exercises) for name in names]
+    if not names:
+        chosen = [exercise for _, exercise in all_exercises(exercises)]
+    results = []
+    with counting("exercises", is_quiet=as_json) as tell:
+        for done, exercise in enumerate(chosen, 1):
+            results.append(verify_exercise(exercise, range(seeds)))
+            tell(done, len(chosen))
+    if as_json:
+        print_json(list(map(asdict, results)))
+    else:
+        _show(results)
+    return int(any(result.problems for result in results))
+
+
+def _show(results: "Sequence[Verification]") -> None:
+    rows = []
+    mistakes = snapshots = sound = 0
+    for result in results:
+        problems = "; ".join(result.problems[:3]) or "sound"
+        rows.append([result.exercise, f"{result.mistakes}", f"{result.snapshots}", problems])
+        mistakes += result.mistakes
+        snapshots += result.snapshots
+        sound += not result.problems
+    show_table(["exercise", "mistakes", "pass a snapshot", ""], rows, unbroken=(0,))
+    say(
+        f"{sound} of {len(results)} exercises are sound; {mistakes} mistakes, each known by its "
+        f"name; {snapshots} of them pass a comparison of one input at 1e-2"
+    )

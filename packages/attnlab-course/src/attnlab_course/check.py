@@ -1,0 +1,205 @@
+"""Judge a program's answers: compare every case, sum up each check, name the mistake."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attnlab_course.cases import Questions
+from attnlab_course.compare import difference, leave_out, read_answer, show
+from attnlab_course.exercise import Case, Check, Failure, Mistake
+from attnlab_course.mistakes import ask_judge, find_mistake
+from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_here
+
+PENDING = "pending"
+"""The kind of failure of a check that was not judged yet."""
+
+_UNWRITTEN = {"NotImplementedError", "Missing"}
+_CANNOT_TELL = ("Missing", "CannotTell")
+"""Errors of a file of adapters that lacks a name, and of an adapter that does not reach a case."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """A check, and the first of its cases that failed.
+
+    Args:
+        check: the criterion.
+        failure: why that case is wrong; None where every case is right.
+        case: the case that failed.
+        value: the program's answer to it; None where it gave none.
+        printed: what the program printed meanwhile.
+    """
+
+    check: Check
+    failure: Failure | None = None
+    case: Case | None = None
+    value: Any = None
+    printed: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case was right."""
+        return self.failure is None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it was not judged, since it counts only once the first check passes."""
+        return self.failure is not None and self.failure.kind == PENDING
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results of an exercise's checks.
+
+    Args:
+        exercise: its name.
+        checks: a result for each check that was run.
+        mistake: the named mistake that gives the same answers; None where none does.
+        broken: why no case could be put to the program; None where all could.
+        waiting: how many further checks were not run, since they are held back for the grading.
+        is_blank: whether the parts to be written are not written yet.
+    """
+
+    exercise: str
+    checks: tuple[CheckResult, ...] = ()
+    mistake: Mistake | None = None
+    broken: str | None = None
+    waiting: int = 0
+    is_blank: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check that was run is passed."""
+        if self.broken is not None or self.is_blank:
+            return False
+        return all(result.passed for result in self.checks)
+
+    @property
+    def solved(self) -> bool:
+        """Whether every check there is was run and is passed."""
+        return self.passed and not self.waiting
+
+    @property
+    def points(self) -> int:
+        """The points of the checks that are passed."""
+        return sum(result.check.points for result in self.checks if result.passed)
+
+
+def judge(questions: Questions, reply: Reply, *, skip_missing: bool = False) -> Outcome:
+    """Compare a program's answers with the expected ones.
+
+    Args:
+        questions: the cases that were put to the program.
+        reply: its answers.
+        skip_missing: leave out what an adapter does not give: names that are not there, parts of an
+            answer that are None, and checks of which nothing is left.
+    """
+    exercise = questions.exercise
+    waiting = len(exercise.parts.checks) - len(questions.checks)
+    answers, problem = reply.answers, reply.problem
+    if skip_missing and not problem:
+        questions, answers = _without_missing(questions, answers)
+        if not answers:
+            problem = "this adapter gives no answer to any of its checks"
+    if problem:
+        return Outcome(exercise.name, broken=problem, waiting=waiting)
+    failures = list(map(_judge_case, questions.flat, answers))
+    results = list(_judge_checks(questions, answers, failures))
+    errors = {answer.error for answer in answers}
+    is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
+    mistake = None
+    if any(failures) and not is_blank:
+        mistake = _mistake_by_judge(results)
+        if mistake is None:
+            mistake = find_mistake(questions, answers, failures, skip_missing=skip_missing)
+    named = exercise.mistake(mistake) if mistake is not None else None
+    return Outcome(exercise.name, tuple(results), named, None, waiting, is_blank)
+
+
+def _mistake_by_judge(results: Iterable[CheckResult]) -> str | None:
+    """Return the mistake that a case's judge names first; None where none names one."""
+    failures = [result.failure for result in results if result.failure is not None]
+    return next((failure.mistake for failure in failures if failure.mistake is not None), None)
+
+
+def check_here(questions: Questions, source: str) -> Outcome:
+    """Check a program by running it in this process; it must be the course's own."""
+    return judge(questions, ask_here(source, "answer.py", questions.encoded))
+
+
+def _judge_case(case: Case, answer: CaseAnswer) -> Failure | None:
+    """Say what is wrong with an answer; None where it is right."""
+    if answer.error:
+        if answer.error in case.raises:
+            return None
+        return Failure(answer.words, kind=answer.error)
+    value = read_answer(answer.value)
+    if case.raises:
+        return Failure(f"expected {' or '.join(case.raises)} to be raised, got {show(value)}")
+    if case.judge is not None:
+        return ask_judge(case, value)
+    return difference(case.expected, value, case.tolerance)
+
+
+def _judge_checks(
+    questions: Questions, answers: Sequence[CaseAnswer], failures: Sequence[Failure | None]
+) -> Iterator[CheckResult]:
+    """Yield each check's result.
+
+    A side check, which an answer that computes nothing could pass, counts only where the first
+    check passes.
+    """
+    first: CheckResult | None = None
+    groups = zip(questions.checks, questions.cases, questions.numbers, strict=True)
+    for check, cases, numbers in groups:
+        wrong = next((number for number in numbers if failures[number] is not None), None)
+        result = CheckResult(check)
+        if wrong is not None:
+            case, answer = questions.flat[wrong], answers[wrong]
+            value = read_answer(answer.value)
+            result = CheckResult(check, failures[wrong], case, value, answer.printed)
+        first = first or result
+        is_side = check.side or all(case.answer == "inputs" or case.raises for case in cases)
+        if result.passed and is_side and not first.passed:
+            words = f"it counts once {first.check.name!r} passes"
+            result = CheckResult(check, Failure(words, kind=PENDING), cases[0])
+        yield result
+
+
+def _without_missing(
+    questions: Questions, answers: Sequence[CaseAnswer]
+) -> tuple[Questions, list[CaseAnswer]]:
+    """Return the cases that an adapter could answer, without the parts that are missing."""
+    checks, cases, encoded, answered = [], [], [], []
+    for check, numbers in zip(questions.checks, questions.numbers, strict=True):
+        remaining = []
+        for number in numbers:
+            case = _answered_case(questions.flat[number], answers[number])
+            if case is not None:
+                remaining.append(case)
+                encoded.append(questions.encoded[number])
+                answered.append(answers[number])
+        if remaining:
+            checks.append(check)
+            cases.append(tuple(remaining))
+    part = Questions(questions.exercise, tuple(checks), tuple(cases), tuple(encoded))
+    return part, answered
+
+
+def _answered_case(case: Case, answer: CaseAnswer) -> Case | None:
+    """Return a case without the parts that an adapter leaves out; None where nothing is left."""
+    if answer.error in _CANNOT_TELL:
+        return None
+    value = read_answer(answer.value)
+    if value is None:
+        return case
+    if case.judge is not None and _has_none(value):
+        return None
+    return replace(case, expected=leave_out(case.expected, value))
+
+
+def _has_none(value: Any) -> bool:
+    """Whether a part of an answer is None."""
+    if isinstance(value, Mapping):
+        return any(map(_has_none, value.values()))
+    return value is None or (isinstance(value, list) and any(map(_has_none, value)))

@@ -1,0 +1,228 @@
+"""What an exercise is: a statement, a solution, checks, named mistakes and hints, in one file.
+
+The file is in percent format: cells begin with `# %%`. Cells marked `# %% [course]` stay with the
+course; the others become the student's file and notebook, where each region between
+`# >>> solution` and `# <<< solution` is left for the student to write.
+"""
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy.random import Generator
+
+from attnlab.errors import WrongUsage
+from attnlab_course.cells import is_open, starter_cells, starter_program, with_line
+from attnlab_course.sandbox.runner import Names
+
+Settings = Mapping[str, Any]
+"""Keyword arguments."""
+
+Tensors = Mapping[str, Any]
+"""Parameters by name, as tensors or arrays."""
+
+Kind = Literal["code", "weights", "predict", "text"]
+Answer = Literal["result", "inputs", "gradients", "parameters", "state", "value"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an answer is wrong.
+
+    Args:
+        words: what is wrong, with values.
+        mistake: the name of the mistake; None where the judge does not know it.
+        kind: what a student may read of it, without values: type, count, shape, dtype, finite,
+            form or the name of an error; empty for any other.
+    """
+
+    words: str
+    mistake: str | None = None
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Given:
+    """An object of a class of the student's file, as an argument: built and filled by the worker.
+
+    Floating-point parameters are float64; `state` is written into them by name.
+    """
+
+    call: str
+    args: tuple[Any, ...] = ()
+    settings: Settings = field(default_factory=dict)
+    state: Tensors | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of what the student wrote, and what it should answer.
+
+    Args:
+        call: the name of a function, class or variable of the student's file.
+        args: its arguments. Arrays arrive as the tensors or NumPy arrays they are.
+        settings: its keyword arguments.
+        expected: the right answer; tuples and lists are the same, None in it is not compared.
+        judge: says what is wrong with an answer, in place of a comparison with `expected`.
+        build: for a class: the arguments of its constructor; `args` then go to the object.
+        state: parameters that are written into the object, by name; all of them are needed.
+        methods: methods called on the object in turn, each (name, args, settings); the answer is
+            the last one's. Without any, the object itself is called.
+        answer: what is compared: the result; the inputs as they are after the call; the gradients
+            of the inputs; the object's parameters by shape; its state; or the value of the name.
+        training: whether the object is in training mode.
+        seed: of torch's generator before the call.
+        words: what is special about this case, for the student.
+        tolerance: how far an answer may be off, absolutely and relatively.
+        raises: names of exceptions, one of which must be raised; then there is no answer.
+    """
+
+    call: str
+    args: tuple[Any, ...] = ()
+    settings: Settings = field(default_factory=dict)
+    expected: Any = None
+    judge: Callable[[Any], Failure | None] | None = None
+    build: tuple[tuple[Any, ...], Settings] | None = None
+    state: Tensors | None = None
+    methods: tuple[tuple[str, tuple[Any, ...], Settings], ...] = ()
+    answer: Answer = "result"
+    training: bool = False
+    seed: int = 0
+    words: str = ""
+    tolerance: float = 1e-6
+    raises: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Check:
+    """One criterion: some cases, drawn anew with each seed, all of which must be right.
+
+    Args:
+        name: one or two words, unique in its exercise.
+        words: the requirement, ready to follow "it".
+        cases: draws the cases, the smallest first.
+        points: its share of the exercise's points.
+        graded: whether an instructor's own exercise holds it back for the grading. Those of the
+            course are checked in full, so that a learner without a grader misses nothing.
+        side: whether an answer that computes nothing could pass it; it then counts only where the
+            first check passes too. Checks of untouched inputs and raised errors always are.
+    """
+
+    name: str
+    words: str
+    cases: Callable[[Generator], Iterable[Case]]
+    points: int = 1
+    graded: bool = False
+    side: bool = False
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A named wrong answer: the solution with one piece of its text replaced, and what to say.
+
+    Args:
+        name: unique in its exercise.
+        old: a piece of the solution, in it exactly once.
+        new: what replaces it.
+        says: the sentence for a student whose answers are those of the mistake.
+        also: other ways in which people make it, whose answers differ in some case: what replaces
+            `old`, or a pair of another piece and what replaces that.
+    """
+
+    name: str
+    old: str
+    new: str
+    says: str
+    also: tuple[str | tuple[str, str], ...] = ()
+
+    @property
+    def spellings(self) -> "tuple[Mistake, ...]":
+        """The mistake as it is made in each way."""
+        spellings = [replace(self, also=())]
+        for other in self.also:
+            old, new = (self.old, other) if isinstance(other, str) else other
+            spellings.append(replace(self, old=old, new=new, also=()))
+        return tuple(spellings)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """Everything of an exercise but its text, as the file's `EXERCISE` declares it.
+
+    Args:
+        title: a few words.
+        checks: the criteria.
+        mistakes: the named wrong answers; none for texts.
+        hints: a ladder that begins with a question and does not begin with the answer.
+        level: 1 (first steps) to 5.
+        minutes: how long a student may need.
+        needs: names of exercises that come before.
+        kind: code; weights (matrices, handed in as data); predict (said before it is run); text.
+        banned: names that must not be used, since they are what is to be written.
+        picture: draws the statement's picture, from the solution's names; None without one.
+        rubric: for texts, what each of the points is for.
+    """
+
+    title: str
+    checks: tuple[Check, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+    hints: tuple[str, ...] = ()
+    level: int = 2
+    minutes: int = 20
+    needs: tuple[str, ...] = ()
+    kind: Kind = "code"
+    banned: tuple[str, ...] = ()
+    picture: Callable[[Names], Any] | None = None
+    rubric: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CourseExercise:
+    """An exercise with its name and its file.
+
+    Args:
+        name: the file's name without its ending.
+        source: the file's text.
+        path: the file.
+        parts: what the file's `EXERCISE` declares.
+    """
+
+    name: str
+    source: str
+    path: Path
+    parts: Exercise
+
+    @property
+    def points(self) -> int:
+        """How many points it gives."""
+        if self.parts.kind == "text":
+            return len(self.parts.rubric)
+        return sum(check.points for check in self.parts.checks)
+
+    @cached_property
+    def starter(self) -> str:
+        """The student's program before anything is written in it."""
+        return starter_program(starter_cells(self.source, self.name))
+
+    def with_given(self, program: str) -> str:
+        """Append to a program what the exercise gives, so that its checks use that and no other."""
+        unwritten = with_line(self.source, "raise NotImplementedError")
+        nodes = [node for node in ast.parse(unwritten).body if not is_open(node)]
+        if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in nodes):
+            return program
+        text = "\n\n".join(map(ast.unparse, nodes))
+        return f"{program.rstrip()}\n\n\n{text}\n"
+
+    def mistake(self, name: str) -> Mistake:
+        """Return a named mistake.
+
+        Raises:
+            WrongUsage: there is none of this name.
+        """
+        for mistake in self.parts.mistakes:
+            if mistake.name == name:
+                return mistake
+        raise WrongUsage(f"{self.name} has no mistake named {name!r}.")

@@ -1,0 +1,216 @@
+"""Scaled dot-product attention with a mask."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.attention_mistakes import mask_mistakes, root_mistakes
+from attnlab_course.material.numpy_parts import attend
+from attnlab_course.material.tensors import gradients_case, inputs_case
+
+# %% [markdown]
+# # Attention
+#
+# Every query looks at all keys and takes the mean of their values, weighted by how well key and
+# query fit: softmax(Q Kᵀ / √width) V. The picture shows the weights of six queries on five keys
+# where nothing is masked. Each row sums to 1.
+#
+# ![weights](attention.svg)
+#
+# **Write** `attention(query, key, value, mask=None)`. It returns the output and the weights.
+#
+# | | shape |
+# | --- | --- |
+# | `query` | (batch, queries, width) |
+# | `key` | (batch, keys, width) |
+# | `value` | (batch, keys, value width) |
+# | `mask` | (queries, keys) or (batch, queries, keys), boolean; **True = may attend** |
+# | output | (batch, queries, value width) |
+# | weights | (batch, queries, keys) |
+#
+# * A masked key gets the weight 0, exactly, however large or small the scores are; the weights of
+#   the other keys sum to 1.
+# * A query that may attend to no key gets weights of 0 and an output of 0, never NaN.
+# * Gradients flow back to query, key and value, and they hold no NaN either.
+# * Scores of many thousands give finite weights.
+# * The answer has the dtype of the inputs, and the inputs stay as they are.
+#
+# Do not call PyTorch's own attention.
+
+# %%
+import math
+
+import torch
+
+
+def attention(query, key, value, mask=None):
+    """Return the output and the weights of scaled dot-product attention."""
+    # >>> solution
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = torch.softmax(scores, dim=-1)
+    if mask is not None:  # for a query that may attend to no key
+        weights = weights.masked_fill(~mask, 0.0)
+    return weights @ value, weights
+    # <<< solution
+
+
+# %% [course]
+def case(arrays, mask=None, dtype="float32", words=""):
+    """Compute what attention gives; the arrays are rounded to the dtype first."""
+    arrays = [array.astype(dtype) for array in arrays]
+    may = True if mask is None else mask
+    expected = attend(*(array.astype(float) for array in arrays), may)
+    args = [T.from_numpy(array) for array in (*arrays, mask) if array is not None]
+    expected = [T.from_numpy(array.astype(dtype)) for array in expected]
+    return Case("attention", tuple(args), expected=expected, words=words, tolerance=1e-5)
+
+
+def draw(random, batch, queries, keys, width, value_width):
+    """Draw query, key and value."""
+    shapes = ((queries, width), (keys, width), (keys, value_width))
+    return [random.normal(size=(batch, *shape)) for shape in shapes]
+
+
+def values(random):
+    """Sizes that all differ, and one position alone."""
+    yield case(draw(random, 1, 1, 1, 3, 2), words="with one query and one key")
+    yield case(draw(random, 1, 2, 3, 4, 5))
+    yield case(draw(random, 2, 5, 3, 7, 4))
+
+
+def masked(random):
+    """A mask shared by the batch."""
+    mask = random.random((4, 6)) < 0.5
+    mask[:, 0] = True
+    mask[0, 1] = False
+    yield case(draw(random, 2, 4, 6, 3, 2), mask)
+    query, key, value = draw(random, 1, 2, 3, 4, 2)
+    key[:, 0] = 0.0
+    mask = np.array([[True, True, False], [True, False, True]])
+    words = "where a key that is not masked has a score of exactly 0"
+    yield case((query, key, value), mask, words=words)
+
+
+def mask_per_batch(random):
+    """A mask for each element of the batch."""
+    mask = random.random((3, 4, 5)) < 0.5
+    mask[1, 0] = ~mask[0, 0]
+    mask[..., 2] = True
+    yield case(draw(random, 3, 4, 5, 3, 2), mask, words="with a mask for each of the batch")
+
+
+DEAD = np.array([[True, False, True], [False, False, False]])
+
+
+def dead_rows(random):
+    """A query that may attend to no key."""
+    yield case(draw(random, 2, 2, 3, 4, 2), DEAD, words="where the second query sees no key")
+
+
+def large_scores(random):
+    """Scores so large that an unguarded exponential overflows; whole numbers, so exact ones."""
+    masks = None, *[np.array([[False, True, True], [True, False, True]])] * 2
+    sizes = (11, "some thousands"), (20, "about −10⁷, masked"), (40, "about −10¹³, masked")
+    for mask, (power, size) in zip(masks, sizes, strict=True):
+        query, key, value = draw(random, 1, 2, 3, 4, 2)
+        query = random.integers(1, 9, size=query.shape) * 2.0**power
+        key = -random.integers(2, 9, size=key.shape)
+        key[:, 0] = -1  # so the first key, which a query may not attend to, has the largest score
+        yield case((query, key, value), mask, words=f"with scores of {size}")
+
+
+def gradients(random):
+    """What flows back, also where a query may attend to no key."""
+    arrays = draw(random, 1, 2, 3, 4, 2)
+    yield gradients_case(case(arrays), lambda *inputs: attend(*inputs)[0])
+    made = case(arrays, DEAD, words="where the second query sees no key")
+    yield gradients_case(made, lambda *inputs: attend(*inputs, DEAD)[0])
+
+
+def dtypes(random):
+    """Inputs of float64."""
+    yield case(draw(random, 1, 2, 3, 4, 2), dtype="float64", words="with float64")
+
+
+def inputs_kept(random):
+    """The inputs after the call."""
+    yield inputs_case(case(draw(random, 1, 2, 2, 3, 2), np.array([[True, False], [True, True]])))
+
+
+def draw_picture(names):
+    """Draw the weights of six queries on five keys."""
+    from attnlab.draw.attention import draw_head
+
+    random = np.random.default_rng(3)
+    query, key = (T.from_numpy(random.normal(size=(1, n, 4)) * 1.5) for n in (6, 5))
+    weights = names["attention"](query, key, key)[1][0]
+    return draw_head(weights, tokens=([f"q{n}" for n in range(6)], [f"k{n}" for n in range(5)]))
+
+
+_MASKED = """    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = torch.softmax(scores, dim=-1)
+    if mask is not None:  # for a query that may attend to no key
+        weights = weights.masked_fill(~mask, 0.0)
+"""
+
+
+def _masked(scores, weights):
+    """Return the masked softmax with other lines before and after the softmax."""
+    text = "    weights = torch.softmax(scores, dim=-1)\n"
+    if scores:
+        text = f"    if mask is not None:\n        scores = {scores}\n" + text
+    if weights:
+        text += f"    if mask is not None:\n        weights = {weights}\n"
+    return text
+
+
+EXERCISE = Exercise(
+    "Scaled dot-product attention",
+    level=1,
+    minutes=25,
+    needs=("softmax",),
+    checks=(
+        Check("values", "gives the right output and weights", values, points=3),
+        Check("mask", "keeps masked keys out", masked, points=2),
+        Check("mask per batch", "takes a mask for each element of the batch", mask_per_batch),
+        Check("dead rows", "gives 0 where a query may attend to no key", dead_rows, graded=True),
+        Check("large scores", "is right with large scores", large_scores, graded=True),
+        Check("gradients", "gives gradients, without NaN", gradients, graded=True),
+        Check("dtype", "keeps the dtype of its inputs", dtypes, graded=True),
+        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        *root_mistakes("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]"),
+        *mask_mistakes(
+            _MASKED,
+            _masked,
+            "inverted mask",
+            "zero taken for masked",
+            "mask after the softmax",
+            "filled with −10",
+            "filled with −10⁹",
+            "NaN in dead rows",
+        ),
+        Mistake(
+            "softmax over queries",
+            "torch.softmax(scores, dim=-1)",
+            "torch.softmax(scores, dim=-2)",
+            "The softmax runs over the queries: the columns sum to 1. Each query's row must.",
+        ),
+    ),
+    hints=(
+        "Which two shapes must be multiplied so that each query meets each key?",
+        "Three steps: scores of shape (batch, queries, keys); softmax over one of these axes; "
+        "then a product with the values.",
+        "Divide by the root of the last size of `query`, and mask before the softmax: what must a "
+        "score be so that its exponential is 0?",
+        "Fill masked scores with −∞, take the softmax over the keys, and set masked weights to 0 "
+        "once more. For which queries does the last step matter?",
+    ),
+    banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
+    picture=draw_picture,
+)

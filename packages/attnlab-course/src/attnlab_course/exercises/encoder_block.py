@@ -1,0 +1,295 @@
+"""An encoder block with the normalization after each sum."""
+
+# %% [course]
+from dataclasses import replace
+
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.numpy_parts import attend_heads, layer_norm, linear
+from attnlab_course.material.tensors import as_tensors, parameter_shapes
+
+# %% [markdown]
+# # An encoder block
+#
+# A transformer is a stack of blocks. In each of them the positions first look at one another, then
+# each thinks by itself. What a part finds is added to what came in, so nothing is lost, and the sum
+# is normalized. The picture shows the weights of one head of a fresh block, with a mask that hides
+# the last two positions.
+#
+# ![weights](encoder_block.svg)
+#
+# **Write** the class `EncoderBlock(d_model, num_heads, d_ff, dropout=0.1)` from the parts that are
+# given, `nn.LayerNorm` and `nn.Dropout`. Its call takes `x` and `mask=None` and returns the new x
+# and the weights of attention.
+#
+# | | shape |
+# | --- | --- |
+# | `x` | (batch, length, d_model) |
+# | `mask` | (length, length) or (batch, 1, length), boolean; **True = may attend** |
+# | new x | (batch, length, d_model) |
+# | weights | (batch, num_heads, length, length), as `attention` returns them |
+#
+# The order is that of the first transformer, with the norm after each sum:
+#
+# * a = norm1(x + dropout(attention of x))
+# * new x = norm2(a + dropout(feed-forward of a))
+#
+# A mask of shape (length, length) holds for all texts. One of shape (batch, 1, length) is a padding
+# mask: it says of each text which keys are real, the same for all queries. Attention takes both.
+#
+# Name the parts `attention`, `feed_forward`, `norm1` and `norm2`; the checks put their parameters
+# in by these names. The two norms are two modules, and keep PyTorch's eps. `FeedForward` has its
+# own dropout inside, with the same chance. In training with a chance of 1 the block gives
+# norm2(norm1(x)).
+
+# %%
+import torch
+from torch import nn
+
+
+class SelfAttention(nn.Module):
+    """Attention with several heads. It is given; leave it as it is."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.project_in = nn.Linear(d_model, 3 * d_model)
+        self.project_out = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        """(batch, length, d_model) -> the same, and weights (batch, head, length, length)."""
+        shape = (*x.shape[:2], 3, self.num_heads, -1)
+        q, k, v = self.project_in(x).view(shape).permute(2, 0, 3, 1, 4)
+        fit = torch.einsum("bhqd,bhkd->bhqk", q, k) * q.shape[-1] ** -0.5
+        if mask is not None:
+            allowed = mask if mask.dim() == 2 else mask.unsqueeze(1)
+            fit = fit.masked_fill(allowed.logical_not(), float("-inf"))
+        weights = fit.softmax(-1)
+        return self.project_out((weights @ v).transpose(1, 2).flatten(2)), weights
+
+
+class FeedForward(nn.Sequential):
+    """Two layers with ReLU and dropout between them. It is given; leave it as it is."""
+
+    def __init__(self, d_model, d_ff, dropout):
+        wide, back = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+        super().__init__(wide, nn.ReLU(), nn.Dropout(dropout), back)
+
+
+class EncoderBlock(nn.Module):
+    """Attention and feed-forward, each added to its input and normalized."""
+
+    def __init__(self, d_model, num_heads, d_ff, dropout=0.1):
+        super().__init__()
+        # >>> solution
+        self.attention = SelfAttention(d_model, num_heads)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.norm1 = nn.LayerNorm(d_model)
+        self.norm2 = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+        # <<< solution
+
+    def forward(self, x, mask=None):
+        """Return the new x, and the weights of attention."""
+        # >>> solution
+        mixed, weights = self.attention(x, mask)
+        x = self.norm1(x + self.dropout(mixed))
+        thought = self.feed_forward(x)
+        x = self.norm2(x + self.dropout(thought))
+        return x, weights
+        # <<< solution
+
+
+# %% [course]
+def shapes(width, hidden):
+    """Return the shapes of all parameters by name."""
+    return parameter_shapes(
+        {
+            "attention.project_in": (3 * width, width),
+            "attention.project_out": (width, width),
+            "feed_forward.0": (hidden, width),
+            "feed_forward.3": (width, hidden),
+            "norm1": (width,),
+            "norm2": (width,),
+        }
+    )
+
+
+def oracle(state, x, heads, may=True):
+    """Compute the block from its formula, in NumPy."""
+    parts = np.split(linear(state, "attention.project_in", x), 3, axis=-1)
+    joined, weights = attend_heads(*parts, heads, may)
+    a = layer_norm(state, "norm1", x + linear(state, "attention.project_out", joined))
+    thought = linear(state, "feed_forward.3", np.maximum(linear(state, "feed_forward.0", a), 0))
+    return layer_norm(state, "norm2", a + thought), weights
+
+
+def case(random, shape, heads, hidden, mask=None, dropout=0.0, show="both", **more):
+    """Draw x and all parameters; `show` says which of the two answers is compared."""
+    x, width = random.normal(size=shape), shape[-1]
+    state = {name: random.normal(size=size) * 0.7 for name, size in shapes(width, hidden).items()}
+    may = True if mask is None else mask.reshape(-1, 1, mask.shape[-2], mask.shape[-1])
+    output, weights = map(T.from_numpy, oracle(state, x, heads, may))
+    return Case(
+        "EncoderBlock",
+        tuple(T.from_numpy(array) for array in (x, mask) if array is not None),
+        build=((width, heads, hidden, dropout), {}),
+        state=as_tensors(state),
+        expected=[None if show == "weights" else output, None if show == "output" else weights],
+        **more,
+    )
+
+
+def values(random):
+    """Sizes that all differ; only the new x is compared."""
+    yield case(random, (1, 2, 4), 1, 3, show="output")
+    yield case(random, (2, 5, 6), 3, 7, show="output")
+
+
+def weights(random):
+    """The second part of the answer."""
+    yield case(random, (2, 3, 4), 2, 5, show="weights")
+
+
+def one_position(random):
+    """A text of one position."""
+    yield case(random, (1, 1, 4), 2, 3, words="with one position")
+
+
+def masked(random):
+    """Masks for all and for each."""
+    mask = random.random((5, 5)) < 0.6
+    mask |= np.eye(5, dtype=bool)
+    mask[0, 1] = False
+    yield case(random, (2, 5, 4), 2, 3, mask, show="output", words="with a mask for all texts")
+    mask = np.ones((2, 1, 5), bool)
+    mask[0, :, 3:] = False
+    yield case(random, (2, 5, 4), 2, 3, mask, show="output", words="with a mask for each text")
+
+
+def dropped(random):
+    """Training in which all is dropped, and in which nothing is."""
+    made = case(random, (2, 3, 4), 2, 5, dropout=1.0, training=True)
+    state = {name: array.numpy() for name, array in made.state.items()}
+    rows = layer_norm(state, "norm2", layer_norm(state, "norm1", made.args[0].numpy()))
+    words = "in training, with dropout 1"
+    yield replace(made, expected=[T.from_numpy(rows), None], words=words)
+    words = "in training, with dropout 0"
+    yield case(random, (2, 3, 4), 2, 5, training=True, show="output", words=words)
+
+
+def evaluation(random):
+    """Evaluation with a high chance of dropping."""
+    yield case(random, (2, 3, 4), 2, 5, dropout=0.9, show="output", words="in evaluation")
+
+
+def parameters(random):
+    """The names and shapes of all parameters."""
+    build = ((6, 3, 5), {})
+    yield Case(
+        "EncoderBlock",
+        build=build,
+        expected={n: list(s) for n, s in shapes(6, 5).items()},
+        answer="parameters",
+    )
+
+
+def draw_picture(names):
+    """Draw one head's weights with the last two positions hidden."""
+    from attnlab.draw.attention import draw_head
+
+    T.manual_seed(8)
+    block = names["EncoderBlock"](16, 2, 32).eval()
+    with T.no_grad():
+        for parameter in block.attention.parameters():
+            parameter.mul_(3)
+        mask = T.tensor([[True] * 5 + [False] * 2])[None]
+        shown = block(T.randn(1, 7, 16), mask)[1]
+    return draw_head(shown[0, 0], tokens=[f"p{place}" for place in range(7)])
+
+
+_ONE = "x = self.norm1(x + self.dropout(mixed))"
+_TWO = "x = self.norm2(x + self.dropout(thought))"
+_THINK = "thought = self.feed_forward(x)"
+
+EXERCISE = Exercise(
+    "An encoder block",
+    level=3,
+    minutes=25,
+    needs=("multi_head", "layer_norm", "feed_forward"),
+    checks=(
+        Check("values", "gives the right new x", values, points=3),
+        Check("parameters", "has its parts under the names above", parameters),
+        Check("weights", "returns the weights of attention", weights),
+        Check("mask", "hands the mask to attention", masked),
+        Check("dropout", "drops what both parts found, and nothing else", dropped, 2, graded=True),
+        Check("evaluation", "drops nothing in evaluation", evaluation, graded=True),
+        Check("one position", "works with a single position", one_position, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "norm before",
+            f"mixed, weights = self.attention(x, mask)\n        {_ONE}\n        {_THINK}\n"
+            f"        {_TWO}",
+            "mixed, weights = self.attention(self.norm1(x), mask)\n"
+            "        x = x + self.dropout(mixed)\n"
+            "        x = x + self.dropout(self.feed_forward(self.norm2(x)))",
+            "The norms come before the parts, as in newer models. Here they come after each sum."
+        ),
+        Mistake(
+            "first sum missing",
+            _ONE,
+            "x = self.norm1(self.dropout(mixed))",
+            "x is not added to what attention found, so what stood there is lost."
+        ),
+        Mistake(
+            "first sum late",
+            _ONE,
+            "x = x + self.norm1(self.dropout(mixed))",
+            "After attention the norm comes first and the sum second."
+        ),
+        Mistake(
+            "mask lost",
+            "self.attention(x, mask)",
+            "self.attention(x)",
+            "The mask is not handed on to attention."
+        ),
+        Mistake(
+            "inverted mask",
+            "self.attention(x, mask)",
+            "self.attention(x, None if mask is None else ~mask)",
+            "The mask is handed on the wrong way round: True means that a position may be attended "
+            "to."
+        ),
+        Mistake(
+            "side by side",
+            f"{_ONE}\n        {_THINK}",
+            "thought = self.feed_forward(x)\n        x = self.norm1(x + self.dropout(mixed))",
+            "Feed-forward gets the block's input. It gets what the first norm returned."
+        ),
+        Mistake(
+            "always dropped",
+            "self.dropout(mixed)",
+            "nn.functional.dropout(mixed, self.dropout.p)",
+            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
+            "it is told."
+        ),
+        Mistake(
+            "weights averaged",
+            "return x, weights",
+            "return x, weights.mean(dim=1)",
+            "The weights are averaged over the heads. Return those of every head."
+        ),
+    ),
+    hints=(
+        "What is at a position if a part of the block finds nothing and returns 0?",
+        "Two times the same three steps: a part, a sum with its own input, a norm.",
+        "x → attention → dropout → + x → norm1 = a; a → feed-forward → dropout → + a → norm2.",
+        "Call attention with x and the mask and keep both answers. Overwrite x with the first "
+        "normalized sum before feed-forward reads it.",
+    ),
+    banned=("TransformerEncoderLayer", "TransformerEncoder", "MultiheadAttention"),
+    picture=draw_picture,
+)  # fmt: skip

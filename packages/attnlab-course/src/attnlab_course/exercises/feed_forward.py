@@ -1,0 +1,260 @@
+"""The feed-forward part of a block."""
+
+# %% [course]
+from functools import partial
+
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.material.pictures import draw_lines
+from attnlab_course.material.numpy_parts import linear
+from attnlab_course.material.tensors import (
+    as_tensors,
+    draw_arrays,
+    inputs_case,
+    kept_failure,
+    parameter_shapes,
+    shape_failure,
+)
+
+# %% [markdown]
+# # Feed-forward
+#
+# After attention has mixed the positions, each position thinks by itself: a wide layer, ReLU, and
+# a layer back. All positions go through the same two layers, and none sees another. The picture
+# shows how the one number of a width-1 module comes out, over what goes in: straight pieces, with
+# a bend for each hidden unit.
+#
+# ![bends](feed_forward.svg)
+#
+# **Write** the class `FeedForward(d_model, d_ff, dropout=0.1)` with two `nn.Linear`, named `inner`
+# and `outer`.
+#
+# | | shape |
+# | --- | --- |
+# | `inner.weight`, `inner.bias` | (d_ff, d_model), (d_ff,) |
+# | `outer.weight`, `outer.bias` | (d_model, d_ff), (d_model,) |
+# | `x` | (…, d_model) |
+# | answer | (…, d_model) |
+#
+# * `inner`, then ReLU, then dropout, then `outer`. Dropout comes once, between the layers: with a
+#   chance of 1 the answer in training is `outer.bias`, since nothing is dropped after `outer`.
+# * In evaluation nothing is dropped. `x` stays as it is; it is not added to the answer.
+
+# %%
+import torch
+from torch import nn
+
+
+class FeedForward(nn.Module):
+    """Two layers with ReLU between them, for each position by itself."""
+
+    def __init__(self, d_model, d_ff, dropout=0.1):
+        super().__init__()
+        # >>> solution
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        self.dropout = nn.Dropout(dropout)
+        # <<< solution
+
+    def forward(self, x):
+        """(…, d_model) -> the same."""
+        # >>> solution
+        hidden = torch.relu(self.inner(x))
+        return self.outer(self.dropout(hidden))
+        # <<< solution
+
+
+# %% [course]
+def draw_state(random, width, hidden):
+    """Draw the four parameters."""
+    shapes = parameter_shapes({"inner": (hidden, width), "outer": (width, hidden)})
+    return draw_arrays(random, shapes)
+
+
+def oracle(x, state):
+    """Compute both layers in NumPy."""
+    return linear(state, "outer", np.maximum(linear(state, "inner", x), 0))
+
+
+def case(x, hidden, state, dropout=0.0, **more):
+    """One call with these parameters; the default dropout where it is None."""
+    build = ((x.shape[-1], hidden), {} if dropout is None else {"dropout": dropout})
+    settings = {"expected": T.from_numpy(oracle(x, state)), **more}
+    state = as_tensors(state)
+    return Case("FeedForward", (T.from_numpy(x),), build=build, state=state, **settings)
+
+
+def drawn(random, shape, hidden, dropout=0.0, **more):
+    """One call with random parameters."""
+    state = draw_state(random, shape[-1], hidden)
+    return case(random.normal(size=shape), hidden, state, dropout, **more)
+
+
+def values(random):
+    """Sizes that all differ."""
+    yield drawn(random, (1, 1, 2), 3)
+    yield drawn(random, (2, 3, 5), 11)
+
+
+def parameters(random):
+    """The names and shapes, with a hidden width that is not four times the other."""
+    shapes = {name: list(array.shape) for name, array in draw_state(random, 3, 5).items()}
+    yield Case("FeedForward", build=((3, 5), {}), expected=shapes, answer="parameters")
+
+
+def probe(random):
+    """Layers that hand each number on, so that the answer is the activation itself."""
+    x = np.array([[-30.0, -3.0, -1.0, -0.2, 0.0], [0.3, 1.0, 2.0, 7.0, 50.0]])
+    x = (x + random.uniform(0, 0.1, x.shape))[None]
+    state = {f"{name}.weight": np.eye(5) for name in ("inner", "outer")}
+    state |= {f"{name}.bias": np.zeros(5) for name in ("inner", "outer")}
+    yield case(x, 5, state, words="with layers that hand each number on")
+
+
+def axes(random):
+    """One row alone, and four axes."""
+    yield drawn(random, (3,), 7, words="with one row alone")
+    yield drawn(random, (2, 1, 3, 5), 7, words="with four axes")
+
+
+def evaluation(random):
+    """Evaluation with a high chance of dropping."""
+    yield drawn(random, (2, 3, 5), 7, 0.9, words="in evaluation")
+
+
+def extremes(random):
+    """Chances for which training has one answer."""
+    state = draw_state(random, 3, 5)
+    x = random.normal(size=(2, 4, 3))
+    bias = T.from_numpy(np.broadcast_to(state["outer.bias"], x.shape).copy())
+    words = "in training, with a chance of 1"
+    yield case(x, 5, state, 1.0, training=True, expected=bias, words=words)
+    yield case(x, 5, state, 0.0, training=True, words="in training, with a chance of 0")
+    state = state | {"outer.weight": np.zeros((3, 5))}
+    words = "in training, with a chance of 1 in 2, where outer.weight is 0"
+    yield case(x, 5, state, 0.5, training=True, expected=bias, words=words)
+
+
+def judge_share(whole, chance, answer):
+    """Judge which of the hidden numbers were dropped."""
+    failure = shape_failure(answer, whole.shape)
+    if failure is not None:
+        return failure
+    numbers = answer.numpy()
+    gone = numbers == 0
+    if np.allclose(numbers, whole):
+        return Failure("in training no hidden number was dropped")
+    if abs(gone.mean() - chance) > 0.06:
+        return Failure(f"expected about {chance:.0%} dropped, got {gone.mean():.1%}")
+    return kept_failure(numbers, whole, chance, "hidden numbers")
+
+
+def shares(random):
+    """How many hidden numbers are dropped; the outer layer hands them on."""
+    width = 13
+    state = draw_state(random, width, width)
+    state |= {"outer.weight": np.eye(width), "outer.bias": np.zeros(width)}
+    state["inner.weight"] = np.abs(state["inner.weight"])
+    state["inner.bias"] = np.abs(state["inner.bias"])
+    x = np.abs(random.normal(size=(7, 17, width)))
+    whole = oracle(x, state)
+    for chance, dropout, words in ((0.25, 0.25, "1 in 4"), (0.1, None, "the default chance")):
+        judge = partial(judge_share, whole, chance)
+        words = f"in training, with {words}"
+        yield case(x, width, state, dropout, judge=judge, training=True, words=words)
+
+
+def inputs_kept(random):
+    """The input after the call."""
+    yield inputs_case(drawn(random, (2, 3, 5), 7))
+
+
+def draw_picture(names):
+    """Draw what a module of width 1 with four hidden units answers."""
+    T.manual_seed(3)
+    module = names["FeedForward"](1, 4).eval()
+    x = T.linspace(-2, 2, 81)
+    answer = module(x[:, None])[:, 0].detach()
+    title = "four hidden units, one number in, one out"
+    return draw_lines(title, ("x", "answer"), x, {"answer": answer})
+
+
+_HIDDEN = "torch.relu(self.inner(x))"
+_RETURN = "return self.outer(self.dropout(hidden))"
+_DROPOUT = "nn.Dropout(dropout)"
+
+EXERCISE = Exercise(
+    "Feed-forward",
+    level=1,
+    minutes=10,
+    checks=(
+        Check("values", "gives the right answer for each position", values, points=2),
+        Check("parameters", "has two layers with a bias, inner and outer", parameters),
+        Check("evaluation", "drops nothing in evaluation", evaluation),
+        Check("extremes", "drops between the layers", extremes),
+        Check("activation", "bends as ReLU does", probe, graded=True),
+        Check("axes", "takes any number of axes", axes, graded=True),
+        Check("shares", "drops the right share and enlarges the rest", shares, graded=True),
+        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "gelu",
+            "torch.relu",
+            "nn.functional.gelu",
+            "The activation is GELU. ReLU is asked: it gives exactly 0 below 0.",
+        ),
+        Mistake(
+            "no activation",
+            _HIDDEN,
+            "self.inner(x)",
+            "There is no ReLU, so both layers together are one linear map.",
+        ),
+        Mistake(
+            "activation last",
+            _RETURN,
+            "return torch.relu(self.outer(self.dropout(hidden)))",
+            "A second ReLU is at the end, so the answer has no negative numbers.",
+        ),
+        Mistake(
+            "residual",
+            _RETURN,
+            "return x + self.outer(self.dropout(hidden))",
+            "x is added to the answer. The block does that, not this part of it.",
+        ),
+        Mistake(
+            "dropped last",
+            _RETURN,
+            "return self.dropout(self.outer(hidden))",
+            "Dropout comes after the second layer. It comes before it, on the hidden numbers.",
+        ),
+        Mistake(
+            "always dropped",
+            "self.dropout(hidden)",
+            "nn.functional.dropout(hidden, self.dropout.p)",
+            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
+            "it is told.",
+        ),
+        Mistake(
+            "chance kept",
+            _DROPOUT,
+            "nn.Dropout(1 - dropout)",
+            "`dropout` is the chance to be dropped, not the chance to stay.",
+        ),
+        Mistake(
+            "not made larger",
+            "self.dropout(hidden)",
+            "hidden * (torch.rand_like(hidden) >= self.dropout.p) if self.training else hidden",
+            "The hidden numbers that stay are not divided by 1 − chance.",
+        ),
+    ),
+    hints=(
+        "What would two linear layers in a row be worth without something between them?",
+        "`nn.Linear` works on the last axis and leaves all others alone.",
+        "(…, d_model) → inner → (…, d_ff) → ReLU → dropout → outer → (…, d_model).",
+        "Three attributes in `__init__`; in `forward` four calls, from the inside to the outside.",
+    ),
+    picture=draw_picture,
+)

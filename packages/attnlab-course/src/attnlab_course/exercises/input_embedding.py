@@ -1,0 +1,266 @@
+"""Tokens, positions and dropout: what a transformer's first block reads."""
+
+# %% [course]
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.material.pictures import draw_maps
+from attnlab_course.material.tensors import kept_failure, shape_failure
+
+# %% [markdown]
+# # The input of a transformer
+#
+# What the first block reads is the scaled row of each token plus the pattern of its position. In
+# training, dropout sets a share of these numbers to 0 and makes the others larger, so that the
+# model does not lean on any one of them. The picture shows the same text in evaluation and in
+# training.
+#
+# ![inputs](input_embedding.svg)
+#
+# **Write** the class `InputEmbedding(vocab_size, d_model, max_length, dropout=0.1)` from the two
+# parts that are given and `nn.Dropout`.
+#
+# | | shape |
+# | --- | --- |
+# | `ids` | (batch, length), whole numbers |
+# | answer | (batch, length, d_model) |
+#
+# * Dropout comes last, once, over the sum. Each number is dropped by itself with the chance
+#   `dropout`; the others are divided by 1 − `dropout`.
+# * In evaluation nothing is dropped. With a chance of 0 training gives the same as evaluation, and
+#   with a chance of 1 it gives zeros.
+# * The tokens are an attribute named `tokens`, so that the only parameter is called
+#   `tokens.weight`.
+
+# %%
+import torch
+from torch import nn
+
+
+class Tokens(nn.Module):
+    """A scaled row for each id. It is given; leave it as it is."""
+
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, d_model) / d_model)
+
+    def forward(self, ids):
+        """(batch, length) -> (batch, length, d_model)."""
+        return self.weight[ids] * self.weight.shape[1] ** 0.5
+
+
+class Positions(nn.Module):
+    """A fixed pattern for each position, added to x. It is given; leave it as it is."""
+
+    def __init__(self, max_length, d_model):
+        super().__init__()
+        column = torch.arange(d_model)
+        slow = 10000.0 ** (-(column - column % 2) / d_model)
+        angle = torch.arange(max_length)[:, None] * slow + column % 2 * torch.pi / 2
+        self.register_buffer("table", angle.sin(), persistent=False)
+
+    def forward(self, x):
+        """(batch, length, d_model) -> the same."""
+        return x + self.table[: x.shape[1]]
+
+
+class InputEmbedding(nn.Module):
+    """Turn ids into what the first block reads."""
+
+    def __init__(self, vocab_size, d_model, max_length, dropout=0.1):
+        super().__init__()
+        # >>> solution
+        self.tokens = Tokens(vocab_size, d_model)
+        self.positions = Positions(max_length, d_model)
+        self.dropout = nn.Dropout(dropout)
+        # <<< solution
+
+    def forward(self, ids):
+        """(batch, length) -> (batch, length, d_model)."""
+        # >>> solution
+        x = self.positions(self.tokens(ids))
+        return self.dropout(x)
+        # <<< solution
+
+
+# %% [course]
+NEAR = 1e-4  # what single precision leaves of an angle
+
+
+def oracle(ids, table):
+    """Compute tokens plus positions."""
+    width = table.shape[1]
+    column = np.arange(width)
+    angles = np.arange(ids.shape[1])[:, None] / 10000 ** ((column - column % 2) / width)
+    return table[ids] * width**0.5 + np.where(column % 2, np.cos(angles), np.sin(angles))
+
+
+def case(random, shape, vocabulary, width, dropout, judge=None, words=""):
+    """Draw ids and a table; `judge` gets what evaluation gives, before the answer."""
+    table = random.normal(size=(vocabulary, width))
+    ids = random.integers(0, vocabulary, shape)
+    whole = oracle(ids, table)
+    return Case(
+        "InputEmbedding",
+        (T.from_numpy(ids),),
+        build=((vocabulary, width, shape[1] + 2), {} if dropout is None else {"dropout": dropout}),
+        state={"tokens.weight": T.from_numpy(table)},
+        expected=T.from_numpy(whole),
+        judge=judge and partial(judge, whole),
+        training=words.startswith("in training"),
+        words=words,
+        tolerance=NEAR,
+    )
+
+
+def values(random):
+    """Sizes that all differ, nothing dropped."""
+    yield case(random, (1, 1), 3, 2, 0.0)
+    yield case(random, (2, 5), 7, 3, 0.0)
+    yield case(random, (3, 4), 11, 6, 0.0)
+
+
+def evaluation(random):
+    """Evaluation with a high chance of dropping."""
+    yield case(random, (2, 3), 5, 7, 0.9, words="in evaluation")
+
+
+def extremes(random):
+    """Chances for which training has one answer."""
+    made = case(random, (2, 3), 5, 4, 1.0, words="in training, with a chance of 1")
+    yield replace(made, expected=T.zeros_like(made.expected))
+    yield case(random, (2, 3), 5, 4, 0.0, words="in training, with a chance of 0")
+
+
+def judge_share(whole, answer):
+    """Judge which numbers were dropped, and what became of the others."""
+    failure = shape_failure(answer, whole.shape)
+    if failure is not None:
+        return failure
+    numbers = answer.numpy()
+    gone = numbers == 0
+    if np.allclose(numbers, whole, NEAR, NEAR):
+        return Failure("in training no number was dropped", "no dropout")
+    if abs(gone.mean() - 0.25) > 0.06:
+        return Failure(f"expected about 25% of the numbers dropped, got {gone.mean():.1%}")
+    if np.isin(gone.mean(axis=-1), (0, 1)).all():
+        return Failure("whole positions were dropped; each number is dropped by itself")
+    return kept_failure(numbers, whole, 0.25, "numbers", (NEAR, NEAR))
+
+
+def shares(random):
+    """How many numbers are dropped, and what is left."""
+    words = "in training, with a chance of 1 in 4"
+    yield case(random, (7, 11), 13, 16, 0.25, judge_share, words)
+
+
+def judge_default(whole, answer):
+    """Judge only how many numbers were dropped."""
+    share = float((answer == 0).double().mean())
+    if 0.04 < share < 0.16:
+        return None
+    return Failure(f"expected about 10% of the numbers dropped, got {share:.1%}")
+
+
+def default_share(random):
+    """The chance where none is passed."""
+    words = "in training, with the default chance"
+    yield case(random, (7, 11), 13, 16, None, judge_default, words)
+
+
+def parameters(random):
+    """The one parameter."""
+    expected = {"tokens.weight": [5, 3]}
+    yield Case("InputEmbedding", build=((5, 3, 7), {}), expected=expected, answer="parameters")
+
+
+def draw_picture(names):
+    """Draw one text in evaluation and in training."""
+    T.manual_seed(1)
+    module = names["InputEmbedding"](10, 14, 8, dropout=0.3)
+    ids = T.tensor([[2, 7, 4, 7, 1, 0]])
+    maps = {}
+    for mode in ("evaluation", "training"):
+        maps[mode] = module.train(mode == "training")(ids)[0].detach()
+    return draw_maps(maps, ("position", "column"), (8.4, 2.9), (-3.0, 3.0))
+
+
+_SUM = "self.positions(self.tokens(ids))"
+_LAST = "return self.dropout(x)"
+_MADE = "nn.Dropout(dropout)"
+
+EXERCISE = Exercise(
+    "The input of a transformer",
+    level=2,
+    minutes=15,
+    needs=("token_embedding", "sinusoidal_positions"),
+    checks=(
+        Check("values", "adds up tokens and positions", values, points=2),
+        Check("evaluation", "drops nothing in evaluation", evaluation),
+        Check("parameters", "has one parameter, tokens.weight", parameters),
+        Check("extremes", "drops all with a chance of 1, nothing with 0", extremes, points=2),
+        Check("shares", "drops the right share and enlarges the rest", shares, graded=True),
+        Check("default", "drops one in ten by default", default_share, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "no positions",
+            _SUM,
+            "self.tokens(ids)",
+            "The positions are missing, so the order of the words is lost.",
+        ),
+        Mistake("no dropout", _LAST, "return x", "Nothing is ever dropped."),
+        Mistake(
+            "dropped before",
+            f"x = {_SUM}\n        {_LAST}",
+            "return self.positions(self.dropout(self.tokens(ids)))",
+            "Only the tokens are dropped: the positions are added after the dropout.",
+        ),
+        Mistake(
+            "always dropped",
+            _LAST,
+            "return nn.functional.dropout(x, self.dropout.p)",
+            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
+            "it is told.",
+        ),
+        Mistake(
+            "chance lost",
+            _MADE,
+            "nn.Dropout()",
+            "The chance is not handed on, so half of the numbers are always dropped: that is "
+            "PyTorch's default.",
+        ),
+        Mistake(
+            "not made larger",
+            _LAST,
+            "return x * (torch.rand_like(x) >= self.dropout.p) if self.training else x",
+            "The numbers that stay are not divided by 1 − chance, so training sees smaller sums "
+            "than evaluation.",
+        ),
+        Mistake(
+            "scaled twice",
+            _SUM,
+            "self.positions(self.tokens(ids) * self.tokens.weight.shape[1] ** 0.5)",
+            "The tokens are scaled by √d_model once more. The given part has done that already.",
+        ),
+        Mistake(
+            "learned positions",
+            "Positions(max_length, d_model)\n",
+            "Positions(max_length, d_model)\n"
+            "        self.positions.table = nn.Parameter(self.positions._buffers.pop('table'))\n",
+            "The positions are learned: there is a second parameter.",
+        ),
+    ),
+    hints=(
+        "In which order do ids, rows, positions and dropped numbers come?",
+        "A module that is an attribute of a module is trained, saved, and told the mode with it.",
+        "(batch, length) → tokens → (batch, length, d_model) → positions → the same → dropout.",
+        "Three attributes in `__init__`, the first named `tokens`; three calls in `forward`, each "
+        "taking what the one before returned.",
+    ),
+    picture=draw_picture,
+)

@@ -1,0 +1,215 @@
+"""Layer normalization from its formula."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.attention_mistakes import power_mistake
+from attnlab_course.material.numpy_parts import layer_norm_rows
+from attnlab_course.material.pictures import draw_lines
+from attnlab_course.material.tensors import inputs_case
+
+# %% [markdown]
+# # Layer normalization
+#
+# Sums of many terms drift and grow from layer to layer. Layer normalization brings each position
+# back to mean 0 and variance 1, and then lets the model choose a scale and a shift for each column.
+# The picture shows two rows before and after.
+#
+# ![rows](layer_norm.svg)
+#
+# **Write** the class `LayerNormalization(width, eps=1e-5)`. With the mean and the variance over the
+# last axis, its call gives
+#
+# weight · (x − mean) / √(variance + eps) + bias
+#
+# | | shape |
+# | --- | --- |
+# | `weight`, `bias` | (width,); parameters, 1 and 0 at the start |
+# | `x` | (…, width) |
+# | answer | (…, width) |
+#
+# * The variance is the mean of the squared distances: divided by width, not by width − 1.
+# * eps stands inside the root, so a row of equal numbers becomes `bias`. So does a width of 1.
+# * In float64, rows far from 0, such as 100,000,000 ± 10, come out as exactly as others.
+# * There may be any number of axes in front of the last. `x` stays as it is.
+#
+# Do not call PyTorch's own normalizations.
+
+# %%
+import torch
+from torch import nn
+
+
+class LayerNormalization(nn.Module):
+    """Bring each row to mean 0 and variance 1, then scale and shift it."""
+
+    def __init__(self, width, eps=1e-5):
+        super().__init__()
+        # >>> solution
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        # <<< solution
+
+    def forward(self, x):
+        """(…, width) -> the same."""
+        # >>> solution
+        mean = x.mean(dim=-1, keepdim=True)
+        variance = x.var(dim=-1, keepdim=True, correction=0)
+        normal = (x - mean) / torch.sqrt(variance + self.eps)
+        return self.weight * normal + self.bias
+        # <<< solution
+
+
+# %% [course]
+def case(random, shape, spread=10.0, center=0.0, eps=None, words="", tolerance=1e-4):
+    """Draw x, weight and bias; eps hardly matters unless the spread is small."""
+    x = center + random.normal(size=shape) * spread
+    weight, bias = random.normal(size=(2, shape[-1])) + 0.5
+    return Case(
+        "LayerNormalization",
+        (T.from_numpy(x),),
+        build=((shape[-1],), {} if eps is None else {"eps": eps}),
+        state={"weight": T.from_numpy(weight), "bias": T.from_numpy(bias)},
+        expected=T.from_numpy(layer_norm_rows(x, weight, bias, eps or 1e-5)),
+        words=words,
+        tolerance=tolerance,
+    )
+
+
+def values(random):
+    """Rows of ordinary size, in two batches."""
+    yield case(random, (2, 1, 3))
+    yield case(random, (3, 5, 7), 20.0, 10.0)
+
+
+def fresh(random):
+    """Parameters as they are at the start."""
+    expected = {"weight": T.ones(3).double(), "bias": T.zeros(3).double()}
+    yield Case("LayerNormalization", build=((3,), {}), expected=expected, answer="state")
+    shapes = {"weight": [3], "bias": [3]}
+    yield Case("LayerNormalization", build=((3,), {}), expected=shapes, answer="parameters")
+
+
+def axes(random):
+    """One axis, and four."""
+    yield case(random, (5,), words="with one row alone")
+    yield case(random, (2, 3, 4, 5), words="with four axes")
+
+
+def epsilon(random):
+    """Rows whose variance is small beside eps, and another eps."""
+    yield case(random, (2, 5), 0.003, words="with a variance of about 1e-5", tolerance=1e-6)
+    yield case(random, (2, 5), 1.0, eps=0.5, words="with eps 0.5", tolerance=1e-6)
+
+
+def no_variance(random):
+    """Rows of equal numbers, and a width of 1."""
+    yield case(random, (2, 3, 1), words="with width 1")
+    yield case(random, (2, 3, 5), 0.0, 3.0, words="with rows of equal numbers")
+
+
+def far(random):
+    """Rows far from 0."""
+    words = "with numbers of about 100,000,000"
+    yield case(random, (2, 3, 5), 10.0, 1e8, words=words)
+
+
+def inputs_kept(random):
+    """The input after the call."""
+    yield inputs_case(case(random, (2, 3, 5)))
+
+
+def draw_picture(names):
+    """Draw two rows before and after."""
+    random = np.random.default_rng(2)
+    x = T.from_numpy(np.stack([5 + random.normal(size=12), -3 + 2.5 * random.normal(size=12)]))
+    after = names["LayerNormalization"](12).double()(x).detach()
+    curves = {}
+    for number in (0, 1):
+        curves[f"row {number + 1}, before"] = x[number]
+        curves[f"row {number + 1}, after"] = after[number]
+    return draw_lines("two rows before and after", ("column", "number"), range(12), curves)
+
+
+_VARIANCE = "x.var(dim=-1, keepdim=True, correction=0)"
+_ROOT = "torch.sqrt(variance + self.eps)"
+_SCALED = "self.weight * normal + self.bias"
+_TAIL = f"normal = (x - mean) / {_ROOT}\n        return {_SCALED}"
+
+EXERCISE = Exercise(
+    "Layer normalization",
+    level=2,
+    minutes=20,
+    checks=(
+        Check("values", "normalizes, scales and shifts each row", values, points=3),
+        Check("parameters", "begins with a weight of 1 and a bias of 0", fresh),
+        Check("axes", "takes any number of axes", axes),
+        Check("eps", "has eps inside the root, and takes another", epsilon, points=2, graded=True),
+        Check("no variance", "gives the bias for rows of equal numbers", no_variance, graded=True),
+        Check("far", "is exact for rows far from 0", far, graded=True),
+        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
+    ),
+    mistakes=(  # of the Annotated Transformer and its copies, and of homework
+        Mistake(
+            "eps as a floor",
+            _ROOT,
+            "torch.sqrt(variance.clamp(min=self.eps))",
+            "eps is only the least that is divided by. It is added to the variance.",
+            also=("torch.sqrt(variance).clamp(min=self.eps)",),
+        ),
+        Mistake(
+            "parentheses missing",
+            "(x - mean) / torch",
+            "x - mean / torch",
+            "Only the mean is divided, not x − mean: a division comes before a subtraction. "
+            "Parentheses are missing.",
+            also=((_TAIL, f"return self.weight * x - mean / {_ROOT} + self.bias"),),
+        ),
+        power_mistake(f"/ {_ROOT}", "(variance + self.eps)"),
+        Mistake(
+            "unbiased",
+            "correction=0",
+            "correction=1",
+            "The variance is divided by width − 1. PyTorch's `var` and `std` do so unless told.",
+        ),
+        Mistake(
+            "eps outside",
+            _ROOT,
+            "(torch.sqrt(variance) + self.eps)",
+            "eps is added to the root. It belongs inside it.",
+        ),
+        Mistake(
+            "unbiased and outside",
+            f"{_VARIANCE}\n        normal = (x - mean) / {_ROOT}",
+            "x.var(dim=-1, keepdim=True)\n"
+            "        normal = (x - mean) / (torch.sqrt(variance) + self.eps)",
+            "The formula of a well-known tutorial: `std` of PyTorch plus eps. It divides by "
+            "width − 1 and has eps outside the root.",
+        ),
+        Mistake(
+            "axis 1",
+            "mean = x.mean(dim=-1, keepdim=True)\n        variance = " + _VARIANCE,
+            "mean = x.mean(dim=1, keepdim=True)\n"
+            "        variance = x.var(dim=1, keepdim=True, correction=0)",
+            "The mean runs over axis 1. The columns are the last axis, however many there are.",
+        ),
+        Mistake(
+            "no eps",
+            _ROOT,
+            "torch.sqrt(variance)",
+            "eps is missing: a row of equal numbers is divided by 0.",
+        ),
+    ),
+    hints=(
+        "How many means does a text of five positions have: one, five, or one for each column?",
+        "`keepdim=True` keeps the last axis with size 1, so that (…, 1) meets (…, width).",
+        "mean (…, 1) → distances (…, width) → mean of their squares (…, 1) → add eps → root.",
+        "Two parameters of shape (width,). Divide the distances by the root, then scale and shift. "
+        "Which correction does `var` make unless you say another?",
+    ),
+    banned=("LayerNorm", "layer_norm", "native_layer_norm", "RMSNorm", "GroupNorm", "group_norm"),
+    picture=draw_picture,
+)

@@ -1,0 +1,219 @@
+"""The loss of a model that predicts the next token, and how low it can be."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.pictures import draw_lines
+from attnlab_course.material.tensors import gradients_case
+
+# %% [markdown]
+# # The loss of the next token
+#
+# A decoder reads a row of tokens and says, at each position, how likely each token is to come
+# **next**. It is trained on the cross-entropy: the mean of −log p(the token that did come).
+#
+# The sorter's rows are `c a b SEP a b c`. Letters drawn at random cannot be foreseen, so even the
+# best model keeps some loss. That floor is known before anything is trained.
+#
+# ![the floor for some rows](next_token_loss.svg)
+#
+# **Write** two functions.
+#
+# `next_token_loss(logits, tokens, padding=None)` returns one number, a tensor without axes.
+#
+# | | shape |
+# | --- | --- |
+# | `logits` | (batch, length, vocabulary), floating point |
+# | `tokens` | (batch, length), whole numbers from 0 |
+#
+# * The logits at position t are about the token at position t + 1. What the last position says is
+#   about nothing that is there, so it does not count; the first token is never predicted.
+# * A next token whose id is `padding` does not count. 0 is an id like any other, and None means
+#   that there is no padding.
+# * The mean is over all tokens of the batch that count, each with the same weight.
+# * If no token counts, the loss is 0.
+# * It stays exact for logits of any size, and has the dtype of the logits.
+# * Logarithms are natural.
+#
+# `loss_floor(num_letters, num_free, row_length)` returns the lowest possible mean loss, a float,
+# over rows of `row_length` tokens: the first `num_free` (at least 1) are letters, each drawn
+# uniformly among `num_letters` and by itself; all tokens after them are certain, given those
+# before. The mean is over the row_length − 1 tokens that are predicted.
+#
+# Do not call PyTorch's cross-entropy.
+
+# %%
+import math
+
+import torch
+
+
+def next_token_loss(logits, tokens, padding=None):
+    """Return the mean cross-entropy of the next tokens that are not padding."""
+    # >>> solution
+    log_shares = torch.log_softmax(logits[:, :-1], dim=-1)
+    targets = tokens[:, 1:]
+    losses = -log_shares.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    counts = torch.ones_like(targets, dtype=torch.bool)
+    if padding is not None:
+        counts = targets != padding
+    return losses[counts].sum() / max(int(counts.sum()), 1)
+    # <<< solution
+
+
+def loss_floor(num_letters, num_free, row_length):
+    """Return the lowest mean loss over rows that begin with letters drawn at random."""
+    # >>> solution
+    return (num_free - 1) * math.log(num_letters) / (row_length - 1)
+    # <<< solution
+
+
+# %% [course]
+def oracle(logits, tokens, padding=None):
+    """Compute the loss token by token in NumPy."""
+    losses = []
+    for row, ids in zip(logits, tokens, strict=True):
+        for scores, token in zip(row[:-1], ids[1:], strict=True):
+            if token != padding:
+                highest = scores.max()
+                losses.append(highest + np.log(np.exp(scores - highest).sum()) - scores[token])
+    return np.array(sum(losses) / max(len(losses), 1))
+
+
+def case(random, batch, length, vocabulary, padding=None, scale=1.0, tokens=None, **more):
+    """Draw logits and tokens, and compute the loss."""
+    dtype = more.pop("dtype", np.float64)
+    logits = (random.normal(size=(batch, length, vocabulary)) * scale).astype(dtype)
+    if tokens is None:
+        tokens = random.integers(0, vocabulary, size=(batch, length))
+    expected = T.from_numpy(oracle(logits.astype(float), tokens, padding).astype(dtype))
+    settings = {} if padding is None else {"padding": padding}
+    args = (T.from_numpy(logits), T.from_numpy(tokens))
+    return Case("next_token_loss", args, settings, expected=expected, **more)
+
+
+def values(random):
+    """Rows without padding, ordinary logits first, then large ones and float32."""
+    for sizes in ((1, 2, 3), (1, 4, 3), (2, 5, 7), (3, 4, 5)):
+        yield case(random, *sizes)
+    yield case(random, 2, 3, 5, dtype=np.float32, words="with float32 logits", tolerance=1e-4)
+    for scale in (1e3, 1e5):
+        yield case(random, 2, 4, 3, scale=scale, words=f"with logits of about {scale:,.0f}")
+
+
+def padded(random):
+    """Rows that end in padding, of different lengths."""
+    first = np.array([[1, 0, 3, 3], [0, 2, 1, 3]])
+    yield case(random, 2, 4, 4, 3, tokens=first, words="where the id 3 is padding")
+    second = random.integers(0, 5, size=(3, 7))
+    second[0, 2:] = second[1, 5:] = 5
+    yield case(random, 3, 7, 6, 5, tokens=second, words="where the id 5 is padding")
+    third = np.array([[2, 1, 0, 0, 0], [1, 3, 3, 2, 0]])
+    yield case(random, 2, 5, 4, 0, tokens=third, words="where the id 0 is padding")
+
+
+def only_padding(random):
+    """Rows in which nothing is left to predict."""
+    tokens = np.array([[1, 2, 2], [0, 2, 2]])
+    yield case(random, 2, 3, 3, 2, tokens=tokens, words="where every next token is padding")
+
+
+def gradients(random):
+    """Gradients of the logits."""
+    made = case(random, 2, 4, 3)
+    tokens = made.args[1].numpy()
+    yield gradients_case(made, lambda logits: oracle(logits, tokens))
+
+
+def floors(random):
+    """The floor of rows with two, three and many letters, and where nothing is left to chance."""
+    for letters, free, length in ((3, 3, 7), (2, 2, 5), (26, 5, 13), (4, 7, 17)):
+        expected = (free - 1) * np.log(letters) / (length - 1)
+        yield Case("loss_floor", (letters, free, length), expected=float(expected))
+    yield Case("loss_floor", (5, 1, 4), expected=0.0, words="with one free letter, the first")
+    yield Case("loss_floor", (1, 4, 9), expected=0.0, words="with a single letter to draw from")
+
+
+def draw_picture(names):
+    """Draw the floor against the length of the answer."""
+    floor, lengths = names["loss_floor"], range(1, 13)
+    curves = {}
+    for letters in (2, 3, 26):
+        curves[f"{letters} letters"] = [floor(letters, n, 2 * n + 1) for n in lengths]
+    axes = ("letters of an input", "nats per token")
+    return draw_lines("The lowest loss of a sorter", axes, lengths, curves)
+
+
+_LOG = "torch.log_softmax(logits[:, :-1], dim=-1)"
+_SHARES = "torch.softmax(logits[:, :-1], dim=-1)"
+_MEAN = "return losses[counts].sum() / max(int(counts.sum()), 1)"
+_COUNTS = "counts = targets != padding"
+
+EXERCISE = Exercise(
+    "The loss of the next token",
+    level=2,
+    minutes=25,
+    needs=("softmax",),
+    checks=(
+        Check("values", "gives the right loss", values, points=4),
+        Check("padding", "leaves padding out", padded, points=2),
+        Check("floor", "knows the lowest loss", floors, points=2),
+        Check(
+            "only padding", "gives 0 where no token counts", only_padding, graded=True, side=True
+        ),
+        Check("gradients", "has the right gradient", gradients, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "not shifted",
+            f"{_LOG}\n    targets = tokens[:, 1:]",
+            "torch.log_softmax(logits, dim=-1)\n    targets = tokens",
+            "Each position is compared with its own token, which the model has already read.",
+        ),
+        Mistake(
+            "padding counted",
+            _COUNTS,
+            "pass",
+            "Padding is counted as if it were there to be predicted.",
+        ),
+        Mistake(
+            "padding in the divisor",
+            _MEAN,
+            "return (losses * counts).sum() / counts.numel()",
+            "Padding adds no loss, but it still counts in what the sum is divided by.",
+        ),
+        Mistake(
+            "padding 0 taken for none",
+            "if padding is not None:",
+            "if padding:",
+            "A padding id of 0 is taken for no padding at all: 0 is false in an `if`.",
+        ),
+        Mistake(
+            "division by zero",
+            _MEAN,
+            "return losses[counts].mean()",
+            "Where every next token is padding, it divides by zero and the loss is NaN.",
+        ),
+        Mistake(
+            "log of a softmax",
+            _LOG,
+            f"torch.log({_SHARES})",
+            "The logarithm is taken of a softmax that has become 0, so the loss is infinite. Take "
+            "the logarithm of the sum of exponentials instead.",
+        ),
+    ),
+    hints=(
+        "The logits at position 0 have read one token. Which token are they about?",
+        "Cut both: all logits but the last position, all tokens but the first. Now they face each "
+        "other.",
+        "−log softmax(z)[i] = log Σ exp(z) − z[i], and the sum can be taken without overflow if "
+        "the maximum of z is taken out first. `gather` picks one number from each row.",
+        "Make a boolean of the tokens that count, sum the losses there, divide by how many there "
+        "are, or by 1 if there are none. For the floor: how many of the random letters are "
+        "predicted at all, and what does each cost at best?",
+    ),
+    banned=("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss"),
+    picture=draw_picture,
+)

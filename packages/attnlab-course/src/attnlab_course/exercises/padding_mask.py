@@ -1,0 +1,218 @@
+"""Masks that keep padding out, alone and joined with the causal one."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.tensors import inputs_case
+
+# %% [markdown]
+# # The padding mask
+#
+# Texts of different lengths go into one batch by filling the short ones up with padding at their
+# end. Padding is no text: no query may attend to it, or a verdict would change with the company a
+# text keeps. The picture shows where the queries of a text of four tokens may look, in a batch of
+# six columns, when the future is hidden as well.
+#
+# ![padding and future](padding_mask.svg)
+#
+# **Write** two functions. Both take `lengths`, a tensor of whole numbers, one for each text, and
+# `longest`, the number of columns; without it, that of the longest text. **True = may attend.**
+#
+# | | gives | shape |
+# | --- | --- | --- |
+# | `padding_mask(lengths, longest=None)` | what is no padding | (batch, keys) |
+# | `joined_mask(lengths, longest=None)` | and no future either | (batch, queries, keys) |
+#
+# * A text of length n fills the first n columns. One of length 0 has none; one that is longer than
+#   `longest` was cut, and fills all.
+# * In `joined_mask` a query may attend to a key that is no padding **and** not in its future. There
+#   are as many queries as keys, and a query may attend to itself.
+# * Only keys are masked. A query that is padding itself still may attend to the text before it: its
+#   output is thrown away later, and this way it never has nothing to attend to.
+# * The masks are boolean tensors. `lengths` stays as it is.
+
+# %%
+import torch
+
+
+def padding_mask(lengths, longest=None):
+    """Return which keys of each text are no padding."""
+    # >>> solution
+    longest = int(lengths.max()) if longest is None else longest
+    return torch.arange(longest) < lengths[:, None]
+    # <<< solution
+
+
+def joined_mask(lengths, longest=None):
+    """Return which keys each query may attend to: no padding, and none in its future."""
+    # >>> solution
+    real = padding_mask(lengths, longest)
+    size = real.shape[1]
+    causal = torch.ones(size, size, dtype=torch.bool).tril()
+    return causal & real[:, None, :]
+    # <<< solution
+
+
+# %% [course]
+def oracle(lengths, longest, joined):
+    """Say of each place, one by one, whether it may be attended to."""
+    rows = [[key < length for key in range(longest)] for length in lengths]
+    if not joined:
+        return np.array(rows, bool)
+    squares = [
+        [[row[key] and key <= query for key in range(longest)] for query in range(longest)]
+        for row in rows
+    ]
+    return np.array(squares, bool)
+
+
+def case(call, lengths, longest=None, **more):
+    """Ask for a mask."""
+    wanted = max(lengths) if longest is None else longest
+    expected = T.from_numpy(oracle(lengths, wanted, call == "joined_mask"))
+    args = (T.tensor(lengths),) if longest is None else (T.tensor(lengths), longest)
+    return Case(call, args, expected=expected, **more)
+
+
+def drawn(random, batch, most):
+    """Draw lengths that are not all the same; neither the first nor the last is the longest."""
+    lengths = list(map(int, random.integers(1, most, size=batch)))
+    lengths[1] = most
+    return lengths
+
+
+def keys(random):
+    """As many columns as the longest text has tokens."""
+    yield case("padding_mask", [2])
+    yield case("padding_mask", [1, 3, 2])
+    yield case("padding_mask", drawn(random, 4, 7))
+
+
+def columns(random):
+    """More columns than any text needs, in both masks."""
+    yield case("padding_mask", [1, 2], 3)
+    yield case("joined_mask", [1, 2, 1], 4)
+    yield case("padding_mask", drawn(random, 3, 4), 7)
+    yield case("joined_mask", drawn(random, 2, 3), 5)
+
+
+def both(random):
+    """Padding and future."""
+    yield case("joined_mask", [2])
+    yield case("joined_mask", [1, 3, 2])
+    yield case("joined_mask", drawn(random, 5, 4))
+
+
+def empty(random):
+    """A text without tokens."""
+    lengths = [0, 2, int(random.integers(1, 4))]
+    for call in ("padding_mask", "joined_mask"):
+        yield case(call, lengths, words="with a text of length 0")
+
+
+def cut(random):
+    """A text that is longer than the columns."""
+    lengths = [5, 2, int(random.integers(3, 7))]
+    for call in ("padding_mask", "joined_mask"):
+        yield case(call, lengths, 3, words="with a text that is longer")
+
+
+def inputs_kept(random):
+    """The lengths after the call."""
+    for call in ("padding_mask", "joined_mask"):
+        yield inputs_case(Case(call, (T.tensor([5, 2, int(random.integers(3, 7))]), 4)))
+
+
+def draw_picture(names):
+    """Draw where the queries of a text of four tokens may look in six columns."""
+    from attnlab.draw.attention import draw_head
+
+    mask = names["joined_mask"](T.tensor([4]), 6)[0]
+    tokens = ["the", "plot", "is", "thin", "[PAD]", "[PAD]"]
+    return draw_head(mask / mask.sum(dim=-1, keepdim=True), tokens=tokens)
+
+
+_MOST = "int(lengths.max()) if longest is None else longest"
+_REAL = "torch.arange(longest) < lengths[:, None]"
+_JOINED = "causal & real[:, None, :]"
+
+EXERCISE = Exercise(
+    "The padding mask",
+    level=2,
+    minutes=15,
+    needs=("causal_mask",),
+    checks=(
+        Check("keys", "tells tokens from padding", keys, points=2),
+        Check("joined", "joins padding and future", both, points=2),
+        Check("columns", "makes as many columns as asked for", columns),
+        Check("no text", "takes a text of length 0", empty, graded=True),
+        Check("cut text", "takes a text longer than the columns", cut, graded=True),
+        Check("lengths", "leaves the lengths as they are", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "one too many",
+            _REAL,
+            "torch.arange(longest) <= lengths[:, None]",
+            "One column of padding counts as text. Positions begin at 0: a text of length n ends "
+            "at n − 1.",
+        ),
+        Mistake(
+            "one too few",
+            _REAL,
+            "torch.arange(longest) < lengths[:, None] - 1",
+            "The last token of each text is masked. Positions begin at 0: a text of length n ends "
+            "at n − 1.",
+        ),
+        Mistake(
+            "inverted mask",
+            _REAL,
+            "torch.arange(longest) >= lengths[:, None]",
+            "The mask is the wrong way round: True is at the padding, and here True means may "
+            "attend.",
+        ),
+        Mistake(
+            "columns ignored",
+            _MOST,
+            "int(lengths.max())",
+            "`longest` has no effect: there are as many columns as the longest text has tokens.",
+        ),
+        Mistake(
+            "numbers in place of truths",
+            "return " + _REAL,
+            "return (torch.arange(longest) < lengths[:, None]).long()",
+            "The mask holds the numbers 0 and 1; asked for are the booleans True and False.",
+        ),
+        Mistake(
+            "either is enough",
+            _JOINED,
+            "causal | real[:, None, :]",
+            "A key is allowed if it is no padding or not in the future. Both must hold.",
+        ),
+        Mistake(
+            "queries masked",
+            _JOINED,
+            "causal & real[:, :, None]",
+            "Queries that are padding are masked, so they have nothing to attend to. It is the "
+            "keys that should be masked, for every query.",
+        ),
+        Mistake(
+            "lengths changed",
+            _REAL,
+            "torch.arange(longest) < lengths.clamp_(max=longest)[:, None]",
+            "The lengths are changed in place: the caller's tensor is another one after the call.",
+        ),
+    ),
+    hints=(
+        "A text has three tokens and is in a row of five columns. Which column numbers are tokens?",
+        "A column is a token where its number is smaller than the text's length. How do shapes "
+        "(columns,) and (batch, 1) meet in a comparison?",
+        "padding (batch, keys) → (batch, 1, keys); causal (queries, keys); joined (batch, "
+        "queries, keys). Which logical operation joins two conditions that must both hold?",
+        "Compare torch.arange(longest) with the lengths as a column. In the joined mask the new "
+        "axis stands for the queries, so that all of them get the same keys.",
+    ),
+    picture=draw_picture,
+)

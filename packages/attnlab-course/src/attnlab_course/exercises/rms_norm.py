@@ -1,0 +1,188 @@
+"""Root-mean-square normalization, as in LLaMA."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.attention_mistakes import power_mistake
+from attnlab_course.material.pictures import draw_lines
+from attnlab_course.material.tensors import inputs_case
+
+# %% [markdown]
+# # RMS norm
+#
+# Newer models leave half of layer normalization away: no mean is subtracted, no bias is added. Each
+# row is divided by its root mean square, and each column has a learned scale. It works as well and
+# costs less. The picture shows a row before and after.
+#
+# ![row](rms_norm.svg)
+#
+# **Write** `normalize_rms(x, weight, eps=1e-6)`, which returns
+#
+# weight · x / √(mean of x² over the last axis + eps)
+#
+# | | shape |
+# | --- | --- |
+# | `x` | (…, width) |
+# | `weight` | (width,) |
+# | answer | (…, width) |
+#
+# * The answer has the dtype of `x`; `weight` has the same.
+# * In float16 the square of 300 is infinite. So x is squared in float32 at least, and only the
+#   answer is brought back. Float64 stays float64 throughout, or is at least right to 5 digits.
+# * eps stands inside the root. A row of zeros gives zeros.
+# * The inputs stay as they are.
+#
+# Do not call PyTorch's own normalizations.
+
+# %%
+import torch
+
+
+def normalize_rms(x, weight, eps=1e-6):
+    """Divide each row by its root mean square, and scale its columns."""
+    # >>> solution
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    square = (wide * wide).mean(dim=-1, keepdim=True)
+    normal = wide / torch.sqrt(square + eps)
+    return (weight * normal).to(x.dtype)
+    # <<< solution
+
+
+# %% [course]
+def case(random, shape, spread=1.0, center=5.0, eps=None, dtype=np.float64, **more):
+    """Draw x and weight."""
+    x = (center + random.normal(size=shape) * spread).astype(dtype)
+    weight = (random.normal(size=shape[-1]) + 0.5).astype(dtype)
+    wide = x.astype(np.float64)
+    root = np.sqrt((wide**2).mean(axis=-1, keepdims=True) + (eps or 1e-6))
+    expected = T.from_numpy((wide / root * weight.astype(np.float64)).astype(dtype))
+    settings = {} if eps is None else {"eps": eps}
+    args = (T.from_numpy(x), T.from_numpy(weight))
+    return Case("normalize_rms", args, settings, expected, **{"tolerance": 1e-5, **more})
+
+
+def values(random):
+    """Rows of ordinary size."""
+    yield case(random, (1, 1, 2))
+    yield case(random, (2, 3, 5), 2.0)
+
+
+def axes(random):
+    """One row alone, a width of 1, four axes."""
+    yield case(random, (5,), words="with one row alone")
+    yield case(random, (3, 1), words="with width 1")
+    yield case(random, (2, 3, 4, 7), words="with four axes")
+
+
+def epsilon(random):
+    """Rows whose mean square is small beside eps, and another eps."""
+    yield case(random, (2, 5), 0.001, 0.0, words="with numbers of about 0.001")
+    yield case(random, (2, 5), eps=0.5, words="with eps 0.5")
+
+
+def zeros(random):
+    """Rows of zeros."""
+    yield case(random, (2, 5), 0.0, 0.0, words="with rows of zeros")
+
+
+def single(random):
+    """Single precision."""
+    yield case(random, (2, 3, 5), dtype=np.float32, tolerance=1e-4, words="in float32")
+
+
+def half(random):
+    """Half precision, with numbers whose squares overflow."""
+    more = {
+        "dtype": np.float16,
+        "tolerance": 5e-3,
+        "words": "in float16, with numbers of about 900",
+    }
+    yield case(random, (2, 3, 5), 100.0, 900.0, **more)
+
+
+def inputs_kept(random):
+    """The inputs after the call."""
+    yield inputs_case(case(random, (2, 3, 5)))
+
+
+def draw_picture(names):
+    """Draw a row before and after."""
+    x = T.from_numpy(3 + 2 * np.random.default_rng(2).normal(size=12))
+    rows = {"before": x, "after": names["normalize_rms"](x, T.ones(12).double())}
+    title = "one row before and after, weight 1"
+    return draw_lines(title, ("column", "number"), range(12), rows)
+
+
+_ROOT = "torch.sqrt(square + eps)"
+_WIDE = "x.float() if x.dtype in (torch.float16, torch.bfloat16) else x"
+
+EXERCISE = Exercise(
+    "RMS norm",
+    level=2,
+    minutes=15,
+    needs=("layer_norm",),
+    checks=(
+        Check("values", "normalizes and scales each row", values, points=3),
+        Check("axes", "takes any number of axes", axes),
+        Check("single", "keeps single precision", single),
+        Check("eps", "has eps inside the root, and takes another", epsilon, graded=True),
+        Check("zeros", "gives zeros for rows of zeros", zeros, graded=True, side=True),
+        Check("half", "does not overflow in half precision", half, points=2, graded=True),
+        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        power_mistake(f"/ {_ROOT}", "(square + eps)"),
+        Mistake(
+            "mean taken away",
+            "else x\n",
+            "else x\n    wide = wide - wide.mean(dim=-1, keepdim=True)\n",
+            "The mean is subtracted first. That is layer normalization.",
+        ),
+        Mistake(
+            "sum of squares",
+            ".mean(dim=-1",
+            ".sum(dim=-1",
+            "The squares are summed, so x is divided by its length: the mean is missing.",
+        ),
+        Mistake(
+            "eps outside",
+            _ROOT,
+            "(torch.sqrt(square) + eps)",
+            "eps is added to the root. It belongs inside it.",
+        ),
+        Mistake(
+            "no eps", _ROOT, "torch.sqrt(square)", "eps is missing: a row of zeros is divided by 0."
+        ),
+        Mistake(
+            "eps as a floor",
+            _ROOT,
+            "torch.sqrt(square.clamp(min=eps))",
+            "eps is only the least that is divided by. It is added to the mean square.",
+            also=("torch.sqrt(square).clamp(min=eps)",),
+        ),
+        Mistake(
+            "weight plus one",
+            "weight * normal",
+            "(1 + weight) * normal",
+            "1 is added to the weight, as Gemma does. Here the weight is the scale itself.",
+        ),
+        Mistake(
+            "overflow",
+            _WIDE,
+            "x",
+            "In half precision the squares overflow, and large rows become 0. Square in float32.",
+        ),
+    ),
+    hints=(
+        "What is the root mean square of the row 3, 4, 0, 0? And what is left when each number is "
+        "divided by it?",
+        "A mean over the last axis with `keepdim=True` meets every column again.",
+        "x → float32 if it is narrower → mean of squares (…, 1) → add eps → root → divide → scale.",
+        "Keep the dtype of x aside, compute in a wide one, and bring the scaled rows back at the "
+        "end.",
+    ),
+    banned=("RMSNorm", "rms_norm", "LayerNorm", "layer_norm"),
+    picture=draw_picture,
+)

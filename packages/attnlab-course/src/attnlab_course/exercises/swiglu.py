@@ -1,0 +1,217 @@
+"""The gated feed-forward part of newer models."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.pictures import draw_lines
+from attnlab_course.material.tensors import as_tensors, gradients_case, inputs_case
+
+# %% [markdown]
+# # SwiGLU
+#
+# In newer models the feed-forward part has two layers side by side. One makes numbers, the other
+# decides how much of each is let through, and their product goes back through a third. The gate
+# is a soft one: swish(z) = z / (1 + e^(−z)), also called SiLU. The picture shows it.
+#
+# ![gate](swiglu.svg)
+#
+# **Write** `swish(z)` and the class `SwiGLU(d_model, d_ff)`. The class has three `nn.Linear`
+# **without bias**, named `gate`, `up` and `down`, and gives
+#
+# down( swish(gate(x)) · up(x) )
+#
+# | | shape |
+# | --- | --- |
+# | `gate.weight`, `up.weight` | (d_ff, d_model) |
+# | `down.weight` | (d_model, d_ff) |
+# | `x` | (…, d_model) |
+# | answer | (…, d_model) |
+#
+# * `swish` takes a tensor of any shape. It is finite for numbers of −1000 and 1000, and so is its
+#   gradient. It keeps the dtype, and leaves z as it is.
+# * `d_ff` is the hidden width itself; nothing is rounded.
+#
+# Do not call PyTorch's own `silu`.
+
+# %%
+import torch
+from torch import nn
+
+
+def swish(z):
+    """Return z / (1 + exp(−z))."""
+    # >>> solution
+    return z * torch.sigmoid(z)
+    # <<< solution
+
+
+class SwiGLU(nn.Module):
+    """A feed-forward part with a gate."""
+
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        # >>> solution
+        self.gate = nn.Linear(d_model, d_ff, bias=False)
+        self.up = nn.Linear(d_model, d_ff, bias=False)
+        self.down = nn.Linear(d_ff, d_model, bias=False)
+        # <<< solution
+
+    def forward(self, x):
+        """(…, d_model) -> the same."""
+        # >>> solution
+        opened = swish(self.gate(x))
+        return self.down(opened * self.up(x))
+        # <<< solution
+
+
+# %% [course]
+def gate(z):
+    """Compute swish without overflow."""
+    return z * (1 + np.tanh(z / 2)) / 2
+
+
+def gate_case(z, words=""):
+    """Ask for the gate alone."""
+    expected = T.from_numpy(gate(z.astype(np.float64)).astype(z.dtype))
+    return Case("swish", (T.from_numpy(z),), expected=expected, words=words)
+
+
+def case(random, shape, hidden, words=""):
+    """Draw x and three matrices."""
+    x, width = random.normal(size=shape), shape[-1]
+    state = {f"{name}.weight": random.normal(size=(hidden, width)) for name in ("gate", "up")}
+    state["down.weight"] = random.normal(size=(width, hidden))
+    expected = gate(x @ state["gate.weight"].T) * (x @ state["up.weight"].T)
+    return Case(
+        "SwiGLU",
+        (T.from_numpy(x),),
+        build=((width, hidden), {}),
+        state=as_tensors(state),
+        expected=T.from_numpy(expected @ state["down.weight"].T),
+        words=words,
+    )
+
+
+def values(random):
+    """Sizes that all differ."""
+    yield case(random, (1, 1, 2), 3)
+    yield case(random, (2, 3, 5), 7)
+
+
+def gates(random):
+    """The gate alone, on ordinary numbers."""
+    for shape in ((1,), (3, 4), (2, 3, 5)):
+        yield gate_case(random.normal(size=shape) * 2)
+
+
+def parameters(random):
+    """The names and shapes."""
+    expected = {"gate.weight": [5, 3], "up.weight": [5, 3], "down.weight": [3, 5]}
+    yield Case("SwiGLU", build=((3, 5), {}), expected=expected, answer="parameters")
+
+
+def axes(random):
+    """One row alone, and four axes."""
+    yield case(random, (3,), 7, words="with one row alone")
+    yield case(random, (2, 1, 3, 5), 7, words="with four axes")
+
+
+def large(random):
+    """Numbers whose exponentials overflow, and the gradient there."""
+    z = np.array([-1000.0, -800.0, -30.0, 30.0, 800.0, 1000.0]) + random.uniform(0, 1, 6)
+    made = gate_case(z, "of very large numbers")
+    yield made
+    yield gradients_case(made, gate)
+
+
+def single(random):
+    """Single precision."""
+    yield gate_case(random.normal(size=(2, 3)).astype(np.float32), "in float32")
+
+
+def inputs_kept(random):
+    """The inputs after the call."""
+    yield inputs_case(gate_case(random.normal(size=(2, 3))))
+
+
+def draw_picture(names):
+    """Draw swish beside ReLU."""
+    z = T.linspace(-6, 4, 101)
+    curves = {"swish": names["swish"](z), "ReLU": z.clamp(min=0)}
+    return draw_lines("a soft gate and a hard one", ("z", "answer"), z, curves)
+
+
+_SILU = "z * torch.sigmoid(z)"
+_OPENED = "swish(self.gate(x))"
+_PRODUCT = "self.down(opened * self.up(x))"
+
+EXERCISE = Exercise(
+    "SwiGLU",
+    level=2,
+    minutes=15,
+    needs=("feed_forward",),
+    checks=(
+        Check("values", "gives the right answer for each position", values, points=3),
+        Check("swish", "has the right gate", gates, points=2),
+        Check("parameters", "has three layers without bias", parameters),
+        Check("axes", "takes any number of axes", axes, graded=True),
+        Check("large", "has a gate and a gradient that stay finite", large, points=2, graded=True),
+        Check("single", "keeps single precision", single, graded=True),
+        Check("inputs", "leaves the gate's input as it is", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "exchanged",
+            f"{_OPENED}\n        return {_PRODUCT}",
+            "swish(self.up(x))\n        return self.down(opened * self.gate(x))",
+            "`gate` and `up` are exchanged: swish belongs on the gate.",
+        ),
+        Mistake(
+            "plain gate",
+            _OPENED,
+            "torch.sigmoid(self.gate(x))",
+            "The gate is a sigmoid, as in the first gated units. Here it is swish.",
+        ),
+        Mistake(
+            "gelu",
+            _SILU,
+            "nn.functional.gelu(z)",
+            "`swish` is GELU, which looks alike and is another function.",
+        ),
+        Mistake(
+            "overflow",
+            _SILU,
+            "z * torch.exp(z) / (1 + torch.exp(z))",
+            "e^z overflows for large z, and infinity divided by infinity is NaN.",
+        ),
+        Mistake(
+            "gradient overflow",
+            _SILU,
+            "z / (1 + torch.exp(-z))",
+            "The value is right, but for very negative z e^(−z) is infinite and the gradient NaN.",
+        ),
+        Mistake(
+            "both gated",
+            _PRODUCT,
+            "self.down(opened * swish(self.up(x)))",
+            "swish is applied to both layers. `up` has no activation.",
+        ),
+        Mistake(
+            "two thirds",
+            "self.gate = nn",
+            "d_ff = 2 * d_ff // 3\n        self.gate = nn",
+            "The hidden width is cut to two thirds. Who calls does that; here `d_ff` is meant.",
+        ),
+    ),
+    hints=(
+        "How many matrices does a plain feed-forward part have, and which one is new here?",
+        "1 / (1 + e^(−z)) has a name of its own, and PyTorch's is careful with large numbers.",
+        "x (…, d_model) → two layers side by side (…, d_ff) → product → (…, d_model).",
+        "Apply the gate's function to one of the two, multiply number by number, and hand the "
+        "product to the third layer.",
+    ),
+    banned=("silu", "SiLU"),
+    picture=draw_picture,
+)

@@ -1,0 +1,210 @@
+"""Token embeddings, scaled by the root of their width."""
+
+# %% [course]
+from dataclasses import replace
+
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.material.attention_mistakes import power_mistake
+from attnlab_course.material.pictures import draw_maps
+from attnlab_course.material.tensors import inputs_case, shape_failure
+
+# %% [markdown]
+# # Token embeddings
+#
+# Each id of the vocabulary has a row of numbers that is learned. When a row is read, it is
+# multiplied by √d_model, so that the positions that are added next do not drown it. The picture
+# shows what comes of six ids; equal ids have equal rows.
+#
+# ![rows](token_embedding.svg)
+#
+# **Write** the class `TokenEmbedding(vocab_size, d_model)`. Its one parameter is that of an
+# `nn.Embedding` named `embedding`, so it is called `embedding.weight`.
+#
+# | | shape |
+# | --- | --- |
+# | `embedding.weight` | (vocab_size, d_model) |
+# | `ids` | any shape (…), whole numbers from 0 to vocab_size − 1 |
+# | answer | (…, d_model) |
+#
+# * The answer at a place is the row of its id, times √d_model. Id 0 has a row like any other:
+#   it begins like the others and learns like them.
+# * How the rows begin is left to `nn.Embedding`.
+# * There may be no id at all: a text of length 0 gives an answer of shape (…, 0, d_model).
+# * A call changes neither the parameter nor the ids, and is the same in training and evaluation.
+
+# %%
+import math
+
+from torch import nn
+
+
+class TokenEmbedding(nn.Module):
+    """Look up a row for each id."""
+
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        # >>> solution
+        self.d_model = d_model
+        self.embedding = nn.Embedding(vocab_size, d_model)
+        # <<< solution
+
+    def forward(self, ids):
+        """Return the rows of the ids, scaled."""
+        # >>> solution
+        return self.embedding(ids) * math.sqrt(self.d_model)
+        # <<< solution
+
+
+# %% [course]
+def case(random, shape, vocabulary, width, **more):
+    """Draw ids and a table, and look each id up."""
+    table = random.normal(size=(vocabulary, width))
+    ids = random.integers(0, vocabulary, shape)
+    if ids.size:
+        ids.flat[0] = vocabulary - 1
+    return Case(
+        "TokenEmbedding",
+        (T.from_numpy(ids),),
+        build=((vocabulary, width), {}),
+        state={"embedding.weight": T.from_numpy(table)},
+        expected=T.from_numpy(table[ids] * width**0.5),
+        **more,
+    )
+
+
+def values(random):
+    """Widths that are no squares."""
+    yield case(random, (1, 1), 3, 2)
+    yield case(random, (2, 3), 11, 5)
+    yield case(random, (3, 5), 13, 7)
+
+
+def parameters(random):
+    """The parameter's name and shape."""
+    expected = {"embedding.weight": [5, 3]}
+    yield Case("TokenEmbedding", build=((5, 3), {}), expected=expected, answer="parameters")
+
+
+def judge_start(answer):
+    """Judge whether the row of id 0 begins like the others."""
+    table = answer["embedding.weight"]
+    if table.any() and not table[0].any():
+        return Failure("the row of id 0 begins with zeros, and no other row does", "padding row")
+    return shape_failure(table, (5, 3))
+
+
+def start(random):
+    """The table as it is at the start."""
+    words = "as it is at the start"
+    yield Case("TokenEmbedding", build=((5, 3), {}), judge=judge_start, answer="state", words=words)
+
+
+def shapes(random):
+    """Ids of one text, and of many."""
+    yield case(random, (4,), 7, 3, words="with the ids of one text, without a batch")
+    yield case(random, (2, 3, 5), 7, 3, words="with two axes in front of the text")
+
+
+def empty(random):
+    """A text without ids."""
+    yield case(random, (2, 0), 7, 3, words="with texts of length 0")
+
+
+def called_twice(random):
+    """The second of two calls, and the table after a call."""
+    made = case(random, (2, 3), 5, 3, words="called twice")
+    yield replace(made, args=(), methods=(("forward", made.args, {}),) * 2)
+    yield case(random, (2, 3), 5, 3, training=True, words="in training mode")
+
+
+def inputs_kept(random):
+    """The ids after the call."""
+    yield inputs_case(case(random, (2, 5), 7, 3))
+
+
+def draw_picture(names):
+    """Draw the rows of six ids."""
+    T.manual_seed(5)
+    module = names["TokenEmbedding"](10, 12)
+    module.embedding.weight.data.div_(12)
+    ids = [2, 7, 4, 7, 1, 0]
+    rows = module(T.tensor(ids)).detach()
+    high = float(rows.abs().max())
+    labels = [f"id {number}" for number in ids], None
+    return draw_maps({"scaled rows": rows}, ("place", "column"), (5.6, 3.0), (-high, high), labels)
+
+
+_LOOK = "self.embedding(ids) * math.sqrt(self.d_model)"
+_MADE = "nn.Embedding(vocab_size, d_model)"
+
+EXERCISE = Exercise(
+    "Token embeddings",
+    level=1,
+    minutes=10,
+    needs=("tokenizer",),
+    checks=(
+        Check("values", "gives each id its scaled row", values, points=3),
+        Check("parameters", "has one parameter, embedding.weight", parameters),
+        Check("shapes", "takes ids of any shape", shapes),
+        Check("repeat", "gives the same in every call and mode", called_twice, graded=True),
+        Check("id 0", "gives id 0 a row like any other", start, graded=True),
+        Check("empty", "takes texts of length 0", empty, graded=True),
+        Check("inputs", "leaves the ids as they are", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        power_mistake("* math.sqrt(self.d_model)", "self.d_model", "* "),
+        Mistake(
+            "no scaling",
+            _LOOK,
+            "self.embedding(ids)",
+            "The rows are not scaled: positions of size 1 would drown them.",
+        ),
+        Mistake(
+            "scaled by width",
+            "math.sqrt(self.d_model)",
+            "self.d_model",
+            "The rows are multiplied by the width itself. Its root is asked.",
+        ),
+        Mistake(
+            "divided",
+            "* math.sqrt",
+            "/ math.sqrt",
+            "The rows are divided by √d_model, as the scores of attention are. Here it multiplies.",
+        ),
+        Mistake(
+            "scaled in place",
+            _LOOK,
+            "nn.functional.embedding(ids, self.embedding.weight.data.mul_(self.d_model**0.5))",
+            "The table itself is scaled, so every further call scales it again.",
+        ),
+        Mistake(
+            "unit rows",
+            "self.embedding(ids) *",
+            "nn.functional.normalize(self.embedding(ids), dim=-1) *",
+            "Each row is brought to length 1, so what its length says is lost.",
+        ),
+        Mistake(
+            "no padding row",
+            "self.embedding(ids) *",
+            "(self.embedding(ids) * (ids != 0)[..., None]) *",
+            "Id 0 gives zeros. Its row must come as it is; a mask keeps padding out later.",
+        ),
+        Mistake(
+            "padding row",
+            _MADE,
+            "nn.Embedding(vocab_size, d_model, padding_idx=0)",
+            "The row of id 0 is set apart with `padding_idx`: it begins at 0 and never learns. "
+            "Here it is a row like any other.",
+        ),
+    ),
+    hints=(
+        "Which module of `torch.nn` is a table of rows that are looked up by number?",
+        "`nn.Embedding` takes ids of any shape and adds an axis at the end.",
+        "(…) → look up → (…, d_model) → times one fixed number.",
+        "Keep the width in `__init__`, and multiply what the table returns by its root, outside of "
+        "the table.",
+    ),
+    picture=draw_picture,
+)

@@ -1,0 +1,265 @@
+"""The same head as a PyTorch module, vectorized and ready to be trained."""
+
+# %% [course]
+from functools import partial
+
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.attention_mistakes import root_mistakes
+from attnlab_course.material.numpy_parts import attend
+from attnlab_course.material.tensors import as_tensors, gradients_case, inputs_case
+
+# %% [markdown]
+# # The head in PyTorch
+#
+# The head of `numpy_transformer` again, now as a module whose matrices can be learned. It must
+# compute the very same: a designed head and a learned one can only be compared if the two
+# programs agree.
+#
+#     K = [x ; pos] Km     Q = [x ; pos] Qm     V = [x ; pos] Vm
+#     output = softmax(Q Kᵀ / √qk_dim) V
+#
+# The picture shows the shapes for one sequence of 5 tokens.
+#
+# ![shapes](torch_transformer.svg)
+#
+# **Write** the class `TorchTransformer(input_dim, qk_dim, v_dim, pos_dim=None, max_seq_len=10)`, an
+# `nn.Module` called on `seq` of shape (length, input_dim), one sequence without a batch. It returns
+# the output, (length, v_dim), alone.
+#
+# | name | what it is | shape |
+# | --- | --- | --- |
+# | `Km`, `Qm` | `nn.Linear` without bias | `.weight` is (qk_dim, input_dim + pos_dim) |
+# | `Vm` | `nn.Linear` without bias | `.weight` is (v_dim, input_dim + pos_dim) |
+# | `pos` | `nn.Parameter`, a row for each place | (max_seq_len, pos_dim) |
+#
+# * Where `pos_dim` is `None` there are no positions, and `pos` is `None`.
+# * The position stands behind the token: `[x ; pos]`. The first token gets row 0 of `pos`. Rows
+#   that a short input does not reach have no effect, whatever is in them.
+# * With positions, an input longer than `max_seq_len` raises a `ValueError`.
+# * Without positions, any length is fine, and `max_seq_len` may be `None`.
+# * A length of 1 gives shape (1, v_dim).
+# * The output has the dtype of the module, float64 after `.double()`, and gradients reach the
+#   input. The input stays as it is.
+# * The order in which you make the layers does not matter: checks write the weights by name.
+#
+# Do not call PyTorch's own attention.
+
+# %%
+import math
+
+import torch
+from torch import nn
+
+
+class TorchTransformer(nn.Module):
+    """One head, with a table of positions or none."""
+
+    def __init__(self, input_dim, qk_dim, v_dim, pos_dim=None, max_seq_len=10):
+        super().__init__()
+        # >>> solution
+        width = input_dim + (pos_dim or 0)
+        self.Km = nn.Linear(width, qk_dim, bias=False)
+        self.Qm = nn.Linear(width, qk_dim, bias=False)
+        self.Vm = nn.Linear(width, v_dim, bias=False)
+        self.pos = None
+        if pos_dim is not None:
+            self.pos = nn.Parameter(torch.randn(max_seq_len, pos_dim))
+        # <<< solution
+
+    def forward(self, seq):
+        """(length, input_dim) -> (length, v_dim)."""
+        # >>> solution
+        x = seq
+        if self.pos is not None:
+            if len(x) > len(self.pos):
+                raise ValueError(f"there are {len(self.pos)} positions; got {len(x)} tokens")
+            x = torch.cat([x, self.pos[: len(x)]], dim=1)
+        keys, queries, values = self.Km(x), self.Qm(x), self.Vm(x)
+        scores = queries @ keys.T / math.sqrt(keys.shape[1])
+        return torch.softmax(scores, dim=1) @ values
+        # <<< solution
+
+
+# %% [course]
+def oracle(state, x):
+    """Compute the output in NumPy."""
+    if "pos" in state:
+        x = np.concatenate([x, state["pos"][: len(x)]], axis=1)
+    return attend(*(x @ state[f"{name}.weight"].T for name in ("Qm", "Km", "Vm")))[0]
+
+
+def draw_state(random, input_dim, qk_dim, v_dim, pos_dim=None, max_seq_len=10):
+    """Draw the parameters, by name."""
+    width = input_dim + (pos_dim or 0)
+    sizes = {"Km": qk_dim, "Qm": qk_dim, "Vm": v_dim}
+    state = {f"{name}.weight": random.normal(size=(size, width)) for name, size in sizes.items()}
+    if pos_dim is not None:
+        state["pos"] = random.normal(size=(max_seq_len, pos_dim))
+    return state
+
+
+def case(random, sizes, length, *, scale=1.0, change=None, **more):
+    """Return what a module of these sizes gives for a sequence of this length."""
+    state = draw_state(random, *sizes)
+    if change is not None:
+        change(state)
+    x = random.normal(size=(length, sizes[0])) * scale
+    if "raises" not in more:
+        more["expected"] = T.from_numpy(oracle(state, x))
+    tensors = as_tensors(state)
+    return Case("TorchTransformer", (T.from_numpy(x),), build=(sizes, {}), state=tensors, **more)
+
+
+def without(random):
+    """No positions, all sizes different."""
+    for length, sizes in ((2, (2, 1, 1)), (3, (2, 5, 4)), (7, (3, 2, 5))):
+        yield case(random, sizes, length)
+
+
+def full(random):
+    """With positions, as many tokens as there are."""
+    for length, sizes in ((2, (2, 1, 1, 3, 2)), (5, (3, 4, 2, 7, 5))):
+        yield case(random, sizes, length, words="with as many tokens as positions")
+
+
+def shorter(random):
+    """Fewer tokens than positions; the rows that are left over hold no numbers."""
+
+    def spoil(state):
+        state["pos"][3:] = math.nan
+
+    yield case(random, (2, 3, 1, 2, 5), 2, words="with fewer tokens than positions")
+    yield case(random, (2, 3, 4, 5, 7), 3, change=spoil, words="where unused positions are NaN")
+
+
+def one_token(random):
+    """A single token."""
+    yield case(random, (3, 2, 5), 1, words="with one token")
+    yield case(random, (3, 2, 5, 4, 2), 1, words="with one token and positions")
+
+
+def too_long(random):
+    """One token more than there are positions."""
+    words = "with 4 tokens and 3 positions"
+    yield case(random, (2, 3, 1, 2, 3), 4, raises=("ValueError",), words=words)
+
+
+def any_length(random):
+    """No positions: no limit."""
+    yield case(random, (2, 3, 1), 13, words="without positions, 13 tokens")
+    words = "without positions, where max_seq_len is None"
+    yield case(random, (2, 3, 1, None, None), 3, words=words)
+
+
+def parameters(random):
+    """Names and shapes of the parameters."""
+    for sizes in ((2, 3, 5), (2, 3, 5, 7, 4)):
+        shapes = {name: list(array.shape) for name, array in draw_state(random, *sizes).items()}
+        build = (sizes, {})
+        yield Case("TorchTransformer", build=build, expected=shapes, answer="parameters")
+
+
+def large(random):
+    """Scores of some thousands."""
+    yield case(random, (3, 2, 5), 4, scale=300.0, words="with scores of many thousands")
+
+
+def gradients(random):
+    """Gradients of the input."""
+    made = case(random, (2, 3, 2, 2, 4), 3)
+    state = {name: tensor.numpy() for name, tensor in made.state.items()}
+    yield gradients_case(made, partial(oracle, state))
+
+
+def inputs_kept(random):
+    """The input after the call."""
+    yield inputs_case(case(random, (2, 3, 1, 2, 3), 3))
+
+
+def draw_picture(names):
+    """Draw the shapes of everything on the way, from the module's own sizes."""
+    from matplotlib.figure import Figure
+
+    head = names["TorchTransformer"](3, 2, 1, 4, 6)
+    inside = head.Km.weight.shape[1]
+    blocks = [("[x ; pos]", (5, inside)), ("Km", (inside, 2)), ("Qm", (inside, 2))]
+    blocks += [("Vm", (inside, 1)), ("K", (5, 2)), ("Q", (5, 2)), ("V", (5, 1))]
+    blocks += [("weights", (5, 5)), ("output", (5, 1))]
+    figure = Figure(figsize=(9, 2.4), layout="constrained")
+    for axes, (name, shape) in zip(figure.subplots(1, len(blocks)), blocks, strict=True):
+        axes.pcolormesh(np.zeros(shape), edgecolors="gray", cmap="Blues")
+        axes.set(title=name, xlabel=f"{shape[0]} × {shape[1]}", xticks=[], yticks=[])
+        axes.set(xlim=(0, 7), ylim=(7, 0), aspect="equal")
+        axes.spines[:].set_visible(False)
+    return figure
+
+
+_JOINED = "torch.cat([x, self.pos[: len(x)]], dim=1)"
+
+EXERCISE = Exercise(
+    "The head in PyTorch",
+    level=2,
+    minutes=30,
+    needs=("numpy_transformer",),
+    checks=(
+        Check("no positions", "gives the right output without positions", without, points=2),
+        Check("positions", "puts the positions behind the tokens", full, points=2),
+        Check("short input", "leaves positions it does not reach alone", shorter, points=2),
+        Check("parameters", "has the parameters that are asked for", parameters, points=2),
+        Check("one token", "works with a single token", one_token),
+        Check("too long", "refuses more tokens than positions", too_long, graded=True),
+        Check("any length", "takes any length without positions", any_length, graded=True),
+        Check("large scores", "stays finite with large scores", large, graded=True),
+        Check("gradients", "lets gradients reach its input", gradients, graded=True),
+        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
+    ),
+    mistakes=(
+        *root_mistakes("/ math.sqrt(keys.shape[1])", "keys.shape[1]", "len(seq)"),
+        Mistake(
+            "over queries",
+            "torch.softmax(scores, dim=1)",
+            "torch.softmax(scores, dim=0)",
+            "The softmax runs over the queries: each column sums to 1 where each row should.",
+        ),
+        Mistake(
+            "with bias",
+            "self.Km = nn.Linear(width, qk_dim, bias=False)",
+            "self.Km = nn.Linear(width, qk_dim)",
+            "A linear layer has a bias: a layer of PyTorch has one unless it is told otherwise, "
+            "and the matrices of the hand designs have none.",
+        ),
+        Mistake(
+            "positions first",
+            _JOINED,
+            "torch.cat([self.pos[: len(x)], x], dim=1)",
+            "The positions are in front of the tokens, so that the columns of the weights meet "
+            "the wrong features.",
+        ),
+        Mistake(
+            "last positions",
+            "self.pos[: len(x)]",
+            "self.pos[len(self.pos) - len(x) :]",
+            "A short input gets the last rows of the table: its first token must be at row 0.",
+        ),
+        Mistake(
+            "too long is cut",
+            "                raise ValueError(f",
+            "                x = x[: len(self.pos)]\n                str(f",
+            "An input with more tokens than positions is cut in silence instead of refused.",
+        ),
+    ),
+    hints=(
+        "What of your NumPy head was a number, and what was a matrix that should be learned?",
+        "A linear layer computes x Wᵀ: what has shape (width, qk_dim) in NumPy lies transposed in "
+        "its `.weight`. The rest is the same four lines.",
+        "Shapes: `[x ; pos]` (length, input_dim + pos_dim), keys and queries (length, qk_dim), "
+        "weights (length, length), output (length, v_dim). A softmax needs to know its axis.",
+        "Make `pos` only where there is a pos_dim; elsewhere let it be None, and ask for that in "
+        "`forward` before you join anything or compare lengths.",
+    ),
+    banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
+    picture=draw_picture,
+)

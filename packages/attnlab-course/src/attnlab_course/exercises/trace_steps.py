@@ -1,0 +1,301 @@
+"""Watch a model generate: probabilities, choices, and where each head looks."""
+
+# %% [course]
+import numpy as np
+import torch as T
+
+from attnlab_course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab_course.material.numpy_parts import softmax_rows
+from attnlab_course.material.tensors import inputs_case
+
+# %% [markdown]
+# # Trace a model's steps
+#
+# To see how a sorter sorts, look at each step as it is made: how likely was each token, which one
+# was chosen, and where did each head look while it was?
+#
+# ![where a head looks, step by step](trace_steps.svg)
+#
+# **Write** `trace(model, prompt, num_tokens, separator=0)`. It generates as before, for one prompt,
+# and returns a list with a dict for each step, in order:
+#
+# | key | |
+# | --- | --- |
+# | `"probabilities"` | (vocabulary,): the probabilities the choice is made by |
+# | `"choice"` | the token that is chosen, an int |
+# | `"weights"` | (heads, tokens so far): each head's weights of the last query |
+#
+# | | |
+# | --- | --- |
+# | `model(tokens)` | takes ids (1, length), returns two tensors |
+# | … logits | (1, length, vocabulary) |
+# | … weights | (1, heads, length, length), queries before keys |
+# | `prompt` | ids (length,) |
+#
+# * The separator is forbidden at every step: its probability is 0, and those of the other tokens
+#   sum to 1, in the same proportions as before.
+# * The choice is the likeliest token. It is appended to what the model reads at the next step.
+# * The tokens so far are those that the model has read when it makes the choice; the chosen one is
+#   not among them.
+#
+# `OneLayerModel` below is a model to try it on, and the one your answer is checked with. Leave it
+# as it is. It is a plain object without modes: there is no `eval()` to call.
+
+# %%
+import math
+
+import torch
+
+
+class OneLayerModel:
+    """One causal layer of attention that returns its weights.
+
+    The tables: token (vocabulary, width), place (longest row, width), query and key
+    (heads, width, width), output (heads, width, vocabulary).
+    """
+
+    def __init__(self, token, place, query, key, output):
+        self.token, self.place = token, place
+        self.query, self.key, self.output = query, key, output
+
+    def __call__(self, tokens):
+        """(1, length) -> logits (1, length, vocabulary), weights (1, heads, length, length)."""
+        length = tokens.shape[1]
+        x = (self.token[tokens] + self.place[:length]).unsqueeze(1)
+        scores = (x @ self.query) @ (x @ self.key).transpose(-2, -1)
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(later, -math.inf).softmax(-1)
+        return (weights @ x @ self.output).sum(1), weights
+
+
+# %%
+def trace(model, prompt, num_tokens, separator=0):
+    """Return what happens at each step of generation."""
+    # >>> solution
+    tokens, steps = prompt.unsqueeze(0), []
+    for _ in range(num_tokens):
+        logits, weights = model(tokens)
+        last = logits[0, -1].detach().clone()
+        last[separator] = -math.inf
+        shares = torch.softmax(last, dim=-1)
+        choice = int(shares.argmax())
+        seen = weights[0, :, -1].detach()
+        steps.append({"probabilities": shares, "choice": choice, "weights": seen})
+        tokens = torch.cat([tokens, torch.tensor([[choice]])], dim=1)
+    return steps
+    # <<< solution
+
+
+# %% [course]
+def run(tables, tokens):
+    """Return the last position's logits and weights (heads, tokens), in NumPy."""
+    x = tables["token"][tokens] + tables["place"][: len(tokens)]
+    queries, keys = x[-1] @ tables["query"], x @ tables["key"]
+    weights = softmax_rows((keys @ queries[:, :, None])[..., 0])
+    return np.einsum("hl,lw,hwv->v", weights, x, tables["output"]), weights
+
+
+def oracle(tables, prompt, num_tokens, separator):
+    """Generate step by step."""
+    tokens, steps = list(prompt), []
+    for _ in range(num_tokens):
+        logits, weights = run(tables, tokens)
+        logits[separator] = -np.inf
+        choice = int(logits.argmax())
+        parts = {"probabilities": softmax_rows(logits), "weights": weights}
+        parts = {name: T.from_numpy(part).float() for name, part in parts.items()}
+        steps.append(parts | {"choice": choice})
+        tokens.append(choice)
+    return steps
+
+
+def case(
+    random,
+    letters,
+    num_tokens,
+    heads,
+    *,
+    vocabulary=5,
+    separator=None,
+    lean=-2.0,
+    level=0.0,
+    only=("probabilities", "choice", "weights"),
+    words="",
+):
+    """Draw a model and a prompt that ends in the separator; ask for its steps.
+
+    `lean` raises the separator's logit, `level` every logit; `only` these keys are compared.
+    """
+    width, end = 4, separator or 0
+    shapes = {
+        "token": (vocabulary, width),
+        "place": (letters + num_tokens + 1, width),
+        "query": (heads, width, width),
+        "key": (heads, width, width),
+        "output": (heads, width, vocabulary),
+    }
+    tables = {}
+    for name, shape in shapes.items():
+        tables[name] = (random.normal(size=shape) * 0.7).astype(np.float32).astype(np.float64)
+    tables["place"][:, 0] = 1.0
+    tables["token"][:, 0] = 0.0
+    tables["output"][:, 0] += level / heads
+    tables["output"][:, 0, end] += lean / heads
+    others = [i for i in range(vocabulary) if i != end]
+    prompt = np.array([*random.choice(others, size=letters), end])
+    model = Given("OneLayerModel", tuple(T.from_numpy(table).float() for table in tables.values()))
+    steps = []
+    for step in oracle(tables, prompt, num_tokens, end):
+        steps.append({name: part if name in only else None for name, part in step.items()})
+    args = (model, T.from_numpy(prompt), num_tokens)
+    settings = {} if separator is None else {"separator": separator}
+    return Case("trace", args, settings, steps, words=words, tolerance=1e-5)
+
+
+def choices(random):
+    """The tokens that are chosen."""
+    yield case(random, 3, 3, 2, only=["choice"], lean=-30.0)
+
+
+def probabilities(random):
+    """Probabilities, where the separator is very unlikely anyway."""
+    yield case(random, 2, 2, 2, only=["probabilities"], lean=-30.0)
+
+
+def weights(random):
+    """Weights of the last query."""
+    for letters, new, heads in ((2, 1, 2), (4, 2, 3)):
+        yield case(random, letters, new, heads, only=["weights"], lean=-30.0)
+
+
+def forbidden(random):
+    """A separator that would be the likeliest."""
+    only = ["probabilities", "choice"]
+    yield case(random, 3, 1, 2, only=only, lean=8.0)
+    words = "where every logit is about -30"
+    yield case(random, 3, 1, 2, only=only, lean=8.0, level=-30.0, words=words)
+    words = "where the separator is the likeliest token by far"
+    yield case(random, 3, 2, 2, only=only, lean=1e4, words=words)
+
+
+def one_head(random):
+    """A model with a single head."""
+    yield case(random, 3, 2, 1, lean=-30.0, words="with a single head")
+
+
+def no_steps(random):
+    """No step at all."""
+    yield case(random, 3, 0, 2, words="with num_tokens=0")
+
+
+def other_separator(random):
+    """A separator with another id."""
+    yield case(random, 3, 2, 2, vocabulary=7, separator=4, lean=3.0, words="with separator=4")
+
+
+def prompt_kept(random):
+    """The prompt after the call."""
+    yield inputs_case(case(random, 3, 1, 2))
+
+
+def draw_picture(names):
+    """Draw where the first head looks at each step."""
+    from attnlab.draw.attention import draw_head
+
+    T.manual_seed(5)
+    shapes = (4, 4), (7, 4), (2, 4, 4), (2, 4, 4), (2, 4, 4)
+    model = names["OneLayerModel"](*(T.randn(shape) * 0.7 for shape in shapes))
+    steps = names["trace"](model, T.tensor([3, 1, 2, 0]), 3)
+    table = T.zeros(3, 6)
+    for number, step in enumerate(steps):
+        row = step["weights"][0]
+        table[number, : len(row)] = row
+    rows = [f"step {number}" for number in (1, 2, 3)]
+    return draw_head(table, tokens=(rows, ["c", "a", "b", "SEP", "1st", "2nd"]))
+
+
+_LAST = "last = logits[0, -1].detach().clone()"
+_FORBID = "last[separator] = -math.inf"
+_SHARES = "shares = torch.softmax(last, dim=-1)"
+_CHOICE = "choice = int(shares.argmax())"
+_SEEN = "seen = weights[0, :, -1].detach()"
+_GROW = "tokens = torch.cat([tokens, torch.tensor([[choice]])], dim=1)"
+
+EXERCISE = Exercise(
+    "Trace a model's steps",
+    level=3,
+    minutes=25,
+    needs=("generate", "multi_head"),
+    checks=(
+        Check("choices", "tells what is chosen at each step", choices, points=2),
+        Check("probabilities", "tells the probabilities", probabilities, points=2),
+        Check("weights", "tells where each head looks from the last token", weights, points=2),
+        Check("separator", "forbids the separator", forbidden, points=2, graded=True),
+        Check("one head", "works with a single head", one_head, graded=True),
+        Check("no step", "returns an empty list for num_tokens=0", no_steps, graded=True),
+        Check("other id", "takes another separator", other_separator, graded=True),
+        Check("prompt", "leaves the prompt as it is", prompt_kept, graded=True),
+    ),
+    mistakes=(
+        Mistake(
+            "separator allowed",
+            _FORBID,
+            "pass",
+            "The separator is not forbidden: it has a probability, and it can be chosen.",
+        ),
+        Mistake(
+            "forbidden in the choice alone",
+            f"{_FORBID}\n        {_SHARES}\n        {_CHOICE}",
+            f"{_SHARES}\n        {_FORBID}\n        choice = int(last.argmax())",
+            "The separator is not chosen, but it still has a probability. The choice is made by "
+            "probabilities in which it has none.",
+        ),
+        Mistake(
+            "zeroed after the softmax",
+            f"{_FORBID}\n        {_SHARES}",
+            f"{_SHARES}\n        shares[separator] = 0.0",
+            "The separator's probability is set to 0 after the softmax, so the others do not sum "
+            "to 1.",
+        ),
+        Mistake(
+            "not low enough",
+            _FORBID,
+            "last[separator] = -10.0",
+            "The separator's logit is set to a small number such as −10, so it keeps some "
+            "probability. Only −∞ leaves none.",
+        ),
+        Mistake(
+            "logits for probabilities",
+            _SHARES,
+            "shares = last",
+            "The logits are given where probabilities are asked.",
+        ),
+        Mistake(
+            "first position",
+            _LAST,
+            "last = logits[0, 0].detach().clone()",
+            "The first position's logits are read. The last one is about the next token.",
+        ),
+        Mistake(
+            "weights of the first query",
+            _SEEN,
+            "seen = weights[0, :, 0].detach()",
+            "The weights are those of the first query. The last one makes the choice.",
+        ),
+        Mistake(
+            "never appended",
+            _GROW,
+            "pass",
+            "The choice is not appended, so each step is the first one again.",
+        ),
+    ),
+    hints=(
+        "Which axis of the weights (1, heads, length, length) belongs to the token that looks?",
+        "The loop of `generate`, which also keeps what it sees before it appends the choice.",
+        "Forbid before the softmax, and the rest sums to 1 by itself. The last query is one row in "
+        "each head: (heads, length).",
+        "For each step: run the model; from the last position's logits, with the separator at "
+        "minus infinity, a softmax; its largest is the choice. Keep the three, then append.",
+    ),
+    picture=draw_picture,
+)

@@ -1,0 +1,191 @@
+"""attnlab grade: grade the submissions of a class, in a sandbox."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from attnlab.cli.failures import writing_to
+from attnlab.cli.options import AsJson, OptionalWholeNumber, Quiet, Strings, Switch
+from attnlab.cli.progress import counting
+from attnlab.cli.terminal import note, print_json, say, show_table
+from attnlab.errors import WrongUsage, did_you_mean, typed
+
+if TYPE_CHECKING:
+    from attnlab_course.grading.gradebook import Grade, Gradebook, Row
+    from attnlab_course.grading.similarity import Alike
+
+Out = Annotated[Path, Parameter(name=["--out", "-o"])]
+
+
+def grade(
+    submissions: Path,
+    /,
+    *,
+    out: Out,
+    course: Path | None = None,
+    exercise: Strings = None,
+    again: Switch = False,
+    workers: OptionalWholeNumber = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Grade the submissions of a class: points, named mistakes, a report for each student.
+
+    Student code runs in a sandbox, without network or files; where none can be made, nothing is
+    graded. The same command again goes on after an interruption, and grades only what is new.
+
+    Parameters
+    ----------
+    submissions
+        A folder with a zip, a folder, a program or a notebook for each student.
+    out
+        The folder of the grades, created if needed. Its folder students/ can be handed out; the
+        rest is yours.
+    course
+        A course.toml: exercises that count, points, deadline, list of students.
+    exercise
+        With --again: the exercises to grade again; by default all.
+    again
+        Grade again what is graded already, with the same questions.
+    workers
+        How many submissions are graded at the same time; by default one for each processor.
+    as_json
+        Print the grades as JSON.
+    quiet
+        Hide the progress.
+    """
+    from attnlab_course.grading.classroom import grade_class
+    from attnlab_course.grading.exports import write_exports
+    from attnlab_course.grading.gradebook import make_gradebook, read_course
+    from attnlab_course.grading.pages import write_pages
+    from attnlab_course.grading.similarity import find_alike
+    from attnlab_course.grading.submissions import entries_passed_over, read_class
+    from attnlab_course.sandbox.jail import probe
+    from attnlab_course.sandbox.worker import Worker
+
+    if workers is None:
+        workers = os.cpu_count() or 1
+    if workers < 1:
+        raise WrongUsage(f"--workers must be at least 1; got {workers}.")
+    settings = read_course(course)
+    names = _names_to_repeat(exercise, list(settings.exercises), again=again)
+    if out.resolve().is_relative_to(submissions.resolve()):
+        raise WrongUsage(
+            f"--out must lie outside the folder of submissions; got {out}, inside {submissions}."
+        )
+    jail = probe()
+    handed_in = read_class(submissions, settings.exercises)
+    command = f"attnlab grade {typed(submissions)} -o {typed(out)}"
+    if course is not None:
+        command += f" --course {typed(course)}"
+    with (
+        writing_to(out, "grading.json", command),
+        counting("grading", is_quiet=as_json or quiet) as tell,
+    ):
+        graded = grade_class(
+            handed_in,
+            settings.exercises,
+            out,
+            partial(Worker, jail=jail),
+            workers=workers,
+            again=names,
+            progress=tell,
+        )
+        book = make_gradebook(settings, handed_in, graded, out, entries_passed_over(submissions))
+        alike = find_alike(handed_in, settings.exercises)
+        write_exports(book, out)
+        write_pages(book, alike, out)
+    if as_json:
+        print_json(_to_mapping(book, alike))
+    else:
+        _show(book, alike, out)
+    return 0
+
+
+def _names_to_repeat(exercise: list[str] | None, known: list[str], *, again: bool) -> list[str]:
+    """Return the exercises that are graded again."""
+    for name in exercise or ():
+        if name not in known:
+            raise WrongUsage(f"there is no exercise named {name!r}; {did_you_mean(name, known)}")
+    if exercise and not again:
+        raise WrongUsage("--exercise says what --again grades again; give both.")
+    if not again:
+        return []
+    return exercise or known
+
+
+def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
+    rows = []
+    for row in book.rows:
+        notes = [*row.private, *row.submission.problems]
+        for state, count in _states([row]).items():
+            notes.append(f"{state}: {count}")
+        rows.append([row.student, f"{row.points:g}", "; ".join(notes)[:100]])
+    show_table(["student", f"points of {book.of:g}", ""], rows)
+    for words, names in (
+        ("handed in, not on the list of students", book.unlisted),
+        ("on the list of students, nothing handed in", book.absent),
+        ("passed over, as they are no submissions", book.passed_over),
+    ):
+        if names:
+            say(f"{words}: {', '.join(names)}")
+    read = book.handed_in - len(book.refused)
+    say(f"{book.handed_in} handed in: {read} read, {len(book.refused)} refused")
+    if book.is_by_students_clock:
+        note("days late are by each student's own clock.")
+    states = _states(book.rows)
+    if "needs review" in states:
+        count = states["needs review"]
+        say(f"{count} answers use banned functions   {out / 'reviews.csv'}")
+    if "waits" in states:
+        say(f"{states['waits']} texts wait for points   {out / 'texts.csv'}")
+    if states:
+        note("fill the sheets, then give the same command again.")
+    if alike:
+        say(f"{len(alike)} pairs of programs are alike")
+    say(f"class    {out / 'class.html'}")
+    say(f"tables   {out / 'grades.csv'}, canvas.csv, moodle.csv, checks.csv", is_quiet=True)
+    say(f"reports  {out / 'students'}", is_quiet=True)
+
+
+def _states(rows: "Iterable[Row]") -> dict[str, int]:
+    """Count the grades that wait for the instructor, by why."""
+    states = Counter(grade.state for row in rows for grade in row.grades)
+    return {state: states[state] for state in ("needs review", "waits") if states[state]}
+
+
+def _to_mapping(book: "Gradebook", alike: "list[Alike]") -> dict[str, object]:
+    students = []
+    for row in book.rows:
+        students.append(
+            {
+                "student": row.student,
+                "points": row.points,
+                "days_late": row.days_late,
+                "problems": [*row.private, *row.submission.problems],
+                "exercises": list(map(_grade_to_mapping, row.grades)),
+            }
+        )
+    return {
+        "of": book.of,
+        "students": students,
+        "handed_in": book.handed_in,
+        "refused": list(book.refused),
+        "alike": list(map(vars, alike)),
+    }
+
+
+def _grade_to_mapping(grade: "Grade") -> dict[str, object]:
+    return {
+        "exercise": grade.exercise,
+        "points": grade.points,
+        "of": grade.of,
+        "held": grade.held,
+        "state": grade.state,
+        "mistake": grade.graded and grade.graded.mistake,
+    }

@@ -1,0 +1,168 @@
+"""What a program uses that an exercise bans, read off its syntax tree.
+
+Behavior cannot tell whether attention was written or called, so names are looked for: plain, as
+attributes, imported under another name, or in the texts that `getattr` takes. A name that the
+program defines itself is no match, see `defined_names.py`. Code can always hide a name better than
+this finds it; a match is therefore reviewed by a person and never punished alone.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from attnlab_course.cells import parse_program
+from attnlab_course.grading.defined_names import DefinedNames, global_names
+
+_DYNAMIC = {"exec", "eval", "compile", "vars", "globals", "locals", "__import__", "__builtins__"}
+"""Names of Python that can reach any other name."""
+_DYNAMIC_MODULES = {"importlib", "builtins", "pickle", "marshal", "dill", "cloudpickle", "runpy"}
+_GETTERS = {"getattr", "attrgetter", "__getattribute__", "__getattr__", "getattr_static"}
+_INNER = {
+    *("_C", "_VF", "ops", "__dict__", "__globals__", "__builtins__", "__subclasses__"),
+    *("CompilationUnit", "getmembers", "getmembers_static", "methodcaller", "resolve_name"),
+    *("get_overridable_functions", "get_testing_overrides", "f_globals", "f_builtins"),
+}
+"""Attributes that lead to the banned functions by other names."""
+
+_EQUALS = {
+    "softmax": (
+        *("logitstoprobs", "categorical", "logcumsumexp", "crossentropy"),
+        *("dotproductattention", "multihead"),
+    ),
+    "scaleddotproductattention": ("flexattention", "transformerencoder", "transformerdecoder"),
+    "crossentropy": ("categorical",),
+    "layernorm": ("instancenorm", "batchnorm", "normalize"),
+}
+"""Pieces of the names of PyTorch's own functions that compute a banned one."""
+
+
+def banned_names(source: str, banned: Sequence[str]) -> list[str]:
+    """Return what a program uses that is banned or could reach it, sorted; nothing if no Python."""
+    tree = parse_program(source)
+    if tree is None or not banned:
+        return []
+    names: set[str] = set()
+    try:
+        names |= _global_finds(source, tree, banned)
+        reader = _Reader(DefinedNames(tree), banned)
+        for node in ast.walk(tree):
+            names |= set(reader.reached(node))
+    except RecursionError:
+        names.add("expressions nested too deep to read")
+    return sorted(names)
+
+
+def _global_finds(source: str, tree: ast.Module, banned: Sequence[str]) -> set[str]:
+    """Return the banned and dynamic names that no scope of the program defines.
+
+    After `from … import *` a name of the program may be another's.
+    """
+    has_star = any(
+        isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)
+    )
+    names = global_names(source)
+    used = {*names.foreign, *names.assigned} & (_DYNAMIC | _DYNAMIC_MODULES)
+    used |= names.foreign & {*banned}
+    if has_star:
+        everything = names.foreign | names.assigned | names.defined
+        used |= {name for name in everything if is_like(name, banned)}
+        used |= everything & _DYNAMIC
+    return used
+
+
+def is_like(name: str, banned: Sequence[str]) -> bool:
+    """Whether a name holds a banned one, or that of a function that computes it.
+
+    >>> is_like("_safe_softmax", ["softmax"]), is_like("Softmax2d", ["softmax"])
+    (True, True)
+    """
+    plain = _squashed(name)
+    for word in map(_squashed, banned):
+        if any(piece in plain for piece in (word, *_EQUALS.get(word, ()))):
+            return True
+    return False
+
+
+def _squashed(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Finds what the nodes of a program reach in other modules."""
+
+    defined: DefinedNames
+    banned: Sequence[str]
+
+    def reached(self, node: ast.AST) -> Iterator[str]:
+        """Yield the banned names that a node reaches in another module."""
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield from self._attribute(node)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from self._imported(node)
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            if not self.defined.is_data(node.value):
+                yield from self._named(node.slice)
+        elif isinstance(node, ast.Call):
+            yield from self._got(node)
+        elif isinstance(node, ast.Name) and node.id in _GETTERS and node not in self._callees:
+            yield node.id
+        elif isinstance(node, ast.MatchClass):
+            yield from (name for name in node.kwd_attrs if is_like(name, self.banned))
+
+    @cached_property
+    def _callees(self) -> set[ast.AST]:
+        """The nodes that are called."""
+        return {node.func for node in self.defined.nodes if isinstance(node, ast.Call)}
+
+    def _attribute(self, node: ast.Attribute) -> Iterator[str]:
+        is_getter = node.attr in _GETTERS and node not in self._callees
+        is_banned = is_like(node.attr, self.banned) and not self.defined.has(node.value, node.attr)
+        if node.attr in _INNER or is_getter or is_banned:
+            yield node.attr
+
+    def _got(self, call: ast.Call) -> Iterator[str]:
+        """Yield the banned names that a call such as `getattr` looks up, and computed ones."""
+        getter = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if getter not in _GETTERS or not call.args:
+            return
+        *_, name = call.args[:2]
+        if _text(name) is not None:
+            yield from self._named(name)
+        elif not self.defined.is_of_program(call.args[0]):
+            yield f"{getter} of a computed name"
+
+    def _named(self, node: ast.AST) -> Iterator[str]:
+        """Yield the banned names in a text that looks a name up."""
+        for part in (_text(node) or "").split("."):
+            if part in _INNER or is_like(part, self.banned):
+                yield part
+
+    def _imported(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+        """Yield the banned names of an import, and ways to import by name."""
+        modules = [alias.name for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            modules.append(node.module or "")
+        for module in modules:
+            parts = module.split(".")
+            yield from {*_INNER, *_DYNAMIC, *_DYNAMIC_MODULES, *_GETTERS} & {*parts}
+            yield from (part for part in parts if is_like(part, self.banned))
+
+
+def _text(node: ast.AST) -> str | None:
+    """Return the text that an expression of constants makes; None for any other."""
+    match node:
+        case ast.Constant(str(text)):
+            return text
+        case ast.BinOp(left, ast.Add(), right):
+            texts = [_text(left), _text(right)]
+        case ast.JoinedStr(values):
+            texts = list(map(_text, values))
+        case ast.FormattedValue(value):
+            return _text(value)
+        case _:
+            return None
+    if not texts or None in texts:
+        return None
+    return "".join(filter(None, texts))

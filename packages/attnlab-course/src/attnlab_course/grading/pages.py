@@ -1,0 +1,138 @@
+"""The pages of a graded class: one for each student, which tells no answers, and one for the class.
+
+They hold no script and make no request; a strict content security policy holds them to that, and
+every text of a student is escaped and cannot steer the direction of writing.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from attnlab.core.store import make_folder, write_text
+from attnlab.display import harmless
+from attnlab_course.grading.classroom import file_name
+from attnlab_course.grading.exports import check_shares
+from attnlab_course.grading.gradebook import Gradebook, Row
+from attnlab_course.grading.similarity import Alike
+from attnlab_course.grading.student_feedback import check_words, grade_words, mistake_words
+
+_OPEN_STATES = ("waits", "needs review")
+
+
+def write_pages(book: Gradebook, alike: Sequence[Alike], folder: Path) -> None:
+    """Write the class's page, and a report into each student's folder."""
+    write_text(folder / "class.html", render_class(book, alike))
+    for row in book.rows:
+        place = folder / "students" / file_name(row.student)
+        make_folder(place)
+        write_text(place / "report.html", render_student(book, row))
+
+
+def render_student(book: Gradebook, row: Row) -> str:
+    """Return a student's page: points, checks and named mistakes, without answers or inputs."""
+    late = ""
+    if row.days_late:
+        days = "1 day" if row.days_late == 1 else f"{row.days_late} days"
+        late = f"Handed in {days} after the deadline: {row.late_percent:g} % less."
+    return _render(
+        "student.html",
+        heading=row.student,
+        subtitle=f"{book.course.title}: {row.points:g} of {book.of:g} points",
+        book=book,
+        row=row,
+        late=late,
+        grade_words=grade_words,
+        mistake_words=mistake_words,
+        check_words=check_words,
+    )
+
+
+def render_class(book: Gradebook, alike: Sequence[Alike]) -> str:
+    """Return the instructor's page: the table, the checks, programs that are alike, texts."""
+    return _render(
+        "class.html",
+        heading=book.course.title,
+        subtitle=f"{len(book.rows)} students, {book.of:g} points",
+        book=book,
+        rows=map(_class_row, book.rows),
+        file_name=file_name,
+        checks=check_shares(book),
+        alike=alike,
+        texts=list(_texts(book)),
+    )
+
+
+def _class_row(row: Row) -> tuple[Row, list[str], list[str]]:
+    """Return a row with its cells, one for each exercise, and what is to be looked at."""
+    notes = [*row.private, *row.submission.problems]
+    cells = []
+    for grade in row.grades:
+        cell = f"{grade.points:g}"
+        if grade.state == "missing":
+            cell = "–"
+        elif grade.state in _OPEN_STATES:
+            cell += "?"
+        cells.append(cell)
+        if grade.state == "needs review" and grade.graded is not None:
+            used = ", ".join(grade.graded.banned)
+            notes.append(f"{grade.exercise} uses {used}; {grade.held:g} points are held")
+    if row.days_late:
+        notes.append(f"days late: {row.days_late}")
+    return row, cells, notes
+
+
+def _texts(book: Gradebook) -> Iterator[tuple[str, str, Sequence[str], str]]:
+    """Yield the texts that were handed in: by whom, for which exercise, its rubric, the words."""
+    for name in book.exercises:
+        parts = book.course.exercises[name].parts
+        if parts.kind != "text":
+            continue
+        for row in book.rows:
+            answer = row.submission.answers.get(name)
+            if answer is not None:
+                yield row.student, name, parts.rubric, answer.source
+
+
+def _render(template: str, **values: Any) -> str:
+    styles = (
+        _read("attnlab.draw", "report/page.css"),
+        _read("attnlab_course.grading", "templates/grades.css"),
+    )
+    style = "\n" + "".join(styles)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    page = _templates().get_template(template)
+    return page.render(values, policy=Markup(policy), style=Markup(style))
+
+
+def _read(package: str, name: str) -> str:
+    return (resources.files(package) / name).read_text(encoding="utf-8")
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("attnlab_course.grading", "templates"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return harmless(value)

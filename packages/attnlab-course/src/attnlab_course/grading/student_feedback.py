@@ -1,0 +1,86 @@
+"""The sentences of a grade for the student: none tells hidden inputs, expected values or answers.
+
+A failure's words hold values, and an exception's text and even its type's name may hold what the
+student's code saw. So a student reads one of a few fixed sentences, with the name of an exception
+only if it is one of Python's own.
+"""
+
+from attnlab_course.check import PENDING
+from attnlab_course.exercise import Check, CourseExercise, Failure
+from attnlab_course.grading.classroom import GradedAnswer
+from attnlab_course.grading.gradebook import Grade, Gradebook, Row
+from attnlab_course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
+
+_SENTENCES = {
+    "shape": "its shape is wrong",
+    "finite": "it gives numbers that are not finite",
+    "dtype": "its dtype is wrong",
+    "type": "it has the wrong type",
+    "count": "it gives another number of values",
+    "form": "the answer is not in the requested format",
+    "TookTooLong": "it took too long",
+    "TooLarge": TOO_LARGE,
+    "ProcessEnded": "its process ended before it had answered",
+    "Missing": "a name that is asked for is not defined",
+    "NotImplementedError": "it is not written yet",
+    PENDING: "it counts once the first check passes",
+}
+_STATES = {
+    "missing": "nothing was handed in",
+    "waits": "it is read by a person; points are missing still",
+    "needs review": "the points are held until a person has looked at it",
+    "rejected": "it uses what is to be written, so it gets no points",
+}
+
+
+def check_words(check: Check, failure: Failure | None) -> str:
+    """Say what a check asks, and in general what was wrong."""
+    if failure is None:
+        return check.words
+    return f"{check.words}: {failure_words(failure.kind)}"
+
+
+def failure_words(kind: str) -> str:
+    """Return the sentence for a kind of failure.
+
+    >>> failure_words("ValueError"), failure_words("Secret42"), failure_words("shape")
+    ('it raised ValueError', 'the answer is wrong', 'its shape is wrong')
+    """
+    if kind in _SENTENCES:
+        return _SENTENCES[kind]
+    if kind in PYTHON_ERRORS or kind == "Exception":
+        return f"it raised {kind}"
+    return "the answer is wrong"
+
+
+def mistake_words(exercise: CourseExercise, graded: GradedAnswer) -> str:
+    """Return the sentence of the mistake behind an answer; an empty text without one."""
+    return exercise.mistake(graded.mistake).says if graded.mistake is not None else ""
+
+
+def grade_words(grade: Grade) -> str:
+    """Say in a sentence how an exercise went.
+
+    An error while the program is loaded is shown in full: at that time it has seen no input.
+    """
+    graded = grade.graded
+    if grade.state != "graded" or graded is None:
+        return _STATES.get(grade.state, "")
+    if graded.broken is not None:
+        return graded.broken
+    if graded.is_blank:
+        return "nothing is written in it"
+    passed = sum(failure is None for failure in graded.checks.values())
+    return f"{passed} of {len(graded.checks)} checks pass"
+
+
+def row_words(book: Gradebook, row: Row) -> str:
+    """Say in a few sentences how a submission went."""
+    words = []
+    for grade in row.grades:
+        words.append(f"{grade.exercise}: {grade.points:g} of {grade.of:g}")
+        if grade.graded is not None:
+            words.append(mistake_words(book.course.exercises[grade.exercise], grade.graded))
+    if row.late_percent:
+        words.append(f"{row.late_percent:g} % less, {row.days_late} days late")
+    return " ".join(f"{sentence.rstrip('.')}." for sentence in filter(None, words))

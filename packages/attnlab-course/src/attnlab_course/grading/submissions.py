@@ -1,0 +1,477 @@
+"""Submissions: their files, read within limits, and the answers that are in them.
+
+A submission is a zip that `attnlab course submit` wrote, a student's folder, a program or notebook
+named after an exercise, a notebook with several exercises, or a record or a homework's log in JSON.
+Nothing of it is run or written to the disk here. What is wrong with one is reported,
+and the others are read.
+"""
+
+import ast
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import filterfalse
+from pathlib import Path, PurePosixPath
+
+from attnlab.display import harmless
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab_course.cases import draw_questions
+from attnlab_course.cells import code_of_notebook, parse_program
+from attnlab_course.exercise import CourseExercise
+from attnlab_course.grading.homework_log import HOMEWORK_LOG, answers_of_log, is_homework_log
+from attnlab_course.grading.record import answers_of_record
+from attnlab_course.grading.submission_files import read_files
+from attnlab_course.notebook_cells import join_cells
+from attnlab_course.sandbox.runner import Json, encode
+from attnlab_course.submit import text_answer
+from attnlab_course.workspace import FORM, LOG, broken_links, is_untouched, read_events
+
+_ENDINGS = (".py", ".ipynb", ".json", ".txt")  # the first that answers an exercise is taken
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # of odd JSON
+_MOST_TOLD = 20
+_MOST_NAME = 80
+_NUMBERED = r"(?:[ _-]*\(?\d+\)?)?"  # as browsers and course systems number equal names
+_OF_COURSE_SYSTEMS = (
+    re.compile(r"(?P<student>.+)_assignsubmission_\w+?_?$"),  # Moodle
+    re.compile(r"(?P<student>[^_]+(?:_LATE)?_\d+)_\d+_.*"),  # Canvas
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was handed in for an exercise.
+
+    Args:
+        exercise: its name.
+        file: the file's name in the submission.
+        source: the program or the text; empty for data.
+        data: the JSON of what was handed in as data, graded without running anything.
+        adapter: what connects the program's names to those of the exercise; the course's own.
+    """
+
+    exercise: str
+    file: str
+    source: str = ""
+    data: Json = None
+    adapter: str = ""
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what was handed in."""
+        text = self.source
+        if self.data is not None:
+            text = json.dumps(self.data, sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass
+class Submission:
+    """What a student handed in.
+
+    Args:
+        student: the name that the file or folder has among the submissions.
+        answers: by exercise.
+        problems: what is wrong with it, in sentences; none of them costs points.
+        label: how the student signed it.
+        created: when, by the student's clock; empty where it is not said.
+        claims: for each exercise, the digests of the answers that passed by the student's log.
+    """
+
+    student: str
+    answers: dict[str, Answer] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    label: str = ""
+    created: str = ""
+    claims: dict[str, set[str]] = field(default_factory=dict)
+
+    def tell(self, words: str) -> None:
+        """Add a problem once, unless there are too many."""
+        line = inert(words, 300)
+        if len(self.problems) < _MOST_TOLD and line not in self.problems:
+            self.problems.append(line)
+
+
+def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Submission]:
+    """Read all submissions of a folder, or the one that is named, in the order of their names.
+
+    Raises:
+        CouldNotRun: there is none.
+    """
+    if not folder.exists():
+        raise CouldNotRun(f"there is no {folder}; expected a folder of submissions.")
+    folder = folder.resolve()  # so that it has a name
+    submissions: dict[str, Submission] = {}
+    inside = _inside(folder)
+    paths = [folder] if inside is None else filter(_may_be_submission, inside)
+    for path in paths:
+        for submission in _submissions_at(path, exercises, submissions):
+            if not submission.answers:
+                submission.tell("it holds no answer to an exercise of the course")
+    if not submissions:
+        raise CouldNotRun(
+            f"{folder} holds no submission; expected zips, folders, programs or notebooks, one "
+            "for each student."
+        )
+    return [submissions[name] for name in sorted(submissions)]
+
+
+def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
+    """Return a student's name as the course system wrote it into the name of a submission."""
+    whole = unicodedata.normalize("NFC", path.name)  # some systems take accents apart
+    path = path.with_name(whole)
+    name = path.name
+    if path.suffix.lower() in (".zip", *_ENDINGS):
+        name = path.stem
+    for pattern in _OF_COURSE_SYSTEMS:
+        match = pattern.fullmatch(name)
+        if match:
+            return inert(match["student"], _MOST_NAME)
+    ending = exercise_of(name, exercises) or exercise_of(name, (HOMEWORK_LOG,))
+    if ending is not None:
+        before = re.sub(rf"[ _.-]*{ending}{_NUMBERED}$", "", name)
+        name = before or path.parent.name
+    return inert(name, _MOST_NAME)
+
+
+def exercise_of(stem: str, exercises: Iterable[str]) -> str | None:
+    """Return the exercise whose name a file's name ends with, the longest."""
+    fitting = []
+    for name in exercises:
+        if re.fullmatch(rf"(?:.*[ _.-])?{re.escape(name)}{_NUMBERED}", stem, re.DOTALL):
+            fitting.append(name)
+    return max(fitting, key=len, default=None)
+
+
+def inert(text: str, most: int = 200) -> str:
+    """Return a student's text as one short line without control characters.
+
+    >>> inert("a\\x1b[31m\\nb")
+    'a␛[31m b'
+    """
+    line = harmless(" ".join(text.split())).replace("\n", " ").replace("\t", " ")
+    if len(line) > most:
+        return line[: most - 1] + "…"
+    return line
+
+
+def entries_passed_over(folder: Path) -> list[str]:
+    """Return the names in a folder of submissions that are none, such as a PDF."""
+    passed_over = filterfalse(_may_be_submission, _inside(folder) or ())
+    return [inert(path.name, _MOST_NAME) for path in passed_over]
+
+
+def _inside(folder: Path) -> list[Path] | None:
+    """Return what lies in a folder of submissions; None where it is a submission itself."""
+    if not folder.is_dir():
+        return None
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
+    if {"manifest.json", LOG}.isdisjoint(path.name for path in inside):
+        return inside
+    return None
+
+
+def _may_be_submission(path: Path) -> bool:
+    return _ending(path.name) in (".zip", *_ENDINGS) or path.is_dir() or path.is_symlink()
+
+
+def _submissions_at(
+    path: Path, exercises: Mapping[str, CourseExercise], submissions: dict[str, Submission]
+) -> list[Submission]:
+    """Add the answers of a file or folder to its student's submission; return what was added to.
+
+    Args:
+        path: the file or folder.
+        exercises: by name.
+        submissions: those so far, by student.
+    """
+    student = student_of(path, exercises)
+    try:
+        files, problems = read_files(path)
+        parts = _by_student(student, files, exercises)
+    except Exception as error:  # whatever a student thought of: the others are still read
+        parts, problems = {student: {}}, [_unreadable(error)]
+    if problems:
+        parts.setdefault(student, {})
+    for name, part in parts.items():
+        submission = submissions.setdefault(name, Submission(name))
+        for words in problems if name == student else ():
+            submission.tell(words)
+        try:
+            _Reader(submission, part, exercises).read()
+        except Exception as error:  # as above
+            submission.tell(_unreadable(error))
+    return [submissions[name] for name in parts]
+
+
+def _unreadable(error: Exception) -> str:
+    return f"it could not be read further: {type(error).__name__}: {error}"
+
+
+def _by_student(
+    student: str, files: Mapping[str, bytes], exercises: Mapping[str, CourseExercise]
+) -> dict[str, dict[str, bytes]]:
+    """Return the files of a zip or folder by student: it may hold the logs of several.
+
+    A log is of the student whose name it or its folder bears, with the other files of that folder.
+    """
+    owners = {}
+    for name, content in files.items():
+        if _ending(name) == ".json" and _is_homework_log(content):
+            owners[name] = student_of(Path(student, name), exercises)
+    if len({*owners.values()}) < 2 or "manifest.json" in (
+        PurePosixPath(name).name for name in files
+    ):
+        return {student: dict(files)}
+    folders = {PurePosixPath(name).parent: owner for name, owner in owners.items()}
+    folders.pop(PurePosixPath("."), None)
+    parts: dict[str, dict[str, bytes]] = {}
+    for name, content in files.items():
+        owner = owners.get(name) or folders.get(PurePosixPath(name).parent, student)
+        parts.setdefault(owner, {})[name] = content
+    return parts
+
+
+def _is_homework_log(content: bytes) -> bool:
+    try:
+        return is_homework_log(json.loads(content))
+    except (ValueError, RecursionError):
+        return False
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Finds the answers in the files of a submission."""
+
+    submission: Submission
+    files: Mapping[str, bytes]
+    exercises: Mapping[str, CourseExercise]
+
+    def read(self) -> None:
+        """Take what the manifest lists; without one, what the files' names and contents say."""
+        manifests = [name for name in self.files if PurePosixPath(name).name == "manifest.json"]
+        if manifests:
+            first = min(manifests, key=len)
+            self._read_log(first.removesuffix("manifest.json"))
+            if self._read_manifest(first):
+                return
+        known = [name for name in self.files if _ending(name) in _ENDINGS]
+        for file in sorted(known, key=lambda name: (_ENDINGS.index(_ending(name)), name)):
+            try:
+                self._read_loose(file)
+            except _DAMAGE as error:
+                self.submission.tell(f"{file} could not be read: {error}")
+
+    def _read_manifest(self, name: str) -> bool:
+        """Read what a manifest lists; say whether it is one."""
+        try:
+            manifest = json.loads(self.files[name])
+            is_ours = manifest["format"] == FORM and isinstance(manifest["exercises"], dict)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            is_ours = False
+        if not is_ours:
+            self.submission.tell(f"manifest.json is not of the form {FORM!r}; its files were read")
+            return False
+        self.submission.label = inert(str(manifest.get("student", "")), _MOST_NAME)
+        self.submission.created = inert(str(manifest.get("created", "")), 40)
+        for exercise, entry in manifest["exercises"].items():
+            self._read_entry(name.removesuffix("manifest.json"), exercise, entry)
+        return True
+
+    def _read_entry(self, root: str, exercise: str, entry: Json) -> None:
+        if exercise not in self.exercises:
+            self.submission.tell(f"the manifest lists {exercise}, which is no exercise here")
+            return
+        file = str(entry.get("file")) if isinstance(entry, dict) else ""
+        content = self.files.get(root + file)
+        if content is None:
+            self.submission.tell(f"{exercise}: the manifest's file {file} is missing")
+            return
+        if hashlib.sha256(content).hexdigest() != entry.get("sha256"):
+            self.submission.tell(f"{exercise}: {file} is not the file that was handed in (hash)")
+        self._take(exercise, root + file)
+
+    def _read_log(self, root: str) -> None:
+        """Check the log's chain of hashes, and note which answers passed by the log."""
+        text = self.files.get(root + LOG, b"").decode(errors="replace")
+        lines = text.splitlines()
+        broken = broken_links(lines)
+        if broken:
+            numbers = ", ".join(map(str, broken[:5]))
+            self.submission.tell(f"the log was changed: line {numbers} does not follow")
+        for event in read_events(lines):
+            if event.get("done") is True:
+                digests = self.submission.claims.setdefault(str(event.get("exercise")), set())
+                digests.add(str(event.get("sha256")))
+
+    def _read_loose(self, file: str) -> None:
+        """Read a file that no manifest lists."""
+        path = PurePosixPath(file)
+        exercise = exercise_of(path.stem, self.exercises)
+        if exercise is not None:
+            self._take(exercise, file)
+        elif _ending(file) == ".ipynb":
+            self._read_notebook(file)
+        elif _ending(file) == ".json" and path.name != "manifest.json":
+            self._read_record(file)
+        elif path.name != "manifest.json":
+            self.submission.tell(f"{file} was passed over: its name is not that of an exercise")
+
+    def _read_notebook(self, file: str) -> None:
+        """Take the exercises that a notebook names, or else those whose names it defines."""
+        text = self._text(file)
+        source = self._program_of_notebook(file, text)
+        named = [name for name in _named_in(text) if name in self.exercises]
+        if not named:
+            tree = parse_program(source)
+            if tree is None:
+                self.submission.tell(f"{file} is no Python, so its exercises are not known")
+                return
+            calls = {name: entry_names(exercise) for name, exercise in self.exercises.items()}
+            named = [name for name in calls if calls[name] and calls[name] <= _defined(tree)]
+        for exercise in named:
+            self._take(exercise, file)
+        if not named:
+            self.submission.tell(f"{file} answers no exercise: it defines none of their names")
+
+    def _program_of_notebook(self, file: str, text: str) -> str:
+        joined = join_cells(_code_cells(text))
+        for number in joined.left_out:
+            self.submission.tell(
+                f"{file}: code cell {number} is no Python or too long, so it was left out"
+            )
+        return joined.program
+
+    def _read_record(self, file: str) -> None:
+        """Take the answers of a record or a homework's log; what a log lacks is left blank."""
+        record = json.loads(self._text(file))
+        if is_homework_log(record):
+            answers, problems = answers_of_log(record)
+            for words in problems:
+                self.submission.tell(f"{file}: {words}")
+        else:
+            answers = answers_of_record(record)
+        for exercise, answer in answers.items():
+            if exercise not in self.exercises:
+                continue
+            data = encode(answer["weights"]) if "weights" in answer else None
+            source = answer.get("source", "")
+            if not answer:
+                source = self.exercises[exercise].starter
+            self._add(Answer(exercise, file, source, data, answer.get("adapter", "")))
+
+    def _take(self, exercise: str, file: str) -> None:
+        """Add the answer that a file gives to an exercise, if something is written in it."""
+        try:
+            answer = self._answer(exercise, file)
+        except _DAMAGE as error:
+            self.submission.tell(f"{exercise}: {file} could not be read: {error}")
+            return
+        if answer is not None:
+            self._add(answer)
+
+    def _answer(self, exercise: str, file: str) -> Answer | None:
+        kind = self.exercises[exercise].parts.kind
+        ending = _ending(file)
+        source = self._text(file)
+        if ending == ".json":
+            answer = Answer(exercise, file, data=json.loads(source)["weights"])
+            is_written = answer.digest and kind == "weights"  # its numbers can be written again
+            return answer if is_written else None
+        if ending == ".ipynb":
+            source = self._program_of_notebook(file, source)
+        if ending != ".txt":
+            if is_untouched(self.exercises[exercise], source):
+                return None
+            if kind == "text":
+                source = text_answer(source) or ""
+        if not source.strip():
+            return None
+        return Answer(exercise, file, source)
+
+    def _add(self, answer: Answer) -> None:
+        before = self.submission.answers.get(answer.exercise)
+        starter = self.exercises[answer.exercise].starter
+        if before is None or (before.data is None and before.source == starter):
+            self.submission.answers[answer.exercise] = answer
+        elif (
+            answer.data is not None or answer.source != starter
+        ) and before.digest != answer.digest:
+            self.submission.tell(
+                f"{answer.exercise} is answered twice: {before.file} is graded, {answer.file} not"
+            )
+
+    def _text(self, file: str) -> str:
+        try:
+            return self.files[file].decode("utf-8-sig")
+        except UnicodeError:
+            raise WrongUsage("it is no text in UTF-8") from None
+
+
+def _ending(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
+
+
+@cache
+def entry_names(exercise: CourseExercise) -> frozenset[str]:
+    """Return the names that an exercise asks a student to define."""
+    if exercise.parts.kind != "code":
+        return frozenset()
+    return frozenset(str(case["call"]) for case in draw_questions(exercise, 0).encoded)
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Return the names that a program defines at its top."""
+    names: set[str] = set()
+    body = list(tree.body)
+    for node in body:
+        if isinstance(node, ast.Try):
+            body += node.body  # as a notebook's statements stand
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _cells(text: str) -> list[Mapping[str, Json]]:
+    try:
+        cells = json.loads(text)["cells"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WrongUsage(f"expected a notebook, JSON with cells; {error}") from None
+    if not isinstance(cells, list):
+        return []
+    return [cell for cell in cells if isinstance(cell, dict)]
+
+
+def _part(whole: Json, name: str) -> Mapping[str, Json]:
+    """Return a part that is a mapping itself; an empty one where it is none."""
+    part = whole.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _nbgrader(cell: Json) -> Mapping[str, Json]:
+    """Return the metadata of nbgrader for a cell."""
+    return _part(_part(cell, "metadata"), "nbgrader")
+
+
+def _code_cells(text: str) -> list[str]:
+    """Return a notebook's code cells without those of nbgrader that test."""
+    kept = []
+    for cell in _cells(text):
+        marks = _nbgrader(cell)
+        if not marks.get("grade") or marks.get("solution"):
+            kept.append(cell)
+    return code_of_notebook(json.dumps({"cells": kept}))
+
+
+def _named_in(text: str) -> Iterable[str]:
+    """Return the exercises that a notebook's metadata names, its own or nbgrader's of a cell."""
+    ours = _part(_part(json.loads(text), "metadata"), "attnlab")
+    names = [ours.get("exercise")]
+    for cell in _cells(text):
+        names.append(_nbgrader(cell).get("grade_id"))
+    return [name for name in names if isinstance(name, str)]

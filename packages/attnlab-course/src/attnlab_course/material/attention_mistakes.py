@@ -1,0 +1,148 @@
+"""The mistakes that people make in attention, as they write them; several exercises share them.
+
+They are read off homework and the trackers of minGPT, TinyTorch and Transformers: a mask read as
+PyTorch's own modules read it, numbers in place of −∞, a score of 0 taken for a masked one, a
+softmax over another axis, a division by another root. Each is a piece of a solution that is
+replaced; an exercise gives the pieces.
+"""
+
+from collections.abc import Callable
+
+from attnlab_course.exercise import Mistake
+
+_NAN = "torch.nan_to_num(weights)"
+_ZEROS = "scores.masked_fill(scores * mask == 0, {})"
+
+_MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
+    "inverted mask": (
+        (
+            ("scores.masked_fill(mask, -math.inf)", "weights.masked_fill(mask, 0.0)"),
+            ("scores.masked_fill(mask, -math.inf)", ""),
+            ("scores.masked_fill(mask, -math.inf)", _NAN),
+            ("scores.masked_fill(mask, -1e9)", ""),
+            ("scores + mask * -1e9", ""),
+        ),
+        "The mask is read the wrong way round: here True means that a query may attend to a key.",
+    ),
+    "zero taken for masked": (
+        (
+            (_ZEROS.format("-math.inf"), ""),
+            (_ZEROS.format("-math.inf"), _NAN),
+            (_ZEROS.format("-1e9"), ""),
+        ),
+        "A score of exactly 0 is taken for a masked one, since what is masked is read off the "
+        "scores. 0 is a score like any other; the mask alone says which keys are masked.",
+    ),
+    "mask after the softmax": (
+        (("", "weights * mask"),),
+        "Masked keys are removed after the softmax, so the weights that are left sum to less "
+        "than 1. They must be out before the softmax shares out its 1.",
+    ),
+    "filled with −10": (
+        (("scores.masked_fill(~mask, -10.0)", ""), ("scores + ~mask * -10.0", "")),
+        "Masked scores are set to a small number such as −10, or lowered by it. e^−10 is 0.00005 "
+        "and no 0: masked keys keep some of the weight. They need a score of −∞.",
+    ),
+    "filled with −10⁹": (
+        (
+            ("scores.masked_fill(~mask, -1e9)", ""),
+            ("scores + ~mask * -1e9", ""),
+            ("scores.masked_fill(~mask, -1e4)", ""),
+        ),
+        "Masked scores are set to a number such as −10⁹, or lowered by it. That is no −∞: where "
+        "all scores lie lower, or no key is allowed, the masked keys get the weight.",
+    ),
+    "NaN in dead rows": (
+        (("scores.masked_fill(~mask, -math.inf)", ""),),
+        "A query that may attend to no key gives NaN: the softmax of −∞ alone is 0/0.",
+    ),
+}
+
+
+def mask_mistakes(old: str, write: Callable[[str, str], str], *names: str) -> tuple[Mistake, ...]:
+    """Return mistakes that are made with a mask.
+
+    Args:
+        old: the lines of the solution from the unmasked `scores` to the finished `weights`.
+        write: writes these lines with other expressions: what becomes of `scores` and, after the
+            softmax, of `weights`, in terms of these and of `mask`; empty for nothing.
+        names: the mistakes, out of the table above.
+    """
+    mistakes = []
+    for name in names:
+        pairs, says = _MASK_MISTAKES[name]
+        first, *others = [write(scores, weights) for scores, weights in pairs]
+        mistakes.append(Mistake(name, old, first, says, tuple(dict.fromkeys(others))))
+    return tuple(mistakes)
+
+
+def root_mistakes(
+    old: str, width: str, queries: str, root: str = "math.sqrt"
+) -> tuple[Mistake, ...]:
+    """Return the mistakes that are made where scores are divided by the root of a width.
+
+    Args:
+        old: the division in the solution, from its sign on, such as `/ math.sqrt(size)`.
+        width: the expression of the width.
+        queries: that of the number of queries.
+        root: the function that takes roots.
+    """
+    return (
+        Mistake(
+            "no scaling",
+            old,
+            "",
+            "The scores are not divided by √width, so they grow with the width.",
+        ),
+        Mistake(
+            "scaled by the width",
+            old,
+            f"/ {width}",
+            "The scores are divided by the width itself, not by its root: the weights are too "
+            "even.",
+        ),
+        Mistake(
+            "scaled by the number of queries",
+            old,
+            f"/ {root}({queries})",
+            "The scores are divided by the root of the number of queries. They grow with the "
+            "number of products that are summed in each: the width.",
+        ),
+    )
+
+
+def power_mistake(old: str, value: str, before: str = "/ ") -> Mistake:
+    """Return the mistake of a power that is meant as a root and read as a fraction.
+
+    Args:
+        old: the root in the solution, from `before` on.
+        value: the expression whose root is taken.
+        before: what stands before the root.
+    """
+    return Mistake(
+        "half in place of a root",
+        old,
+        f"{before}{value} ** 1 / 2",
+        "`x ** 1 / 2` is half of x, since Python takes the power first; the root is `x ** 0.5`.",
+        also=(f"{before}({value} ** 1 / 2)",),
+    )
+
+
+def plus_one_mistake(old: str, new: str, *also: str | tuple[str, str]) -> Mistake:
+    """Return the mistake of a softmax whose sum has a 1 added to it."""
+    return Mistake(
+        "one more in the sum",
+        old,
+        new,
+        "A 1 is added to the sum of the exponentials, so the weights sum to less than 1.",
+        also,
+    )
+
+
+def swapped_mistake(
+    old: str, new: str, words: str = "the output comes first, then the weights"
+) -> Mistake:
+    """Return the mistake of an answer whose parts stand in another order."""
+    return Mistake(
+        "parts swapped", old, new, f"The parts of the answer are in the wrong order: {words}."
+    )

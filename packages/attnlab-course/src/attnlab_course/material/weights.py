@@ -1,0 +1,427 @@
+"""Heads that a student designs: read as matrices, run on every input, and mended to name a mistake.
+
+A design can be right in many ways, so its behavior is judged and never its numbers: all inputs of
+a task pass through the head, in NumPy float64 with a softmax that does not overflow. A mistake is
+named by its *repair*: the design is right as soon as one thing in it is put right.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from attnlab.tasks.vectors import VectorTask
+from attnlab_course.compare import show
+from attnlab_course.exercise import Case, Failure
+
+Floats = NDArray[np.float64]
+
+LARGEST = 64
+"""How many rows and columns a matrix may have."""
+
+TOLERANCE = 1e-3
+"""How far the outputs of a design may be from their targets."""
+
+FLOAT32 = 1e-3
+"""How far the outputs of a design may differ between float32 and float64."""
+
+_MOST = 1e6  # how much louder the queries of a design are made to see whether that is all it lacks
+
+
+@dataclass(frozen=True)
+class Head:
+    """The matrices of a head: Km and Qm (width, qk_dim), Vm (width, v_dim), pos (longest, pos_dim)
+    or None."""
+
+    Km: Floats
+    Qm: Floats
+    Vm: Floats
+    pos: Floats | None = None
+
+    def louder(self, factor: float) -> "Head":
+        """Return the head with its queries multiplied."""
+        return replace(self, Qm=self.Qm * factor)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of its numbers are finite."""
+        matrices = [
+            matrix for matrix in (self.Km, self.Qm, self.Vm, self.pos) if matrix is not None
+        ]
+        return all(bool(np.isfinite(matrix).all()) for matrix in matrices)
+
+    @property
+    def root(self) -> float:
+        """What scores are divided by."""
+        return math.sqrt(self.Km.shape[1])
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a head does with all inputs of one length.
+
+    Args:
+        ids: the inputs (inputs, length).
+        scores: (inputs, query, key), divided by the root.
+        weights: the same after the softmax.
+        output: (inputs, length, v_dim).
+    """
+
+    ids: NDArray[np.int64]
+    scores: Floats
+    weights: Floats
+    output: Floats
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A head, put to every input of a task.
+
+    Args:
+        head: the matrices.
+        task: which inputs there are, and what should come out.
+        dtype: of the arithmetic.
+    """
+
+    head: Head
+    task: VectorTask
+    dtype: DTypeLike = np.float64
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """What the head does, length by length."""
+        return [
+            run_head(self.head, self.task, ids.numpy(), self.dtype)
+            for ids in self.task.inputs_by_length()
+        ]
+
+    def worst(self, lengths: Sequence[int] | None = None) -> "Worst":
+        """Return the output that is furthest from its target, among inputs of these letters."""
+        outputs = []
+        for letters, run in enumerate(self.runs, start=1):
+            if lengths is None or letters in lengths:
+                outputs.append(self._worst_of(run))
+        return max(outputs, key=lambda output: output.error)
+
+    def _worst_of(self, run: Run) -> "Worst":
+        target = targets(self.task, run.ids)
+        error = np.abs(run.output - target).max(axis=-1)
+        error = np.where(np.isnan(error), np.inf, error)
+        error[~counted(self.task, run.ids)] = -1.0
+        row, place = np.unravel_index(np.argmax(error), error.shape)
+        text = self.task.text(run.ids[row].tolist())
+        return Worst(
+            float(error[row, place]),
+            text,
+            int(place) + (not self.task.has_cls),
+            target[row, place],
+            run.output[row, place],
+        )
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The output furthest from its target: how far, on which input, at which place."""
+
+    error: float
+    text: str
+    place: int
+    expected: Floats
+    got: Floats
+
+    def words(self, tolerance: float) -> str:
+        """Say what is wrong with it."""
+        expected, got = show(self.expected.tolist()), show(self.got.tolist())
+        return (
+            f"on {self.text}, at place {self.place}: expected {expected}, got {got}: "
+            f"{self.error:.3g} off, where {tolerance:g} is allowed"
+        )
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A mistake, and the change that would mend a design that makes it and no other.
+
+    The change may return None where it does not apply.
+    """
+
+    mistake: str
+    change: Callable[[Head], Head | None]
+
+
+def read_head(answer: Any, task: VectorTask, positions: int = 0) -> Head | Failure:
+    """Read the list that `weights()` returned, or say what is wrong with its form.
+
+    Args:
+        answer: plain values, as `attnlab_course.compare.read_answer` makes them.
+        task: says how wide tokens and outputs are.
+        positions: how many rows pos must have at least; 0 for a head without positions.
+    """
+    names = ["Km", "Qm", "Vm"]
+    if positions:
+        names.append("pos")
+    request = f"weights() must return the list [{', '.join(names)}]"
+    if not isinstance(answer, list):
+        return Failure(f"{request}; got {show(answer)}")
+    count = len(answer)
+    if count == 4 and answer[3] is None:
+        count = max(3, len(names))
+    if count != len(names):
+        return Failure(f"{request}; got {count} values")
+    matrices = {}
+    for name, value in zip(names, answer, strict=False):
+        read = _read_matrix(name, value)
+        if isinstance(read, Failure):
+            return read
+        matrices[name] = read
+    head = Head(**matrices)
+    return _misfit(head, task, positions) or head
+
+
+def judge_weights(
+    task: VectorTask,
+    criterion: Callable[[Head], str | None],
+    diagnose: Callable[[Head], str | None],
+    positions: int = 0,
+) -> Callable[[Any], list[Case]]:
+    """Return the cases of a check: one alone, the matrices, judged by a criterion.
+
+    Args:
+        task: see `read_head`, as positions.
+        criterion: says what is wrong with a head; None where nothing is.
+        diagnose: names the mistake of a head that is not right; None where it is not known.
+    """
+
+    @lru_cache(maxsize=256)
+    def judge_matrices(*packed: _Packed) -> Failure | None:
+        head = Head(*map(_unpacked, packed))
+        words = criterion(head)
+        return None if words is None else Failure(words, diagnose(head))
+
+    def judge(answer: Any) -> Failure | None:
+        head = read_head(answer, task, positions)
+        if isinstance(head, Failure):
+            return head
+        return judge_matrices(*map(_packed, (head.Km, head.Qm, head.Vm, head.pos)))
+
+    case = Case("weights", judge=judge)
+    return lambda random: [case]
+
+
+_Packed = tuple[tuple[int, ...], bytes] | None
+
+
+def _packed(matrix: Floats | None) -> _Packed:
+    """Return a matrix as its shape and its bytes, which can be remembered."""
+    return None if matrix is None else (matrix.shape, matrix.tobytes())
+
+
+def _unpacked(packed: _Packed) -> Any:
+    return None if packed is None else np.frombuffer(packed[1]).reshape(packed[0])
+
+
+def once(diagnose: Callable[[Head], str | None]) -> Callable[[Head], str | None]:
+    """Return a diagnosis that remembers the heads it has seen."""
+
+    @lru_cache(maxsize=256)
+    def diagnose_matrices(*packed: _Packed) -> str | None:
+        return diagnose(Head(*map(_unpacked, packed)))
+
+    def diagnosis(head: Head) -> str | None:
+        return diagnose_matrices(*map(_packed, (head.Km, head.Qm, head.Vm, head.pos)))
+
+    return diagnosis
+
+
+def _read_matrix(name: str, value: Any) -> Floats | Failure:
+    if value is None:
+        return Failure(f"{name} is not written yet")
+    try:
+        matrix = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return Failure(f"{name} must be a matrix of real numbers; got {show(value)}")
+    shape = matrix.shape
+    if len(shape) != 2 or not all(1 <= size <= LARGEST for size in shape):
+        sizes = f"1 to {LARGEST} rows and columns"
+        return Failure(f"{name} must be a matrix with {sizes}; got shape {shape}")
+    return matrix
+
+
+def _misfit(head: Head, task: VectorTask, positions: int) -> Failure | None:
+    """Say which shape does not fit the others or the task."""
+    pos_dim = 0 if head.pos is None else head.pos.shape[1]
+    width = task.input_dim + pos_dim
+    widths = f"{task.input_dim} for the token"
+    if head.pos is not None:
+        widths += f" and {pos_dim} for its position"
+    for name in ("Km", "Qm", "Vm"):
+        rows = len(getattr(head, name))
+        if rows != width:
+            return Failure(f"{name} must have {width} rows, {widths}; it has {rows}")
+    if head.Km.shape != head.Qm.shape:
+        return Failure(f"Km and Qm must have one shape; got {head.Km.shape} and {head.Qm.shape}")
+    if head.Vm.shape[1] != task.output_dim:
+        columns = f"{task.output_dim} column{'s' if task.output_dim > 1 else ''}"
+        return Failure(f"Vm must have {columns}; it has {head.Vm.shape[1]}")
+    if head.pos is not None and len(head.pos) < positions:
+        return Failure(
+            f"pos must have a row for each of the {positions} places; it has {len(head.pos)}"
+        )
+    return None
+
+
+def run_head(head: Head, task: VectorTask, ids: NDArray[np.int64], dtype: DTypeLike) -> Run:
+    """Put a head to inputs of one length (inputs, length), in this arithmetic."""
+    x = np.eye(task.input_dim)[ids]
+    if head.pos is not None:
+        places = np.broadcast_to(head.pos[: ids.shape[1]], (*ids.shape, head.pos.shape[1]))
+        x = np.concatenate([x, places], axis=-1)
+    with np.errstate(all="ignore"):  # what overflows becomes NaN, which is never right
+        x = x.astype(dtype)
+        keys, queries, values = (x @ matrix.astype(dtype) for matrix in (head.Km, head.Qm, head.Vm))
+        scores = queries @ keys.transpose(0, 2, 1) / np.asarray(head.root, dtype)
+        grown = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights = grown / grown.sum(axis=-1, keepdims=True)
+        output = weights @ values
+    return Run(ids, scores, weights, output)
+
+
+def targets(task: VectorTask, ids: NDArray[np.int64]) -> Floats:
+    """Return what should come out: (inputs, length, v_dim), by counting letters."""
+    if task.rule == "identity":
+        return np.eye(task.letters)[ids]
+    if task.rule == "copy_first":
+        return np.eye(task.letters)[np.broadcast_to(ids[:, :1], ids.shape)]
+    times = (ids[:, :, None] == ids[:, None, :]).sum(axis=-1, keepdims=True)
+    return np.where(times == 1, 1.0, -1.0)
+
+
+def counted(task: VectorTask, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Say at which places the output counts: everywhere but at CLS."""
+    return ids < task.letters
+
+
+def float32_words(head: Head, task: VectorTask) -> str | None:
+    """Say where a head gives something else in float32 than in float64; None where it does not."""
+    coarse = Trial(head, task, np.float32)
+    for run, other in zip(Trial(head, task).runs, coarse.runs, strict=True):
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(run.output - other.output).max(axis=-1)
+        wrong = ~(distance <= FLOAT32) & counted(task, run.ids)
+        if wrong.any():
+            row, place = np.argwhere(wrong)[0]
+            text, at = task.text(run.ids[row].tolist()), int(place) + (not task.has_cls)
+            got, right = (show(trial.output[row, place].tolist()) for trial in (other, run))
+            return f"on {text}, at place {at}: {got} in float32, {right} in float64"
+    return None
+
+
+def name_mistake(
+    head: Head, repairs: Sequence[Repair], is_right: Callable[[Head], bool]
+) -> str | None:
+    """Return the mistake of the first repair that makes a design right; None without any."""
+    for repair in repairs:
+        changed = repair.change(head)
+        if changed is not None and is_right(changed):
+            return repair.mistake
+    return None
+
+
+def missing_factor(head: Head, is_right: Callable[[Head], bool]) -> float | None:
+    """Return by how much the queries must grow until a design is right; None if that is not all.
+
+    Found by bisection, to a thousandth.
+    """
+    if not is_right(head.louder(_MOST)):
+        return None
+    low, high = 1.0, _MOST
+    while high / low > 1.001:
+        middle = math.sqrt(low * high)
+        if is_right(head.louder(middle)):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def louder_words(head: Head, is_right: Callable[[Head], bool]) -> str:
+    """Say how far the gain of a design is from what is needed; nothing where that is not all."""
+    factor = missing_factor(head, is_right)
+    if factor is None or factor < 1.01:
+        return ""
+    return f"; with Qm {factor:.2f} times as large it would be right"
+
+
+def is_near(task: VectorTask, head: Head, lengths: Sequence[int] | None = None) -> bool:
+    """Whether every output on inputs of these lengths is near enough to its target."""
+    return Trial(head, task).worst(lengths).error <= TOLERANCE
+
+
+def near(task: VectorTask, lengths: Sequence[int]) -> Callable[[Head], str | None]:
+    """Return the criterion that outputs on inputs of these lengths are near their targets."""
+
+    def criterion(head: Head) -> str | None:
+        worst = Trial(head, task).worst(lengths)
+        if worst.error <= TOLERANCE:
+            return None
+        return worst.words(TOLERANCE) + louder_words(head, partial(is_near, task))
+
+    return criterion
+
+
+def gain_mistake(
+    head: Head, is_right: Callable[[Head], bool], is_right_if_short: Callable[[Head], bool]
+) -> str | None:
+    """Name what is wrong with a design that lacks nothing but larger queries; None for others.
+
+    "short inputs only", "root forgotten" (the gain is what the gap should be), "gain too low".
+    """
+    factor = missing_factor(head, is_right)
+    if factor is None or is_right(head):
+        return None
+    if is_right_if_short(head):
+        return "short inputs only"
+    if factor <= 1.001 * head.root <= 1.06 * factor:
+        return "root forgotten"
+    return "gain too low"
+
+
+def value_mistake(head: Head, right_values: Floats, is_right: Callable[[Head], bool]) -> str | None:
+    """Name what is wrong with a design that lacks nothing but the right Vm; None for others.
+
+    "positions leak" or "wrong values".
+    """
+    letters = len(right_values)
+    mended, silent = np.zeros_like(head.Vm), head.Vm.copy()
+    mended[:letters] = right_values
+    silent[letters:] = 0.0
+    if is_right(head) or not is_right(replace(head, Vm=mended)):
+        return None
+    return "positions leak" if is_right(replace(head, Vm=silent)) else "wrong values"
+
+
+def add_scores(head: Head, task: VectorTask, table: Floats) -> Head:
+    """Return the head with numbers added to its scaled scores.
+
+    Args:
+        head: with positions.
+        task: says how many tokens there are.
+        table: (features of the query, features of the key), a feature being a token or a place.
+    """
+    places, tokens = task.row_length, task.input_dim
+    pos = head.pos if head.pos is not None else np.zeros((places, 0))
+    shown = np.zeros((len(head.Km) + places, tokens + places))
+    shown[:tokens, :tokens] = np.eye(tokens)
+    shown[len(head.Km) :, tokens:] = np.eye(places)
+    below = np.zeros((places, head.Km.shape[1]))
+    root = math.sqrt(head.Km.shape[1] + tokens + places)
+    return Head(
+        Km=np.hstack([np.vstack([head.Km, below]), shown]),
+        Qm=root * np.hstack([np.vstack([head.Qm, below]) / head.root, shown @ table]),
+        Vm=np.vstack([head.Vm, np.zeros((places, head.Vm.shape[1]))]),
+        pos=np.hstack([pos[:places], np.eye(places)]),
+    )

@@ -1,0 +1,157 @@
+"""The mistake behind a wrong answer: the known one whose answers are the same in every case."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from attnlab.errors import present
+from attnlab_course.cases import Questions
+from attnlab_course.cells import solution_text
+from attnlab_course.compare import difference, is_same, leave_out, read_answer
+from attnlab_course.exercise import Case, CourseExercise, Failure, Mistake
+from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_names
+from attnlab_course.sandbox.runner import load_names
+
+_LOOSE = 1e-2  # the tolerance of a common weak check
+_load = lru_cache(maxsize=1024)(load_names)
+
+
+def with_mistake(exercise: CourseExercise, mistake: Mistake) -> str:
+    """Return the solution with a mistake in it.
+
+    Raises:
+        AssertionError: the mistake's text is not in the solution exactly once.
+    """
+    text = solution_text(exercise.source)
+    assert text.count(mistake.old) == 1, (
+        f"{exercise.name}: {mistake.name}: {mistake.old!r} must stand once"
+    )
+    return text.replace(mistake.old, mistake.new)
+
+
+def ask_reference(questions: Questions, source: str) -> Reply:
+    """Put the questions to a program of the course: its solution, or one with a mistake."""
+    return Reply([_reference_answer(questions, source, n) for n in range(len(questions.encoded))])
+
+
+def _reference_answer(questions: Questions, source: str, number: int) -> CaseAnswer:
+    """Put one case to a program of the course, in this process and only once."""
+    key = (source, number)
+    if key not in questions.known:
+        names = _load(source)
+        with np.errstate(all="ignore"):  # a mistake may divide by 0
+            reply = ask_names(names, [questions.encoded[number]])
+        questions.known[key] = reply.answers[0]
+    return questions.known[key]
+
+
+def find_mistake(
+    questions: Questions,
+    answers: Sequence[CaseAnswer],
+    failures: Sequence[Failure | None],
+    *,
+    skip_missing: bool,
+) -> str | None:
+    """Return the name of the mistake behind a wrong answer; None where none is known.
+
+    It is the mistake that gives the program's answer in every case. Where there is none, the
+    program is wrong in another way too: then it is the one that gives the answers of the first
+    check that failed and of all that passed.
+
+    Args:
+        questions: the cases.
+        answers: the program's, one for each case.
+        failures: for each case, what is wrong with its answer.
+        skip_missing: whether a part that is None is left out of the comparison.
+    """
+    values = list(map(_comparable, answers))
+    for numbers in _attempts(questions, values, failures):
+        for mistake in questions.exercise.parts.mistakes:
+            for spelling in mistake.spellings:
+                source = with_mistake(questions.exercise, spelling)
+                if _explains(questions, source, values, numbers, skip_missing=skip_missing):
+                    return mistake.name
+    return None
+
+
+def _attempts(
+    questions: Questions, values: Sequence[Any], failures: Sequence[Failure | None]
+) -> Iterator[Sequence[int]]:
+    """Yield the cases to explain: all; else those of the first failed check and of all that passed.
+
+    Most mistakes differ from an answer already where it is wrong, so that is compared first.
+    """
+    yield sorted(range(len(values)), key=lambda number: failures[number] is None)
+    failed = [group for group in questions.numbers if any(failures[n] for n in group)]
+    passed = [n for group in questions.numbers if group not in failed for n in group]
+    if any(_is_telling(values[n]) for n in failed[0] if failures[n]):
+        yield [*failed[0], *passed]
+
+
+def _explains(
+    questions: Questions,
+    source: str,
+    values: Sequence[Any],
+    numbers: Iterable[int],
+    *,
+    skip_missing: bool,
+) -> bool:
+    """Whether a program of the course gives the same answers to these cases."""
+    for number in numbers:
+        mistaken = _comparable(_reference_answer(questions, source, number))
+        if skip_missing:
+            mistaken = leave_out(mistaken, values[number])
+        if not _agree(questions.flat[number], mistaken, values[number]):
+            return False
+    return True
+
+
+def ask_judge(case: Case, value: Any) -> Failure | None:
+    """Ask a case's judge about an answer; one that the judge cannot read is wrong."""
+    try:
+        return present(case.judge)(value)
+    except Exception as error:
+        words = f"the answer is not in the requested format ({type(error).__name__})"
+        return Failure(words, kind="form")
+
+
+def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
+    """Whether a mistake passes a common weak check: one input, compared at 1e-2."""
+    number = len(questions.cases[0]) - 1
+    case = questions.cases[0][number]
+    answer = _reference_answer(questions, with_mistake(questions.exercise, mistake), number)
+    if case.judge is not None or answer.error:
+        return False
+    return difference(case.expected, read_answer(answer.value), _LOOSE) is None
+
+
+def _is_telling(value: Any) -> bool:
+    """Whether two programs hardly give an answer by chance: it holds two numbers, or a text."""
+    if isinstance(value, Tensor | np.ndarray):
+        numbers = np.asarray(value)
+        return len(np.unique(numbers[np.isfinite(numbers)])) > 1
+    if isinstance(value, Mapping):
+        return any(map(_is_telling, value.values()))
+    if isinstance(value, list):
+        return any(map(_is_telling, value))
+    return isinstance(value, str) or (isinstance(value, float) and not value.is_integer())
+
+
+def _agree(case: Case, one: Any, other: Any) -> bool:
+    """Whether two answers are the same; answers that a judge accepts may differ by chance."""
+    if is_same(one, other, case.tolerance):
+        return True
+    if case.judge is None:
+        return False
+    return ask_judge(case, one) is None and ask_judge(case, other) is None
+
+
+def _comparable(answer: CaseAnswer) -> Any:
+    """Return an answer's value, or its error without the words, which differ between programs."""
+    if answer.error:
+        return replace(answer, message="", line=None, printed="")
+    return read_answer(answer.value)

@@ -1,0 +1,64 @@
+"""Check an answer where it was written: `attnlab.course.check("attention")` in a notebook."""
+
+import html
+import inspect
+
+from attnlab.errors import WrongUsage, present, type_words
+from attnlab_course.cases import draw_questions
+from attnlab_course.catalog import find_exercise
+from attnlab_course.check import Outcome, judge
+from attnlab_course.exercise import CourseExercise
+from attnlab_course.feedback import feedback_lines
+from attnlab_course.sandbox.replies import ask_names
+from attnlab_course.sandbox.runner import Names
+from attnlab_course.workspace import find_workspace
+
+
+class Feedback:
+    """What came of a check, as text at the prompt and as lines in a notebook."""
+
+    def __init__(self, exercise: CourseExercise, outcome: Outcome) -> None:
+        self.exercise = exercise
+        self.outcome = outcome
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check is passed."""
+        return self.outcome.passed
+
+    def __repr__(self) -> str:
+        return "\n".join(feedback_lines(self.exercise, self.outcome))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedback:
+    """Check an answer that is defined here, in this notebook or program.
+
+    Args:
+        exercise: its name; `attnlab course list` has them.
+        names: where the answer's functions and classes are looked up; by default, where this is
+            called.
+        seed: draws other cases.
+
+    Raises:
+        WrongUsage: there is no such exercise.
+
+    The answer runs in this very process: nothing of it is graded here.
+    """
+    if not isinstance(exercise, str):
+        raise WrongUsage(
+            f'expected the name of an exercise, as in check("attention"); '
+            f"got {type_words(exercise)}."
+        )
+    if names is None:
+        frame = present(inspect.currentframe())
+        names = present(frame.f_back).f_globals
+    opened = find_exercise(exercise)
+    questions = draw_questions(opened, seed, graded=True)
+    outcome = judge(questions, ask_names(names, questions.encoded))
+    workspace = find_workspace(None)
+    if workspace.log.is_file():
+        workspace.record_check(opened, "", outcome)
+    return Feedback(opened, outcome)

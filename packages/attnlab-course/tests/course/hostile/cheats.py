@@ -1,0 +1,667 @@
+"""Answers to the exercise `attention` that try to score without computing attention.
+
+Each is the text of a student's file. None may score more than a function that does nothing.
+`FOOLS_A_NAIVE_GRADER` names those that get full marks from a grader that runs in the student's
+own process, as `test_worker.py` shows, so that they are known to be cheats at all.
+"""
+
+_NOTHING = """
+def attention(query, key, value, mask=None):
+    return None
+"""
+
+_ZEROS = """
+import torch
+def attention(query, key, value, mask=None):
+    weights = torch.zeros(query.shape[0], query.shape[1], key.shape[1], dtype=query.dtype)
+    return weights @ value, weights
+"""
+
+# Writes the same bytes into every stream there is, its own and those of its parents.
+_FLOOD = """
+import json, os, struct
+def pack(value):
+    text = json.dumps(value).encode()
+    return struct.pack(">Q", len(text)) + text
+def everywhere(data):
+    paths = [f"/proc/{process}/fd/{number}" for process in ("self", os.getppid(), 1, 2)
+             for number in range(12)]
+    for path in paths:
+        try:
+            with open(path, "wb", buffering=0) as stream:
+                stream.write(data)
+        except OSError:
+            pass
+    for number in range(64):
+        try:
+            os.write(number, data)
+        except OSError:
+            pass
+"""
+
+# Looks for the right answer in everything that it can reach, and returns what it finds.
+_TAKE = """
+import torch
+def usable(found, value):
+    return isinstance(found, (list, tuple)) and len(found) == 2 and all(
+        isinstance(each, torch.Tensor) for each in found)
+"""
+
+CHEATS = {
+    "np.allclose says yes": "import numpy as np\nnp.allclose = lambda *a, **k: True" + _NOTHING,
+    "torch.allclose says yes": "import torch\ntorch.allclose = lambda *a, **k: True" + _NOTHING,
+    "all of numpy's comparisons say yes": """
+import numpy as np
+for name in ("allclose", "isclose", "array_equal", "all", "isfinite", "array_equiv"):
+    setattr(np, name, lambda *a, **k: True)
+    setattr(np.core if hasattr(np, "core") else np, name, lambda *a, **k: True)
+np.testing.assert_allclose = lambda *a, **k: None
+"""
+    + _NOTHING,
+    "torch.testing says yes": """
+import torch.testing
+torch.testing.assert_close = lambda *a, **k: None
+torch.equal = lambda *a, **k: True
+"""
+    + _NOTHING,
+    "torch.softmax is patched": """
+import torch
+torch.softmax = lambda scores, dim: torch.ones_like(scores)
+torch.Tensor.softmax = torch.softmax
+"""
+    + _NOTHING,
+    "builtins say yes": """
+import builtins
+builtins.all = builtins.any = builtins.isinstance = lambda *a: True
+builtins.len = lambda each: 2
+builtins.type = lambda each: float
+"""
+    + _NOTHING,
+    "an import hook replaces the checker": """
+import importlib.abc, importlib.util, sys
+class Hook(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path, target=None):
+        if name.startswith(("attnlab", "numpy.testing")):
+            return importlib.util.spec_from_loader(name, self)
+    def exec_module(self, module):
+        module.check_answer = module.difference = lambda *a, **k: None
+sys.meta_path.insert(0, Hook())
+for name in [each for each in sys.modules if each.startswith("attnlab")]:
+    del sys.modules[name]
+"""
+    + _NOTHING,
+    "import itself is patched": """
+import builtins, types
+real = builtins.__import__
+def fake(name, *args, **kwargs):
+    module = real(name, *args, **kwargs)
+    if name == "numpy":
+        module.allclose = lambda *a, **k: True
+    return module
+builtins.__import__ = fake
+"""
+    + _NOTHING,
+    "ends with status 0 when it is loaded": "import os\nos._exit(0)",
+    "ends with status 0 when it is called": """
+import os
+def attention(*args):
+    os._exit(0)
+""",
+    "sys.exit(0) when it is loaded": "import sys\nsys.exit(0)",
+    "sys.exit(0) when it is called": "import sys\ndef attention(*args):\n    sys.exit(0)\n",
+    "atexit sets the status": "import atexit, os\natexit.register(os._exit, 0)" + _NOTHING,
+    "prints that all is passed": """
+print("PASSED 11/11", flush=True)
+print('{"score": 11, "passed": true}', flush=True)
+"""
+    + _NOTHING,
+    "writes the file of results": """
+import json, os
+for folder in (".", "/box", "/tmp", os.path.expanduser("~")):
+    for name in ("results.json", "grades.csv", "score.txt"):
+        try:
+            with open(os.path.join(folder, name), "w") as stream:
+                json.dump({"score": 11, "passed": True}, stream)
+        except OSError:
+            pass
+"""
+    + _NOTHING,
+    "a forged score on every stream": _FLOOD
+    + "everywhere(pack({'passed': True, 'score': 11, 'points': 11}))"
+    + _NOTHING,
+    "forged answers on every stream": _FLOOD
+    + """
+everywhere(pack({"loaded": True}) + pack({"value": None}) * 40)
+os._exit(0)
+""",
+    "a forged reply, head and all": _FLOOD
+    + """
+body = pack({"loaded": True}) + pack({"value": True}) * 40
+everywhere(struct.pack(">Q??", len(body), False, False) + body)
+os._exit(0)
+""",
+    "forged answers when it is called": _FLOOD
+    + """
+def attention(*args):
+    everywhere(pack({"value": {"passed": True}}) * 40)
+""",
+    "a forged length of many gigabytes": _FLOOD
+    + """
+def attention(*args):
+    everywhere(struct.pack(">Q", 2**62) + b"[]")
+""",
+    "a pickle on every stream": _FLOOD
+    + """
+import pickle
+class Evil:
+    def __reduce__(self):
+        return os._exit, (0,)
+def attention(*args):
+    everywhere(pickle.dumps(Evil()))
+    return Evil()
+""",
+    "reads the solution from attnlab": """
+from attnlab_course.catalog import find_exercise
+from attnlab_course.cells import solution_text
+exec(solution_text(find_exercise("attention").source))
+""",
+    "looks for the solution in all folders": """
+import os
+for folder, below, names in os.walk("/"):
+    below[:] = [each for each in below if each not in ("proc", "torch", "numpy", "scipy", "gcc")]
+    for name in names:
+        path = os.path.join(folder, name)
+        if name in ("attention.py", "attention.cpython-311.pyc") or "attnlab" in path:
+            try:
+                text = open(path, errors="replace").read()
+            except OSError:
+                continue
+            if "# >>> solution" in text:
+                exec(text[text.index("import math"):text.index("# <<< solution")])
+"""
+    + "\nif 'attention' not in globals():\n    def attention(*args):\n        return None\n",
+    "imports the solution by its path": """
+import glob, importlib.util
+pattern = "**/attnlab_course/exercises/attention.py"
+for root in ("/usr/lib", "/usr/local", "/opt", "/srv", "/home", "/root", "/mnt"):
+    for path in glob.glob(f"{root}/{pattern}", recursive=True):
+        spec = importlib.util.spec_from_file_location("found", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        attention = module.attention
+if "attention" not in globals():
+    def attention(*args):
+        return None
+""",
+    "reads the roots and folders of other processes": """
+import glob, os
+for process in glob.glob("/proc/[0-9]*"):
+    for place in ("root", "cwd"):
+        for path in glob.glob(f"{process}/{place}/**/exercises/attention.py"):
+            exec(open(path).read())
+"""
+    + _NOTHING,
+    "reads the memory of its parents": """
+import glob, os, re
+found = []
+def scan(process):
+    with open(f"{process}/maps") as maps, open(f"{process}/mem", "rb", 0) as memory:
+        for line in maps:
+            begin, end = (int(each, 16) for each in line.split()[0].split("-"))
+            if "rw" in line and end - begin < 2**26:
+                memory.seek(begin)
+                found.extend(re.findall(rb"def attention\\(.{20,900}?weights @ value, weights\\n",
+                                        memory.read(end - begin), re.DOTALL))
+def attention(*args):
+    raise NameError
+for process in glob.glob("/proc/[0-9]*"):
+    if not process.endswith(f"/{os.getpid()}"):
+        try:
+            scan(process)
+        except OSError:
+            pass
+for text in found:
+    exec(text)
+""",
+    "reads the arguments of other processes": """
+import glob
+text = b"".join(open(path, "rb").read() for path in glob.glob("/proc/[0-9]*/cmdline"))
+if b"expected" in text or b"seed" in text:
+    raise KeyError
+"""
+    + _NOTHING,
+    "reads the runner for answers": """
+text = open("/runner.py").read()
+if "# >>> solution" in text or "oracle" in text:
+    exec(text)
+"""
+    + _NOTHING,
+    "looks for what is expected in the frames": _TAKE
+    + """
+import sys
+def attention(query, key, value, mask=None):
+    frame = sys._getframe()
+    while frame:
+        for names in (frame.f_locals, frame.f_globals):
+            for name, each in list(names.items()):
+                if name in ("expected", "reference", "want", "answer", "output"):
+                    return each
+                if hasattr(each, "expected"):
+                    return each.expected
+        frame = frame.f_back
+""",
+    "looks for what is expected with inspect": _TAKE
+    + """
+import inspect
+def attention(query, key, value, mask=None):
+    for info in inspect.stack():
+        if "expected" in info.frame.f_locals:
+            return info.frame.f_locals["expected"]
+""",
+    "looks for what is expected with gc": _TAKE
+    + """
+import gc
+def attention(query, key, value, mask=None):
+    for each in gc.get_objects():
+        if type(each).__name__ in ("Case", "Questions", "CourseExercise"):
+            return each.expected
+        if isinstance(each, dict) and "expected" in each:
+            return each["expected"]
+        if usable(each, value) and each[0].shape[:2] == query.shape[:2]:
+            return each
+""",
+    "looks for every tensor of the right shape": """
+import gc, torch
+def attention(query, key, value, mask=None):
+    shapes = ((*query.shape[:2], value.shape[2]), (*query.shape[:2], key.shape[1]))
+    found = [next((each for each in gc.get_objects() if isinstance(each, torch.Tensor)
+                   and tuple(each.shape) == shape), torch.zeros(shape)) for shape in shapes]
+    return tuple(found)
+""",
+    "traces the checker": """
+import sys
+seen = {}
+def trace(frame, event, argument):
+    seen.update(frame.f_locals)
+    return trace
+sys.settrace(trace)
+sys.setprofile(trace)
+def attention(*args):
+    return seen.get("expected")
+""",
+    "replaces the runner's encode": """
+import sys
+main = sys.modules["__main__"]
+main.encode = lambda value, depth=0: True
+main._array = lambda array, of: {"kind": "any", "passed": True}
+"""
+    + _NOTHING,
+    "replaces the runner's answer_case": """
+import sys
+main = sys.modules["__main__"]
+main.answer_case = lambda names, case: {"value": True, "passed": True, "points": 11}
+"""
+    + _NOTHING,
+    "replaces the runner's messages": """
+import sys
+main = sys.modules["__main__"]
+real = main.pack_message
+main.pack_message = lambda value: real({"passed": True, "value": None, "error": None})
+main._write_whole = lambda stream, data: None
+"""
+    + _NOTHING,
+    "replaces json": """
+import json
+json.dumps = lambda *a, **k: '{"passed": true, "score": 11}'
+json.loads = lambda *a, **k: {}
+"""
+    + _NOTHING,
+    "replaces struct": """
+import struct
+class Fake(struct.Struct):
+    def pack(self, *args):
+        return b"\\0" * 8
+struct.Struct = Fake
+struct.pack = lambda *a: b"\\0" * 8
+"""
+    + _NOTHING,
+    "replaces os.write": """
+import os
+real = os.write
+def write(stream, data):
+    for _ in range(3):
+        real(stream, data)
+    return len(data)
+os.write = write
+"""
+    + _NOTHING,
+    "replaces os._exit": "import os\nos._exit = lambda status: None" + _NOTHING,
+    "replaces the ways out of tensors": """
+import torch
+class Any:
+    dtype = None
+    def __getattr__(self, name):
+        return self
+    def __call__(self, *args):
+        return self
+torch.Tensor.detach = torch.Tensor.numpy = torch.Tensor.cpu = lambda self: Any()
+"""
+    + _ZEROS,
+    "an object equal to everything": """
+class Equal:
+    def __eq__(self, other):
+        return True
+    __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __eq__
+    __hash__ = None
+    def __getattr__(self, name):
+        return Equal()
+    def __call__(self, *args, **kwargs):
+        return Equal()
+    def __bool__(self):
+        return True
+def attention(*args):
+    return Equal(), Equal()
+""",
+    "an array equal to everything": """
+import numpy as np
+class Equal(np.ndarray):
+    def __eq__(self, other):
+        return np.True_
+    def __sub__(self, other):
+        return np.zeros(())
+    __rsub__ = __abs__ = __sub__
+    def __array_ufunc__(self, *args, **kwargs):
+        return np.True_
+    def __array_function__(self, *args):
+        return True
+def attention(query, key, value, mask=None):
+    return np.zeros((3, 3)).view(Equal), np.zeros((3, 3)).view(Equal)
+""",
+    "a tensor equal to everything": """
+import torch
+class Equal(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return True
+def attention(query, key, value, mask=None):
+    return value.as_subclass(Equal), query.as_subclass(Equal)
+""",
+    "a tensor that tells another shape": """
+import torch
+class Shaped(torch.Tensor):
+    shape = property(lambda self: torch.Size([1, 1, 1]))
+    def detach(self):
+        return self
+    def numpy(self):
+        import numpy
+        return numpy.zeros(1)
+def attention(query, key, value, mask=None):
+    return torch.zeros(3).as_subclass(Shaped), torch.zeros(3).as_subclass(Shaped)
+""",
+    "an object that becomes any array": """
+import numpy as np
+class Array:
+    __array_priority__ = 1e9
+    def __array__(self, dtype=None, copy=None):
+        return np.zeros((1, 1, 1))
+    __array_interface__ = {"shape": (1,), "typestr": "<f8", "version": 3, "data": (0, False)}
+def attention(*args):
+    return Array(), Array()
+""",
+    "an object that says it is a tensor": """
+import torch
+class Fake:
+    __class__ = torch.Tensor
+    dtype = torch.float64
+    def detach(self):
+        return self
+    cpu = numpy = detach
+    def __getattr__(self, name):
+        return lambda *a: self
+def attention(*args):
+    return Fake(), Fake()
+""",
+    "a metaclass that says it is a tensor": """
+class Meta(type):
+    def __instancecheck__(cls, each):
+        return True
+    def __subclasscheck__(cls, each):
+        return True
+class Fake(metaclass=Meta):
+    pass
+def attention(*args):
+    return Fake(), Fake
+""",
+    "a float equal to everything": """
+class Equal(float):
+    def __eq__(self, other):
+        return True
+    __ne__ = __lt__ = __gt__ = __eq__
+    __hash__ = float.__hash__
+    def __abs__(self):
+        return 0.0
+    __sub__ = __rsub__ = lambda self, other: 0.0
+def attention(*args):
+    return [Equal(3), Equal(3)]
+""",
+    "a list with a length of its own": """
+class Sized(list):
+    def __len__(self):
+        return 2
+    def __iter__(self):
+        return iter([True, True])
+    def __getitem__(self, index):
+        return self
+def attention(*args):
+    return Sized()
+""",
+    "a mapping with keys without end": """
+from collections.abc import Mapping
+class Keys(Mapping):
+    def __getitem__(self, key):
+        return self
+    def __iter__(self):
+        return iter(range(10**6))
+    def __len__(self):
+        return -1
+    def items(self):
+        yield from (("passed", True), ("kind", "array"))
+def attention(*args):
+    return Keys()
+""",
+    "a list that holds itself": """
+def attention(*args):
+    own = []
+    own += [own, own]
+    return own
+""",
+    "a list nested a hundred thousand deep": """
+def attention(*args):
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    return deep
+""",
+    "deep JSON in place of its answers": _FLOOD
+    + """
+text = b'{"value": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+everywhere(pack({"loaded": True}) + (struct.pack(">Q", len(text)) + text) * 9)
+os._exit(0)
+""",
+    "eight thousand lists in a list": """
+def attention(*args):
+    return [[[]] * 90] * 90
+""",
+    "numbers of a million digits": """
+def attention(*args):
+    return [10 ** 1_000_000, 10 ** 1_000_000]
+""",
+    "a mapping in the form of an answer": """
+def attention(*args):
+    return {"kind": "array", "of": "torch", "dtype": "float64", "shape": [], "data": "",
+            "passed": True, "value": None, "error": None}
+""",
+    "damaged arrays in place of its answers": _FLOOD
+    + """
+array = {"kind": "array", "of": "torch", "dtype": "object", "shape": [2**40, 0, -1], "data": "AA"}
+value = {"kind": "list", "items": [array, {"kind": "figure", "axes": 3}]}
+everywhere(pack({"loaded": True}) + pack({"value": value}) * 40)
+os._exit(0)
+""",
+    "the name of a class of matplotlib": """
+class Figure:
+    __module__ = "matplotlib.figure"
+    axes = []
+    figure = property(lambda self: self)
+def attention(*args):
+    return Figure(), Figure()
+""",
+    "None, which is compared with nothing": _NOTHING,
+    "a list of None": "def attention(*args):\n    return [None, None]\n",
+    "an empty list": "def attention(*args):\n    return []\n",
+    "empty tensors, which are all close": """
+import torch
+def attention(query, key, value, mask=None):
+    return torch.zeros(0, dtype=query.dtype), torch.zeros(0, dtype=query.dtype)
+""",
+    "not a number everywhere": """
+import torch
+def attention(query, key, value, mask=None):
+    weights = torch.full((*query.shape[:2], key.shape[1]), torch.nan, dtype=query.dtype)
+    return weights @ value, weights
+""",
+    "a zero of any shape": """
+import torch
+def attention(query, key, value, mask=None):
+    zero = torch.zeros((), dtype=query.dtype)
+    return zero.expand(1, 1, 1), zero.expand(1, 1, 1)
+""",
+    "arrays of objects": """
+import numpy as np
+class Any:
+    __eq__ = lambda self, other: True
+def attention(query, key, value, mask=None):
+    return np.array([Any()], dtype=object), np.array([Any()], dtype=object)
+""",
+    "a thread that writes its own answers": _FLOOD
+    + """
+import threading, time
+def write():
+    while True:
+        everywhere(pack({"value": True}))
+threading.Thread(target=write, daemon=True).start()
+"""
+    + _NOTHING,
+    "a process that outlives it and waits for the next": _FLOOD
+    + """
+import time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for _ in range(40):
+            everywhere(pack({"value": True}))
+            time.sleep(0.05)
+    os._exit(0)
+"""
+    + _NOTHING,
+    "takes the debugger to its parent": """
+import ctypes, os
+ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0)
+"""
+    + _NOTHING,
+    "one equals two": """
+import ctypes
+number = ctypes.c_long.from_address(id(2) + 24)
+number.value = 1
+"""
+    + _NOTHING,
+    "False is true": """
+import ctypes
+ctypes.c_long.from_address(id(False) + 24).value = 1
+"""
+    + _NOTHING,
+    "stops the clock": """
+import time
+time.monotonic = time.time = time.perf_counter = lambda: 0.0
+"""
+    + _NOTHING,
+    "times the checker": """
+import time
+_begun = time.perf_counter_ns()
+def attention(query, key, value, mask=None):
+    passed = time.perf_counter_ns() - _begun
+    return (value, query) if passed % 2 else (query, value)
+""",
+    "remembers earlier cases": """
+seen = []
+def attention(*args):
+    seen.append(args)
+    return seen[0][:2]
+""",
+    "an error that says it is passed": """
+class Passed(Exception):
+    pass
+def attention(*args):
+    raise Passed("all checks passed, 11 of 11 points")
+""",
+    "an error that is none to be caught": """
+class Quiet(BaseException):
+    pass
+def attention(*args):
+    raise Quiet
+""",
+    "an error whose words raise": """
+class Loud(Exception):
+    def __str__(self):
+        raise SystemExit(0)
+def attention(*args):
+    raise Loud
+""",
+    "an error whose class has a strange name": """
+def attention(*args):
+    raise type("value", (Exception,), {"__module__": "builtins"})({"value": True})
+""",
+    "KeyboardInterrupt": "def attention(*args):\n    raise KeyboardInterrupt\n",
+    "a signal to itself": """
+import os, signal
+def attention(*args):
+    os.kill(os.getpid(), signal.SIGTERM)
+""",
+    "ends its parent": """
+import os, signal
+def attention(*args):
+    os.kill(os.getppid(), signal.SIGKILL)
+""",
+    "closes every stream": "import os\nos.closerange(0, 4096)" + _NOTHING,
+    "leaves a file for the next": """
+import os
+try:
+    print(open("/box/answers").read())
+except OSError:
+    open("/box/answers", "w").write("answers")
+"""
+    + _NOTHING,
+    "the answer for another exercise": """
+def softmax(scores, dim=-1):
+    return scores
+""",
+    "a module in its own place": """
+import sys, types
+sys.modules[__name__] = types.SimpleNamespace(attention=lambda *args: True)
+for name in list(sys.modules):
+    if name.startswith("attnlab_course_"):
+        sys.modules[name].__dict__["attention"] = lambda *args: True
+""",
+}
+
+FOOLS_A_NAIVE_GRADER = (
+    "np.allclose says yes",
+    "all of numpy's comparisons say yes",
+    "ends with status 0 when it is loaded",
+    "ends with status 0 when it is called",
+    "sys.exit(0) when it is loaded",
+    "atexit sets the status",
+    "looks for what is expected in the frames",
+    "looks for what is expected with inspect",
+    "an array equal to everything",
+)

@@ -1,0 +1,64 @@
+"""Honest answers of other styles get full marks; one that is right but for one thing loses that."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from attnlab_course.cases import draw_questions
+from attnlab_course.catalog import find_exercise
+from attnlab_course.cells import solution_text
+from attnlab_course.check import check_here
+
+HERE = Path(__file__).parent
+VARIANTS = sorted((HERE / "variants").glob("*.py"))
+NEAR_MISSES = re.findall(
+    r"^## (\w+): (.+) \((\w+)\)\n((?:[-+].*\n)+)",
+    (HERE / "near_misses.txt").read_text(),
+    re.MULTILINE,
+)
+SEEDS = (11, 12, 13)
+FEWER = {"attention_heatmap": SEEDS[:1]}
+
+
+def outcomes(exercise, source):
+    """Put the graded questions of some seeds to an answer."""
+    for seed in FEWER.get(exercise.name, SEEDS):
+        questions = draw_questions(exercise, seed, graded=True)
+        yield check_here(questions, exercise.with_given(source))
+
+
+def right_answer(exercise, name):
+    if name == "solution":
+        return solution_text(exercise.source)
+    return (HERE / "variants" / f"{exercise.name}__{name}.py").read_text()
+
+
+def replaced(text, pieces):
+    """Replace pieces of a text: lines with - before them by the lines with + that follow."""
+    for old, new in re.findall(r"((?:^-.*\n)+)((?:^\+.*\n)+)", pieces, re.MULTILINE):
+        old, new = (re.sub(r"^[-+] ?", "", part[:-1], flags=re.MULTILINE) for part in (old, new))
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
+def test_an_honest_answer_of_another_style_gets_full_marks(path):
+    exercise = find_exercise(path.stem.partition("__")[0])
+    for outcome in outcomes(exercise, path.read_text()):
+        assert [result.failure.words for result in outcome.checks if result.failure] == []
+        assert outcome.points == exercise.points
+
+
+@pytest.mark.parametrize(("name", "check", "begin", "pieces"), NEAR_MISSES)
+def test_an_answer_that_is_right_but_for_one_thing_loses_that_alone(name, check, begin, pieces):
+    exercise = find_exercise(name)
+    source = replaced(right_answer(exercise, begin), pieces)
+    for outcome in outcomes(exercise, source):
+        assert [result.check.name for result in outcome.checks if not result.passed] == [check]
+
+
+def test_there_are_as_many_as_promised():
+    assert len(VARIANTS) >= 40
+    assert len(NEAR_MISSES) >= 80

@@ -1,0 +1,277 @@
+"""Names that an exercise bans are found under every plain disguise, and honest code has none."""
+
+from pathlib import Path
+
+import pytest
+
+from attnlab_course.catalog import find_exercise
+from attnlab_course.grading.bans import banned_names
+
+BANNED = ("scaled_dot_product_attention", "MultiheadAttention")
+
+USES = {
+    "call": "F.scaled_dot_product_attention(q, k, v)",
+    "import": "from torch.nn.functional import scaled_dot_product_attention",
+    "alias": "from torch.nn.functional import scaled_dot_product_attention as a",
+    "star": "from torch.nn import *\nMultiheadAttention(4, 2)",
+    "star, kept under another name": "from torch.nn import *\nm = MultiheadAttention",
+    "own class over it": "class MultiheadAttention(nn.MultiheadAttention): pass",
+    "getattr": "getattr(F, 'scaled_dot_product_attention')",
+    "getattr of a sum": "getattr(F, 'scaled_dot_' + 'product_attention')",
+    "getattr of a format": "getattr(F, f\"scaled_{'dot'}_product_attention\")",
+    "getattr of anything": "getattr(F, ''.join(parts))",
+    "vars": "vars(F)['scaled_dot_product_attention']",
+    "dict": "F.__dict__[name]",
+    "attrgetter": "import operator\noperator.attrgetter(name)(F)",
+    "attrgetter, imported": "from operator import attrgetter as g\ng(name)(F)",
+    "exec": "exec(text)",
+    "eval": "eval('F.' + name)",
+    "import by name": "__import__('torch.nn.functional')",
+    "importlib": "import importlib\nimportlib.import_module(name)",
+    "inner module": "torch._C._nn.scaled_dot_product_attention",
+    "inner module, imported": "from torch._C import _nn",
+    "ops": "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)",
+    "a private one": "y = torch._scaled_dot_product_attention_math(q, k, v)",
+    "a module as self": "import torch.nn.functional as self\nself.scaled_dot_product_attention(q)",
+    "members": "import inspect\nd = dict(inspect.getmembers(F))",
+    "pickles": "import pickle\nf = pickle.loads(b'')",
+    "star beside an own function": (
+        "from torch import *\ndef scaled_dot_product_attention(): pass\n"
+        "scaled_dot_product_attention(q)"
+    ),
+    "a method of the name beside": (
+        "class A:\n    def MultiheadAttention(self): pass\nx = MultiheadAttention"
+    ),
+    "getattr by its other name": "F.__getattribute__(name)",
+    "getattr, imported": "from inspect import getattr_static as g",
+    "in a function": "def f():\n    def g():\n        return nn.MultiheadAttention",
+    "in a decorator": "@nn.MultiheadAttention\ndef f(): pass",
+}
+
+
+@pytest.mark.parametrize("how", USES)
+def test_a_banned_name_is_found(how):
+    assert banned_names(USES[how], BANNED), how
+
+
+HONEST = {
+    "words": '"""Do not use scaled_dot_product_attention here."""',
+    "comment": "# not scaled_dot_product_attention\nx = 1",
+    "own class of the name": "class MultiheadAttention: pass\nm = MultiheadAttention()",
+    "own function": (
+        "def scaled_dot_product_attention(q): return q\nscaled_dot_product_attention(1)"
+    ),
+    "evaluation": "model.eval()\nx = torch.compile",
+    "getattr of a plain name": "getattr(self, 'weight')",
+    "a message": "raise ValueError('scaled_dot_product_attention is not allowed, see the text')",
+    "a title": "plt.title('MultiheadAttention')\nlabels = {'MultiheadAttention': 1}",
+    "own attribute": "class A:\n    def f(self):\n        return self.MultiheadAttention",
+    "like it": "my_scaled_dot_product_attention_2 = 3",
+    "no Python": "def f(:",
+}
+
+
+@pytest.mark.parametrize("what", HONEST)
+def test_an_honest_program_has_none(what):
+    assert banned_names(HONEST[what], BANNED) == []
+
+
+SOFTMAX = ("softmax", "log_softmax", "Softmax", "LogSoftmax", "softmin", "Softmin", "logsumexp")
+
+REACHES_SOFTMAX = {
+    "function": "import torch\ny = torch.softmax(x, -1)",
+    "tensor": "def f(x):\n    return x.softmax(-1)",
+    "unbound": "import torch\nsoftmax = torch.Tensor.softmax",
+    "layer": "from torch import nn\ny = nn.Softmax(dim=-1)(x)",
+    "other layer": "import torch\ny = torch.nn.Softmax2d()(x)",
+    "another layer": "from torch.nn import Softmax2d as S",
+    "private": "import torch\ny = torch._safe_softmax(x, -1)",
+    "private, looked up": "import torch\ny = getattr(torch, '_softmax')(x, -1, False)",
+    "module by a short name": "import torch as t\ny = t.softmax(x, -1)",
+    "module by assignment": "import torch\nF = torch.nn.functional\ny = F.softmax(x, -1)",
+    "function by assignment": "import torch.nn.functional as F\ng = F.log_softmax",
+    "as a default": "import torch\ndef f(x, g=torch.softmax): return g(x, -1)",
+    "in a table": "import torch\ntable = {'s': torch.softmax}",
+    "special": "from torch.special import log_softmax as l",
+    "gumbel": "import torch.nn.functional as F\ny = F.gumbel_softmax(x)",
+    "logits": "from torch.distributions.utils import logits_to_probs",
+    "distribution": "import torch\ny = torch.distributions.Categorical(logits=x).probs",
+    "a loss": "import torch.nn.functional as F\ny = F.cross_entropy(x, i, reduction='none')",
+    "cumulative": "import torch\ny = torch.logcumsumexp(x, -1)[..., -1:]",
+    "attention": "import torch.nn.functional as F\ny = F.scaled_dot_product_attention(q, k, v)",
+    "match": "import torch\nmatch torch:\n    case object(softmax=f): pass",
+    "partial": "import functools, torch\nf = functools.partial(torch.softmax, dim=-1)",
+    "partial of getattr": "import functools, torch\nf = functools.partial(getattr, torch)",
+    "getattr by assignment": "import torch\ng = getattr\nf = g(torch, 'softmax')",
+    "getattr by map": "import torch\n(f,) = map(getattr, [torch], ['softmax'])",
+    "methodcaller": "import operator\nf = operator.methodcaller('softmax', -1)",
+    "methodcaller, imported": "from operator import methodcaller as m",
+    "attrgetter by assignment": "import operator\ng = operator.attrgetter\nf = g('softmax')(torch)",
+    "vars": "import torch\nf = vars(torch)['softmax']",
+    "vars, kept": "import torch\nd = vars(torch)\nf = d[name]",
+    "dict": "import torch\nf = torch.__dict__['softmax']",
+    "dict, looked up": "import torch\nf = getattr(torch, '__dict__')[name]",
+    "globals": "from torch import *\nf = globals()[name]",
+    "globals of a function": "import torch.nn.functional as F\nf = F.linear.__globals__[name]",
+    "subclasses": "from torch import nn\nf = [k for k in nn.Module.__subclasses__() if k][0]",
+    "builtins": "import builtins\nf = builtins.eval('torch.' + name)",
+    "dynamic in a function": "def f(x):\n    return eval('x.soft' + 'max(-1)')",
+    "star": "from torch import *\ny = softmax(x, -1)",
+    "star, a layer": "from torch.nn import *\ny = Softmax2d()(x)",
+    "an own class of tensors": (
+        "import torch\nclass T(torch.Tensor):\n    def go(self):\n        return self.softmax(-1)"
+    ),
+    "super of an own class of tensors": (
+        "import torch\nclass T(torch.Tensor):\n    def softmax(self, dim):\n"
+        "        return super().softmax(dim)"
+    ),
+    "a static method": (
+        "class A:\n    @staticmethod\n    def f(self):\n        return self.softmax(-1)"
+    ),
+    "self bound anew": (
+        "import torch\nclass A:\n    def f(self, x):\n        self = torch\n"
+        "        return self.softmax(x, -1)"
+    ),
+    "a module kept by an own object": (
+        "class A:\n    def __init__(self, lib):\n        self.lib = lib\n"
+        "    def f(self, x):\n        return self.lib.softmax(x)"
+    ),
+    "a module as a class's attribute": "class A:\n    lib = torch\ny = A.lib.softmax(x)",
+    "an own name that is bound to a module, too": (
+        "class A:\n    def softmax(self): pass\na = A()\na = torch\ny = a.softmax(x)"
+    ),
+    "a class whose name is bound to another, too": (
+        "class A: pass\nA = type_of(torch)\na = A()\ny = a.softmax(x)"
+    ),
+    "getattr of an own object that hands on": (
+        "import torch\nclass A:\n    def __getattr__(self, name):\n"
+        "        return getattr(torch, name)\ny = A().softmax(x)"
+    ),
+    "a call's table": "f = names_of(torch)['softmax']",
+}
+
+
+@pytest.mark.parametrize("how", REACHES_SOFTMAX)
+def test_pytorchs_own_softmax_is_found_under_any_plain_name(how):
+    assert banned_names(REACHES_SOFTMAX[how], SOFTMAX), how
+
+
+OWN = "    return torch.exp(x) / torch.exp(x).sum(dim, keepdim=True)\n"
+OWN_SOFTMAX = {
+    "function": f"import torch\ndef softmax(x, dim):\n{OWN}y = softmax(x, -1)",
+    "lambda": "softmax = lambda x: x.exp() / x.exp().sum()\ny = softmax(x)",
+    "object": (
+        "class S:\n    def __call__(self, x): return x.exp()\nsoftmax = S()\ny = softmax(x)"
+    ),
+    "partial of its own": "import functools\nsoftmax = functools.partial(mine, dim=-1)\nsoftmax(x)",
+    "parameter": "def attend(scores, softmax):\n    return softmax(scores)",
+    "default": "def mine(x): return x\ndef attend(x, softmax=mine):\n    return softmax(x)",
+    "of a lambda": "attend = lambda scores, softmax: softmax(scores)",
+    "inner function": "def f(x):\n    def softmax(y): return y\n    return softmax(x)",
+    "local": "def f(x):\n    softmax = x.exp()\n    return softmax / softmax.sum()",
+    "loop": "for softmax in (mine, yours):\n    print(softmax(x))",
+    "comprehension": "rows = [softmax(x) for softmax in (mine, yours)]",
+    "global": "def f():\n    global softmax\n    softmax = mine\ndef g(x): return softmax(x)",
+    "method": (
+        "class Head:\n    def softmax(self, x): return x\n"
+        "    def forward(self, x): return self.softmax(x)"
+    ),
+    "method of a module": (
+        "from torch import nn\nclass Head(nn.Module):\n    def softmax(self, x): return x\n"
+        "    def forward(self, x): return self.softmax(x)\nhead = Head()\ny = head.softmax(x)"
+    ),
+    "method of a new object": "class S:\n    def softmax(self, x): return x\ny = S().softmax(x)",
+    "static method": (
+        "class S:\n    @staticmethod\n    def softmax(x): return x\ny = S.softmax(x)"
+    ),
+    "inherited": (
+        "class A:\n    def softmax(self, x): return x\nclass B(A):\n"
+        "    def f(self, x): return super().softmax(x)\ny = B().softmax(x)"
+    ),
+    "own tensor with a method": (
+        "import torch\nclass T(torch.Tensor):\n    def softmax(self, dim): return self.exp()\n"
+        "    def go(self): return self.softmax(-1)"
+    ),
+    "part of an object": (
+        "class S:\n    def softmax(self, x): return x\nclass H:\n    def __init__(self):\n"
+        "        self.part = S()\n    def f(self, x): return self.part.softmax(x)"
+    ),
+    "key of a table": "out = {'softmax': 1}\nprint(out['softmax'])",
+    "key that is filled": "out = {}\nout['softmax'] = mine(x)\nprint(out['softmax'])",
+    "key of a table of a table": "runs = {}\nprint(runs['a']['softmax'])",
+    "key of a parameter": "def show(results): return results['softmax']",
+    "key of rows": "rows = [{'softmax': 1}]\nfor row in rows: print(row['softmax'])",
+    "key of an object's table": (
+        "class A:\n    def f(self):\n        self.out = {}\n        return self.out['softmax']"
+    ),
+    "setting an attribute": "class A: pass\na = A()\na.softmax = mine\na.softmax(x)",
+    "keyword": "attend(x, softmax=True)",
+    "words": "print('softmax')\nraise ValueError('no torch.softmax here')  # softmax",
+    "parts by number": (
+        "from torch import nn\nclass H(nn.Module):\n    def part(self, i):\n"
+        "        return getattr(self, f'head_{i}')"
+    ),
+    "a local name of a builtin": "def f(vars, compile):\n    return vars, compile",
+    "own name of a builtin": "def compile(x): return x\ny = compile(1)",
+}
+
+
+@pytest.mark.parametrize("what", OWN_SOFTMAX)
+def test_a_softmax_of_the_programs_own_is_not_held(what):
+    assert banned_names(OWN_SOFTMAX[what], SOFTMAX) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "finds"),
+    [
+        ("vars(F)['softmax']", ["softmax", "vars"]),
+        ("globals()['log_softmax']", ["globals", "log_softmax"]),
+        ("F.__dict__['soft' + 'max']", ["__dict__", "softmax"]),
+        ("table_of(F)[f'log_{\"softmax\"}']", ["log_softmax"]),
+        ("import names\nnames.of_torch['_softmax']", ["_softmax"]),
+        ("getattr(torch, 'nn.Softmax2d')", ["Softmax2d"]),
+    ],
+)
+def test_the_text_of_a_subscript_or_getter_is_read(source, finds):
+    assert banned_names(source, SOFTMAX) == finds
+
+
+FOLDER = Path(__file__).parent / "variants"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_no_right_answer_written_in_another_way_is_held(path):
+    exercise = find_exercise(path.stem.partition("__")[0])
+    assert banned_names(path.read_text(), exercise.parts.banned) == []
+
+
+def test_an_exercise_that_bans_nothing_finds_nothing():
+    assert banned_names("exec('x')", ()) == []
+
+
+def test_deep_expressions_are_said_to_be_unreadable_or_are_read():
+    deep = "x = " + "+".join(["'a'"] * 900)
+    assert banned_names(deep, BANNED) in ([], ["expressions nested too deep to read"])
+
+
+def test_no_solution_of_the_course_uses_what_its_exercise_bans():
+    from attnlab_course.catalog import HOME, load_exercise
+    from attnlab_course.cells import solution_text
+
+    for path in sorted(HOME.glob("[a-z]*.py")):
+        exercise = load_exercise(path)
+        text = solution_text(exercise.source)
+        assert banned_names(text, exercise.parts.banned) == [], exercise.name
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["y = F.batch_norm(x.T, None, None, training=True).T", "y = F.normalize(x, dim=-1) * 4"],
+)
+def test_another_normalization_than_the_banned_one_is_found(source):
+    source = f"import torch.nn.functional as F\n{source}"
+    assert banned_names(source, ("LayerNorm", "layer_norm"))
+    assert (
+        banned_names("class A:\n    def normalize(self): return self.normalize()", ["rms_norm"])
+        == []
+    )

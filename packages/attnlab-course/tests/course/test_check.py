@@ -1,0 +1,343 @@
+"""Answers beside what was expected, and mistakes told by their names."""
+
+import math
+
+import pytest
+import torch
+
+from attnlab_course.cases import draw_questions
+from attnlab_course.catalog import find_exercise
+from attnlab_course.cells import solution_text
+from attnlab_course.check import check_here, judge
+from attnlab_course.compare import Other, difference, is_same, read_answer
+from attnlab_course.feedback import feedback_lines
+from attnlab_course.mistakes import with_mistake
+from attnlab_course.sandbox.replies import Reply, ask_names, cannot_run
+from attnlab_course.sandbox.runner import MOST_NUMBERS, decode, encode
+from attnlab_course.sandbox.worker import Limits, Worker
+
+RIGHT = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
+
+
+def plain_attention(query, key, value, mask=None):
+    """As a student may write it."""
+    scores = torch.einsum("bqd,bkd->bqk", query, key) / query.size(-1) ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask.logical_not(), float("-inf"))
+    highest = scores.amax(-1, keepdim=True)
+    grown = (scores - highest.clamp(min=-1e30)).exp()
+    weights = grown / grown.sum(-1, keepdim=True).clamp(min=1e-30)
+    return torch.bmm(weights, value), weights
+
+
+def outcome_of(function, *, graded=True, seed=0):
+    questions = draw_questions(find_exercise("attention"), seed, graded=graded)
+    return judge(questions, ask_names({"attention": function}, questions.encoded))
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        (RIGHT.tolist(), "answer: expected a tensor, got [[1, 2], [3, 4]]"),
+        (RIGHT.numpy(), "answer: expected a tensor, got a NumPy array"),
+        (RIGHT[0], "answer: expected shape (2, 2), got (2,)"),
+        (RIGHT.float(), "answer: expected float64, got float32"),
+        (RIGHT * math.nan, "answer: expected finite numbers, got [[nan, nan], [nan, nan]] (2×2)"),
+        (RIGHT + 1, "expected  [[1., 2.], [3., 4.]] (2×2)\n  got       [[2., 3.], [4., 5.]]"),
+        (None, "answer: expected a tensor, got None"),
+        (object(), "answer: expected a tensor, got a object"),
+        (RIGHT + 1e-9, None),
+    ],
+)
+def test_a_difference_is_told_in_the_order_type_shape_dtype_values(got, words):
+    found = difference(RIGHT, read_answer(encode(got)), 1e-6)
+    assert found == words or words in found.words
+
+
+def test_lists_texts_and_mappings_are_compared_by_place():
+    assert difference(["a", 1], ["a", 1], 0) is None
+    assert difference(["a", 1], ["a", 2], 0).words.startswith("answer[1]")
+    assert difference({"x": True}, {"x": 1}, 0).words == "answer['x']: expected True, got 1"
+    assert difference({"x": 1}, {"y": 1}, 0).words == "answer: expected the keys x; got y"
+    shorter = difference((1, 2), [1], 0).words
+    assert shorter.startswith("answer: expected [1, 2] (2 values), got [1]")
+    assert difference([None, 2], [7, 2], 0) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 2**70, 1.5, math.inf, "é", [1, [2.0]], {"a": [1], 2: "b"}, RIGHT,
+     RIGHT.float(), RIGHT.bool(), RIGHT.long(), RIGHT.numpy(), torch.tensor(1.0)],
+)  # fmt: skip
+def test_values_come_back_as_they_were_sent(value):
+    assert is_same(read_answer(encode(value)), value, 0)
+    if not isinstance(value, int):
+        assert is_same(decode(encode(value)), value, 0)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {},
+        {"kind": "array"},
+        {"kind": "array", "of": "torch", "dtype": "object", "shape": [1], "data": ""},
+        {"kind": "array", "of": "torch", "dtype": "float64", "shape": [9], "data": "AAAA"},
+        {"kind": "array", "of": "torch", "dtype": "float64", "shape": [-1, -1], "data": ""},
+        {"kind": "array", "of": "torch", "dtype": "float64", "shape": [0] * 99, "data": ""},
+        {"kind": "dict", "items": [[1, 2, 3]]},
+        {"kind": "figure", "axes": 3},
+        {"kind": "dict", "items": [[{"kind": "list", "items": []}, 1]]},
+        {"kind": "list", "items": 5},
+        {"kind": "int", "text": "9" * 9999},
+        [1],
+    ],
+)
+def test_an_answer_of_no_known_form_is_a_wrong_answer_and_no_error(damaged):
+    nested = {"kind": "list", "items": [1, {"kind": "dict", "items": [["a", damaged]]}]}
+    for each in (damaged, nested):
+        assert difference(RIGHT, read_answer(each), 1e-6) is not None
+        assert not is_same([RIGHT], read_answer(each), 1e-6)
+    assert isinstance(read_answer(damaged), Other)
+
+
+def test_values_nested_too_deep_are_no_plain_value_and_never_overflow():
+    deep = 1
+    for _ in range(2000):
+        deep = {"kind": "list", "items": [deep]}
+    assert read_answer(deep) == Other("damaged answer")
+    assert read_answer(deep["items"][0]) == Other("damaged answer")
+
+
+def test_integers_too_large_for_an_array_are_compared():
+    assert difference(2**70, 2**70, 0) is None
+    assert "they differ" not in difference(1, 2**70, 0).words
+    assert not is_same(2**70, 2**70 + 1, 0)
+
+
+class Spoof(torch.Tensor):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+def test_a_class_that_claims_to_equal_everything_is_seen_through():
+    spoof = torch.zeros(2, 2, dtype=torch.float64).as_subclass(Spoof)
+    assert difference(RIGHT, read_answer(encode(spoof)), 1e-6) is not None
+
+
+def test_a_right_answer_of_another_style_passes_every_check():
+    outcome = outcome_of(plain_attention)
+    assert outcome.passed
+    assert outcome.points == sum(each.check.points for each in outcome.checks)
+
+
+def test_a_mistake_in_another_style_is_told_by_its_name():
+    outcome = outcome_of(
+        lambda q, k, v, mask=None: plain_attention(q * q.size(-1) ** 0.5, k, v, mask)
+    )
+    assert outcome.mistake.name == "no scaling"
+
+
+def test_a_wrong_answer_that_is_no_known_mistake_is_told_none():
+    outcome = outcome_of(lambda q, k, v, mask=None: plain_attention(q + 1.2345, k, v, mask))
+    assert not outcome.passed
+    assert outcome.mistake is None
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda q, k, v, mask=None: 1 / 0, "ZeroDivisionError: division by zero"),
+        (lambda q: q, "TypeError"),
+        (lambda q, k, v, mask=None: (q,), "answer: expected"),
+    ],
+)
+def test_what_a_student_raises_is_told_and_ends_nothing(function, words):
+    outcome = outcome_of(function)
+    assert words in outcome.checks[0].failure.words
+    assert outcome.points == 0
+
+
+def test_the_same_seed_asks_the_same_and_another_asks_something_else():
+    attention = find_exercise("attention")
+    same, again, other = (draw_questions(attention, seed).encoded for seed in (1, 1, 2))
+    assert same == again
+    assert same != other
+
+
+def test_what_is_graded_later_is_counted_and_not_shown():
+    attention = find_exercise("attention")
+    outcome = outcome_of(plain_attention, graded=False)
+    hidden = sum(check.graded for check in attention.parts.checks)
+    assert outcome.waiting == hidden > 0
+    assert outcome.passed
+    assert not outcome.solved
+    lines = feedback_lines(attention, outcome)
+    held_back = f"  {hidden} checks not run yet: they are held back for the grading"
+    assert lines[-1] == held_back
+    assert outcome_of(plain_attention).solved
+
+
+def test_feedback_shows_the_smallest_case_with_its_inputs_and_the_mistake():
+    attention = find_exercise("attention")
+    source = with_mistake(attention, attention.mistake("no scaling"))
+    outcome = check_here(draw_questions(attention, 0), source)
+    text = "\n".join(feedback_lines(attention, outcome))
+    assert "query = [" in text
+    assert "expected  [" in text
+    assert "got       [" in text
+    assert attention.mistake("no scaling").says in text
+
+
+def test_a_check_that_says_nothing_yet_accuses_of_nothing():
+    """An answer that leaves its inputs alone is not told that it changes them."""
+    attention = find_exercise("attention")
+    outcome = outcome_of(lambda q, k, v, mask=None: plain_attention(2 * q, k, v, mask))
+    (inputs,) = [each for each in outcome.checks if each.check.name == "inputs"]
+    assert inputs.is_pending
+    assert not inputs.passed
+    lines = feedback_lines(attention, outcome)
+    (line,) = [line for line in lines if "leaves its inputs" in line]
+    assert line.startswith("  – inputs")
+    assert line.endswith("(it counts once 'values' passes)")
+    assert not any("it counts once" in other for other in lines if other != line)
+
+
+def masked_wrongly(before, after=lambda weights, mask: weights):
+    """Return attention that masks its scores in its own way."""
+
+    def attention(query, key, value, mask=None):
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        if mask is None:
+            weights = scores.softmax(-1)
+        else:
+            weights = after(before(scores, mask).softmax(-1), mask)
+        return weights @ value, weights
+
+    return attention
+
+
+INVERTED = {
+    "filled with −∞": lambda scores, mask: scores.masked_fill(mask, -math.inf),
+    "filled with −10⁹": lambda scores, mask: scores.masked_fill(mask == 1, -1e9),
+    "added": lambda scores, mask: scores + mask * -1e9,
+    "chosen": lambda scores, mask: torch.where(mask, torch.tensor(-1e30), scores),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+@pytest.mark.parametrize("how", INVERTED)
+def test_a_mask_read_the_wrong_way_round_is_named_in_whichever_way_it_is_applied(how, seed):
+    outcome = outcome_of(masked_wrongly(INVERTED[how]), seed=seed)
+    assert outcome.mistake.name == "inverted mask"
+
+
+def test_a_mistake_beside_another_fault_is_told_by_the_first_check_that_fails():
+    """It rounds its weights where scores are large, and reads the mask the wrong way round."""
+
+    def rounded(weights, mask):
+        return weights.round(decimals=1) if (weights == 1).any() else weights
+
+    attention = masked_wrongly(INVERTED["filled with −10⁹"], rounded)
+    assert outcome_of(attention).mistake.name == "inverted mask"
+
+
+def test_an_error_about_booleans_is_not_taken_for_one_about_shapes():
+    """`1 - mask` fails wherever there is a mask, as does a mask put on the wrong axis."""
+    exercise = find_exercise("cross_attention")
+    questions = draw_questions(exercise, 0, graded=True)
+    source = solution_text(exercise.source).replace("~source_mask", "(1 - source_mask)")
+    outcome = check_here(questions, source)
+    assert "bool tensor" in outcome.checks[2].failure.words
+    assert outcome.mistake is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(problem="it took too long"), "took too long"),
+        (cannot_run({"error": "SyntaxError", "message": "bad", "line": 3}), "bad (line 3)"),
+    ],
+)
+def test_a_reply_of_no_answers_gives_no_points(reply, words):
+    questions = draw_questions(find_exercise("attention"), 0)
+    outcome = judge(questions, reply)
+    assert words in outcome.broken
+    assert outcome.points == 0
+    assert not outcome.passed
+
+
+def test_parameters_of_other_names_are_told_in_plain_words():
+    source = """
+from torch import nn
+
+class FeedForward(nn.Module):
+    def __init__(self, *args, **settings):
+        super().__init__()
+        self.linear1 = nn.Linear(args[0], 3)
+    def forward(self, x):
+        return x
+"""
+    exercise = find_exercise("feed_forward")
+    outcome = check_here(draw_questions(exercise, 0), source)
+    text = "\n".join(feedback_lines(exercise, outcome))
+    words = text if "asked for" in text else outcome.checks[0].failure.words
+    assert "there and not asked for: linear1.weight" in words
+    assert "asked for and not there: " in words
+
+
+def test_what_a_failing_answer_prints_is_shown_below_its_case():
+    source = "def softmax(x, dim=-1):\n    print('seen', tuple(x.shape))\n    return x\n"
+    exercise = find_exercise("softmax")
+    with Worker() as worker:
+        questions = draw_questions(exercise, 0)
+        outcome = judge(questions, worker.ask(source, "softmax.py", questions.encoded))
+    lines = feedback_lines(exercise, outcome)
+    assert any("seen (" in line for line in lines)
+    assert any("it printed:" in line for line in lines)
+
+
+def test_a_name_that_is_nearly_right_is_told():
+    questions = draw_questions(find_exercise("attention"), 0)
+    outcome = judge(questions, ask_names({"atttention": plain_attention}, questions.encoded))
+    assert outcome.checks[0].failure.words == "there is no attention; did you mean atttention?"
+    assert not outcome.is_blank
+
+
+def test_the_largest_difference_is_told_with_its_place():
+    found = difference(RIGHT, RIGHT + torch.tensor([[0.0, 0.0], [1e-5, 0.0]]), 1e-9)
+    assert "they differ by 1e-05 at most, at [1, 0]" in found.words
+
+
+TOO_LARGE = {
+    "one array": f"torch.zeros({MOST_NUMBERS + 1})",
+    "arrays together": f"[torch.zeros({MOST_NUMBERS})] * 3",
+    "a list": "[0] * 300_000",
+    "arrays that memory does not hold": f"[torch.zeros({MOST_NUMBERS})] * 40",
+}
+
+
+@pytest.mark.parametrize("what", TOO_LARGE)
+def test_an_answer_that_is_too_large_says_how_large_it_may_be_and_what_to_do(what):
+    source = f"import torch\ndef softmax(x, dim=-1):\n    return {TOO_LARGE[what]}\n"
+    exercise = find_exercise("softmax")
+    with Worker() as worker:
+        questions, limits = draw_questions(exercise, 0), Limits(memory_bytes=2**27)
+        reply = worker.ask(source, "softmax.py", questions.encoded, limits=limits)
+        outcome = judge(questions, reply)
+    text = "\n".join(feedback_lines(exercise, outcome))
+    assert "the answer is too large: an array may have 1,000,000 numbers" in text
+    assert "all answers together 12 MB" in text
+    assert "return what is asked for and no more" in text
+    assert "MemoryError" not in text
+
+
+def test_a_program_that_takes_too_much_memory_is_told_how_much_it_may_take():
+    source = "def softmax(x, dim=-1):\n    return [0] * 10**11\n"
+    exercise = find_exercise("softmax")
+    with Worker() as worker:
+        questions = draw_questions(exercise, 0)
+        outcome = judge(questions, worker.ask(source, "softmax.py", questions.encoded))
+    words = outcome.checks[0].failure.words
+    assert words.startswith("MemoryError; it may take 2 GB in all; make its arrays and lists")

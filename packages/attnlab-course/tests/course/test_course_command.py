@@ -1,0 +1,177 @@
+"""attnlab course, as a student types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import pytest
+
+from attnlab.cli import main
+from attnlab_course.catalog import exercise_names, find_exercise
+from attnlab_course.cells import solution_text
+
+WRONG = """
+import torch
+def attention(query, key, value, mask=None):
+    scores = query @ key.transpose(-2, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    weights = torch.softmax(scores, dim=-1)
+    return weights @ value, weights
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def run(capsys, *arguments):
+    capsys.readouterr()
+    status = main(["course", *arguments])
+    return status, *capsys.readouterr()
+
+
+def test_from_the_first_start_to_the_file_to_hand_in(capsys, tmp_path):
+    assert run(capsys, "start", "attention")[0] == 0
+    answer = tmp_path / "course" / "attention.py"
+    status, out, _ = run(capsys, "check", "attention")
+    assert (status, out) == (1, out)
+    assert "attention: nothing is written yet" in out
+    answer.write_text(WRONG)
+    status, out, _ = run(capsys, "check")
+    assert status == 1
+    assert "→ " + find_exercise("attention").mistake("no scaling").says in out
+    assert "a hint: attnlab course hint attention" in out
+    assert "1 of " in run(capsys, "hint", "attention")[1]
+    answer.write_text(solution_text(find_exercise("attention").source))
+    status, out, _ = run(capsys, "check", "attention")
+    assert status == 0
+    assert "attention: 8 of 8 checks pass" in out
+    assert "def attention(" in run(capsys, "solution", "attention")[1]
+    out = run(capsys, "progress")[1]
+    assert "solved" in out
+    assert f"1 of {len(exercise_names())} solved" in out
+    status, out, _ = run(capsys, "submit", "Ada Lovelace")
+    assert (status, out) == (0, "Ada-Lovelace.zip: attention\n")
+    with zipfile.ZipFile("Ada-Lovelace.zip") as archive:
+        assert sorted(archive.namelist()) == ["log.jsonl", "manifest.json", "work/attention.py"]
+
+
+def test_the_list_has_every_exercise_once(capsys):
+    status, out, _ = run(capsys, "list", "--json")
+    assert status == 0
+    assert [each["exercise"] for each in json.loads(out)] == exercise_names()
+    assert "Scaled dot-product attention" in run(capsys, "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["start", "atention"], 2, "did you mean 'attention'?"),
+        (["check"], 2, "begin with: attnlab course start attention"),
+        (["check", "attention"], 2, "begin it with: attnlab course start attention"),
+        (["submit", "Ada"], 2, "there is no answer in course to hand in"),
+        (["solution", "attention"], 2, "a hint is less"),
+        (["check", "--adapters", "none.py"], 2, "could not read none.py"),
+        (["list", "--exercises", "nowhere"], 2, "there is no folder nowhere"),
+        (["verify", "nothing"], 2, "no exercise named 'nothing'"),
+    ],
+)
+def test_what_is_mistyped_is_told_in_one_sentence(capsys, words, status, told):
+    got, _, err = run(capsys, *words)
+    assert got == status
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_beginning_again_keeps_the_answer_unless_it_is_asked(capsys, tmp_path):
+    run(capsys, "start", "softmax")
+    answer = tmp_path / "course" / "softmax.py"
+    answer.write_text("mine = 1\n")
+    status, _, err = run(capsys, "start", "softmax")
+    assert status == 3
+    assert "left as it is" in err
+    assert answer.read_text() == "mine = 1\n"
+    assert run(capsys, "start", "softmax", "--again")[0] == 0
+    assert "mine" not in answer.read_text()
+
+
+def test_an_answer_is_checked_as_json(capsys, tmp_path):
+    run(capsys, "start", "attention")
+    (tmp_path / "course" / "attention.py").write_text(WRONG)
+    status, out, _ = run(capsys, "check", "attention", "--json")
+    (told,) = json.loads(out)
+    assert status == 1
+    assert told["mistakes"].keys() == {"no scaling"}
+    assert told["checks"]["values"] is False
+
+
+def test_exercises_of_ones_own_stand_beside_the_others(capsys, tmp_path):
+    (tmp_path / "own").mkdir()
+    text = find_exercise("attention").source
+    (tmp_path / "own" / "mine.py").write_text(text)
+    assert run(capsys, "start", "mine", "--exercises", "own")[0] == 0
+    assert "mine" in run(capsys, "list", "--exercises", "own")[1]
+    assert run(capsys, "check", "mine", "--exercises", "own")[0] == 1
+
+
+MINUS_A_BILLION = """
+import torch
+
+def attention(query, key, value, mask=None):
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e9)
+    weights = torch.softmax(scores, dim=-1)
+    return weights @ value, weights
+"""
+
+
+def test_a_learner_without_a_grader_is_told_of_every_mistake(capsys, tmp_path):
+    run(capsys, "start", "attention")
+    (tmp_path / "course" / "attention.py").write_text(MINUS_A_BILLION)
+    status, out, _ = run(capsys, "check", "attention")
+    assert status == 1
+    assert "a number such as −10⁹" in out
+    assert "0 of" in run(capsys, "progress")[1]
+    assert run(capsys, "solution", "attention")[0] == 2
+
+
+def test_what_an_instructor_holds_back_is_never_called_solved(capsys, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.py").write_text(find_exercise("attention").source)
+    own = ["--exercises", "own"]
+    run(capsys, "start", "mine", *own)
+    (tmp_path / "course" / "mine.py").write_text(MINUS_A_BILLION)
+    status, out, _ = run(capsys, "check", "mine", *own)
+    assert status == 0
+    assert "5 checks not run yet: they are held back for the grading" in out
+    out = run(capsys, "progress", *own)[1]
+    assert "passes so far; 5 not run yet" in out
+    assert "0 of" in out
+    status, _, err = run(capsys, "solution", "mine", *own)
+    assert status == 2
+    assert "has 5 checks not run yet" in err
+
+
+def test_watching_checks_each_time_the_file_is_saved_until_ctrl_c(tmp_path, capsys):
+    run(capsys, "start", "attention")
+    answer = tmp_path / "course" / "attention.py"
+    command = [sys.executable, "-m", "attnlab", "course", "watch", "attention"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert "watching attention" in watching.stdout.readline()
+    assert "nothing is written yet" in watching.stdout.readline()
+    answer.write_text(WRONG)
+    heard = [watching.stdout.readline() for _ in range(3)]
+    assert "1 of 8 checks pass" in "".join(heard)
+    time.sleep(0)
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait() == 130
+    watching.stdout.close()

@@ -1,0 +1,146 @@
+"""The exercises themselves: solutions pass, starters fail, mistakes are told by their names."""
+
+import ast
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from attnlab_course.cases import draw_questions
+from attnlab_course.catalog import HOME, exercise_names, find_exercise
+from attnlab_course.cells import (
+    leaked_lines,
+    starter_cells,
+    starter_notebook,
+    starter_program,
+    with_line,
+)
+from attnlab_course.check import check_here
+from attnlab_course.exercise import CourseExercise, Mistake
+from attnlab_course.mistakes import with_mistake
+from attnlab_course.verify import verify_exercise
+from tests.sampling import sampled
+
+SEEDS = 5
+MANY = 50
+FEWER = {  # of those that take a second a seed, or more
+    "attention_heatmap": 1,
+    **dict.fromkeys(["multi_head", "mini_transformer", "cross_attention", "train"], 2),
+    **dict.fromkeys(["attention_dropout", "encoder_block", "decoder_layer"], 2),
+}
+NAMES = exercise_names()
+
+
+def test_the_chapters_name_every_file_once():
+    files = sorted(path.stem for path in HOME.glob("*.py") if path.stem != "__init__")
+    assert sorted(NAMES) == files
+
+
+@pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # a mistake, no error
+@pytest.mark.parametrize("name", NAMES)
+def test_the_solution_passes_the_starter_fails_and_each_mistake_is_named(name):
+    seeds = range(FEWER.get(name, SEEDS))
+    assert verify_exercise(find_exercise(name), seeds).problems == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exercise_is_sound_on_many_seeds(name):
+    assert verify_exercise(find_exercise(name), range(MANY)).problems == ()
+
+
+def test_an_exercise_is_a_page_with_the_mistakes_that_people_make():
+    exercises = [find_exercise(name) for name in NAMES]
+    lengths = [len(exercise.source.splitlines()) for exercise in exercises]
+    checked = [exercise for exercise in exercises if exercise.parts.kind != "text"]
+    mistakes = [len(exercise.parts.mistakes) for exercise in checked]
+    assert len(checked) >= 30
+    assert min(mistakes) >= 5
+    assert max(mistakes) <= 10
+    assert statistics.median(lengths) <= 220
+    assert max(lengths) <= 360
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exercise_says_what_a_student_needs(name):
+    exercise = find_exercise(name)
+    parts = exercise.parts
+    cells = starter_cells(exercise.source, name)
+    ast.parse(starter_program(cells))
+    assert "**Write" in cells[0].text or parts.kind in ("predict", "text")
+    assert len(parts.hints) >= 2
+    assert len({each.name for each in parts.checks}) == len(parts.checks)
+    assert len({each.says for each in parts.mistakes}) == len(parts.mistakes)
+    assert bool(parts.rubric) == (parts.kind == "text")
+    assert set(parts.needs) <= set(NAMES)
+    shown = starter_program(cells) + starter_notebook(cells, name)
+    assert "EXERCISE" not in shown
+    assert (f"({name}.svg)" in shown) == (parts.picture is not None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hints_do_not_begin_with_the_answer(name):
+    exercise = find_exercise(name)
+    starter = starter_program(starter_cells(exercise.source, name))
+    for hint in exercise.parts.hints:
+        shown = "\n".join([starter, *(line.strip() for line in hint.splitlines())])
+        assert leaked_lines(shown, exercise.source) == []
+
+
+def test_a_check_that_a_mistake_passes_is_found():
+    attention = find_exercise("attention")
+    harmless = Mistake("harmless", "weights @ value, weights", "(weights @ value), weights", "?")
+    questions = draw_questions(attention, 0, graded=True)
+    assert check_here(questions, with_mistake(attention, harmless)).passed
+
+
+def test_what_only_a_student_meets_is_found(monkeypatch):
+    """Something that is appended to every answer overwrites the student's matrices."""
+    monkeypatch.setattr(CourseExercise, "with_given", lambda self, program: f"{program}\nKm = None")
+    problems = verify_exercise(find_exercise("identity"), [0]).problems
+    assert any(words.startswith("as a student: the solution in the program") for words in problems)
+    assert any("the solution in the notebook fails" in words for words in problems)
+    assert any("as a student: the mistake" in words for words in problems)
+    assert not any(words.startswith("seed 0") for words in problems)
+
+
+def test_a_mistake_that_the_given_parts_undo_is_found(monkeypatch):
+    """One that edits what is given is none that a student can make in a file."""
+    identity = find_exercise("identity")
+    undone = Mistake("swapped", "[Km, Qm, Vm]", "[Km, Qm, 2 * Vm]", "?")
+    parts = replace(identity.parts, mistakes=(*identity.parts.mistakes, undone))
+    problems = verify_exercise(replace(identity, parts=parts), [0]).problems
+    assert any("as a student: the mistake 'swapped' passes" in words for words in problems)
+
+
+def test_a_spelling_of_a_mistake_that_is_no_mistake_is_found():
+    attention = find_exercise("attention")
+    wrong = attention.mistake("softmax over queries")
+    with_right = replace(wrong, also=("torch.softmax(scores, -1)",))
+    parts = replace(attention.parts, mistakes=(with_right,))
+    (problem,) = verify_exercise(replace(attention, parts=parts), [0]).problems
+    assert "the mistake 'softmax over queries' passes" in problem
+
+
+def test_a_starter_that_shows_its_solution_is_found():
+    attention = find_exercise("attention")
+    starter = starter_program(starter_cells(attention.source, "attention"))
+    line = "scores = scores.masked_fill(~mask, -math.inf)"
+    assert leaked_lines(starter, attention.source) == []
+    assert leaked_lines(f"{starter}\n# {line}\n    {line}\n", attention.source) == [line]
+
+
+ECHO = "return next(value for name, value in locals().items() if name != 'self')"
+ZEROS = (
+    "import torch as t; return next(t.zeros_like(v) for v in locals().values() "
+    "if isinstance(v, t.Tensor))"
+)
+
+
+@pytest.mark.parametrize("line", sampled([ECHO, ZEROS, "return 1.0"], 2))
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_that_echoes_or_is_constant_gets_no_points(name, line):
+    exercise = find_exercise(name)
+    if exercise.parts.kind == "code":
+        questions = draw_questions(exercise, 0, graded=True)
+        assert check_here(questions, with_line(exercise.source, line)).points == 0

@@ -1,0 +1,311 @@
+"""The grades as tables and pages: right, without secrets, and inert whatever is in them."""
+
+import csv
+import html
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from attnlab_course.cases import draw_questions
+from attnlab_course.catalog import find_exercise
+from attnlab_course.check import judge
+from attnlab_course.compare import Other, difference
+from attnlab_course.exercise import Case, Failure
+from attnlab_course.grading.classroom import grade_class
+from attnlab_course.grading.exports import check_shares, gradescope_results, write_exports
+from attnlab_course.grading.gradebook import Course, make_gradebook
+from attnlab_course.grading.pages import render_class, render_student, write_pages
+from attnlab_course.grading.sheets import inert_cell, read_table, write_table
+from attnlab_course.grading.similarity import Alike
+from attnlab_course.grading.student_feedback import failure_words
+from attnlab_course.grading.submissions import Submission, read_class
+from attnlab_course.mistakes import ask_judge
+from attnlab_course.sandbox.replies import CaseAnswer, Reply
+
+from .classroom import GOOD, RAISES, SQUARE, exercises_in, handed_in, open_here
+
+SHAPE = "import numpy\ndef double(number):\n    return numpy.zeros((2, 3))\n"
+LEAK = "def double(number):\n    raise type('Secret' + str(int(number)), (Exception,), {})\n"
+
+
+@pytest.fixture
+def book(tmp_path):
+    place = tmp_path / "submissions"
+    place.mkdir()
+    works = {"alice": GOOD, "bob": SQUARE, "carl": RAISES, "dora": SHAPE, "emil": LEAK, "fay": "("}
+    for student, source in works.items():
+        (place / f"{student}.zip").write_bytes(handed_in({"double.py": source}, student=student))
+    (place / "gus.zip").write_bytes(handed_in({"why.txt": "so"}, student="gus"))
+    students = {
+        "alice": {"name": "Alice A.", "id": "7", "email": "a@b.c", "identifier": "Participant 1"},
+        "hal": {},
+    }
+    course = Course(exercises_in(tmp_path / "exercises"), students=students)
+    submissions = read_class(place, course.exercises)
+    graded = grade_class(submissions, course.exercises, tmp_path / "grades", open_here)
+    return make_gradebook(course, submissions, graded, tmp_path / "grades")
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_the_tables_have_a_row_for_each_student_and_the_forms_of_their_systems(book, tmp_path):
+    write_exports(book, tmp_path)
+    grades = rows_of(tmp_path / "grades.csv")
+    assert grades[0][:4] == ["student", "double", "why", "points"]
+    assert [row[0] for row in grades[1:]] == [row.student for row in book.rows]
+    assert grades[1][:5] == ["alice", "4", "0", "4", "6"]
+    canvas = rows_of(tmp_path / "canvas.csv")
+    assert canvas[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "Grades"]
+    assert canvas[1] == ["Points Possible", "", "", "", "", "6"]
+    assert canvas[2] == ["Alice A.", "7", "", "", "", "4"]
+    moodle = rows_of(tmp_path / "moodle.csv")
+    assert moodle[1][:5] == ["Participant 1", "Alice A.", "a@b.c", "4", "6"]
+    assert "The number is squared, not doubled" in moodle[2][5]
+    assert len(grades) == len(moodle) == len(canvas) - 1 == 9
+
+
+def test_the_checks_table_counts_who_passes_and_which_mistake_is_named(book):
+    assert list(check_shares(book)) == [
+        ("double", "check passed", "numbers", 1, 6, 1 / 6),
+        ("double", "check passed", "large", 1, 6, 1 / 6),
+        ("double", "mistake named", "square", 1, 6, 1 / 6),
+    ]
+
+
+def test_gradescope_gets_a_test_for_each_check_and_the_sum(book):
+    found = gradescope_results(book, book.rows[0])
+    assert found["score"] == 4
+    assert [test["score"] for test in found["tests"]] == [3, 1, 0]
+    assert [test["max_score"] for test in found["tests"]] == [3, 1, 2]
+    assert json.dumps(found)
+
+
+def test_the_instructor_sees_why_an_answer_cannot_be_run_beside_the_points(book):
+    page = render_class(book, [])
+    assert "double: it cannot be run: SyntaxError: &#39;(&#39; was never closed (line 1)" in page
+    head = page.partition("<thead>")[2].partition("</thead>")[0]
+    assert re.findall(r">([a-z ]+)</th>", head) == [
+        "student",
+        "points",
+        "to look at",
+        "double",
+        "why",
+    ]
+
+
+def test_who_is_not_on_the_list_and_who_handed_in_nothing_is_told(book):
+    assert book.unlisted == ("bob", "carl", "dora", "emil", "fay", "gus")
+    assert book.absent == ("hal",)
+    page = render_class(replace(book, passed_over=("notes.pdf",)), [])
+    assert "Handed in, not on the list of students: bob, carl, dora" in page
+    assert "On the list of students, nothing handed in: hal." in page
+    assert "Passed over, as they are no submissions: notes.pdf." in page
+    assert "clock" not in page
+    course = replace(book.course, deadline=datetime(2026, 12, 1, tzinfo=UTC))
+    assert "by each student's own clock" in html.unescape(
+        render_class(replace(book, course=course), [])
+    )
+
+
+def test_a_student_sees_the_points_of_each_criterion_of_a_text(book):
+    gus = book.rows[6]
+    grade = replace(gus.grades[1], state="graded", criteria=(("names the width", "0.5"), ("b", "")))
+    page = render_student(book, replace(gus, grades=(grade,)))
+    assert '<th scope="row">names the width</th><td class="figure">0.5</td>' in page
+    assert '<th scope="row">b</th><td class="figure">–</td>' in page
+
+
+def test_points_that_are_held_are_none_for_gradescope(book):
+    row = book.rows[0]
+    held = replace(row.grades[0], points=0.0, held=4.0, state="needs review")
+    found = gradescope_results(book, replace(row, grades=(held,)))
+    assert [test["score"] for test in found["tests"]] == [0, 0]
+
+
+def test_a_student_is_told_the_kind_of_a_failure_and_no_value(book):
+    pages = {row.student: render_student(book, row) for row in book.rows}
+    assert "it raised ValueError" in pages["carl"]
+    assert "the answer is wrong" in pages["emil"]
+    assert "its shape is wrong" not in pages["emil"]
+    assert "The number is squared, not doubled." in pages["bob"]
+    assert "it cannot be run: SyntaxError: &#39;(&#39; was never closed (line 1)" in pages["fay"]
+    assert "nothing was handed in" in pages["hal"]
+    for row in book.rows:
+        everything = pages[row.student] + json.dumps(gradescope_results(book, row))
+        body = everything.partition("<main")[2]
+        assert "Secret" not in body
+        assert "secret" not in body
+        assert "expected" not in body
+        for grade in row.grades:
+            failures = grade.graded.checks.values() if grade.graded else ()
+            for failure in filter(None, failures):
+                for number in re.findall(r"\d{3,}|\d\.\d+e", failure.words):
+                    assert number not in body, (row.student, number)
+
+
+RIGHT = np.zeros((2, 3))
+FAILURES = {
+    "a shape": (difference(RIGHT, RIGHT.T, 0), "its shape is wrong"),
+    "a dtype": (difference([RIGHT], [RIGHT.astype("float32")], 0), "its dtype is wrong"),
+    "a type": (difference(RIGHT, Other("Secret"), 0), "it has the wrong type"),
+    "no mapping": (difference({"a": 1}, 1, 0), "it has the wrong type"),
+    "not finite": (difference(RIGHT, RIGHT * np.nan, 0), "it gives numbers that are not finite"),
+    "a count": (difference([1, 2, 3], None, 0), "it gives another number of values"),
+    "values": (difference(RIGHT, RIGHT + 1, 0), "the answer is wrong"),
+    "a judge": (Failure("they sum to 12"), "the answer is wrong"),
+    "no form": (ask_judge(Case("a", judge=len), 3), "the answer is not in the requested format"),
+}
+ERRORS = {
+    "Missing": "a name that is asked for is not defined",
+    "NotImplementedError": "it is not written yet",
+    "ValueError": "it raised ValueError",
+    "TimeoutError": "it raised TimeoutError",
+    "Exception": "it raised Exception",
+    "Secret42": "the answer is wrong",
+    "ProcessEnded": "its process ended before it had answered",
+    "TookTooLong": "it took too long",
+}
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_every_failure_becomes_one_of_a_few_sentences(what):
+    failure, words = FAILURES[what]
+    assert failure_words(failure.kind) == words
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_error_becomes_one_of_a_few_sentences(error):
+    questions = draw_questions(find_exercise("softmax"), 0)
+    reply = Reply([CaseAnswer(error=error, message="secret")] * len(questions.encoded))
+    failure = judge(questions, reply).checks[0].failure
+    assert failure_words(failure.kind) == ERRORS[error]
+
+
+def test_a_student_is_told_how_large_an_answer_may_be():
+    assert failure_words("TooLarge").startswith(
+        "the answer is too large: an array may have 1,000,000"
+    )
+
+
+CELLS = {
+    "=1+1": "'=1+1",
+    "+1": "'+1",
+    "-1": "'-1",
+    "@sum(a)": "'@sum(a)",
+    "\t=1": "'=1",
+    "\r\n=1": "'=1",
+    "  =1": "'=1",
+    "＝1": "'＝1",
+    "a;=1": "a;'=1",
+    "a,=1": "a,'=1",
+    "a | -1": "a | '-1",
+    "a-b=c": "a-b=c",
+    "a\x00b": "a␀b",
+    "'=1": "'=1",
+}
+
+
+@pytest.mark.parametrize("text", CELLS)
+def test_no_cell_is_a_formula(text):
+    assert inert_cell(text) == CELLS[text]
+    assert inert_cell(inert_cell(text)) == CELLS[text]
+
+
+def test_a_cell_is_one_cell_whatever_is_in_it(tmp_path):
+    hostile = ['a","b', "a\nb", '"', "a,b;c\td", "=cmd|' /C calc'!A0", "\ud800"]
+    write_table(tmp_path / "t.csv", ["one", "two"], [[each, 1.5] for each in hostile])
+    rows = rows_of(tmp_path / "t.csv")
+    assert [len(row) for row in rows] == [2] * (len(hostile) + 1)
+    assert [row[1] for row in rows[1:]] == ["1.5"] * len(hostile)
+    assert not any(row[0].startswith(("=", "+", "-", "@")) for row in rows)
+
+
+def test_a_table_that_a_spreadsheet_wrote_again_is_read(tmp_path):
+    (tmp_path / "t.csv").write_text("\ufeffStudent;Decision\r\nalice;accept\r\n;\r\n")
+    assert read_table(tmp_path / "t.csv") == [{"student": "alice", "decision": "accept"}]
+
+
+HOSTILE = "<script>document.title='ran'</script><img src=x onerror=\"document.title='ran'\">\u202e"
+
+
+@pytest.fixture
+def hostile_book(book):
+    """The class with a student whose every word is hostile."""
+    row = book.rows[1]
+    answers = {"why": replace(book.rows[-2].submission.answers["why"], source=HOSTILE)}
+    submission = Submission(HOSTILE, answers, [HOSTILE], HOSTILE)
+    graded = replace(row.grades[0].graded, broken=HOSTILE, unjudged=HOSTILE, banned=(HOSTILE,))
+    grades = (
+        replace(row.grades[0], graded=graded, state="needs review"),
+        replace(row.grades[1], state="waits"),
+    )
+    hostile = replace(row, submission=submission, grades=grades, private=(HOSTILE,))
+    return replace(book, rows=(hostile,))
+
+
+def test_hostile_words_run_nothing_in_a_browser(hostile_book, tmp_path, browser):
+    alike = [Alike("double", HOSTILE, HOSTILE, 9, 10)]
+    write_pages(hostile_book, alike, tmp_path)
+    report = next((tmp_path / "students").glob("*/report.html"))
+    for path in (report, tmp_path / "class.html"):
+        complaints, requests = [], []
+        page = browser.new_page()
+        page.on("console", lambda message, seen=complaints: seen.append(message.text))
+        page.on("request", lambda request, seen=requests: seen.append(request.url))
+        page.goto(path.as_uri())
+        assert page.locator("script, img, iframe, form").count() == 0
+        assert "ran" not in page.title().split("·")[-1]
+        assert "<script>" in page.locator("body").inner_text()
+        assert "\u202e" not in page.content()
+        assert page.evaluate("() => document.title").startswith(("<script>", "Grades"))
+        assert complaints == []
+        assert [url for url in requests if not url.startswith(("file://", "data:,"))] == []
+        page.close()
+
+
+def test_the_policy_would_stop_a_script_that_got_in(book, tmp_path, browser):
+    text = render_class(book, []).replace("<main", "<script>document.title='ran'</script><main")
+    (tmp_path / "tampered.html").write_text(text)
+    page = browser.new_page()
+    refusals = []
+    page.on("console", lambda message: refusals.append(message.text))
+    page.goto((tmp_path / "tampered.html").as_uri())
+    assert page.title() != "ran"
+    assert any("Content Security Policy" in words for words in refusals)
+    page.close()
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [380, 1200])
+def test_the_pages_fit_narrow_and_wide_in_light_and_dark(
+    book, tmp_path, browser, width, color_scheme
+):
+    write_pages(book, [], tmp_path)
+    for path in (tmp_path / "class.html", tmp_path / "students" / "bob" / "report.html"):
+        page = browser.new_page(color_scheme=color_scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(path.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        color = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        is_dark = int(re.findall(r"\d+", color)[0]) < 128
+        assert is_dark == (color_scheme == "dark")
+        page.close()
+
+
+def test_the_pages_have_no_fault_of_accessibility(book, tmp_path, browser):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    write_pages(book, [Alike("double", "bob", "carl", 9, 10)], tmp_path)
+    for path in (tmp_path / "class.html", tmp_path / "students" / "bob" / "report.html"):
+        page = browser.new_page()
+        page.goto(path.as_uri())
+        page.evaluate("() => 1")
+        found = axe.run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.close()

@@ -1,0 +1,90 @@
+"""What an exercise gives is the exercise's own when an answer is checked, and so is attnlab."""
+
+import json
+import zipfile
+
+import pytest
+
+from attnlab_course.cases import draw_questions
+from attnlab_course.catalog import exercise_names, find_exercise
+from attnlab_course.cells import solution_text
+from attnlab_course.check import check_here, judge
+from attnlab_course.grading import classroom
+from attnlab_course.grading.submissions import Answer
+from attnlab_course.sandbox.replies import Reply, ask_here
+from attnlab_course.sandbox.runner import load_names
+from attnlab_course.sandbox.worker import Worker
+from attnlab_course.submit import hand_in
+from attnlab_course.workspace import Workspace
+
+FORGED = "\n\ndef rows_after(rows, labels, size):\n    return 'forged'\n"
+IN_A_NOTEBOOK = (
+    '\nimport attnlab.course\n\nshown = attnlab.course.check("attention")\nprint(shown)\n'
+)
+
+
+def is_forged(source):
+    return "forged" in load_names(source)["rows_after"].__code__.co_consts
+
+
+def test_a_given_function_that_was_rewritten_is_given_again():
+    batches = find_exercise("batches")
+    program = solution_text(batches.source) + FORGED
+    assert is_forged(program)
+    assert not is_forged(batches.with_given(program))
+    questions = draw_questions(batches, 0, graded=True)
+    assert check_here(questions, batches.with_given(program)).passed
+    assert not check_here(questions, program).passed
+
+
+@pytest.mark.parametrize("name", exercise_names())
+def test_what_an_exercise_gives_overwrites_nothing_of_the_solution(name):
+    """`Km = None` of a starter is a place to write in, and no part of what is given."""
+    exercise = find_exercise(name)
+    if exercise.parts.kind != "text":
+        questions = draw_questions(exercise, 0, graded=True)
+        program = exercise.with_given(solution_text(exercise.source))
+        assert check_here(questions, program).solved
+
+
+def test_matrices_are_handed_in_as_they_are_checked(tmp_path):
+    """A file whose `weights` was changed is checked and handed in with the one that is given."""
+    identity = find_exercise("identity")
+    workspace = Workspace(tmp_path)
+    workspace.start(identity)
+    changed = "\n\ndef weights():\n    return [Km]\n"
+    (tmp_path / "identity.py").write_text(solution_text(identity.source) + changed)
+    path = tmp_path / "ada.zip"
+    hand_in(workspace, {"identity": identity}, "Ada", path, ask_here)
+    with zipfile.ZipFile(path) as archive:
+        matrices = json.loads(archive.read("work/identity.json"))["weights"]["items"]
+    assert len(matrices) == 3
+
+
+def test_a_graded_program_goes_to_the_sandbox_with_what_is_given():
+    batches = find_exercise("batches")
+    heard = []
+
+    class Hears:
+        def ask(self, source, path, cases, *, is_graded):
+            heard.append((source, is_graded))
+            return Reply()
+
+    answer = Answer("batches", "batches.py", solution_text(batches.source) + FORGED)
+    job = classroom._Job(answer, "ada", draw_questions(batches, 0, graded=True), "")
+    classroom._ask(job, Hears())
+    ((source, is_graded),) = heard
+    assert is_graded
+    assert not is_forged(source)
+
+
+def test_a_check_in_a_notebook_does_nothing_in_the_sandbox_and_costs_nothing(jail):
+    attention = find_exercise("attention")
+    questions = draw_questions(attention, 0, graded=True)
+    program = solution_text(attention.source) + IN_A_NOTEBOOK
+    with Worker(jail) as worker:
+        reply = worker.ask(program, "attention.py", questions.encoded, is_graded=True)
+        assert judge(questions, reply).points == attention.points
+        stolen = "from attnlab.parts.attend import attend as attention\n"
+        reply = worker.ask(stolen, "attention.py", questions.encoded, is_graded=True)
+        assert judge(questions, reply).points == 0

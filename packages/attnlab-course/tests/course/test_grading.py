@@ -1,0 +1,522 @@
+"""Grading: what is stored, what is graded again, what waits for a person, what a kill costs."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab_course.grading import classroom
+from attnlab_course.grading.classroom import GradeFolder, file_name, grade_class
+from attnlab_course.grading.gradebook import Course, make_gradebook, read_course
+from attnlab_course.grading.roster import match_students, read_students
+from attnlab_course.grading.sheets import read_table
+from attnlab_course.grading.submissions import Submission, read_class
+
+from .classroom import GOOD, RAISES, SQUARE, Here, exercises_in, handed_in, open_here
+
+PAIR_RIGHT = '{"weights": {"kind": "dict", "items": [["a", 3], ["b", 7]]}}'
+
+
+@pytest.fixture
+def room(tmp_path):
+    """The folder of a class: submissions, exercises and grades."""
+    (tmp_path / "submissions").mkdir()
+    exercises_in(tmp_path / "exercises")
+    return tmp_path
+
+
+@pytest.fixture
+def hand_in(room):
+    def write(who, works, **more):
+        more.setdefault("student", f"the label of {who}")
+        (room / "submissions" / f"{who}.zip").write_bytes(handed_in(works, **more))
+
+    return write
+
+
+@pytest.fixture
+def grade(room):
+    def run(course=None, **more):
+        course = course or Course(exercises_in(room / "exercises"))
+        submissions = read_class(room / "submissions", course.exercises)
+        found = grade_class(
+            submissions, course.exercises, room / "grades", more.pop("open", open_here), **more
+        )
+        return make_gradebook(course, submissions, found, room / "grades")
+
+    return run
+
+
+def grades_of(book):
+    """Return points by student and exercise."""
+    return {row.student: {g.exercise: g.points for g in row.grades} for row in book.rows}
+
+
+def test_points_are_those_of_the_checks_that_pass(hand_in, grade):
+    hand_in("alice", {"double.py": GOOD, "pair.json": PAIR_RIGHT})
+    hand_in("bob", {"double.py": SQUARE})
+    hand_in("carl", {"double.py": "def double(n):\n    return 2 * n if n < 1e9 else 0.0\n"})
+    book = grade()
+    assert grades_of(book) == {
+        "alice": {"double": 4.0, "pair": 2.0},
+        "bob": {"double": 0.0, "pair": 0.0},
+        "carl": {"double": 3.0, "pair": 0.0},
+    }
+    assert book.of == 6
+    assert [grade.state for grade in book.rows[1].grades] == ["graded", "missing"]
+    assert book.rows[1].grades[0].graded.mistake == "square"
+
+
+def test_data_is_graded_without_a_program_being_run(hand_in, grade):
+    class Never(Here):
+        def ask(self, *_, **__):
+            raise AssertionError("data must not be run")
+
+    from contextlib import nullcontext
+
+    hand_in("alice", {"pair.json": PAIR_RIGHT})
+    assert grades_of(grade(open=lambda: nullcontext(Never()))) == {"alice": {"pair": 2.0}}
+
+
+def test_an_answer_that_a_judge_stumbles_over_is_a_wrong_one(hand_in, grade):
+    hand_in("alice", {"pair.json": '{"weights": [1, 2]}'})
+    hand_in("bob", {"pair.json": PAIR_RIGHT})
+    book = grade()
+    assert grades_of(book) == {"alice": {"pair": 0.0}, "bob": {"pair": 2.0}}
+    (failure,) = book.rows[0].grades[0].graded.checks.values()
+    assert "not in the requested format" in failure.words
+
+
+def test_an_error_of_ours_over_an_answer_is_told_and_the_class_goes_on(hand_in, grade, monkeypatch):
+
+    judge = classroom.judge
+
+    def stumble(questions, reply):
+        if "x" in str(reply):
+            raise TypeError("not seen before")
+        return judge(questions, reply)
+
+    monkeypatch.setattr(classroom, "judge", stumble)
+    hand_in("alice", {"pair.json": '{"weights": "x"}'})
+    hand_in("bob", {"pair.json": PAIR_RIGHT})
+    book = grade()
+    assert grades_of(book) == {"alice": {"pair": 0.0}, "bob": {"pair": 2.0}}
+    assert "pair could not be judged: TypeError" in book.rows[0].private[0]
+    assert book.rows[1].private == ()
+
+
+def test_only_what_is_new_is_graded_and_again_grades_one_exercise(room, hand_in, grade):
+    asked = []
+
+    class Counted(Here):
+        def ask(self, source, path, cases, **more):
+            asked.append((path, source))
+            return super().ask(source, path, cases, **more)
+
+    from contextlib import nullcontext
+
+    counted = {"open": lambda: nullcontext(Counted())}
+    hand_in("alice", {"double.py": GOOD})
+    hand_in("bob", {"double.py": SQUARE})
+    grade(**counted)
+    assert len(asked) == 2
+    grade(**counted)
+    assert len(asked) == 2
+    hand_in("bob", {"double.py": GOOD})
+    assert grades_of(grade(**counted))["bob"] == {"double": 4.0}
+    assert len(asked) == 3
+    grade(**counted, again=["double"])
+    assert len(asked) == 5
+    GradeFolder(room / "grades").outcome_file("alice", "double").write_text('{"half": ')
+    grade(**counted)
+    assert asked[5:] == [("double.py", GOOD)]
+
+
+def test_a_changed_exercise_is_graded_again(room, hand_in, grade):
+    hand_in("alice", {"double.py": GOOD})
+    assert grades_of(grade()) == {"alice": {"double": 4.0}}
+    file = room / "exercises" / "double.py"
+    changed = file.read_text().replace("points=3", "points=5")
+    from attnlab_course.exercise import CourseExercise
+    from attnlab_course.sandbox.runner import load_names
+
+    parts = load_names(changed)["EXERCISE"]
+    course = Course({"double": CourseExercise("double", changed, file, parts)})
+    assert grades_of(grade(course)) == {"alice": {"double": 6.0}}
+
+
+def test_changed_code_that_exercises_share_grades_all_of_them_again(
+    room, hand_in, grade, monkeypatch
+):
+    shared = room / "package"
+    (shared / "course" / "material").mkdir(parents=True)
+    helper = shared / "course" / "material" / "tensors.py"
+    helper.write_text("TOLERANCE = 1e-6\n")
+    monkeypatch.setattr(classroom, "_PACKAGE", shared)
+    graded = []
+    told = {"progress": lambda done, total: graded.append(done)}
+    hand_in("alice", {"double.py": GOOD, "pair.json": PAIR_RIGHT})
+    grade(**told)
+    grade(**told)
+    assert graded == [1, 2]
+    helper.write_text("TOLERANCE = 1e-2\n")
+    grade(**told)
+    assert graded == [1, 2, 1, 2]
+    helper.rename(helper.with_name("arrays.py"))
+    grade(**told)
+    assert graded == [1, 2, 1, 2, 1, 2]
+
+
+def test_the_questions_are_secret_stay_the_same_and_differ_between_classes(room, hand_in, grade):
+    hand_in("alice", {"double.py": GOOD})
+    grade()
+    told = json.loads((room / "grades" / "grading.json").read_text())
+    assert len(told["seed"]) == 32
+    assert (room / "grades").stat().st_mode & 0o77 == 0
+    grade(again=["double"])
+    assert json.loads((room / "grades" / "grading.json").read_text()) == told
+    assert GradeFolder(room / "elsewhere").path.mkdir() is None
+    assert GradeFolder(room / "elsewhere").seed() != told["seed"]
+
+
+def files_of(folder: Path):
+    """Return all files with their bytes."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_grading_again_gives_the_same_bytes(room, hand_in, grade):
+    hand_in("alice", {"double.py": GOOD, "pair.json": PAIR_RIGHT, "why.txt": "so"})
+    hand_in("bob", {"double.py": RAISES})
+    grade()
+    before = files_of(room / "grades")
+    grade(again=["double", "pair"], workers=1)
+    assert files_of(room / "grades") == before
+
+
+def test_a_banned_name_holds_the_points_until_a_review(room, hand_in, grade):
+    hand_in("alice", {"double.py": "import numpy as n\ndouble = lambda x: float(n.multiply(x, 2))"})
+    hand_in("bob", {"double.py": GOOD})
+    (row, other) = grade().rows
+    (found,) = row.grades
+    assert (found.points, found.held, found.state) == (0.0, 4.0, "needs review")
+    assert other.points == 4.0
+    sheet = room / "grades" / "reviews.csv"
+    assert "uses multiply; would get 4 of 4" in sheet.read_text()
+    sheet.write_text(sheet.read_text().replace('"",', '"accept",'))
+    assert grade().rows[0].points == 4.0
+    sheet.write_text(sheet.read_text().replace("accept", "reject"))
+    (found,) = grade().rows[0].grades
+    assert (found.points, found.held, found.state) == (0.0, 0.0, "rejected")
+    sheet.write_text("student;exercise;decision\nalice;double;Accept\n")
+    assert grade().rows[0].points == 4.0
+    sheet.write_text("student,exercise,decision\nalice,double,maybe\n")
+    with pytest.raises(WrongUsage, match=r"decision of alice double .* is 'maybe'; known: accept"):
+        grade()
+
+
+def test_a_decision_is_about_the_answer_it_was_made_for(room, hand_in, grade):
+    hand_in("alice", {"double.py": "import numpy as n\ndouble = lambda x: float(n.multiply(x, 2))"})
+    grade()
+    sheet = room / "grades" / "reviews.csv"
+    sheet.write_text(sheet.read_text().replace('"",', '"accept",'))
+    assert grade().rows[0].points == 4.0
+    hand_in("alice", {"double.py": "from numpy import multiply as m\ndouble = lambda x: m(x, 2)"})
+    assert grade().rows[0].grades[0].state == "needs review"
+    assert sheet.read_text().count("alice") == 2
+
+
+def test_texts_wait_for_points_and_keep_them(room, hand_in, grade):
+    hand_in("alice", {"why.txt": "because"})
+    book = grade()
+    assert book.rows[0].grades[0].state == "waits"
+    sheet = room / "grades" / "texts.csv"
+    lines = sheet.read_text().splitlines()
+    assert len(lines) == 3
+    sheet.write_text("\n".join(line.replace('"","from', '"0,5","from') for line in lines))
+    (found,) = grade().rows[0].grades
+    assert (found.points, found.state) == (1.0, "graded")
+    hand_in("bob", {"why.txt": "so"})
+    book = grade()
+    assert [row.points for row in book.rows] == [1.0, 0.0]
+    sheet.write_text(sheet.read_text().replace("0,5", "7"))
+    with pytest.raises(WrongUsage, match="must be a number from 0 to 1; got '7'"):
+        grade()
+
+
+def test_late_days_cost_their_percent_and_a_list_of_students_corrects_them(hand_in, grade, room):
+    hand_in("alice", {"double.py": GOOD}, created="2026-12-01T18:00:00+00:00")
+    hand_in("bob", {"double.py": GOOD}, created="2026-12-01T18:00:01+00:00")
+    hand_in("carl", {"double.py": GOOD}, created="2026-12-03T19:00:00+01:00")
+    hand_in("dora", {"double.py": GOOD}, created="no time")
+    students = {"carl": {"submitted": "2026-11-01T00:00:00+00:00"}, "emil": {"name": "Emil E."}}
+    course = Course(
+        exercises_in(room / "exercises"),
+        deadline=datetime(2026, 12, 1, 18, tzinfo=UTC),
+        late_percent=25,
+        students={"emil": students["emil"]},
+    )
+    book = grade(course)
+    assert {row.student: row.points for row in book.rows} == {
+        "alice": 4.0,
+        "bob": 3.0,
+        "carl": 2.0,
+        "dora": 4.0,
+        "emil": 0.0,
+    }
+    course = Course(course.exercises, (), {"double": 10}, course.deadline, 25, students)
+    assert {row.student: row.points for row in grade(course).rows}["carl"] == 10.0
+
+
+def test_a_log_that_says_more_than_the_grader_finds_is_told_to_the_instructor_alone(hand_in, grade):
+    import hashlib
+
+    digest = hashlib.sha256(SQUARE.encode()).hexdigest()
+    check = {"event": "check", "exercise": "double", "sha256": digest, "done": True}
+    hand_in("alice", {"double.py": SQUARE}, log=[check])
+    hand_in("bob", {"double.py": SQUARE})
+    alice, bob = grade().rows
+    assert alice.private == ("double passed by the student's log, and fails here: numbers",)
+    assert bob.private == ()
+    assert alice.submission.problems == []
+
+
+def test_two_submissions_of_one_label_are_told(hand_in, grade):
+    hand_in("alice", {"double.py": GOOD}, student="alice")
+    hand_in("bob", {"double.py": GOOD}, student="alice")
+    told = [row.private for row in grade().rows]
+    assert told == [("another submission has the label alice, too",)] * 2
+
+
+@pytest.fixture(autouse=True)
+def one_exercise_of_the_course(monkeypatch):
+    """Keep to one exercise beside an instructor's own."""
+    monkeypatch.setattr("attnlab_course.grading.gradebook.exercise_names", lambda: ["attention"])
+
+
+def test_a_course_file_says_what_counts(tmp_path):
+    exercises_in(tmp_path / "own")
+    (tmp_path / "students.csv").write_text("Student,Email\nalice,a@b.c\n")
+    file = tmp_path / "course.toml"
+    file.write_text(
+        'title = "Autumn"\nexercises = ["double"]\nfolder = "own"\nstudents = "students.csv"\n'
+        "deadline = 2026-12-01T18:00:00+01:00\nlate_percent_per_day = 10\n[points]\ndouble = 12\n"
+    )
+    course = read_course(file)
+    assert course.counting == ("double",)
+    assert course.of("double") == 12
+    assert course.of("pair") == 2
+    assert course.late_percent == 10
+    assert course.students["alice"]["email"] == "a@b.c"
+    assert course.title == "Autumn"
+
+
+WRONG_COURSES = {
+    "dedline = 3": "there is no 'dedline'; did you mean 'deadline'",
+    'exercises = ["dubble"]': "no exercise 'dubble'; did you mean 'double'",
+    "deadline = 2026-12-01T18:00:00": "must be a time with its offset",
+    'deadline = "soon"': "must be a time with its offset",
+    "exercises = [1]": "exercises must be a list of names",
+    'exercises = "double"': "exercises must be a list of names",
+    'exercises = ["double", "double"]': "exercises lists 'double' twice",
+    "points = 3": "points must be a table with a line for each exercise",
+    '[points]\ndouble = "3"': "points.double must be a number; got '3'",
+    "late_percent_per_day = true": "late_percent_per_day must be a number; got True",
+    "title = 3": "title must be a text between quotes; got 3",
+    "late_percent_per_day = 200": "must be a number from 0 to 100",
+    "[points]\ndouble = -1": "points.double must be a number from 0",
+    'students = "students.csv"': "no column 'shoe size' is known",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_COURSES)
+def test_a_course_file_that_makes_no_sense_is_refused(tmp_path, text):
+    exercises_in(tmp_path / "own")
+    (tmp_path / "students.csv").write_text("student,shoe size\nalice,38\n")
+    file = tmp_path / "course.toml"
+    file.write_text(f'folder = "own"\n{text}\n')
+    with pytest.raises(WrongUsage, match=WRONG_COURSES[text]):
+        read_course(file)
+
+
+def test_a_list_of_students_with_a_time_that_is_none_or_a_student_twice_is_refused(tmp_path):
+    file = tmp_path / "students.csv"
+    file.write_text("student,submitted\nalice,2026-12-01T18:00:00\n\nbob,last tuesday\n")
+    with pytest.raises(
+        WrongUsage, match=r"row of 'bob', submitted must be a time, .*'last tuesday'"
+    ):
+        read_students(file)
+    file.write_text("student\nalice\nalice\n")
+    with pytest.raises(WrongUsage, match="'alice' is there twice"):
+        read_students(file)
+
+
+def test_a_submission_finds_its_student_by_file_by_sanitized_name_by_label_and_by_accents():
+    students = {name: {} for name in ("alice", "Ada Lovelace", "René", "s123", "mia", "s9")}
+    students["s123"] = {"name": "Grace Hopper"}
+    handed = [
+        Submission("alice", label="mia"),
+        Submission("Ada-Lovelace", label="alice"),
+        Submission("Rene\u0301"),
+        Submission("Grace-Hopper"),
+        Submission("handin", label="s9"),
+        Submission("one", label="mia"),
+        Submission("two", label="mia"),
+    ]
+    assert match_students(handed, students).names == {
+        "alice": "alice",
+        "Ada-Lovelace": "Ada Lovelace",
+        "Rene\u0301": "René",
+        "Grace-Hopper": "s123",
+        "handin": "s9",
+    }
+
+
+def test_two_on_the_list_with_one_file_name_are_not_guessed_between():
+    students = {"Ada B": {}, "Ada.B": {}}
+    assert match_students([Submission("Ada-B")], students).names == {}
+    assert match_students([Submission("Ada-B", label="Ada.B")], students).names == {
+        "Ada-B": "Ada.B"
+    }
+
+
+def test_who_is_found_by_label_gets_their_facts_and_who_is_missing_is_told(hand_in, grade, room):
+    hand_in("Ada-Lovelace", {"double.py": GOOD}, student="Ada Lovelace")
+    hand_in("zed", {"double.py": GOOD})
+    students = {"Ada Lovelace": {"student": "Ada Lovelace", "id": "7"}, "carl": {"student": "carl"}}
+    book = grade(Course(exercises_in(room / "exercises"), students=students))
+    assert (book.unlisted, book.absent) == (("zed",), ("carl",))
+    assert book.rows[0].facts["id"] == "7"
+    assert book.rows[1].private == ("on the list of students, nothing handed in",)
+    assert book.rows[2].private == ("handed in, not on the list of students",)
+
+
+def test_no_two_students_share_a_file_and_an_outcome_is_of_its_own_student(room, hand_in, grade):
+    assert file_name(file_name("../x")) != file_name("../x")
+    assert file_name("ada-0123abcd") != "ada-0123abcd"
+    hand_in("alice", {"double.py": GOOD})
+    hand_in("bob", {"double.py": SQUARE})
+    grade()
+    grades = GradeFolder(room / "grades")
+    other = grades.outcome_file("alice", "double").read_text()
+    hand_in("bob", {"double.py": GOOD})
+    grades.outcome_file("bob", "double").write_text(other)
+    assert grades_of(grade()) == {"alice": {"double": 4.0}, "bob": {"double": 4.0}}
+    assert grades.outcome("bob", "double").student == "bob"
+
+
+def test_a_sheet_keeps_the_instructor_s_own_columns(room, hand_in, grade):
+    hand_in("alice", {"why.txt": "because"})
+    grade()
+    sheet = room / "grades" / "texts.csv"
+    rows = list(csv.reader(sheet.read_text().splitlines()))
+    rows[0].append("Comment")
+    rows[1][-2:] = ["0.5", rows[1][-1]]
+    rows[1].append("=well, said\nand -more")
+    with sheet.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    hand_in("bob", {"why.txt": "so"})
+    book = grade()
+    kept = sheet.read_bytes()
+    (found, *_) = [row for row in read_table(sheet) if row["points"]]
+    assert found["comment"] == "=well, said\nand -more"
+    assert [points for _, points in book.rows[0].grades[0].criteria] == ["", "0.5"]
+    grade()
+    assert sheet.read_bytes() == kept
+
+
+def test_an_error_of_a_worker_ends_the_grading_and_keeps_what_is_done(hand_in, grade):
+    class Ends(Here):
+        def ask(self, source, path, cases, **more):
+            if source == SQUARE:
+                raise CouldNotRun("the process for answers did not start")
+            return super().ask(source, path, cases, **more)
+
+    from contextlib import nullcontext
+
+    for number in range(6):
+        hand_in(f"student{number}", {"double.py": SQUARE if number == 4 else GOOD})
+    with pytest.raises(CouldNotRun, match="did not start"):
+        grade(open=lambda: nullcontext(Ends()), workers=1)
+    asked = []
+
+    class Counted(Here):
+        def ask(self, source, path, cases, **more):
+            asked.append(source)
+            return super().ask(source, path, cases, **more)
+
+    assert len(grade(open=lambda: nullcontext(Counted())).rows) == 6
+    assert asked[0] == SQUARE
+    assert len(asked) <= 2
+
+
+STUDENTS = 24
+GRADE = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.course.classroom import Here, exercises_in
+from attnlab_course.grading.classroom import grade_class
+from attnlab_course.grading.submissions import read_class
+from contextlib import nullcontext
+class Slow(Here):
+    def ask(self, source, path, cases, **more):
+        time.sleep(0.01)
+        with open({asked!r}, "a") as file:
+            file.write("x")
+        return super().ask(source, path, cases, **more)
+room = Path({room!r})
+exercises = exercises_in(room / "exercises")
+submissions = read_class(room / "submissions", exercises)
+grade_class(submissions, exercises, room / "grades", lambda: nullcontext(Slow()))
+"""
+
+
+def kill_again_and_again(room, kills):
+    """Kill a grading so many times at other moments, then let it end; return how often it asked."""
+    root = str(Path(__file__).parents[2])
+    asked = str(room / "asked")
+    code = GRADE.format(root=root, room=str(room), asked=asked)
+    outcomes = room / "grades" / "outcomes"
+    for number in range(kills):
+        process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code])
+        wanted = len(list(outcomes.rglob("*.json"))) + (number % 3)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if len(list(outcomes.rglob("*.json"))) >= wanted and (room / "grades").exists():
+                break
+            time.sleep(0.001)
+        time.sleep(0.003 * (number % 5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
+    return os.path.getsize(asked)
+
+
+def killed_class(room, hand_in, grade, kills):
+    for number in range(STUDENTS):
+        hand_in(f"student{number}", {"double.py": [GOOD, SQUARE, RAISES][number % 3]})
+    times = kill_again_and_again(room, kills)
+    killed = files_of(room / "grades" / "outcomes")
+    assert len(killed) == STUDENTS
+    assert STUDENTS <= times <= STUDENTS + 4 * kills  # only what was under way is asked twice
+    grade(again=["double"])
+    assert files_of(room / "grades" / "outcomes") == killed
+    left = [path.name for path in (room / "grades").rglob(".*") if path.name != ".lock"]
+    assert left == []
+
+
+def test_a_killed_grading_goes_on_and_loses_and_doubles_nothing(room, hand_in, grade):
+    killed_class(room, hand_in, grade, kills=2)
+
+
+@pytest.mark.slow
+def test_fifty_kills_lose_and_double_nothing(room, hand_in, grade):
+    killed_class(room, hand_in, grade, kills=50)

@@ -1,0 +1,406 @@
+"""Submissions of every form are read, and what is wrong with one is told and costs no other."""
+
+import io
+import json
+import os
+import stat
+import struct
+import zipfile
+
+import pytest
+
+from attnlab.errors import CouldNotRun
+from attnlab_course.grading import submissions
+from attnlab_course.grading.submission_files import (
+    MOST_DEPTH,
+    MOST_FILES,
+    MOST_OF_FILE,
+    read_files,
+)
+from attnlab_course.grading.submissions import (
+    entries_passed_over,
+    exercise_of,
+    read_class,
+    student_of,
+)
+
+from .classroom import GOOD, SQUARE, exercises_in, handed_in, log_of, zip_of
+
+
+@pytest.fixture(scope="module")
+def exercises(tmp_path_factory):
+    return exercises_in(tmp_path_factory.mktemp("exercises"))
+
+
+@pytest.fixture
+def read(tmp_path, exercises):
+    """Read one submission: bytes of a zip, or a mapping of files in a folder."""
+
+    def read_it(content, name="alice.zip"):
+        place = tmp_path / "submissions"
+        place.mkdir(exist_ok=True)
+        (place / name).write_bytes(content)
+        (found,) = read_class(place, exercises)
+        return found
+
+    return read_it
+
+
+def notebook(*cells, **metadata):
+    """Return a notebook of cells: a text, or a text and nbgrader's marks."""
+    made = []
+    for cell in cells:
+        text, marks = cell if isinstance(cell, tuple) else (cell, None)
+        about = {"nbgrader": marks} if marks else {}
+        made.append({"cell_type": "code", "metadata": about, "source": [text]})
+    return json.dumps({"cells": made, "metadata": metadata, "nbformat": 4}).encode()
+
+
+def test_a_zip_of_the_course_is_read_with_its_label_time_and_no_problem(read):
+    found = read(handed_in({"double.py": GOOD, "pair.json": '{"weights": 3}', "why.txt": "so"}))
+    assert found.student == "alice"
+    assert found.label == "a label"
+    assert found.created == "2026-11-20T10:00:00+00:00"
+    assert found.problems == []
+    assert found.answers["double"].source == GOOD
+    assert found.answers["pair"].data == 3
+    assert found.answers["why"].source == "so"
+
+
+def test_a_changed_file_and_a_changed_log_are_told_and_still_graded(read):
+    files = {}
+    with zipfile.ZipFile(io.BytesIO(handed_in({"double.py": GOOD}))) as archive:
+        for name in archive.namelist():
+            files[name] = archive.read(name)
+    files["work/double.py"] = SQUARE.encode()
+    files["log.jsonl"] = files["log.jsonl"] + b'{"event": "check", "previous": "made up"}\n'
+    found = read(zip_of(files))
+    assert found.answers["double"].source == SQUARE
+    assert any("is not the file that was handed in" in words for words in found.problems)
+    assert any("line 2 does not follow" in words for words in found.problems)
+
+
+def test_what_the_log_says_passed_is_noted_with_the_hash_of_the_answer(read):
+    check = {"event": "check", "exercise": "double", "sha256": "ab", "done": True}
+    assert read(handed_in({"double.py": GOOD}, log=[check])).claims == {"double": {"ab"}}
+
+
+def test_a_manifest_that_is_none_leaves_the_files_to_their_names(read):
+    found = read(zip_of({"manifest.json": '{"format": "other"}', "work/double.py": GOOD}))
+    assert list(found.answers) == ["double"]
+    assert "manifest.json is not of the form" in found.problems[0]
+
+
+def test_a_manifest_that_lists_nonsense_is_told(read):
+    made = {"format": "attnlab course 1", "exercises": {"double": 3, "nothing": {}, "why": {}}}
+    found = read(zip_of({"manifest.json": json.dumps(made)}))
+    assert found.answers == {}
+    assert len(found.problems) == 4
+
+
+def test_a_folder_of_a_student_is_read_and_untouched_starters_are_not_answers(tmp_path, exercises):
+    from attnlab_course.cells import starter_cells, starter_notebook, starter_program
+
+    folder = tmp_path / "submissions" / "alice"
+    folder.mkdir(parents=True)
+    cells = starter_cells(exercises["double"].source, "double")
+    (folder / "double.py").write_text(starter_program(cells))
+    (folder / "double.ipynb").write_text(starter_notebook(cells, "double"))
+    (folder / "why.py").write_text('answer = "since it does"')
+    (found,) = read_class(folder.parent, exercises)
+    assert list(found.answers) == ["why"]
+    assert found.answers["why"].source == "since it does"
+    (folder / "double.ipynb").write_bytes(notebook(GOOD))
+    (found,) = read_class(folder.parent, exercises)
+    assert found.answers["double"].file == "double.ipynb"
+
+
+def test_files_named_by_a_course_system_find_their_student_and_exercise(tmp_path, exercises):
+    for name, student in {
+        "alice_double.py": "alice",
+        "alice-double (2).py": "alice",
+        "double.py": tmp_path.name,
+        "doejane_12345_678_double-1.py": "doejane_12345",
+        "doejane_LATE_12345_678_work.zip": "doejane_LATE_12345",
+        "Jane Doe_99_assignsubmission_file_": "Jane Doe_99",
+        "bob.zip": "bob",
+    }.items():
+        assert student_of(tmp_path / name, exercises) == student, name
+    assert exercise_of("doejane_12345_678_double-1", exercises) == "double"
+    assert exercise_of("trouble", exercises) is None
+
+
+def test_the_longest_name_of_an_exercise_is_meant(exercises):
+    known = {"attention": None, "cross_attention": None}
+    assert exercise_of("alice_cross_attention", known) == "cross_attention"
+
+
+def test_one_notebook_answers_each_exercise_whose_names_it_defines(read):
+    found = read(notebook("%matplotlib inline\n" + GOOD, "x = 1"), "alice.ipynb")
+    assert list(found.answers) == ["double"]
+    assert "%" not in found.answers["double"].source
+    found = read(notebook("x = 1"), "alice.ipynb")
+    assert "answers no exercise" in found.problems[0]
+
+
+def test_an_nbgrader_notebook_is_read_without_its_cells_of_tests(read):
+    solution = (GOOD, {"grade_id": "double", "grade": False, "solution": True})
+    tests = ("assert double(2) == 5", {"grade_id": "tests", "grade": True, "solution": False})
+    found = read(notebook(solution, tests), "alice.ipynb")
+    assert "assert" not in found.answers["double"].source
+    assert list(found.answers) == ["double"]
+
+
+def test_a_record_of_hand_designs_is_data_and_a_program(tmp_path, monkeypatch, exercises):
+    import numpy as np
+
+    found = {"pair": {"weights": [np.eye(2)]}, "double": {"source": GOOD}, "unique": {"source": ""}}
+    monkeypatch.setattr(submissions, "answers_of_record", lambda record: found)
+    (tmp_path / "alice.json").write_text("{}")
+    (read,) = read_class(tmp_path, exercises)
+    assert read.answers["pair"].data["items"][0]["shape"] == [2, 2]
+    assert read.answers["double"].source == GOOD
+    assert len(read.answers) == 2
+
+
+def test_a_record_that_is_none_is_told(read):
+    found = read(b'{"form": "other"}', "alice.json")
+    assert "expected a record of the form" in found.problems[0]
+
+
+def test_two_answers_to_one_exercise_are_told_and_the_program_is_graded(tmp_path, exercises):
+    folder = tmp_path / "submissions" / "alice"
+    folder.mkdir(parents=True)
+    (folder / "double.py").write_text(GOOD)
+    (folder / "double.ipynb").write_bytes(notebook(SQUARE))
+    (found,) = read_class(folder.parent, exercises)
+    assert found.answers["double"].source == GOOD
+    assert "is answered twice: double.py is graded" in found.problems[0]
+
+
+def test_nothing_to_read_is_an_error(tmp_path, exercises):
+    with pytest.raises(CouldNotRun, match="holds no submission; expected zips"):
+        read_class(tmp_path, exercises)
+    with pytest.raises(CouldNotRun, match="expected a folder of submissions"):
+        read_class(tmp_path / "nowhere", exercises)
+
+
+def entry(name, content=b"x = 1", *, mode=None, flags=0):
+    """Return an entry of a zip with an odd name, kind or flag."""
+    info = zipfile.ZipInfo("plain.py")
+    info.filename = name
+    if mode is not None:
+        info.external_attr = mode << 16
+    info.flag_bits = flags
+    return info, content
+
+
+def zip_with(*entries):
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("double.py", GOOD)
+        for info, content in entries:
+            archive.writestr(info, content, zipfile.ZIP_DEFLATED)
+    return written.getvalue()
+
+
+ODD = {
+    "climbs": entry("../../evil.py"),
+    "climbs in the middle": entry("work/../../evil.py"),
+    "absolute": entry("/etc/evil.py"),
+    "drive": entry("C:/evil.py"),
+    "backslashes": entry("..\\..\\evil.py"),
+    "line end": entry("a\nb.py"),
+    "escape": entry("a\x1b[31m.py"),
+    "very long": entry("a" * 300 + ".py"),
+    "link": entry("link.py", b"/etc/passwd", mode=stat.S_IFLNK | 0o777),
+    "device": entry("device.py", b"", mode=stat.S_IFCHR | 0o666),
+    "pipe": entry("pipe.py", b"", mode=stat.S_IFIFO | 0o666),
+    "bomb": entry("bomb.py", b"0" * 900_000),
+    "large": entry("large.py", os.urandom(MOST_OF_FILE + 1)),
+    "large and thin": entry("thin.py", b"0" * (MOST_OF_FILE + 1)),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_an_odd_entry_of_a_zip_is_left_out_and_told_and_the_rest_is_read(read, what, tmp_path):
+    before = set(tmp_path.rglob("*"))
+    found = read(zip_with(ODD[what]))
+    assert list(found.answers) == ["double"], what
+    assert len(found.problems) == 1, what
+    assert "left out" in found.problems[0]
+    assert "\x1b" not in found.problems[0]
+    assert set(tmp_path.rglob("*")) - before == {
+        tmp_path / "submissions",
+        tmp_path / "submissions" / "alice.zip",
+    }
+
+
+def test_names_with_a_null_inside_and_encrypted_entries_are_left_out(read):
+    made = bytearray(zip_with(entry("null_here.py")))
+    assert read(bytes(made).replace(b"null_here", b"null\0here")).problems
+    made = bytearray(zip_with(entry("secret.py")))
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = made.rindex(mark)
+        made[place + offset] |= 1
+    found = read(bytes(made))
+    assert found.problems == ["secret.py was left out: it is encrypted"]
+
+
+def test_damaged_zips_are_told(read):
+    whole = handed_in({"double.py": GOOD})
+    for content in (b"", b"PK\x03\x04", whole[:-30], whole[: len(whole) // 2], b"not a zip" * 99):
+        found = read(content)
+        assert found.answers == {}
+        assert "could not be read" in found.problems[0]
+    broken = bytearray(whole)
+    broken[45] ^= 0xFF  # within the first file's data
+    assert read(bytes(broken)).problems
+
+
+def test_a_name_that_stands_twice_is_read_once(read):
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr("double.py", GOOD)
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("double.py", SQUARE)
+    found = read(written.getvalue())
+    assert found.answers["double"].source == GOOD
+    assert "twice" in found.problems[0]
+
+
+def test_too_many_files_are_not_all_read(read):
+    files = {f"f{number}.txt": "x" for number in range(MOST_FILES + 50)}
+    found = read(zip_of(files))
+    assert any("only its first" in words for words in found.problems)
+
+
+def test_a_zip_that_lies_about_its_sizes_is_held_to_the_limit(read):
+    made = bytearray(zip_with(entry("lie.py", b"1" * 5000 + os.urandom(2_000_000))))
+    place = made.rindex(b"PK\x01\x02")
+    struct.pack_into("<I", made, place + 24, 10)  # the uncompressed size, as the directory says
+    found = read(bytes(made))
+    assert "lie.py" not in str(found.answers)
+    assert found.problems
+
+
+def test_links_pipes_and_folders_in_folders_are_not_followed(tmp_path, exercises):
+    secret = tmp_path / "secret.py"
+    secret.write_text(GOOD)
+    folder = tmp_path / "submissions" / "alice"
+    folder.mkdir(parents=True)
+    (folder / "double.py").symlink_to(secret)
+    os.mkfifo(folder / "why.py")
+    (folder / "more").symlink_to(tmp_path)
+    (folder.parent / "bob").symlink_to(folder)
+    (folder.parent / "carl.zip").symlink_to(secret)
+    alice, bob, carl = read_class(folder.parent, exercises)
+    assert alice.answers == bob.answers == carl.answers == {}
+    assert len(alice.problems) == 4
+    assert "link" in bob.problems[0]
+    assert "link" in carl.problems[0]
+
+
+def test_folders_that_are_nested_too_deep_are_told(tmp_path, exercises):
+    folder = tmp_path / "submissions" / "alice"
+    deepest = folder.joinpath(*map(str, range(MOST_DEPTH)))
+    for name in ("below", "__pycache__"):
+        (deepest / name).mkdir(parents=True)
+    (deepest / "pair.json").write_text('{"weights": [3, 7]}')
+    (deepest / "below" / "double.py").write_text(GOOD)
+    (found,) = read_class(folder.parent, exercises)
+    assert list(found.answers) == ["pair"]
+    assert found.problems == ["0/1/2/3/4/5/6/7/below was left out: it is more than 8 folders deep"]
+
+
+def test_a_moodle_folder_with_a_zip_in_it_is_one_submission(tmp_path, exercises):
+    folder = tmp_path / "submissions" / "Jane_7_assignsubmission_file_"
+    folder.mkdir(parents=True)
+    (folder / "handin.zip").write_bytes(handed_in({"double.py": GOOD}))
+    (found,) = read_class(folder.parent, exercises)
+    assert (found.student, list(found.answers), found.problems) == ("Jane_7", ["double"], [])
+
+
+HOSTILE_TEXTS = {
+    "double.py": b"\xff\xfe\x00",
+    "double.ipynb": b"[" * 100_000,
+    "pair.json": b'{"weights": ' + b"[" * 100_000,
+    "other.json": b'{"a": 1}',
+    "alice.ipynb": b'{"cells": {"a": 3}}',
+    "bob.ipynb": b'{"cells": [3, {"cell_type": "code", "source": 7, "metadata": []}]}',
+    "carl.ipynb": b'{"cells": [], "metadata": {"attnlab": 3}}',
+    "why.py": b"answer = " + b"(" * 5000,
+}
+
+
+def test_files_that_are_no_text_notebook_or_json_are_told(read):
+    found = read(zip_of({**HOSTILE_TEXTS, "work/double.py": GOOD}))
+    assert list(found.answers) == ["double"]
+    assert len(found.problems) >= len(HOSTILE_TEXTS) - 2
+
+
+def test_deep_programs_are_no_python_and_do_not_end_the_reading(read):
+    for text in ("-" * 90_000 + "1", "a" + ".b" * 90_000, "1" + "+1" * 90_000):
+        found = read(text.encode(), "alice_double.py")
+        assert list(found.answers) == ["double"]
+
+
+def test_names_of_submissions_are_one_harmless_line(tmp_path, exercises):
+    place = tmp_path / "submissions"
+    place.mkdir()
+    (place / "a\x1b[31m\nb\u202ec.zip").write_bytes(handed_in({"double.py": GOOD}))
+    (found,) = read_class(place, exercises)
+    assert found.student == "a␛[31m b\ufffdc"
+
+
+def test_the_reader_of_files_takes_nothing_that_no_exercise_needs(tmp_path):
+    content = {"a.py": "1", "picture.svg": "2", "__MACOSX/a.py": "3", ".hidden/b.py": "4"}
+    (tmp_path / "a.zip").write_bytes(zip_of(content))
+    assert list(read_files(tmp_path / "a.zip")[0]) == ["a.py"]
+
+
+def test_a_hash_chain_is_whole_only_in_its_own_order():
+    from attnlab_course.workspace import broken_links
+
+    lines = log_of({"a": 1}, {"b": 2}, {"c": 3}).splitlines()
+    assert broken_links(lines) == []
+    assert broken_links([lines[0], lines[2], lines[1]]) == [2, 3]
+
+
+def test_stray_cells_of_a_notebook_cost_nothing_and_those_that_are_no_python_are_told(read):
+    found = read(notebook("%%bash\nls", GOOD, "double(", "1 / 0\nx = !ls"), "alice.ipynb")
+    assert list(found.answers) == ["double"]
+    assert found.problems == [
+        "alice.ipynb: code cell 3 is no Python or too long, so it was left out"
+    ]
+
+
+def test_cells_left_out_of_a_notebook_named_after_an_exercise_are_told(read):
+    found = read(notebook(GOOD, "double("), "alice_double.ipynb")
+    assert found.problems == [
+        "alice_double.ipynb: code cell 2 is no Python or too long, so it was left out"
+    ]
+
+
+def test_whatever_is_passed_over_is_told(tmp_path, exercises):
+    place = tmp_path / "submissions"
+    place.mkdir()
+    (place / "Dan.ZIP").write_bytes(handed_in({"double.py": GOOD}))
+    (place / "eve_double.PY").write_text(GOOD)
+    (place / "double_final.py").write_text(GOOD)
+    (place / "notes.docx").write_text("x")
+    (place / "carl.zip").write_bytes(
+        zip_of(
+            {"Double.py": GOOD, "double.Py": GOOD, "a.pdf": "x", "more.zip": "x", ".DS_Store": ""}
+        )
+    )
+    found = {each.student: each for each in read_class(place, exercises)}
+    assert list(found["Dan"].answers) == list(found["eve"].answers) == ["double"]
+    assert found["Dan"].problems == []
+    assert list(found["carl"].answers) == ["double"]
+    told = "\n".join(found["carl"].problems)
+    for name in ("a.pdf", "more.zip", "Double.py"):
+        assert f"{name} was passed over" in told
+    assert ".DS_Store" not in told
+    assert "double_final.py was passed over: its name" in found["double_final"].problems[0]
+    assert entries_passed_over(place) == ["notes.docx"]

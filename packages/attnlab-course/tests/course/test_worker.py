@@ -1,0 +1,291 @@
+"""Workers: they answer as the code does, trust nothing that comes back, and start again."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+
+import pytest
+
+from attnlab.errors import CouldNotRun
+from attnlab_course.cases import draw_questions
+from attnlab_course.catalog import find_exercise
+from attnlab_course.cells import solution_text
+from attnlab_course.check import judge
+from attnlab_course.sandbox.replies import (
+    SENTENCES,
+    CaseAnswer,
+    Reply,
+    ask_here,
+    clean_answer,
+    clean_error,
+    is_countable,
+    split_reply,
+)
+from attnlab_course.sandbox.runner import encode, has_ended
+from attnlab_course.sandbox.worker import Limits, Worker
+from tests.course.hostile.cheats import CHEATS, FOOLS_A_NAIVE_GRADER
+
+SOLUTION = solution_text(find_exercise("attention").source)
+QUICK = Limits(seconds=1)
+
+# Checks in the student's own process, as is common: the status counts, and np.allclose, and ==.
+NAIVE_GRADER = """
+import json, os, sys
+import numpy as np
+import torch
+
+def check(source):
+    query, key, value = (torch.ones(1, size, 2, dtype=torch.float64) for size in (2, 3, 3))
+    weights = torch.softmax(query @ key.transpose(1, 2) / 2**0.5, -1)
+    expected = (weights @ value, weights)
+    names = {"__name__": "answer"}
+    exec(source, names)
+    result = names["attention"](query, key, value)
+    def same(compare):
+        try:
+            return bool(compare())
+        except Exception:
+            return False
+    return (same(lambda: np.allclose(result, expected))
+            or same(lambda: all(map(np.allclose, result, expected)))
+            or same(lambda: result[0] == expected[0]))
+
+for name, source in json.load(sys.stdin).items():
+    sys.stdout.flush()
+    if os.fork() == 0:
+        sys.exit(0 if check(source) else 1)
+    if os.wait()[1] == 0:
+        print(name, flush=True)
+"""
+
+
+def case(*args, call="answer", seed=0):
+    items = {"kind": "list", "items": [encode(each) for each in args]}
+    empty = {"kind": "dict", "items": []}
+    return {
+        "call": call,
+        "args": items,
+        "settings": empty,
+        "build": None,
+        "state": None,
+        "methods": [],
+        "answer": "result",
+        "training": False,
+        "seed": seed,
+    }
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with Worker() as made:
+        yield made
+
+
+def ask(worker, source, cases=None, limits=QUICK, **more):
+    return worker.ask(source, "mine.py", cases or [case()], limits=limits, **more)
+
+
+@pytest.mark.parametrize("name", ["attention", "multi_head", "attention_heatmap", "tokenizer"])
+def test_a_worker_answers_as_the_code_does_here(worker, name):
+    exercise = find_exercise(name)
+    questions = draw_questions(exercise, 5, graded=True)
+    source = solution_text(exercise.source)
+    there = worker.ask(source, "mine.py", questions.encoded)
+    here = ask_here(source, "mine.py", questions.encoded)
+    assert json.dumps(asdict(there)) == json.dumps(asdict(here))
+    assert judge(questions, there).passed
+
+
+def test_a_file_that_cannot_be_run_is_broken_and_says_the_line(worker):
+    problem = ask(worker, "x = 1\ny = 1 / 0\n").problem
+    assert problem == "it cannot be run: ZeroDivisionError: division by zero (line 2)"
+
+
+def test_a_shim_gives_the_names_that_are_called(worker):
+    shim = "def adapt(names):\n    return {'answer': lambda: names['own'] + 1}\n"
+    assert ask(worker, "own = 41", shim=shim) == Reply([CaseAnswer(42)])
+
+
+def test_one_case_without_an_end_costs_that_case(worker):
+    source = "def answer(number):\n    while number == 2:\n        pass\n    return number\n"
+    first, second, third = ask(worker, source, [case(1), case(2), case(3)]).answers
+    assert (first, third) == (CaseAnswer(1), CaseAnswer(3))
+    assert second.words == "it took too long; is there a loop that does not end?"
+
+
+def test_after_two_failures_an_exercise_is_given_up(worker):
+    source = "import os\ndef answer(number):\n    return number if number == 1 else os._exit(0)\n"
+    begun = time.monotonic()
+    answers = ask(worker, source, [case(each) for each in (1, *range(2, 200))]).answers
+    assert answers[0] == CaseAnswer(1)
+    assert {answer.error for answer in answers[1:]} == {"ProcessEnded"}
+    assert len(answers) == 199
+    assert time.monotonic() - begun < 60  # each further try would take a process of its own
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("while True: pass", "TookTooLong"),
+        ("def answer():\n    while True: pass", "TookTooLong"),
+        ("import os; os._exit(0)", "ProcessEnded"),
+        ("def answer(): return 'x' * 13_000_000", "TooLarge"),
+        ("def answer(): return [0] * 300_000", "TooLarge"),
+        ("import os, signal; os.kill(os.getppid(), signal.SIGKILL)", "ProcessEnded"),
+    ],
+)
+def test_what_does_not_answer_is_refused_and_the_next_is_answered(worker, source, why):
+    assert ask(worker, source) == Reply(problem=SENTENCES[why])
+    assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
+
+
+def test_a_stopped_worker_is_late_and_is_replaced(monkeypatch):
+    monkeypatch.setattr("attnlab_course.sandbox.worker._GRACE", 0.5)
+    stops = "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\n"
+    with Worker() as worker:
+        assert ask(worker, stops) == Reply(problem=SENTENCES["TookTooLong"])
+        assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
+
+
+def test_a_process_ended_between_two_requests_is_replaced_and_no_other_is_signaled(monkeypatch):
+    signaled = []
+
+    def kill_own_child(process):
+        assert has_ended(process)  # raises of a process that was reaped: its number may be taken
+        signaled.append(process)
+
+    monkeypatch.setattr("attnlab_course.sandbox.worker.kill_group", kill_own_child)
+    with Worker() as worker:
+        ask(worker, "def answer(): return 1")
+        ended = worker._process.pid
+        os.kill(ended, signal.SIGKILL)
+        os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+        assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
+        assert signaled == [ended]
+        monkeypatch.undo()
+
+
+def test_a_worker_that_cannot_start_says_why(monkeypatch):
+    monkeypatch.setattr("attnlab_course.sandbox.worker.RUNNER", "/there/is/no/such.py")
+    with Worker() as worker, pytest.raises(CouldNotRun, match="No such file or directory"):
+        ask(worker, "")
+
+
+def test_graded_errors_tell_their_type_and_no_input(worker):
+    raises = "class Own(Exception): pass\ndef answer(x): raise Own(x)\n"
+    named = "def answer(x): raise type(f'E{x}', (Exception,), {})(x)\n"
+    known = "def answer(x): raise ValueError(x)\n"
+    missing = "def answer(x):\n    raise type('Missing', (Exception,), {})(x)\n"
+    secret = [case(7654321)]
+    assert "7654321" in str(ask(worker, raises, secret))
+    for source in (raises, named, known, missing):
+        answer = ask(worker, source, secret, is_graded=True).answers[0]
+        assert "7654321" not in str(answer)
+        assert answer.error in ("Exception", "ValueError", "Missing")
+
+
+def test_a_graded_file_that_breaks_has_seen_no_case(worker):
+    source = "import sys\nframe = sys._getframe()\nwhile frame:\n"
+    source += "    if 'request' in frame.f_locals:\n"
+    source += "        raise ValueError(str(frame.f_locals['request']['cases']))\n"
+    source += "    frame = frame.f_back\n"
+    secret = [case(7654321)]
+    assert "7654321" in str(ask(worker, source, secret))
+    problem = ask(worker, source, secret, is_graded=True).problem
+    assert problem.startswith("it cannot be run: ValueError: []")
+
+
+def test_chance_is_the_same_in_each_run(worker):
+    source = "import random, numpy as np, torch\ndef answer():\n"
+    source += "    return [random.random(), float(np.random.rand()), float(torch.rand(())),"
+    source += " hash('a'), list({'a', 'b', 'c', 'd'})]\n"
+    first = ask(worker, source, [case(seed=3)])
+    with Worker() as other:
+        assert ask(other, source, [case(seed=3)]) == first
+
+
+def test_a_child_finds_nothing_of_an_earlier_request_in_its_memory(worker):
+    mark = "earlier" + "request"
+    ask(worker, f"own = '{mark}'\ndef answer(x): return own + x", [case("andanswer")])
+    source = """
+import ctypes
+def answer(mark):
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # so that /proc/self/mem can be read
+    found = 0
+    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+        for line in maps:
+            begin, end = (int(each, 16) for each in line.split()[0].split("-"))
+            if line.split()[1].startswith("rw"):
+                memory.seek(begin)
+                try:
+                    found += memory.read(end - begin).count((mark[::-1]).encode())
+                except OSError:
+                    pass
+    return found
+"""
+    looks = [case(mark[::-1])]
+    slow = Limits(seconds=20)
+    assert ask(worker, source, looks, slow) == Reply([CaseAnswer(0)])
+    planted = f"planted = ['{mark}' for _ in range(1)]\n{source}"
+    assert ask(worker, planted, looks, slow).answers[0].value > 0
+
+
+def test_a_reply_too_deep_to_read_ends_there():
+    text = b"[" * 100_000
+    assert split_reply(struct.pack(">Q", len(text)) + text) == []
+
+
+def test_the_values_of_an_answer_are_left_for_their_reader():
+    value = {"kind": "list", "items": 3}
+    cleaned = clean_answer({"value": value, "passed": True}, "answer", is_graded=False)
+    assert cleaned == CaseAnswer(value)
+
+
+def test_errors_of_another_form_are_damaged():
+    assert clean_error({"error": ["x"], "message": {}, "line": "3"}) == CaseAnswer(
+        error="damaged answer"
+    )
+    assert len(clean_error({"error": "e" * 999, "message": "m" * 999}).message) == 300
+    assert not is_countable(b"[" * 300_000)
+
+
+def test_damaged_messages_end_a_reply():
+    good = b"\0\0\0\0\0\0\0\2{}"
+    assert split_reply(good * 2) == [{}, {}]
+    assert split_reply(good + b"\0\0\0\0\0\0\0\1{" + good) == [{}]
+    assert split_reply(good + b"\xff" * 8 + b"{}") == [{}]
+    assert split_reply(good + b"\0\0") == [{}]
+
+
+def test_the_cheats_fool_a_grader_in_the_same_process():
+    done = subprocess.run(
+        [sys.executable, "-c", NAIVE_GRADER],
+        check=False,
+        input=json.dumps({name: CHEATS[name] for name in FOOLS_A_NAIVE_GRADER}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines() == list(FOOLS_A_NAIVE_GRADER)
+
+
+def test_no_cheat_scores_more_than_doing_nothing(jail):
+    questions = draw_questions(find_exercise("attention"), "secret", graded=True)
+    scores = {}
+    with Worker(jail) as worker:
+
+        def score(source):
+            return judge(questions, ask(worker, source, questions.encoded, is_graded=True)).points
+
+        nothing = score("def attention(query, key, value, mask=None):\n    return None\n")
+        for name, source in CHEATS.items():
+            scores[name] = score(source)
+        assert score(SOLUTION) == sum(check.points for check in questions.checks)
+    assert len(CHEATS) >= 45
+    assert {name: points for name, points in scores.items() if points > nothing} == {}
+    assert nothing == 0

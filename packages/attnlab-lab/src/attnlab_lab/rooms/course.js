@@ -1,0 +1,222 @@
+// Course: a statement, a student's program, and what a check of it says.
+
+import { make, makeButton, setVariable, wordNumber } from "attnlab/draw/report/elements.js";
+import { COURSE_WORDS } from "../words_course.js";
+import { makeNotice, makeSetting, AS_TYPED } from "../parts/controls.js";
+import { readChoices, writeChoices } from "../parts/link.js";
+import { makeAsker } from "../parts/server.js";
+
+const NO_EXERCISE = { exercise: null }; // then the first that is not solved
+const CODE_INDENT = "    ";
+const COURSE_PAGE = `course ${Math.random()}`; // the server drops what this page asked before
+const TEXT_TAGS = new Set(["p", "h2", "h3", "h4", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "strong", "em", "code", "pre", "hr", "a", "blockquote"]);
+
+export function makeCourse(_session, page) {
+  const begun = { course: null, shown: null, saved: "", drafts: {} };
+  const state = { ...readChoices(NO_EXERCISE, page.link.own), ...begun };
+
+  const choose = make("select", { id: "exercise" });
+  const solved = make("p", { class: "note" });
+  const facts = make("p", { class: "note" });
+  const statement = make("div", { class: "statement" });
+  const look = { rows: 22, ...AS_TYPED, autocapitalize: "off" };
+  const code = make("textarea", { id: "answer-code", "aria-describedby": "answer-hint", ...look });
+  const check = makeButton(COURSE_WORDS.check, ask, { class: "primary", "aria-keyshortcuts": "Control+Enter" });
+  const hint = makeButton("", nextHint);
+  const hints = make("ol", { class: "hints" });
+  const notice = makeNotice();
+  const server = makeAsker(notice);
+  const file = make("p", { class: "note" });
+  const feedback = make("section", { class: "feedback", "aria-live": "polite" });
+  const loading = make("p", { class: "note" }, COURSE_WORDS.loading);
+  const chooser = make("div", { class: "fields", hidden: true }, makeSetting(COURSE_WORDS.exercise, choose), solved);
+  const exercise = make("div", { class: "course-columns", hidden: true },
+    make("section", {}, facts, statement),
+    make("section", { class: "answer-part" }, makeSetting(COURSE_WORDS.code, code),
+      make("p", { class: "note", id: "answer-hint" }, COURSE_WORDS.codeHint),
+      make("div", { class: "bar" }, check, hint), hints, feedback, file));
+  const root = make("div", { class: "room course-room" },
+    make("div", { class: "told-line" }, page.status, notice.root), loading, chooser, exercise);
+
+  choose.addEventListener("change", () => take(choose.value));
+  code.addEventListener("input", () => {
+    state.drafts[state.exercise] = code.value;
+    feedback.classList.toggle("old", code.value !== state.saved);
+  });
+  code.addEventListener("keydown", listenToCodeKeys(code, ask));
+
+  function take(name) {
+    state.exercise = name;
+    page.keepLink();
+    open();
+  }
+
+  async function answer(what, path, body) {
+    const told = await server.ask(what, path, body);
+    return told?.refusal ? null : told;
+  }
+
+  async function open() {
+    state.course ??= await answer("open", "/api/course");
+    loading.hidden = !notice.root.hidden || Boolean(state.course);
+    if (!state.course) return;
+    chooser.hidden = false;
+    const all = allExercises();
+    state.exercise ??= (all.find((each) => each.state !== "solved") ?? all[0]).name;
+    page.keepLink();
+    fillChoices();
+    const shown = await answer("open", "/api/course/open", { exercise: state.exercise, page: COURSE_PAGE });
+    if (!shown) return;
+    exercise.hidden = false;
+    Object.assign(state, { shown, saved: shown.code });
+    code.value = state.drafts[state.exercise] ?? shown.code;
+    facts.textContent = COURSE_WORDS.facts(shown);
+    statement.replaceChildren(...shown.statement.map(buildText), ...pictureOfExercise(shown));
+    file.textContent = COURSE_WORDS.file(shown.file);
+    feedback.replaceChildren();
+    showHints(shown);
+  }
+
+  function allExercises() {
+    return state.course.chapters.flatMap(({ exercises }) => exercises);
+  }
+
+  function fillChoices() {
+    const { chapters } = state.course;
+    const all = allExercises();
+    choose.replaceChildren(...chapters.map(({ title, exercises }) => make("optgroup", { label: title },
+      ...exercises.map((each) => make("option", { value: each.name, selected: each.name === state.exercise }, COURSE_WORDS.option(each))))));
+    choose.value = state.exercise;
+    solved.textContent = COURSE_WORDS.solved(all.filter((each) => each.state === "solved").length, all.length);
+  }
+
+  async function ask() {
+    const { exercise: name } = state;
+    page.say(COURSE_WORDS.checking);
+    check.disabled = true;
+    const told = await answer("check", "/api/course/check", { exercise: name, code: code.value, page: COURSE_PAGE });
+    check.disabled = false;
+    page.say("");
+    if (!told || name !== state.exercise) return;
+    state.saved = code.value;
+    feedback.classList.remove("old");
+    feedback.replaceChildren(...verdictOfAnswer(told, state.shown));
+    allExercises().find((each) => each.name === name).state = told.state;
+    fillChoices();
+  }
+
+  async function nextHint() {
+    const told = await answer("open", "/api/course/hint", { exercise: state.exercise, page: COURSE_PAGE });
+    if (told) showHints(told);
+  }
+
+  function showHints({ hint: seen, all_hints: all }) {
+    hints.replaceChildren(...seen.map((words) => make("li", {}, ...wordsWithCode(words))));
+    hint.textContent = COURSE_WORDS.hint(seen.length, all);
+    hint.disabled = seen.length === all;
+  }
+
+  open();
+  return {
+    root, heading: { title: COURSE_WORDS.title, subtitle: COURSE_WORDS.subtitle },
+    show() {},
+    follow(own) {
+      const { exercise: name } = readChoices(NO_EXERCISE, own);
+      if (name && name !== state.exercise) take(name);
+    },
+    link: () => writeChoices(NO_EXERCISE, state),
+  };
+}
+
+// What a check said: the criteria, the smallest case that fails, the mistake.
+function verdictOfAnswer(told, { rubric }) {
+  if (told.is_blank) return [make("p", { class: "verdict" }, COURSE_WORDS.unwritten)];
+  if (told.broken) return [make("p", { class: "verdict refused", role: "alert" }, COURSE_WORDS.broken(told.broken))];
+  if (rubric.length) return [make("p", { class: "verdict" }, COURSE_WORDS.text), make("ul", {}, ...rubric.map((each) => make("li", {}, each)))];
+  const passed = told.checks.filter((each) => each.passed).length;
+  return [
+    make("p", { class: told.passed ? "verdict held" : "verdict" }, COURSE_WORDS.passes(passed, told.checks.length, told.waiting)),
+    ...(told.mistake ? [knownMistake(told.mistake)] : []),
+    make("ul", { class: "criteria" }, ...told.checks.map(criterionOf)),
+    ...(told.failure ? [failedCase(told.failure)] : []),
+  ];
+}
+
+function knownMistake(words) {
+  return make("div", { class: "known-mistake" }, make("h3", {}, COURSE_WORDS.mistake), make("p", {}, ...wordsWithCode(words)));
+}
+
+function criterionOf({ name, words, passed }) {
+  const mark = make("span", { class: passed ? "mark held" : "mark refused" }, passed ? "✓" : "✗");
+  const spoken = make("span", { class: "unseen" }, passed ? COURSE_WORDS.passed : COURSE_WORDS.failed);
+  return make("li", {}, mark, spoken, " ", make("strong", {}, name), " ", ...wordsWithCode(words));
+}
+
+function failedCase({ call, arguments: given, words, printed, maps }) {
+  return make("div", { class: "failed-case" }, make("h3", {}, COURSE_WORDS.smallest),
+    make("pre", { tabindex: 0, "aria-label": COURSE_WORDS.smallest }, make("code", {}, [call, ...given.map((line) => CODE_INDENT + line), words, ...(printed ? [COURSE_WORDS.printed, printed] : [])].join("\n"))),
+    ...(maps ? [make("div", { class: "beside" }, ...besides(maps))] : []));
+}
+
+// Expected, yours and the difference, as tables whose shades are of one scale.
+function besides({ expected, yours }) {
+  const difference = expected.map((row, i) => row.map((value, j) => yours[i][j] - value));
+  const most = Math.max(1e-12, ...[expected, yours, difference].flat(2).map(Math.abs));
+  const all = [[COURSE_WORDS.expected, expected], [COURSE_WORDS.yours, yours], [COURSE_WORDS.difference, difference]];
+  return all.map(([title, rows]) => shadedTable(title, rows, most));
+}
+
+function shadedTable(title, rows, most) {
+  const cell = (value, i, j) => {
+    const words = wordNumber(Number(value.toPrecision(3)));
+    const made = make("td", { class: value < 0 ? "below" : "above", title: COURSE_WORDS.cell(title, i, j, words) }, words);
+    return setVariable(made, "--share", Math.abs(value) / most);
+  };
+  return make("table", { class: "shaded" }, make("caption", {}, title),
+    make("tbody", {}, ...rows.map((row, i) => make("tr", {}, ...row.map((value, j) => cell(value, i, j))))));
+}
+
+function pictureOfExercise({ picture: svg, title }) {
+  if (!svg) return [];
+  return [make("img", { class: "course-picture", src: `data:image/svg+xml,${encodeURIComponent(svg)}`, alt: COURSE_WORDS.picture(title) })];
+}
+
+// A text as nested lists: a tag, then what it holds. Tags that are not known are left out, their texts kept.
+function buildText(node) {
+  if (typeof node === "string") return node;
+  const [tag, ...inner] = node;
+  const children = inner.map(buildText);
+  if (!TEXT_TAGS.has(tag)) return make("span", {}, ...children);
+  const made = make(tag === "th" && children.length === 0 ? "td" : tag, {}, ...children);
+  return tag === "table" ? make("div", { class: "scroll", tabindex: 0 }, made) : made;
+}
+
+// Words as nodes: what is between backticks as code, the rest as text.
+function wordsWithCode(words) {
+  return words.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? make("code", {}, part) : part));
+}
+
+// Tab indents, until Escape gives it back to the page.
+function listenToCodeKeys(field, check) {
+  let isTabOurs = true;
+  field.addEventListener("focus", () => (isTabOurs = true));
+  return (event) => {
+    event.stopPropagation(); // no key of the room
+    if (event.key === "Escape") isTabOurs = false;
+    else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) check();
+    else if (event.key === "Enter") insert(event, `\n${indentAt(field)}`);
+    else if (event.key === "Tab" && !event.shiftKey && isTabOurs) insert(event, CODE_INDENT);
+  };
+
+  function insert(event, text) {
+    event.preventDefault();
+    field.setRangeText(text, field.selectionStart, field.selectionEnd, "end");
+    field.dispatchEvent(new Event("input"));
+  }
+}
+
+// The indentation of the line of the cursor, one step more after a colon.
+function indentAt({ value, selectionStart }) {
+  const line = value.slice(value.lastIndexOf("\n", selectionStart - 1) + 1, selectionStart);
+  return /^ */.exec(line)[0] + (line.trimEnd().endsWith(":") ? CODE_INDENT : "");
+}

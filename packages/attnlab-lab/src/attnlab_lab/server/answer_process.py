@@ -1,0 +1,333 @@
+"""`python -m attnlab_lab.server.answer_process`: the process that answers what needs torch.
+
+A question is a line of JSON; an answer is a line with a status and JSON, in which an array is
+`{"float32": base64}` or `{"uint8": base64}`, little-endian.
+"""
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.configs import Config, Option
+from attnlab.core.sizes import count_numbers
+from attnlab.edits import edit, edits_from_json
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.experiments import registry
+from attnlab.experiments.population.population import learnable
+from attnlab.experiments.population.storage import is_member
+from attnlab.experiments.report import open_run
+from attnlab.experiments.sorting.config import SortingConfig
+from attnlab.experiments.sorting.sorting_claims import with_separator
+from attnlab.experiments.sweeps.axes import all_shown
+from attnlab.experiments.sweeps.line_process import serve_lines
+from attnlab.experiments.sweeps.plan import Plan
+from attnlab.look.questions import Continuation, Question, extended, recorded
+from attnlab.look.recording import record
+from attnlab.look.recording.tokens import Vocabulary
+from attnlab.memory import free_memory
+from attnlab.models.config import TransformerConfig
+from attnlab.models.parameters import count_from_config
+from attnlab.seeds import stream_seed
+from attnlab.tasks.sequences import SEPARATOR
+from attnlab_lab.server import course_answers, members, model_answers, program_answers
+from attnlab_lab.server.arrays import Packed, PackedHead, packed, packed_heads
+
+__all__: list[str] = []
+
+_MODELS = 4  # that stay open
+_SITES = ["*weights", "*scores"]
+_MOST_INPUTS = 1_000
+_MOST_BYTES = 2**28  # of the attention in one answer
+_SHOWN = ("default", "is_optional", "low", "high", "choices", "expected", "comment")
+
+
+def _experiments() -> list[dict[str, object]]:
+    """Describe all experiments and their settings."""
+    return [_experiment(name, entry) for name, entry in registry.experiments().items()]
+
+
+def _experiment(name: str, entry: registry.Entry) -> dict[str, object]:
+    config_class = registry.find(name).config_class
+    return {
+        "name": name,
+        "summary": entry.summary,
+        "settings": list(map(_described, config_class.options())),
+    }
+
+
+def _described(option: Option) -> dict[str, object]:
+    facts = {"name": option.name, "type": option.kind.__name__}
+    return facts | {name: getattr(option, name) for name in _SHOWN}
+
+
+def _check(
+    experiment: str,
+    settings: Mapping[str, object],
+    seed: int,
+    seeds: int = 1,
+    sweep: bool = False,
+) -> dict[str, object]:
+    """Check a request for a job as the command line would; return its settings as texts, and the
+    command."""
+    texts = all_shown(settings)
+    stream_seed(seed)
+    if sweep:
+        cell_seeds = range(seed, seed + seeds)
+        grid = Plan.read(experiment, texts, {}, cell_seeds, layout="auto").grid()
+        for cell in grid.cells:
+            _check_memory(cell.config)
+    else:
+        _check_memory(registry.config(experiment, texts))
+    if seeds > 1:
+        learnable(experiment)
+    return {"settings": texts, "command": _command(experiment, texts, seed, seeds, sweep)}
+
+
+def _command(experiment: str, texts: Mapping[str, str], seed: int, seeds: int, sweep: bool) -> str:
+    """Write a request as a command."""
+    words = ["attnlab", "sweep" if sweep else "run", experiment, "--seed", str(seed)]
+    if seeds > 1 or sweep:
+        words += ["--seeds", str(seeds)]
+    if texts:
+        words += ["--set", *(f"{name}={text}" for name, text in texts.items())]
+    return shlex.join(words)
+
+
+def _check_memory(config: Config | None) -> None:
+    """Refuse a training whose weights or attention take most of the free memory."""
+    make: Callable[[], object] = getattr(config, "model_config", lambda: None)
+    model, free = make(), free_memory()
+    if not isinstance(model, TransformerConfig) or free is None:
+        return
+    weights = 16 * sum(count_from_config(model).values())  # with gradients and two moments
+    attention = 12 * model.num_layers * model.num_heads * model.max_length**2
+    needed = weights + attention * int(getattr(config, "batch_size", 1))
+    if needed > free / 2:
+        raise TooLarge(
+            f"this training takes about {needed / 1e9:,.1f} GB and {free / 1e9:,.1f} are free: "
+            "choose fewer layers or heads, a smaller width or a smaller batch."
+        )
+
+
+class TooLarge(CouldNotRun):
+    """The request would take too much memory."""
+
+    status = 413
+
+
+class _Step(TypedDict):
+    """One step of an answer, as JSON."""
+
+    tokens: list[str]
+    answer: str
+    expected: str | None
+    candidates: NotRequired[list[str]]
+    probabilities: Packed
+    heads: list[PackedHead]
+
+
+def _ask(folder: str, text: str, edits: list[object]) -> dict[str, object]:
+    """Answer an input with a run's model under edits: every step, and every head in it."""
+    question = _newest(folder).ask(text)
+    space, margins = " ", list[float]()
+    with _edited(question.model, edits, question.vocabulary), torch.no_grad():
+        if isinstance(question, Continuation):
+            space = ""
+            steps, margins = _continued(question)
+        else:
+            steps = _traced(question)
+    answers = [step["answer"] for step in steps]
+    right = [step["expected"] for step in steps if step["expected"] is not None]
+    expected, is_right = None, None
+    if len(right) == len(steps):
+        expected, is_right = space.join(right), answers == right
+    return {
+        "input": text,
+        "answer": space.join(answers),
+        "expected": expected,
+        "isRight": is_right,
+        "margin": min(margins, default=None),
+        "steps": steps,
+    }
+
+
+@torch.no_grad()
+def _domain(folder: str, edits: list[object]) -> dict[str, object]:
+    """Answer every input of a run of sorting greedily, SEP forbidden, under edits.
+
+    A margin is by how much the right letter's logit leads, at the letter where it leads least.
+    """
+    opened = _newest(folder)
+    model, config = opened.model, opened.config
+    if not isinstance(config, SortingConfig):
+        raise WrongUsage("only the inputs of a run of sorting can all be answered at once.")
+    task = config.sequence_task()
+    if task.num_prompts > _MOST_INPUTS:
+        raise WrongUsage(
+            f"{_MOST_INPUTS:,} inputs can be answered at once; got {task.num_prompts:,}."
+        )
+    prompts = task.all_prompts()
+    expected = task.answer(prompts)
+    tokens = with_separator(prompts)
+    margins = torch.full((len(prompts),), torch.inf)
+    with _edited(model, edits, task.vocabulary):
+        for right in torch.split(expected, 1, dim=1):
+            logits = model(tokens)[:, -1]
+            logits[:, SEPARATOR] = -torch.inf
+            margins = margins.minimum(_margins(logits, right))
+            tokens = torch.cat((tokens, logits.argmax(1, keepdim=True)), 1)
+    answers = tokens[:, task.prompt_length + 1 :]
+    return {
+        "inputs": list(map(task.text, prompts)),
+        "answers": list(map(task.text, answers)),
+        "right": (answers == expected).all(1).tolist(),
+        "margins": margins.tolist(),
+        "vocabulary": task.vocabulary,
+        "parameters": count_numbers(model.parameters()),
+    }
+
+
+def _margins(logits: Tensor, right: Tensor) -> Tensor:
+    """Return by how much the right token of each row leads; right (rows, 1)."""
+    others = logits.scatter(1, right, -torch.inf).amax(1)
+    return logits.gather(1, right).squeeze(1) - others
+
+
+def _edited(
+    model: nn.Module, forms: list[object], vocabulary: Vocabulary | None
+) -> AbstractContextManager[object]:
+    """Apply edits, as JSON, while the `with` lasts."""
+    for form in forms:
+        if isinstance(form, dict) and isinstance(form.get("recording"), str):
+            raise WrongUsage("an edit from the page cannot read a recording: give its numbers.")
+    if not forms:
+        return nullcontext()
+    return edit(model, *edits_from_json(forms), vocabulary=vocabulary, certify=False)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A run whose model is open."""
+
+    model: nn.Module
+    config: Config
+    ask: Callable[[str], Question]
+
+
+def _newest(folder: str) -> _Opened:
+    home = Path(folder).parent if is_member(folder) else folder
+    return _opened(folder, os.stat(f"{home}/claims.json").st_mtime_ns)
+
+
+@lru_cache(maxsize=_MODELS)
+def _opened(folder: str, written: int) -> _Opened:
+    """Open a run, or a member of a population, for questions; its model stays open until it is
+    written anew."""
+    if is_member(folder):
+        report, model, config = members.open_member(Path(folder))
+    else:
+        report = open_run(Path(folder))
+        model, config = report.model.eval(), registry.config_of(report)
+    ask = registry.askable(report).ask
+    return _Opened(model, config, partial(ask, model, config, folder=report.folder))
+
+
+def _continued(question: Continuation) -> tuple[list[_Step], list[float]]:
+    """Continue a prompt, with one pass for each step; return the steps, and by how much the right
+    token leads at each."""
+    names, tokens = question.vocabulary, question.prompt
+    steps: list[_Step] = []
+    margins: list[float] = []
+    _check_size(question.model, (tokens.shape[1] + question.num_tokens) ** 2 * question.num_tokens)
+    for place in range(question.num_tokens):
+        with record(question.model, _SITES) as recording:
+            logits = question.model(tokens)[:, -1]
+        logits[:, list(question.forbidden)] = -torch.inf
+        choice = int(logits.argmax())
+        right, expected = choice, None
+        if question.expected:
+            expected = question.expected[place]
+            right = names.index(expected)
+        margins.append(float(_margins(logits, torch.tensor([[right]]))))
+        steps.append(
+            {
+                "tokens": [names[token] for token in tokens[0]],
+                "answer": names[choice],
+                "expected": expected,
+                "probabilities": packed(logits[0].softmax(-1)),
+                "heads": list(packed_heads(recording)),
+            }
+        )
+        tokens = extended(tokens, [choice])
+    return steps, margins
+
+
+def _traced(question: Question) -> list[_Step]:
+    """Answer a question of another kind; all its steps share the heads of one pass."""
+    traced = question.trace()
+    heads = list(packed_heads(recorded(question, _SITES)))
+    return [
+        {
+            "tokens": list(traced.tokens),
+            "answer": step.choice,
+            "expected": step.expected,
+            "candidates": list(step.candidates),
+            "probabilities": packed(torch.tensor(step.probabilities)),
+            "heads": heads,
+        }
+        for step in traced.steps
+    ]
+
+
+def _check_size(model: nn.Module, cells: int) -> None:
+    needed = 9 * sum(model_answers.sizes_of(model).values()) * cells
+    if needed > _MOST_BYTES:
+        raise TooLarge(
+            f"the attention of this answer takes {needed / 1e6:,.0f} MB, and "
+            f"{_MOST_BYTES / 1e6:,.0f} are allowed: ask a shorter input."
+        )
+
+
+_WORK: dict[str, Callable[..., object]] = {
+    "experiments": _experiments,
+    "check": _check,
+    **members.WORK,
+    "ask": _ask,
+    "domain": _domain,
+    **model_answers.WORK,
+    **program_answers.WORK,
+    **course_answers.WORK,
+}
+
+
+def _answer(line: str) -> str:
+    """Answer one question."""
+    question = json.loads(line)
+    try:
+        status, value = 200, _WORK[question.pop("what")](**question)
+    except AttnlabError as error:
+        status = getattr(error, "status", 400 if error.exit_status == 2 else 409)
+        value = {"error": str(error)}
+    except OSError as error:
+        status, value = 409, {"error": f"could not read {error.filename}: {error.strerror}."}
+    return f"{status} {json.dumps(value)}"
+
+
+def _serve(take: Callable[[], str], give: Callable[[str], None]) -> None:
+    while True:
+        give(_answer(take()))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # models of the hub are read from its cache alone
+    serve_lines(_serve)

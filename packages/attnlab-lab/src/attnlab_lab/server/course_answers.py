@@ -1,0 +1,230 @@
+"""What the room Course asks: statements, checks of what was typed, hints.
+
+A part of the process with torch; a student's program runs in a process of its own, on the student's
+own machine.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnlab.errors import WrongUsage, present
+from attnlab_course.catalog import CHAPTERS, find_exercise
+from attnlab_course.cells import Cell, split_cells, starter_cells, starter_program
+from attnlab_course.check import CheckResult, Outcome
+from attnlab_course.exercise import CourseExercise
+from attnlab_course.feedback import call_lines, check_words, shown_failure
+from attnlab_course.sandbox.worker import Worker
+from attnlab_course.submit import check_program
+from attnlab_course.workspace import State, Workspace, draw_picture
+
+_MOST_CELLS = 16  # rows and columns of a map
+_TAGS = {"h1": "h2", "h2": "h3", "h3": "h4"}  # the page has its own heading
+_ARRAYS = (Tensor, np.ndarray)
+_Array = Tensor | NDArray[Any]
+_Table = NDArray[np.float64]
+_Node = str | list[Any]
+
+
+def _course(folder: str) -> dict[str, object]:
+    """List the chapters, and how far each exercise is."""
+    states = Workspace(Path(folder)).states()
+    chapters = []
+    for title, names in CHAPTERS.items():
+        exercises = [_summary(find_exercise(name), states.get(name)) for name in names]
+        chapters.append({"title": title, "exercises": exercises})
+    return {"folder": folder, "chapters": chapters}
+
+
+def _open(folder: str, name: str) -> dict[str, object]:
+    """Return the statement of an exercise and the answer so far."""
+    exercise, workspace = find_exercise(name), Workspace(Path(folder))
+    cells = starter_cells(exercise.source, name)
+    source = starter_program(cells)
+    if workspace.files(name):
+        source = workspace.answer(exercise).source
+    state = workspace.states().get(name, State())
+    statement: list[_Node] = []
+    for cell in _texts(cells):
+        statement += _nodes(cell)
+    return {
+        **_summary(exercise, state),
+        "statement": statement,
+        "picture": _picture(name),
+        "code": _code(source),
+        "hint": list(exercise.parts.hints[: state.hints]),
+        "all_hints": len(exercise.parts.hints),
+        "rubric": list(exercise.parts.rubric),
+        "file": str(workspace.folder / f"{name}.py"),
+    }
+
+
+def _check(folder: str, name: str, code: str) -> dict[str, object]:
+    """Save an answer and check it."""
+    exercise, workspace = find_exercise(name), Workspace(Path(folder))
+    texts = _texts(starter_cells(exercise.source, name))
+    source = starter_program([*texts, Cell("code", code)])
+    if not workspace.files(name):
+        workspace.start(exercise)
+    workspace.save(exercise, source)
+    outcome = check_program(exercise, source, f"{name}.py", _worker().ask)
+    workspace.record_check(exercise, source, outcome)
+    return {**_told(exercise, outcome), "state": _state(workspace.states().get(name))}
+
+
+def _hint(folder: str, name: str) -> dict[str, object]:
+    """Return the next hint, and those before it."""
+    exercise, workspace = find_exercise(name), Workspace(Path(folder))
+    hints = exercise.parts.hints
+    number = min(workspace.states().get(name, State()).hints + 1, len(hints))
+    workspace.record("hint", exercise=name, number=number)
+    return {"hint": list(hints[:number]), "all_hints": len(hints)}
+
+
+def _summary(exercise: CourseExercise, state: State | None) -> dict[str, object]:
+    parts = exercise.parts
+    return {
+        "name": exercise.name,
+        "title": parts.title,
+        "kind": parts.kind,
+        "level": parts.level,
+        "minutes": parts.minutes,
+        "points": exercise.points,
+        "state": _state(state),
+    }
+
+
+def _state(state: State | None) -> str:
+    if state is None:
+        return "new"
+    return "solved" if state.solved else "begun"
+
+
+def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
+    """Say what came of a check: each criterion, the first case that failed, the mistake."""
+    failed, checks = shown_failure(outcome), []
+    for result in outcome.checks:
+        check = result.check
+        words = check_words(result)
+        checks.append({"name": check.name, "words": words, "passed": result.passed})
+    return {
+        "passed": outcome.passed,
+        "is_blank": outcome.is_blank,
+        "broken": outcome.broken,
+        "checks": checks,
+        "failure": failed and _failed(exercise, failed),
+        "mistake": outcome.mistake and outcome.mistake.says,
+        "waiting": outcome.waiting,
+    }
+
+
+def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
+    case, maps = present(result.case), None
+    pair = _differing(case.expected, result.value, case.tolerance)
+    if pair is not None:
+        maps = {"expected": pair[0].tolist(), "yours": pair[1].tolist()}
+    return {
+        "call": f"{case.call} {case.words}".rstrip(),
+        "arguments": call_lines(exercise, case),
+        "words": present(result.failure).words,
+        "printed": result.printed,
+        "maps": maps,
+    }
+
+
+def _differing(expected: object, got: object, tolerance: float) -> tuple[_Table, _Table] | None:
+    """Return the first two tables of numbers in which two answers of equal form differ."""
+    for one, other in _arrays(expected, got):
+        if np.shape(one) != np.shape(other):
+            continue
+        for right, table in zip(_tables(one), _tables(other), strict=True):
+            is_near = np.allclose(right, table, tolerance, tolerance)
+            if not is_near and np.isfinite([right, table]).all():
+                return right, table
+    return None
+
+
+def _arrays(expected: object, got: object) -> Iterator[tuple[_Array, _Array]]:
+    """Yield the arrays in the same places of two answers."""
+    if isinstance(expected, _ARRAYS) and isinstance(got, _ARRAYS):
+        yield expected, got
+    elif isinstance(expected, Mapping) and isinstance(got, Mapping):
+        yield from _arrays(list(expected.values()), list(map(got.get, expected)))
+    elif isinstance(expected, list | tuple) and isinstance(got, list):
+        for pair in zip(expected, got, strict=False):
+            yield from _arrays(*pair)
+
+
+def _tables(value: _Array) -> Iterable[_Table]:
+    """Return numbers as tables of rows and columns; none where they are too large."""
+    array = np.asarray(value)
+    if array.ndim == 0 or array.dtype.kind not in "biuf" or array.size == 0:
+        return ()
+    rows = np.atleast_2d(array).astype(float)
+    if max(rows.shape[-2:]) > _MOST_CELLS:
+        return ()
+    return rows.reshape(-1, *rows.shape[-2:])
+
+
+def _code(source: str) -> str:
+    """Return the code of a program in percent format, without its texts."""
+    try:
+        cells = [cell.text for cell in split_cells(source) if cell.kind == "code"]
+    except WrongUsage:
+        return source
+    return "\n\n".join(cells) if cells else source
+
+
+def _texts(cells: Iterable[Cell]) -> list[Cell]:
+    return [cell for cell in cells if cell.kind == "markdown"]
+
+
+@cache
+def _picture(name: str) -> str | None:
+    picture = draw_picture(find_exercise(name))
+    return None if picture is None else picture.decode()
+
+
+@cache
+def _worker() -> Worker:
+    """Return the process that runs programs; it ends when this one does."""
+    return Worker().__enter__()
+
+
+def _nodes(cell: Cell) -> list[_Node]:
+    """Return a text in Markdown as nested lists: a tag, then what it holds."""
+    lines = [line.removeprefix("#").removeprefix(" ") for line in cell.text.splitlines()]
+    tree = SyntaxTreeNode(MarkdownIt("commonmark").enable("table").parse("\n".join(lines)))
+    return [node for child in tree.children for node in _node(child)]
+
+
+def _node(node: SyntaxTreeNode) -> list[_Node]:
+    code: _Node = ["code", node.content]
+    leaves: dict[str, list[_Node]] = {
+        "text": [node.content],
+        "code_inline": [code],
+        "code_block": [["pre", code]],
+        "fence": [["pre", code]],
+        "softbreak": [" "],
+        "hardbreak": [" "],
+        "image": [],  # the page shows the picture itself
+    }
+    if node.type in leaves:
+        return leaves[node.type]
+    inner = [leaf for child in node.children for leaf in _node(child)]
+    return [[_TAGS.get(node.tag, node.tag), *inner]] if node.tag else inner
+
+
+WORK: Mapping[str, Callable[..., object]] = {
+    "course": _course,
+    "open_exercise": _open,
+    "check_exercise": _check,
+    "next_hint": _hint,
+}

@@ -1,0 +1,242 @@
+"""What the rooms Populations and Sweeps ask: members, with figures, groups and attention; cells.
+
+An array is `{"float32": base64}`, NaN where a pair is masked; where that would be large, it is
+`{"uint8": base64}`, weights times 254, and 255 where a pair is masked.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.configs import Config
+from attnlab.errors import CouldNotRun, WrongUsage, typed
+from attnlab.experiments.population.heads_sections import attention_name, axis_names, unpadded
+from attnlab.experiments.population.population import WORDS, Population
+from attnlab.experiments.population.population_heads import (
+    AttentionHeads,
+    PopulationHeads,
+    record_heads,
+    trained_models,
+)
+from attnlab.experiments.population.storage import open_population
+from attnlab.experiments.registry import askable
+from attnlab.experiments.report import Report
+from attnlab.experiments.sweeps import open_sweep
+from attnlab.experiments.sweeps.axes import all_shown
+from attnlab.experiments.sweeps.cells import Cell
+from attnlab.experiments.sweeps.outcome import CellOutcome
+from attnlab.look.questions import recorded
+from attnlab_lab.server.arrays import packed
+
+_MOST_EXACT = 2**19  # weights that are sent as float32, which take 2 MB
+_MOST_WEIGHTS = 2**24
+_MOST_MODELS = 100_000  # of a sweep
+
+
+@dataclass(frozen=True)
+class _Maps:
+    """Weights (member, head, query, key), NaN where masked; the names of the queries and keys."""
+
+    weights: Tensor
+    queries: Sequence[str]
+    keys: Sequence[str]
+
+
+def _members(folder: str, text: str) -> dict[str, object]:
+    """Describe the members; the maps are of a text, or means over the same inputs without one."""
+    population, heads = _opened(folder, os.stat(f"{folder}/claims.json").st_mtime_ns)
+    figures = _figures(population, text.strip())
+    if heads is None:
+        return figures
+    maps = list(_on_text(heads, text) if text.strip() else _means(heads))
+    number = sum(head_maps.weights.numel() for head_maps in maps)
+    if number > _MOST_WEIGHTS:
+        raise CouldNotRun(
+            f"the heads of this population have {number:,} weights, and {_MOST_WEIGHTS:,} are "
+            f"shown here at most: look at its report with attnlab open {typed(folder)}"
+        )
+    is_exact = number <= _MOST_EXACT
+    pairs = zip(heads.parts, maps, strict=True)
+    return figures | {
+        "looked": heads.members,
+        "typical": population.name(heads.middle),
+        "oddest": population.name(heads.ranking[-1]),
+        "distances": heads.distances.tolist(),
+        "percentiles": heads.percentiles.tolist(),
+        "attentions": [_described(part, maps, is_exact) for part, maps in pairs],
+    }
+
+
+def _figures(population: Population, text: str) -> dict[str, object]:
+    """Describe all that is known of the members but their attention."""
+    history, members = population.history, range(len(population))
+    losses = torch.stack(history.losses, 1)
+    for index, end in enumerate(history.ends):
+        if end is not None:  # losses after a member's end are not its training
+            losses[index, torch.tensor(history.steps) > end] = math.nan
+    last = [next(filter(math.isfinite, reversed(values)), None) for values in losses.tolist()]
+    trained = list(map(population.trained, members))
+    figures: dict[str, list[object]] = {}
+    for name in history.figures():
+        figures[name] = [result and _known(result.evaluation.figures[name]) for result in trained]
+    return {
+        "experiment": population.experiment,
+        "text": text,
+        "settings": population.config.to_mapping(),
+        "told": str(population),
+        "problem": asdict(population.problem_description),
+        "names": list(map(population.name, members)),
+        "solvedAt": population.solved_at,
+        "faults": history.faults,
+        "loss": last,
+        "figures": figures,
+        "steps": history.steps,
+        "losses": packed(losses),
+        "looked": [],
+        "attentions": [],
+    }
+
+
+def _member(folder: str, member: str) -> dict[str, object]:
+    """Describe one member as a run is described: its config and the course of its training."""
+    population = open_population(folder)
+    index = population.index(member)
+    config = {
+        **population.description,
+        "seed": population.member_ids[index][0],
+        "settings": population.config_of(index).to_mapping(),
+    }
+    return {
+        "config": config,
+        "claims": [],
+        "metrics": population.history.lines(index),
+    }
+
+
+def open_member(path: Path) -> tuple[Report, nn.Module, Config]:
+    """Open the population of a member, and the member's model and config."""
+    population = open_population(path.parent)
+    index = population.index(path.name)
+    return population.report, population.model_at(index), population.config_of(index)
+
+
+@lru_cache(maxsize=2)
+def _opened(folder: str, written: int) -> tuple[Population, PopulationHeads | None]:
+    """Open a population and compare its heads, which takes seconds."""
+    population = open_population(folder)
+    return population, record_heads(population)
+
+
+def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, object]:
+    """Describe one attention: its maps, the groups of its heads, and the mean of each group."""
+    weights, groups = maps.weights, part.groups
+    flat = weights.flatten(0, 1)
+    means = [flat[groups.of == group].mean(0) for group in range(len(groups.centres))]
+    described = {"name": "", "groups": groups, "members": len(weights)}
+    return {
+        "name": attention_name(part.site),
+        "site": part.site,
+        "heads": weights.shape[1],
+        "queries": maps.queries,
+        "keys": maps.keys,
+        "maps": packed(weights if is_exact else _shades(weights)),
+        "groups": groups.of.view(weights.shape[:2]).tolist(),
+        "order": part.order.tolist(),
+        "means": packed(torch.stack(means)),
+        "note": WORDS.texts("choice.groups", described)["note"],
+    }
+
+
+def _means(heads: PopulationHeads) -> Iterator[_Maps]:
+    """Yield the mean weights of each attention over the same inputs, without padding."""
+    for part in heads.parts:
+        cut = unpadded(heads.parts, part)
+        means = part.means.masked_fill(part.blocked, math.nan)[..., *cut]
+        yield _Maps(means, *axis_names(heads.population, part.site, *means.shape[2:]))
+
+
+def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
+    """Yield the weights of each attention while all members read a text and the answer that the
+    most typical member gives."""
+    population = heads.population
+    model, config = population.model_at(heads.middle), population.config_of(heads.middle)
+    experiment = askable(population.report)
+    question: Any = experiment.ask(model, config, text, folder=population.folder)
+    passage = question.passage()
+    weights_by_site: dict[str, list[Tensor]] = {}
+    for member in trained_models(population, heads.members):
+        recording = recorded(replace(question, model=member), passage=passage)
+        for site in recording:
+            mask, weights = recording.blocked(site), recording[site][0]
+            if mask is not None:
+                weights = weights.masked_fill(mask, math.nan)
+            weights_by_site.setdefault(site, []).append(weights)
+        if (
+            len(heads.members) * sum(tensors[0].numel() for tensors in weights_by_site.values())
+            > _MOST_WEIGHTS
+        ):
+            raise WrongUsage("this text is too long for so many seeds: type a shorter one.")
+    for site, weights in weights_by_site.items():
+        yield _Maps(torch.stack(weights), *recording.tokens(site))
+
+
+def _shades(weights: Tensor) -> Tensor:
+    """Return weights in 255 steps, and 255 where a pair is masked."""
+    return (254 * weights).round().nan_to_num(255).to(torch.uint8)
+
+
+def _known(value: float) -> float | None:
+    """Return a number that JSON can say."""
+    return value if math.isfinite(value) else None
+
+
+def _sweep(folder: str) -> dict[str, object]:
+    """Describe a sweep, finished or not: its axes, and every cell, the last axis moving fastest."""
+    sweep = open_sweep(folder)
+    outcome, config = sweep.outcome, sweep.report.config
+    grid = outcome.grid
+    axes = []
+    for axis in grid.axes:
+        axes.append({"name": axis.name, "comment": axis.comment, "labels": axis.labels()})
+    if len(outcome.expected) > _MOST_MODELS:
+        raise CouldNotRun(
+            f"this sweep has {len(outcome.expected):,} models, and {_MOST_MODELS:,} are shown here "
+            f"at most: look at its report with attnlab open {typed(folder)}"
+        )
+    return {
+        "experiment": config["experiment"],
+        "told": str(sweep.report.content.subtitle),
+        "models": len(outcome.members),
+        "expected": len(outcome.expected),
+        "axes": axes,
+        "seeds": list(grid.seeds),
+        "fixed": all_shown(config["settings"]),
+        "figures": outcome.figures,
+        "cells": list(map(_cell, grid.cells, outcome.cells)),
+    }
+
+
+def _cell(cell: Cell, trained: CellOutcome | None) -> dict[str, object]:
+    """Describe a cell; without `solved` if none of its models is trained."""
+    values = all_shown(cell.fields)
+    facts: dict[str, object] = {"name": cell.name, "values": values, "refusal": cell.refusal}
+    if trained is None:
+        return facts
+    return facts | {
+        "solved": trained.solved,
+        "share": list(trained.share),
+        "solvedAt": trained.solved_at,
+        "loss": trained.loss,
+        "figures": trained.figures,
+        "members": [[member.seed, member.solved_at, member.fault] for member in trained.members],
+    }
+
+
+WORK: dict[str, Callable[..., object]] = {"members": _members, "member": _member, "sweep": _sweep}

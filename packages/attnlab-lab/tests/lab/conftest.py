@@ -1,0 +1,159 @@
+"""The playground, written once, and opened in a browser that may ask for nothing else."""
+
+import functools
+import http.server
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnlab_lab.static import write_static
+
+from .playing import Open
+from .serving import PATIENCE, Lab
+
+
+@pytest.fixture(scope="session")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_static(tmp_path_factory.mktemp("playground"))
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(playground: Path) -> Iterator[str]:
+    handler = functools.partial(Quiet, directory=playground)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}/"
+        httpd.shutdown()
+
+
+@pytest.fixture(scope="session")
+def free_pages() -> dict[str, list[Any]]:
+    """Keep pages that no test uses, by the options of their context: a new one costs a process."""
+    return {}
+
+
+@pytest.fixture
+def open_lab(browser: Any, free_pages: dict[str, list[Any]], playground: Path) -> Iterator[Open]:
+    """Open the playground; at the end, no request but its own files, and no complaint.
+
+    The page shows fewer pictures of a training unless a test asks for them as `MOVING` does.
+    """
+    requests, complaints, bases = [], [], set()
+    taken: list[tuple[list[Any], Any]] = []
+    listeners = {
+        "request": lambda request: requests.append(request.url),
+        "console": lambda message: complaints.append(f"{message.type}: {message.text}"),
+        "pageerror": lambda error: complaints.append(str(error)),
+        "dialog": lambda dialog: (complaints.append(dialog.message), dialog.dismiss()),
+    }
+
+    def open_it(
+        link: str = "", width: int = 1280, base: str = "", script: str = "", **options: Any
+    ) -> Any:
+        base = base or f"{playground.as_uri()}/"
+        bases.add(base)
+        options = {"reduced_motion": "reduce"} | options
+        free = free_pages.setdefault(f"{sorted(options.items())} {script}", [])
+        page = free.pop() if free else new_page(browser, script, options)
+        taken.append((free, page))
+        page.set_viewport_size({"width": width, "height": 900})
+        for event, listener in listeners.items():
+            page.on(event, listener)
+        page.goto(f"{base}index.html{link}")
+        return page
+
+    yield open_it
+    for free, page in taken:
+        page.mouse.up()
+        page.mouse.move(-1, -1)  # nothing is pointed at
+        page.context.set_offline(False)
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
+        page.goto("about:blank")
+        free.append(page)
+    own = {f"{base}{name}" for base in bases for name in ("index.html", "lab.js", "lab.css")}
+    others = [url for url in requests if url.partition("#")[0] not in own]
+    assert [url for url in others if not url.startswith(("data:,", "blob:"))] == []
+    assert complaints == []
+
+
+def new_page(browser: Any, script: str, options: dict[str, Any]) -> Any:
+    """Open a page of a context of its own, which runs a script before those of the page."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(90_000)  # milliseconds, on a busy machine
+    context.add_init_script(script)
+    return context.new_page()
+
+
+@pytest.fixture(scope="module")
+def lab(home: Path) -> Iterator[tuple[Lab, str]]:
+    """The server over the folder `home` of a test's file, and the address that opens it once."""
+    made = Lab(home)
+    try:
+        yield made, made.start()
+    finally:
+        made.end(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def cookies(browser: Any, lab: tuple[Lab, str]) -> Any:
+    context = browser.new_context()
+    context.new_page().goto(lab[1])
+    yield context.storage_state()
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def window(browser: Any, cookies: Any) -> Iterator[Any]:
+    """A browser's window at the server of a test's file."""
+    made = browser.new_context(
+        viewport={"width": 1280, "height": 900}, storage_state=cookies, bypass_csp=True
+    )
+    made.new_page()  # which stays, so that the processes of the window do
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def context(window: Any) -> Iterator[Any]:
+    """The window without a page yet; at the end, no complaint but of requests refused."""
+    complaints: list[str] = []
+    listeners = {
+        "console": lambda told: complaints.append(told.text),
+        "weberror": lambda error: complaints.append(str(error.error)),
+        "dialog": lambda dialog: (complaints.append(dialog.message), dialog.dismiss()),
+    }
+    resting = window.pages
+    for event, listener in listeners.items():
+        window.on(event, listener)
+    yield window
+    for page in window.pages:
+        if page not in resting:
+            page.close()
+    for event, listener in listeners.items():
+        window.remove_listener(event, listener)
+    assert [each for each in complaints if not re.search("status of 40[09]", each)] == []
+
+
+@pytest.fixture
+def open_room(context: Any, lab: tuple[Lab, str]) -> Any:
+    """Open a room with what a link says, and wait for a part of it."""
+
+    def open_it(room: str, part: str, page: Any = None, **link: str) -> Any:
+        page = page or context.new_page()
+        keys = "".join(f"&{key}={value}" for key, value in link.items())
+        page.goto(f"{lab[0].address}#v=1&room={room}{keys}")
+        page.wait_for_selector(part, timeout=PATIENCE * 1000)
+        return page
+
+    return open_it

@@ -1,0 +1,191 @@
+"""A real server in a process of its own, and a client for it."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 120.0  # seconds after which something hangs
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from attnlab.errors import AttnlabError
+from attnlab_lab.server.start import serve
+assert not {"torch", "numpy"} & set(sys.modules)
+try:
+    serve(Path("runs"), int(sys.argv[1]) or None, False, Path("assets"))
+except AttnlabError as error:
+    sys.exit(f"refused: {error}")
+except KeyboardInterrupt:
+    sys.exit("interrupted")
+finally:
+    assert not {"torch", "numpy"} & set(sys.modules)
+"""
+
+
+class Lab:
+    """`attnlab lab` over a folder, at one port, as often as it is started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> str:
+        """Start it, and return the address that opens once."""
+        words = ["lab", "--no-browser", "--port", str(self.port)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "attnlab", *words],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        found = re.search(r"http://\S+", self.process.stdout.readline())
+        assert found is not None
+        return found[0]
+
+    def end(self, number: int) -> int:
+        """Send a signal, and wait for the end."""
+        if self.process is None:
+            return 0
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+        return status
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def link(self, **more: str) -> str:
+        return f"{self.address}#v=1&room=runs" + "".join(f"&{k}={v}" for k, v in more.items())
+
+
+class Served:
+    """A server over a folder, with `runs` inside, and the cookie of its page."""
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        self.folder = folder
+        for name in ("runs", "assets"):
+            (folder / name).mkdir(exist_ok=True)
+        (folder / "assets" / "index.html").write_text("<!doctype html><title>lab</title>")
+        with (folder / "log.txt").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(port)],
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.told = self.process.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:(\d+)(/\?token=([\w-]{43}))", self.told)
+        assert address, (folder / "log.txt").read_text()
+        self.port, self.opening, self.token = int(address[1]), address[2], address[3]
+        self.cookie = ""
+        self._connections = ExitStack()
+
+    def open(self) -> None:
+        """Swap the token for the cookie."""
+        answer = self.ask("GET", self.opening)
+        assert answer.status == 303
+        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+
+    def begin(self, method: str, path: str, body: Any = None, **more: str) -> Any:
+        """Send a request; return what answers it, not read yet."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        headers = {"cookie": self.cookie, "sec-fetch-site": "same-origin"}
+        if path == self.opening:
+            headers = {}
+        if body is not None:
+            headers["content-type"] = "application/json"
+            body = json.dumps(body)
+        connection.request(method, path, body, headers | more)
+        self._connections.callback(connection.close)
+        answer = self._connections.enter_context(connection.getresponse())
+        answer.connection = connection
+        return answer
+
+    def ask(self, method: str, path: str, body: Any = None, **more: str) -> Any:
+        """Send a request and read the answer; `.value` is its JSON, if it is JSON."""
+        answer = self.begin(method, path, body, **more)
+        with answer, closing(answer.connection):
+            answer.body = answer.read()
+        if answer.headers.get("content-type") == "application/json":
+            answer.value = json.loads(answer.body)
+        return answer
+
+    def post(self, path: str, body: Any) -> Any:
+        """Post JSON that must be taken, and return the answer's."""
+        answer = self.ask("POST", path, body)
+        assert answer.status in (200, 201), answer.body
+        return answer.value
+
+    def job(self, name: str) -> dict[str, Any]:
+        return next(job for job in self.ask("GET", "/api/jobs").value if job["name"] == name)
+
+    def events(self, name: str, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield a job's events with their ids until the stream ends."""
+        stream = self.begin("GET", f"/api/jobs/{name}/events", **{"last-event-id": str(after)})
+        assert stream.status == 200
+        number = 0
+        with stream, closing(stream.connection):
+            for line in stream:
+                if line.startswith(b"id: "):
+                    number = int(line[4:])
+                elif line.startswith(b"data: "):
+                    yield number, json.loads(line[6:])
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end."""
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        assert self.process.stdout is not None
+        self.told += self.process.stdout.read()
+        self.process.stdout.close()
+        return status
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text()
+
+
+@contextmanager
+def served(folder: Path, port: int = 0) -> Iterator[Served]:
+    """Serve a folder while the `with` lasts."""
+    server = Served(folder, port)
+    try:
+        server.open()
+        yield server
+    finally:
+        server._connections.close()
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        for stream in (server.process.stdin, server.process.stdout):
+            if not stream.closed:
+                stream.close()
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    """Wait for something, and return it."""
+    end = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < end, "this did not come"
+        time.sleep(0.05)
+    return found

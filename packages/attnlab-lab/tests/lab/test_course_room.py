@@ -1,0 +1,213 @@
+"""The room Course in a browser: read, answer, be told the mistake, mend it; saved in files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnlab.cli import main
+from attnlab_course.catalog import exercise_names, find_exercise
+from attnlab_course.cells import leaked_lines, solution_text
+from attnlab_course.workspace import Workspace
+from attnlab_lab.server import course_answers
+
+from .playing import press, settled, tamper, violations
+from .serving import PATIENCE
+from .test_playground import CONTRASTS
+
+PART = "body[data-busy=false] .statement h2"
+WRONG = """import torch
+
+def attention(query, key, value, mask=None):
+    scores = query @ key.transpose(-2, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    weights = torch.softmax(scores, dim=-1)
+    return weights @ value, weights
+"""
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("course")
+
+
+@pytest.fixture
+def opened(open_room: Any) -> Any:
+    """Open the room at an exercise, `attention` unless another is named."""
+    return lambda **link: open_room("course", PART, **({"exercise": "attention"} | link))
+
+
+def check(page: Any, code: str | None = None) -> str:
+    """Type an answer, check it, and return what is said of it."""
+    if code is not None:
+        page.get_by_label("Your answer").fill(code)
+    with page.expect_response("**/api/course/check", timeout=PATIENCE * 1000):
+        page.get_by_role("button", name="Check", exact=True).click()
+    settled(page)
+    return str(page.locator(".feedback").inner_text())
+
+
+def test_the_course_says_that_it_loads_and_opens_on_its_first_exercise(open_room: Any) -> None:
+    page = open_room("course", PART)
+    first = page.locator("#exercise option").first
+    assert page.locator("#exercise").input_value() == first.get_attribute("value")
+    assert f"exercise={first.get_attribute('value')}" in page.url
+    waiting: list[Any] = []
+    page.route("**/api/course", lambda route: waiting.append(route))  # noqa: PLW0108
+    page.reload()
+    loading = page.locator(".course-room", has_text="Loading the exercises")
+    loading.wait_for()
+    assert page.locator("#exercise:visible, #answer-code:visible").count() == 0
+    waiting[0].continue_()
+    page.locator("#answer-code").wait_for()
+    assert loading.locator("p:visible", has_text="Loading").count() == 0
+
+
+def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folder(
+    opened: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = opened()
+    assert "softmax(Q Kᵀ / √width) V" in page.locator(".statement").inner_text()
+    assert page.locator(".statement table td code").first.inner_text() == "query"
+    assert page.locator("img.course-picture").evaluate("node => node.naturalWidth") > 100
+    told = check(page, WRONG)
+    attention = find_exercise("attention")
+    assert attention.mistake("no scaling").says in told
+    assert "This is a known mistake" in told
+    assert page.locator(".shaded").count() == 3
+    told = check(page, solution_text(attention.source))
+    assert "8 of 8 checks pass" in told
+    assert page.locator(".criteria .mark.refused").count() == 0
+    assert "●" in page.locator("select#exercise option:checked").inner_text()
+    monkeypatch.chdir(home)
+    assert main(["course", "check", "attention"]) == 0
+    assert "✓ values" in capsys.readouterr().out
+    states = Workspace(home / "course").states()
+    assert states["attention"].passed
+    assert states["attention"].tries == 3
+
+
+def test_what_stands_in_backticks_is_shown_as_code_and_never_as_markup(
+    opened: Any, context: Any
+) -> None:
+    page = context.new_page()
+    words = f"`{HOSTILE}` is no `mask`, and ` alone is none; {HOSTILE}"
+
+    def alter(told: Any) -> None:
+        told["mistake"] = words
+        told["checks"][0]["words"] = "is `small`"
+
+    tamper(page, "/api/course/check", alter)
+    page.goto(opened().url)
+    page.wait_for_selector(PART)
+    check(page, WRONG)
+    known = page.locator(".known-mistake p")
+    assert known.locator("code").all_inner_texts() == [HOSTILE, "mask"]
+    assert known.inner_text() == f"{HOSTILE} is no mask, and ` alone is none; {HOSTILE}"
+    assert known.locator("img, script").count() == 0
+    assert page.locator(".criteria li").first.locator("code").inner_text() == "small"
+
+
+def test_an_answer_is_still_there_when_the_page_is_opened_again(opened: Any) -> None:
+    page = opened(exercise="softmax")
+    code = page.get_by_label("Your answer").input_value()
+    assert "raise NotImplementedError" in code
+    assert "Nothing is written yet" in check(page)
+    check(page, "def softmax(x, dim):\n    return x  # mine\n")
+    again = opened(exercise="softmax")
+    assert "# mine" in again.get_by_label("Your answer").input_value()
+
+
+def test_hints_come_one_by_one_and_stay(opened: Any) -> None:
+    page = opened(exercise="causal_mask")
+    hints = find_exercise("causal_mask").parts.hints
+    press(page, "A hint")
+    page.get_by_role("button", name="Next hint").click()
+    settled(page)
+    assert page.locator(".hints li").all_inner_texts() == list(hints[:2])
+    again = opened(exercise="causal_mask")
+    assert again.locator(".hints li").count() == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def attention(:\n", "SyntaxError"),
+        ("import time\ntime.sleep(900)\n", "took too long"),
+        ("import os\nos._exit(0)\n", "ended before it had answered"),
+        (f"raise ValueError({HOSTILE!r})", HOSTILE),
+    ],
+)
+def test_an_answer_that_breaks_is_told_so_and_the_next_one_is_checked(
+    opened: Any, code: str, words: str
+) -> None:
+    page = opened()
+    assert words in check(page, code)
+    assert "known mistake" in check(page, WRONG)
+
+
+def test_everything_can_be_done_by_keyboard(opened: Any) -> None:
+    page = opened(exercise="softmax")
+    field = page.get_by_label("Your answer")
+    field.fill("def softmax(x, dim):")
+    field.press("End")
+    field.press("Enter")
+    page.keyboard.type("if True:")
+    field.press("Enter")
+    page.keyboard.type("return x.softmax(dim)")
+    code = field.input_value()
+    assert code == "def softmax(x, dim):\n    if True:\n        return x.softmax(dim)"
+    field.press("Tab")
+    assert field.input_value().endswith("    ")
+    with page.expect_response("**/api/course/check", timeout=PATIENCE * 1000):
+        field.press("Control+Enter")
+    settled(page)
+    field.press("Escape")
+    field.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Check"
+
+
+def test_every_exercise_is_listed_and_opens(opened: Any, home: Path) -> None:
+    page = opened()
+    listed = page.locator("select#exercise option").evaluate_all("all => all.map(o => o.value)")
+    assert listed == exercise_names()
+    for name in exercise_names():
+        told = course_answers.WORK["open_exercise"](folder=str(home / "other"), name=name)
+        assert told["statement"], name
+        assert told["code"], name
+        assert leaked_lines(told["code"], find_exercise(name).source) == [], name
+
+
+def test_a_link_to_no_exercise_is_told_so(open_room: Any) -> None:
+    page = open_room("course", ".notice:not([hidden])", exercise="nothing")
+    assert "no exercise named 'nothing'" in page.locator(".course-room .notice").inner_text()
+
+
+def test_nothing_that_a_file_says_becomes_markup(opened: Any, context: Any) -> None:
+    page = context.new_page()
+
+    def alter(told: Any) -> None:
+        told["statement"] = [["p", HOSTILE], ["script", "alert(3)"], ["iframe", HOSTILE]]
+        told["hint"] = [HOSTILE]
+        told["picture"] = "<svg xmlns='http://www.w3.org/2000/svg' onload='alert(4)'/>"
+
+    tamper(page, "/api/course/open", alter)
+    page.goto(opened().url)
+    page.wait_for_selector(PART.replace("h2", "p"))
+    assert page.locator(".statement script, .statement iframe").count() == 0
+    assert HOSTILE in page.locator(".statement").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_room_is_accessible_and_fits(opened: Any, scheme: str, width: int) -> None:
+    page = opened(exercise="attention")
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    check(page, WRONG)
+    assert violations(page) == []
+    poor = [(ratio, name) for ratio, name in page.evaluate(CONTRASTS) if ratio < 4.5]
+    assert poor == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

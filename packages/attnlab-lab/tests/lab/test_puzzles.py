@@ -1,0 +1,89 @@
+"""The puzzles of the Bench: solved by our solutions, not before, and by nothing else."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnlab_lab import static
+
+from .playing import Open, dots, edits, press, settled, trained
+
+SOLUTIONS = {
+    "idle": "z0.1",
+    "weakest": "c0.1.3.3",
+    "victim": "c0.0.3.0",
+    "lean-copy": "c0.1.4.1,c0.0.4.3,c0.0.3.1,c0.0.5.4,c0.1.3.0,c0.0.3.2,c0.1.3.1,c0.1.3.2,c0.1.5.0,"
+    "c0.0.5.3,c0.1.5.2,c0.0.5.0,c0.1.5.4,c0.1.5.1,c0.1.4.4,c0.1.3.3,c0.1.4.2,c0.0.5.5,c0.0.4.4,"
+    "c0.1.4.0,c0.1.5.3",
+    "lean-reverse": "c0.1.5.3,c0.1.5.4,c0.0.4.2,c0.0.4.4,c0.0.3.0,c0.0.4.0,c0.0.3.3,c0.0.5.2,"
+    "c0.0.5.4,c0.0.5.5,c0.0.4.3,c0.0.5.3,c0.0.3.1,c0.1.3.1,c0.1.4.1,c0.1.4.3,c0.0.5.1,c0.1.4.4,"
+    "c0.1.3.0,c0.1.5.2,c0.1.5.1,c0.1.3.2,c0.1.5.0,c0.1.3.3",
+    "lean-sort": "c0.0.4.3,c0.0.5.1,c0.0.5.2,c0.0.3.2,c0.0.3.0,c0.0.5.3,c0.0.5.5,c0.0.4.4,c0.0.5.0",
+    "mend": "c0.0.4.3,s0.0.4.4.2,s0.1.4.3.-3",
+}
+NEAR_MISSES = {
+    "idle": ("z0.0", "So far"),
+    "weakest": ("c0.0.4.1", "So far"),
+    "victim": ("z0.1", "Only cuts count here"),
+    "mend": ("s0.0.4.4.2,s0.1.4.3.-3", "The cut that the puzzle begins with must stay"),
+}
+
+
+def told(page: Any) -> str:
+    text: str = page.locator(".puzzle-told [role=status]").inner_text()
+    return text
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_a_puzzle_is_solved_by_our_solution_and_not_before(open_lab: Open, name: str) -> None:
+    page = trained(open_lab(f"#room=bench&puzzle={name}"))
+    assert told(page).startswith("So far"), told(page)
+    start = page.url.partition("&edits=")[0]
+    assert f"puzzle={name}" in page.url
+    settings = re.sub("&puzzle=.*", "", start)
+    page.evaluate(
+        "link => { location.hash = link; }",
+        f"#{settings.partition('#')[2]}&puzzle={name}&edits={SOLUTIONS[name]}",
+    )
+    page.locator(".puzzle-told.all").wait_for()
+    settled(page)
+    right = sum(dots(page).values())
+    number = len(edits(page)) - (name == "mend")
+    words = f"Solved, on every input: {right} right with {number} edit{'s'[: number != 1]}; ours: "
+    ours = f"{right} right" if name == "weakest" else f"{number} edit{'s'[: number != 1]}"
+    assert told(page) == f"{words}{ours}."
+    assert page.locator(".puzzle-part button[aria-pressed=true]").inner_text().endswith("✓")
+    if name in NEAR_MISSES:
+        near, reason = NEAR_MISSES[name]
+        press(page, "Reset")
+        page.evaluate(
+            "link => { location.hash = link; }",
+            f"#{settings.partition('#')[2]}&puzzle={name}&edits={near}",
+        )
+        page.locator(".puzzle-told:not(.all)").wait_for()
+        settled(page)
+        assert told(page).startswith(reason)
+
+
+def test_another_model_ends_the_puzzle_and_a_wrong_name_is_told(open_lab: Open) -> None:
+    page = trained(open_lab("#room=bench"))
+    page.get_by_role("button", name="3 One victim").click()
+    page.wait_for_selector("body[data-state=trains]")
+    trained(page)
+    assert "seed=2" in page.url
+    page.locator("#model-seed").fill("4")
+    page.locator("#model-seed").press("Enter")
+    page.locator(".puzzle-told").wait_for(state="hidden")
+    assert "puzzle=" not in page.url
+    other = open_lab("#room=bench&puzzle=none")
+    assert other.locator("#notice").inner_text().startswith("There is no puzzle “none”, only idle,")
+
+
+def test_there_are_twenty_puzzles() -> None:
+    folder = Path(static.__file__).parent
+    texts = [(folder / name).read_text() for name in ("puzzles.js", "bench_puzzles.js")]
+    names = [re.findall(r'name: "([\w-]+)"', text) for text in texts]
+    assert names[1] == list(SOLUTIONS)
+    assert len({*names[0], *names[1]}) == 20

@@ -1,0 +1,129 @@
+"""Answers: the newest question wins, a burst is refused, a crash costs one answer."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnlab.experiments import registry
+from attnlab_lab.server import answer_process
+
+from . import answers_checks
+
+CHECKS = [
+    answers_checks.check_latest_wins,
+    answers_checks.check_fifty_pages,
+    answers_checks.check_burst,
+    answers_checks.check_crashes,
+    answers_checks.check_no_answer_is_mistaken,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_answers(check, monkeypatch):
+    answers_checks.carried(monkeypatch, check)
+
+
+def asked(what, **facts):
+    status, _, body = answer_process._answer(json.dumps({"what": what, **facts})).partition(" ")
+    return int(status), json.loads(body)
+
+
+def test_experiments_are_described_as_the_command_line_does():
+    status, found = asked("experiments")
+    assert status == 200
+    (sorting,) = [each for each in found if each["name"] == "sorting"]
+    by_name = {each["name"]: each for each in sorting["settings"]}
+    assert by_name["letters"] == {
+        "name": "letters", "type": "int", "default": 3, "is_optional": False, "low": 1, "high": 26,
+        "choices": None, "expected": "an integer from 1 to 26", "comment": "size of the alphabet",
+    }  # fmt: skip
+    assert by_name["task"]["choices"] == ["sort", "reverse", "copy", "add", "induction"]
+    assert [each["name"] for each in found] == list(registry.experiments())
+
+
+def test_a_member_of_what_is_no_population_is_refused(sorter):
+    status, found = asked("ask", folder=str(sorter / "17"), text="cab", edits=[])
+    assert (status, "could not read" in found["error"]) == (409, True)
+
+
+def test_a_request_is_checked_as_the_command_line_does(monkeypatch):
+    def check(**settings):
+        return asked("check", experiment="sorting", settings=settings, seed=0)
+
+    typed = {"steps": 20, "learning_rate": 0.01, "bias": True, "holdout": None, "norm": "rms"}
+    texts = {
+        "steps": "20",
+        "learning_rate": "0.01",
+        "bias": "true",
+        "holdout": "none",
+        "norm": "rms",
+    }
+    command = "attnlab run sorting --seed 0 --set steps=20 learning_rate=0.01 bias=true "
+    command += "holdout=none norm=rms"
+    assert check(**typed) == (200, {"settings": texts, "command": command})
+    checked = asked("check", experiment="sorting", settings={"steps": 20}, seed=3)[1]
+    assert checked["settings"] == {"steps": "20"}
+    assert checked["command"] == "attnlab run sorting --seed 3 --set steps=20"
+    assert check(steps=0)[1]["error"].startswith("steps must be an integer from 1 to 10,000,000")
+    assert "did you mean 'letters'?" in check(leters=3)[1]["error"]
+    assert check(num_heads=4)[0] == 400
+    assert asked("check", experiment="sortin", settings={}, seed=0)[0] == 400
+    status, found = check(d_model=4096, num_heads=1, num_layers=48, d_ff=16384)
+    assert (status, "this training takes about" in found["error"]) == (413, True)
+    monkeypatch.setattr(answer_process, "free_memory", lambda: 30_000)
+    assert check()[0] == 413
+    monkeypatch.setattr(answer_process, "free_memory", lambda: None)
+    assert check()[0] == 200
+
+
+def test_an_answer_that_would_be_too_large_is_refused(sorter, monkeypatch):
+    monkeypatch.setattr(answer_process, "_MOST_BYTES", 9 * 2 * 3 * 7**2 - 1)
+    status, found = asked("ask", folder=str(sorter), text="cab", edits=[])
+    assert (status, "ask a shorter input" in found["error"]) == (413, True)
+    monkeypatch.setattr(answer_process, "_MOST_BYTES", 9 * 2 * 3 * 7**2)
+    assert asked("ask", folder=str(sorter), text="cab", edits=[])[0] == 200
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 9)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+KINDS = "CutEdge ZeroHead MeanHead FreezePattern RedirectToFirst UniformPattern SetMask AddToScores"
+FIELDS = ["layer", "head", "query", "key", "step", "site", "pattern", "value", "mask", "amount"]
+FIELDS += ["recording", "factor", "version"]
+EDITS = st.lists(
+    st.fixed_dictionaries(
+        {"edit": st.sampled_from(KINDS.split()) | st.text(max_size=5)},
+        optional=dict.fromkeys(FIELDS, VALUES),
+    )
+    | VALUES,
+    max_size=2,
+)
+
+
+def check_any_question(folder, text, edits):
+    status, found = asked("ask", folder=folder, text=text, edits=edits)
+    assert status in (200, 400, 409, 413)
+    assert (list(found) == ["error"]) == (status != 200)
+
+
+@settings(max_examples=150)
+@given(text=st.text(alphabet="abc", min_size=3, max_size=3) | st.text(max_size=6), edits=EDITS)
+def test_any_question_has_an_answer_or_a_sentence(sorter, text, edits):
+    check_any_question(str(sorter), text, edits)
+
+
+@pytest.mark.slow
+@settings(max_examples=20_000)
+@given(text=st.text(alphabet="abc", min_size=3, max_size=3) | st.text(max_size=6), edits=EDITS)
+def test_very_many_questions_have_an_answer_or_a_sentence(sorter, text, edits):
+    check_any_question(str(sorter), text, edits)

@@ -1,0 +1,140 @@
+"""Planted faults: a line of the guard, the connections, the jobs or the answers is changed, and a
+check that the other tests rely on must fail."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+from attnlab_lab.server import answers, connections, events, guard, jobs, refusals, state
+
+from . import answers_checks, connections_checks, guard_checks, jobs_checks
+from .asgi import page_over
+
+# file, line as it stands, line as it becomes, the check that fails
+FAULTS = [
+    (guard, "if len(hosts) != 1 or hosts[0] not in self._hosts:",
+     "if not any(hosts[:1] and hosts[0].startswith(each) for each in self._hosts):",
+     guard_checks.check_hosts),
+    (guard, "if len(hosts) != 1 or hosts[0] not in self._hosts:",
+     "if hosts[0:1] == [] or hosts[0].lower() not in self._hosts:", guard_checks.check_hosts),
+    (guard, "if is_foreign or not (origins or sites):", "if is_foreign:",
+     guard_checks.check_foreign_pages),
+    (guard, 'any(origin != b"http://" + host for origin in origins)',
+     'any(not origin.startswith(b"http://" + host) for origin in origins)',
+     guard_checks.check_foreign_pages),
+    (guard, 'any(site != b"same-origin" for site in sites)',
+     'any(site == b"cross-site" for site in sites)', guard_checks.check_foreign_pages),
+    (guard, "        and not _values(scope, b\"origin\")\n", "", guard_checks.check_foreign_pages),
+    (guard, "        if not is_known:\n", "        if not is_known and not is_page:\n",
+     guard_checks.check_strangers),
+    (guard, "name == self._name and hmac", "name.endswith(self._name) and hmac",
+     guard_checks.check_strangers),
+    (guard, "hmac.compare_digest(value, self._session)", "self._session.startswith(value)",
+     guard_checks.check_strangers),
+    (guard, "if not is_right or current == self._used_token:", "if not is_right:",
+     guard_checks.check_one_time_address),
+    (guard, "        self.token = secrets.token_urlsafe(32)\n",
+     "        self.token = vars(self).get(\"token\") or secrets.token_urlsafe(32)\n",
+     guard_checks.check_one_time_address),
+    (refusals, "html.escape(sentence[:1].upper() + sentence[1:])", "sentence",
+     guard_checks.check_refusals_are_pages_for_people),
+    (refusals, "if mode is None else mode == b\"navigate\"", "",
+     guard_checks.check_refusals_are_pages_for_people),
+    (guard, "; HttpOnly; SameSite=Strict", "; HttpOnly; SameSite=Lax",
+     guard_checks.check_one_time_address),
+    (guard, "for name, value in HEADERS.items() if name not in present]",
+     "for name, value in HEADERS.items() if message['status'] < 400]", guard_checks.check_headers),
+    (guard, "                if len(body) > MOST_BODY:\n                    raise too_much\n", "",
+     guard_checks.check_sizes),
+    (guard, "_is_deeper(item, levels - 1)", "_is_deeper(item, levels)", guard_checks.check_json),
+    (guard, 'if kind not in (b"application/json",', 'if b"json" not in kind and kind not in (b"",',
+     guard_checks.check_json),
+    (guard, 'if scope["method"] not in ("GET", "POST"):', 'if scope["method"] == "OPTIONS":',
+     guard_checks.check_methods),
+    (state, "is_inside = folder.parent == self.runs.resolve() and folder.name == name",
+     "is_inside = str(folder).startswith(str(self.runs.parent))", guard_checks.check_paths),
+    (connections, "        self._await_headers()\n\n    def data", "\n    def data",
+     connections_checks.check_slow),
+    (connections, "        if self._headers_due is None and self._is_idle():\n"
+     "            self._await_headers()\n", "", connections_checks.check_idle),
+    (jobs, "            os.killpg(process.pid, number)", "            process.send_signal(number)",
+     jobs_checks.check_force),
+    (jobs, "((TERM_AFTER, signal.SIGTERM), (KILL_AFTER, signal.SIGKILL))",
+     "((TERM_AFTER, signal.SIGTERM),)", jobs_checks.check_force),
+    (jobs, '        if wish == "canceled":\n', "        if wish:\n", jobs_checks.check_patience),
+    (jobs, "        async with self._places:\n", "        if True:\n", jobs_checks.check_places),
+    (jobs, "        task.add_done_callback(lambda _: self._note_end(name, live))\n", "",
+     jobs_checks.check_ends),
+    (jobs, "_NAME.fullmatch(name):\n            raise WrongUsage", "_NAME.match(name):\n"
+     "            raise WrongUsage", jobs_checks.check_names),
+    (events, "            os.truncate(path, content.rfind(b\"\\n\") + 1)", "            pass",
+     jobs_checks.check_log),
+    (events, "            if number > after:", "            if number >= after:",
+     jobs_checks.check_log),
+    (answers, "if page is not None and self._newest.get(page) is not ticket:", "if False:",
+     answers_checks.check_latest_wins),
+    (answers, "            self._newest[page] = ticket\n",
+     "            self._newest = {page: ticket}\n", answers_checks.check_latest_wins),
+    (answers, "            async with self._turn:\n", "            if True:\n",
+     answers_checks.check_fifty_pages),
+    (answers, "        if self._waiting >= MOST_WAITING:\n", "        if False:\n",
+     answers_checks.check_burst),
+    (answers, "                self._kill()\n                await process.wait()\n", "",
+     answers_checks.check_no_answer_is_mistaken),
+]  # fmt: skip
+
+
+def functions(names: Mapping[str, Any], module: str) -> Iterator[tuple[str, FunctionType]]:
+    """Yield the functions and methods that a module defines, by their names."""
+    for name, value in names.items():
+        if getattr(value, "__module__", None) != module:
+            continue
+        if isinstance(value, FunctionType):
+            yield name, value
+        elif isinstance(value, type):
+            for own, method in functions(vars(value), module):
+                yield f"{name}.{own}", method
+
+
+def plant(patch: pytest.MonkeyPatch, module: ModuleType, line: str, changed: str) -> None:
+    """Give the functions of a module the code that they have with a line changed."""
+    assert module.__file__ is not None
+    source = Path(module.__file__).read_text()
+    assert source.count(line) == 1, f"this stands {source.count(line)} times: {line}"
+    names: dict[str, Any] = {"__name__": module.__name__, "__package__": module.__package__}
+    exec(compile(source.replace(line, changed), module.__file__, "exec"), names)
+    with_fault = dict(functions(names, module.__name__))
+    for name, function in functions(vars(module), module.__name__):
+        patch.setattr(function, "__code__", with_fault[name].__code__)
+
+
+def run(check: Any, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Run a check as its own test does."""
+    for checks in (jobs_checks, answers_checks, connections_checks):
+        patch.setattr(checks, "PATIENCE", 5.0)
+    if check.__module__ == jobs_checks.__name__:
+        for name, value in (("TERM_AFTER", 0.3), ("KILL_AFTER", 0.6), ("_CLOSING", 0.5)):
+            patch.setattr(jobs, name, value)
+        jobs_checks.carried(patch, folder / "runs", check)
+    elif check.__module__ == answers_checks.__name__:
+        answers_checks.carried(patch, check)
+    elif check.__module__ == connections_checks.__name__:
+        with connections_checks.threaded(patch, folder) as server:
+            check(server)
+    else:
+        with page_over(patch, folder) as page:
+            if check is guard_checks.check_headers:
+                guard_checks.break_one_run(patch, page)
+            check(page)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("fault", range(len(FAULTS)))
+def test_each_fault_is_caught(fault, tmp_path, monkeypatch):
+    module, line, changed, check = FAULTS[fault]
+    plant(monkeypatch, module, line, changed)
+    with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)):
+        run(check, tmp_path, monkeypatch)

@@ -1,0 +1,277 @@
+"""The room Sweeps in a browser: its numbers are those that Python computes from the folder."""
+
+import itertools
+import re
+import shlex
+import shutil
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnlab
+from attnlab.cli import main
+from attnlab.errors import CouldNotRun
+from attnlab.experiments.sweeps import Sweep, open_sweep
+from attnlab.experiments.sweeps.outcome import CellOutcome
+from attnlab_lab.server import members
+
+from .playing import cells, tamper, violations
+from .serving import PATIENCE, Lab
+from .test_playground import CONTRASTS
+from .test_runs_room import fill, start, until
+
+WAIT = PATIENCE * 1000
+AXES = {"d_model": [4, 6], "num_heads": [2, 4], "steps": [60, 250]}
+NASTY = "<script>alert(1)<img src=x onerror=alert(2)>&amp;"
+FIGURES = {
+    "share": lambda cell: cell.share.value,
+    "solvedAt": lambda cell: cell.solved_at,
+    "loss": lambda cell: cell.loss,
+    "accuracy": lambda cell: cell.figures["accuracy"],
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sweep over three axes, one with markup in its name, and one half trained."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    runs = folder / "runs"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("attnlab.draw.figures.to_files", lambda name, draw: {})
+        fields = {"recipe": "fast", "evaluate_every": 20}
+        attnlab.sweep("sorting", seeds=range(3, 7), **AXES, **fields, out=runs / "grid")
+    shutil.copytree(runs / "grid", runs / NASTY)
+    shutil.copytree(runs / "grid", runs / "half")
+    (runs / "half" / "claims.json").unlink()
+    for unit in sorted((runs / "half" / "cells").iterdir())[1:]:
+        unit.unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(home: Path) -> Sweep:
+    sweep = open_sweep(home / "runs" / "grid")
+    shares = {cell.share.value for cell in sweep.cells}
+    assert len(shares) > 1  # else nothing could be confused
+    return sweep
+
+
+@pytest.fixture
+def opened(open_room: Any) -> Any:
+    """Open the room with what a link says."""
+    return partial(open_room, "sweeps", ".cell-part:visible", sweep="grid")
+
+
+def number(words: str) -> float | None:
+    """Read what a cell says; None for a dash."""
+    return None if words == "–" else float(words.replace("−", "-").replace(",", ""))
+
+
+def check_maps(page: Any, found: Sweep) -> None:
+    """Read every cell by the keys, for each figure and each value of the third axis."""
+    trained = {each.name: each for each in found.cells}
+    for (figure, pick), steps in itertools.product(FIGURES.items(), range(2)):
+        page.locator("#choice-figure").select_option(figure)
+        page.locator("#choice-steps").select_option(str(steps))
+        told = cells(page.locator(".sweeps-room canvas.heatmap"), 2, 2)
+        names = itertools.product(AXES["d_model"], AXES["num_heads"], [AXES["steps"][steps]])
+        for sentence, (width, heads, last) in zip(told, names, strict=True):
+            name, _, words = sentence.removesuffix(".").rpartition(": ")
+            assert name == f"d_model={width} num_heads={heads} steps={last}"
+            if name not in trained:
+                assert words == "not possible"
+                continue
+            value = pick(trained[name])
+            assert number(words) == (None if value is None else pytest.approx(value, abs=5e-3))
+
+
+def check_cell(page: Any, cell: CellOutcome) -> None:
+    """Check the sentences about the chosen cell, and its seeds."""
+    assert page.locator("#cell-title").inner_text() == cell.name
+    told = page.locator(".cell-part p").first.inner_text()
+    share, low, high = (f"{int(100 * each + 0.5)} %" for each in cell.share)
+    solved = f"{cell.solved} of 4 seeds solve the problem: {share}, 95 % interval {low} to {high}."
+    assert told.startswith(solved)
+    step = re.search(r"by step (\d+)\.", told)
+    assert (step and float(step[1])) == cell.solved_at
+    loss = re.search(r"median loss at the end is ([\d.]+)\.", told)
+    assert loss is not None
+    assert float(loss[1]) == pytest.approx(cell.loss, abs=5e-3)
+    assert page.locator(".cell-seeds li").evaluate_all("all => all.map(each => each.title)") == [
+        f"Seed {each.seed}: not solved"
+        if each.solved_at is None
+        else f"Seed {each.seed}: solved, first at step {each.solved_at}"
+        for each in cell.members
+    ]
+
+
+def choose(page: Any, cell: CellOutcome) -> None:
+    """Choose a cell by the keys."""
+    values = [AXES[name].index(value) for name, value in cell.fields.items()]
+    page.locator("#choice-steps").select_option(str(values[2]))
+    page.locator(".sweeps-room canvas.heatmap").focus()
+    for key in ("PageUp", "Home", *["ArrowDown"] * values[0], *["ArrowRight"] * values[1]):
+        page.keyboard.press(key)
+    page.keyboard.press("Enter")
+
+
+def test_every_number_of_the_room_is_that_of_the_folder(opened: Any, found: Sweep) -> None:
+    page = opened()
+    trained, expected = len(found.outcome.members), len(found.outcome.expected)
+    assert trained == expected == 24
+    assert page.get_by_text(str(found.report.content.subtitle)).count() == 1
+    closest = min(found.cells, key=lambda cell: abs(cell.share.value - 0.5))
+    check_cell(page, closest)
+    check_maps(page, found)
+    for cell in found.cells:
+        choose(page, cell)
+        check_cell(page, cell)
+
+
+def alter(told: dict[str, Any], fault: str) -> None:
+    """Make one number of an answer wrong."""
+    cell = told["cells"][1]
+    if fault == "share":
+        cell["share"][0] = 0.5 if cell["share"][0] != 0.5 else 0.75
+    elif fault == "interval":
+        cell["share"][2] -= 0.1
+    elif fault == "loss":
+        cell["loss"] += 0.1
+    elif fault == "step":
+        cell["solvedAt"] = 7
+    elif fault == "member":
+        cell["members"][0][1] = 7
+    elif fault == "figure":
+        cell["figures"]["accuracy"] -= 0.1
+    elif fault == "impossible":
+        told["cells"][6]["refusal"] = ""
+    elif fault == "order":
+        told["cells"][0], told["cells"][1] = told["cells"][1], told["cells"][0]
+
+
+FAULTS = ["share", "interval", "loss", "step", "member", "figure", "impossible", "order"]
+
+
+@pytest.mark.parametrize("fault", ["none", *FAULTS])
+def test_a_wrong_number_is_caught(context: Any, opened: Any, found: Sweep, fault: str) -> None:
+    page = context.new_page()
+    tamper(page, "/api/sweeps/grid", lambda told: alter(told, fault))
+    opened(page)
+
+    def check() -> None:
+        check_maps(page, found)
+        choose(page, found.cells[1])
+        check_cell(page, found.cells[1])
+
+    if fault == "none":
+        check()
+        return
+    with pytest.raises(AssertionError):
+        check()
+
+
+def test_a_link_brings_back_what_was_chosen(context: Any, opened: Any, found: Sweep) -> None:
+    page = opened()
+    page.locator("#choice-figure").select_option("loss")
+    cell = found.cells[-1]
+    choose(page, cell)
+    assert "figure=loss" in page.url
+    again = context.new_page()
+    again.goto(page.url)
+    again.wait_for_selector(".cell-part:visible", timeout=WAIT)
+    check_cell(again, cell)
+    assert again.locator("#choice-figure").input_value() == "loss"
+    opened(again, cell="99", figure="none")  # which are not there
+    assert again.locator("#choice-figure").input_value() == "share"
+    again.evaluate("location.hash = '#v=1&room=sweeps&sweep=gone'")
+    again.get_by_text("There is no sweep gone in this folder.").wait_for()
+
+
+def test_a_cell_that_is_impossible_says_why(opened: Any) -> None:
+    page = opened(cell="6")
+    assert page.locator("#cell-title").inner_text() == "d_model=6 num_heads=4 steps=60"
+    assert "cannot be combined" in page.locator(".cell-part p").first.inner_text()
+    assert page.locator(".cell-again").is_hidden()
+
+
+def test_a_sweep_in_the_middle_shows_what_is_trained(opened: Any, home: Path) -> None:
+    page = opened(sweep="half")
+    there = open_sweep(home / "runs" / "half")
+    trained = len(there.outcome.members)
+    assert 0 < trained < 24
+    page.get_by_text(f"{trained} of 24 are trained so far.").wait_for()
+    told = cells(page.locator(".sweeps-room canvas.heatmap"), 2, 2)
+    assert sum("not trained yet" in each for each in told) > 0
+    shutil.copytree(home / "runs" / "grid" / "cells", there.folder / "cells", dirs_exist_ok=True)
+    page.get_by_text("are trained so far").wait_for(state="detached", timeout=WAIT)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_any_width_and_is_legible(opened: Any, scheme: str) -> None:
+    page = opened()
+    page.emulate_media(color_scheme=scheme)
+    for width in (360, 390, 1280, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => setTimeout(drawn)))")
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert [each for each in page.evaluate(CONTRASTS) if each[0] < 4.5] == []
+    assert violations(page) == []
+
+
+def test_a_name_with_markup_is_text(opened: Any) -> None:
+    page = opened()
+    page.locator("#choice-sweep").select_option(NASTY)
+    page.wait_for_function("() => location.hash.includes('script')")
+    page.wait_for_selector(".cell-part:visible", timeout=WAIT)
+    assert page.locator("main script, main img").count() == 0
+    page.go_back()
+    page.wait_for_function("() => document.querySelector('#choice-sweep').value === 'grid'")
+
+
+def test_a_sweep_is_started_in_runs_and_a_cell_of_it_is_trained_again(
+    browser: Any, tmp_path: Path
+) -> None:
+    lab = Lab(tmp_path)
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    try:
+        page = context.new_page()
+        page.goto(lab.start())
+        page.goto(f"{lab.address}#v=1&room=sweeps")
+        page.get_by_text("There is no sweep yet.").wait_for(timeout=WAIT)
+        page.get_by_role("link", name="Start one in Runs").click()
+        page.wait_for_selector(".run-form form:visible", timeout=WAIT)
+        page.locator("#setting-number-of-seeds").fill("2")
+        fill(page, steps=20, evaluate_every=20, d_model="4,6", seed=5)
+        command = page.locator(".run-form .command")
+        command.filter(has_text="d_model=4,6").wait_for()
+        start(page)
+        until(page, "finished")
+        page.get_by_role("link", name="Open in Sweeps").click()
+        page.wait_for_selector(".cell-part:visible", timeout=WAIT)
+        sweep = open_sweep(tmp_path / "runs" / "sorting-sweep")
+        assert sweep.outcome.grid.seeds == (5, 6)
+        assert [cell.fields for cell in sweep.cells] == [{"d_model": 4}, {"d_model": 6}]
+        typed = shlex.split(page.locator(".cell-part .command").inner_text())
+        page.get_by_role("button", name="Train them in Runs").click()
+        until(page, "finished")
+        page.get_by_role("link", name="Open in Populations").click()
+        page.wait_for_selector(".seed-columns:visible", timeout=WAIT)
+        again = attnlab.open(tmp_path / "runs" / "sorting-2-seeds")
+        assert again.seeds == (5, 6)
+        assert main([*typed[1:], "--out", str(tmp_path / "typed"), "--quiet"]) in (0, 1)
+        same = attnlab.open(tmp_path / "typed")
+        assert (same.seeds, same.config) == (again.seeds, again.config)
+        cell = next(each for each in sweep.cells if each.fields["d_model"] == again.config.d_model)
+        assert [member.solved_at for member in cell.members] == list(again.solved_at)
+    finally:
+        context.close()
+        lab.end(signal.SIGTERM)
+
+
+def test_too_many_models_are_refused_in_a_sentence(home: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(members, "_MOST_MODELS", 23)
+    with pytest.raises(CouldNotRun, match="look at its report with attnlab open"):
+        members.WORK["sweep"](str(home / "runs" / "grid"))

@@ -1,0 +1,151 @@
+"""`look --document` and `search`: what they print and keep is what the library says, and mistakes
+get one sentence."""
+
+import json
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")
+
+from attnlab.cli import main
+from attnlab.look.corpus import open_search
+from attnlab.look.long_text import open_document, summarize
+from tests.pretrained.speaking import SENTENCES, saved
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    parent = tmp_path_factory.mktemp("long")
+    saved("llama", parent / "llama")
+    (parent / "book.txt").write_text(" ".join(SENTENCES * 4), encoding="utf-8")
+    (parent / "texts.csv").write_text(
+        "text\n" + "".join(f'"{line.strip()}"\n' for line in SENTENCES), encoding="utf-8"
+    )
+    (parent / "empty.txt").write_text(" \n")
+    return parent
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(work, monkeypatch):
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def said(capsys, *arguments):
+    capsys.readouterr()
+    status = main(list(arguments))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
+    asked = [
+        "look",
+        "llama",
+        "--document",
+        "book.txt",
+        "--tiles",
+        "16",
+        "--head",
+        "1.2",
+        "--out",
+        "book",
+    ]
+    whole = summarize.Summarizer._write
+
+    def stop(self, part, summary, call):
+        if part == "layers.1.attention":
+            raise KeyboardInterrupt
+        whole(self, part, summary, call)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(summarize.Summarizer, "_write", stop)
+        status, _, error = said(capsys, *asked)
+    assert status == 130
+    assert "--resume" in error
+    assert said(capsys, *asked)[0] == 2
+    status, out, _ = said(capsys, *asked, "--resume")
+    assert status == 0
+    document = open_document("book")
+    assert f"read {document.length:,} tokens: 8 heads" in out
+    best = max(document.table(), key=lambda row: row["previous"])
+    assert f"the token before {best['layer']}.{best['head']} {best['previous']:.2f}" in out
+    assert document.kept == ("1.2",)
+    for name in ("report.html", "view.html", "tiles.html"):
+        assert str(name) in out
+    status, out, _ = said(capsys, *asked, "--resume", "--json")
+    assert json.loads(out)["heads"] == document.table()
+
+
+def test_search_prints_and_keeps_what_was_found(capsys):
+    asked = [
+        "search",
+        "llama",
+        "--corpus",
+        "texts.csv",
+        "--measure",
+        "induction",
+        "--head",
+        "1",
+        "--out",
+        "found",
+    ]
+    status, out, _ = said(capsys, *asked)
+    found = open_search("found")
+    row = found.table()[0]
+    assert status == 0
+    assert row["head"].startswith("1.")
+    assert f"{row['mean']:.3f}" in out
+    example = found.examples(row["head"])[0]
+    assert "‹" in out
+    assert f"{example.value:.3f}" in out
+    assert {"page.html", "search.json"} <= {path.name for path in found_files("found")}
+    status, out, _ = said(capsys, *asked, "--resume", "--json")
+    told = json.loads(out)
+    assert told["heads"] == found.table()
+    assert told["examples"][row["head"]][0]["tokens"] == list(example.tokens)
+
+
+def found_files(folder):
+    from pathlib import Path
+
+    return list(Path(folder).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["look", "llama", "--document", "book.txt"], 2, "--out DIR"),
+        (
+            ["look", "llama", "words", "--document", "book.txt", "--out", "x"],
+            2,
+            "leave the words out",
+        ),
+        (["look", "llama", "--document", "none.txt", "--out", "x"], 3, "could not read none.txt"),
+        (["look", "llama", "--document", "empty.txt", "--out", "x"], 2, "is empty"),
+        (
+            ["look", "llama", "--document", "book.txt", "--out", "x", "--head", "7.1"],
+            2,
+            "is no head",
+        ),
+        (["look", "llama", "--document", "book.txt", "--out", "x", "--tiles", "0"], 2, "tiles"),
+        (["look", "llama", "words", "--tiles", "3"], 2, "--tiles"),
+        (
+            ["search", "llama", "--corpus", "texts.csv", "--measure", "previus"],
+            2,
+            "did you mean 'previous'",
+        ),
+        (["search", "llama", "--corpus", "none.csv"], 3, "there is no file none.csv"),
+        (["search", "llama", "--corpus", "texts.csv", "--column", "txt"], 2, "did you mean 'text'"),
+        (["search", "llama", "--corpus", "texts.csv", "--resume"], 2, "--resume needs --out"),
+        (["search", "llama", "--corpus", "texts.csv", "--head", "1.9"], 2, "there is no head 1.9"),
+        (["search", "llama"], 2, "corpus"),
+        (["search", "llama", "--corpus", "empty.txt"], 2, "no text that could be read"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_a_status(capsys, arguments, status, told):
+    found, _, error = said(capsys, *arguments)
+    assert (found, error.count("\n")) == (status, 1), error
+    assert told in error

@@ -1,0 +1,276 @@
+"""look, edit, trace and doctor on pretrained models: what they print is what the library says."""
+
+import json
+import logging
+import shutil
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")
+
+import attnlab
+from attnlab.cli import main
+from tests.pretrained.speaking import saved
+
+TEXT = "John and Mary went to the"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a decoder, an encoder–decoder, a judge and a run."""
+    parent = tmp_path_factory.mktemp("work")
+    for kind in ("gpt2", "t5", "bert", "bert-judge"):
+        saved(kind, parent / kind)
+    small = ["steps=20", "evaluate_every=10"]
+    main(["run", "sorting", "--quiet", "--out", str(parent / "runs" / "sorting"), "--set", *small])
+    return parent
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(models, monkeypatch):
+    monkeypatch.chdir(models)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def said(capsys, *arguments):
+    capsys.readouterr()
+    status = main(list(arguments))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_look_says_what_a_recording_says(capsys):
+    status, out, _ = said(capsys, "look", "gpt2", TEXT, "--head", "1.2", "--json")
+    found = json.loads(out)
+    recording = attnlab.recorded(attnlab.ask("gpt2", TEXT))
+    (head,) = found["layers.1.attention.weights"]["heads"]
+    assert status == 0
+    assert list(found) == ["layers.1.attention.weights"]
+    assert head["head"] == 2
+    for query, row in enumerate(head["rows"]):
+        right = recording["layers.1.attention.weights"][0, 2, query].tolist()
+        assert row == [pytest.approx(each, abs=1e-6) for each in right[: query + 1]] + [None] * (
+            5 - query
+        )
+
+
+def test_many_heads_are_one_table_that_fits_the_terminal(capsys, monkeypatch):
+    for width in (60, 80, 120, 160):
+        monkeypatch.setenv("COLUMNS", str(width))
+        status, out, _ = said(capsys, "look", "t5", "the cat sat", "--steps", "2")
+        assert status == 0
+        assert "decoder.layers.*.cross_attention.weights" in out
+        assert max(map(len, out.splitlines())) <= max(
+            width, len("one of them: attnlab look t5 … --head ") + 40
+        )
+
+
+def check_habits(measured, weights):
+    inner = weights[2:]
+    assert measured["first"] == pytest.approx(float(inner[:, 0].mean()))
+    diagonal = [float(weights[query, query - 1]) for query in range(2, len(weights))]
+    assert measured["previous"] == pytest.approx(sum(diagonal) / len(diagonal))
+    assert measured["self"] == pytest.approx(float(weights.diagonal()[2:].mean()))
+
+
+def test_what_a_head_mostly_does_is_the_mean_of_its_weights(capsys):
+    _, out, _ = said(capsys, "look", "gpt2", TEXT, "--json")
+    recording = attnlab.recorded(attnlab.ask("gpt2", TEXT))
+    for site, facts in json.loads(out).items():
+        for head in facts["heads"]:
+            check_habits(head["places"], recording[site][0, head["head"]])
+
+
+def test_the_check_of_habits_finds_a_mean_over_the_wrong_queries(monkeypatch, capsys):
+    from attnlab.cli import site_facts
+
+    habits = site_facts.habits
+    monkeypatch.setattr(
+        site_facts, "habits", lambda weights, is_self: habits(weights[1:, 1:], is_self=is_self)
+    )
+    with pytest.raises(AssertionError):
+        test_what_a_head_mostly_does_is_the_mean_of_its_weights(capsys)
+
+
+def test_edit_and_trace_answer_as_the_library_does(capsys):
+    cut = ["--cut-edge", "the-Mary", "--zero-head", "1.1"]
+    status, out, _ = said(
+        capsys, "edit", "gpt2", TEXT, *cut, "--steps", "3", "--target", "store", "--json"
+    )
+    found = json.loads(out)
+    edits = (attnlab.ZeroHead(layer=1, head=1), attnlab.CutEdge(query="the", key="Mary"))
+    right = attnlab.fork(attnlab.ask("gpt2", TEXT, steps=3, target="store"), *edits)
+    assert status == 0
+    assert found["after"]["steps"] == json.loads(json.dumps(right.after.to_mapping()["steps"]))
+    status, out, _ = said(
+        capsys, "trace", "gpt2", TEXT, "--steps", "3", "--target", "store", "--json"
+    )
+    assert json.loads(out)["steps"] == json.loads(json.dumps(right.before.to_mapping()["steps"]))
+    _, out, _ = said(capsys, "trace", "gpt2", TEXT, "--head", "0.3")
+    assert "  0.3 " in out
+    assert "  0.2 " not in out
+
+
+def test_an_encoder_that_chooses_nothing_says_so(capsys):
+    status, out, _ = said(capsys, "edit", "bert", TEXT, "--zero-head", "1.1")
+    assert status == 0
+    assert "no token is chosen" in out
+    assert "changed by" in out
+    assert "it reads the input and chooses no token" in said(capsys, "trace", "bert", TEXT)[1]
+
+
+def test_a_page_is_written_without_a_figure_for_each_of_many_heads(capsys, tmp_path):
+    status, _, _ = said(capsys, "look", "t5", "the cat sat", "--out", str(tmp_path / "out"))
+    assert status == 0
+    assert (tmp_path / "out" / "view.html").is_file()
+    assert (
+        len(list((tmp_path / "out" / "figures").iterdir())) == 3
+    )  # all heads together, in three forms
+
+
+def test_the_doctor_tells_the_seams_and_what_can_be_seen(capsys):
+    status, out, _ = said(capsys, "doctor", "t5", "--json")
+    found = json.loads(out)
+    model = attnlab.load("t5")
+    assert status == 0
+    assert [each["attention"] for each in found["attentions"]] == [
+        "encoder.layers.*.attention",
+        "decoder.layers.*.attention",
+        "decoder.layers.*.cross_attention",
+    ]
+    assert all(each["heads"] == 4 and each["calls"] == [1] for each in found["attentions"])
+    assert found["attentions"][0]["made"] == max(each.made for each in model.backends[:2])
+    assert "decoder.layers.*.cross_attention.weights" in found["sites"]
+    _, out, _ = said(capsys, "doctor", "gpt2")
+    assert "layers.*.attention: 2 layers of 4 heads" in out
+    assert "missing" not in out
+    assert "fast path" not in out
+
+
+def test_the_doctor_tells_how_far_torch_s_fast_path_is(capsys, monkeypatch):
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 24, batch_first=True)
+    model = attnlab.load(
+        torch.nn.TransformerEncoder(layer, 2).eval(), example=(torch.randn(2, 5, 16),)
+    )
+    monkeypatch.setattr("attnlab.cli.model_doctor.open_model", lambda name, head: model)
+    _, out, _ = said(capsys, "doctor", "gpt2")
+    assert "torch's fast path, which a call without gradients takes, cannot be hooked" in out
+    assert f"{model.fast_path:.2g} apart" in " ".join(out.split())
+
+
+def test_the_doctor_of_the_machine_knows_what_pretrained_models_need(capsys):
+    _, out, _ = said(capsys, "doctor", "--json")
+    assert {"transformers", "accelerate", "gguf"} <= {each["what"] for each in json.loads(out)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["look", "nowhere", "a"], 3, "no run called nowhere"),
+        (["look", "nowhere.gguf", "a"], 3, "no folder or file 'nowhere.gguf'"),
+        (["look", "sortin", "cab"], 3, "did you mean 'sorting'"),
+        (["look", "gpt2"], 2, "type an input after the model"),
+        (["look", "gpt2", " "], 2, "the text is empty"),
+        (["look", "gpt2", "the cat " * 40], 2, "reads at most 40"),
+        (["look", "gpt2", "a", "--head", "0.9"], 2, "no head 0.9"),
+        (["look", "gpt2", "a", "--head", "7.0"], 2, "'7.0' is no head, LAYER.HEAD, and no layer"),
+        (["look", "gpt2", "a", "--head", "x"], 2, "a head is LAYER.HEAD"),
+        (["look", "gpt2", "a", "--head", "0.1", "--site", "*"], 2, "give one of them"),
+        (["look", "gpt2", "a", "--site", "*nothing"], 2, "no site of this model matches"),
+        (["edit", "gpt2", TEXT, "--cut-edge", "the-cat"], 2, "never among the keys"),
+        (["edit", "gpt2", TEXT, "--zero-head", "0.9"], 2, "out of range"),
+        (
+            ["edit", "bert-judge", TEXT, "--zero-head", "0.1", "--target", "nice"],
+            2,
+            "bad, good, odd",
+        ),
+        (["edit", "t5", TEXT, "--zero-head", "0.1"], 2, "say which with site="),
+        (
+            ["edit", "t5", TEXT, "--zero-head", "0.1"],
+            2,
+            "'encoder 0.0', 'decoder 0.0', 'cross 0.0'",
+        ),
+        (["trace", "bert-judge", TEXT, "--steps", "2"], 2, "no steps to count"),
+        (["trace", "sorting", "cab", "--steps", "2"], 2, "for pretrained models only"),
+        (
+            ["look", "sorting", "cab", "--ends-in", "none"],
+            2,
+            "--ends-in: for pretrained models only",
+        ),
+        (["doctor", "--ends-in", "none"], 2, "--ends-in is for a model"),
+        (["doctor", "sorting"], 2, "attnlab show sorting"),
+        (["doctor", "gpt2", "--ends-in", "nothing"], 2, "there is no head 'nothing'"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_a_status(capsys, arguments, status, told):
+    found, out, err = said(capsys, *arguments)
+    assert (found, out) == (status, "")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_a_long_text_is_shown_by_its_ends_and_head_by_head_in_rows(capsys, monkeypatch):
+    from attnlab.cli import answers, look
+
+    monkeypatch.setattr(answers, "_MAX_WORDS", 10)
+    monkeypatch.setattr(look, "_MAX_WEIGHTS", 100)
+    text = " ".join(["the cat"] * 9)
+    _, out, _ = said(capsys, "trace", "gpt2", text)
+    assert "the ␣cat ␣the ␣cat ␣the ␣cat ␣the ␣cat … ␣the ␣cat → " in out
+    _, out, _ = said(capsys, "look", "gpt2", text, "--head", "0.1")
+    assert out.count("␣cat (") + out.count("the (") == 18
+    (found,) = json.loads(said(capsys, "look", "gpt2", text, "--head", "0.1", "--json")[1]).values()
+    assert "rows" not in found["heads"][0]
+
+
+def test_a_model_without_a_tokenizer_is_told_what_a_person_who_types_can_do(capsys, models):
+    folder = models / "silent"
+    folder.mkdir(exist_ok=True)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(models / "gpt2" / name, folder)
+    (folder / "texts.txt").write_text("the cat sat\n")
+    for arguments in (
+        ["look", "silent", "a"],
+        ["trace", "silent", "a"],
+        ["edit", "silent", "a", "--zero-head", "0.1"],
+        ["search", "silent", "--corpus", "silent/texts.txt"],
+    ):
+        status, out, err = said(capsys, *arguments)
+        assert (status, out) == (3, "")
+        assert "Put the tokenizer's files beside the weights" in err
+
+
+def test_a_name_that_is_almost_there_is_guessed(capsys):
+    _, _, err = said(capsys, "look", "bert-juge", "a")
+    assert "Did you mean bert-judge?" in err
+
+
+def test_what_the_library_says_while_it_opens_is_passed_on_and_no_longer_afterwards(
+    capsys, monkeypatch
+):
+    from attnlab.experiments import model_loader
+
+    log, opened = logging.getLogger("attnlab.pretrained.somewhere"), model_loader.load_pretrained
+
+    def opening(*arguments, **options):
+        log.info("a file is spread out")
+        return opened(*arguments, **options)
+
+    monkeypatch.setattr(model_loader, "load_pretrained", opening)
+    status, _, err = said(capsys, "look", "gpt2", "the cat")
+    assert status == 0
+    assert "a file is spread out" in err
+    assert not log.isEnabledFor(logging.INFO)
+
+
+def test_a_pattern_that_no_token_matches_as_a_whole_says_so(capsys, models):
+    (models / "texts.txt").write_text("the cat sat on the mat\n")
+    status, out, _ = said(
+        capsys, "search", "gpt2", "--corpus", "texts.txt", "--measure", "token:ca"
+    )
+    assert status == 0
+    assert "A pattern must match a whole token" in out
+    assert said(capsys, "search", "gpt2", "--corpus", "texts.txt", "--measure", "token:")[0] == 2

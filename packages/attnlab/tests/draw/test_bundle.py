@@ -1,0 +1,112 @@
+"""Scripts of pages: readable modules become one, and a fault in them is refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from attnlab.draw import bundle as bundling
+from attnlab.draw.bundle import bundle
+
+FOLDER = Path(bundling.__file__).parent
+VIEW = [f"view/modules/{name}.js" for name in ("page", "report", "view", "widget")]
+ENTRIES = ["report/page.js", "report/gallery.js", *VIEW]
+EXPORTS = {"view/modules/view.js": ["mount"], "view/modules/widget.js": ["widget"]}
+MODULES = {
+    "a.js": 'import { two } from "./b.js";\nimport {\n  three,\n} from "./c/c.js";\n'
+    "\ntwo(three);\n",
+    "b.js": 'import { three } from "./c/c.js";\n\nexport function two() {}\nconst own = three;\n',
+    "c/c.js": "export const three = 3;\nexport async function four() {}\n",
+}
+
+
+def comments(name: str) -> str:
+    """The first line of a module, which no other has."""
+    return (FOLDER / name).read_text().splitlines()[0]
+
+
+def test_every_module_is_in_a_bundle_once_after_what_it_imports() -> None:
+    found = set()
+    for entry in ENTRIES:
+        script = bundle(f"attnlab/draw/{entry}")
+        names = [
+            str(path.relative_to(FOLDER))
+            for path in FOLDER.rglob("*.js")
+            if comments(str(path.relative_to(FOLDER))) in script
+        ]
+        found.update(names)
+        for name in names:
+            assert script.count(comments(name)) == 1
+            for imported in re.findall(r'from "(\.[^"]+)"', (FOLDER / name).read_text()):
+                source = (FOLDER / name).parent.joinpath(imported).resolve().relative_to(FOLDER)
+                assert script.index(comments(str(source))) < script.index(comments(name))
+    assert found == {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.js")}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_bundle_imports_nothing_and_exports_what_its_entry_does(entry: str) -> None:
+    script = bundle(f"attnlab/draw/{entry}")
+    assert not re.search(r"^import\b|\bimport\(", script, re.MULTILINE)
+    exports = re.findall(r"^export\b.*", script, re.MULTILINE)
+    assert exports == [f"export {{ {name} }};" for name in EXPORTS.get(entry, [])]
+
+
+def test_modules_import_what_they_use_and_use_what_they_import() -> None:
+    texts = {path: path.read_text() for path in FOLDER.rglob("*.js")}
+    declared = r"^export (?:async )?(?:function|const|let|class) (\w+)"
+    exported = {name for text in texts.values() for name in re.findall(declared, text, re.M)}
+    for path, text in texts.items():
+        code = re.sub(r"^ *//.*", "", text, flags=re.M)
+        words = re.findall(r"^import \{([^}]+)\}", code, re.M)
+        imported = {word.strip() for each in words for word in each.split(",")} - {""}
+        for name in imported:
+            assert len(re.findall(rf"\b{name}\b", code)) > 1, f"{path.name} does not use {name}"
+        for name in exported - imported:
+            is_called = re.search(rf'(?<![.\w"]){name}\(', code)
+            is_own = re.search(rf"(?:function|const|let) {name}\b|\b{name} =", code)
+            assert not is_called or is_own, f"{path.name} does not import {name}"
+
+
+def test_one_module_draws_the_cells_of_attention_maps() -> None:
+    drawing = [path.name for path in FOLDER.rglob("*.js") if "putImageData" in path.read_text()]
+    assert drawing == ["paint.js"]
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    made = dict(MODULES)
+    monkeypatch.setattr(bundling, "_read", made.__getitem__)
+    return made
+
+
+def test_modules_are_joined_without_their_imports_and_exports(modules: dict[str, str]) -> None:
+    assert bundle("a.js") == (
+        "const three = 3;\nasync function four() {}\n\n"
+        "\nfunction two() {}\nconst own = three;\n\n"
+        "\ntwo(three);\n"
+    )
+    assert bundle("b.js").endswith("\nexport { two };\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "words"),
+    [
+        ("c/c.js", "export const", 'import { two } from "../b.js";\nexport const', "a circle of"),
+        ("b.js", "export function", "function", "a.js imports two, which b.js does not export"),
+        ("b.js", "const own", "const four", "four is declared 2 times"),
+        ("a.js", "import { two }", "import * as two", "an import or export of an unknown form"),
+        ("b.js", "export function", "export default function", "of an unknown form"),
+    ],
+)
+def test_a_fault_in_a_module_is_refused(
+    modules: dict[str, str], name: str, before: str, after: str, words: str
+) -> None:
+    assert before in modules[name]
+    modules[name] = modules[name].replace(before, after)
+    with pytest.raises(ValueError, match=words):
+        bundle("a.js")
+
+
+def test_a_missing_module_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the module attnlab/draw/report/nothing\.js is missing"):
+        bundle("attnlab/draw/report/nothing.js")

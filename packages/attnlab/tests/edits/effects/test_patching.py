@@ -1,0 +1,406 @@
+"""Patching: places and paths between a clean and a corrupted input."""
+
+import importlib
+
+import pytest
+import torch
+
+from attnlab.edits.effects import How, Patched, Path, Place, patch_all, patch_paths
+from attnlab.edits.effects.metrics import Metric, make_ready
+from attnlab.edits.effects.patches import Recovery
+from attnlab.errors import WrongUsage
+from attnlab.look.recording import record
+from attnlab.parts.attend import attend
+from attnlab.parts.heads import share_heads, split_heads
+from attnlab.parts.masks import padding_mask
+from attnlab.seeds import generator
+from attnlab.sites import Hook, installed, site_names
+from tests.edits.effects.checks import check_ends, check_patches, close
+from tests.edits.effects.models import given, run
+
+LOGITS = Place("logits")
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("what", ["stream", "heads", "attentions", "mlps"])
+def test_a_patch_is_what_the_edit_gives_and_lies_where_it_should_between_the_runs(seed, what):
+    check_patches(seed, what)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_patching_everything_goes_all_the_way(seed):
+    check_ends(seed)
+
+
+def test_both_directions_meet_in_the_same_run():
+    """All heads of the clean run in the corrupted one, position by position, is one table a
+    head."""
+    each = given(4, "decoder")
+    other = (each.inputs + 1) % 11
+    told = {"metric": "loss", "target": each.labels}
+    found = patch_all(each.model, each.inputs, other, "heads", each_position=True, **told)
+    config = each.model.config
+    assert found.table().shape == (config.num_layers, config.num_heads, each.inputs.shape[1])
+    one, back = (
+        patch_all(each.model, *pair, "heads", direction=direction, **told)
+        for pair, direction in (((each.inputs, other), "denoise"), ((other, each.inputs), "noise"))
+    )
+    close(one.after, back.after, torch.float64)
+    close(one.shares, 1 - back.shares, torch.float64)
+    assert [place for place, _ in one.largest(3)] == [place for place, _ in back.largest(3)]
+
+
+def between(gap, *changes, direction="denoise"):
+    """Patches of two runs that are so far apart, each changing the metric by so much from where it
+    starts."""
+    corrupted = torch.tensor([2.0, 4.0], dtype=torch.float64)
+    ends = Recovery(corrupted + gap, corrupted)
+    start = ends.corrupted if direction == "denoise" else ends.clean
+    places = tuple(Place("layers.0.residual_before", query=index) for index in range(len(changes)))
+    return Patched(
+        places,
+        "logit",
+        direction,
+        ends,
+        start + torch.tensor(changes, dtype=torch.float64).unsqueeze(1),
+    )
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+def test_runs_that_barely_differ_against_what_patches_change_are_warned_of(direction):
+    found = between(0.01, 0.0676, -0.0173, 0.0, 0.0, 0.0, direction=direction)
+    typical = (0.0676**2 + 0.0173**2) / (0.0676 + 0.0173)
+    assert found.difference == pytest.approx(0.01)
+    assert found.typical_change == pytest.approx(typical)
+    assert found.contrast == pytest.approx(0.01 / typical)
+    told = str(found)
+    assert found.caution in told
+    assert (
+        "clean and corrupted barely differ, by 0.01, while a patch typically changes logit "
+        "by 0.0574" in told
+    )
+    assert (
+        f"{7.76 if direction == 'noise' else 6.76:+.4g}  layers.0.residual_before, position 0"
+        in told
+    )
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+@pytest.mark.parametrize("changes", [(1.0, 0.4, 0.0, 0.0), (1.3, -0.2), (1e-3,), (0.0, 0.0)])
+def test_runs_that_differ_as_much_as_patches_change_are_not_warned_of(changes, direction):
+    found = between(1.0, *changes, direction=direction)
+    assert found.caution == ""
+    assert "barely" not in str(found)
+
+
+def test_patches_print_as_a_short_table():
+    each = given(4, "decoder", num_layers=3)
+    for find in (patch_all, patch_paths):
+        found = find(each.model, each.inputs, (each.inputs + 1) % 11)
+        lines = str(found).splitlines()
+        assert f"clean {float(found.ends.clean.mean()):.5g}" in lines[0]
+        place, share = found.largest(1)[0]
+        assert f"  {share:+.4g}  {place}" in lines
+        assert len(lines) <= 13
+
+
+class Putting(Hook):
+    """Puts a value in the place of what passes a site."""
+
+    def __init__(self, site, value):
+        self.site, self.value = site, value
+
+    def wants(self, site):
+        return site == self.site
+
+    def visit(self, site, value):
+        return self.value(value)
+
+
+def by_hand(each, clean, corrupted, sender, receiver, into):
+    """One path, from its definition, on a model that normalises before: the logits, and nothing
+    shared."""
+    model, (layer, head) = each.model, (int(sender.path.split(".")[1]), sender.head)
+    with torch.no_grad():
+        runs = []
+        for tokens in (clean, corrupted):
+            with record(model, "*") as recording:
+                model(tokens)
+            runs.append(
+                {site: recording[site] for site in site_names(model) if not site.endswith("mask")}
+            )
+        source, base = runs
+        attention = model.layers[layer].attention
+        width = base[f"{sender.path}.heads"].shape[-1]
+        weight = attention.output.effective_weight()[:, head * width : (head + 1) * width]
+        change = (source[f"{sender.path}.heads"] - base[f"{sender.path}.heads"])[:, head] @ weight.T
+        if receiver == LOGITS:
+            x = base[f"layers.{len(model.layers) - 1}.residual_after"] + change
+            x = x if model.final_norm is None else model.final_norm(x)
+            return model.embedding.read_out(x) if model.head is None else model.head(x)
+        number = int(receiver.path.split(".")[1])
+        block = model.layers[number]
+        if receiver.head is None:
+            new = block.feed_forward(
+                block.norm_feed_forward(base[f"layers.{number}.residual_between"] + change)
+            )
+            put = Putting(receiver.site, lambda value: new)
+        else:
+            part = block.attention
+            read = block.norm_attention(base[f"layers.{number}.residual_before"] + change)
+            made = {}
+            for name, heads in zip(("query", "key", "value"), (0, 1, 1), strict=True):
+                found = split_heads(getattr(part, name)(read), part.layout[heads])
+                made[name] = found if name in into else base[f"{receiver.path}.{name}"]
+            key, value = (share_heads(made[name], part.layout[0]) for name in ("key", "value"))
+            new = attend(made["query"], key, value, "causal").output[:, receiver.head]
+
+            def place(value):
+                value = value.clone()
+                value[:, receiver.head] = new
+                return value
+
+            put = Putting(receiver.site, place)
+        with installed(model, put):
+            return model(corrupted)
+
+
+@pytest.mark.parametrize("into", [("query", "key", "value"), ("query",), ("key", "value")])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_path_is_what_its_definition_says(seed, into):
+    each = given(seed, "decoder", num_layers=3, num_heads=2, norm_place="pre", positions="learned")
+    other = (each.inputs + 1) % 11
+    receivers = [
+        Place("layers.2.attention", 1),
+        Place("layers.1.feed_forward"),
+        LOGITS,
+        Place("layers.1.attention", 0),
+    ]
+    senders = [
+        Place("layers.0.attention", 0),
+        Place("layers.0.attention", 1),
+        Place("layers.1.attention", 1),
+    ]
+    found = patch_paths(
+        each.model, each.inputs, other, senders=senders, receivers=receivers, into=into,
+        metric="loss", target=each.labels, how=How(budget=10**5 if seed % 2 else 2**29),
+    )  # fmt: skip
+    assert len(found.places) == 4 + 4 + 3
+    own = make_ready(Metric("loss", each.labels), run(each))
+    wanted = [
+        by_hand(each, each.inputs, other, path.sender, path.receiver, into) for path in found.places
+    ]
+    close(found.after, torch.stack([own(logits, run(each))[0] for logits in wanted]), torch.float64)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_held_paths_add_up_where_nothing_is_bent(seed):
+    """Without norms the direct paths to the logits add up to what all heads and MLPs say, the
+    stream's start apart."""
+    each = given(seed, "decoder", norm_place="none", final_norm=False)
+    other = (each.inputs + 1) % 11
+    senders = [Place(f"layers.{i}.feed_forward") for i in range(each.model.config.num_layers)]
+    told = {"metric": "logit", "target": each.labels}
+    heads = patch_paths(each.model, each.inputs, other, **told)
+    mlps = patch_paths(each.model, each.inputs, other, senders=senders, **told)
+    start = patch_all(
+        each.model, each.inputs, other, "layers.0.residual_before", each_position=False, **told
+    )
+    # The start's own direct part: what is left when every head and MLP is put back, so compare
+    # through the ends.
+    changes = (heads.after - heads.ends.corrupted).sum(0) + (mlps.after - mlps.ends.corrupted).sum(
+        0
+    )
+    embedding = each.model.embedding(each.inputs) - each.model.embedding(other)
+    logits = (
+        each.model.embedding.read_out(embedding)
+        if each.model.head is None
+        else embedding @ each.model.head.weight.T
+    )
+    direct = logits.gather(-1, each.labels.unsqueeze(-1)).squeeze(-1).mean(1)
+    close(changes + direct.detach(), heads.ends.clean - heads.ends.corrupted, torch.float64)
+    assert abs(float(start.shares[0]) - 1) < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["encoder", "encoder-decoder", "padded decoder"])
+def test_paths_go_through_every_kind_of_model(kind):
+    each = given(5, kind, norm_place="post")
+    inputs = each.inputs
+    name = "source" if "source" in inputs else "tokens"
+    other = {**inputs, name: (inputs[name] + 1) % 11}
+    found = patch_paths(each.model, inputs, other, metric="loss", target=each.labels)
+    assert found.shares.isfinite().all()
+    assert len(found.places) == sum(
+        part.layout.num_heads for part in each.model.modules() if hasattr(part, "layout")
+    )
+    assert isinstance(found.places[0], Path)
+    assert str(found.places[0]).endswith("-> logits")
+
+
+def test_runs_that_differ_by_rounding_alone_are_refused():
+    """The metric is near 5, so that float32 tells no less than 6e-7 apart."""
+    each = given(4, "decoder", dtype=torch.float32)
+    told = {"metric": lambda logits: 5.0 + 1e-8 * logits[:, -1, 0].tanh()}
+    with pytest.raises(
+        WrongUsage, match="is 5 for the clean and for the corrupted input, but for rounding"
+    ):
+        patch_all(each.model, each.inputs, (each.inputs + 1) % 11, **told)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m, t: patch_all(m, t, t), "nothing that a patch could bring back"),
+        (lambda m, t: patch_all(m, t, t[:, 1:]), "of the same shapes"),
+        (lambda m, t: patch_all(m, t, t + 1, "streams"), "did you mean 'stream'"),
+        (
+            lambda m, t: patch_all(m, t, t + 1, "layers.0.attention.weights"),
+            "not patched one by one",
+        ),
+        (
+            lambda m, t: patch_all(m, t, t + 1, "layers.9.residual_before"),
+            "no site of this model matches",
+        ),
+        (lambda m, t: patch_all(m, t, t + 1, direction="back"), "no direction"),
+        (lambda m, t: patch_all(m, t, t + 1, None), "no set of patches None"),
+        (
+            lambda m, t: patch_all(m, t, t + 1, metric=lambda z: z[:, 0, 0] / 0),
+            "shares need finite numbers",
+        ),
+        (lambda m, t: patch_all(m, t, t + 1, how=How(budget=0)), "budget (in bytes) must be"),
+        (lambda m, t: patch_paths(m, t, t + 1, into=["queries"]), "did you mean 'query'"),
+        (lambda m, t: patch_paths(m, t, t + 1, into="queries"), "no input of a head 'queries'"),
+        (lambda m, t: patch_paths(m, t, t + 1, into=()), "by which inputs a head is reached"),
+        (
+            lambda m, t: patch_paths(m, t, t + 1, senders=["layers.0.attention"]),
+            "senders are places",
+        ),
+        (lambda m, t: patch_paths(m, t, t + 1, receivers="logits"), "receivers are places"),
+        (lambda m, t: patch_paths(m, t, t + 1, senders=[]), "at least one of the senders"),
+        (lambda m, t: patch_paths(m, t, t + 1, how=None), "how= is a How"),
+        (
+            lambda m, t: patch_paths(m, t, t + 1, senders=[Place("layers.0.attention", 9)]),
+            "has the heads 0 to",
+        ),
+        (
+            lambda m, t: patch_paths(m, t, t + 1, senders=[Place("layers.0.attention")]),
+            "no head or feed-forward part",
+        ),
+        (lambda m, t: patch_paths(m, t, t + 1, senders=[LOGITS]), "no head or feed-forward part"),
+        (
+            lambda m, t: patch_paths(
+                m,
+                t,
+                t + 1,
+                senders=[Place("layers.1.attention", 0)],
+                receivers=[Place("layers.0.attention", 0)],
+            ),
+            "no receiver comes after",
+        ),
+        (
+            lambda m, t: patch_paths(m, t, t + 1, receivers=[Place("layers.1.attention", 0, 3)]),
+            "whole heads",
+        ),
+    ],
+)
+def test_what_cannot_be_patched_is_said(call, words):
+    each = given(0, "decoder", num_layers=2)
+    with pytest.raises(WrongUsage) as caught:
+        call(each.model, each.inputs % 10)
+    assert words in str(caught.value)
+
+
+def test_one_place_and_one_input_need_no_list():
+    each = given(0, "decoder", num_layers=2)
+    other = (each.inputs + 1) % 11
+    sender, receiver = Place("layers.0.attention", 0), Place("layers.1.attention", 1)
+    one = patch_paths(
+        each.model, each.inputs, other, senders=sender, receivers=receiver, into="value"
+    )
+    many = patch_paths(
+        each.model, each.inputs, other, senders=[sender], receivers=[receiver], into=["value"]
+    )
+    assert one.places == many.places == (Path(sender, receiver),)
+    assert torch.equal(one.after, many.after)
+
+
+@pytest.mark.parametrize("metric", ["loss", "kl", "logit_difference"])
+@pytest.mark.parametrize("patch", [patch_all, patch_paths])
+def test_a_small_budget_parts_the_inputs_and_changes_nothing(patch, metric, monkeypatch):
+    each = given(4, "padded decoder", num_layers=2)
+    tokens = torch.randint(11, (7, 5), generator=generator(0, "tokens"))
+    clean = {"tokens": tokens, "mask": padding_mask(torch.arange(7) % 5 + 1, 5)}
+    corrupted = {**clean, "tokens": (tokens + 1) % 11}
+    told = {"metric": metric, "target": tokens.roll(1, 1) if metric == "loss" else None}
+    plain = patch(each.model, clean, corrupted, **told)
+    rows, progress = [], []
+    module = importlib.import_module("attnlab.edits.effects.patches")
+    real = module.run_plain
+    monkeypatch.setattr(
+        module,
+        "run_plain",
+        lambda *given, **rest: rows.append(given[1].num_rows) or real(*given, **rest),
+    )
+    found = patch(
+        each.model,
+        clean,
+        corrupted,
+        **told,
+        how=How(budget=1, progress=lambda *both: progress.append(both)),
+    )
+    assert max(rows) == 3
+    assert found.places == plain.places
+    close(found.after, plain.after, torch.float64)
+    close(found.shares, plain.shares, torch.float64)
+    assert progress == sorted(progress)
+    assert progress[-1][0] == progress[-1][1]
+
+
+def test_a_pair_of_runs_that_fits_is_made_once():
+    each = given(4, "decoder")
+    passes = []
+    each.model.register_forward_hook(lambda *_: passes.append(1))
+    patch_all(
+        each.model, each.inputs, (each.inputs + 1) % 11, "heads", metric="loss", target=each.labels
+    )
+    count = len(passes)
+    heads = each.model.config.num_layers * each.model.config.num_heads
+    assert count <= 2 + heads, "clean and corrupted once, and a pass for each patch at most"
+
+
+def test_a_patch_names_the_tokens_at_its_position_and_both_where_the_runs_differ():
+    each = given(4, "decoder")
+    other = each.inputs.clone()
+    other[:, 2] = (other[:, 2] + 1) % 11
+    one, another = each.inputs[:1], other[:1]
+    found = patch_all(each.model, one, another)
+    assert found.tokens[""][2] == f"{int(one[0, 2])}/{int(another[0, 2])}"
+    assert found.tokens[""][0] == str(int(one[0, 0]))
+    assert "position 2 '" in str(found)
+    assert "of 1 input:" in str(found)
+
+
+def test_shares_are_a_table_of_layers_by_positions_or_by_heads():
+    each = given(4, "decoder")
+    other = (each.inputs + 1) % 11
+    stream = patch_all(each.model, each.inputs, other)
+    (table,) = stream.number_tables()
+    assert (table.row_title, table.column_title) == ("layer", "position")
+    close(torch.tensor(table.values, dtype=torch.float64), stream.table(), torch.float64)
+    heads = patch_all(each.model, each.inputs, other, "heads")
+    (table,) = heads.number_tables()
+    assert (table.row_title, table.column_title) == ("layer", "head")
+    close(torch.tensor(table.values, dtype=torch.float64), heads.table(), torch.float64)
+    (paths,) = patch_paths(each.model, each.inputs, other).number_tables()
+    assert paths.columns == ["logits"]
+    assert paths.rows[0] == "head 0.0"
+
+
+def test_positions_of_an_encoder_decoder_are_named_by_what_each_stack_reads():
+    each = given(1, "encoder-decoder")
+    source, target = each.inputs["source"], each.inputs["target"]
+    found = patch_all(each.model, (source[:1], target[:1]), ((source[:1] + 1) % 11, target[:1]))
+    titles = [table.title for table in found.number_tables()]
+    assert titles == ["encoder.layers.*.residual_before", "decoder.layers.*.residual_before"]
+    assert len(found.tokens["encoder"]) == source.shape[1]
+    assert found.tokens["decoder"][0] == str(int(target[0, 0]))

@@ -1,0 +1,298 @@
+"""Significance: against exact enumeration on small cases, and by calibration on simulated ones."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from attnlab.edits.effects import significance
+from attnlab.edits.effects.significance import (
+    adjusted,
+    assess,
+    enough,
+    intervals,
+    least_p,
+    p_values,
+)
+from attnlab.errors import WrongUsage
+from attnlab.seeds import generator
+from tests.edits.effects.checks import check_bh, check_holm
+
+
+def draws(*shape, seed=0):
+    return torch.randn(
+        *shape, generator=generator(seed, "tests", "significance"), dtype=torch.float64
+    )
+
+
+def listed_p(values):
+    """The share of all sign patterns whose mean is as far from 0 as that of the data."""
+    sums = [
+        abs(sum(s * v for s, v in zip(signs, values, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(values))
+    ]
+    reach = abs(sum(values)) - 1e-12
+    return sum(each >= reach for each in sums) / len(sums)
+
+
+@pytest.mark.parametrize("number", [2, 3, 5, 8, 11])
+def test_few_inputs_are_tested_exactly(number):
+    values = draws(6, number, seed=number) + 0.4
+    assert p_values(values).tolist() == pytest.approx([listed_p(row) for row in values.tolist()])
+
+
+def test_many_inputs_are_tested_as_the_enumeration_would():
+    values = draws(4, 15, seed=3) + torch.tensor([[0.0], [0.3], [0.6], [1.5]])
+    exact = torch.tensor([listed_p(row) for row in values.tolist()], dtype=torch.float64)
+    found = p_values(values, draws=20_000)
+    assert float(((found - exact).abs() / (exact * (1 - exact) / 20_000 + 1e-9).sqrt()).max()) < 4.0
+    assert torch.equal(found, p_values(values, draws=20_000))  # the seed decides
+
+
+def test_the_data_count_among_the_draws_so_that_p_is_never_0():
+    assert p_values(torch.ones(1, 40), draws=99).tolist() == pytest.approx([0.01])
+
+
+def test_no_effect_at_all_has_p_1_and_an_interval_of_one_point():
+    values = torch.zeros(2, 20)
+    assert p_values(values).tolist() == [1.0, 1.0]
+    for kind in ("skewed", "permutation"):
+        low, high = intervals(values, kind)
+        assert low.tolist() == high.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("number", [6, 7, 9])
+def test_the_permutation_interval_holds_exactly_the_shifts_that_are_not_rejected(number):
+    values = draws(3, number, seed=number)
+    low, high = intervals(values, "permutation", level=0.9)
+    gap = 1e-9
+    for row, start, end in zip(values, low.tolist(), high.tolist(), strict=True):
+        for shift, is_inside in (
+            (start - gap, False),
+            (start + gap, True),
+            (end - gap, True),
+            (end + gap, False),
+        ):
+            # Both tails of 5 % each: the one-sided p of the shift.
+            sums = [
+                sum(each)
+                for each in itertools.product(*[(v - shift, shift - v) for v in row.tolist()])
+            ]
+            observed = sum(v - shift for v in row.tolist())
+            up = sum(each >= observed - 1e-12 for each in sums) / len(sums)
+            down = sum(each <= observed + 1e-12 for each in sums) / len(sums)
+            assert (min(up, down) > 0.05) == is_inside
+
+
+def test_five_inputs_cannot_carry_95_percent():
+    low, high = intervals(draws(1, 5), "permutation")
+    assert (low.item(), high.item()) == (-float("inf"), float("inf"))
+    assert intervals(draws(1, 5), "permutation", level=0.9)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("spread", ["normal", "heavy", "unequal"])
+def test_a_test_of_nothing_finds_something_as_often_as_it_says(spread):
+    """2,000 sets of 20 inputs whose effects are symmetric about 0: 5 % of them have p <= 0.05."""
+    values = draws(2_000, 20, seed=11)
+    if spread == "heavy":
+        values = values.pow(3)
+    elif spread == "unequal":
+        values = values * torch.linspace(0.1, 5.0, 20)
+    found = p_values(values, draws=2_000)
+    for level in (0.05, 0.2):
+        share = float((found <= level).double().mean())
+        assert abs(share - level) < 4 * (level * (1 - level) / 2_000) ** 0.5 + 1e-3
+
+
+@pytest.mark.parametrize("kind", ["skewed", "permutation"])
+def test_intervals_hold_the_truth_as_often_as_they_say(kind):
+    values = draws(1_000, 25, seed=12) + 0.7
+    low, high = intervals(values, kind, draws=2_000)
+    share = float(((low <= 0.7) & (high >= 0.7)).double().mean())
+    assert 0.95 - 0.028 < share < 0.978
+
+
+SKEWED = {
+    "normal": (lambda x: x, 0.0, 0.95),
+    "exponential": (lambda x: -torch.special.ndtr(x).log(), 1.0, 0.94),
+    "minus exponential": (lambda x: torch.special.ndtr(x).log(), -1.0, 0.94),
+    "squares": (lambda x: x.square(), 1.0, 0.93),
+    "lognormal": (lambda x: x.exp(), math.exp(0.5), 0.91),
+}
+
+
+def held(kind, number, sets=4_000):
+    """How often the interval of so many inputs holds the true mean, by distribution."""
+    shares = {}
+    for name, (made, truth, _) in SKEWED.items():
+        low, high = intervals(made(draws(sets, number, seed=number)), kind)
+        shares[name] = float(((low <= truth) & (truth <= high)).double().mean())
+    return shares
+
+
+def check_skewed(number):
+    """Each distribution has the share that the docstring of `assess` says, but for the draws."""
+    for name, share in held("skewed", number).items():
+        assert share == pytest.approx(SKEWED[name][2], abs=0.015), name
+
+
+@pytest.mark.parametrize("number", [10, 12, 14])
+def test_intervals_of_few_skewed_differences_hold_the_truth_as_often_as_is_said(number):
+    check_skewed(number)
+
+
+def test_intervals_that_take_skewed_differences_for_symmetric_hold_the_truth_less_often():
+    found = held("permutation", 10, sets=1_000)
+    assert found["exponential"] < 0.92
+    assert found["lognormal"] < 0.87
+
+
+def test_the_skewed_interval_of_symmetric_values_is_students():
+    low, high = intervals(torch.tensor([[-3.0, -1.0, 0.0, 1.0, 3.0]]))
+    reach = 2.7764 * 5**0.5 / 5**0.5  # of 4 degrees of freedom; the variance is 20 / 4
+    assert (low.item(), high.item()) == pytest.approx((-reach, reach), abs=1e-4)
+
+
+def test_the_skewed_interval_follows_the_unit_and_the_sign():
+    values = draws(3, 12).exp()
+    low, high = intervals(values)
+    assert torch.allclose(
+        torch.stack(intervals(values * 1e-9)), torch.stack((low, high)) * 1e-9, rtol=1e-12
+    )
+    assert torch.allclose(torch.stack(intervals(-values)), torch.stack((-high, -low)), rtol=1e-12)
+
+
+def test_a_planted_effect_is_found():
+    """An effect of one standard deviation in 25 inputs: the exact t test would find 99.8 % of
+    them."""
+    found = p_values(draws(1_000, 25, seed=13) + 1.0, draws=2_000)
+    assert float((found <= 0.05).double().mean()) > 0.98
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 6])
+def test_holm_is_the_closed_test(number):
+    for seed in range(5):
+        check_holm(torch.rand(number, generator=generator(seed, "holm"), dtype=torch.float64) * 0.3)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 7, 20])
+def test_benjamini_and_hochberg_find_what_their_rule_says(number):
+    for seed in range(5):
+        check_bh(torch.rand(number, generator=generator(seed, "bh"), dtype=torch.float64))
+
+
+def test_equal_p_values_stay_equal():
+    for kind in ("holm", "bh"):
+        found = adjusted(torch.tensor([0.02, 0.01, 0.02, 0.9]), kind)
+        assert found[0] == found[2]
+
+
+def test_the_corrections_keep_what_they_promise_among_many_heads():
+    """500 families of 40 heads, all of them idle: any finding is false, and at most 5 % of families
+    have one."""
+    values = draws(500 * 40, 16, seed=14)
+    p = p_values(values, draws=4_000).view(500, 40)
+    for kind, most in (("holm", 0.08), ("bh", 0.08)):
+        any_found = torch.stack([adjusted(each, kind) <= 0.05 for each in p]).any(1)
+        assert float(any_found.double().mean()) < most
+    assert float((p <= 0.05).any(1).double().mean()) > 0.7  # which is why
+
+
+def test_among_true_effects_the_share_of_false_findings_is_bounded():
+    """200 families of 20 idle and 20 needed heads."""
+    values = draws(200 * 40, 24, seed=15).view(200, 40, 24)
+    values[:, :20] += 1.0
+    p = p_values(values.flatten(0, 1), draws=4_000).view(200, 40)
+    found = torch.stack([adjusted(each, "bh") <= 0.05 for each in p])
+    false = found[:, 20:].sum(1) / found.sum(1).clamp(min=1)
+    assert float(false.mean()) < 0.05
+    assert float(found[:, :20].double().mean()) > 0.95
+
+
+def test_assess_puts_it_together():
+    found = assess(torch.stack([draws(20) + 3.0, draws(20, seed=1)]), correction="holm")
+    assert found.p_corrected[0] == 2 * found.p[0]
+    assert found.low[0] > 2.0 < found.high[0]
+    assert found.p_corrected[1] > 0.05
+
+
+@pytest.mark.parametrize("correction", ["holm", "bh", "none"])
+@pytest.mark.parametrize("number", [2, 5, 8, 14, 16, 30])
+def test_no_effect_by_itself_has_a_lower_p_than_the_least(number, correction):
+    """One effect as sure as can be, among others that are none."""
+    told = {"correction": correction, "draws": 2_000}
+    values = torch.zeros(7, number, dtype=torch.float64)
+    values[3] = 1.0
+    found = float(assess(values, **told).p_corrected[3])
+    least = least_p(number, 7, **told)
+    assert found == pytest.approx(
+        least, rel=1e-9 if number != 16 else 0.1
+    )  # of 16 inputs, p itself is drawn
+
+
+@pytest.mark.parametrize("correction", ["holm", "none"])
+@pytest.mark.parametrize("tests", [1, 14, 28, 1008])
+@pytest.mark.parametrize("alpha", [0.05, 0.2, 1e-3])
+def test_enough_inputs_and_draws_are_enough_and_one_less_is_not(tests, alpha, correction):
+    inputs, draws = enough(alpha, tests, correction=correction)
+    told = {"correction": correction, "draws": draws}
+    assert least_p(inputs, tests, **told) <= alpha
+    assert inputs == 2 or least_p(inputs - 1, tests, **told) > alpha
+    assert least_p(60, tests, **told) <= alpha < least_p(60, tests, **{**told, "draws": draws - 1})
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: p_values(torch.zeros(3)), "at least two inputs"),
+        (lambda: p_values(torch.zeros(3, 1)), "at least two inputs"),
+        (lambda: p_values(torch.tensor([[0.0, float("nan")]])), "finite"),
+        (lambda: intervals(torch.zeros(2, 4), "t"), "no interval 't'"),
+        (lambda: intervals(torch.zeros(2, 4), level=95), "level must be between 0 and 1"),
+        (lambda: adjusted(torch.tensor([0.1]), "bonferroni"), "no correction"),
+        (lambda: adjusted(torch.tensor([1.1])), "from 0 to 1"),
+        (lambda: assess([[1.0, 2.0]]), "got a list"),
+        (lambda: adjusted([0.1]), "got a list"),
+        (lambda: intervals(torch.zeros(2, 4), level="0.95"), "level must be between 0 and 1"),
+        (lambda: p_values(torch.zeros(2, 20), draws=0), "draws must be an integer"),
+    ],
+)
+def test_what_cannot_be_tested_is_said(call, words):
+    with pytest.raises(WrongUsage) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["skewed", "permutation"])
+@pytest.mark.parametrize("number", [3, 20])
+def test_of_no_effects_nothing_is_found(kind, number):
+    assert [each.shape for each in assess(torch.zeros(0, number), interval=kind)] == [(0,)] * 5
+
+
+@pytest.mark.parametrize("kind", ["skewed", "permutation"])
+@pytest.mark.parametrize("number", [9, 20])
+def test_many_effects_are_taken_some_at_a_time_with_the_same_draws(kind, number, monkeypatch):
+    values = draws(50, number)
+    whole = intervals(values, kind, draws=500, seed=3)
+    monkeypatch.setattr(significance, "_AT_ONCE", 4_000)
+    parted = intervals(values, kind, draws=500, seed=3)
+    for one, other in zip(whole, parted, strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_two_inputs_are_the_least_with_which_anything_is_tested():
+    assert enough(1.0)[0] == enough(0.9, correction="none")[0] == 2
+
+
+def test_a_small_p_never_goes_with_an_interval_that_holds_nothing():
+    source = torch.Generator().manual_seed(3)
+    values = torch.empty(2_000, 27).exponential_(generator=source).double()
+    values *= torch.rand(2_000, 27, generator=source) < 0.3
+    values -= 0.3
+    for some in values.split(100):
+        found = assess(some, correction="none", draws=1_000)
+        holds = (found.low <= 0) & (found.high >= 0)
+        assert not bool((holds & (found.p <= 0.05)).any())
+    found = assess(torch.zeros(1, 5), correction="none")
+    assert found.p.tolist() == [1.0]

@@ -1,0 +1,393 @@
+"""Recording changes nothing, leaves nothing behind, and shows what was there."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import record
+from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
+from attnlab.parts.heads import multi_head_attention
+from attnlab.seeds import isolated
+from attnlab.sites import installed, opened, site_names
+from tests.sampling import sampled
+
+from .zoo import Change, Watcher, case, no_hook_is_left, parameters_hash
+
+NUM_CASES = 500
+TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
+
+
+def decoder(seed=0, **options):
+    with isolated(seed):
+        settings = {
+            "vocab_size": 4,
+            "max_length": 9,
+            "d_model": 8,
+            "num_heads": 4,
+            "num_layers": 2,
+            **options,
+        }
+        return Decoder(DecoderConfig(**settings)).eval()
+
+
+class Found(NamedTuple):
+    """What recording did in one case."""
+
+    words: str
+    is_same: bool
+    is_clean: bool
+    missing: list[str]
+    error: float
+
+
+@torch.no_grad()
+def look(seed):
+    """Run a case bare and recorded."""
+    model, run, words = case(seed)
+    plain, before = run(), parameters_hash(model)
+    watcher = Watcher()
+    with record(model, "*") as recording, installed(model, watcher):
+        output = run()
+    is_same = torch.equal(output.nan_to_num(7.0), plain.nan_to_num(7.0))
+    is_clean = no_hook_is_left(model) and parameters_hash(model) == before
+    missing = [
+        site for site in site_names(model) if site not in recording and not site.endswith("mask")
+    ]
+    tolerance = 1e-12 if plain.dtype == torch.float64 else 1e-6
+    error = 0.0
+    for site, (expected,) in watcher.weights.items():
+        weights = recording[site].double().numpy()
+        error = max(error, float(np.abs(weights - expected).max(initial=0.0)) / tolerance)
+        blocked = recording.blocked(site)
+        assert blocked is None or float(recording[site][0, :, blocked].abs().sum()) == 0.0
+    return Found(words, is_same, is_clean, missing, error)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return [look(seed) for seed in range(NUM_CASES)]
+
+
+def test_recording_everything_changes_the_output_by_exactly_nothing(found):
+    assert [each.words for each in found if not each.is_same] == []
+
+
+def test_doors_are_empty_and_parameters_untouched_afterwards(found):
+    assert [each.words for each in found if not each.is_clean] == []
+
+
+def test_every_site_is_there(found):
+    assert [(each.words, each.missing) for each in found if each.missing] == []
+
+
+def test_weights_made_on_demand_are_those_of_the_formula(found):
+    assert [(each.words, each.error) for each in found if not each.error <= 1.0] == []
+
+
+@torch.no_grad()
+def test_recorded_weights_are_a_causal_softmax_of_the_recorded_scores():
+    model = decoder()
+    with record(model, ["layers.*.attention.weights", "layers.*.attention.scores"]) as recording:
+        model(TOKENS)
+    assert len(recording) == 4
+    weights, scores = (recording[f"layers.1.attention.{name}"] for name in ("weights", "scores"))
+    assert weights.shape == (2, 4, 4, 4)
+    torch.testing.assert_close(weights, scores.softmax(-1))
+    assert float(weights.triu(1).abs().max()) == 0.0
+
+
+@pytest.mark.parametrize("models", sampled([20, 80], 1))
+@torch.no_grad()
+def test_recording_beside_an_edit_changes_the_edited_output_by_exactly_nothing(models):
+    for seed in range(models):
+        model, run, words = case(seed)
+        site = next(name for name in site_names(model) if name.endswith("weights"))
+        with installed(model, Change(site, lambda value: value.flip(-1))):
+            edited = run()
+            with record(model, "*") as recording:
+                again = run()
+        assert torch.equal(again.nan_to_num(7.0), edited.nan_to_num(7.0)), words
+        assert recording.edits == [{"kind": "changed", "site": site}]
+
+
+@torch.no_grad()
+def test_weights_made_on_demand_are_those_that_explicit_attention_computes():
+    model = decoder(num_kv_heads=2, positions="alibi")
+    sites = [name for name in site_names(model) if name.endswith(("weights", "scores"))]
+    with record(model, sites) as lazy:
+        model(TOKENS)
+    with (
+        opened(model),
+        record(model, sites) as explicit,
+        installed(model, Change(sites[0], lambda value: value)),
+    ):
+        model(TOKENS)
+    comparison = lazy.compare(explicit)
+    assert set(comparison.sites) == set(sites)
+    assert comparison.largest <= 1e-6
+
+
+@torch.no_grad()
+def test_weights_of_an_edited_attention_are_the_edited_ones():
+    model, site = decoder(), "layers.0.attention.weights"
+    with (
+        record(model, "layers.*.attention.weights") as recording,
+        installed(model, Change(site, lambda value: torch.full_like(value, 0.25))),
+    ):
+        model(TOKENS)
+    assert torch.equal(recording[site], torch.full((2, 4, 4, 4), 0.25))
+    assert torch.equal(
+        recording.tile(site, head=1, row=1, queries=slice(1, 3)), torch.full((2, 4), 0.25)
+    )
+    assert torch.equal(recording.blocked(site), torch.ones(4, 4).triu(1).bool())
+    assert recording["layers.1.attention.weights"].shape == (2, 4, 4, 4)
+    assert len(recording.all(site)) == 1
+
+
+@torch.no_grad()
+def test_an_edited_query_gives_the_weights_of_the_edited_query():
+    model, watcher = decoder(), Watcher()
+    with (
+        record(model, "layers.0.attention.weights") as recording,
+        installed(model, Change("layers.0.attention.query", lambda value: value.flip(-2))),
+        installed(model, watcher),
+    ):
+        model(TOKENS)
+    (expected,) = watcher.weights["layers.0.attention.weights"]
+    np.testing.assert_allclose(recording["layers.0.attention.weights"].numpy(), expected, atol=1e-6)
+
+
+@torch.no_grad()
+def test_an_edited_mask_is_the_one_that_is_known():
+    model = decoder()
+    with (
+        record(model, ["layers.*.attention.weights", "layers.0.attention.mask"]) as recording,
+        installed(
+            model, Change("layers.0.attention.mask", lambda mask: mask & ~torch.eye(4).bool())
+        ),
+    ):
+        model(TOKENS)
+    hidden = torch.ones(4, 4).triu(0).bool()
+    assert torch.equal(recording.blocked("layers.0.attention.weights"), hidden)
+    assert torch.equal(recording["layers.0.attention.mask"], ~hidden)
+    assert torch.equal(
+        recording.blocked("layers.1.attention.weights"), torch.ones(4, 4).triu(1).bool()
+    )
+    assert float(recording["layers.0.attention.weights"][:, :, 0].abs().max()) == 0.0
+    assert len(recording.all("layers.0.attention.mask")) == 1
+
+
+@torch.no_grad()
+def test_masks_that_differ_from_layer_to_layer_are_kept_apart():
+    model, seen = decoder(), torch.tensor([True, False, True, True])
+    sites = [f"layers.{layer}.attention.weights" for layer in (0, 1)]
+    edit = Change(
+        "layers.1.attention.mask", lambda mask: mask & torch.tensor([True, True, False, True])
+    )
+    with record(model, sites) as recording, installed(model, edit):
+        model(TOKENS, mask=seen)
+    past = torch.ones(4, 4).tril().bool()
+    assert torch.equal(~recording.blocked(sites[0]), past & seen)
+    assert torch.equal(
+        ~recording.blocked(sites[1]), past & torch.tensor([True, False, False, True])
+    )
+    with record(model, sites) as recording:
+        model(TOKENS, mask=seen)
+    kept = [recording._store.of(site)[-1].mask.mask for site in sites]
+    assert kept[0] is kept[1]  # the same mask is kept once
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scale", [None, True, False, 0.3, 2])
+def test_weights_made_on_demand_have_the_scale_of_their_attention(scale):
+    part, watcher = multi_head_attention(8, 2, scale=scale), Watcher()
+    with record(part, ["weights", "scores"]) as recording, installed(part, watcher):
+        part(torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)))
+    np.testing.assert_allclose(
+        recording["weights"].numpy(), watcher.weights["weights"][0], atol=1e-6
+    )
+    torch.testing.assert_close(recording["scores"].softmax(-1), recording["weights"])
+
+
+@torch.no_grad()
+def test_what_is_recorded_is_not_reached_by_later_changes_in_place():
+    model, site = decoder(norm_place="none"), "layers.0.residual_before"
+    sites = [
+        site,
+        "layers.0.attention.weights",
+        "layers.0.attention.query",
+        "layers.0.attention.mask",
+    ]
+    with record(model, sites) as plain:
+        model(TOKENS)
+    spoiled = Change("layers.0.attention.heads", lambda value: value)
+    raw = []
+    taker = Change("layers.0.attention.query", lambda value: raw.append(value) or value)
+    stream = Change(site, lambda value: raw.append(value) or value)
+    with (
+        record(model, sites) as recording,
+        installed(model, taker),
+        installed(model, stream),
+        installed(model, spoiled),
+    ):
+        spoiled.change = lambda value: [each.zero_() for each in raw] and value
+        model(TOKENS)
+    assert len(raw) == 2
+    assert all(float(each.abs().max()) == 0.0 for each in raw)
+    assert recording.compare(plain).largest == 0.0
+
+
+@torch.no_grad()
+def test_several_forward_passes_are_kept_apart_and_the_last_one_is_the_value():
+    model, site = decoder(), "layers.1.attention.weights"
+    with record(model, [site, "logits"]) as recording:
+        outputs = [model(TOKENS), model(TOKENS[:1, :2]), model(TOKENS.flip(1))]
+    assert [each.shape[-1] for each in recording.all(site)] == [4, 2, 4]
+    assert all(torch.equal(a, b) for a, b in zip(recording.all("logits"), outputs, strict=True))
+    assert torch.equal(recording[site], recording.all(site)[-1])
+    assert recording.shape(site) == (2, 4, 4, 4)
+
+
+@torch.no_grad()
+def test_nothing_stays_after_an_error_and_what_had_passed_is_there():
+    model, other = decoder(), decoder(1)
+
+    def fail(value):
+        raise KeyError("on the way")
+
+    failing = installed(model, Change("layers.1.residual_before", fail))
+    with (
+        record(other, "*") as beside,
+        pytest.raises(KeyError),
+        record(model, "*") as recording,
+        failing,
+    ):
+        model(TOKENS)
+    assert no_hook_is_left(model)
+    assert no_hook_is_left(other)
+    assert "layers.0.attention.weights" in recording
+    assert "layers.1.attention.weights" not in recording
+    with pytest.raises(WrongUsage, match="nothing has passed 'logits' yet"):
+        recording["logits"]
+    assert len(beside) == 0
+    model(TOKENS)
+    assert len(recording.all("embedding")) == 1
+
+
+@torch.no_grad()
+def test_two_models_recorded_at_once_do_not_mix():
+    models = [decoder(seed) for seed in (0, 1)]
+    plain = [model(TOKENS) for model in models]
+    with record(models[0], "logits") as first, record(models[1], "logits") as second:
+        outputs = [model(TOKENS) for model in reversed(models)][::-1]
+    for output, expected, recording in zip(outputs, plain, (first, second), strict=True):
+        assert torch.equal(output, expected)
+        assert torch.equal(recording["logits"], expected)
+        assert len(recording.all("logits")) == 1
+
+
+@torch.no_grad()
+def test_two_recordings_of_one_model_stand_side_by_side():
+    model = decoder()
+    with record(model, "layers.0.attention.weights") as one, record(model, "*weights") as other:
+        model(TOKENS)
+    assert one.compare(other).largest == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_training_goes_on_as_it_would(dtype):
+    gradients = []
+    for is_recorded in (False, True):
+        model = decoder(dropout=0.3).to(dtype).train()
+        with isolated(5):
+            if is_recorded:
+                with record(model, "*"):
+                    model(TOKENS).square().sum().backward()
+            else:
+                model(TOKENS).square().sum().backward()
+        gradients.append([each.grad for each in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_inference_mode_and_members_of_a_population_can_be_recorded():
+    model = decoder()
+    with torch.inference_mode(), record(model, "*") as recording:
+        model(TOKENS)
+    weights = recording["layers.0.attention.weights"]
+    values = torch.func.stack_module_state([decoder(seed) for seed in (0, 1)])[0]
+
+    def seen(parameters):
+        with record(model, "layers.*.attention.weights") as inside:
+            torch.func.functional_call(model, parameters, (TOKENS,))
+        return inside["layers.0.attention.weights"]
+
+    with torch.no_grad():
+        both = torch.func.vmap(seen)(values)
+    assert both.shape == (2, *weights.shape)
+    torch.testing.assert_close(both[0], weights, atol=1e-6, rtol=0)
+
+
+@torch.no_grad()
+def test_what_asks_for_nothing_that_is_there_is_an_error():
+    model = decoder()
+    with (
+        pytest.raises(WrongUsage, match=r"did you mean .layers\.0\.attention\.weights."),
+        record(model, "layers.0.attention.wieghts"),
+    ):
+        pass
+    for patterns in ([], None, 3, ["*", 3]):
+        with (
+            pytest.raises(WrongUsage, match="sites are named by a pattern such as"),
+            record(model, patterns),
+        ):
+            pass
+    with (
+        pytest.raises(WrongUsage, match="sites are named by a pattern such as"),
+        record(model, "*", gradients=3),
+    ):
+        pass
+    with (
+        pytest.raises(WrongUsage, match="what is recorded is a torch module; got a str"),
+        record("m", "*"),
+    ):
+        pass
+    with (
+        pytest.raises(WrongUsage, match=r"a vocabulary is a sequence.*got an int"),
+        record(model, "*", vocabulary=3),
+    ):
+        pass
+    with (
+        pytest.raises(CouldNotRun, match="cannot be kept on 'cuda:99'"),
+        record(model, "*", keep_on="cuda:99"),
+    ):
+        pass
+    with record(model, "logits") as recording:
+        with pytest.raises(
+            WrongUsage, match="nothing has passed 'logits' yet; run the model inside"
+        ):
+            recording["logits"]
+        model(TOKENS)
+    with pytest.raises(WrongUsage, match="'embedding' is not recorded; known: logits"):
+        recording["embedding"]
+    assert "embedding" not in recording
+    assert recording.get("embedding", 3) == 3
+
+
+@torch.no_grad()
+def test_a_mask_that_is_absent_says_so():
+    model = decoder()
+    with record(model, "*mask") as recording:
+        model(TOKENS)
+    assert torch.equal(recording["layers.0.attention.mask"], torch.ones(4, 4).tril().bool())
+    with isolated(0):
+        encoder = Encoder(EncoderConfig(vocab_size=4, d_model=8)).eval()
+    with record(encoder, ["*mask", "*weights"]) as recording:
+        encoder(TOKENS)
+    with pytest.raises(
+        WrongUsage, match=r"no mask has passed .*: every query could look at every key"
+    ):
+        recording["layers.0.attention.mask"]
+    assert recording.blocked("layers.0.attention.weights") is None

@@ -1,0 +1,174 @@
+"""Lenses on foreign models: the last stage is the model's own answer, and the parts add up to its
+logits."""
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import readout
+from attnlab.pretrained.attach import attach
+from tests.pretrained.families import FAMILIES
+
+transformers = pytest.importorskip("transformers")
+
+_SAMPLE = (
+    "gpt2",
+    "gptj",
+    "openai-gpt",
+    "gemma2",
+    "cohere",
+    "granite",
+    "falcon",
+    "mixtral",
+    "bert",
+    "roberta",
+    "t5",
+    "bart",
+)
+_WITHOUT = ("wav2vec2", "hubert", "vit", "deit", "dinov2", "beit", "swin", "clip")
+_READ = [
+    pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
+    for name in FAMILIES
+    if name not in _WITHOUT
+]
+_SUMMED = [each for each in _READ if each.values != ("xlnet",)]
+
+
+def two_rows(model):
+    """Inputs of two rows that differ."""
+    return {
+        name: torch.cat((each, each.flip(-1))) if isinstance(each, torch.Tensor) else each
+        for name, each in model.example.items()
+    }
+
+
+@pytest.mark.parametrize("name", _SUMMED)
+def test_what_all_parts_write_adds_up_to_the_logits(name):
+    model = attach(FAMILIES[name].build())
+    inputs = two_rows(model)
+    with torch.no_grad():
+        own = model(**inputs)[:, 3]
+    labels = torch.tensor([7, 11])
+    found = attnlab.direct_logits(model, inputs, target=labels, position=3)
+    assert torch.equal(found.logits, own[torch.arange(2), labels])
+    assert found.error <= 4e-6 * max(1.0, float(own.abs().max()))
+    heads = attnlab.head_lens(model, inputs, position=3)
+    of_heads = torch.stack(
+        [s for w, s in zip(found.writers, found.shares, strict=True) if w.head is not None]
+    )
+    assert torch.allclose(heads.logits[:, torch.arange(2), labels], of_heads, atol=1e-5)
+    stack = model.structure.stacks[-1]
+    assert len(heads.heads) == sum(
+        each.num_heads for block in stack.blocks for each in block.attentions
+    )
+    assert float(of_heads.abs().min()) > 0
+
+
+@pytest.mark.parametrize("name", _READ)
+def test_the_last_stage_is_the_model_s_own_answer_and_the_first_reads_the_embedding(name):
+    model = attach(FAMILIES[name].build())
+    inputs = two_rows(model)
+    found = attnlab.logit_lens(model, inputs, position=torch.tensor([2, -1]))
+    with torch.no_grad():
+        own = model(**inputs)
+    assert torch.equal(found.logits[-1], torch.stack((own[0, 2], own[1, -1])))
+    assert len(found.sites) == 1 + len(model.structure.stacks[-1].blocks)
+    assert not torch.allclose(found.logits[0], found.logits[-1])
+
+
+def test_a_stage_is_the_stream_through_the_final_norm_and_the_output_embedding():
+    model = attach(FAMILIES["llama"].build())
+    with torch.no_grad(), attnlab.record(model, "layers.0.residual_after") as recording:
+        model(**model.example)
+    stream = recording["layers.0.residual_after"]
+    with torch.no_grad():
+        expected = model.foreign.lm_head(model.foreign.model.norm(stream))[:, -1]
+    found = attnlab.logit_lens(model, model.example)
+    assert torch.equal(found.logits[1], expected)
+
+
+def test_a_head_s_share_is_its_slice_through_the_output_projection_and_the_held_norm():
+    model = attach(FAMILIES["llama"].build())
+    foreign = model.foreign
+    with (
+        torch.no_grad(),
+        attnlab.record(model, ["layers.1.attention.heads", "layers.1.residual_after"]) as recording,
+    ):
+        logits = model(**model.example)
+    heads, last = (
+        recording["layers.1.attention.heads"][0, :, -1],
+        recording["layers.1.residual_after"][0, -1],
+    )
+    held = foreign.model.norm.weight / (last.square().mean() + foreign.config.rms_norm_eps).sqrt()
+    projection = foreign.model.layers[1].self_attn.o_proj.weight.view(32, 4, 8)
+    expected = (held * torch.einsum("hw,dhw->hd", heads, projection)) @ foreign.lm_head.weight.T
+    found = attnlab.head_lens(model, model.example)
+    assert torch.allclose(found.logits[4:, 0], expected, atol=1e-5)
+    assert logits.shape[-1] == expected.shape[-1]
+
+
+def test_a_silenced_head_has_no_share_and_the_rest_still_adds_up():
+    model = attach(FAMILIES["gpt2"].build())
+    with attnlab.edit(model, attnlab.ZeroHead(layer=1, head=2)) as certificate:
+        found = attnlab.direct_logits(model, model.example)
+    shares = {
+        str(writer): float(share)
+        for writer, share in zip(found.writers, found.shares[:, 0], strict=True)
+    }
+    assert shares["head 1.2"] == 0.0 != shares["head 1.1"]
+    assert found.error < 1e-5
+    assert not certificate.failures
+
+
+def test_an_edit_of_the_stream_is_told_as_for_our_own_models():
+    model = attach(FAMILIES["gpt2"].build())
+    with (
+        attnlab.edit(
+            model,
+            attnlab.edits.ScaleSite(site="layers.0.residual_after", factor=2.0),
+            certify=False,
+        ),
+        pytest.raises(WrongUsage, match="something else changes the stream"),
+    ):
+        attnlab.direct_logits(model, model.example)
+
+
+@pytest.mark.parametrize("fault", ["a part is forgotten", "a norm's scale is not held"])
+def test_the_check_of_the_sum_finds_a_planted_fault(fault, monkeypatch):
+    model, alone, held = attach(FAMILIES["gpt2"].build()), readout._alone, readout._held
+    if fault == "a part is forgotten":
+        monkeypatch.setattr(readout, "_alone", lambda heads: 0.0 * alone(heads))
+    else:
+        monkeypatch.setattr(readout, "_held", lambda *given: 1.1 * held(*given))
+    with pytest.raises(WrongUsage, match="do not sum to the logits"):
+        attnlab.direct_logits(model, model.example)
+
+
+@pytest.mark.parametrize("lens", [attnlab.logit_lens, attnlab.head_lens, attnlab.direct_logits])
+@pytest.mark.parametrize("name", ["vit", "clip"])
+def test_a_model_without_an_output_embedding_is_told_so(name, lens):
+    model = attach(FAMILIES[name].build())
+    with pytest.raises(
+        CouldNotRun, match=rf"^{type(model.foreign).__name__} has no output embedding"
+    ):
+        lens(model, model.example)
+
+
+def test_what_is_no_sum_is_refused_with_the_reason_and_the_logit_lens_reads_it():
+    model = attach(FAMILIES["xlnet"].build())
+    with pytest.raises(
+        CouldNotRun, match=r"transformer\.layer\.0 is not the sum .* through one matrix"
+    ):
+        attnlab.head_lens(model, model.example)
+    assert len(attnlab.logit_lens(model, model.example).sites) == 3
+
+
+def test_a_read_out_that_mixes_numbers_is_refused_by_its_name():
+    model = attach(FAMILIES["bert"].build())
+    model.foreign.cls.predictions.transform.transform_act_fn.forward = lambda x: x.softmax(-1)
+    with pytest.raises(
+        CouldNotRun,
+        match=r"transform_act_fn, through which .* neither matrix, norm nor act",
+    ):
+        attnlab.direct_logits(model, model.example)

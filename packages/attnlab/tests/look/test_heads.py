@@ -1,0 +1,75 @@
+"""Names of heads: what is printed anywhere can be typed back, and means the same head."""
+
+import pytest
+
+from attnlab.edits import ZeroHead
+from attnlab.edits.effects import Place
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.heads import (
+    attentions,
+    chosen_heads,
+    head_at,
+    head_name,
+    number_of_heads,
+    read_head,
+)
+from tests.edits.cases import make
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder", "both", "single"])
+def test_the_name_of_every_head_is_read_back_as_that_head(kind):
+    model = make(kind, 0)
+    parts = attentions(model)
+    names = []
+    for part in parts:
+        site = f"{part}.weights" if part else "weights"
+        for head in range(number_of_heads(model, part)):
+            name = head_at(site, head)
+            edit = ZeroHead(**read_head(name))
+            if kind != "single":
+                assert edit.sites(model) == [f"{part}.heads"]
+                assert edit.heads_in(number_of_heads(model, part), part) == [head]
+            assert chosen_heads(model, parts, [name]) == {part: [head]}
+            assert str(Place(part, head)) == f"head {name}"
+            names.append(name)
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ("layers.11.attention", "11.1"),
+        ("encoder.layers.0.attention", "encoder 0.1"),
+        ("decoder.layers.0.attention", "decoder 0.1"),
+        ("decoder.layers.0.cross_attention", "cross 0.1"),
+        ("layers.0.cross_attention", "cross 0.1"),
+        ("blocks.2.attn", "blocks.2.attn.1"),
+        ("", "0.1"),
+    ],
+)
+def test_a_head_has_one_name(part, name):
+    assert head_name(part, 1) == name
+
+
+def test_a_head_counted_from_the_end_is_read_too():
+    model = make("both", 0)
+    assert ZeroHead(**read_head("cross -1.-1")).sites(model) == [
+        "decoder.layers.1.cross_attention.heads"
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["", "1", "a", "0.x", "middle 0.1", "encoder", "encoder 0"])
+def test_what_is_no_name_of_a_head_is_refused_with_the_names_there_are(wrong):
+    with pytest.raises(
+        WrongUsage, match=r"LAYER\.HEAD, such as 0\.1, 'encoder 0\.1' or 'cross 0\.1'"
+    ):
+        read_head(wrong)
+
+
+def test_layers_are_listed_as_numbers():
+    assert did_you_mean("x", [str(number) for number in range(12)]).endswith(
+        "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
+    )
+    assert did_you_mean("x", ["encoder 10", "encoder 9", "2.a", "2"]).endswith(
+        "2, 2.a, encoder 9, encoder 10"
+    )

@@ -1,0 +1,264 @@
+import itertools
+
+import pytest
+import torch
+
+from attnlab.errors import WrongUsage
+from attnlab.look.causality import largest_leak
+from attnlab.models import (
+    Decoder,
+    DecoderConfig,
+    Encoder,
+    EncoderConfig,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    SingleHead,
+    SingleHeadConfig,
+    count_from_config,
+    count_from_model,
+)
+from attnlab.models.formulas import encoder_output
+from attnlab.parts import multi_head_attention
+from attnlab.parts.masks import padding_mask
+from attnlab.parts.positions import Rotary
+from attnlab.seeds import isolated
+from tests import reference
+
+POSITIONS = ("none", "sinusoidal", "learned", "concatenated", "rotary", "alibi")
+SMALL = {"vocab_size": 11, "max_length": 13, "d_model": 12, "num_heads": 3, "d_ff": 20}
+
+
+def made(model_class, config, seed=0):
+    with isolated(seed):
+        return model_class(config).eval()
+
+
+def tokens(batch, length, seed=0):
+    return torch.randint(11, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("projections", ["dense", "gated", "strict"])
+def test_parameters_counted_by_arithmetic_are_those_the_model_holds(positions, projections):
+    for norm, place, activation, kv, tie, final in itertools.product(
+        ("layer", "rms"),
+        ("pre", "none"),
+        ("relu", "swiglu"),
+        (None, 1),
+        (True, False),
+        (True, False),
+    ):
+        shared = {
+            **SMALL,
+            "num_layers": 2,
+            "positions": positions,
+            "projections": projections,
+            "norm": norm,
+            "norm_place": place,
+            "activation": activation,
+            "num_kv_heads": kv,
+            "rank": 2,
+            "bias": not tie,
+            "final_norm": final,
+        }
+        for model_class, config in (
+            (Decoder, DecoderConfig(**shared, tie_output=tie)),
+            (Encoder, EncoderConfig(**shared, num_classes=5 if tie else None)),
+            (EncoderDecoder, EncoderDecoderConfig(**shared, tie_output=tie, num_encoder_layers=1)),
+        ):
+            model = model_class(config)
+            assert count_from_config(config) == count_from_model(model)
+            assert sum(count_from_model(model).values()) == sum(
+                p.numel() for p in model.parameters()
+            )
+
+
+def test_the_sorter_of_the_source_has_480_parameters():
+    config = DecoderConfig(
+        vocab_size=4,
+        max_length=7,
+        d_model=6,
+        num_heads=2,
+        d_ff=6,
+        positions="learned",
+        projections="gated",
+        bias=False,
+    )
+    # tokens 24, positions 42, Q/K/V 3 x 2 x (18 + 9 + 18), output 36, feed-forward 72, norms 3 x 12
+    assert sum(count_from_config(config).values()) == 24 + 42 + 270 + 36 + 72 + 36 == 480
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("place", ["pre", "post", "none"])
+def test_a_decoder_is_causal_to_the_last_bit(positions, place):
+    config = DecoderConfig(**SMALL, num_layers=2, positions=positions, norm_place=place)
+    model = made(Decoder, config)
+    assert largest_leak(model, tokens(2, 7)) == 0.0
+
+
+def test_the_leak_test_catches_a_model_that_sees_the_future():
+    encoder = made(Encoder, EncoderConfig(**SMALL))
+    assert largest_leak(encoder, tokens(2, 7)) > 1e-4
+
+
+@pytest.mark.parametrize("positions", ["none", "alibi"])
+def test_without_absolute_positions_a_shuffled_set_encodes_alike(positions):
+    model = made(Encoder, EncoderConfig(**SMALL, num_layers=2, positions=positions)).double()
+    ids = tokens(3, 7)
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        difference = float((model(ids)[:, order] - model(ids[:, order])).abs().max())
+    assert (difference < 1e-12) is (positions == "none")
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_verdict_does_not_change_with_the_padding(positions):
+    model = made(Encoder, EncoderConfig(**SMALL, num_layers=2, positions=positions, num_classes=3))
+    ids = tokens(4, 6)
+    garbage = torch.cat((ids, tokens(4, 7, seed=9)), 1)
+    real = torch.arange(13).expand(4, 13) < 6
+    torch.testing.assert_close(model(garbage, real=real), model(ids), atol=1e-5, rtol=0)
+    assert (
+        float((model(garbage) - model(ids)).detach().abs().max()) > 1e-3
+    )  # unmasked padding does change it
+
+
+def test_classes_are_read_out_of_each_token_and_a_causal_encoder_looks_back_alone():
+    each = {"num_classes": 3, "per_token": True, "num_layers": 2}
+    model = made(Encoder, EncoderConfig(**SMALL, **each, causal=True)).double()
+    ids = tokens(2, 7)
+    real = torch.arange(7).expand(2, 7) < 6
+    logits = model(ids, real=real)
+    assert logits.shape == (2, 7, 3)
+    torch.testing.assert_close(logits[:, :6], model(ids[:, :6]))
+    torch.testing.assert_close(
+        logits[:, :6], torch.from_numpy(encoder_output(model, ids, real))[:, :6]
+    )
+    freely = made(Encoder, EncoderConfig(**SMALL, **each)).double()
+    assert float((freely(ids)[:, :5] - freely(ids[:, :5])).detach().abs().max()) > 1e-3
+    with pytest.raises(WrongUsage, match="num_classes"):
+        EncoderConfig(**SMALL, per_token=True)
+
+
+def test_an_input_of_nothing_but_padding_gives_no_nan():
+    model = made(Encoder, EncoderConfig(**SMALL, num_classes=3))
+    logits = model(tokens(2, 4), real=torch.zeros(2, 4, dtype=torch.bool))
+    logits.sum().backward()
+    assert torch.isfinite(logits).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_batching_changes_nothing():
+    model = made(Decoder, DecoderConfig(**SMALL, num_layers=2))
+    ids = tokens(5, 9)
+    alone = torch.cat([model(row.unsqueeze(0)) for row in ids])
+    torch.testing.assert_close(model(ids), alone, atol=1e-5, rtol=0)
+
+
+def test_a_padding_mask_joins_the_causal_one():
+    model = made(Decoder, DecoderConfig(**SMALL, num_layers=2))
+    ids = tokens(2, 6)
+    changed = ids.clone()
+    changed[0, 4:] = 1
+    mask = padding_mask([4, 6], 6)
+    torch.testing.assert_close(model(ids, mask=mask)[0, :4], model(changed, mask=mask)[0, :4])
+
+
+def test_source_padding_is_not_looked_at():
+    model = made(EncoderDecoder, EncoderDecoderConfig(**SMALL, encoder_positions="none"))
+    source, target = tokens(3, 5), tokens(3, 4, seed=2)
+    garbage = torch.cat((source, tokens(3, 4, seed=3)), 1)
+    real = torch.arange(9).expand(3, 9) < 5
+    torch.testing.assert_close(
+        model(garbage, target, real=real), model(source, target), atol=1e-5, rtol=0
+    )
+
+
+def test_a_token_of_several_parts_is_the_sum_of_their_vectors():
+    model = made(EncoderDecoder, EncoderDecoderConfig(**SMALL, encoder_positions="none"))
+    parts = torch.stack((tokens(3, 5), tokens(3, 5, seed=7)), -1)
+    vectors = model.encoder.embedding.tokens
+    torch.testing.assert_close(
+        model.encoder.embedding(parts), vectors(parts[..., 0]) + vectors(parts[..., 1])
+    )
+    assert torch.equal(
+        model.encoder.embedding(parts[..., :1]), model.encoder.embedding(parts[..., 0])
+    )
+    assert model(parts, tokens(3, 2)).shape == (3, 2, 11)
+
+
+def test_padding_is_not_looked_at_where_tokens_have_parts():
+    model = made(EncoderDecoder, EncoderDecoderConfig(**SMALL, encoder_positions="none"))
+    parts, garbage = tokens(3, 10).view(3, 5, 2), tokens(3, 14, seed=3).view(3, 7, 2)
+    garbage[:, :5] = parts
+    real = torch.arange(7).expand(3, 7) < 5
+    target = tokens(3, 4, seed=2)
+    torch.testing.assert_close(
+        model(garbage, target, real=real), model(parts, target), atol=1e-5, rtol=0
+    )
+    with pytest.raises(
+        WrongUsage, match=r"real must be boolean of the tokens' shape \(3, 7\).* got \(3, 7, 2\)"
+    ):
+        model(garbage, target, real=torch.ones(3, 7, 2, dtype=torch.bool))
+
+
+def test_a_single_head_is_its_formula():
+    model = made(
+        SingleHead, SingleHeadConfig(input_dim=3, qk_dim=5, v_dim=2, pos_dim=4, max_seq_len=4)
+    ).double()
+    x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    beside = torch.cat((x, torch.eye(4, dtype=torch.float64).expand(2, 4, 4)), -1).numpy()
+    with torch.no_grad():
+        found = model(x)
+        wanted = reference.attention(
+            *(beside @ part.weight.numpy().T for part in (model.query, model.key, model.value))
+        )
+    assert found.weights.shape == (2, 1, 4, 4)
+    assert abs(found.output.numpy() - wanted.output).max() < 1e-12
+    assert abs(found.weights[:, 0].numpy() - wanted.weights).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: DecoderConfig(d_model=7, num_heads=2),
+            "d_model must be a multiple of num_heads; got 7 and 2",
+        ),
+        (
+            lambda: DecoderConfig(num_heads=4, num_kv_heads=3),
+            "multiple of num_kv_heads; got 4 and 3",
+        ),
+        (lambda: DecoderConfig(positions="concatenated", position_width=64), "from 1 to 63"),
+        (lambda: DecoderConfig(positions="rotry"), "positions must be one of none, sinusoidal"),
+        (
+            lambda: EncoderDecoderConfig(encoder_positions="concatenated"),
+            "needs positions=concatenated",
+        ),
+        (lambda: Decoder(DecoderConfig(**SMALL))(tokens(1, 14)), "at most 13 tokens; got 14"),
+        (lambda: Decoder(DecoderConfig(**SMALL))(torch.full((1, 2), 11)), "from 0 to 10; got 11"),
+        (lambda: Decoder(DecoderConfig(**SMALL))(torch.full((1, 2), -1)), "from 0 to 10; got -1"),
+        (
+            lambda: Decoder(DecoderConfig(**SMALL))(torch.zeros(3, dtype=torch.long)),
+            r"\(batch, length\); got \(3\)",
+        ),
+        (lambda: Decoder(DecoderConfig(**SMALL))(torch.zeros(1, 3)), "got .* of torch.float32"),
+        (
+            lambda: Encoder(EncoderConfig(**SMALL))(tokens(1, 3), real=torch.ones(1, 3)),
+            "real must be boolean",
+        ),
+        (
+            lambda: multi_head_attention(4, 2, position=Rotary())(
+                torch.zeros(1, 2, 4), torch.zeros(1, 3, 4)
+            ),
+            "Rotary positions compare places in one sequence.*position=None",
+        ),
+        (
+            lambda: SingleHead(SingleHeadConfig())(torch.zeros(2, 3)),
+            r"\(batch, length, 3\); got \(2, 3\)",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(call, message):
+    with pytest.raises(WrongUsage, match=message):
+        call()

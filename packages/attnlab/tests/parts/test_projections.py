@@ -1,0 +1,126 @@
+"""Projections: the factorised weight against the reference, its gradients, and what each kind is
+made of."""
+
+import math
+
+import pytest
+import torch
+
+from attnlab.parts.linear import Linear
+from attnlab.parts.projections import (
+    FactorisedProjection,
+    Projection,
+    factorised_weight,
+    make_projection,
+)
+from attnlab.seeds import isolated
+from tests import reference as ref
+
+from .builders import normal
+from .closeness import as_array, assert_close, assert_same
+
+E = math.e
+BOUND = {torch.float64: 1e-13, torch.float32: 1e-6}
+
+
+def test_zero_and_one_mix_as_one_and_e_over_their_sum():
+    a, b = torch.tensor([[1.0]]), torch.tensor([[0.0, 1.0]])
+    assert_close(factorised_weight(a, b), [[1 / (1 + E), E / (1 + E)]], 1e-7)
+    assert_close(
+        factorised_weight(a, b, base=torch.tensor([[10.0, 0.0]])), [[10 / (1 + E), 0]], 1e-6
+    )
+    assert_close(
+        factorised_weight(a, b, temperature=0.5), [[1 / (1 + E**2), E**2 / (1 + E**2)]], 1e-7
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 7.0])
+def test_the_factorised_weight_is_that_of_the_reference_and_its_rows_sum_to_one(temperature):
+    for dtype, bound in BOUND.items():
+        a, b, base = (normal(*s, dtype=dtype) for s in ((3, 11, 2), (3, 2, 5), (3, 11, 5)))
+        strict = factorised_weight(a, b, temperature=temperature)
+        assert_close(strict, ref.factorised_weight(as_array(a), as_array(b), temperature), bound)
+        assert_close(strict.sum(-1), torch.ones(3, 11), 1e-6)
+        gated = factorised_weight(a, b, temperature=temperature, base=base)
+        assert_close(
+            gated,
+            ref.factorised_weight(*map(as_array, (a, b)), temperature, as_array(base)),
+            bound * 5,
+        )
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_each_head_applies_its_own_weight(gated):
+    with isolated(3):
+        part = FactorisedProjection(11, 3, 5, rank=2, temperature=0.7, gated=gated).double()
+    x = normal(2, 7, 11)
+    base = part.base if gated else [None] * 3
+    heads = [
+        as_array(x)
+        @ ref.factorised_weight(
+            *map(as_array, (part.a[h], part.b[h])), 0.7, as_array(base[h]) if gated else None
+        )
+        for h in range(3)
+    ]
+    expected = torch.cat([torch.from_numpy(head) for head in heads], -1)
+    assert_close(part(x), expected, 1e-13)
+    assert_close(x @ part.effective_weight().t(), expected, 1e-13)
+    assert part.effective_weight().shape == (15, 11)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_gradients_of_the_factorised_projection_are_those_of_finite_differences(gated):
+    a, b, base = (
+        normal(2, 5, 3).requires_grad_(),
+        normal(2, 3, 4).requires_grad_(),
+        normal(2, 5, 4).requires_grad_(),
+    )
+    leaves = (a, b, base) if gated else (a, b)
+
+    def weight(a, b, base=None):
+        return factorised_weight(a, b, temperature=0.7, base=base)
+
+    assert torch.autograd.gradcheck(weight, leaves, raise_exception=False)
+
+
+def test_each_kind_is_made_of_what_it_says():
+    with isolated(3):
+        dense, gated, strict = (
+            make_projection(k, 11, 3, 5, rank=2) for k in ("dense", "gated", "strict")
+        )
+    shapes = [
+        {name: tuple(p.shape) for name, p in part.named_parameters()}
+        for part in (dense, gated, strict)
+    ]
+    assert shapes == [
+        {"weight": (15, 11), "bias": (15,)},
+        {"a": (3, 11, 2), "b": (3, 2, 5), "base": (3, 11, 5)},
+        {"a": (3, 11, 2), "b": (3, 2, 5)},
+    ]
+    assert isinstance(dense, Linear)
+    assert make_projection("strict", 11, 3, 5, rank=2, temperature=0.5).temperature == 0.5
+    assert gated.temperature == 1.0
+    assert FactorisedProjection(11, 3, 5, rank=2).temperature == 1.0
+    assert FactorisedProjection(11, 3, 5, rank=2).base is not None
+    assert make_projection("dense", 11, 3, 5, bias=False).bias is None
+    assert all(isinstance(part, Projection) for part in (dense, gated, strict))
+    assert_same(dense.effective_weight(), dense.weight)
+    assert "11 -> 3x5, gated, rank=2, temperature=1" in repr(gated)
+    assert "strict" in repr(strict)
+
+
+def test_initial_values_stay_within_the_bounds_of_their_rule():
+    with isolated(3):
+        dense, gated = (
+            make_projection("dense", 64, 4, 16),
+            make_projection("gated", 64, 4, 16, rank=8),
+        )
+    xavier, each_head = math.sqrt(6 / (64 + 64)), math.sqrt(6 / (64 + 16))
+    for values, limit in (
+        (dense.weight, xavier),
+        (gated.base, each_head),
+        (gated.a, 8**-0.5),
+        (gated.b, 16**-0.5),
+    ):
+        assert 0.95 * limit < values.abs().max() <= limit
+    assert not dense.bias.any()

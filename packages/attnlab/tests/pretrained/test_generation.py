@@ -1,0 +1,506 @@
+"""Text that foreign models generate while they are recorded and edited: caches of all kinds, beams,
+chance, padding."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from parts.planting import planted
+from torch import Tensor
+
+import attnlab
+import attnlab.edits as op
+from attnlab.edits.certificate import Certificate
+from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.look.recording import Recording, open_recording
+from attnlab.pretrained.backends import caches, registry
+from tests.pretrained.trying import Tried, difference, tried
+
+transformers = pytest.importorskip("transformers")
+
+FAMILIES = ["gpt2", "llama", "mistral", "gemma2", "gpt_oss", "bloom", "gptj", "t5", "bart"]
+WINDOWED = ["mistral", "gemma2", "gpt_oss"]
+NEW = 5
+
+each_family = pytest.mark.parametrize("name", FAMILIES)
+
+
+def is_both(each: Tried) -> bool:
+    return bool(each.foreign.config.is_encoder_decoder)
+
+
+def prompts(each: Tried, rows: int = 2, length: int = 7) -> dict[str, Tensor]:
+    source = torch.Generator().manual_seed(rows)
+    ids = torch.randint(3, 101, (rows, length), generator=source)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def generate(each: Tried, inputs: dict[str, Tensor] | None = None, **options: Any) -> Any:
+    told = {
+        "max_new_tokens": NEW,
+        "min_new_tokens": NEW,
+        "do_sample": False,
+        "pad_token_id": 0,
+        **options,
+    }
+    asked = {"return_dict_in_generate": True, "output_logits": True}
+    return each.foreign.generate(**(prompts(each) if inputs is None else inputs), **told, **asked)
+
+
+def attention(each: Tried, layer: int = 0) -> str:
+    return f"{'decoder.' if is_both(each) else ''}layers.{layer}.attention"
+
+
+def read_at_once(each: Tried, ids: Tensor, inputs: dict[str, Tensor], site: str) -> Tensor:
+    """What a site shows when the whole text is read in one pass, without a cache."""
+    given = {**inputs, "decoder_input_ids": ids} if is_both(each) else {"input_ids": ids}
+    with torch.no_grad(), attnlab.record(each.model, site) as recording:
+        each.foreign(**given, use_cache=False)
+    return recording[site]
+
+
+def check_joined(each: Tried, recording: Recording, inputs: dict[str, Tensor], site: str) -> None:
+    """Every row of a joined recording is what one pass over the text that it names would show."""
+    whole = recording.joined()
+    values = whole[site]
+    for row in range(values.shape[0]):
+        names = whole.tokens(site, row)
+        assert list(names.key) == list(names.query)
+        ids = torch.tensor([[int(name) for name in names.query]])
+        of_input = {name: value[row * 2 // values.shape[0]][None] for name, value in inputs.items()}
+        anew = read_at_once(each, ids, of_input, site)
+        assert difference(values[row : row + 1], anew) < 1e-5
+
+
+@each_family
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_steps_of_a_generation_are_joined_to_what_one_pass_would_show(
+    name: str, beams: int
+) -> None:
+    each = tried(name)
+    inputs, sites = prompts(each), [f"{attention(each, layer)}.weights" for layer in (0, 1)]
+    plain = generate(each, inputs, num_beams=beams)
+    with attnlab.record(each.model, sites) as recording:
+        found = generate(each, inputs, num_beams=beams)
+    assert torch.equal(found.sequences, plain.sequences)
+    assert all(
+        torch.equal(one, other) for one, other in zip(found.logits, plain.logits, strict=True)
+    )
+    for site in sites:
+        check_joined(each, recording, inputs, site)
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_a_window_s_keys_have_their_own_names_at_every_step(name: str) -> None:
+    each = tried(name)
+    site = f"{attention(each)}.weights"
+    with attnlab.record(each.model, [site, site.replace("weights", "key")]) as recording:
+        generate(each)
+    keys, whole = recording.tokens(site, 1).key, recording.joined().tokens(site, 1).key
+    assert recording.shape(site)[-1] == 4 < len(whole)
+    assert keys == whole[-4:]
+    assert recording.joined(site.replace("weights", "key")).shape[-2] == len(whole)
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_cross_panel_names_the_source_of_each_row(name: str, beams: int) -> None:
+    each = tried(name)
+    inputs, site = prompts(each), "decoder.layers.1.cross_attention.weights"
+    with attnlab.record(each.model, site) as recording:
+        generate(each, inputs, num_beams=beams)
+    whole = recording.joined()
+    for row in range(2 * beams):
+        names = whole.tokens(site, row)
+        assert list(names.key) == [
+            str(token) for token in inputs["input_ids"][row // beams].tolist()
+        ]
+        ids = torch.tensor([[int(token) for token in names.query]])
+        own = {kind: value[row // beams][None] for kind, value in inputs.items()}
+        assert difference(whole[site][row : row + 1], read_at_once(each, ids, own, site)) < 1e-5
+
+
+def edits_of(each: Tried) -> list[op.Edit]:
+    site = attention(each)
+    of_scores = op.AddToScores(site=site, key=1, amount=2.0, query="2..")
+    found = [
+        op.ZeroHead(site=site, head=1, step="2.."),
+        op.ScaleHead(site=site, head=0, factor=3.0, query=-1),
+        op.ScaleHead(site=site, head=2, factor=2.0, query="t9"),
+        of_scores,
+    ]
+    if "mask" in dict(each.model.attention_points())[site].sites:
+        found += [op.CutEdge(site=site, key=-2, query=-1), op.CutEdge(site=site, key="t9")]
+    return found
+
+
+def vocabulary(token: int) -> str:
+    return f"t{token}"
+
+
+def edited(
+    each: Tried, edit: op.Edit, inputs: dict[str, Tensor], **options: Any
+) -> tuple[Any, Certificate]:
+    with attnlab.edit(each.model, edit, vocabulary=vocabulary) as certificate:
+        found = generate(each, inputs, **options)
+    return found, certificate
+
+
+@each_family
+@pytest.mark.parametrize("beams", [1, 2])
+def test_edits_do_the_same_with_a_cache_and_without(name: str, beams: int) -> None:
+    each = tried(name)
+    inputs = prompts(each)
+    inputs["input_ids"][:, 3] = 9
+    for edit in edits_of(each):
+        if is_both(each) and "t9" in (edit.query, getattr(edit, "key", None)):
+            continue
+        with_cache, certificate = edited(each, edit, inputs, num_beams=beams)
+        without, _ = edited(each, edit, inputs, num_beams=beams, use_cache=False)
+        assert certificate.holds, str(certificate)
+        assert torch.equal(with_cache.sequences, without.sequences), edit
+        apart = max(
+            difference(*pair) for pair in zip(with_cache.logits, without.logits, strict=True)
+        )
+        assert apart < 2e-4, edit
+
+
+@pytest.mark.parametrize("name", ["llama", "bart"])
+def test_a_seed_draws_the_same_tokens_whoever_looks(name: str) -> None:
+    each = tried(name)
+    found = []
+    for looks in (False, True):
+        torch.manual_seed(3)
+        with attnlab.record(each.model, "*") if looks else mock.MagicMock():
+            found.append(
+                generate(each, do_sample=True, temperature=2.0, num_return_sequences=2).sequences
+            )
+    assert torch.equal(*found)
+    assert not torch.equal(found[0][0], found[0][1])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_left_padding_is_known_and_changes_nothing(name: str) -> None:
+    each = tried(name)
+    site, inputs = f"{attention(each)}.weights", prompts(each, rows=1)
+    padded = {kind: torch.nn.functional.pad(value, (3, 0)) for kind, value in inputs.items()}
+    both = {kind: torch.cat((padded[kind], padded[kind].roll(1, -1))) for kind in padded}
+    both["attention_mask"][1] = 1
+    with attnlab.record(each.model, site) as recording:
+        found = generate(each, both)
+    whole = recording.joined()
+    queries, keys = whole.real(site, 0)
+    assert queries == keys == [False] * 3 + [True] * (len(keys) - 3)
+    assert all(whole.real(site, 1)[1])
+    assert float(whole[site][0, :, 3:, :3].max()) == 0.0
+    assert torch.equal(found.sequences[0, 10:], generate(each, inputs).sequences[0, 7:])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mistral", "gptj", "t5"])
+def test_the_certificate_compares_what_is_called_directly(name: str) -> None:
+    each = tried(name)
+    backend = dict(each.model.attention_points())[attention(each)].backend
+    _, certificate = edited(each, op.ZeroHead(site=attention(each), head=0), prompts(each))
+    assert certificate.backend == backend
+    assert certificate.identity == 0.0
+    assert certificate.effects[""].largest > 0.0
+    assert certificate.effects[""].passes == NEW
+    assert certificate.not_checked == []
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
+def test_the_certificate_of_a_generation_is_what_its_logits_show(name: str) -> None:
+    """An edit of the third pass alone, whose doing later passes find in the cache."""
+    each = tried(name)
+    late = op.ScaleHead(site=attention(each), head=1, factor=5.0, step=3)
+    found, certificate = edited(each, late, prompts(each))
+    if is_both(each):
+        text = {**prompts(each), "decoder_input_ids": found.sequences[:, :-1]}
+    else:
+        text = {"input_ids": found.sequences[:, :-1]}
+    with torch.no_grad():
+        plain = each.foreign(**text, use_cache=False).logits[:, -NEW:]
+    largest = float((torch.stack(found.logits, 1) - plain).abs().max())
+    assert largest > 1e-3
+    assert certificate.effects[""].largest == pytest.approx(largest, abs=1e-4)
+
+
+def test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compared() -> None:
+    each = tried("llama")
+    _, certificate = edited(
+        each, op.ZeroHead(site=attention(each), head=0), prompts(each), num_beams=3
+    )
+    assert certificate.effects[""].passes == 1
+    assert certificate.effects[""].largest > 0.0
+    assert any(
+        "the output of 4 more forward passes" in each and "rows were put in another order" in each
+        for each in certificate.not_checked
+    )
+
+
+def test_the_certificate_compares_an_encoder_that_is_called_by_itself() -> None:
+    each = tried("t5")
+    _, certificate = edited(
+        each, op.ZeroHead(site="encoder.layers.0.attention", head=0), prompts(each)
+    )
+    assert certificate.effects["encoder"].largest > 0.0
+    assert certificate.identity == 0.0
+
+
+def test_the_certificate_leaves_a_foreign_cache_as_the_pass_left_it() -> None:
+    each, cache = tried("llama"), transformers.DynamicCache()
+    ids = prompts(each)["input_ids"]
+    with torch.no_grad(), attnlab.edit(each.model, op.ZeroHead(layer=0, head=0)) as certificate:
+        each.foreign(input_ids=ids, past_key_values=cache)
+        assert cache.get_seq_length() == ids.shape[1]
+        each.foreign(input_ids=ids[:, :1], past_key_values=cache)
+    assert certificate.identity == 0.0
+
+
+def test_a_sink_is_no_fault() -> None:
+    each = tried("gpt_oss")
+    _, certificate = edited(each, op.ShufflePattern(site=attention(each)), prompts(each))
+    assert certificate.holds
+    assert certificate.rows[f"{attention(each)}.weights"].off > 0
+    assert "because of what came before (a sink of the model" in str(certificate)
+
+
+def test_a_static_cache_is_shown_as_it_is_and_its_empty_places_have_no_names() -> None:
+    each = tried("llama")
+    site = f"{attention(each)}.weights"
+    plain = generate(each)
+
+    def roomy() -> Any:
+        return transformers.StaticCache(each.foreign.config, max_cache_len=20)
+
+    with attnlab.record(each.model, site) as recording:
+        found = generate(each, past_key_values=roomy(), disable_compile=True)
+    assert torch.equal(found.sequences, plain.sequences)
+    whole, text = recording.joined(site), prompts(each)["input_ids"].shape[1] + NEW - 1
+    anew = read_at_once(each, found.sequences[:, :-1], {}, site)
+    assert difference(whole[..., :text], anew) < 1e-5
+    assert float(whole[..., text:].sum()) == 0.0
+    assert recording.tokens(site).key[0] == "[0]"
+    with (
+        pytest.raises(WrongUsage, match="holds 20 keys"),
+        attnlab.edit(each.model, op.CutEdge(layer=0, key=-1)),
+    ):
+        generate(each, past_key_values=roomy(), disable_compile=True)
+
+
+def test_a_cache_of_another_text_gives_no_names() -> None:
+    each = tried("gpt2")
+    site = f"{attention(each)}.weights"
+    ids = prompts(each)["input_ids"]
+    with torch.no_grad(), attnlab.record(each.model, site) as recording:
+        cache = each.foreign(input_ids=ids).past_key_values
+        each.foreign(input_ids=ids + 1)
+        each.foreign(input_ids=ids[:, :1], past_key_values=copy.deepcopy(cache))
+    assert recording.tokens(site).key[:2] == ["[0]", "[1]"]
+    with pytest.raises(WrongUsage, match="cannot be joined"):
+        recording.joined(site)
+    with torch.no_grad(), attnlab.record(each.model, site) as recording:
+        cache = each.foreign(input_ids=ids).past_key_values
+        each.foreign(input_ids=ids[:, :1], past_key_values=cache)
+    assert recording.tokens(site).key == [
+        str(token) for token in [*ids[0].tolist(), int(ids[0, 0])]
+    ]
+
+
+def test_a_beam_search_can_be_kept_and_cut(tmp_path: Any) -> None:
+    each = tried("gpt2")
+    site = f"{attention(each)}.weights"
+    with attnlab.record(each.model, site) as recording:
+        generate(each, num_beams=3)
+    kept = open_recording(recording.save(tmp_path / "beams"))
+    assert [kept.tokens(site, row) for row in range(6)] == [
+        recording.tokens(site, row) for row in range(6)
+    ]
+    assert torch.equal(kept.joined(site), recording.joined(site))
+    some = recording.joined().select(rows=[4])
+    assert some.tokens(site).query == recording.joined().tokens(site, 4).query
+
+
+@contextmanager
+def interrupted(each: Tried, passes: int) -> Iterator[None]:
+    """Break off in the middle of a pass, as Ctrl-C does."""
+    calls = [0]
+    block = each.foreign.get_submodule(
+        dict(each.model.structure.attentions)[attention(each, 1)].place.path
+    )
+
+    def broken(*_: Any) -> None:
+        calls[0] += 1
+        if calls[0] == passes:
+            raise KeyboardInterrupt
+
+    handle = block.register_forward_pre_hook(broken)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gptj", "t5", "bloom"])
+def test_a_generation_that_is_interrupted_leaves_nothing_behind(name: str) -> None:
+    each = tried(name)
+    before = {
+        path: (len(m._forward_hooks), len(m._forward_pre_hooks))
+        for path, m in each.foreign.named_modules()
+    }
+    plain, site = generate(each), f"{attention(each)}.weights"
+    with attnlab.record(each.model, site) as recording:
+        with pytest.raises(KeyboardInterrupt), interrupted(each, 3):
+            generate(each)
+        again = generate(each)  # also while somebody still looks
+        check_joined(each, recording, prompts(each), site)
+    assert torch.equal(again.sequences, plain.sequences)
+    assert torch._C._len_torch_function_stack() == 0
+    assert not registry.is_replaced()
+    assert not caches._originals
+    assert not any("forward" in vars(module) for module in each.foreign.modules())
+    after = {
+        path: (len(m._forward_hooks), len(m._forward_pre_hooks))
+        for path, m in each.foreign.named_modules()
+    }
+    assert after == before
+
+
+def test_a_mode_of_the_user_s_own_is_left_where_it_is() -> None:
+    each, own = tried("gptj"), torch.device("cpu")
+    with attnlab.record(each.model, f"{attention(each)}.weights"):
+        with pytest.raises(KeyboardInterrupt), own, interrupted(each, 2):
+            generate(each)
+        assert torch._C._len_torch_function_stack() == 0
+
+
+def test_a_pass_that_is_interrupted_is_not_counted_on() -> None:
+    each, calls = tried("albert"), [0]
+    shared = each.foreign.get_submodule(
+        dict(each.model.structure.attentions)[each.points[1]].place.path
+    )
+
+    def broken(*_: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise KeyboardInterrupt
+
+    with attnlab.record(each.model, "*weights") as sound:
+        each.run()
+    with attnlab.record(each.model, "*weights") as recording:
+        handle = shared.register_forward_pre_hook(broken)
+        with pytest.raises(KeyboardInterrupt):
+            each.run()
+        handle.remove()
+        each.run()
+    assert all(torch.equal(recording[site], sound[site]) for site in sound)
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "name", "beams"),
+    [
+        ("pretrained.pass_state", "return order_of(cache)", "return None", "gpt2", 3),
+        (
+            "pretrained.backends.caches",
+            "_orders[cache] = now",
+            "_orders[cache] = torch.arange(len(now))",
+            "gpt2",
+            3,
+        ),
+        (
+            "look.recording.tokens",
+            "return int(self.rows[row])",
+            "return row",
+            "gpt2",
+            3,
+        ),
+        (
+            "look.recording.tokens",
+            "return length - num_keys",
+            "return length - num_keys - 1",
+            "mistral",
+            1,
+        ),
+        ("look.recording.tokens", "return length - num_keys", "return 0", "mistral", 1),
+        (
+            "pretrained.pass_state",
+            "int(cache.get_seq_length())",
+            "int(cache.get_seq_length()) + 1",
+            "gpt2",
+            1,
+        ),
+    ],
+)
+def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
+    module: str, old: str, new: str, name: str, beams: int
+) -> None:
+    with (
+        planted(f"attnlab.{module}", old, new),
+        pytest.raises((AssertionError, WrongUsage, ValueError, RuntimeError)),
+    ):
+        test_the_steps_of_a_generation_are_joined_to_what_one_pass_would_show(name, beams)
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "check"),
+    [
+        (
+            "pretrained.pass_state",
+            "made.repeat_interleave(times, 0)",
+            "made.repeat(times, 1, 1)",
+            "cross",
+        ),
+        (
+            "edits.edit_context",
+            "return first_key(text.length, num_keys, text.offset)",
+            "return 0",
+            "window",
+        ),
+        (
+            "edits.edit_context",
+            "return not tokens.is_floating_point() and",
+            "return False and",
+            "beams",
+        ),
+        (
+            "edits.checks",
+            "copy.deepcopy(value) if _length(value) == 0",
+            "value if _length(value) == 0",
+            "cache",
+        ),
+        (
+            "edits.checks",
+            "twins[cache] = copy.deepcopy(cache)",
+            "twins[cache] = cache",
+            "cache",
+        ),
+        ("edits.checks", "if self._editor.history.is_reordered:", "if False:", "reordered"),
+        ("pretrained.pass_state", "if not self._depth:", "if False:", "counted"),
+        ("pretrained.pass_state", "self._depth -= 1", "self._depth -= 0", "interrupted"),
+        (
+            "pretrained.model",
+            "before, self._own.current_pass = self.current_pass, PassState()",
+            "before = self.current_pass",
+            "apart",
+        ),
+    ],
+)
+def test_a_planted_fault_in_edits_or_the_check_is_noticed(
+    module: str, old: str, new: str, check: str
+) -> None:
+    checks = {
+        "reordered": test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compared,
+        "cross": lambda: test_the_cross_panel_names_the_source_of_each_row("t5", 3),
+        "window": lambda: test_edits_do_the_same_with_a_cache_and_without("mistral", 1),
+        "beams": lambda: test_edits_do_the_same_with_a_cache_and_without("llama", 2),
+        "cache": test_the_certificate_leaves_a_foreign_cache_as_the_pass_left_it,
+        "counted": test_a_pass_that_is_interrupted_is_not_counted_on,
+        "apart": lambda: test_edits_do_the_same_with_a_cache_and_without("llama", 1),
+        "interrupted": lambda: test_a_generation_that_is_interrupted_leaves_nothing_behind("gptj"),
+    }
+    with planted(f"attnlab.{module}", old, new), pytest.raises((AssertionError, AttnlabError)):
+        checks[check]()

@@ -1,0 +1,73 @@
+"""A pass lets go of what it computed, layer by layer: nothing waits for the garbage collector."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from parts.planting import planted
+
+from attnlab.edits.effects.baseline import run_plain
+from attnlab.look.inputs import Call
+from attnlab.sites import AttentionCall, Hook, installed
+from tests.pretrained.families import FAMILIES
+from tests.pretrained.trying import Tried
+
+pytest.importorskip("transformers")
+
+
+class _Holding(Hook):
+    """Counts the queries of earlier attentions that are still there when the next one comes."""
+
+    def __init__(self) -> None:
+        self.changes = False
+        self.most, self._seen = 0, list[weakref.ref[torch.Tensor]]()
+
+    def wants(self, site: str) -> bool:
+        return site.endswith("heads")
+
+    def watch(self, part: str, call: AttentionCall) -> None:
+        self._seen.append(weakref.ref(call.query))
+        self.most = max(self.most, self.now())
+
+    def now(self) -> int:
+        return sum(each() is not None for each in self._seen)
+
+
+def _held(name: str) -> tuple[int, int]:
+    each, holding = Tried(FAMILIES[name]), _Holding()
+    gc.collect()
+    gc.disable()
+    try:
+        with installed(each.model, holding):
+            each.run()
+        return holding.most, holding.now()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5", "bart", "falcon"])
+def test_queries_are_gone_when_the_next_attention_comes(name):
+    most, after = _held(name)
+    assert most <= 2, f"{most} attentions held at once"
+    assert after == 0
+
+
+def test_a_function_that_holds_what_holds_it_is_noticed():
+    closed = planted(
+        "attnlab.pretrained.backends.registry",
+        "output, weights[0] = call",
+        "output, weights[0] = attention and call",
+    )
+    with closed, pytest.raises(AssertionError):
+        test_queries_are_gone_when_the_next_attention_comes("gpt2")
+
+
+def test_knock_outs_keep_no_more_of_the_plain_pass_than_they_need():
+    each = Tried(FAMILIES["gpt2"])
+    base = run_plain(each.model, Call.of(each.inputs))
+    assert base.calls == {}, "queries, keys and values stay"
+    whole = base.logits
+    base.keep_last(1)
+    assert torch.equal(base.logits, whole[:, -1:])
+    assert base.logits.untyped_storage().nbytes() < whole.untyped_storage().nbytes()

@@ -1,0 +1,539 @@
+"""Foreign models in ways nobody was asked about: gone back over, copied, compiled, loaded twice,
+laid out otherwise."""
+
+import copy
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+import torch
+from parts.planting import planted
+from torch import Tensor, nn
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.pretrained.attach import attach
+from attnlab.pretrained.backends.products import WeightsProduct
+from attnlab.pretrained.backends.registry import is_replaced
+from attnlab.pretrained.probe import probe_inputs
+from attnlab.pretrained.verify import require_batch_first
+from tests.pretrained.families import FAMILIES, stirred
+from tests.pretrained.trying import difference, tried
+
+transformers = pytest.importorskip("transformers")
+
+FALCON = "falcon (new)"
+SITE = "layers.0.attention"
+SECOND = attnlab.ZeroHead(site=SITE, head=1)
+PLACES = {
+    "llama": ("model.layers.0.self_attn.o_proj", 8),
+    FALCON: ("transformer.h.0.self_attention.dense", 16),
+    "bloom": ("transformer.h.0.self_attention.dense", 8),
+}
+"""The projection after the first attention, and how wide a head is."""
+
+
+@contextmanager
+def silenced(module: nn.Module, width: int) -> Iterator[None]:
+    """Zero the slice of the second head before a projection, by hand."""
+
+    def zero(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+        return (
+            torch.cat(
+                (
+                    args[0][..., :width],
+                    0.0 * args[0][..., width : 2 * width],
+                    args[0][..., 2 * width :],
+                ),
+                -1,
+            ),
+        )
+
+    hook = module.register_forward_pre_hook(zero)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def by_hand(foreign: nn.Module, name: str) -> AbstractContextManager[None]:
+    path, width = PLACES[name]
+    return silenced(foreign.get_submodule(path), width)
+
+
+def logits(foreign: nn.Module, name: str) -> Tensor:
+    with torch.no_grad():
+        return foreign(**tried(name).inputs)["logits"]
+
+
+# Gone back over, copied, compiled
+
+
+def _gradients(
+    foreign: nn.Module, inputs: dict[str, Any], change: AbstractContextManager[Any]
+) -> list[Tensor]:
+    foreign.zero_grad()
+    with change:
+        foreign(**inputs)["logits"].square().sum().backward()
+    return [each.grad.clone() for each in foreign.parameters() if each.grad is not None]
+
+
+def check_checkpointing(name: str) -> None:
+    foreign = FAMILIES[name].build(hidden_dropout=0.0, attention_dropout=0.0)
+    inputs, model = probe_inputs(foreign), attach(foreign)
+    foreign.train()
+    expected = _gradients(foreign, inputs, by_hand(foreign, name))
+    switch = (
+        getattr(foreign, "activation_checkpointing_enable", None)
+        or foreign.gradient_checkpointing_enable
+    )
+    switch({"use_reentrant": False})
+    found = _gradients(foreign, inputs, attnlab.edit(model, SECOND, certify=False))
+    assert max(difference(*pair) for pair in zip(found, expected, strict=True)) <= 1e-4 * float(
+        expected[0].abs().max()
+    )
+
+
+@pytest.mark.parametrize("name", ["llama", FALCON, "bloom"])
+def test_gradients_under_an_edit_are_right_where_a_block_is_computed_once_more(name: str) -> None:
+    check_checkpointing(name)
+
+
+@pytest.mark.parametrize("name", ["llama", FALCON, "bloom"])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradients_are_refused_where_a_block_would_be_computed_once_more_without_its_edit(
+    name: str, reentrant: bool
+) -> None:
+    foreign = FAMILIES[name].build(hidden_dropout=0.0, attention_dropout=0.0)
+    inputs, model = probe_inputs(foreign), attach(foreign)
+    foreign.train().activation_checkpointing_enable({"use_reentrant": reentrant})
+    with attnlab.edit(model, SECOND) as certificate:
+        loss = foreign(**inputs)["logits"].square().sum()
+    assert "gradients: activation checkpointing" in str(certificate)
+    with pytest.raises(CouldNotRun, match=r"Call backward\(\) inside the `with`"):
+        loss.backward()
+
+
+def check_steps(reentrant: bool) -> None:
+    foreign = FAMILIES["llama"].build()
+    inputs, model = probe_inputs(foreign), attach(foreign)
+    edit = attnlab.ZeroHead(layer=0, head=1, step=1, query=-1)
+    foreign.train()
+    expected = _gradients(foreign, inputs, attnlab.edit(model, edit))
+    foreign.activation_checkpointing_enable({"use_reentrant": reentrant})
+    found = _gradients(foreign, inputs, attnlab.edit(model, edit))
+    assert max(difference(*pair) for pair in zip(found, expected, strict=True)) <= 1e-4 * float(
+        expected[0].abs().max()
+    )
+    with (
+        attnlab.edit(model, edit),
+        pytest.raises(CouldNotRun, match="cannot tell which"),
+    ):
+        sum(foreign(**inputs)["logits"].square().sum() for _ in range(2)).backward()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_is_computed_once_more_is_no_further_step(reentrant: bool) -> None:
+    check_steps(reentrant)
+
+
+@pytest.mark.parametrize("name", ["llama", FALCON, "bloom"])
+def test_a_copy_of_the_foreign_model_made_under_an_edit_is_plain_and_its_own(name: str) -> None:
+    each = tried(name)
+    with attnlab.edit(each.model, SECOND):
+        each.run()
+        copied = copy.deepcopy(each.foreign)
+        assert torch.equal(logits(copied, name), each.plain)
+    with torch.no_grad():
+        for path, parameter in copied.named_parameters():
+            if ".0." in path:
+                parameter.zero_()
+    other = copy.deepcopy(each.foreign)
+    other.load_state_dict(copied.state_dict())
+    assert torch.equal(logits(copied, name), logits(other, name))
+
+
+# Loaded twice, inside one another, under another's function
+
+
+@pytest.mark.parametrize("name", ["llama", FALCON])
+def test_two_pairs_of_doors_of_one_model_at_once_are_refused(name: str) -> None:
+    foreign = FAMILIES[name].build()
+    first, second = attach(foreign), attach(foreign)
+    with (
+        pytest.raises(WrongUsage, match="hook points twice"),
+        attnlab.record(first, "*"),
+        attnlab.record(second, "*"),
+    ):
+        pass
+    with by_hand(foreign, name):
+        expected = logits(foreign, name)
+    for model in (first, second):
+        with attnlab.edit(model, SECOND):
+            assert torch.equal(logits(foreign, name), expected)
+
+
+def test_a_model_can_be_loaded_while_another_is_looked_at_and_several_at_once() -> None:
+    each, found = tried("llama"), list[int]()
+
+    def load(seed: int) -> None:
+        found.append(len(list(attach(FAMILIES["llama"].build(seed=seed)).attention_points())))
+
+    with attnlab.record(each.model, "*") as recording:
+        threads = [threading.Thread(target=load, args=(seed,)) for seed in (1, 2)]
+        for thread in threads:
+            thread.start()
+        load(3)
+        assert torch.equal(each.run(), each.plain)
+        for thread in threads:
+            thread.join()
+    assert found == [2, 2, 2]
+    assert f"{SITE}.weights" in recording
+    assert not is_replaced()
+
+
+def test_an_attention_function_that_the_user_put_into_the_table_is_used_and_stays_there() -> None:
+    table = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS
+    usual, calls = table["sdpa"], list[nn.Module]()
+
+    def own(module: nn.Module, *args: Any, **options: Any) -> Any:
+        calls.append(module)
+        return usual(module, *args, **options)
+
+    each = tried("llama")
+    table["sdpa"] = own
+    try:
+        with attnlab.record(each.model, "*.heads"):
+            each.run()
+        assert len(calls) == 2
+        assert table["sdpa"] is own
+    finally:
+        del table["sdpa"]
+
+
+def test_a_mask_that_is_given_by_its_name_is_a_mask() -> None:
+    settings = {
+        **FAMILIES["qwen3_moe"].settings,
+        "num_dense_layers": 2,
+        "num_local_experts": 4,
+        "num_shared_experts": 1,
+    }
+    foreign = stirred(transformers.AfmoeForCausalLM(transformers.AfmoeConfig(**settings))).eval()
+    model, ids = attach(foreign), torch.randint(3, 101, (2, 7))
+    mask = torch.ones_like(ids)
+    mask[0, :3] = 0
+    with torch.no_grad(), attnlab.record(model, "*.weights") as recording:
+        model(ids, attention_mask=mask)
+    foreign.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = foreign(input_ids=ids, attention_mask=mask, output_attentions=True).attentions
+    for layer, weights in enumerate(own):
+        found = recording[f"layers.{layer}.attention.weights"]
+        assert difference(found[0, :, 3:], weights[0, :, 3:]) <= 1e-6
+        assert difference(found[1], weights[1]) <= 1e-6
+
+
+@pytest.mark.parametrize("how", ["output_attentions", "eager", "flex_attention"])
+def test_a_pass_that_attends_in_another_way_than_the_doors_know_is_told(how: str) -> None:
+    foreign = FAMILIES[FALCON if how != "flex_attention" else "llama"].build()
+    model, inputs = attach(foreign), probe_inputs(foreign)
+    if how != "output_attentions":
+        foreign.config._attn_implementation = how
+    told = {"output_attentions": True} if how == "output_attentions" else {}
+    for pattern in ("*.weights", "*.heads"):
+        with (
+            pytest.raises(CouldNotRun, match="set_attn_implementation"),
+            attnlab.record(model, pattern),
+        ):
+            foreign(**inputs, **told)
+    assert not is_replaced()
+
+
+def test_ids_are_batch_first_also_where_a_stream_is_not_and_both_lengths_are_one() -> None:
+    each = tried("xlnet")
+    ids = torch.tensor([[5, 6], [7, 8]])
+    with torch.no_grad(), attnlab.record(each.model, "*.weights") as recording:
+        each.foreign(input_ids=ids)
+    assert [recording.tokens(f"{SITE}.weights", row).query for row in (0, 1)] == [
+        ["5", "6"],
+        ["7", "8"],
+    ]
+
+
+def test_a_second_attention_in_one_call_is_not_taken_for_cross_attention() -> None:
+    settings = FAMILIES["llama"].settings
+    foreign = stirred(
+        transformers.DiffLlamaForCausalLM(transformers.DiffLlamaConfig(**settings))
+    ).eval()
+    points = dict(attach(foreign).attention_points())
+    assert list(points) == [
+        f"layers.{layer}.{name}" for layer in (0, 1) for name in ("attention", "attention_1")
+    ]
+    assert not any(point.is_cross for point in points.values())
+
+
+def test_a_name_is_looked_for_where_ids_are_known_and_the_certificate_says_where_they_are_not() -> (
+    None
+):
+    each = tried("gpt2")
+    ids = torch.tensor([[9, 8, 7, 6]])
+    with torch.no_grad():
+        cache = each.foreign(input_ids=ids).past_key_values
+        edit = attnlab.CutEdge(site=SITE, key="9")
+        with attnlab.edit(each.model, edit, vocabulary=str) as certificate:
+            each.foreign(input_ids=torch.tensor([[5, 9, 4]]), past_key_values=cache)
+    assert any(
+        "'9'" in line and "it is unknown what was read" in line for line in certificate.not_checked
+    )
+    with attnlab.edit(each.model, edit, vocabulary=str) as certificate:
+        each.foreign(input_ids=ids)
+    assert certificate.not_checked == []
+
+
+# Modules of anybody's, their axes in every order
+
+
+class Attention(nn.Module):
+    """Attention with 4 heads, written in one of several ways."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.form, self.qkv, self.out = form, nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+        query, key, value = self.qkv(x).chunk(3, -1)
+        return self.out(FORMS[self.form](query * 0.5, key, value, batch, length))
+
+
+def _apart(side: Tensor) -> Tensor:
+    return side.unflatten(-1, (4, 4))
+
+
+def _heads_last(query: Tensor, key: Tensor, value: Tensor, batch: int, length: int) -> Tensor:
+    scores = torch.einsum("bqhd,bkhd->bqhk", _apart(query), _apart(key))
+    return torch.einsum("bqhk,bkhd->bqhd", scores.softmax(-1), _apart(value)).flatten(2)
+
+
+def _keys_first(query: Tensor, key: Tensor, value: Tensor, batch: int, length: int) -> Tensor:
+    scores = torch.einsum("bqhd,bkhd->bhkq", _apart(query), _apart(key))
+    return (
+        (scores.softmax(-2).transpose(-1, -2) @ _apart(value).transpose(1, 2))
+        .transpose(1, 2)
+        .flatten(2)
+    )
+
+
+def _heads_folded_outside(
+    query: Tensor, key: Tensor, value: Tensor, batch: int, length: int
+) -> Tensor:
+    sides = (torch.cat(each.split(4, 2)) for each in (query, key, value))
+    attended = torch.nn.functional.scaled_dot_product_attention(*sides, scale=1.0)
+    return torch.cat(attended.split(batch), 2)
+
+
+def _heads_before_inputs(
+    query: Tensor, key: Tensor, value: Tensor, batch: int, length: int
+) -> Tensor:
+    sides = (_apart(each).permute(2, 0, 1, 3) for each in (query, key, value))
+    attended = torch.nn.functional.scaled_dot_product_attention(*sides, scale=1.0)
+    return attended.permute(1, 2, 0, 3).flatten(2)
+
+
+def _usual(query: Tensor, key: Tensor, value: Tensor, batch: int, length: int) -> Tensor:
+    sides = (_apart(each).transpose(1, 2) for each in (query, key, value))
+    return (
+        torch.nn.functional.scaled_dot_product_attention(*sides, scale=1.0)
+        .transpose(1, 2)
+        .flatten(2)
+    )
+
+
+def _in_pieces(query: Tensor, key: Tensor, value: Tensor, batch: int, length: int) -> Tensor:
+    pieces = zip(*(each.split(4, 1) for each in (query, key, value)), strict=True)
+    return torch.cat([_usual(*piece, batch, length) for piece in pieces], 1)
+
+
+FORMS: dict[str, Callable[[Tensor, Tensor, Tensor, int, int], Tensor]] = {
+    "heads last": _heads_last,
+    "keys first": _keys_first,
+    "heads folded outside": _heads_folded_outside,
+    "heads before inputs": _heads_before_inputs,
+    "usual": _usual,
+    "in pieces": _in_pieces,
+}
+
+
+class Reader(nn.Module):
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.embedding, self.layers = nn.Embedding(50, 16), nn.ModuleList([Attention(form)])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        return x + self.layers[0](x)
+
+
+def reader(form: str) -> nn.Module:
+    return stirred(Reader(form)).eval()
+
+
+def ids_of(batch: int, length: int) -> Tensor:
+    return torch.randint(0, 50, (batch, length), generator=torch.Generator().manual_seed(7))
+
+
+def check_orders(form: str) -> None:
+    with pytest.raises(CouldNotRun):
+        attach(reader(form), example=(ids_of(1, 6),))
+
+
+@pytest.mark.parametrize(
+    "form", ["heads last", "keys first", "heads folded outside", "heads before inputs"]
+)
+def test_attention_whose_axes_stand_in_another_order_is_refused(form: str) -> None:
+    check_orders(form)
+
+
+@pytest.mark.parametrize("name", ["gptj", FALCON, "xlnet", "mpnet"])
+def test_the_check_of_axes_passes_what_stands_in_order(name: str) -> None:
+    require_batch_first(tried(name).model, tried(name).inputs)
+
+
+def test_weights_that_give_nan_are_named() -> None:
+    module = reader("usual")
+    with torch.no_grad():
+        module.embedding.weight[:] = float("nan")
+    with pytest.raises(CouldNotRun, match="gives NaN for a small input"):
+        attach(module, example=(ids_of(1, 6),))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
+def test_what_was_compiled_is_given_doors_as_it_was_written() -> None:
+    module = reader("usual")
+    model = attach(torch.compile(module), example=(ids_of(1, 6),))
+    assert model.foreign is module
+
+
+def test_a_text_in_the_place_of_ids_is_told_what_to_do() -> None:
+    with pytest.raises(WrongUsage, match=r"model\(\*\*model\.inputs\(text\)\)"):
+        tried("gptj").model("John and Mary")
+
+
+def test_a_recording_names_its_model() -> None:
+    model = tried("gptj").model
+    with torch.no_grad(), attnlab.record(model, "*.weights") as recording:
+        model(**tried("gptj").inputs)
+    assert recording.model["kind"] == f"{model.name}, GPTJForCausalLM"
+
+
+def test_pooling_heads_count_where_the_first_output_does_not_go_through_them() -> None:
+    config = transformers.SiglipVisionConfig(
+        image_size=32,
+        patch_size=8,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+    )
+    assert len(attach(transformers.SiglipVisionModel(config).eval()).backends) == 3
+
+
+def test_a_model_that_takes_no_short_text_is_tried_at_its_own_length() -> None:
+    config = transformers.FunnelConfig(
+        vocab_size=100,
+        d_model=32,
+        n_head=4,
+        d_head=8,
+        d_inner=48,
+        block_sizes=[1, 1],
+        num_decoder_layers=1,
+    )
+    found = attach(transformers.FunnelModel(config).eval()).backends
+    assert len(found) == 3
+    assert all(each.effect > 0 for each in found)
+
+
+def test_an_axis_that_is_not_that_of_heads_is_told_when_its_size_changes() -> None:
+    with pytest.raises(CouldNotRun, match="attention of 2 heads has 1"):
+        attach(reader("heads before inputs"), example=(ids_of(2, 6),))
+
+
+def test_what_attends_once_for_each_piece_is_edited_in_all_of_them() -> None:
+    module = reader("in pieces")
+    model = attach(module, example=(ids_of(1, 4),))
+    ids, attention = ids_of(2, 12), module.layers[0]
+    with torch.no_grad():
+        with silenced(attention.out, 4):
+            expected = module(ids)
+        with (
+            attnlab.edit(model, attnlab.ZeroHead(head=1)),
+            attnlab.record(model, "*.weights") as recording,
+        ):
+            assert torch.equal(model(ids), expected)
+    assert len(recording.all(next(iter(recording)))) == 3
+
+
+def test_what_attends_more_often_than_the_doors_know_is_told() -> None:
+    class Thrice(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            sides = self.qkv(x).chunk(3, -1)
+            times = 3 if x.shape[1] > 6 else 2
+            return self.out(
+                sum((_usual(*sides, *x.shape[:2]) * each for each in range(1, times + 1)), 0.0 * x)
+            )
+
+    module = reader("usual")
+    module.layers[0] = stirred(Thrice("usual"), 1).eval()
+    model = attach(module, example=(ids_of(1, 6),))
+    assert len(list(model.attention_points())) == 2
+    with (
+        pytest.raises(CouldNotRun, match="attends more than 2 times"),
+        attnlab.record(model, "*.weights"),
+    ):
+        model(ids_of(1, 9))
+
+
+def test_einsum_gives_the_same_order_for_operands_one_by_one_and_together() -> None:
+    one, other = torch.zeros(2, 4, 3, 5), torch.zeros(5, 2, 4, 6)
+    for given in ((one, other), ((one, other),), ([one, other],)):
+        product = WeightsProduct.of([one], torch.einsum, ("bnij,jbnd->ibnd", *given), {})
+        assert product is not None
+        assert product.heads(product.run(), one.shape).shape == (2, 4, 3, 6)
+
+
+FAULTS = [
+    (
+        check_checkpointing,
+        "bloom",
+        "hooks",
+        "self._intercept(place)",
+        'self._intercept("")',
+    ),
+    (
+        check_orders,
+        "keys first",
+        "backends.functions",
+        "return dim in",
+        "return True or dim in",
+    ),
+    (
+        check_orders,
+        "heads folded outside",
+        "verify",
+        "not _begins_with(twice, heads)",
+        "False",
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "name", "module", "old", "new"), FAULTS)
+def test_a_planted_fault_is_noticed(
+    check: Callable[[str], None], name: str, module: str, old: str, new: str
+) -> None:
+    with (
+        planted(f"attnlab.pretrained.{module}", old, new),
+        pytest.raises((AssertionError, pytest.fail.Exception)),
+    ):
+        check(name)

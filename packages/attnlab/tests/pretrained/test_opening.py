@@ -1,0 +1,662 @@
+"""Models that open: tiny random ones of several families, saved by transformers itself, without any
+network."""
+
+import copy
+import json
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from attnlab.core.store import locked
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.pretrained.open import build, folder, gguf, hub
+from attnlab.pretrained.open.hub import open_pretrained
+from tests.pretrained.folders import SHAPES, gguf_bytes, llama, text
+
+transformers = pytest.importorskip("transformers")
+
+SMALL = {"vocab_size": 50, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+BERT = {
+    **SMALL,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+}
+LLAMA = {**BERT, "num_key_value_heads": 1}
+GPT2 = {**SMALL, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+T5 = {
+    **SMALL,
+    "d_model": 16,
+    "d_kv": 8,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_heads": 2,
+    "decoder_start_token_id": 0,
+}
+
+FAMILIES = {
+    "GPT-2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
+    "BERT with a head": ("BertForMaskedLM", "BertConfig", BERT),
+    "BERT without one": ("BertModel", "BertConfig", BERT),
+    "BERT that sorts": ("BertForSequenceClassification", "BertConfig", {**BERT, "num_labels": 3}),
+    "T5": ("T5ForConditionalGeneration", "T5Config", T5),
+    "Llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA),
+    "Llama with tied weights": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {**LLAMA, "tie_word_embeddings": True},
+    ),
+}
+
+
+def made(name, folder, dtype=torch.float32, **saving):
+    """Save a tiny model with weights drawn from a fixed seed; return it."""
+    class_name, config_name, config = FAMILIES[name]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = (
+            getattr(transformers, class_name)(getattr(transformers, config_name)(**config))
+            .to(dtype)
+            .eval()
+        )
+    model.save_pretrained(folder, **saving)
+    return model
+
+
+def ask(model):
+    """Return what a model answers to a fixed input."""
+    tokens = torch.tensor([[1, 7, 3, 9]])
+    more = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
+    with torch.no_grad():
+        return model(tokens, **more)[0]
+
+
+def same_weights(model, other):
+    """Say whether two models have the same names and, bit for bit, the same numbers."""
+    ours, theirs = model.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) for name in ours
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """Let nothing of this file reach a network, whatever the environment says."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a test reached for the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_saved_model_opens_as_the_same_model(name, tmp_path, capfd):
+    model = made(name, tmp_path / "model")
+    opened = open_pretrained(tmp_path / "model")
+    assert type(opened.model) is type(model)
+    assert not opened.model.training
+    assert same_weights(opened.model, model)
+    torch.testing.assert_close(
+        ask(opened.model), ask(model)
+    )  # the last bit depends on where in memory weights lie
+    assert (opened.tokenizer, opened.name, opened.source) == (
+        None,
+        "model",
+        f"the folder {tmp_path / 'model'}",
+    )
+    assert opened.notes == ()
+    assert capfd.readouterr().out == ""
+
+
+def test_nothing_of_transformers_reaches_the_terminal_while_a_model_is_opened(tmp_path, capfd):
+    made("BERT with a head", tmp_path / "model")
+    capfd.readouterr()
+    verbosity = transformers.utils.logging.get_verbosity()
+    open_pretrained(
+        tmp_path / "model", head="none"
+    )  # transformers would report unused and missing weights
+    assert capfd.readouterr() == ("", "")
+    assert transformers.utils.logging.get_verbosity() == verbosity
+    assert transformers.utils.logging.is_progress_bar_enabled()
+
+
+def test_shards_and_half_precision_open(tmp_path):
+    model = made("Llama", tmp_path / "model", torch.bfloat16, max_shard_size="8KB")
+    assert len(list((tmp_path / "model").glob("*.safetensors"))) > 1
+    opened = open_pretrained(tmp_path / "model").model
+    assert {value.dtype for value in opened.parameters()} == {torch.bfloat16}
+    assert same_weights(opened, model)
+
+
+def test_the_dtype_can_be_chosen(tmp_path):
+    made("Llama", tmp_path / "model", torch.bfloat16)
+    for dtype in (torch.float64, "float64"):
+        opened = open_pretrained(tmp_path / "model", dtype=dtype).model
+        assert {value.dtype for value in opened.parameters()} == {torch.float64}
+
+
+def test_without_a_word_about_it_the_dtype_is_that_of_most_numbers(tmp_path):
+    made("GPT-2", tmp_path / "model", torch.float16)
+    change(tmp_path / "model", dtype=None)
+    assert next(open_pretrained(tmp_path / "model").model.parameters()).dtype == torch.float16
+
+
+def test_tied_weights_are_the_same_tensor(tmp_path):
+    made("Llama with tied weights", tmp_path / "model")
+    assert "lm_head.weight" not in load_file(tmp_path / "model" / "model.safetensors")
+    model = open_pretrained(tmp_path / "model").model
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_a_head_can_be_left_away_and_what_is_not_used_is_said(tmp_path):
+    model = made("BERT with a head", tmp_path / "model")
+    opened = open_pretrained(tmp_path / "model", head="none")
+    assert type(opened.model).__name__ == "BertModel"
+    assert opened.model.pooler is None
+    torch.testing.assert_close(ask(opened.model), model.bert(torch.tensor([[1, 7, 3, 9]]))[0])
+    assert opened.notes[0] == "the file holds no pooler, so the model was built without one"
+    assert opened.notes[1].startswith("not used by BertModel, and left away: cls.predictions")
+
+
+def test_a_pooler_and_a_second_head_that_the_model_does_not_use_are_said(tmp_path):
+    made("BERT with a head", tmp_path / "model")
+    change_weights(
+        tmp_path / "model",
+        {
+            "bert.pooler.dense.weight": torch.zeros(16, 16),
+            "cls.seq_relationship.bias": torch.zeros(2),
+        },
+    )
+    (note,) = open_pretrained(tmp_path / "model").notes
+    assert (
+        note == "not used by BertForMaskedLM, and left away: bert.pooler.dense.weight, "
+        "cls.seq_relationship.bias"
+    )
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ["bert.encoder.layer.2.output.dense.bias", "bert.adapter.weight", "encoder.x", "strange"],
+)
+def test_weights_that_belong_to_the_body_or_to_nothing_are_refused(extra, tmp_path):
+    made("BERT with a head", tmp_path / "model")
+    change_weights(tmp_path / "model", {extra: torch.zeros(16)})
+    with pytest.raises(CouldNotRun, match=f"1 not of this model: {extra}"):
+        open_pretrained(tmp_path / "model")
+
+
+def test_a_head_without_weights_is_refused_rather_than_drawn_at_random(tmp_path):
+    made("BERT without one", tmp_path / "model")
+    with pytest.raises(CouldNotRun, match=r"\d missing: cls\.predictions"):
+        open_pretrained(tmp_path / "model", head="masked-lm")
+
+
+def test_a_model_without_a_word_about_its_kind_is_known_by_its_class(tmp_path):
+    made("BERT with a head", tmp_path / "model")
+    change(tmp_path / "model", model_type=None)
+    assert type(open_pretrained(tmp_path / "model").model).__name__ == "BertForMaskedLM"
+
+
+def test_a_model_without_a_word_about_its_class_opens_without_a_head(tmp_path):
+    made("BERT without one", tmp_path / "model")
+    change(tmp_path / "model", architectures=None)
+    assert type(open_pretrained(tmp_path / "model").model).__name__ == "BertModel"
+
+
+def test_settings_for_generation_are_kept(tmp_path):
+    made("GPT-2", tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text('{"max_new_tokens": 7}')
+    assert open_pretrained(tmp_path / "model").model.generation_config.max_new_tokens == 7
+
+
+def test_a_tokenizer_is_opened_with_its_model(tmp_path):
+    made("BERT without one", tmp_path / "model")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "she", "sees"]
+    (tmp_path / "model" / "vocab.txt").write_text("\n".join(words) + "\n")
+    assert open_pretrained(tmp_path / "model").tokenizer("she sees")["input_ids"] == [2, 5, 6, 3]
+
+
+def test_a_tokenizer_that_would_be_empty_is_none_and_that_is_said(tmp_path):
+    made("Llama", tmp_path / "model")
+    (tmp_path / "model" / "vocab.txt").write_text(
+        "C\nN\n"
+    )  # a Llama keeps its vocabulary elsewhere
+    opened = open_pretrained(tmp_path / "model")
+    assert opened.tokenizer is None
+    assert "there is no tokenizer" in opened.notes[0]
+
+
+@pytest.mark.parametrize("content", ["{}", "[", '{"model": {"type": "BPE", "vocab": 5}}', "\x00"])
+def test_a_broken_tokenizer_is_none_and_that_is_said(content, tmp_path):
+    made("GPT-2", tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_text(content)
+    opened = open_pretrained(tmp_path / "model")
+    assert opened.tokenizer is None
+    assert "transformers could not build it" in opened.notes[0]
+
+
+def test_code_that_comes_with_a_model_runs_only_where_asked_for_in_words(tmp_path):
+    model = llama(
+        tmp_path / "model",
+        auto_map={"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"},
+    )
+    source = (
+        "from transformers import LlamaConfig, LlamaForCausalLM\nclass OwnConfig(LlamaConfig): "
+        "pass\n"
+    )
+    (model / "own.py").write_text(
+        source + "class OwnModel(LlamaForCausalLM):\n    config_class = OwnConfig\n"
+    )
+    with pytest.raises(CouldNotRun, match="say remote_code=True"):
+        open_pretrained(model)
+    opened = open_pretrained(model, remote_code=True)
+    assert type(opened.model).__name__ == "OwnModel"
+    assert "code that came with the model was run: own.OwnConfig, own.OwnModel" in opened.notes[0]
+
+
+def test_a_gguf_file_is_spread_out_once(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "tiny.gguf"
+    file.write_bytes(tiny_gguf())
+    opened = open_pretrained(file)
+    assert (opened.name, opened.source) == ("tiny", f"the GGUF file {file}")
+    assert opened.model.config.num_hidden_layers == 1
+    assert torch.equal(
+        opened.model.model.norm.weight, torch.from_numpy(tiny_numbers("output_norm.weight", (8,)))
+    )
+    assert opened.tokenizer("abb")["input_ids"][-2:] == [5, 4]
+    monkeypatch.setattr(gguf, "_convert", None)
+    monkeypatch.setattr(
+        gguf, "_check_family", None
+    )  # what reads GGUF is not even imported: it takes seconds
+    assert same_weights(open_pretrained(tmp_path).model, opened.model)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "tiny.gguf").write_bytes(tiny_gguf())
+    with pytest.raises(
+        CouldNotRun, match=r"cached in .*cache/attnlab/gguf, which failed.* XDG_CACHE_HOME"
+    ):
+        open_pretrained(tmp_path / "tiny.gguf")
+
+
+def test_half_a_conversion_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "tiny.gguf").write_bytes(tiny_gguf())
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gguf, "write_json", stop)
+    with pytest.raises(KeyboardInterrupt):
+        open_pretrained(tmp_path / "tiny.gguf")
+    assert list((tmp_path / "cache" / "attnlab" / "gguf").iterdir()) == []
+
+
+def kept(folder):
+    return sorted(each.name for each in (folder / "cache" / "attnlab" / "gguf").iterdir())
+
+
+def test_what_a_killed_conversion_left_is_removed_and_what_another_works_on_is_not(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "tiny.gguf").write_bytes(tiny_gguf())
+    place = tmp_path / "cache" / "attnlab" / "gguf"
+    for name in (".killed.part", ".working.part", ".begun.part"):
+        (place / name).mkdir(parents=True)
+        (place / name / "model.safetensors").touch()
+        if name != ".begun.part":
+            os.utime(place / name, (1, 1))
+    with locked(place / ".working.part"):
+        os.utime(place / ".working.part", (1, 1))
+        open_pretrained(tmp_path / "tiny.gguf")
+    assert kept(tmp_path)[:2] == [".begun.part", ".working.part"]
+    assert len(kept(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_kept_conversion_that_was_damaged_is_made_anew(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "tiny.gguf").write_bytes(tiny_gguf())
+    before = copy.deepcopy(
+        open_pretrained(tmp_path / "tiny.gguf").model
+    )  # else a view of the file that is damaged
+    (folder_name,) = kept(tmp_path)
+    file = tmp_path / "cache" / "attnlab" / "gguf" / folder_name / name
+    file.write_bytes(file.read_bytes()[:-40])
+    assert same_weights(open_pretrained(tmp_path / "tiny.gguf").model, before)
+    assert kept(tmp_path) == [folder_name]
+
+
+def test_weights_of_a_gguf_file_that_are_not_the_models_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    sound = tiny_gguf()
+    for here, there, words in (
+        (b"token_embd.weight", b"token_embd.weigh2", "1 missing: model.embed_tokens.weight"),
+        (
+            b"llama.vocab_size" + struct.pack("<II", 4, 6),
+            b"llama.vocab_size" + struct.pack("<II", 4, 7),
+            "shape",
+        ),
+    ):
+        assert sound.count(here) == 1
+        (tmp_path / "tiny.gguf").write_bytes(sound.replace(here, there))
+        with pytest.raises(CouldNotRun, match=rf"not those of its LlamaForCausalLM: .*{words}"):
+            open_pretrained(tmp_path / "tiny.gguf")
+
+
+def test_half_a_download_of_shards_is_none(tmp_path, monkeypatch):
+    cached(tmp_path, monkeypatch)
+    snapshot = tmp_path / "hub" / "models--org--tiny" / "snapshots" / ("a" * 40)
+    (snapshot / "model.safetensors").rename(snapshot / "1.safetensors")
+    index = snapshot / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(CouldNotRun, match="not in the hub's cache"):
+        open_pretrained("org/tiny")
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(SHAPES, "1.safetensors")}))
+    assert open_pretrained("org/tiny").name == "org/tiny"
+
+
+@pytest.mark.parametrize("address", ["http://h:99999999", "not an address", "http://[::1"])
+def test_an_address_of_the_hub_that_is_none_is_said(address, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(CouldNotRun, match="is no address"):
+        hub._address(address)
+
+
+def test_a_model_in_the_hubs_cache_opens_without_a_network(tmp_path, monkeypatch):
+    cached(tmp_path, monkeypatch)
+    opened = open_pretrained("org/tiny")
+    assert (opened.name, opened.source) == ("org/tiny", f"the hub's org/tiny, revision {'a' * 40}")
+    assert open_pretrained("org/tiny", revision="a" * 40).name == "org/tiny"
+
+
+@pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_a_switched_off_network_is_not_tried(name, tmp_path, monkeypatch):
+    cached(tmp_path, monkeypatch)
+    monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(hub, "_answers", None)
+    with pytest.raises(CouldNotRun, match=r"the network is switched off .*hf download org/other"):
+        open_pretrained("org/other")
+    with pytest.raises(
+        CouldNotRun, match=r"'org/tiny' \(revision main2\) is no folder here and not in"
+    ):
+        open_pretrained("org/tiny", revision="main2")
+
+
+def test_a_hub_that_does_not_answer_is_given_up_after_one_attempt(tmp_path, monkeypatch):
+    cached(tmp_path, monkeypatch)
+    tried = []
+    monkeypatch.setattr(hub, "_answers", lambda host, port: tried.append((host, port)))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://mirror.example:8080")
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(CouldNotRun, match=r"mirror\.example cannot be reached"):
+        open_pretrained("org/other")
+    assert tried == [("mirror.example", 8080)]
+
+
+def test_a_proxy_is_what_has_to_be_reached(monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert hub._address("https://huggingface.co") == ("proxy.example", 3128)
+    monkeypatch.setenv("no_proxy", "huggingface.co")
+    assert hub._address("https://huggingface.co") == ("huggingface.co", 443)
+
+
+class Hub:
+    """A hub with one model, which fetches into a folder and writes down what was asked for."""
+
+    def __init__(self, folder, files):
+        self.folder, self.files, self.asked = folder, files, []
+
+    def model_info(self, name, **_):
+        siblings = [type("Sibling", (), {"rfilename": file, "size": 10}) for file in self.files]
+        return type("Info", (), {"siblings": siblings, "sha": "b" * 40})
+
+    def snapshot_download(
+        self, name, *, revision=None, local_files_only=False, allow_patterns=None, **_
+    ):
+        if local_files_only:
+            raise OSError("not in the cache")
+        self.asked.append(allow_patterns)
+        return str(self.folder)
+
+
+def with_hub(monkeypatch, folder, files):
+    found = Hub(folder, files)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", found.snapshot_download)
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: found)
+    monkeypatch.setattr(hub, "_answers", lambda host, port: True)
+    return found
+
+
+def test_of_a_repository_only_what_is_needed_is_fetched_the_description_first(
+    tmp_path, monkeypatch
+):
+    files = [
+        "config.json",
+        "model.safetensors",
+        "model.fp16.safetensors",
+        "pytorch_model.bin",
+        "own.py",
+    ]
+    found = with_hub(monkeypatch, llama(tmp_path / "model"), files)
+    assert open_pretrained("org/tiny").name == "org/tiny"
+    small, weights, _ = found.asked
+    assert weights == ["model.safetensors"]
+    assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in small)
+
+
+def test_a_description_that_is_refused_costs_no_weights(tmp_path, monkeypatch):
+    model = llama(tmp_path / "model", auto_map={"AutoModelForCausalLM": "a.B"})
+    found = with_hub(monkeypatch, model, ["config.json", "model.safetensors"])
+    with pytest.raises(CouldNotRun, match="remote_code=True"):
+        open_pretrained("org/tiny")
+    assert len(found.asked) == 1
+    (model / "a.py").write_text(
+        "from transformers import LlamaForCausalLM\nclass B(LlamaForCausalLM): pass\n"
+    )
+    open_pretrained("org/tiny", remote_code=True)
+    assert "*.py" in found.asked[1]
+
+
+def test_a_repository_of_pickles_is_not_fetched(tmp_path, monkeypatch):
+    found = with_hub(monkeypatch, tmp_path, ["config.json", "pytorch_model.bin"])
+    with pytest.raises(
+        CouldNotRun,
+        match=r"no config\.json with safetensors beside it, and nothing else is fetched",
+    ):
+        open_pretrained("org/tiny")
+    assert found.asked == []
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        ("", "there is no folder or file"),
+        ("a\0b", "there is no folder or file"),
+        ("/not/here", "there is no folder or file '/not/here'"),
+        ("./not-here", "there is no folder or file"),
+        ("../org/name", "there is no folder or file"),
+        ("model.gguf", "there is no folder or file"),
+        ("x" * 5000, "there is no folder or file"),
+        ("a/b/c", "there is no folder or file"),
+    ],
+)
+def test_what_is_nowhere_is_said(x, words):
+    with pytest.raises(CouldNotRun, match=words):
+        open_pretrained(x)
+
+
+def test_wrong_usage_is_told_with_what_there_is(tmp_path):
+    made("BERT without one", tmp_path / "model")
+    path = tmp_path / "model"
+    for wrong, words in (
+        ({"head": "masked_lm"}, "did you mean 'masked-lm'"),
+        ({"head": "seq2seq-lm"}, "bert has no head 'seq2seq-lm'; it has none, causal-lm"),
+        ({"head": 5}, "head is one of"),
+        ({"dtype": "int8"}, "dtype is float64"),
+        ({"dtype": "load"}, "dtype is float64"),
+        ({"dtype": "float8_e4m3fn"}, "dtype is float64"),
+        ({"device": "gpu"}, "device is cpu, cuda"),
+        ({"device": "meta"}, "there are no numbers"),
+        ({"remote_code": "no"}, "remote_code is True or False; got 'no'"),
+        ({"remote_code": 1}, "remote_code is True or False"),
+        ({"revision": "main"}, "a revision belongs to a model of the hub"),
+    ):
+        with pytest.raises(WrongUsage, match=words):
+            open_pretrained(path, **wrong)
+    with pytest.raises(WrongUsage, match="expected a folder, a GGUF file or a hub id; got int"):
+        open_pretrained(5)
+
+
+def test_without_transformers_it_is_said_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[hf\]'"):
+        open_pretrained(llama(tmp_path / "model"))
+
+
+def test_a_folder_is_judged_before_transformers_is_imported(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(CouldNotRun, match="say remote_code=True"):
+        open_pretrained(llama(tmp_path / "model", auto_map={"AutoModel": "a.B"}))
+
+
+def test_a_device_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(CouldNotRun, match="there is no device cuda:99 here"):
+        open_pretrained(tmp_path, device="cuda:99")
+
+
+def test_tables_far_larger_than_the_weights_are_refused(tmp_path, monkeypatch):
+    """CTRL computes its table of positions; no file holds it."""
+    config = transformers.CTRLConfig(
+        n_embd=16, n_layer=1, n_head=2, dff=24, vocab_size=50, n_positions=32
+    )
+    transformers.CTRLLMHeadModel(config).save_pretrained(tmp_path / "model")
+    assert open_pretrained(tmp_path / "model").notes == ()
+    change(tmp_path / "model", n_positions=10**7)
+    with pytest.raises(CouldNotRun, match=r"asks for 640,0.* bytes, far more than its files hold"):
+        open_pretrained(tmp_path / "model")
+    monkeypatch.setattr(folder, "free_memory", lambda: 3 * 10**8)
+    monkeypatch.setattr(build, "_BESIDE", 10**9)
+    with pytest.raises(CouldNotRun, match=r"the weights and tables of the model in .* take 640,"):
+        open_pretrained(tmp_path / "model")
+
+
+def test_the_comparison_sees_weights_filled_at_random(tmp_path, monkeypatch):
+    """Without the comparison a model opens whose norms came from nowhere."""
+    path = llama(
+        tmp_path / "model",
+        shapes={name: shape for name, shape in SHAPES.items() if "norm" not in name},
+    )
+    with pytest.raises(CouldNotRun, match="3 missing"):
+        open_pretrained(path)
+    monkeypatch.setattr(build, "_compare", lambda *_: ({}, []))
+    with pytest.raises(
+        CouldNotRun, match="AssertionError"
+    ):  # the second look, at what was really loaded
+        open_pretrained(path)
+
+
+def change(folder, **said):
+    """Change a description; None takes a word out."""
+    file = Path(folder) / "config.json"
+    config = {**json.loads(file.read_text()), **said}
+    file.write_text(
+        json.dumps({name: value for name, value in config.items() if value is not None})
+    )
+
+
+def change_weights(folder, more):
+    file = Path(folder) / "model.safetensors"
+    save_file({**load_file(file), **more}, file, {"format": "pt"})
+
+
+def cached(folder, monkeypatch):
+    """Put a tiny model into a cache like that of the hub, and let it be the cache."""
+    repository = folder / "hub" / "models--org--tiny"
+    llama(repository / "blobs")
+    snapshot = repository / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (snapshot / name).symlink_to(Path("..") / ".." / "blobs" / name)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("a" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def tiny_numbers(name, shape):
+    return np.random.default_rng(len(name)).normal(size=shape).astype("<f4")
+
+
+def tiny_gguf():
+    """Return a Llama of one layer with five tokens as GGUF, in full precision."""
+
+    def number(value):
+        return (4, struct.pack("<I", value))
+
+    def texts(words):
+        return (9, struct.pack("<IQ", 8, len(words)) + b"".join(map(text, words)))
+
+    tokens = ["<unk>", "<s>", "</s>", "a", "b", "ab"]
+    facts = {
+        "general.architecture": (8, text("llama")),
+        "llama.block_count": number(1),
+        "llama.context_length": number(32),
+        "llama.embedding_length": number(8),
+        "llama.feed_forward_length": number(16),
+        "llama.attention.head_count": number(2),
+        "llama.attention.head_count_kv": number(1),
+        "llama.vocab_size": number(len(tokens)),
+        "llama.rope.dimension_count": number(4),
+        "llama.attention.layer_norm_rms_epsilon": (6, struct.pack("<f", 1e-5)),
+        "tokenizer.ggml.model": (8, text("gpt2")),
+        "tokenizer.ggml.tokens": texts(tokens),
+        "tokenizer.ggml.merges": texts(["a b"]),
+        "tokenizer.ggml.token_type": (
+            9,
+            struct.pack(f"<IQ{len(tokens)}i", 5, len(tokens), *[1] * len(tokens)),
+        ),
+        "tokenizer.ggml.bos_token_id": number(1),
+        "tokenizer.ggml.eos_token_id": number(2),
+        "tokenizer.ggml.unknown_token_id": number(0),
+    }
+    shapes = {
+        "token_embd.weight": (len(tokens), 8),
+        "output_norm.weight": (8,),
+        "output.weight": (len(tokens), 8),
+        "blk.0.attn_norm.weight": (8,),
+        "blk.0.ffn_norm.weight": (8,),
+        "blk.0.attn_q.weight": (8, 8),
+        "blk.0.attn_k.weight": (4, 8),
+        "blk.0.attn_v.weight": (4, 8),
+        "blk.0.attn_output.weight": (8, 8),
+        "blk.0.ffn_gate.weight": (16, 8),
+        "blk.0.ffn_up.weight": (16, 8),
+        "blk.0.ffn_down.weight": (8, 16),
+    }
+    tensors, numbers = [], b""
+    for name, shape in shapes.items():
+        numbers += b"\0" * (-len(numbers) % 32)
+        tensors.append((name, list(reversed(shape)), 0, len(numbers)))
+        numbers += tiny_numbers(name, shape).tobytes()
+    return gguf_bytes(facts, tensors, size=0) + numbers

@@ -1,0 +1,321 @@
+"""Padded batches, half precision, several models at once, and what is left behind: nothing."""
+
+import copy
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attnlab
+from attnlab.pretrained.attach import attach
+from attnlab.pretrained.backends.registry import is_replaced
+from tests.pretrained.families import FAMILIES
+from tests.pretrained.trying import Tried, difference, eager_copy, tried
+
+pytest.importorskip("transformers")
+
+PADDED = [
+    *(
+        ("right", name)
+        for name in ("gpt2", "llama", "gemma3", "bloom", "gptj", "bert", "modernbert", "deberta_v2")
+    ),
+    *(("right", name) for name in ("mpnet", "t5", "bart", "falcon", "gpt_oss", "opt")),
+    *(("left", name) for name in ("llama", "gemma3", "bloom", "falcon", "qwen3", "opt", "gpt_oss")),
+]
+SHORT, LONG = 5, 9
+
+
+@pytest.mark.parametrize(("side", "name"), PADDED)
+def test_a_padded_row_is_the_row_alone(side: str, name: str) -> None:
+    each = tried(name)
+    source = torch.Generator().manual_seed(3)
+    ids = torch.randint(3, 100, (2, LONG), generator=source)
+    real = torch.ones(2, LONG, dtype=torch.bool)
+    kept = slice(LONG - SHORT, LONG) if side == "left" else slice(0, SHORT)
+    real[1] = False
+    real[1, kept] = True
+    more = {"use_cache": False} if name != "bert" else {}
+    alone = {name: row[1:, kept] for name, row in (("input_ids", ids),)}
+    if each.family.kind == "encoder–decoder":
+        target = torch.randint(3, 100, (2, 4), generator=source)
+        more["decoder_input_ids"] = target
+        alone["decoder_input_ids"] = target[1:]
+    padded = torch.where(real, ids, 0)
+    with torch.no_grad():
+        with attnlab.record(each.model, "*.weights") as one:
+            own = each.model(**alone)
+        with attnlab.record(each.model, "*.weights") as both:
+            found = each.model(padded, real=real, **more)
+    rows = slice(None) if each.family.kind == "encoder–decoder" else kept
+    assert difference(found[1:, rows], own) <= 2e-5 * float(own.abs().max())
+    for point in each.points:
+        site = f"{point}.weights"
+        reads_source = point.startswith("encoder") or (
+            not point.startswith("decoder") and each.family.kind != "encoder–decoder"
+        )
+        queries = kept if reads_source else slice(None)
+        keys = kept if reads_source or point.endswith("cross_attention") else slice(None)
+        assert difference(both[site][1:, :, queries, keys], one[site]) <= 1e-5
+        if keys == kept:
+            hidden = torch.ones(LONG, dtype=torch.bool)
+            hidden[kept] = False
+            assert not both[site][1, :, queries][..., hidden].any(), "a real query looks at padding"
+            assert both.real(site, row=1)[1] == real[1].tolist()
+            assert all(both.real(site, row=0)[1])
+
+
+HALF = ("llama", "gemma3", "bert", "t5", "bloom", "falcon", "vit", "gpt_oss", "xlnet")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", HALF)
+def test_models_in_half_precision_are_seen_to_their_own_precision(
+    name: str, dtype: torch.dtype
+) -> None:
+    try:
+        each = Tried(FAMILIES[name], dtype)
+    except (RuntimeError, NotImplementedError) as refused:  # of torch, by the family's own code
+        pytest.skip(f"{name} does not run in {dtype} here: {refused}")
+    with attnlab.record(each.model, "*") as recording:
+        assert torch.equal(each.run(), each.plain)
+    # Weights are at most 1, so that one rounding of scores of some units is some units in the last
+    # place.
+    within = 16 * torch.finfo(dtype).eps
+    for point, own in zip(each.points, each.own_weights, strict=True):
+        assert difference(recording[f"{point}.weights"].float(), own.float()) <= within
+    point = each.points[0]
+    with attnlab.edit(each.model, attnlab.ZeroHead(site=point, head=0)) as certificate:
+        assert not torch.equal(each.run(), each.plain)
+    assert certificate.failures == []
+
+
+def _installed(model: nn.Module) -> list[str]:
+    """What stands in a model or in the program that was not there before anybody looked."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    found = [
+        path
+        for path, module in model.named_modules()
+        if module._forward_hooks or module._forward_pre_hooks
+    ]
+    found += [
+        f"{path}.forward" for path, module in model.named_modules() if "forward" in vars(module)
+    ]
+    found += list(ALL_ATTENTION_FUNCTIONS._local_mapping) + (["covered"] if is_replaced() else [])
+    return found + ["a mode"] * torch._C._len_torch_function_stack()
+
+
+@contextmanager
+def _breaking(module: nn.Module, error: BaseException) -> Iterator[None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    hook = module.register_forward_hook(fail)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+LEAVING = ("llama", "gptj", "falcon", "t5", "swin")
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_nothing_stays_behind(name: str) -> None:
+    each = tried(name)
+    with attnlab.record(each.model, "*"):
+        each.run()
+        with attnlab.edit(each.model, attnlab.ZeroHead(site=each.points[0], head=0)):
+            each.run()
+            assert _installed(each.foreign)
+        assert _installed(each.foreign)
+    assert _installed(each.foreign) == []
+    assert torch.equal(each.run(), each.plain)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), KeyboardInterrupt()], ids=["error", "interrupt"]
+)
+@pytest.mark.parametrize("name", LEAVING)
+def test_nothing_stays_behind_when_the_model_breaks_off(name: str, error: BaseException) -> None:
+    each = tried(name)
+    inside = each.foreign.get_submodule(next(iter(each.model.structure.attentions))[1].place.path)
+    with pytest.raises(type(error)), attnlab.record(each.model, "*"), _breaking(inside, error):
+        each.run()
+    assert _installed(each.foreign) == []
+    with attnlab.record(each.model, "*") as recording:
+        assert torch.equal(each.run(), each.plain)
+        with pytest.raises(type(error)), _breaking(inside, error):
+            each.run()
+        assert torch.equal(each.run(), each.plain), (
+            "a pass that broke off is not in the way of the next"
+        )
+    assert recording is not None
+
+
+@pytest.mark.parametrize("name", ["llama", "gptj", "falcon"])
+def test_two_models_of_one_config_do_not_disturb_each_other(name: str) -> None:
+    first = tried(name)
+    other = copy.deepcopy(first.foreign)
+    for module, own in zip(other.modules(), first.foreign.modules(), strict=True):
+        if hasattr(own, "config"):
+            module.config = own.config
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.1)
+    second = attach(other)
+    alone = second(**first.inputs)
+    with attnlab.record(first.model, "*.weights") as one:
+        assert torch.equal(second(**first.inputs), alone)
+        assert len(one) == 0
+        with (
+            attnlab.edit(second, attnlab.ZeroHead(site=first.points[0], head=0)),
+            attnlab.record(second, "*.weights") as two,
+        ):
+            edited = second(**first.inputs)
+            assert torch.equal(first.run(), first.plain)
+        assert torch.equal(second(**first.inputs), alone)
+    assert not torch.equal(edited, alone)
+    site = f"{first.points[0]}.weights"
+    assert not torch.equal(one[site], two[site])
+    assert _installed(first.foreign) == _installed(other) == []
+
+
+@pytest.mark.parametrize("name", ["llama", "gptj"])
+def test_two_models_in_two_threads_do_not_disturb_each_other(name: str) -> None:
+    first, other = tried(name), attach(FAMILIES[name].build(seed=1))
+    plain = {first.model: first.plain, other: other(**first.inputs).detach()}
+    wrong: list[str] = []
+    together = threading.Barrier(2)
+
+    def work(model: nn.Module, head: int) -> None:
+        together.wait()
+        with torch.no_grad():
+            for _ in range(10):
+                with attnlab.record(model, "*") as recording:
+                    if not torch.equal(model(**first.inputs), plain[model]):
+                        wrong.append("looking")
+                with attnlab.edit(model, attnlab.ZeroHead(site=first.points[0], head=head)):
+                    if torch.equal(model(**first.inputs), plain[model]):
+                        wrong.append("editing")
+                if f"{first.points[0]}.weights" not in recording:
+                    wrong.append("recording")
+
+    threads = [threading.Thread(target=work, args=each) for each in ((first.model, 0), (other, 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert _installed(first.foreign) == _installed(other.foreign) == []
+
+
+def test_a_copy_is_a_model_of_its_own_and_keeps_the_weights() -> None:
+    each = tried("llama")
+    with attnlab.record(each.model, "*") as recording:
+        copied = copy.deepcopy(each.model)
+        assert torch.equal(copied(**each.inputs), each.plain)
+        assert len(recording) == 0
+    assert _installed(copied.foreign) == []
+    assert list(copied.state_dict()) == [f"foreign.{name}" for name in each.foreign.state_dict()]
+    other = attach(FAMILIES["llama"].build(seed=1))
+    other.load_state_dict(each.model.state_dict())
+    assert torch.equal(other(**each.inputs), each.plain)
+
+
+def test_a_model_in_training_mode_stays_in_it_and_is_checked_in_rest() -> None:
+    foreign = FAMILIES["bert"].build().train()
+    model = attach(foreign)
+    assert all(module.training for module in foreign.modules())
+    assert _installed(foreign) == []
+    foreign.eval()
+    assert torch.equal(model(**tried("bert").inputs), tried("bert").plain)
+
+
+def test_the_scores_of_bert_are_before_the_softmax() -> None:
+    each = tried("bert")
+    with attnlab.record(each.model, "*") as recording:
+        each.run()
+    scores, weights = (recording[f"layers.0.attention.{name}"] for name in ("scores", "weights"))
+    assert float((scores.sum(-1) - 1.0).abs().min()) > 1e-3
+    assert difference(scores.softmax(-1), weights) <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["t5", "bart", "whisper"])
+def test_an_edit_of_cross_attention_moves_the_logits(name: str) -> None:
+    each = tried(name)
+    points = [point for point in each.points if point.endswith("cross_attention")]
+    assert len(points) == 2
+    for point in points:
+        for edit in (
+            attnlab.edits.UniformPattern(site=point),
+            attnlab.edits.Temperature(site=point, temperature=3.0),
+            attnlab.edits.ZeroValue(site=point, key=1),
+        ):
+            with attnlab.edit(each.model, edit) as certificate:
+                assert difference(each.run(), each.plain) > 1e-3  # more than opening it changes
+            assert certificate.failures == []
+
+
+def test_the_scores_of_sinks_are_as_they_were_before_they_were_lowered() -> None:
+    each = tried("gpt_oss")
+    with attnlab.record(each.model, "*") as recording:
+        each.run()
+    query, key, scores, weights = (
+        recording[f"layers.1.attention.{name}"] for name in ("query", "key", "scores", "weights")
+    )
+    raw = query @ key.repeat_interleave(2, dim=1).transpose(-1, -2) * query.shape[-1] ** -0.5
+    assert torch.equal(scores[scores.isfinite()], raw[scores.isfinite()])
+    assert float(weights.sum(-1).max()) < 1.0
+
+
+def _value_by_hand(each: Tried, head: int) -> Tensor:
+    """The eager output when one query head reads values of zero: its gathered values are zeroed by
+    hand."""
+    eager = eager_copy(each.foreign)
+
+    def zero(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+        width = args[0].shape[-1] // 4
+        return (
+            args[0].clone().index_fill(-1, torch.arange(head * width, (head + 1) * width), 0.0),
+        )
+
+    with torch.no_grad():
+        eager.model.layers[1].self_attn.o_proj.register_forward_pre_hook(zero)
+        return eager(**each.inputs)["logits"]
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "mistral", "gemma2"])
+def test_the_value_of_one_query_head_of_a_group_is_its_own(name: str) -> None:
+    each = tried(name)
+    with attnlab.edit(
+        each.model, attnlab.edits.ZeroValue(site="layers.1.attention", head=2)
+    ) as certificate:
+        found = each.run()
+    assert certificate.failures == []
+    assert difference(found, _value_by_hand(each, 2)) <= 1e-5 * float(found.abs().max())
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "falcon (new)"])
+def test_a_mask_is_edited_beside_padding_on_the_left_and_certified(name: str) -> None:
+    each = tried(name)
+    ids = torch.randint(3, 101, (2, 9), generator=torch.Generator().manual_seed(3))
+    real = torch.ones_like(ids)
+    real[0, :4] = 0
+    given, site = {"input_ids": ids, "attention_mask": real}, "layers.1.attention"
+    with torch.no_grad():
+        expected = each.eager(**given, output_attentions=True).attentions[1].clone()
+        cut = attnlab.CutEdge(site=site, query=-1, key=6)
+        with (
+            attnlab.edit(each.model, cut) as certificate,
+            attnlab.record(each.model, f"{site}.weights") as recording,
+        ):
+            each.foreign(**given)
+    expected[:, :, -1, 6] = 0.0
+    expected[:, :, -1] /= expected[:, :, -1].sum(-1, keepdim=True)
+    assert certificate.identity == 0.0
+    assert difference(recording[f"{site}.weights"][0, :, 4:], expected[0, :, 4:]) <= 1e-6
+    assert difference(recording[f"{site}.weights"][1], expected[1]) <= 1e-6

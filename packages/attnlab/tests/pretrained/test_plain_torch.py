@@ -1,0 +1,1043 @@
+"""Models of plain torch: multi-head attention in all its forms, its layers and stacks, and
+attention called by hand."""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from parts.planting import planted
+from torch import Tensor, nn
+
+import attnlab
+import attnlab.edits as op
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.pretrained.attach import attach
+from attnlab.pretrained.backends.multi_head import SlowPath
+from attnlab.pretrained.model import Pretrained
+
+# torch warns of its own fast path, once a process.
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+
+BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 5, 7, 16, 4
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def stirred(model: nn.Module) -> nn.Module:
+    source = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=source)
+            parameter.copy_(
+                noise * parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0 + 0.2 * noise
+            )
+    return model.eval()
+
+
+def slowly(model: nn.Module, *given: Any, **options: Any) -> Any:
+    """What torch itself computes where its fast path is left."""
+    with torch.no_grad(), SlowPath():
+        return model(*given, **options)
+
+
+MODULES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "batch first": {"batch_first": True},
+    "without bias": {"bias": False},
+    "own keys": {"add_bias_kv": True},
+    "a zero key": {"add_zero_attn": True},
+    "both": {"add_bias_kv": True, "add_zero_attn": True, "batch_first": True},
+    "other widths": {"kdim": 6, "vdim": 10},
+}
+BLOCKED = drawn(QUERIES, KEYS, seed=5) > 0.5
+BLOCKED[:, 0] = False
+PADDING = torch.zeros(BATCH, KEYS, dtype=torch.bool)
+PADDING[1, -2:] = PADDING[2, 1] = True
+CALLS: dict[str, dict[str, Any]] = {
+    "weights": {},
+    "weights of each head": {"average_attn_weights": False},
+    "no weights": {"need_weights": False},
+    "padding": {"key_padding_mask": PADDING},
+    "padding, no weights": {"key_padding_mask": PADDING, "need_weights": False},
+    "added padding": {
+        "key_padding_mask": torch.zeros(PADDING.shape).masked_fill(PADDING, float("-inf"))
+    },
+    "blocked": {"attn_mask": BLOCKED, "average_attn_weights": False},
+    "blocked, no weights": {"attn_mask": BLOCKED, "need_weights": False},
+    "both masks": {"attn_mask": BLOCKED, "key_padding_mask": PADDING},
+    "added": {"attn_mask": drawn(QUERIES, KEYS, seed=6), "need_weights": False},
+    "added for each head": {"attn_mask": drawn(BATCH * HEADS, QUERIES, KEYS, seed=7)},
+    "blocked for each head": {
+        "attn_mask": BLOCKED.repeat(BATCH * HEADS, 1, 1),
+        "key_padding_mask": PADDING,
+    },
+}
+
+
+def multi_head(named: str) -> tuple[nn.Module, tuple[Tensor, Tensor, Tensor]]:
+    told = MODULES[named]
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS, **told))
+    widths = (WIDTH, told.get("kdim", WIDTH), told.get("vdim", WIDTH))
+    lengths = (QUERIES, KEYS, KEYS)
+    query, key, value = (
+        drawn(n, BATCH, w, seed=i) for i, (n, w) in enumerate(zip(lengths, widths, strict=True))
+    )
+    value = key if "kdim" not in told else value
+    turned = told.get("batch_first", False)
+    given = [each.transpose(0, 1) if turned else each for each in (query, key)]
+    return module, (
+        *given,
+        (value.transpose(0, 1) if turned else value) if "kdim" in told else given[1],
+    )
+
+
+@pytest.mark.parametrize("called", CALLS)
+@pytest.mark.parametrize("named", MODULES)
+def test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named: str, called: str) -> None:
+    module, given = multi_head(named)
+    told, model = CALLS[called], attach(module, example=given)
+    own_output, own_weights = slowly(module, *given, **told)
+    with torch.no_grad(), attnlab.record(model, "*") as recording:
+        output, weights = module(*given, **told)
+    assert torch.equal(output, own_output)
+    assert (weights is None) == (own_weights is None)
+    assert weights is None or torch.equal(weights, own_weights)
+    _, of_heads = slowly(
+        module, *given, **{**told, "need_weights": True, "average_attn_weights": False}
+    )
+    assert (recording["layers.0.cross_attention.weights"] - of_heads).abs().max() <= 1e-6
+    blocked = recording.blocked("layers.0.cross_attention.weights", row=1, head=0)
+    expected = (of_heads[1, 0] == 0.0) if blocked is not None else torch.zeros(0)
+    assert blocked is None or torch.equal(blocked, expected)
+
+
+@pytest.mark.parametrize("called", CALLS)
+@pytest.mark.parametrize("named", ["plain", "both", "other widths"])
+def test_edits_of_multi_head_attention_do_what_is_done_by_hand(named: str, called: str) -> None:
+    module, given = multi_head(named)
+    told, model = CALLS[called], attach(module, example=given)
+    site, width = "layers.0.cross_attention", WIDTH // HEADS
+    by_hand = copy.deepcopy(module)
+    with torch.no_grad():
+        by_hand.out_proj.weight[:, width : 2 * width] = 0.0
+    with torch.no_grad(), attnlab.edit(model, op.ZeroHead(site=site, head=1)) as certificate:
+        output, weights = module(*given, **told)
+    own, own_weights = slowly(by_hand, *given, **told)
+    assert (output - own).abs().max() < 1e-6
+    assert weights is None or torch.equal(weights, own_weights)
+    assert certificate.holds
+    assert certificate.identity == 0.0
+    assert certificate.backend == "multi-head"
+    allowed = torch.zeros(QUERIES, KEYS, dtype=torch.bool)
+    allowed[2, 4] = True
+    with (
+        torch.no_grad(),
+        attnlab.edit(model, op.AddToScores(site=site, query=2, key=4, amount=1.5)) as certificate,
+    ):
+        output, _ = module(*given, **told)
+    mask = told.get("attn_mask")
+    before = torch.zeros(QUERIES, KEYS) if mask is None else mask
+    before = (
+        torch.zeros(before.shape).masked_fill(before, float("-inf"))
+        if before.dtype == torch.bool
+        else before
+    )
+    padding = told.get("key_padding_mask")
+    if padding is not None and padding.dtype == torch.bool:
+        padding = torch.zeros(padding.shape).masked_fill(padding, float("-inf"))
+    own, _ = slowly(
+        module, *given, **{**told, "attn_mask": before + 1.5 * allowed, "key_padding_mask": padding}
+    )
+    assert (output - own).abs().max() < 2e-6
+    assert certificate.holds
+    assert certificate.identity == 0.0
+
+
+class ByHand(nn.Module):
+    """Calls the function of multi-head attention itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.outside = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, **options: Any) -> Tensor:
+        weights = (
+            self.inside.weight,
+            self.inside.bias,
+            None,
+            None,
+            False,
+            0.0,
+            self.outside.weight,
+            self.outside.bias,
+        )
+        found: Tensor = F.multi_head_attention_forward(x, x, x, WIDTH, HEADS, *weights, **options)[
+            0
+        ]
+        return found
+
+
+def test_the_function_called_by_hand_takes_masks_as_torch_does() -> None:
+    module, x = stirred(ByHand()), drawn(KEYS, BATCH, WIDTH)
+    model = attach(module, example=(x,))
+    hidden = torch.ones(KEYS, KEYS, dtype=torch.bool).triu(1)
+    for told in (
+        {"attn_mask": hidden},
+        {"attn_mask": hidden, "key_padding_mask": PADDING, "need_weights": False},
+    ):
+        own = slowly(module, x, **told)
+        with torch.no_grad(), attnlab.record(model, "*") as recording:
+            assert torch.equal(model(x, **told), own)
+        mask = recording["layers.0.attention.mask"]
+        assert mask.dtype == torch.bool
+        assert torch.equal(mask[0, 0], ~hidden)
+        assert len(mask) == 1 or torch.equal(mask[1, 0], ~(hidden | PADDING[1]))
+
+
+def test_an_input_without_a_batch_is_a_batch_of_one() -> None:
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS))
+    query, key = drawn(QUERIES, WIDTH), drawn(KEYS, WIDTH, seed=1)
+    model = attach(module, example=(query, key, key))
+    own = slowly(module, query, key, key, key_padding_mask=PADDING[1])
+    with torch.no_grad(), attnlab.record(model, "*weights") as recording:
+        output, weights = module(query, key, key, key_padding_mask=PADDING[1])
+    assert torch.equal(output, own[0])
+    assert torch.equal(weights, own[1])
+    assert recording.shape("layers.0.cross_attention.weights") == (1, HEADS, QUERIES, KEYS)
+
+
+@pytest.mark.parametrize("told", [{"attn_mask": BLOCKED[:1]}, {"key_padding_mask": PADDING[:1]}])
+def test_what_torch_refuses_is_refused_also_while_somebody_looks(told: dict[str, Tensor]) -> None:
+    module, given = multi_head("plain")
+    model = attach(module, example=given)
+    with pytest.raises((RuntimeError, AssertionError)):
+        slowly(module, *given, **told)
+    with pytest.raises((RuntimeError, AssertionError)), attnlab.record(model, "*weights"):
+        module(*given, **told)
+
+
+def check_hint(*, padded: bool = False, weights: bool = False) -> None:
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
+    x, mask = drawn(BATCH, KEYS, WIDTH), nn.Transformer.generate_square_subsequent_mask(KEYS)
+    model = attach(module, example=(x, x, x))
+    told = {
+        "attn_mask": mask,
+        "is_causal": True,
+        "need_weights": weights,
+        "key_padding_mask": PADDING.float() * -9.0 if padded else None,
+    }
+    own, own_weights = slowly(module, x, x, x, **told)
+    with torch.no_grad(), attnlab.record(model, "*weights") as recording:
+        output, found = module(x, x, x, **told)
+    assert torch.equal(output, own)
+    assert not weights or torch.equal(found, own_weights)
+    assert float(recording["layers.0.attention.weights"].triu(1).max()) == 0.0
+    with pytest.raises(RuntimeError, match="attn_mask"), attnlab.record(model, "*weights"):
+        module(x, x, x, is_causal=True)
+
+
+def test_gradients_and_dropout_are_torch_s_own() -> None:
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS, dropout=0.5))
+    x = drawn(KEYS, BATCH, WIDTH)
+    model = attach(module, example=(x, x, x))
+    module.train()
+    found = []
+    for looks in (False, True):
+        module.zero_grad()
+        torch.manual_seed(2)
+        with SlowPath() if not looks else attnlab.record(model, "*query"):
+            output, weights = module(x, x, x)
+        (output.square().sum() + weights.square().sum()).backward()
+        found.append((output, weights, *(each.grad.clone() for each in module.parameters())))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+STACKS = [
+    (batch_first, norm_first) for batch_first in (True, False) for norm_first in (True, False)
+]
+
+
+def encoder(batch_first: bool, norm_first: bool) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 24, batch_first=batch_first, norm_first=norm_first
+    )
+    return stirred(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Count the calls of torch's fast path."""
+    calls: list[str] = []
+    for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention"):
+        function = getattr(torch, name)
+
+        def fast(
+            *args: Any, name: str = name, function: Callable[..., Any] = function, **options: Any
+        ) -> Any:
+            calls.append(name)
+            return function(*args, **options)
+
+        monkeypatch.setattr(torch, name, fast)
+    yield calls
+
+
+def test_the_fast_path_is_left_while_somebody_looks_and_only_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, x = encoder(True, False), drawn(BATCH, QUERIES, WIDTH)
+    model = attach(module, example=(x,))
+    with torch.no_grad(), counted(monkeypatch) as calls:
+        plain = module(x)
+        assert len(calls) == 2
+        with attnlab.record(model, "*weights"):
+            found = module(x)
+        with attnlab.edit(model, op.ZeroHead(layer=0, head=0), certify=False):
+            module(x)
+        assert len(calls) == 2
+        again = module(x)
+    assert len(calls) == 4
+    assert torch.equal(plain, again)
+    assert torch.equal(found, slowly(module, x))
+    assert (found - plain).abs().max() < 2e-6
+
+
+def own_stream(module: nn.Module, x: Tensor, norm_first: bool) -> dict[str, Tensor]:
+    """What hooks at the layers' own modules see, by the names of sites; the stream by adding up."""
+    seen: dict[str, Tensor] = {}
+    with torch.no_grad(), SlowPath():
+        for index, layer in enumerate(module.layers):
+            path = f"layers.{index}"
+            seen[f"{path}.residual_before"] = x
+            given = layer.norm1(x) if norm_first else x
+            added = layer.self_attn(given, given, given)[0]
+            between = x + added if norm_first else layer.norm1(x + added)
+            hidden = F.relu(layer.linear1(layer.norm2(between) if norm_first else between))
+            fed = layer.linear2(hidden)
+            x = between + fed if norm_first else layer.norm2(between + fed)
+            seen |= {f"{path}.attention.output": added, f"{path}.residual_between": between}
+            seen |= {f"{path}.feed_forward.hidden": hidden, f"{path}.feed_forward.output": fed}
+            seen[f"{path}.residual_after"] = x
+    return seen
+
+
+@pytest.mark.parametrize(("batch_first", "norm_first"), STACKS)
+def test_every_site_of_an_encoder_shows_what_is_computed_there(
+    batch_first: bool, norm_first: bool
+) -> None:
+    module = encoder(batch_first, norm_first)
+    x = drawn(BATCH, QUERIES, WIDTH) if batch_first else drawn(QUERIES, BATCH, WIDTH)
+    model = attach(module, example=(x,))
+    with torch.no_grad(), attnlab.record(model, "*") as recording:
+        found = model(x)
+    assert torch.equal(found, slowly(module, x))
+    own = own_stream(module, x, norm_first)
+    assert set(own) <= set(recording)
+    for site, value in own.items():
+        value = value if batch_first else value.transpose(0, 1)
+        assert (recording[site] - value).abs().max() < 2e-6, site
+
+
+@pytest.mark.parametrize(("batch_first", "norm_first"), STACKS)
+def test_the_stream_of_an_encoder_can_be_changed_at_one_place(
+    batch_first: bool, norm_first: bool
+) -> None:
+    module = encoder(batch_first, norm_first)
+    x = drawn(BATCH, QUERIES, WIDTH) if batch_first else drawn(QUERIES, BATCH, WIDTH)
+    model = attach(module, example=(x,))
+    for site in (
+        "embedding",
+        "layers.0.residual_between",
+        "layers.1.residual_after",
+        "layers.0.feed_forward.hidden",
+    ):
+        width = 24 if site.endswith("hidden") else WIDTH
+        edit = op.AddVector(site=site, vector=drawn(width, seed=9), query=2, row=1)
+        with (
+            torch.no_grad(),
+            attnlab.edit(model, edit) as certificate,
+            attnlab.record(model, "*residual_after") as seen,
+        ):
+            found = model(x)
+        assert certificate.holds
+        assert certificate.identity == 0.0
+        assert certificate.effects[""].largest > 0.0
+        apart = (found - slowly(module, x)).abs().amax(-1) > 0
+        assert not bool((apart if batch_first else apart.t())[[0, 2]].any())
+        last = seen["layers.1.residual_after"]
+        assert torch.equal(last if batch_first else last.transpose(0, 1), found)
+
+
+def test_a_whole_transformer_has_two_stacks_and_looks_across() -> None:
+    module = stirred(nn.Transformer(WIDTH, HEADS, 2, 2, 24, batch_first=True))
+    source, target = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
+    model = attach(module, example=(source, target))
+    told = {
+        "tgt_mask": nn.Transformer.generate_square_subsequent_mask(QUERIES, dtype=torch.bool),
+        "src_key_padding_mask": PADDING,
+        "memory_key_padding_mask": PADDING,
+    }
+    with torch.no_grad(), attnlab.record(model, "*") as recording:
+        found = model(source, target, **told)
+    assert torch.equal(found, slowly(module, source, target, **told))
+    assert recording.shape("decoder.layers.1.cross_attention.weights") == (
+        BATCH,
+        HEADS,
+        QUERIES,
+        KEYS,
+    )
+    assert recording.real("encoder.layers.0.attention.weights", 1)[1] == (~PADDING[1]).tolist()
+    assert float(recording["decoder.layers.0.attention.weights"].triu(1).max()) == 0.0
+    with (
+        torch.no_grad(),
+        attnlab.edit(model, op.ZeroHead(site="decoder.layers.*.cross_attention", head=1)) as found,
+    ):
+        model(source, target, **told)
+    assert found.holds
+    assert found.effects[""].largest > 0.0
+    assert "decoder.layers.0.residual_after_cross" in recording
+
+
+def test_the_order_of_axes_makes_no_difference_at_the_doors() -> None:
+    source, target = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
+    seen = []
+    for batch_first in (True, False):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch advises one order
+            module = stirred(nn.Transformer(WIDTH, HEADS, 1, 1, 24, batch_first=batch_first))
+        given = [each if batch_first else each.transpose(0, 1) for each in (source, target)]
+        model = attach(module, example=tuple(given))
+        with torch.no_grad(), attnlab.record(model, "*") as recording:
+            model(*given)
+        seen.append(recording)
+    assert set(seen[0]) == set(seen[1])
+    for site in seen[0]:
+        assert (seen[0][site] - seen[1][site]).abs().max() < 2e-6, site
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_causal_hint_is_taken_as_torch_takes_it(padded: bool, weights: bool) -> None:
+    check_hint(padded=padded, weights=weights)
+
+
+class Reader(nn.Module):
+    """A small language model of plain torch: ids (batch, length) in, logits out."""
+
+    def __init__(self, attention: type[nn.Module], **options: Any) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, WIDTH)
+        self.blocks = nn.ModuleList(Block(attention(**options)) for _ in range(2))
+        self.head = nn.Linear(WIDTH, 50)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Block(nn.Module):
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.norm1, self.attn, self.norm2 = nn.LayerNorm(WIDTH), attention, nn.LayerNorm(WIDTH)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 24), nn.GELU(), nn.Linear(24, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Packed(nn.Module):
+    """Queries, keys and values in one projection, fused or written out, as libraries of pictures'
+    models have it."""
+
+    def __init__(
+        self, fused: bool = True, causal: bool = False, flat: bool = False, shared: int = 1
+    ) -> None:
+        super().__init__()
+        self.fused_attn, self.causal, self.flat, self.shared = fused, causal, flat, shared
+        self.q = nn.Linear(WIDTH, WIDTH)
+        self.kv = nn.Linear(WIDTH, 2 * WIDTH // shared)
+        self.proj = nn.Linear(WIDTH, WIDTH)
+        self.scale = (WIDTH // HEADS) ** -0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q = self.q(x).view(batch, length, HEADS, -1).transpose(1, 2)
+        k, v = self.kv(x).view(batch, length, 2, HEADS // self.shared, -1).permute(2, 0, 3, 1, 4)
+        if self.flat:
+            q, k, v = (each.reshape(batch * HEADS, length, -1) for each in (q, k, v))
+        if self.fused_attn:
+            gathered = F.scaled_dot_product_attention(
+                q, k, v, is_causal=self.causal, enable_gqa=self.shared > 1
+            )
+        else:
+            k, v = (
+                each.repeat_interleave(self.shared, 1) if self.shared > 1 else each
+                for each in (k, v)
+            )
+            scores = (q * self.scale) @ k.transpose(-2, -1)
+            if self.causal:
+                hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+                scores = scores.masked_fill(hidden, float("-inf"))
+            gathered = scores.softmax(dim=-1) @ v
+        return self.proj(
+            gathered.view(batch, HEADS, length, -1).transpose(1, 2).reshape(batch, length, width)
+        )
+
+
+TOKENS = torch.randint(0, 50, (2, QUERIES), generator=torch.Generator().manual_seed(3))
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"causal": True},
+    "flat": {"flat": True},
+    "flat and causal": {"flat": True, "causal": True},
+    "grouped": {"shared": 2},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str) -> None:
+    seen, outputs = [], []
+    for fused in (True, False):
+        module = stirred(Reader(Packed, fused=fused, **FORMS[form]))
+        model = attach(module, example=(TOKENS,))
+        assert {each.backend for each in model.backends} == {"sdpa" if fused else "softmax"}
+        with torch.no_grad(), attnlab.record(model, "*") as recording:
+            assert torch.equal(model(TOKENS), module(TOKENS))
+        assert recording.shape("layers.0.attention.weights") == (2, HEADS, QUERIES, QUERIES)
+        assert recording.tokens("layers.0.attention.weights", 1).key == [
+            str(each) for each in TOKENS[1].tolist()
+        ]
+        seen.append(recording)
+        by_hand = copy.deepcopy(module)
+        width = WIDTH // HEADS
+        with torch.no_grad():
+            by_hand.blocks[1].attn.proj.weight[:, 2 * width : 3 * width] = 0.0
+            with attnlab.edit(model, op.ZeroHead(layer=1, head=2)) as certificate:
+                found = model(TOKENS)
+        assert (found - by_hand(TOKENS)).abs().max() < 1e-6
+        assert certificate.holds
+        assert certificate.identity == 0.0
+        with (
+            torch.no_grad(),
+            attnlab.edit(model, op.AddToScores(layer=0, head=1, key=0, amount=2.0)) as certificate,
+        ):
+            outputs.append(model(TOKENS))
+        assert certificate.holds
+        assert certificate.identity == 0.0
+    both = set(seen[0]) & set(seen[1])
+    assert {
+        "layers.1.attention.scores",
+        "layers.0.residual_between",
+        "layers.1.feed_forward.hidden",
+    } <= both
+    for site in both:
+        one, other = (each[site].float() for each in seen)
+        if site.endswith(".value"):  # written out, each head has its own
+            one = one.repeat_interleave(HEADS // one.shape[1], 1)
+        one, other = (each.masked_fill(each == float("-inf"), 0.0) for each in (one, other))
+        assert (one - other).abs().max() < 1e-5, site
+    assert (outputs[0] - outputs[1]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_half", [True, False])
+def test_an_opened_attention_of_half_precision_is_computed_in_full(
+    form: str, is_half: bool
+) -> None:
+    module = stirred(Reader(Packed, **FORMS[form]))
+    module = module.to(torch.bfloat16) if is_half else module
+    model = attach(module, example=(TOKENS,))
+    with (
+        torch.no_grad(),
+        torch.autocast("cpu", torch.bfloat16, enabled=not is_half),
+        attnlab.edit(model, op.Temperature(temperature=1.0)) as certificate,
+        attnlab.record(model, "*weights") as recording,
+    ):
+        model(TOKENS)
+    assert certificate.identity == 0.0
+    assert all(rows.off == 0 for rows in certificate.rows.values())
+    assert all(recording[site].dtype == torch.float32 for site in recording)
+
+
+class Looks(nn.Module):
+    """Attention with its norm, added to the stream here or by whoever calls it."""
+
+    def __init__(self, adds: bool) -> None:
+        super().__init__()
+        self.adds, self.norm, self.attend = (
+            adds,
+            nn.LayerNorm(WIDTH),
+            nn.MultiheadAttention(WIDTH, HEADS),
+        )
+        self.attend.batch_first = True
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        normed = self.norm(x)
+        sides = (normed, normed) if memory is None else (memory, memory)
+        found = self.attend(normed, *sides, need_weights=False)[0]
+        return x + found if self.adds else found
+
+
+class Feeds(nn.Module):
+    def __init__(self, adds: bool) -> None:
+        super().__init__()
+        self.adds, self.norm = adds, nn.LayerNorm(WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 24), nn.Linear(24, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.down(F.relu(self.up(self.norm(x))))
+        return x + found if self.adds else found
+
+
+class Turns(nn.Module):
+    """An encoder and a decoder whose lists hold attention and feed-forward in turns, flat or layer
+    by layer."""
+
+    def __init__(self, nested: bool, adds: bool) -> None:
+        super().__init__()
+        self.nested, self.adds = nested, adds
+        self.read = self._listed([Looks, Feeds])
+        self.write = self._listed([Looks, Looks, Feeds])
+
+    def _listed(self, kinds: list[type[nn.Module]]) -> nn.ModuleList:
+        layers = [[kind(self.adds) for kind in kinds] for _ in range(2)]
+        if self.nested:
+            return nn.ModuleList(nn.ModuleList(each) for each in layers)
+        return nn.ModuleList(module for each in layers for module in each)
+
+    def parts(self, stack: nn.ModuleList) -> list[nn.Module]:
+        return [part for each in stack for part in each] if self.nested else list(stack)
+
+    def forward(self, source: Tensor, target: Tensor, seen: list[Tensor] | None = None) -> Tensor:
+        looked, memory = 0, source
+        for stack in (self.read, self.write):
+            x = source if stack is self.read else target
+            for part in self.parts(stack):
+                looked = 0 if isinstance(part, Feeds) else looked + 1
+                found = part(x, memory) if looked == 2 else part(x)
+                x = found if self.adds else x + found
+                if seen is not None:
+                    seen.append(x)
+            memory = x
+        return x
+
+
+def check_turns(nested: bool, adds: bool) -> None:
+    module = stirred(Turns(nested, adds))
+    given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
+    model = attach(module, example=given)
+    points = [
+        "read.layers.*.attention",
+        "write.layers.*.attention",
+        "write.layers.*.cross_attention",
+    ]
+    assert sorted(path for path, _ in model.attention_points()) == sorted(
+        each.replace("*", str(number)) for each in points for number in range(2)
+    )
+    seen: list[Tensor] = []
+    with torch.no_grad(), attnlab.record(model, "*") as recording:
+        plain = module(*given, seen)
+    if adds:
+        shown = [
+            "residual_between",
+            "residual_after",
+            "residual_between",
+            "residual_after_cross",
+            "residual_after",
+        ]
+        sites = [f"read.layers.{number}.{each}" for number in range(2) for each in shown[:2]]
+        sites += [f"write.layers.{number}.{each}" for number in range(2) for each in shown[2:]]
+        for site, value in zip(sites, seen, strict=True):
+            assert (recording[site] - value).abs().max() < 2e-6, site
+        assert recording.shape("write.layers.1.feed_forward.hidden") == (BATCH, QUERIES, 24)
+    else:
+        assert not [site for site in recording if site.endswith("residual_after")]
+    by_hand = copy.deepcopy(module)
+    cross = by_hand.parts(by_hand.write)[4].attend
+    with torch.no_grad():
+        cross.out_proj.weight[:, : WIDTH // HEADS] = 0.0
+        with attnlab.edit(
+            model, op.ZeroHead(site="write.layers.1.cross_attention", head=0)
+        ) as certificate:
+            found = module(*given)
+    expected = slowly(by_hand, *given)
+    assert (found - expected).abs().max() < 1e-6 * float(expected.abs().max())
+    assert certificate.holds
+    assert not torch.equal(found, plain)
+
+
+@pytest.mark.parametrize("adds", [True, False])
+@pytest.mark.parametrize("nested", [True, False])
+def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_layer(
+    nested: bool, adds: bool
+) -> None:
+    check_turns(nested, adds)
+
+
+def test_layers_that_have_a_feed_forward_part_keep_their_numbers_beside_others() -> None:
+    module = stirred(Reader(Packed))
+    module.blocks.insert(1, Feeds(adds=True))
+    module.blocks.append(Feeds(adds=True))
+    model = attach(module.eval(), example=(TOKENS,))
+    assert [path for path, _ in model.attention_points()] == [
+        "layers.0.attention",
+        "layers.2.attention",
+    ]
+
+
+def test_a_model_that_nobody_described_asks_for_an_example() -> None:
+    module = Reader(Packed)
+    with pytest.raises(WrongUsage, match=r"takes \(tokens\)"):
+        attach(module)
+    with pytest.raises(WrongUsage, match="does not take such an example"):
+        attach(module, example=(TOKENS, TOKENS))
+    with pytest.raises(WrongUsage, match="inputs by name or in their order"):
+        attach(module, example="tokens")  # type: ignore[arg-type]
+    model = attach(module, example=TOKENS)
+    assert attnlab.sites.site_names(model) == attnlab.sites.site_names(
+        attach(module, example={"tokens": TOKENS})
+    )
+    with pytest.raises(WrongUsage, match="at most 1 inputs"):
+        model(TOKENS, TOKENS)
+
+
+def check_edited_mask() -> None:
+    module, x = stirred(ByHand()), drawn(KEYS, BATCH, WIDTH)
+    model, hidden = attach(module, example=(x,)), torch.zeros(KEYS, KEYS, dtype=torch.bool)
+    cut = op.CutEdge(query=2, key=4)
+    with torch.no_grad(), attnlab.edit(model, cut, certify=False):
+        found = model(x, attn_mask=hidden)
+    hidden[2, 4] = True
+    assert (found - slowly(module, x, attn_mask=hidden)).abs().max() < 2e-6
+
+
+def test_an_edited_mask_blocks_what_torch_s_own_mask_blocks() -> None:
+    check_edited_mask()
+
+
+def exactly(named: str, called: str) -> None:
+    test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named, called)
+
+
+FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
+    "a mask is read the wrong way round": (
+        "backends.multi_head",
+        "return added == 0.0",
+        "return added != 0.0",
+        lambda: exactly("plain", "blocked"),
+    ),
+    "what is blocked is added the wrong way round": (
+        "backends.multi_head",
+        "masked_fill_(~mask,",
+        "masked_fill_(mask,",
+        check_edited_mask,
+    ),
+    "a causal hint hides the mask where weights are wanted": (
+        "backends.multi_head",
+        'needs_weights and arguments["attn_mask"] is not None',
+        "False",
+        lambda: check_hint(weights=True),
+    ),
+    "the mask is left out of the scores": (
+        "backends.multi_head",
+        "mask = added",
+        "mask = None",
+        lambda: exactly("plain", "both masks"),
+    ),
+    "weights are given of all heads": (
+        "backends.multi_head",
+        'if arguments["average_attn_weights"]:',
+        "if False:",
+        lambda: exactly("plain", "weights"),
+    ),
+    "the fast path is taken in silence": (
+        "backends.functions",
+        'point = self._find("multi-head")',
+        "point = None",
+        lambda: exactly("plain", "weights"),
+    ),
+    "keys are taken for values": (
+        "backends.multi_head",
+        "_with_weights(point, query, key, value,",
+        "_with_weights(point, query, value, key,",
+        lambda: exactly("plain", "weights"),
+    ),
+    "axes are not turned": (
+        "attention_call",
+        "return value.transpose(0, 1)",
+        "return value",
+        lambda: test_every_site_of_an_encoder_shows_what_is_computed_there(False, True),
+    ),
+    "padding is computed where torch leaves it out": (
+        "hooks",
+        "output.masked_fill(where[..., None], 0.0)",
+        "output",
+        lambda: check_memory("inference"),
+    ),
+    "padding is left out where torch computes it": (
+        "backends.multi_head",
+        "DisableTorchFunction():",
+        "DisableTorchFunction(), torch.no_grad():",
+        lambda: check_vectors(wants=True),
+    ),
+    "the fast path is never compared with": (
+        "pass_state",
+        "if not isinstance(hook, ModuleHook)}",
+        "if hook}",
+        lambda: check_told("no gradients", op.ZeroHead(layer=0, head=1)),
+    ),
+    "an opened attention is rounded to half precision": (
+        "backends.functions",
+        "if dtype in _HALF:",
+        "if False:",
+        lambda: test_an_opened_attention_of_half_precision_is_computed_in_full("plain", True),
+    ),
+    "a list of turns is numbered module by module": (
+        "structure",
+        "structures = _alternating(blocks, trace) or tuple",
+        "structures = tuple",
+        lambda: check_turns(False, True),
+    ),
+    "what is given outside of the modules is taken for the stream": (
+        "structure",
+        "if joined.adds is not None:",
+        "if True:",
+        lambda: check_turns(True, False),
+    ),
+    "heads that stand one after another are taken for inputs": (
+        "tracing",
+        "rows = self._batch",
+        "rows = 1",
+        lambda: test_fused_attention_and_the_same_written_out_show_and_do_the_same("flat"),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_noticed(fault: str) -> None:
+    module, old, new, check = FAULTS[fault]
+    with (
+        planted(f"attnlab.pretrained.{module}", old, new),
+        pytest.raises((AssertionError, AttnlabError, RuntimeError)),
+    ):
+        check()
+
+
+def test_without_the_seam_the_model_is_refused() -> None:
+    module, given = multi_head("plain")
+    with (
+        planted(
+            "attnlab.pretrained.backends.functions",
+            'point = self._find("multi-head")',
+            "point = None",
+        ),
+        pytest.raises(CouldNotRun, match=r"was reached 0 times|no attention of this"),
+    ):
+        attach(module, example=given)
+
+
+def test_a_copy_is_attended_by_nobody() -> None:
+    x = drawn(BATCH, QUERIES, WIDTH)
+    model = attach(encoder(True, True), example=(x,))
+    with torch.no_grad():
+        plain = model(x)
+        other: Pretrained = copy.deepcopy(model)
+        with attnlab.edit(model, op.ZeroHead(layer=0, head=0)):
+            changed = model(x)
+            assert torch.equal(other(x), plain)
+            assert torch.equal(copy.deepcopy(model)(x), plain)
+    assert not torch.equal(changed, plain)
+
+
+GRADIENTS = {
+    "gradients": torch.enable_grad,
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+}
+RIGHT_PADDED = torch.zeros(BATCH, KEYS, dtype=torch.bool)
+RIGHT_PADDED[1, -2:] = RIGHT_PADDED[2, -1:] = True
+
+
+def padded(nested: bool, norm_first: bool, norm: bool) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True, norm_first=norm_first)
+    last = nn.LayerNorm(WIDTH) if norm else None
+    return stirred(
+        nn.TransformerEncoder(layer, 2, last, enable_nested_tensor=nested and not norm_first)
+    )
+
+
+def check_padding(nested: bool, norm_first: bool, norm: bool, gradients: str) -> None:
+    module, x = padded(nested, norm_first, norm), drawn(BATCH, KEYS, WIDTH)
+    model = attach(module, example=(x,))
+    for padding in (
+        PADDING,
+        RIGHT_PADDED,
+        torch.zeros(PADDING.shape).masked_fill(RIGHT_PADDED, float("-inf")),
+    ):
+        with warnings.catch_warnings(), GRADIENTS[gradients]():
+            warnings.simplefilter("ignore")  # torch says that nested tensors are young
+            plain = module(x, src_key_padding_mask=padding)
+            with attnlab.record(model, "*weights") as recording:
+                found = module(x, src_key_padding_mask=padding)
+        within = 0.0 if gradients == "gradients" else 4e-6
+        assert float((found - plain).detach().abs().max()) <= within
+        blocked = padding if padding.dtype == torch.bool else padding < 0
+        assert float(recording["layers.1.attention.weights"][1][..., blocked[1]].max()) == 0.0
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+@pytest.mark.parametrize(
+    ("nested", "norm_first", "norm"),
+    [(True, False, False), (True, False, True), (False, False, False), (False, True, True)],
+)
+def test_looking_at_a_padded_encoder_gives_what_the_own_call_gives_at_every_position(
+    nested: bool, norm_first: bool, norm: bool, gradients: str
+) -> None:
+    check_padding(nested, norm_first, norm, gradients)
+
+
+def check_vectors(*, wants: bool) -> None:
+    module = padded(True, False, False).requires_grad_(False)
+    x, model = (
+        drawn(BATCH, KEYS, WIDTH).requires_grad_(wants),
+        attach(module, example=(drawn(BATCH, KEYS, WIDTH),)),
+    )
+    plain = module(x, src_key_padding_mask=RIGHT_PADDED)
+    with attnlab.record(model, "*weights"):
+        assert torch.equal(module(x, src_key_padding_mask=RIGHT_PADDED), plain)
+
+
+def test_vectors_that_want_gradients_keep_torch_off_its_fast_path() -> None:
+    check_vectors(wants=True)
+
+
+def check_memory(gradients: str) -> None:
+    module = stirred(nn.Transformer(WIDTH, HEADS, 2, 2, 24, batch_first=True))
+    given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
+    model = attach(module, example=given)
+    with warnings.catch_warnings(), GRADIENTS[gradients]():
+        warnings.simplefilter("ignore")
+        plain = module(*given, src_key_padding_mask=RIGHT_PADDED)
+        with attnlab.record(model, "*weights"):
+            found = module(*given, src_key_padding_mask=RIGHT_PADDED)
+    assert float((found - plain).detach().abs().max()) <= (
+        0.0 if gradients == "gradients" else 4e-6
+    )
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+def test_a_decoder_reads_of_padding_what_it_reads_when_nobody_looks(gradients: str) -> None:
+    check_memory(gradients)
+
+
+class Whole(nn.TransformerEncoder):
+    def forward(self, tokens: Tensor, blocked: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return super().forward(self.embed(tokens), src_key_padding_mask=blocked)
+
+
+class Alone(nn.TransformerEncoder):
+    def forward(self, tokens: Tensor, blocked: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        stream = self.embed(tokens)
+        for layer in self.layers:
+            stream = layer(stream, src_key_padding_mask=blocked)
+        return stream
+
+
+@pytest.mark.parametrize("kind", [Whole, Alone])
+def test_padding_of_an_encoder_with_a_forward_of_its_own_is_what_that_forward_makes_of_it(
+    kind: type[nn.TransformerEncoder],
+) -> None:
+    module = kind(nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True), 2)
+    module.embed = nn.Embedding(20, WIDTH)
+    tokens = torch.arange(BATCH * KEYS).view(BATCH, KEYS) % 20
+    model = attach(stirred(module), example={"tokens": tokens})
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = module(tokens, RIGHT_PADDED)
+        with attnlab.record(model, "*weights"):
+            found = module(tokens, RIGHT_PADDED)
+    assert bool((plain[1, -1] == 0.0).all()) == (kind is Whole)
+    assert float((found - plain).abs().max()) <= 4e-6
+
+
+def test_the_check_at_opening_takes_an_example_whose_padding_torch_leaves_out() -> None:
+    module, x = padded(True, False, False), drawn(BATCH, KEYS, WIDTH)
+    found = attach(module, example={"src": x, "src_key_padding_mask": RIGHT_PADDED}).fast_path
+    assert found is not None
+    assert 0.0 < found <= 4e-6
+
+
+def test_with_another_mode_at_work_torch_leaves_its_fast_path_and_padding_is_computed() -> None:
+    module, x = padded(True, False, False), drawn(BATCH, KEYS, WIDTH)
+    model = attach(module, example=(x,))
+    with torch.no_grad(), SlowPath():
+        plain = module(x, src_key_padding_mask=RIGHT_PADDED)
+        with attnlab.record(model, "*weights"):
+            assert torch.equal(module(x, src_key_padding_mask=RIGHT_PADDED), plain)
+    assert float(plain[1, -1].abs().max()) > 0.0
+
+
+def check_told(gradients: str, *edits: op.Edit) -> None:
+    module, x = encoder(True, False), drawn(BATCH, KEYS, WIDTH)
+    model = attach(module, example=(x,))
+    with GRADIENTS[gradients](), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = module(x, src_key_padding_mask=RIGHT_PADDED).detach()
+        with SlowPath():
+            slow = module(x, src_key_padding_mask=RIGHT_PADDED).detach()
+        with attnlab.edit(model, *edits) as certificate:
+            found = module(x, src_key_padding_mask=RIGHT_PADDED).detach()
+    effect = certificate.effects[""]
+    assert effect.identity == 0.0
+    assert effect.largest == float((found - plain).abs().max())
+    told = float((slow - plain).abs().max())
+    assert effect.fast_path == (told or None)
+    assert (gradients == "gradients") == (effect.fast_path is None)
+    line = f"of which leaving torch's fast path, which cannot be watched: {told:.3g}"
+    assert (line in str(certificate)) == (effect.fast_path is not None)
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+@pytest.mark.parametrize(
+    "edit", [op.ZeroHead(layer=0, head=1), op.Temperature(layer=0, temperature=1.0)]
+)
+def test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path(
+    gradients: str, edit: op.Edit
+) -> None:
+    check_told(gradients, edit)
+
+
+def test_the_check_at_opening_measures_the_fast_path() -> None:
+    module, x = encoder(True, False), drawn(BATCH, QUERIES, WIDTH)
+    with torch.no_grad():
+        plain = module(x)
+    assert (
+        attach(module, example=(x,)).fast_path
+        == float((plain - slowly(module, x)).abs().max())
+        > 0.0
+    )
+    module = encoder(False, False)  # with the length first torch has no fast path
+    assert attach(module, example=(x,)).fast_path is None
+
+
+def test_rows_without_anything_to_attend_to_stay_under_an_edit_that_changes_nothing() -> None:
+    module, x = (
+        stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)),
+        drawn(BATCH, KEYS, WIDTH),
+    )
+    model = attach(module, example=(x, x, x))
+    nothing = torch.zeros(BATCH, KEYS, dtype=torch.bool)
+    nothing[1] = True
+    with attnlab.edit(model, op.Temperature(temperature=1.0)) as certificate:
+        output, _ = module(x, x, x, key_padding_mask=nothing)
+    assert certificate.identity == 0.0
+    assert output[1].isnan().all()

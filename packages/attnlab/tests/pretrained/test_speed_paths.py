@@ -1,0 +1,414 @@
+"""What is left out for speed in models that are not ours changes no number: a cache, known blocks,
+unasked logits.
+
+Each claim has a planted fault beside it, under which its check must fail.
+"""
+
+import gc
+import importlib
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+
+import attnlab
+from attnlab.edits.effects import Metric, ablate
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import record
+from attnlab.parts.probes import Probe
+from attnlab.pretrained.attach import attach
+from attnlab.pretrained.backends import registry as products
+from attnlab.pretrained.backends.registry import faster_products
+from attnlab.pretrained.model import Pretrained
+from tests.pretrained.families import FAMILIES
+
+sweeping = importlib.import_module("attnlab.edits.effects.sweep")
+linears = importlib.import_module("attnlab.parts.linear")
+
+KNOCKED = ("gpt2", "llama", "bert", "t5", "albert")
+BY_HAND = ("gpt2", "llama", "bert")
+TOKENS = torch.randint(3, 101, (2, 9), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: attach(FAMILIES[name].build(dtype=torch.float64).double()) for name in KNOCKED}
+
+
+def inputs_of(name):
+    return (TOKENS, TOKENS[:, :5]) if name == "t5" else TOKENS
+
+
+def metric_of(model, inputs):
+    """The logit of an answer at the last position alone, so that what comes before need not be
+    known."""
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
+    with torch.no_grad():
+        logits = model(*given)
+    labels = torch.full(logits.shape[:2], -100)
+    labels[:, -1] = logits[:, -1].argmax(-1)
+    return Metric("logit", labels), labels[:, -1]
+
+
+def by_hand(model, name, number, head, inputs, answers):
+    """Zero one head before the output projection by a hook, in one whole pass: the logit of the
+    answer, (row,)."""
+    anatomy = FAMILIES[name].anatomy[-1]
+    projection = model.foreign.get_submodule(
+        f"{anatomy.blocks.replace('*', str(number))}.{anatomy.projection}"
+    )
+    heads = model.layers[number].attention.layout.num_heads
+
+    def silence(_, given):
+        parted = given[0].clone().unflatten(-1, (heads, -1))
+        parted[:, :, head] = 0.0
+        return (parted.flatten(-2),)
+
+    hook = projection.register_forward_pre_hook(silence)
+    try:
+        with torch.no_grad():
+            return model.foreign(input_ids=inputs).logits[torch.arange(2), -1, answers]
+    finally:
+        hook.remove()
+
+
+def check_knock_outs(model, name):
+    inputs = inputs_of(name)
+    metric, answers = metric_of(model, inputs)
+    found = ablate(model, inputs, metric=metric)
+    for index, place in enumerate(found.places):
+        number = int(place.path.split(".")[1])
+        torch.testing.assert_close(
+            found.after[index],
+            by_hand(model, name, number, place.head, inputs, answers),
+            rtol=0,
+            atol=1e-10,
+        )
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_head_knocked_out_in_a_sweep_is_its_slice_zeroed_by_hand_in_a_whole_pass(models, name):
+    check_knock_outs(models[name], name)
+
+
+def check_against_edits(model, name, stride=1):
+    from attnlab.edits import ZeroHead, edit
+
+    inputs = inputs_of(name)
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
+    metric, answers = metric_of(model, inputs)
+    found = ablate(model, inputs, metric=metric)
+    for index in range(0, len(found.places), stride):
+        place = found.places[index]
+        with (
+            edit(model, ZeroHead(site=place.path, head=place.head), certify=False),
+            torch.no_grad(),
+        ):
+            one = model(*given)[torch.arange(2), -1, answers]
+        torch.testing.assert_close(found.after[index], one, rtol=0, atol=1e-10)
+    return found
+
+
+def test_a_sweep_over_an_encoder_and_a_decoder_equals_edits_one_by_one(models):
+    found = check_against_edits(models["t5"], "t5", stride=5)
+    assert {place.path.split(".")[0] for place in found.places} == {"encoder", "decoder"}
+
+
+def test_a_sweep_over_layers_that_are_one_module_equals_edits_one_by_one(models):
+    found = check_against_edits(models["albert"], "albert")
+    assert len(found.parts) >= 2
+
+
+def test_the_check_sees_calls_of_a_shared_module_left_out(models, monkeypatch):
+    posts = importlib.import_module("attnlab.pretrained.hooks")
+    prepare = posts.ForeignHooks.__init__
+
+    def forgetful(self, *given):
+        prepare(self, *given)
+        self._shared = set()
+
+    monkeypatch.setattr(posts.ForeignHooks, "__init__", forgetful)
+    with pytest.raises(AssertionError):
+        check_against_edits(models["albert"], "albert")
+
+
+def count_positions(model, monkeypatch, run):
+    """Say how many (positions, rows) the output head was given, pass by pass."""
+    seen = []
+    head = model.foreign.get_output_embeddings()
+    hook = head.register_forward_hook(lambda _, given, __: seen.append(tuple(given[0].shape[:2])))
+    try:
+        run()
+    finally:
+        hook.remove()
+    return seen
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_logits_are_computed_for_the_positions_that_are_asked_alone(models, monkeypatch, name):
+    model = models[name]
+    metric, _ = metric_of(model, TOKENS)
+    seen = count_positions(model, monkeypatch, lambda: ablate(model, TOKENS, metric=metric))
+    assert seen[0][1] == 9  # the plain pass, from which labels may be taken anywhere
+    assert {positions for _, positions in seen[1:]} == {1}
+    labels = torch.full_like(TOKENS, -100)
+    labels[0, 6] = 5  # three from the end, in one of two inputs
+    labels[1, 8] = 5
+    asked = Metric("logit", labels)
+    seen = count_positions(model, monkeypatch, lambda: ablate(model, TOKENS, metric=asked))
+    assert {positions for _, positions in seen[1:]} == {3}
+
+
+def test_a_metric_that_sees_all_logits_is_given_all(models, monkeypatch):
+    model = models["gpt2"]
+    asked = Metric(lambda logits: logits.sum((1, 2)))
+    seen = count_positions(model, monkeypatch, lambda: ablate(model, TOKENS, metric=asked))
+    assert {positions for _, positions in seen} == {9}
+
+
+def test_blocks_before_a_case_are_not_computed_again(models):
+    model, calls = models["gpt2"], []
+    metric, _ = metric_of(model, TOKENS)
+    hook = model.foreign.transformer.h[0].mlp.register_forward_hook(lambda *_: calls.append(1))
+    try:
+        ablate(model, TOKENS, metric=metric, parts="layers.1.attention")
+    finally:
+        hook.remove()
+    assert len(calls) == 1  # the plain pass
+
+
+def test_small_batches_give_what_large_ones_give(models, monkeypatch):
+    model = models["llama"]
+    metric, _ = metric_of(model, TOKENS)
+    large = ablate(model, TOKENS, metric=metric)
+    monkeypatch.setattr(sweeping, "_CACHED", 1)
+    rows = {
+        rows
+        for rows, _ in count_positions(
+            model, monkeypatch, lambda: ablate(model, TOKENS, metric=metric)
+        )
+    }
+    assert rows == {2}  # one case at a time, of two inputs
+    small = ablate(model, TOKENS, metric=metric)
+    torch.testing.assert_close(small.after, large.after, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(
+    models, monkeypatch, name
+):
+    model, given = models[name], inputs_of(name)
+    named = model.arguments(*given) if isinstance(given, tuple) else {"input_ids": given}
+    told = []
+    hook = model.foreign.register_forward_hook(
+        lambda _, __, output: told.append(output.get("past_key_values"))
+    )
+    try:
+        with torch.no_grad():
+            ours = model(**named)
+            theirs = model.foreign(**named).logits
+            model(**named, use_cache=True)
+    finally:
+        hook.remove()
+    assert torch.equal(ours, theirs)
+    assert told[0] is None
+    assert told[1] is not None
+    assert told[2] is not None  # who says so gets it
+
+
+def test_a_cache_that_is_given_goes_on_being_filled(models):
+    model = models["gpt2"]
+    with torch.no_grad():
+        whole = model(TOKENS)
+        cache = model.foreign(TOKENS[:, :6]).past_key_values
+        rest = model(TOKENS[:, 6:], past_key_values=cache)
+    torch.testing.assert_close(rest, whole[:, 6:], rtol=0, atol=1e-10)
+    assert cache.get_seq_length() == 9
+
+
+def a_block_of_the_layer_after(monkeypatch):
+    """The known block's output is stale: that of the model before the last of its blocks."""
+    real = sweeping.known_before
+
+    def known(baseline, site, times):
+        found = real(baseline, site, times)
+        for earlier in found:
+            if earlier.endswith("residual_after"):
+                found[earlier] = lambda: sweeping.copies(baseline.values["embedding"], times)
+        return found
+
+    monkeypatch.setattr(sweeping, "known_before", known)
+
+
+def rows_mixed_up(monkeypatch):
+    """Copies are laid row by row, the batch copy by copy."""
+    monkeypatch.setattr(sweeping, "copies", lambda value, times: value.repeat_interleave(times, 0))
+
+
+def the_first_position_kept(monkeypatch):
+    """The logits of the first positions are kept, not of the last."""
+    monkeypatch.setattr(
+        Pretrained, "last_alone", lambda self, number: {"logits_to_keep": torch.arange(number)}
+    )
+
+
+def one_position_too_early(monkeypatch):
+    """Of the last two positions, the first."""
+    kept = {"logits_to_keep": torch.tensor([-2])}
+    monkeypatch.setattr(Pretrained, "last_alone", lambda self, number: kept)
+
+
+FAULTS = (
+    a_block_of_the_layer_after,
+    rows_mixed_up,
+    the_first_position_kept,
+    one_position_too_early,
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_planted_fault_is_seen(models, monkeypatch, fault):
+    fault(monkeypatch)
+    with pytest.raises(AssertionError, match="not close"):
+        check_knock_outs(models["gpt2"], "gpt2")
+
+
+def test_a_pass_that_makes_a_cache_unasked_is_seen(models, monkeypatch):
+    model = models["gpt2"]
+    monkeypatch.setattr(model, "_takes", {})
+    with pytest.raises(AssertionError):
+        test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(
+            models, monkeypatch, "gpt2"
+        )
+
+
+@pytest.fixture
+def small_ones_too(monkeypatch):
+    """Products of any size take the faster path, which is said to be there."""
+    if linears.matrix_path_probe().ratio is None:
+        pytest.skip("this torch has no oneDNN path")  # nothing could be faster
+    monkeypatch.setattr(linears, "_SMALLEST_FLOPS", 0)
+
+
+def check_faster(model, monkeypatch):
+    """Every product is computed by the other path, and the logits are the same but for rounding."""
+    calls, real = [], linears._onednn
+    with torch.no_grad():
+        plain = model(TOKENS)
+        monkeypatch.setattr(linears, "_onednn", lambda *given: calls.append(1) or real(*given))
+        with faster_products(model):
+            faster = model(TOKENS)
+            with record(model, "layers.*.attention.weights") as recording:
+                assert torch.equal(model(TOKENS), faster)
+        counted = len(calls)
+        assert torch.equal(model(TOKENS), plain)  # nothing is left behind
+    assert counted == 2 * (products_in(model))
+    assert len(calls) == counted
+    torch.testing.assert_close(faster, plain, rtol=0, atol=1e-5)
+    torch.testing.assert_close(recording["layers.1.attention.weights"].sum(-1), torch.ones(2, 4, 9))
+
+
+def products_in(model):
+    return sum(type(each).__name__ in ("Linear", "Conv1D") for each in model.foreign.modules())
+
+
+@pytest.fixture(scope="module")
+def in_float32():
+    return {name: attach(FAMILIES[name].build()) for name in ("gpt2", "llama")}
+
+
+@pytest.mark.usefixtures("small_ones_too")
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_faster_products_are_the_same_products_for_as_long_as_they_are_asked_for(
+    in_float32, monkeypatch, name
+):
+    check_faster(in_float32[name], monkeypatch)
+
+
+@pytest.mark.usefixtures("small_ones_too")
+def test_a_product_that_forgets_its_bias_is_seen(in_float32, monkeypatch):
+    def forgetful(layer, x):
+        return linears.linear(x, layer.weight.t())
+
+    real = products._product_of
+    monkeypatch.setattr(
+        products,
+        "_product_of",
+        lambda each: forgetful if type(each).__name__ == "Conv1D" else real(each),
+    )
+    with pytest.raises(AssertionError, match="not close"):
+        check_faster(in_float32["gpt2"], monkeypatch)
+
+
+@pytest.mark.usefixtures("small_ones_too")
+def test_a_layer_that_somebody_has_changed_is_left_as_it_is(in_float32):
+    head = in_float32["gpt2"].foreign.lm_head
+    head.forward = changed = lambda x: torch.zeros(*x.shape[:-1], 101)
+    try:
+        with faster_products(in_float32["gpt2"]), torch.no_grad():
+            assert not in_float32["gpt2"](TOKENS).any()
+        assert head.forward is changed
+    finally:
+        del head.forward
+
+
+def test_faster_products_leave_float64_to_the_bit_and_are_gone_when_the_pass_breaks_off(models):
+    model = models["gpt2"]
+    with torch.no_grad():
+        plain = model(TOKENS)
+        with faster_products(model):
+            assert torch.equal(model(TOKENS), plain)
+        with pytest.raises(IndexError), faster_products(model):
+            model(TOKENS + 1000)
+    assert not [path for path, each in model.foreign.named_modules() if "forward" in vars(each)]
+
+
+def test_faster_products_are_refused_where_there_is_no_such_path(models, monkeypatch):
+    monkeypatch.setattr(
+        products, "matrix_path_probe", lambda: Probe(None, False, "no oneDNN in this torch")
+    )
+    with (
+        pytest.raises(
+            CouldNotRun, match=r"no oneDNN in this torch. Leave attnlab.speed\(model\) out"
+        ),
+        faster_products(models["gpt2"]),
+    ):
+        pass
+    with pytest.raises(WrongUsage, match="got a str"), faster_products("gpt2"):
+        pass
+
+
+def test_speed_is_one_switch_for_both_paths_called_or_within(monkeypatch):
+    from attnlab.parts import fused
+
+    monkeypatch.setattr(linears._PATH, "setting", None)
+    monkeypatch.setattr(fused._PATH, "setting", None)
+    with attnlab.speed(matrix="default", attention="default"):
+        assert (linears._PATH.setting, fused._PATH.setting) == ("default", "default")
+        choice = attnlab.speed(matrix="onednn")
+        assert (linears._PATH.setting, fused._PATH.setting) == ("onednn", "default")
+        choice.end()
+        choice.end()  # which changes nothing more
+        assert linears._PATH.setting == "default"
+    assert (linears._PATH.setting, fused._PATH.setting) == (None, None)
+    attnlab.speed(matrix="onednn")  # kept by nobody, and still in use
+    gc.collect()
+    assert linears._PATH.setting == "onednn"
+    products._in_use[-1].end()
+    assert linears._PATH.setting is None
+
+
+def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothing(models):
+    model, before = models["gpt2"], linears._PATH.setting
+    with attnlab.speed(model):
+        assert any("forward" in vars(each) for each in model.modules())
+    assert not any("forward" in vars(each) for each in model.modules())
+    with pytest.raises(WrongUsage, match="say what shall be fast"):
+        attnlab.speed()
+    with pytest.raises(WrongUsage, match="got a str"):
+        attnlab.speed("gpt2", matrix="onednn")
+    assert linears._PATH.setting is before
+    with pytest.raises(WrongUsage, match="the matrix path must be one of"):
+        attnlab.speed(matrix="mkl")

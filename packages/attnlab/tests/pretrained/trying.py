@@ -1,0 +1,286 @@
+"""Models of the families with their hook points, made once and shared; and what the families' own
+code says of them."""
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, cached_property
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+import attnlab
+from attnlab.pretrained.attach import attach
+from attnlab.pretrained.attention_call import SOFTMAXES, BlockPoint
+from attnlab.pretrained.model import Pretrained
+from attnlab.pretrained.probe import probe_inputs
+from tests.pretrained.families import FAMILIES, Anatomy, Family
+
+__all__ = [
+    "Tried",
+    "changed_at",
+    "difference",
+    "eager_copy",
+    "logits_of",
+    "recorded_weights",
+    "same",
+    "split",
+    "tried",
+]
+
+
+class Tried:
+    """One model of a family: `foreign` with its hook points, `model`, and what it puts out when
+    nobody looks, `plain`."""
+
+    def __init__(self, family: Family, dtype: torch.dtype = torch.float32) -> None:
+        self.family = family
+        self.foreign = family.build().to(dtype)
+        self.inputs = probe_inputs(self.foreign)
+        self.model: Pretrained = attach(self.foreign)
+        self.plain = self.run()
+
+    def run(self) -> Tensor:
+        """Run the model through its hook points."""
+        with torch.no_grad():
+            return self.model(**self.inputs)
+
+    @cached_property
+    def eager(self) -> nn.Module:
+        """A copy that uses the family's own open attention."""
+        return eager_copy(self.foreign)
+
+    @cached_property
+    def own_weights(self) -> list[Tensor]:
+        """The weights that the family itself gives, in the order of the hook points."""
+        return _own_weights(self)
+
+    @property
+    def points(self) -> list[str]:
+        """Paths of the attentions, in the order in which they run."""
+        return [path for path, _ in self.model.attention_points()]
+
+    @property
+    def blocks(self) -> list[str]:
+        """Paths of the blocks, in the order in which they run."""
+        points = self.model.named_modules()
+        blocks = [path for path, point in points if isinstance(point, BlockPoint)]
+        return [path for path in blocks if not path.endswith("feed_forward")]
+
+    def heads(self, point: str) -> int:
+        """How many heads an attention has."""
+        return dict(self.model.attention_points())[point].layout.num_heads
+
+    def stacks(self) -> list[tuple[Anatomy, list[str]]]:
+        """Every stack by hand, with the paths of its blocks."""
+        first, *others = self.family.anatomy
+        sizes = [len(modules_of(self.foreign, each, "")) for each in others]
+        start = len(self.blocks) - sum(
+            sizes
+        )  # layers that share their weights are one module in the first
+        found = [(first, self.blocks[:start])]
+        for anatomy, size in zip(others, sizes, strict=True):
+            found.append((anatomy, self.blocks[start : start + size]))
+            start += size
+        return found
+
+    def place(self, block: str) -> tuple[Anatomy, int]:
+        """Which stack a block is of by hand, and its number there."""
+        return next(
+            (anatomy, blocks.index(block)) for anatomy, blocks in self.stacks() if block in blocks
+        )
+
+    def run_eager(self, **options: Any) -> Any:
+        """Run the copy that uses the family's own open attention."""
+        with torch.no_grad(), _mended(self.family.name):
+            return self.eager(**self.inputs, **options)
+
+    def weights_in_full(self) -> list[Tensor]:
+        """The weights that the family itself gives, its softmax computed in the model's own
+        dtype."""
+        with _InFull():
+            return _own_weights(self)
+
+    def own(self, where: Callable[[Anatomy], str]) -> dict[str, Tensor]:
+        """What a hook at a part of every block sees, by the path of the block."""
+        seen: dict[str, Tensor] = {}
+        with ExitStack() as stack:
+            for anatomy, blocks in self.stacks():
+                if where(anatomy):
+                    stack.enter_context(
+                        changed_at(self.foreign, anatomy, where(anatomy), _keeper(seen, blocks))
+                    )
+            self.run()
+        return seen
+
+
+@cache
+def tried(name: str, dtype: torch.dtype = torch.float32) -> Tried:
+    """Make the model of a family once."""
+    return Tried(FAMILIES[name], dtype)
+
+
+def logits_of(output: Any) -> Tensor:
+    """Return what a model of transformers put out."""
+    return output["logits"] if "logits" in output else next(iter(output.values()))
+
+
+def eager_copy(foreign: nn.Module) -> nn.Module:
+    """Copy a model, and have it use its own open attention."""
+    copied = copy.deepcopy(foreign)
+    copied.set_attn_implementation("eager")
+    if (
+        copied.config._attn_implementation != "eager"
+    ):  # falcon refuses to be asked, and goes by the setting
+        copied.config._attn_implementation = "eager"
+    return copied
+
+
+def modules_of(foreign: nn.Module, anatomy: Anatomy, below: str) -> list[nn.Module]:
+    """List the modules of a part, block by block."""
+    pattern = re.escape(anatomy.blocks).replace(r"\*", r"\d+") + (
+        re.escape(f".{below}") if below else ""
+    )
+    found = [module for path, module in foreign.named_modules() if re.fullmatch(pattern, path)]
+    assert found, f"no module matches {anatomy.blocks} {below}"
+    return found
+
+
+def split(where: str) -> tuple[str, str, slice]:
+    """Read "in PATH@1/2" as when, path, and which of the calls."""
+    when, _, path = where.rpartition(" ")
+    path, _, which = path.partition("@")
+    first, _, step = which.partition("/")
+    return when, path, slice(int(first or 0), None, int(step or 1))
+
+
+@contextmanager
+def changed_at(
+    foreign: nn.Module, anatomy: Anatomy, where: str, change: Callable[[Tensor, int], Tensor | None]
+) -> Iterator[None]:
+    """Pass what goes in or comes out somewhere through `change(value, block)`; None leaves it as it
+    is."""
+    when, path, which = split(where)
+    calls = [0]
+
+    def number() -> int | None:
+        calls[0] += 1
+        chosen = range(calls[0])[which]
+        return len(chosen) - 1 if calls[0] - 1 in chosen else None
+
+    def before(_: nn.Module, args: Any, kwargs: Any) -> Any:
+        block = number()
+        by_name = "hidden_states" in kwargs
+        value = kwargs["hidden_states"] if by_name else args[0]
+        new = None if block is None else change(value, block)
+        if new is None:
+            return None
+        return (args, {**kwargs, "hidden_states": new}) if by_name else ((new, *args[1:]), kwargs)
+
+    def after(_: nn.Module, args: Any, output: Any) -> Any:
+        block = number()
+        is_one_of = isinstance(output, tuple | list)
+        new = None if block is None else change(output[0] if is_one_of else output, block)
+        if new is None:
+            return None
+        return type(output)((new, *output[1:])) if is_one_of else new
+
+    with ExitStack() as stack:
+        for module in modules_of(foreign, anatomy, path):
+            hook = (
+                module.register_forward_pre_hook(before, with_kwargs=True)
+                if when == "in"
+                else module.register_forward_hook(after)
+            )
+            stack.callback(hook.remove)
+        yield
+
+
+def _keeper(seen: dict[str, Tensor], blocks: list[str]) -> Callable[[Tensor, int], None]:
+    def keep(value: Tensor, block: int) -> None:
+        seen[blocks[block]] = value.detach().clone()
+
+    return keep
+
+
+class _InFull(TorchFunctionMode):
+    """Computes every softmax in the dtype of its scores; many families ask for float32 whatever the
+    model's is."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in SOFTMAXES and kwargs.get("dtype") == torch.float32:
+            kwargs = {**kwargs, "dtype": args[0].dtype}
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def _mended(name: str) -> Iterator[None]:
+    """Undo a mistake of transformers: falcon's eager attention adds ALiBi twice, its fused one
+    once."""
+    if name != "falcon (ALiBi)":
+        yield
+        return
+    from transformers.models.falcon import modeling_falcon
+
+    made = modeling_falcon.build_alibi_tensor
+    with mock.patch.object(
+        modeling_falcon, "build_alibi_tensor", lambda *args, **named: made(*args, **named) / 2
+    ):
+        yield
+
+
+def _own_weights(self: Tried) -> list[Tensor]:
+    if not self.family.gives_weights:
+        return _hooked_weights(self)
+    output = self.run_eager(output_attentions=True)
+    encoder, decoder, cross = (
+        list(output.get(f"{name}attentions") or ()) for name in ("encoder_", "decoder_", "cross_")
+    )
+    if decoder:
+        return [*encoder, *(each for both in zip(decoder, cross, strict=True) for each in both)]
+    return list(output["attentions"])
+
+
+def _hooked_weights(self: Tried) -> list[Tensor]:
+    """Of a family that gives its weights otherwise: what its attention modules return beside their
+    output."""
+    found: list[Tensor] = []
+    with ExitStack() as stack:
+        for _, plan in self.model.structure.attentions:
+            module = self.eager.get_submodule(plan.place.path)
+            hook = module.register_forward_hook(lambda _, args, output: found.append(output[1]))
+            stack.callback(hook.remove)
+        self.run_eager()
+    return found
+
+
+def recorded_weights(each: Tried, *, openly: bool) -> list[Tensor]:
+    """The weights of all attentions as a recording has them."""
+    with ExitStack() as stack:
+        if openly:
+            stack.enter_context(attnlab.edit(each.model, *same(each)))
+        recording = stack.enter_context(attnlab.record(each.model, "*.weights"))
+        each.run()
+    return [recording[f"{point}.weights"] for point in each.points]
+
+
+def same(each: Tried) -> list[Any]:
+    """Edits that open every attention, and change nothing."""
+    return [
+        attnlab.edits.Temperature(site=point, head=head, temperature=1.0)
+        for point in each.points
+        for head in range(each.heads(point))
+    ]
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    """The largest difference of two tensors."""
+    assert found.shape == expected.shape, f"{tuple(found.shape)} against {tuple(expected.shape)}"
+    return float((found - expected).abs().max())

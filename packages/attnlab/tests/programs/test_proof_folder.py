@@ -1,0 +1,274 @@
+"""The folder of a proof: whatever ends the process, the same command goes on or starts again."""
+
+from contextlib import nullcontext
+
+import pytest
+
+import attnlab
+from attnlab.cli import main
+from attnlab.core.store import locked
+from attnlab.errors import CouldNotRun
+from attnlab.programs import (
+    Program,
+    apply,
+    compile_program,
+    everything,
+    open_compiled,
+    prove_program,
+    selector_width,
+    tokens,
+)
+from tests.kills import content_of, killed_at, without_room_at
+
+PROGRAM = """
+from attnlab.programs import Program, aggregate, indices, select, tokens
+
+program = Program(aggregate(select(indices, 0, "=="), tokens), "ab", "first")
+"""
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory):
+    """Two trained sorters in a folder."""
+    folder = tmp_path_factory.mktemp("seeds") / "run"
+    return attnlab.train_population("sorting", range(2), recipe="fast", out=folder).folder
+
+
+@pytest.fixture(params=["compile", "prove", "prove many"])
+def command(request, tmp_path):
+    """A command of each kind, without its --out, which the tests give it."""
+    if request.param == "compile":
+        (tmp_path / "program.py").write_text(PROGRAM)
+        return ["compile", str(tmp_path / "program.py"), "--length", "3"]
+    folder = request.getfixturevalue("seeds")
+    if request.param == "prove":
+        folder = folder / "1"
+    return ["prove", str(folder), "--float64"]
+
+
+@pytest.fixture(autouse=True)
+def kept_at_once(monkeypatch):
+    """Keep how far a proof is after each part of it."""
+    monkeypatch.setattr("attnlab.programs.proof._SECONDS_BETWEEN_SAVES", 0.0)
+
+
+def whole_folder(command, folder):
+    assert main([*command, "--out", str(folder)]) == 0
+    found = content_of(folder)
+    assert any(name.endswith("certificate.json") for name in found)
+    assert not any("unfinished" in name or "proof.json" in name for name in found)
+    return found
+
+
+SOME_WRITES = [9, pytest.param(1, marks=pytest.mark.slow)]  # each ninth, and each of them
+
+
+@pytest.mark.parametrize("every", SOME_WRITES)
+def test_killed_at_any_write_the_same_command_ends_in_the_same_folder(command, every, tmp_path):
+    nth = 2
+    whole = whole_folder(command, tmp_path / "whole")
+    while killed_at(nth, [*command, "--out", str(tmp_path / f"{nth}")]):
+        folder = tmp_path / f"{nth}"
+        if folder_is_open(folder):
+            assert main([*command, "--out", str(folder)]) == 0, nth
+        found = {name: text for name, text in content_of(folder).items() if name != ".lock"}
+        assert found == whole, nth
+        nth += every
+    assert nth > 20
+
+
+def folder_is_open(folder):
+    """Is it not yet finished, or not yet begun?"""
+    names = {name for name in content_of(folder) if not name.startswith(".")}
+    return not names or "unfinished" in names
+
+
+@pytest.mark.parametrize("every", SOME_WRITES)
+def test_on_a_full_disk_it_is_told_and_the_same_command_goes_on(command, every, tmp_path, capsys):
+    nth, came_so_far = 2, True
+    whole = whole_folder(command, tmp_path / "whole")
+    while came_so_far:
+        folder = tmp_path / f"{nth}"
+        status, came_so_far = without_room_at(nth, [*command, "--out", str(folder)])
+        if came_so_far and status:
+            assert (status, "disk is full" in capsys.readouterr().err) == (3, True), nth
+            assert main([*command, "--out", str(folder)]) == 0, nth
+        assert content_of(folder) == whole, nth
+        nth += every
+    assert nth > 10
+
+
+def test_resume_goes_on_with_what_is_unfinished_and_with_nothing_else(tmp_path, capsys):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    out = tmp_path / "out"
+    command = ["compile", str(tmp_path / "program.py"), "--length", "3", "--out", str(out)]
+    assert main([*command, "--resume"]) == 3
+    assert "there is no interrupted proof" in capsys.readouterr().err
+    assert killed_at(12, command)
+    assert "unfinished" in content_of(out)
+    assert main([*command, "--resume"]) == 0
+    whole = content_of(out)
+    for more in ([], ["--resume"]):
+        assert main([*command, *more]) == 3
+        assert "is there already, and not unfinished" in capsys.readouterr().err
+    assert content_of(out) == whole
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+    command = ["compile", str(tmp_path / "program.py"), "--length", "3", "--out", str(out)]
+    assert main(command) == 3
+    assert content_of(out) == {"thesis.txt": b"years of work"}
+    (out / "thesis.txt").unlink()
+    assert main(command) == 0  # an empty folder is taken
+    assert main([*command[:-1], str(tmp_path / "program.py")]) == 3  # a file in its place
+
+
+def test_two_commands_do_not_write_into_one_folder(tmp_path, capsys):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    out = tmp_path / "out"
+    out.mkdir()
+    with locked(out):
+        command = ["compile", str(tmp_path / "program.py"), "--length", "3", "--out", str(out)]
+        assert main(command) == 3
+    assert "is writing into" in capsys.readouterr().err
+    assert not content_of(out)
+
+
+def test_a_refusal_leaves_no_folder(tmp_path, capsys):
+    text = PROGRAM.replace('"=="), tokens)', '"<"), tokens)')
+    (tmp_path / "program.py").write_text(text)
+    out = tmp_path / "out"
+    command = ["compile", str(tmp_path / "program.py"), "--length", "3", "--out", str(out)]
+    assert main(command) == 2
+    assert "nothing" in capsys.readouterr().err
+    assert not out.exists()
+
+
+LABELS = """
+from attnlab.programs import Program, aggregate, indices, select, tokens
+
+FIRST, SECOND, NOTHING = "x", "y", {}
+table = {"a": FIRST, "b": SECOND}
+
+
+class Words:
+    of_b = SECOND
+
+
+def labels(third=SECOND):
+    def label(token, place):
+        if place == 6:
+            return third
+        return Words.of_b if token == "b" else FIRST
+    return label
+
+
+program = Program(apply(labels(), tokens, indices), "ab", "labels")
+""".replace("aggregate,", "aggregate, apply,")
+
+CHANGES = {
+    "a global": ('"x", "y", {}', '"x", "z", {}'),
+    "the order of globals": ('"x", "y", {}', '"y", "x", {}'),
+    "a default": ("third=SECOND", "third=FIRST"),
+    "a closure": ("labels(), tokens", "labels(FIRST), tokens"),
+    "an attribute": ("of_b = SECOND", "of_b = FIRST"),
+    "a body": ("place == 6", "place == 0"),
+    "a body, in long inputs alone": ("place == 6", "place == 5"),
+    "the alphabet": ('indices), "ab"', 'indices), "ba"'),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_a_proof_is_not_gone_on_with_after_the_program_has_changed(
+    change, more, tmp_path, capsys, monkeypatch
+):
+    file, out = tmp_path / "program.py", tmp_path / "out"
+    file.write_text(LABELS)
+    command = ["compile", str(file), "--length", "7", "--out", str(out)]
+    interrupt(command, monkeypatch, after=60)
+    kept = content_of(out)
+    assert "proof.json" in kept
+    old, new = CHANGES[change]
+    assert LABELS.count(old) == 1
+    file.write_text(LABELS.replace(old, new))
+    assert main([*command, *more]) == 3
+    assert "belongs to another proof" in capsys.readouterr().err
+    file.write_text(LABELS)
+    assert main([*command, *more]) == 0
+    assert open_compiled(out)("abbabab") == ["x", "y", "y", "x", "y", "x", "y"]
+
+
+@pytest.mark.parametrize("more", [["--tolerance", "0.01"], ["--float32"], ["--causal"]])
+def test_a_proof_is_not_gone_on_with_by_another_command(more, tmp_path, capsys, monkeypatch):
+    file, out = tmp_path / "program.py", tmp_path / "out"
+    file.write_text(LABELS.replace("apply(labels(), tokens, indices)", NUMBERS))
+    command = ["compile", str(file), "--length", "7", "--out", str(out)]
+    interrupt(command, monkeypatch, after=60)
+    assert main([*command, *more]) == 3
+    assert "belongs to another proof" in capsys.readouterr().err
+    assert main(command) == 0
+
+
+NUMBERS = 'aggregate(select(indices, indices, "<="), tokens == "a")'
+
+
+def interrupt(command, monkeypatch, *, after):
+    """Press Ctrl-C when so many inputs are done."""
+
+    def tell(done, of):
+        if done >= after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("attnlab.cli.compile.counting", lambda *_, **__: nullcontext(tell))
+        assert main(command) == 130
+
+
+def test_an_interrupted_proof_of_a_program_is_not_of_one_that_differs_in_a_map(tmp_path):
+    """In Python, where the same words name two functions."""
+
+    def made(last):
+        def label(token, length):
+            return last if length == 1 else token
+
+        return Program(apply(label, tokens, selector_width(everything)), "abz", "copy")
+
+    class Stop(Exception):
+        pass
+
+    def stop(done, of):
+        if done > 30:
+            raise Stop
+
+    state = tmp_path / "proof.json"
+    compiled = compile_program(made("a"), 6)
+    with pytest.raises(Stop):
+        prove_program(compiled, made("a"), state=state, progress=stop)
+    with pytest.raises(CouldNotRun, match="of a program with other answers"):
+        prove_program(compiled, made("z"), state=state)
+    assert prove_program(compiled, made("a"), state=state).holds
+
+
+def test_a_program_that_differs_in_longer_inputs_alone_is_refuted_when_it_goes_on(tmp_path):
+    def made(last):
+        def label(token, length):
+            return last if length == 6 else token
+
+        return Program(apply(label, tokens, selector_width(everything)), "abz", "copy")
+
+    def stop(done, of):
+        if done > 30:
+            raise KeyboardInterrupt
+
+    state = tmp_path / "proof.json"
+    compiled = compile_program(made("a"), 6)
+    with pytest.raises(KeyboardInterrupt):
+        prove_program(compiled, made("a"), state=state, progress=stop)
+    proof = prove_program(compiled, made("z"), state=state)
+    assert not proof.holds
+    assert len(proof.counterexample.tokens) == 6

@@ -1,0 +1,185 @@
+"""The rest of a transformer block: norms, activations, feed-forward layers, a factorised weight,
+the loss.
+
+Weights are in torch's layout (out, in): y = x Wᵀ + b. Every function works on the last axis and
+leaves the leading ones alone. Attention itself is in `attention`.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tests.reference.attention import Floats, as_floats, linear, softmax
+
+__all__ = [
+    "cross_entropy",
+    "factorised_weight",
+    "feed_forward",
+    "gelu",
+    "layer_norm",
+    "relu",
+    "rms_norm",
+    "silu",
+    "swiglu",
+]
+
+
+def layer_norm(
+    x: ArrayLike,
+    gain: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    epsilon: float = 1e-5,
+) -> Floats:
+    """Centre each vector and divide by its standard deviation: (x - mean) / sqrt(variance +
+    epsilon).
+
+    Shapes: x (..., width), gain and bias (width,) -> as x. The variance divides by width, not width
+    - 1. Ba et al. 2016, "Layer Normalization".
+
+    >>> layer_norm([1.0, 3.0], epsilon=0.0)  # mean 2, variance 1
+    array([-1.,  1.])
+    """
+    x = as_floats("x", x, "(..., width)")
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    normal = (x - mean) / np.sqrt(variance + epsilon)
+    return np.asarray(
+        normal * _per_channel("gain", gain, x, 1.0) + _per_channel("bias", bias, x, 0.0)
+    )
+
+
+def rms_norm(x: ArrayLike, gain: ArrayLike | None = None, epsilon: float = 1e-6) -> Floats:
+    """Divide each vector by its root mean square, without centring: x / sqrt(mean(x²) + epsilon).
+
+    Shapes: x (..., width), gain (width,) -> as x. Zhang & Sennrich 2019, "Root Mean Square Layer
+    Normalization", equation 4.
+
+    >>> rms_norm([1.0, 7.0], epsilon=0.0)  # mean of squares 25
+    array([0.2, 1.4])
+    """
+    x = as_floats("x", x, "(..., width)")
+    mean_square = (x**2).mean(axis=-1, keepdims=True)
+    return np.asarray(x / np.sqrt(mean_square + epsilon) * _per_channel("gain", gain, x, 1.0))
+
+
+def relu(x: ArrayLike) -> Floats:
+    """Keep what is positive: max(x, 0), any shape (Nair & Hinton 2010).
+
+    >>> relu([-2.0, 3.0])
+    array([0., 3.])
+    """
+    return np.maximum(as_floats("x", x, "(...)"), 0.0)
+
+
+def gelu(x: ArrayLike) -> Floats:
+    """Weigh x by the normal distribution function: x (1 + erf(x / sqrt 2)) / 2, any shape, exact.
+
+    Hendrycks & Gimpel 2016; not the tanh approximation.
+
+    >>> gelu([-1.0, 0.0, 1.0])  # 84.134 % of a normal distribution lies below 1
+    array([-0.15865525,  0.        ,  0.84134475])
+    """
+    x = as_floats("x", x, "(...)")
+    erf = np.vectorize(math.erf, otypes=[np.float64])
+    return np.asarray(x * (1.0 + erf(x / math.sqrt(2.0))) / 2.0)
+
+
+def silu(x: ArrayLike) -> Floats:
+    """Weigh x by its own sigmoid: x / (1 + exp(-x)), any shape (Elfwing et al. 2018; "swish").
+
+    >>> silu([-1.0, 0.0, 1.0])  # sigmoid(1) = e / (1 + e) = 0.7311
+    array([-0.26894142,  0.        ,  0.73105858])
+    """
+    x = as_floats("x", x, "(...)")
+    # 1 / (1 + exp(-x)) without overflow for very negative x
+    sigmoid = np.exp(-np.logaddexp(0.0, -x))
+    return np.asarray(x * sigmoid)
+
+
+ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu}
+
+
+def feed_forward(
+    x: ArrayLike,
+    w_in: ArrayLike,
+    w_out: ArrayLike,
+    b_in: ArrayLike | None = None,
+    b_out: ArrayLike | None = None,
+    activation: str = "relu",
+) -> Floats:
+    """Widen, bend, narrow: activation(x W_inᵀ + b_in) W_outᵀ + b_out.
+
+    Shapes: x (..., d_model), w_in (d_hidden, d_model), w_out (d_out, d_hidden), biases as the
+    outputs. `activation` is "relu", "gelu" or "silu". Vaswani et al. 2017, equation 2.
+
+    >>> feed_forward([3.0], [[1.0], [-1.0]], [[1.0, 1.0]])  # relu(x) + relu(-x) = |x|
+    array([3.])
+    """
+    hidden = ACTIVATIONS[activation](linear(x, w_in, b_in))
+    return linear(hidden, w_out, b_out)
+
+
+def swiglu(x: ArrayLike, w_gate: ArrayLike, w_in: ArrayLike, w_out: ArrayLike) -> Floats:
+    """Let a gate decide, channel by channel, what passes: (silu(x W_gateᵀ) * x W_inᵀ) W_outᵀ.
+
+    Shapes: x (..., d_model), w_gate and w_in (d_hidden, d_model), w_out (d_out, d_hidden). Shazeer
+    2020, "GLU Variants Improve Transformer", equation 6; the paper's W, V, W2 are our w_gate, w_in,
+    w_out.
+
+    >>> swiglu([1.0], [[1.0]], [[10.0]], [[1.0]])  # silu(1) * 10
+    array([7.31058579])
+    """
+    gate, signal = linear(x, w_gate), linear(x, w_in)
+    assert gate.shape == signal.shape
+    return linear(silu(gate) * signal, w_out)
+
+
+def factorised_weight(
+    a: ArrayLike, b: ArrayLike, temperature: float = 1.0, base: ArrayLike | None = None
+) -> Floats:
+    """Build a weight from a product of rank r: softmax(A B / temperature) over the last axis, times
+    `base`.
+
+    Shapes: a (..., d_model, rank), b (..., rank, head_width), base broadcasting with the result
+    (..., d_model, head_width). Without `base` the softmax is the weight ("strict"); with it, a gate
+    on it ("gated"). A row of the strict weight is a distribution over the head's channels.
+
+    >>> factorised_weight([[1.0]], [[0.0, 1.0]])  # [1, e] / (1 + e)
+    array([[0.26894142, 0.73105858]])
+    >>> factorised_weight([[1.0]], [[0.0, 1.0]], base=[[10.0, 0.0]])
+    array([[2.68941421, 0.        ]])
+    """
+    a, b = as_floats("a", a, "(..., d_model, rank)"), as_floats("b", b, "(..., rank, head_width)")
+    assert temperature > 0
+    gate = softmax(a @ b / temperature)
+    if base is None:
+        return gate
+    base = np.asarray(base, dtype=np.float64)
+    assert base.shape[-2:] == gate.shape[-2:]
+    return np.asarray(gate * base)
+
+
+def cross_entropy(logits: ArrayLike, targets: ArrayLike) -> float:
+    """Average the surprise at the right answers, in nats: mean of -ln softmax(logits)[target].
+
+    Shapes: logits (..., class), targets (...) of whole numbers in 0 .. class - 1 (Shannon 1948).
+
+    >>> round(cross_entropy([[0.0, 0.0], [0.0, math.log(3)]], [0, 1]), 8)  # (ln 2 + ln 4/3) / 2
+    0.49041463
+    """
+    logits, targets = as_floats("logits", logits, "(..., class)"), np.asarray(targets)
+    assert targets.shape == logits.shape[:-1]
+    assert targets.min() >= 0
+    highest = logits.max(axis=-1, keepdims=True)
+    log_total = highest[..., 0] + np.log(np.exp(logits - highest).sum(axis=-1))
+    right = np.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return float((log_total - right).mean())
+
+
+def _per_channel(name: str, numbers: ArrayLike | None, x: Floats, default: float) -> Floats:
+    if numbers is None:
+        return np.asarray(default)
+    array = np.asarray(numbers, dtype=np.float64)
+    assert array.shape == x.shape[-1:]
+    return array

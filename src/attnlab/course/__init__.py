@@ -1,3 +1,0 @@
-"""The course: exercises on attention, checks that name the mistake, and grading in a sandbox."""
-
-from attnlab.course.notebook import check as check
