@@ -155,13 +155,13 @@ BREAKS = {
         ),
     ),
     "the command that goes on is not quoted": Break(
-        "errors.py",
+        "attnlab/errors.py",
         "typed",
         "str",
         ("first_minutes::ctrl_c_keeps_what_was_trained_and_names_the_command_that_goes_on",),
     ),
     "a mistyped name has no suggestion": Break(
-        "errors.py",
+        "attnlab/errors.py",
         "did_you_mean",
         "lambda word, known: ''",
         (

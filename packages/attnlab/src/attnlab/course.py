@@ -6,7 +6,7 @@
 from attnlab.errors import CouldNotRun
 
 try:
-    from attnlab_course import check as check
+    from attnlab_course.notebook import check as check
 except ModuleNotFoundError as error:
     if error.name != "attnlab_course":
         raise
