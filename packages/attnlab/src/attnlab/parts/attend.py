@@ -287,6 +287,8 @@ def _with_all_axes(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Expand a query to all leading axes: torch adds a mask to no more scores than queries and
     keys have."""
     axes = [tensor.shape[:-2] for tensor in (query, key, value)]
+    if axes[0] == axes[1] == axes[2]:
+        return query
     leading = torch.broadcast_shapes(*axes)  # type: ignore[no-untyped-call]
     if leading != torch.broadcast_shapes(*axes[:2]):  # type: ignore[no-untyped-call]
         query = query.expand(*leading, -1, -1)
@@ -349,8 +351,8 @@ def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -
 def _within_safe_range(*tensors: Tensor) -> bool:
     # The length of all numbers taken together bounds each of them, and is found 20 times faster
     # than the largest.
-    length: Tensor | float = 0.0
+    length = 0.0
     for tensor in tensors:
         dtype = torch.promote_types(tensor.dtype, torch.float32)
-        length = length + torch.linalg.vector_norm(tensor.detach(), dtype=dtype)
-    return float(length) < _SAFE_MAGNITUDE  # and NaN is not
+        length += float(torch.linalg.vector_norm(tensor.detach(), dtype=dtype))
+    return length < _SAFE_MAGNITUDE  # and NaN is not
