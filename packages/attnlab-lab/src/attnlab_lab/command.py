@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from attnlab.cli import terminal
 from attnlab.cli.options import OptionalWholeNumber, Switch
 from attnlab.cli.resolve_run import RUNS
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import WrongUsage
 
 
 def lab(
@@ -30,6 +30,7 @@ def lab(
         Instead of serving, write the playground into this folder: index.html and two files beside
         it, for any web host, or to open from disk.
     """
+    from attnlab_lab.server.start import serve
     from attnlab_lab.static import write_served, write_static
 
     for name, folder in (("--static", static), ("--runs", runs)):
@@ -40,13 +41,6 @@ def lab(
         return 0
     if port is not None and not 1 <= port <= 65_535:
         raise WrongUsage(f"--port must be from 1 to 65,535; got {port}.")
-    try:
-        from attnlab_lab.server.start import serve
-    except ModuleNotFoundError as error:
-        raise CouldNotRun(
-            f"the lab needs {error.name}, which is not installed here: pip install 'attnlab[lab]'; "
-            "without it: attnlab lab --static playground"
-        ) from None
     with TemporaryDirectory(prefix="attnlab-") as assets:
         serve(runs, port, not no_browser, write_served(assets, runs))
     return 0

@@ -1,3 +1,4 @@
+import importlib
 import io
 import json
 import os
@@ -12,8 +13,10 @@ from dataclasses import replace
 
 import pytest
 
-from attnlab.cli import main
+import attnlab
+from attnlab.cli import commands, main
 from attnlab.core.store import locked
+from attnlab.errors import CouldNotRun
 from tests.sampling import sampled
 
 TINY = ["steps=20", "evaluate_every=10"]
@@ -750,3 +753,31 @@ def test_the_commands_are_listed_in_groups_and_each_in_one(capsys):
     assert [title for title in GROUPS if title not in out] == []
     grouped = [command for commands in GROUPS.values() for command in commands]
     assert len(grouped) == len({name for name in app if not name.startswith("-")})
+
+
+def test_a_command_of_a_package_that_is_missing_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(commands, "entry_points", lambda **_: ())
+    command = commands._load_command("grade", "attnlab-course")
+    with pytest.raises(CouldNotRun, match="needs the package attnlab-course: pip install attnlab-"):
+        command("submissions", "--out", "grades")
+
+
+def test_the_course_is_part_of_attnlab_where_it_is_installed(monkeypatch):
+    assert attnlab.course.check is importlib.import_module("attnlab_course.notebook").check
+
+
+class WithoutTheCourse:
+    """Finds no package attnlab_course."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "attnlab_course":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_where_the_course_is_missing_its_name_says_how_to_install_it(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("attnlab_course")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "attnlab.course", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [WithoutTheCourse(), *sys.meta_path])
+    with pytest.raises(CouldNotRun, match="pip install attnlab-course"):
+        importlib.import_module("attnlab.course")
