@@ -11,7 +11,7 @@ attribute look-up. Recordings and edits, on the floors above, are hooks; this fi
 
 import fnmatch
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -41,6 +41,25 @@ SITES: dict[str, str] = {
     "hidden": "(batch, length, d_ff), inside the feed-forward part, after its activation",
     "logits": "(batch, length, vocabulary) or (batch, classes)",
 }
+
+
+def site_suffix(site: str) -> str:
+    """Return a site's name without the path of its part.
+
+    >>> site_suffix("layers.0.attention.weights")
+    'weights'
+    """
+    return site.rpartition(".")[2]
+
+
+def part_of(site: str) -> str:
+    """Return the path of the part that a site belongs to."""
+    return site.rpartition(".")[0]
+
+
+def site_of(part: str, suffix: str) -> str:
+    """Join a part's path and a site's suffix; the path of a model that is one part is empty."""
+    return f"{part}.{suffix}" if part else suffix
 
 
 class OutputSlot:
@@ -129,10 +148,6 @@ class Hook:
         """Return the changes as plain values for JSON, for recordings made under this hook."""
         return []
 
-    def again(self) -> "Hook":
-        """Return a hook that makes the same changes where a pass is repeated to be compared."""
-        return self
-
 
 class _Installed(NamedTuple):
     """A hook at a part's hook point, and the part's path in the model that the hook was
@@ -169,14 +184,14 @@ class SitedModule(nn.Module):
             if to_change and not hook.changes:
                 continue
             for site in sites:
-                if hook.wants(_join(path, site)):
+                if hook.wants(site_of(path, site)):
                     return True
         return False
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Hand a value to the hooks that want it, in order, and return the last result."""
         for path, hook in self._installed:
-            name = _join(path, site)
+            name = site_of(path, site)
             if hook.wants(name):
                 value = _checked(hook.visit(name, value), value, name)
         return value
@@ -203,7 +218,7 @@ class SitedModule(nn.Module):
     def supplied(self, site: str) -> Tensor | None:
         """Return a site's value if a hook already knows it; None if it must be computed."""
         for path, hook in self._installed:
-            value = hook.supply(_join(path, site))
+            value = hook.supply(site_of(path, site))
             if value is not None:
                 return value
         return None
@@ -232,7 +247,7 @@ class SitedModule(nn.Module):
 
 def site_names(model: nn.Module) -> list[str]:
     """List every site of a model in the order of its modules."""
-    return [_join(path, site) for path, part in _parts_of(model) for site in part.sites]
+    return [site_of(path, site) for path, part in _parts_of(model) for site in part.sites]
 
 
 def _parts_of(model: nn.Module) -> list[tuple[str, SitedModule]]:
@@ -309,31 +324,13 @@ def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
             part._installed = tuple(entry for entry in part._installed if entry.hook is not hook)
 
 
-def hooks_around(model: nn.Module, hook: Hook) -> tuple[list[Hook], list[Hook]]:
-    """List the hooks that change values before a hook of this model does, and after it."""
-    before: dict[Hook, None] = {}
-    after: dict[Hook, None] = {}
-    for _, part in _parts_of(model):
-        side = before
-        for _, other in part._installed:
-            if other is hook:
-                side = after
-            elif other.changes:
-                side[other] = None
-    return list(before), list(after)
-
-
 @contextmanager
-def set_aside(model: nn.Module, instead: Mapping[Hook, Hook] | None = None) -> Iterator[None]:
-    """Remove every hook from one model while the `with` lasts; `instead`: hooks to put in the place
-    of some."""
+def set_aside(model: nn.Module, keep: Hook | None = None) -> Iterator[None]:
+    """Remove every hook from one model while the `with` lasts, but for one to keep."""
     parts = [(part, part._installed) for _, part in _parts_of(model)]
-    kept = instead or {}
     try:
         for part, standing in parts:
-            part._installed = tuple(
-                _Installed(path, kept[hook]) for path, hook in standing if hook in kept
-            )
+            part._installed = tuple(entry for entry in standing if entry.hook is keep)
         with ExitStack() as stack:
             for part, _ in parts:
                 stack.enter_context(part.apart())
@@ -390,18 +387,10 @@ def _checked(returned: Tensor, value: Tensor, name: str) -> Tensor:
     )
 
 
-def _fits(returned: Sequence[int], shape: Sequence[int], site_suffix: str) -> bool:
+def _fits(returned: Sequence[int], shape: Sequence[int], suffix: str) -> bool:
     """May a value of this shape go on? Shared heads may come back as one for each."""
-    if site_suffix == "mask":
+    if suffix == "mask":
         return True
-    if (
-        site_suffix in ("key", "value")
-        and len(returned) == len(shape)
-        and returned[-3] % shape[-3] == 0
-    ):
+    if suffix in ("key", "value") and len(returned) == len(shape) and returned[-3] % shape[-3] == 0:
         return [*returned[:-3], *returned[-2:]] == [*shape[:-3], *shape[-2:]]
     return returned == shape
-
-
-def _join(path: str, site: str) -> str:
-    return f"{path}.{site}" if path else site

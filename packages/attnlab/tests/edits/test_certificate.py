@@ -204,11 +204,11 @@ def test_a_certificate_that_was_not_asked_for_says_so():
         model(tokens())
     assert certificate.calls == {"layers.0.attention.heads": 1}
     assert certificate.identity is None
-    assert "not checked: all but that the edits landed" in str(certificate)
+    assert "not checked: anything but that the edits landed" in str(certificate)
 
 
 def test_attention_too_large_to_open_is_not_opened_for_the_check_alone(monkeypatch):
-    monkeypatch.setattr(checks, "_MOST_BYTES", 100)
+    monkeypatch.setattr(checks, "_MAX_OPENED_BYTES", 100)
     model = make("decoder", 0)
     with edit(model, op.CutEdge(query=3, key=1)) as certificate:
         model(tokens())
@@ -270,18 +270,18 @@ def test_what_an_edit_did_in_an_earlier_pass_is_still_its_doing_where_a_cache_ho
 
 def test_a_certificate_that_compares_the_first_pass_alone_is_caught(monkeypatch):
     """The fault that was there: nothing after the first pass counts."""
-    once = Checks._without_edits
+    once = Checks._with_twins
     monkeypatch.setattr(
         Checks,
-        "_without_edits",
-        lambda self, given: None if self.certificate.effects else once(self, given),
+        "_with_twins",
+        lambda self, given: None if self._editor.certificate.effects else once(self, given),
     )
     model = make("decoder", 0)
     with edit(model, op.CutEdge(query=3, key=1)) as certificate:
         generate(model, tokens(length=3), 4)
     assert certificate.effects[""].largest == 0
     assert (
-        "the output of 3 more forward passes: they were compiled, broke off, went on from"
+        "the output of 3 more forward passes: they were compiled or interrupted, continued"
         in str(certificate)
     )
 

@@ -303,7 +303,7 @@ def test_edit_takes_edits():
     model = make("decoder", 0)
     for edits, message in (
         ((), "at least one edit"),
-        (("ZeroHead",), "takes a model and edits"),
+        (("ZeroHead",), "at least one edit"),
         (([op.ZeroHead(head=0)],), "takes a model"),
     ):
         with pytest.raises(WrongUsage, match=message), edit(model, *edits):

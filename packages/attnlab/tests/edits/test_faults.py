@@ -147,8 +147,8 @@ FAULTS = [
     Fault(
         "the wrong row",
         "editor",
-        "index = _index(target.rows, target.heads)",
-        "index = _index(target.rows and [0 for _ in target.rows], target.heads)",
+        "index = _index(*rows_and_heads)\n        rows, heads = rows_and_heads\n",
+        "rows, heads = rows_and_heads\n        index = _index(rows and [0 for _ in rows], heads)\n",
         certified,
         AND_SCORES,
     ),
@@ -379,8 +379,8 @@ FAULTS = [
     Fault(
         "the check is seen by others",
         "sites",
-        "_Installed(path, kept[hook]) for path, hook in standing if hook in kept",
-        "_Installed(path, kept.get(hook, hook)) for path, hook in standing",
+        "tuple(entry for entry in standing if entry.hook is keep)",
+        "standing",
         test_editing.test_a_recording_shows_what_went_on_whichever_came_first,
         (True,),
     ),
@@ -470,8 +470,8 @@ FAULTS = [
     Fault(
         "the parameters are not looked at again",
         "edits.checks",
-        "self.certificate.parameters = (before, _hash(self._model))",
-        "self.certificate.parameters = (before, before)",
+        "self._editor.certificate.parameters = (before, _hash(self._model))",
+        "self._editor.certificate.parameters = (before, before)",
         test_certificate.test_parameters_that_change_under_edits_end_in_an_error,
     ),
     Fault(
@@ -493,7 +493,7 @@ def test_a_planted_fault_is_noticed(fault):
         fault.check(*fault.arguments)
     if isinstance(caught.value, AttnlabError):
         assert any(
-            word in str(caught.value) for word in ("landed", "not to be trusted", "changed nothing")
+            word in str(caught.value) for word in ("landed", "do not trust", "changed nothing")
         )
 
 

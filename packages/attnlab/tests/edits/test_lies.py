@@ -98,7 +98,7 @@ def test_what_could_not_be_compared_is_said():
     with edit(model, HEAD) as certificate:
         model(ids[:, 3:], cache=cache)
     assert certificate.identity is None
-    assert "went on from keys and values that were there before" in str(certificate)
+    assert "continued a cache that existed before" in str(certificate)
 
 
 def test_after_a_pass_that_was_interrupted_the_next_one_is_compared():
@@ -117,8 +117,8 @@ def test_after_a_pass_that_was_interrupted_the_next_one_is_compared():
     assert is_clean(model)
 
 
-def _all_allowed(self, mask, part):
-    return torch.ones_like(WIDENED(self, mask, part))
+def _all_allowed(self, site, value):
+    return torch.ones_like(EXPAND(self, site, value))
 
 
 def _with_dust(self, site, value):
@@ -126,13 +126,17 @@ def _with_dust(self, site, value):
     return value + 1e-3 if site.endswith("heads") else value
 
 
-WIDENED, VISIT = editor.Editor._widened, editor.Editor.visit
+EXPAND, VISIT = editor.Editor._expand_shared_heads, editor.Editor.visit
 
 
 @pytest.mark.parametrize(
     ("place", "fault", "one"),
     [
-        ((editor.Editor, "_widened"), _all_allowed, op.CutEdge(layer=0, query=3, key=0)),
+        (
+            (editor.Editor, "_expand_shared_heads"),
+            _all_allowed,
+            op.CutEdge(layer=0, query=3, key=0),
+        ),
         ((editor.Editor, "visit"), _with_dust, HEAD),
         (
             (editor, "share_heads"),

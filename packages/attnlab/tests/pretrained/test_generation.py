@@ -237,7 +237,7 @@ def test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compare
     assert certificate.effects[""].passes == 1
     assert certificate.effects[""].largest > 0.0
     assert any(
-        "the output of 4 more forward passes" in each and "rows were put in another order" in each
+        "the output of 4 more forward passes" in each and "reordered its rows" in each
         for each in certificate.not_checked
     )
 
@@ -474,8 +474,8 @@ def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
         ),
         (
             "edits.checks",
-            "twins[cache] = copy.deepcopy(cache)",
-            "twins[cache] = cache",
+            "self._twins[cache] = copy.deepcopy(cache)",
+            "self._twins[cache] = cache",
             "cache",
         ),
         ("edits.checks", "if self._editor.history.is_reordered:", "if False:", "reordered"),

@@ -1,4 +1,4 @@
-"""Edit: change what goes on inside a model while a `with` lasts, and know that it landed.
+"""Edit: change values inside a model while a `with` lasts, and prove that the change landed.
 
 with edit(model, ZeroHead(layer=0, head=1)) as certificate:
     model(tokens)
@@ -6,12 +6,12 @@ print(certificate)
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 
 from torch import nn
 
 from attnlab.edits.certificate import Certificate
-from attnlab.edits.checks import Checks, backends_of
+from attnlab.edits.checks import Checks
 from attnlab.edits.edit import Edit
 from attnlab.edits.editor import Editor
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
@@ -29,12 +29,10 @@ def edit(
     At one site they follow one another in the order given; between sites the order is the model's
     own: mask, scores, weights, heads. A recording made under it, in either order, shows what went
     on. With a key/value cache and without, the same edits make the same numbers, but for those that
-    let a query see what comes after it. With activation checkpointing `backward()` belongs inside
-    the `with`; after it, it is refused.
+    let a query see what comes after it. Blocks under activation checkpointing cannot be edited.
 
-    Edits inside edits come after them, and each certificate speaks of its own change alone: of what
-    its edits did to the model as those that began before had left it, without those that began
-    later.
+    Edits of a `with` inside another come after its own. Neither certificate compares outputs then;
+    pass all edits to one `edit` for that.
 
     Args:
         model: any module built of attnlab's parts.
@@ -42,43 +40,43 @@ def edit(
         vocabulary: names for token ids, by number (or a function of it), for edits that name
             tokens; None for the model's own, if any.
         certify: fill the certificate, which holds only while the parameters stay: pass False to
-            train under edits. Each forward pass is made once more without the edits (inside
-            others, up to twice for each), and the first up to twice more; without, only landing is
-            checked.
+            train under edits. Each forward pass is made once more without the edits, and the first
+            up to twice more; with False, only landing is checked.
 
     Raises:
         WrongUsage: at the start, a site, layer, head, shape, token or position that the model does
             not have; at the end, an edit that landed nowhere.
-        CouldNotRun: what the certificate found speaks against trusting the edits.
+        CouldNotRun: the certificate has failures; or a checkpointed block is edited.
     """
-    _check_given(model, edits)
-    certificate = Certificate(backend=backends_of(model))
-    editor = Editor(model, edits, vocabulary_of(model, vocabulary))
-    if certify:
-        editor.certificate = certificate
-    certificate.edits = [coverage.change for coverage in editor.coverages]
-    checks = Checks(model, editor, certificate)
+    editor = _editor_of(model, edits, vocabulary, certify)
+    certificate, checks = editor.certificate, Checks(model, editor)
     try:
-        with ExitStack() as stack:
-            stack.enter_context(installed(model, editor))
-            stack.enter_context(editor.recomputation.watching(model))
-            if certify:
-                stack.enter_context(checks.watching())
+        with installed(model, editor), checks.watching() if certify else nullcontext():
             yield certificate
     finally:
         certificate.not_checked += _not_checked(editor, checks, certify)
     # Reached only where nothing else went wrong inside: another error is never hidden behind this
     # one.
-    _raise_failures(editor, certificate)
+    failures = list(filter(None, (coverage.failure() for coverage in editor.coverages)))
+    if failures:
+        raise WrongUsage("\n  ".join(failures))
+    if certificate.failures:
+        raise CouldNotRun(f"do not trust these edits: {'; '.join(certificate.failures)}.")
 
 
-def _check_given(model: object, edits: tuple[object, ...]) -> None:
+def _editor_of(
+    model: object, edits: Sequence[object], vocabulary: Vocabulary | None, certify: bool = False
+) -> Editor:
+    """Check what a user passes as a model and edits, and build their editor."""
     if not isinstance(model, nn.Module):
         raise WrongUsage(f"edit takes a model, then edits; got {type_words(model)}.")
-    if not edits or not all(isinstance(edit, Edit) for edit in edits):
+    valid = [edit for edit in edits if isinstance(edit, Edit)]
+    if not edits or len(valid) < len(edits):
         raise WrongUsage(
-            f"edit takes a model and edits, at least one edit, ZeroHead(head=1); got {edits!r:.80}."
+            "edit takes a model and at least one edit, such as ZeroHead(head=1); got "
+            f"{tuple(edits)!r:.80}."
         )
+    return Editor(model, valid, vocabulary_of(model, vocabulary), certify=certify)
 
 
 def check_edits(
@@ -98,46 +96,31 @@ def check_edits(
     Raises:
         WrongUsage: a site, layer, head, shape, token or position that is not there.
     """
-    _check_given(model, tuple(edits))
-    editor = Editor(model, edits, vocabulary_of(model, vocabulary))
+    editor = _editor_of(model, edits, vocabulary)
     if extent is not None:
         editor.check_extent(extent, whose)
 
 
-def _raise_failures(editor: Editor, certificate: Certificate) -> None:
-    """Raise where an edit has not landed, or is not to be trusted."""
-    failures = list(filter(None, (coverage.failure() for coverage in editor.coverages)))
-    if failures:
-        raise WrongUsage("\n  ".join(failures))
-    if certificate.failures:
-        raise CouldNotRun(f"these edits are not to be trusted: {'; '.join(certificate.failures)}.")
-
-
 def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:
-    """Say what is not known of the edits when they have ended."""
+    """List what the certificate has not checked when the edits have ended."""
     notes = []
     for coverage in editor.coverages:
         for name in sorted(coverage.unknown):
             notes.append(
-                f"whether {name!r} is where {coverage.edit!r} passed it by: of some positions, as "
-                "those that a cache held when the edit began, it is unknown what was read"
+                f"whether {coverage.edit!r} missed some {name!r}: the tokens at some positions, "
+                "such as those that a cache held when the edit began, are unknown"
             )
-    if editor.recomputation.is_due:
-        notes.append(
-            "gradients: activation checkpointing computes edited blocks again in backward(), "
-            "which is refused from now on"
-        )
     which = ""
-    if not checks.certificate.effects:
+    if not editor.certificate.effects:
         which = "all"
     if checks.left_out:
         which = f"{checks.left_out} more"
     if not certify:
-        notes.append("all but that the edits landed; say certify=True")
-    elif which and checks.certificate.calls:
+        notes.append("anything but that the edits landed; pass certify=True")
+    elif which and editor.certificate.calls:
         notes.append(
             f"what the edits did to the output of {which} forward passes: "
-            "they were compiled, broke off, went on from keys and values that were there before, "
-            "or their rows were put in another order"
+            "they were compiled or interrupted, continued a cache that existed before, reordered "
+            "its rows, or ran under other edits, too"
         )
     return notes

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from attnlab.display import displayed
-from attnlab.edits.targets import own_name
 from attnlab.look.heads import head_at
+from attnlab.sites import site_suffix
 
 Numbers: TypeAlias = list[int] | None
 """Chosen rows or heads; None for all."""
@@ -226,7 +226,7 @@ class Certificate:
         outside = int((differs & ~meant).sum())
         if outside:
             self._wrong(f"{site}: {outside} values changed that {change.edit} did not mean")
-        if own_name(site) == "weights" and bool((_is_off(after) & ~_is_off(before)).any()):
+        if site_suffix(site) == "weights" and bool((_is_off(after) & ~_is_off(before)).any()):
             rows = self.rows.setdefault(site, RowSums())
             if change.edit not in rows.because:
                 rows.because.append(change.edit)
@@ -260,7 +260,7 @@ class Certificate:
             if head:
                 what = f"head {head[0]} of {what}"
             self._wrong(f"{site}: {what} changed, and no edit meant it")
-        if own_name(site) == "weights":
+        if site_suffix(site) == "weights":
             self.rows.setdefault(site, RowSums()).count(after.detach(), seen)
 
     def _wrong(self, what: str) -> None:

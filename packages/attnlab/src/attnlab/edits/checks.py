@@ -3,18 +3,17 @@
 After each forward pass the module that was called runs once more, as it does without us, on the
 same inputs, with the same random numbers and in the same gradient mode, with a key/value cache of
 its own that no edit has touched. At the first pass it also runs with the edited attentions open,
-and with the editor itself there, its edits giving back the values they are given; these two must
+and with the edits in place but neutral, giving back the values they are given; these two must
 agree to the last bit. What torch computes on its fast path runs off it, too.
 
-Inside another edit, all of these runs are under those that began before, and what is compared with
-them is a run without those that began later: so each certificate speaks of its own change alone.
+A pass under the edits of another `with` is not compared: its output is not due to these alone.
 """
 
 import copy
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -23,27 +22,26 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.certificate import Certificate, OutputChange, is_traced
-from attnlab.edits.editor import Editor, tensors_in
-from attnlab.edits.targets import own_name, part_of
+from attnlab.edits.certificate import OutputChange, is_traced
+from attnlab.edits.editor import Editor
 from attnlab.parts.cache import Cache
 from attnlab.pretrained.model_state import state_kept
 from attnlab.pretrained.pass_state import ModuleHook, do_nothing
 from attnlab.seeds import RandomState, random_state, random_state_restored, set_random_state
 from attnlab.sites import (
-    Hook,
     SitedModule,
     entrances,
-    hooks_around,
+    hooks_of,
     in_backward,
-    installed,
     opened,
+    part_of,
     set_aside,
+    site_suffix,
 )
 
 _OPENED = ("mask", "scores", "weights")
-_MOST_BYTES = 2**31
-"""Weights larger than this are not opened only to be checked."""
+_MAX_OPENED_BYTES = 2**31
+"""Larger weights are not opened only to be checked."""
 
 
 Arguments: TypeAlias = tuple[Any, Any]
@@ -52,17 +50,11 @@ Arguments: TypeAlias = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of an entrance that has begun: its path, and how it is repeated.
-
-    given: for the run without the edits; None where the call is not compared · alone: for the run
-    without later edits; None where the pass itself is without them · earlier: what changes values
-    before the edits do.
-    """
+    """A call of an entrance that has begun: its path, and how it is repeated without the edits;
+    `arguments` are None where it is not compared."""
 
     path: str
-    given: Arguments | None = None
-    alone: Arguments | None = None
-    earlier: tuple[Hook, ...] = ()
+    arguments: Arguments | None = None
     random: Any = None
 
 
@@ -75,22 +67,16 @@ class _Repeating(threading.local):
 _repeating = _Repeating()
 
 
-_Twins: TypeAlias = weakref.WeakKeyDictionary[Any, Any]
-
-
 class Checks:
-    """Fills a certificate while edits are at work; left_out: passes that could not be compared."""
+    """Fills the certificate of an editor while its edits are in force; left_out: passes that could
+    not be compared."""
 
-    def __init__(self, model: nn.Module, editor: Editor, certificate: Certificate) -> None:
-        self.certificate = certificate
+    def __init__(self, model: nn.Module, editor: Editor) -> None:
         self.left_out = 0
-        self._model = model
-        self._editor = editor
+        self._model, self._editor = model, editor
         self._call: _Call | None = None  # the outermost
-        self._untouched: _Twins = weakref.WeakKeyDictionary()
-        """For each key/value cache what it would hold had the edits not been."""
-        self._alone: _Twins = weakref.WeakKeyDictionary()
-        """For each cache that later edits have touched what it would hold had these not been."""
+        self._twins: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """For each key/value cache what it would hold without the edits."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -107,7 +93,7 @@ class Checks:
             try:
                 yield
             finally:
-                self.certificate.parameters = (before, _hash(self._model))
+                self._editor.certificate.parameters = (before, _hash(self._model))
 
     def _begin(
         self, path: str, module: nn.Module, called: nn.Module, args: Any, kwargs: Any
@@ -116,28 +102,29 @@ class Checks:
         # A copy takes the hooks along; and what backward() computes again is no pass of its own.
         if _repeating.is_on or called is not module or in_backward():
             return
-        # no end is told of a call that was interrupted
+        # an interrupted call never ends
         if self._call is not None and self._call.path != path:
             return
         self._call = _Call(path)
         if self._sites_in(path):
             self._editor.history.is_reordered = False
-            if not is_traced():
-                self._call = self._repeatable(path, (args, kwargs))
-            self.left_out += self._call.given is None
+            others = [hook for hook in hooks_of(self._model) if hook is not self._editor]
+            if not (is_traced() or any(hook.changes for hook in others)):
+                self._call = _Call(path, self._with_twins((args, kwargs)), random_state())
+            self.left_out += self._call.arguments is None
 
     def _end(
         self, path: str, module: nn.Module, called: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
+        """Compare the pass that ends here."""
         call = self._call
         if _repeating.is_on or called is not module or call is None or call.path != path:
             return
         self._call = None
-        if call.given is None or output is None:  # None: the pass broke off
+        if call.arguments is None or output is None:  # None: the pass broke off
             return
-        if self._editor.history.is_reordered:  # the other cache's rows are still as they were
-            for twins in (self._untouched, self._alone):
-                twins.update(dict.fromkeys(twins))
+        if self._editor.history.is_reordered:  # the twin's rows are still as they were
+            self._twins.update(dict.fromkeys(self._twins))
             self.left_out += 1
             return
         _repeating.is_on = True
@@ -150,74 +137,57 @@ class Checks:
         return [site for site in self._editor.at if not path or site.startswith(f"{path}.")]
 
     def _compare(self, call: _Call, module: nn.Module, output: Any) -> None:
-        """Run a module again without the edits, and write down how far what came out is from
-        that."""
-        assert call.given is not None
+        """Run a module again without the edits, and note how far its edited output is from that."""
 
-        def run(arguments: Arguments) -> list[Tensor]:
+        def run(arguments: Any) -> list[Tensor]:
             args, kwargs = arguments
             keep_nothing = torch.autograd.graph.saved_tensors_hooks(_let_go, _let_go)
             with _random_again(call.random), _state_again(self._model), keep_nothing:
-                return [tensor.detach() for tensor in tensors_in(module(*args, **kwargs))]
+                return [tensor.detach() for tensor in _tensors_in(module(*args, **kwargs))]
 
-        is_first = call.path not in self.certificate.effects
-        anew = _with_new_cache(call.given)  # the first run fills the caches
-        effect = self.certificate.effects.setdefault(call.path, OutputChange())
-        instead = {hook: hook.again() for hook in call.earlier}
-        edited = tensors_in(output)
-        if call.alone is not None:
-            with set_aside(self._model, {**instead, self._editor: self._editor.again()}):
-                edited = run(call.alone)
-        with set_aside(self._model, instead):
-            with ExitStack() as stack:  # as the model runs when no hook of ours is in it
-                for part in self._model.modules():
-                    if isinstance(part, SitedModule) and not instead:
-                        stack.enter_context(part.unhooked())
-                bare = run(call.given)
-            effect.add(*_distance(bare[:1], edited[:1]))
-            if is_first:
-                self._compare_unchanging(call.path, bare, lambda: run(_with_new_cache(anew)))
+        effects = self._editor.certificate.effects
+        is_first = call.path not in effects
+        anew = _with_new_cache(call.arguments)  # the first run fills the caches
+        effect = effects.setdefault(call.path, OutputChange())
+        with set_aside(self._model), ExitStack() as stack:
+            for part in self._model.modules():
+                if isinstance(part, SitedModule):
+                    stack.enter_context(part.unhooked())
+            bare = run(call.arguments)
+        effect.add(*_distance(bare[:1], _tensors_in(output)[:1]))
+        if is_first:
+            self._compare_neutral(call.path, bare, lambda: run(_with_new_cache(anew)))
 
-    def _compare_unchanging(
+    def _compare_neutral(
         self, path: str, bare: list[Tensor], run: Callable[[], list[Tensor]]
     ) -> None:
-        """Compare the run without us with one that is opened, and that with edits of nothing."""
-        sites, effect = self._sites_in(path), self.certificate.effects[path]
-        watched = bare
-        if "multi-head" in self.certificate.backend:
-            watched = run()
+        """Compare the run without us with one that is opened, and that with neutral edits."""
+        sites, certificate = self._sites_in(path), self._editor.certificate
+        effect = certificate.effects[path]
+        with set_aside(self._model):
+            watched = run() if "multi-head" in certificate.backend else bare
         effect.fast_path = _distance(bare, watched)[0] or None
-        parts = [site for site in sites if own_name(site) in _OPENED]
-        if parts and self._editor.largest_attention > _MOST_BYTES:
-            self.certificate.not_checked.append(
-                "that edits which change nothing change nothing: opening the attention for "
-                f"it takes {self._editor.largest_attention:,} bytes"
+        parts = [part_of(site) for site in sites if site_suffix(site) in _OPENED]
+        if parts and self._editor.largest_attention > _MAX_OPENED_BYTES:
+            certificate.not_checked.append(
+                "that neutral edits change nothing: opening the attention for this takes "
+                f"{self._editor.largest_attention:,} bytes"
             )
             return
-        plain = watched
-        with opened(self._model, set(map(part_of, parts))):
-            if parts:
-                plain = run()
-            with installed(self._model, self._editor.unchanging()):
-                same = run()
+        with opened(self._model, set(parts)):
+            with set_aside(self._model):
+                plain = run() if parts else watched
+            self._editor.is_neutral = True
+            try:
+                with set_aside(self._model, keep=self._editor):
+                    same = run()
+            finally:
+                self._editor.is_neutral = False
         effect.identity = _distance(plain, same)[0]
-        if any(own_name(site) in ("scores", "weights") for site in sites):
+        if any(site_suffix(site) in ("scores", "weights") for site in sites):
             effect.kernel = _distance(watched, plain)[0]
 
-    def _repeatable(self, path: str, arguments: Arguments) -> _Call:
-        """Note how a call is repeated; without arguments where that cannot be known."""
-        earlier, later = hooks_around(self._model, self._editor)
-        without, alone = self._without_edits(arguments), None
-        if later or any(cache in self._alone for cache in _caches_in(arguments)):
-            alone = self._with_twins(arguments, self._alone)
-            if alone is None:
-                without = None
-        return _Call(path, without, alone, tuple(earlier), random_state())
-
-    def _without_edits(self, arguments: Arguments) -> Arguments | None:
-        return self._with_twins(arguments, self._untouched)
-
-    def _with_twins(self, arguments: Arguments, twins: _Twins) -> Arguments | None:
+    def _with_twins(self, arguments: Arguments) -> Arguments | None:
         """Return the same arguments with each cache's twin, which begins as empty as the cache did;
         None where one is unknown."""
         is_known = True
@@ -228,8 +198,8 @@ class Checks:
             if length is None:
                 return cache
             if length == 0:
-                twins[cache] = copy.deepcopy(cache)
-            twin = twins.setdefault(cache, None)
+                self._twins[cache] = copy.deepcopy(cache)
+            twin = self._twins.setdefault(cache, None)
             if isinstance(twin, Cache) and twin.lengths == cache.lengths:
                 # which a model may do after the part that was run again
                 twin.advance(length - twin.length)
@@ -241,23 +211,36 @@ class Checks:
 
 
 def _let_go(_: Any) -> Any:
-    """Keep nothing for gradients that are never asked for."""
+    """Keep nothing for gradients that are never computed."""
+
+
+def _tensors_in(output: Any) -> list[Tensor]:
+    """List the tensors of a module's output: one, or several in tuples, lists or mappings."""
+    if isinstance(output, Tensor):
+        return [output]
+    if isinstance(output, Mapping):
+        output = list(output.values())
+    tensors: list[Tensor] = []
+    if isinstance(output, tuple | list):
+        for value in output:
+            tensors += _tensors_in(value)
+    return tensors
 
 
 def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, float, int]:
     """Return the largest and mean difference of some tensors, and their number of values.
 
-    What is equal, infinite too, is 0 apart.
+    Equal values, infinite ones too, differ by 0.
     """
     largest, total, number = 0.0, 0.0, 0
     # an attention that is opened gives its weights beside its output
     for a, b in zip(one, other, strict=False):
         wide = torch.promote_types(a.dtype, torch.float32)
         equal = (a == b) | (a.isnan() & b.isnan())
-        apart = torch.where(equal, 0.0, (a.to(wide) - b.detach().to(wide)).abs())
-        if apart.numel():
-            largest = max(largest, float(apart.nan_to_num(float("inf"), float("inf")).max()))
-            total, number = total + float(apart.sum()), number + apart.numel()
+        differences = torch.where(equal, 0.0, (a.to(wide) - b.detach().to(wide)).abs())
+        if differences.numel():
+            largest = max(largest, float(differences.nan_to_num(float("inf"), float("inf")).max()))
+            total, number = total + float(differences.sum()), number + differences.numel()
     return largest, total / max(number, 1), number
 
 
@@ -275,24 +258,12 @@ def _length(cache: Any) -> int | None:
     return None
 
 
-def _caches_in(arguments: Any) -> list[Any]:
-    caches: list[Any] = []
-    _mapped(arguments, lambda value: caches.append(value) if _length(value) is not None else None)
-    return caches
-
-
 def _mapped(values: Any, function: Callable[[Any], Any]) -> Any:
     if type(values) is dict:
         return {name: _mapped(value, function) for name, value in values.items()}
     if type(values) in (tuple, list):
         return type(values)(_mapped(value, function) for value in values)
     return function(values)
-
-
-def backends_of(model: nn.Module) -> str:
-    """Name the ways in which attention reaches the hook points of a model."""
-    backends = [str(module.backend) for module in model.modules() if hasattr(module, "backend")]
-    return " and ".join(dict.fromkeys(backends)) or "native"
 
 
 @contextmanager

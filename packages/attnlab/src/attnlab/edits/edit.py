@@ -207,9 +207,7 @@ class Edit:
         Raises:
             WrongUsage: there are none in this model, or it is not said which.
         """
-        return find_sites(
-            model, site_suffix=self.own, site=self.site, layer=self.layer, who=repr(self)
-        )
+        return find_sites(model, suffix=self.own, site=self.site, layer=self.layer, who=repr(self))
 
     def heads_in(self, size: int, part: str) -> list[int]:
         """Return the numbers of its heads in a part that has so many."""

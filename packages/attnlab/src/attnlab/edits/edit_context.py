@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.targets import own_name, part_of
 from attnlab.errors import WrongUsage, present
 from attnlab.look.recording.tokens import first_key
 from attnlab.shapes import shape_text
-from attnlab.sites import StackInput
+from attnlab.sites import StackInput, part_of, site_suffix
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +121,7 @@ class TokenHistory:
 
 def is_cross(part: str) -> bool:
     """Is this part called a cross-attention?"""
-    return own_name(part).startswith("cross")
+    return site_suffix(part).startswith("cross")
 
 
 def _is_inside(path: str, module: str) -> bool:
@@ -283,7 +282,7 @@ class EditContext(Positions):
             raise self._misfit(tensor, what)
         tensor = torch.nn.functional.pad(tensor, (0, max(needed - size, 0)))
         lost = torch.cat((tensor[..., :first], tensor[..., needed:]), -1) != 0
-        is_lossy = own_name(self.site) == "weights"
+        is_lossy = site_suffix(self.site) == "weights"
         if is_lossy and bool((lost.any(-1) & meant.any(-1)).any()):
             raise self._misfit(tensor, what)
         return tensor[..., first:needed]

@@ -1,15 +1,12 @@
 """The editor: the hook that applies edits, in their order, to copies of the values that pass.
 
-Each edit is given the rows and heads it is for and says what they become; what it did not mean is
-put back here. Edits of one site follow one another in the order given; between sites the order is
-the model's: first the mask, then scores, weights, heads.
+Each edit gets the rows and heads that it is for and returns their new values; the editor puts back
+what the edit did not mean. Edits of one site follow one another in the order given; between sites
+the order is the model's: first the mask, then scores, weights, heads.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +15,7 @@ from attnlab.edits.certificate import Certificate, Numbers
 from attnlab.edits.coverage import Coverage
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext, Positions, TokenHistory, positions_at
-from attnlab.edits.targets import axes_of, own_name, part_of, site_of
+from attnlab.edits.targets import axes_of
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.heads import number_of_heads
 from attnlab.look.inputs import Extent, longest_input
@@ -26,108 +23,20 @@ from attnlab.look.recording.budget import in_words
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.memory import free_memory
 from attnlab.parts.heads import share_heads
-from attnlab.sites import AttentionCall, Hook, StackInput, entrances, in_backward
-
-
-def checkpointed_by() -> str | None:
-    """Name the function of torch's checkpointing that this is called in; None for none.
-
-    It is "forward" in the first pass of the reentrant kind, which computes without gradients.
-    """
-    if torch.compiler.is_compiling():
-        return None
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-            return frame.f_code.co_name
-    return None
-
-
-def tensors_in(output: Any) -> list[Tensor]:
-    """List the tensors of what a module gives: one, or several in tuples, lists or mappings."""
-    if isinstance(output, Tensor):
-        return [output]
-    if isinstance(output, Mapping):
-        output = list(output.values())
-    tensors: list[Tensor] = []
-    if isinstance(output, tuple | list):
-        for value in output:
-            tensors += tensors_in(value)
-    return tensors
-
-
-class Recomputation:
-    """Which blocks `backward()` may compute again under one edit and activation checkpointing.
-
-    What is computed again must be edited again, and nothing else may be; else the gradients would
-    be another model's. So gradient hooks on the outputs of edited passes note which `backward()`
-    calls are theirs. A `backward()` after the edits have ended raises, and so does one of an
-    earlier pass.
-
-    is_due: something that was edited will be computed again · is_over: the edit has ended.
-    """
-
-    def __init__(self) -> None:
-        self.is_due = self.is_over = False
-        # torch's numbers of the `backward()` calls of edited passes
-        self._backwards: set[int] = set()
-
-    def edited(self, value: Tensor) -> None:
-        """Note a value that was edited."""
-        self.is_due = self.is_due or checkpointed_by() is not None
-        self._guard(value)
-
-    def computes_again(self) -> None:
-        """Raise where `backward()` computes again a pass that was made before the edits."""
-        if torch._C._current_graph_task_id() not in self._backwards:
-            raise CouldNotRun(
-                "backward() inside the edits' `with` computes blocks of an earlier pass again, now "
-                "with the edits: gradients would be wrong. Call backward() before the `with`, or "
-                "make the pass inside it."
-            )
-
-    @contextmanager
-    def watching(self, model: nn.Module) -> Iterator[None]:
-        """Guard what comes out of a model while it is edited; afterwards refuse its gradients."""
-        with ExitStack() as stack:
-            for _, module in entrances(model):
-                stack.callback(module.register_forward_hook(self._came_out).remove)
-            try:
-                yield
-            finally:
-                self.is_over = True
-
-    def _came_out(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self.is_due and checkpointed_by() == "forward":
-            # it is told once, and not again by what runs while the error is on its way
-            self.is_due = False
-            raise CouldNotRun(
-                f"the whole of this {type(module).__name__} is checkpointed with "
-                "use_reentrant=True, so that it is unknown whether it is computed again "
-                "without its edits; give use_reentrant=False."
-            )
-        self._guard(output)
-
-    def _guard(self, output: Any) -> None:
-        for tensor in tensors_in(output):
-            if tensor.requires_grad:
-                tensor.register_hook(self._begun)  # type: ignore[no-untyped-call]
-
-    def _begun(self, _: Tensor) -> None:
-        self._backwards.add(torch._C._current_graph_task_id())
-        if self.is_over and self.is_due:
-            raise CouldNotRun(
-                "backward() was called after the edits' `with` had ended, and activation "
-                "checkpointing computes blocks again, now without the edits: gradients would be "
-                "wrong. Call backward() inside the `with`."
-            )
-
+from attnlab.sites import (
+    AttentionCall,
+    Hook,
+    StackInput,
+    in_backward,
+    part_of,
+    site_of,
+    site_suffix,
+)
 
 _SHARED = ("key", "value")
-_ALSO = {"mask": ("query", "key"), "weights": ("scores",)}
-"""What must be known beside a site: the sizes that a mask leaves open, and which keys may be looked
-at."""
+_CONTEXT = {"mask": ("query", "key"), "weights": ("scores",)}
+"""The sites that an edit of another site must know too: the sizes that a mask leaves open, and
+which keys may be looked at."""
 
 _COPIES = 10
 """Matrices of all pairs that an open attention, its edits and their check hold at once: 4 to 11, as
@@ -136,11 +45,12 @@ _LITTLE = 2**27  # bytes that are taken without asking how many are free
 
 
 class Editor(Hook):
-    """Applies edits to one model, and knows afterwards which of them landed.
+    """Applies edits to one model, and counts in a certificate what they did.
 
     at: the edits by their sites · history: what the stacks have read · largest_attention: bytes of
-    the weights of the largest edited attention · certificate: what was changed is counted for it;
-    None for nothing.
+    the weights of the largest edited attention · certificate: of these edits; without `certify`
+    only the calls are counted · is_neutral: the edits return the values that they are given, and
+    nothing is counted, while a pass is repeated to be compared.
     """
 
     changes = True
@@ -151,15 +61,18 @@ class Editor(Hook):
         model: nn.Module,
         edits: Sequence[Edit],
         vocabulary: Vocabulary | None,
+        *,
+        certify: bool = True,
     ) -> None:
-        self.certificate: Certificate | None = None
         self.history = TokenHistory()
-        self.recomputation = Recomputation()
         self.coverages = [Coverage(edit, vocabulary) for edit in edits]
+        self.certificate = Certificate(
+            backend=_backends_of(model), edits=[coverage.change for coverage in self.coverages]
+        )
         self.at: dict[str, list[Coverage]] = {}
         self.largest_attention = 0
-        self._model, self._vocabulary = model, vocabulary
-        self._is_repeat = False
+        self.is_neutral = False
+        self._certify, self._model = certify, model
         self._num_heads: dict[str, int] = {}
         self._context_sites: set[str] = set()
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -182,20 +95,20 @@ class Editor(Hook):
 
     def _place(self, coverage: Coverage, site: str) -> None:
         """Note an edit at its site, and check all that can be known before anything is read."""
-        edit, part, site_suffix = coverage.edit, part_of(site), own_name(site)
-        axes = axes_of(site_suffix)
-        there = set(axes)
+        edit, part, suffix = coverage.edit, part_of(site), site_suffix(site)
+        axes = axes_of(suffix)
+        targets = set(axes)
         if "length" in axes:
-            there.add("query")
-        if site_suffix not in _SHARED:  # which are read anew in every pass
-            there.add("step")
+            targets.add("query")
+        if suffix not in _SHARED:  # keys and values are read anew in every pass
+            targets.add("step")
         for axis in ("head", "query", "key", "step"):
-            if getattr(edit, axis) is not None and axis not in there:
+            if getattr(edit, axis) is not None and axis not in targets:
                 raise WrongUsage(
                     f"{edit!r}: {site} has axes ({', '.join(axes)}); leave {axis}= out."
                 )
         self.at.setdefault(site, []).append(coverage)
-        self._context_sites.update(site_of(part, also) for also in _ALSO.get(site_suffix, ()))
+        self._context_sites.update(site_of(part, name) for name in _CONTEXT.get(suffix, ()))
         self._num_heads[part] = number_of_heads(self._model, part)
         if "head" in axes:
             edit.heads_in(self._num_heads[part], part)
@@ -206,7 +119,7 @@ class Editor(Hook):
 
     def read(self, part: str, reading: StackInput) -> None:
         """Learn what a stack reads."""
-        if not self._is_repeat:
+        if not self.is_neutral:
             self.history.read(part, reading, compare=self._looks_back)
 
     def watch(self, part: str, call: AttentionCall) -> None:
@@ -221,135 +134,98 @@ class Editor(Hook):
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Return the edited values."""
-        part, site_suffix = part_of(site), own_name(site)
+        part, suffix = part_of(site), site_suffix(site)
         if site in self.at:
-            if in_backward():
-                self.recomputation.computes_again()
-                self._check_last(part)
             value = self._edited(site, value)
-            self.recomputation.edited(value)
-        if site in self._context_sites and site_suffix == "scores":
+        if site in self._context_sites and suffix == "scores":
             self._visible[part] = value.detach() != float("-inf")
         elif site in self._context_sites:
             self._shapes[site] = tuple(value.shape)
-            if site_suffix == "key" and site_of(part, "mask") in self.at:
+            if suffix == "key" and site_of(part, "mask") in self.at:
                 self._mask_size(part, 1, 1, value.device)  # before the mask is written out
         return value
-
-    def _check_last(self, part: str) -> None:
-        """Raise where `backward()` computes a pass again and which one cannot be known."""
-        text = self.history.of(part)
-        if text is not None and text.number and any(coverage.reads for coverage in self.coverages):
-            raise CouldNotRun(
-                "backward() computes again one of several checkpointed passes, and edits that go "
-                "by steps, tokens or the end of the text cannot tell which; give each pass a "
-                "`with` of its own, and call backward() in it."
-            )
 
     def describe(self) -> list[dict[str, object]]:
         """Return the edits' JSON forms, large tensors by their hash."""
         return [coverage.edit.to_json(brief=True) for coverage in self.coverages]
 
-    def again(self) -> "Editor":
-        """Return an editor for a pass that is repeated: the same edits, of which nothing is counted
-        and for which nothing is read anew."""
-        rules = [coverage.rule for coverage in self.coverages]
-        editor = Editor(self._model, rules, self._vocabulary)
-        editor.history, editor._is_repeat = self.history, True
-        return editor
-
-    def unchanging(self) -> "Editor":
-        """Return an editor for a pass that is repeated, with edits that change nothing."""
-        editor = self.again()
-        for coverage in editor.coverages:
-            coverage.rule = _Unchanged()
-        return editor
-
     def _edited(self, site: str, value: Tensor) -> Tensor:
-        part, site_suffix = part_of(site), own_name(site)
+        """Return a copy of the values that every edit of this site has changed in turn."""
+        if in_backward() or _is_checkpointed():
+            raise CouldNotRun(
+                f"{site} is edited under activation checkpointing, which would compute it again in "
+                "backward() when the edits may be others. Turn checkpointing off in edited blocks, "
+                "such as by model.gradient_checkpointing_disable()."
+            )
+        part, suffix, axes = part_of(site), site_suffix(site), axes_of(site_suffix(site))
         value = self._expand_shared_heads(site, value)
-        axes = axes_of(site_suffix)
-        if site_suffix == "logits" and value.dim() == 2:
+        if suffix == "logits" and value.dim() == 2:
             axes = ("batch", "classes")
         at = positions_at(self._model, self.history, site, axes, value)
-        visible = self._visible.pop(part, None) if site_suffix == "weights" else None
+        visible = self._visible.pop(part, None) if suffix == "weights" else None
+        batch = self._shapes[site_of(part, "query")][0] if suffix == "mask" else len(value)
         new, edited = value.clone(), []
         for coverage in self.at[site]:
-            calls = coverage.change.calls
-            calls[site] = calls.get(site, 0) + 1
-            target = self._target(coverage, at, new)
-            if target is not None:
-                self._apply(coverage, target, at, new, visible)
-                edited.append((target.rows, target.heads))
-        if self.certificate is not None:
+            rows, chosen = coverage.rows(batch), coverage.chosen(at)
+            if chosen is not None and len(chosen) > 1 and rows is not None:
+                chosen = chosen[rows]
+            heads = None
+            if "head" in at.axes and coverage.edit.head is not None:
+                heads = coverage.edit.heads_in(self._num_heads[part], part)
+            if not self.is_neutral:
+                coverage.change.calls[site] = coverage.change.calls.get(site, 0) + 1
+            if rows != [] and (chosen is None or bool(chosen.any())):
+                self._apply(coverage, (rows, heads), chosen, at, new, visible)
+                edited.append((rows, heads))
+        if self._certify and not self.is_neutral:
             self.certificate.check_site(site, value, new, edited, visible)
         return new
 
     def _expand_shared_heads(self, site: str, value: Tensor) -> Tensor:
         """Give the values as many rows and heads as the edits of this site tell apart."""
-        part, site_suffix = part_of(site), own_name(site)
-        if site_suffix == "mask":
-            return self._widened(value, part)
+        part, suffix = part_of(site), site_suffix(site)
+        if suffix == "mask":
+            value = value[(None,) * (4 - value.dim())]
+            rows, heads = self._mask_size(part, value.shape[0], value.shape[1], value.device)
+            query, key = (self._shapes[site_of(part, name)] for name in ("query", "key"))
+            return value.expand(rows, heads, query[-2], key[-2])
         edits = [coverage.edit for coverage in self.at[site]]
         is_by_head = any(edit.head is not None or hasattr(edit, "recording") for edit in edits)
-        if site_suffix in _SHARED and is_by_head:
+        if suffix in _SHARED and is_by_head:
             value = share_heads(value, self._num_heads[part])
         return value
-
-    def _target(self, coverage: Coverage, at: Positions, new: Tensor) -> "_Target | None":
-        """Say which values one edit is for; None for no value here."""
-        part, batch, heads = part_of(at.site), new.shape[0], None
-        if own_name(at.site) == "mask":
-            batch = self._shapes[site_of(part, "query")][0]
-        rows = coverage.rows(batch)
-        if "head" in at.axes and coverage.edit.head is not None:
-            heads = coverage.edit.heads_in(self._num_heads[part], part)
-        chosen = coverage.chosen(at)
-        if chosen is not None:
-            if chosen.shape[0] > 1 and rows is not None:
-                chosen = chosen[rows]
-            if not bool(chosen.any()):
-                return None
-        if rows == []:
-            return None
-        return _Target(rows, heads, chosen)
 
     def _apply(
         self,
         coverage: Coverage,
-        target: "_Target",
+        rows_and_heads: tuple[Numbers, Numbers],
+        chosen: Tensor | None,
         at: Positions,
         new: Tensor,
         visible: Tensor | None,
     ) -> None:
-        """Let one edit change the values, in place."""
-        index = _index(target.rows, target.heads)
-        chosen = target.chosen
+        """Let one edit change the values of its rows and heads, in place."""
+        index = _index(*rows_and_heads)
+        rows, heads = rows_and_heads
         here = new[index].clone()
-        if visible is not None:
-            visible = visible[index]
+        if self.is_neutral:
+            new[index] = here
+            return
         context = EditContext(
             **vars(at),
-            rows=torch.tensor(target.rows or range(new.shape[0]), device=new.device),
-            heads=torch.tensor(target.heads or range(new.shape[1]), device=new.device),
+            rows=torch.tensor(rows or range(new.shape[0]), device=new.device),
+            heads=torch.tensor(heads or range(new.shape[1]), device=new.device),
             selected=chosen,
             whole=new,
-            visible=visible,
+            visible=None if visible is None else visible[index],
         )
         changed = coverage.rule.change(here, context).to(new.dtype)
         if chosen is not None:
             changed = torch.where(chosen, changed, here)
         new[index] = changed
         coverage.note_change(here, changed, chosen)
-        if self.certificate is not None:
+        if self._certify:
             self.certificate.count_edit(coverage.change, at.site, here, new[index], chosen)
-
-    def _widened(self, mask: Tensor, part: str) -> Tensor:
-        """Expand a mask to all its axes, with as many rows and heads as the edits tell apart."""
-        mask = mask[(None,) * (4 - mask.dim())]
-        rows, heads = self._mask_size(part, mask.shape[0], mask.shape[1], mask.device)
-        query, key = (self._shapes[site_of(part, name)] for name in ("query", "key"))
-        return mask.expand(rows, heads, query[-2], key[-2])
 
     def _mask_size(self, part: str, rows: int, heads: int, device: torch.device) -> tuple[int, int]:
         """Return how many rows and heads the mask must have, or raise where it does not fit."""
@@ -364,18 +240,22 @@ class Editor(Hook):
         return rows, heads
 
 
-@dataclass(frozen=True)
-class _Target:
-    """Which rows, heads and values an edit is for at one site; None for all."""
-
-    rows: Numbers
-    heads: Numbers
-    chosen: Tensor | None
+def _backends_of(model: nn.Module) -> str:
+    """Name the ways in which attention reaches the hook points of a model."""
+    backends = [str(module.backend) for module in model.modules() if hasattr(module, "backend")]
+    return " and ".join(dict.fromkeys(backends)) or "native"
 
 
-class _Unchanged(Edit):
-    def change(self, values: Tensor, context: EditContext) -> Tensor:
-        return values
+def _is_checkpointed() -> bool:
+    """Is this called by a function of torch's activation checkpointing?"""
+    if torch.compiler.is_compiling():
+        return False
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            return True
+    return False
 
 
 def _index(rows: Numbers, heads: Numbers) -> tuple[slice | Tensor, slice | Tensor]:

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.sources import Recorded, average, donors, recorded
-from attnlab.edits.targets import normal, numbers, own_name, part_of, require_known
+from attnlab.edits.targets import normal, numbers, require_known
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import number_of_heads
+from attnlab.sites import part_of, site_suffix
 
 __all__ = [
     "AddVector", "MeanHead", "MeanSite", "Patch", "ResampleHead", "ScaleHead", "ScaleSite",
@@ -66,8 +67,10 @@ class _SiteEdit(Edit):
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
         for site in sites:
-            if own_name(site) in self.OTHERS:
-                raise WrongUsage(f"{self!r} is not for {site}; use {self.OTHERS[own_name(site)]}.")
+            if site_suffix(site) in self.OTHERS:
+                raise WrongUsage(
+                    f"{self!r} is not for {site}; use {self.OTHERS[site_suffix(site)]}."
+                )
         super().check_model(model, sites)
 
 

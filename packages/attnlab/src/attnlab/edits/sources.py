@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.edits.edit_context import EditContext
-from attnlab.edits.targets import axes_of, known_sizes, own_name
+from attnlab.edits.targets import axes_of, known_sizes
 from attnlab.errors import WrongUsage, did_you_mean, is_number, type_words
 from attnlab.parts.heads import share_heads
 from attnlab.seeds import generator
 from attnlab.shapes import shape_text
+from attnlab.sites import site_suffix
 
 Recorded: TypeAlias = Mapping[str, Tensor] | str
 """A recording, tensors by their sites, or the folder of a recording."""
@@ -80,9 +81,9 @@ def check_shape(
     model: nn.Module, site: str, shape: tuple[int, ...], what: str, *, is_recorded: bool = False
 ) -> None:
     """Raise if a shape can be seen not to fit a site before the model has read anything."""
-    axes, sizes = axes_of(own_name(site)), known_sizes(model, site)
+    axes, sizes = axes_of(site_suffix(site)), known_sizes(model, site)
     fits = len(shape) <= len(axes)
-    if is_recorded and own_name(site) != "logits":
+    if is_recorded and site_suffix(site) != "logits":
         fits = len(shape) == len(axes)
     for axis, size in zip(reversed(axes), reversed(shape), strict=False):
         fits = fits and (size == sizes.get(axis, size) or (size == 1 and not is_recorded))
@@ -102,7 +103,7 @@ def _recorded_at(context: EditContext, recording: Recorded) -> Tensor:
     assert isinstance(recording, Mapping)
     whole = context.whole
     recorded = recording[context.site].detach().to(device=whole.device, dtype=whole.dtype)
-    is_shared = own_name(context.site) in ("key", "value") and recorded.dim() == 4
+    is_shared = site_suffix(context.site) in ("key", "value") and recorded.dim() == 4
     if is_shared and whole.shape[1] % recorded.shape[1] == 0:
         return share_heads(recorded, whole.shape[1])
     return recorded

@@ -19,7 +19,7 @@ from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.errors import require_known as require_known
 from attnlab.look.heads import layer_name, number_of_heads
 from attnlab.shapes import shape_text
-from attnlab.sites import SITES, matches, site_names
+from attnlab.sites import SITES, matches, part_of, site_names, site_suffix
 
 ALL = "all"
 Target: TypeAlias = int | str | Collection[int | str] | None
@@ -175,44 +175,29 @@ def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
     return list(dict.fromkeys(chosen))
 
 
-def own_name(site: str) -> str:
-    """Return a site's name without its part's path."""
-    return site.rpartition(".")[2]
-
-
-def part_of(site: str) -> str:
-    """Return the path of the part that owns a site."""
-    return site.rpartition(".")[0]
-
-
-def site_of(part: str, site_suffix: str) -> str:
-    """Join a part's path and a site's name; the path of a single-part model is empty."""
-    return f"{part}.{site_suffix}" if part else site_suffix
-
-
-def axes_of(site_suffix: str) -> tuple[str, ...]:
+def axes_of(suffix: str) -> tuple[str, ...]:
     """Return a site's axes by its last name.
 
     >>> axes_of("weights"), axes_of("residual_after")
     (('batch', 'head', 'query', 'key'), ('batch', 'length', 'd_model'))
     """
-    if site_suffix == "mask":
+    if suffix == "mask":
         return ("batch", "head", "query", "key")
-    words = SITES[site_suffix].partition("(")[2].partition(")")[0].split(",")
+    words = SITES[suffix].partition("(")[2].partition(")")[0].split(",")
     return tuple(word.strip().replace("kv_head", "head") for word in words)
 
 
 def known_sizes(model: nn.Module, site: str) -> dict[str, int]:
     """Return the sizes of a site's axes that are known before the model runs."""
-    path, site_suffix = part_of(site), own_name(site)
-    part, axes = model.get_submodule(path), axes_of(site_suffix)
+    path, suffix = part_of(site), site_suffix(site)
+    part, axes = model.get_submodule(path), axes_of(suffix)
     sizes: dict[str, int] = {}
-    if "head" in axes and site_suffix not in ("key", "value"):
+    if "head" in axes and suffix not in ("key", "value"):
         sizes["head"] = number_of_heads(model, path)
     name = "output"
-    if site_suffix == "hidden":
+    if suffix == "hidden":
         name = "inner"
-    elif site_suffix == "output" and hasattr(part, "outer"):
+    elif suffix == "output" and hasattr(part, "outer"):
         name = "outer"
     # a block's stream is as wide as its attention's output
     layer = getattr(getattr(part, "attention", part), name, None)
@@ -222,13 +207,13 @@ def known_sizes(model: nn.Module, site: str) -> dict[str, int]:
         if axis in axes and width is not None:
             sizes[axis] = int(width)
     joined = getattr(layer, "in_features", None)
-    if site_suffix == "heads" and joined is not None:
+    if suffix == "heads" and joined is not None:
         sizes["value_width"] = int(joined) // sizes["head"]
     return sizes
 
 
 def find_sites(
-    model: nn.Module, *, site_suffix: str, site: str | None, layer: Target, who: str
+    model: nn.Module, *, suffix: str, site: str | None, layer: Target, who: str
 ) -> list[str]:
     """List the sites of one kind ("" for any) that a pattern and a layer select.
 
@@ -237,12 +222,12 @@ def find_sites(
             which attention.
     """
     names = matches("*", model)
-    names_there = [name for name in names if site_suffix in ("", own_name(name))]
+    names_there = [name for name in names if suffix in ("", site_suffix(name))]
     if not names_there:
-        hint = did_you_mean(site_suffix, set(map(own_name, names)))
-        raise WrongUsage(f"{who}: this model has no {site_suffix!r}; {hint}")
+        hint = did_you_mean(suffix, set(map(site_suffix, names)))
+        raise WrongUsage(f"{who}: this model has no {suffix!r}; {hint}")
     if site is not None:
-        names_there = _matching(site, names_there, is_part=bool(site_suffix), who=who)
+        names_there = _matching(site, names_there, is_part=bool(suffix), who=who)
     if layer is None:
         return names_there
     layers = {name: _layer_of(name, names) for name in names_there}

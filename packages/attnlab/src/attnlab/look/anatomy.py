@@ -16,13 +16,12 @@ from torch.nn.functional import gelu
 
 from attnlab.errors import CouldNotRun, WrongUsage, present
 from attnlab.look.inputs import foreign_of
-from attnlab.look.recording.contents import join
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.tracing import ModelTrace, TracedAttention, TracedCall, trace_model
-from attnlab.sites import set_aside
+from attnlab.sites import set_aside, site_of
 
 Function = Callable[[Tensor], Tensor]
 _Named = list[tuple[str, Function]]
@@ -87,7 +86,7 @@ def stack_of(model: nn.Module) -> tuple[str, int]:
     if isinstance(model, Pretrained):
         _reader_of(model)
         stack = model.structure.stacks[-1]
-        return join(stack.name, ""), len(stack.blocks)
+        return site_of(stack.name, ""), len(stack.blocks)
     got = type(model).__name__
     is_headless = isinstance(model, Encoder) and model.head is None
     if is_headless:

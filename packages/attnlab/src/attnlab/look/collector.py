@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, present
-from attnlab.sites import AttentionCall, Hook, installed
+from attnlab.sites import AttentionCall, Hook, installed, part_of
 
 
 class _Enough(BaseException):
@@ -52,7 +52,7 @@ class Collector(Hook):
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Collect from weights that the model computes explicitly."""
-        self._finish(site.rpartition(".")[0], present(self._call), value)
+        self._finish(part_of(site), present(self._call), value)
         return value
 
     def _finish(self, part: str, call: AttentionCall, weights: Tensor | None) -> None:

@@ -20,7 +20,7 @@ from attnlab.edits.effects.baseline import Baseline, allowed_of, attention_calls
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.place_tables import place_tables, place_words
 from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure, writer
-from attnlab.edits.targets import listed, parts_with, require_known, site_of
+from attnlab.edits.targets import listed, parts_with, require_known
 from attnlab.errors import WrongUsage, is_integer
 from attnlab.look.heads import layer_name
 from attnlab.look.inputs import Call, Inputs
@@ -29,7 +29,7 @@ from attnlab.look.target_ids import Target
 from attnlab.parts.attend import attention_weights, weighted_values
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import as_tensor
-from attnlab.sites import AttentionCall
+from attnlab.sites import AttentionCall, site_of
 
 _MOST_LISTED = 10
 What = Literal["heads", "edges", "head edges", "layers", "mlps", "attentions"]

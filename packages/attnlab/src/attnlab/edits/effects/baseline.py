@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.targets import own_name, site_of
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
 from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.dropout import drops_out
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import as_tensor
-from attnlab.sites import AttentionCall, Hook, hooks_of, installed
+from attnlab.sites import AttentionCall, Hook, hooks_of, installed, site_of, site_suffix
 
 _ALWAYS = ("heads", "residual_after", "embedding")
 
@@ -70,13 +69,13 @@ class Baseline(Hook):
 
     def wants(self, site: str) -> bool:
         """Say whether a site is kept or measured."""
-        return own_name(site) in (*_ALWAYS, "hidden") or site in self.also
+        return site_suffix(site) in (*_ALWAYS, "hidden") or site in self.also
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Keep a value."""
-        if own_name(site) == "hidden":
+        if site_suffix(site) == "hidden":
             self.hidden = max(self.hidden, value[0].numel())
-        if own_name(site) != "hidden" or site in self.also:
+        if site_suffix(site) != "hidden" or site in self.also:
             if site in self.values:
                 raise WrongUsage(
                     f"{site} is passed twice in one forward pass; its effects are not told apart."

@@ -37,11 +37,12 @@ from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.significance import Assessed, Correction, IntervalKind
 from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure
 from attnlab.edits.sources import other_rows
-from attnlab.edits.targets import listed, part_of, parts_with, require_known, site_of
+from attnlab.edits.targets import listed, parts_with, require_known
 from attnlab.errors import WrongUsage, present
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.target_ids import Target
 from attnlab.parts.attend import weighted_values
+from attnlab.sites import part_of, site_of
 
 Control: TypeAlias = Literal[
     "uniform", "shuffled", "mean", "frozen", "first", "value_zeroed", "zeroed"

@@ -24,7 +24,6 @@ from attnlab.edits.edit import Edit
 from attnlab.edits.effects.baseline import check_plain
 from attnlab.edits.effects.metrics import Metric, divergence, make_ready, widened
 from attnlab.edits.effects.sweep import Script
-from attnlab.edits.targets import own_name, part_of
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording import Recording, record
@@ -33,7 +32,7 @@ from attnlab.look.target_ids import Target
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.shapes import require_integer
-from attnlab.sites import installed, opened
+from attnlab.sites import installed, opened, part_of, site_suffix
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -213,7 +212,7 @@ def effect(
     with edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate:
         after = _run(model, call, sites, num_tokens, **generation)
     is_open = ("scores", "weights")
-    edited = {part_of(site) for site in certificate.calls if own_name(site) in is_open}
+    edited = {part_of(site) for site in certificate.calls if site_suffix(site) in is_open}
     with opened(model, edited):
         before = _run(model, call, sites, num_tokens, **generation)
     logits, tokens, recordings = map(_both, before, after)

@@ -28,13 +28,13 @@ from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plai
 from attnlab.edits.effects.metrics import Metric, MetricLike, Ready, make_ready
 from attnlab.edits.effects.place_tables import place_tables, place_words
 from attnlab.edits.effects.sweep import USUAL, Case, How, Place, sweep, writer
-from attnlab.edits.targets import own_name, part_of, require_known
+from attnlab.edits.targets import require_known
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.position_names import position_names
 from attnlab.look.target_ids import Target
 from attnlab.shapes import shape_text
-from attnlab.sites import matches
+from attnlab.sites import matches, part_of, site_suffix
 
 What = Literal["stream", "heads", "attentions", "mlps"]
 Direction = Literal["denoise", "noise"]
@@ -209,7 +209,7 @@ def patch_all(
         require_known("set of patches", what, _PATTERNS)
     sites = matches(_PATTERNS.get(what, what), model)
     for site in sites:
-        if own_name(site) in ("mask", "scores", "weights", "logits"):
+        if site_suffix(site) in ("mask", "scores", "weights", "logits"):
             raise WrongUsage(f"{site} is not patched one by one; use the edit Patch.")
 
     def patched(pair: Pair, how: How) -> tuple[list[Place], Tensor]:
@@ -227,7 +227,7 @@ def patch_all(
 
 def _places(site: str, value: Tensor, each_position: bool | None) -> list[Place]:
     """List what is patched at a site: heads, positions, both, or the whole of it."""
-    is_heads = own_name(site) == "heads"
+    is_heads = site_suffix(site) == "heads"
     if each_position is None:
         each_position = not is_heads
     places = [Place(site)]

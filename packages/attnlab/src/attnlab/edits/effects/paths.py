@@ -18,11 +18,11 @@ from attnlab.edits.effects import sweep
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.patches import Direction, Pair, Patched, patch_pairs
 from attnlab.edits.effects.sweep import USUAL, Case, How, Place, Script, writer
-from attnlab.edits.targets import listed, own_name, part_of, require_known, site_of
+from attnlab.edits.targets import listed, require_known
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Inputs
 from attnlab.look.target_ids import Target
-from attnlab.sites import installed, site_names
+from attnlab.sites import installed, part_of, site_names, site_of, site_suffix
 
 Into = Literal["query", "key", "value"]
 _ALL: tuple[Into, ...] = get_args(Into)
@@ -100,7 +100,7 @@ def _sites_kept(model: nn.Module, into: Sequence[Into]) -> list[str]:
     for name in site_names(model):
         if name.endswith("feed_forward.output"):
             sites.append(name)
-        elif own_name(name) == "heads" and len(into) < len(_ALL):
+        elif site_suffix(name) == "heads" and len(into) < len(_ALL):
             sites.append(site_of(part_of(name), "call"))
     return sites
 
@@ -152,7 +152,7 @@ def _first_pass(
     writes = [writer(pair.source.values[site], sender) for sender in senders]
     held = {site: sweep.side_by_side(base.values[site], writes)}
     for later in base.order[base.order.index(site) + 1 :]:
-        if own_name(later) in ("heads", "output"):
+        if site_suffix(later) in ("heads", "output"):
             held[later] = sweep.copies(base.values[later], times)
     for receiver, name in itertools.product(receivers, set(_ALL) - set(into)):
         if receiver.head is not None:
@@ -186,7 +186,7 @@ def _heads(pair: Pair) -> list[Place]:
     """Every head there is."""
     heads = []
     for site, value in pair.base.values.items():
-        if own_name(site) == "heads":
+        if site_suffix(site) == "heads":
             for head in range(value.shape[1]):
                 heads.append(Place(part_of(site), head))
     return heads
@@ -207,9 +207,11 @@ def _check_place(pair: Pair, place: Place) -> None:
     """Raise unless this is a whole head, or a feed-forward part."""
     if place.query is not None or place.key is not None:
         raise WrongUsage(f"paths begin and end at whole heads and parts; got {place}.")
-    value, is_head = pair.base.values.get(place.site), own_name(place.site) == "heads"
+    value, is_head = pair.base.values.get(place.site), site_suffix(place.site) == "heads"
     if value is None or is_head != (place.head is not None) or place == LOGITS:
-        parts = [part_of(site) for site in pair.base.order if own_name(site) in ("heads", "output")]
+        parts = [
+            part_of(site) for site in pair.base.order if site_suffix(site) in ("heads", "output")
+        ]
         raise WrongUsage(
             f"no head or feed-forward part is {place}; {did_you_mean(place.path, parts)}"
         )

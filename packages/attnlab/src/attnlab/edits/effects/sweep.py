@@ -30,7 +30,6 @@ from attnlab.core.sizes import count_numbers
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
 from attnlab.edits.effects.metrics import Metric, Ready, make_ready
 from attnlab.edits.effects.tail import Tail, find_tail
-from attnlab.edits.targets import own_name, site_of
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call
@@ -38,7 +37,7 @@ from attnlab.models.decoder import Decoder
 from attnlab.pretrained.model import Pretrained
 from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
-from attnlab.sites import Hook, installed
+from attnlab.sites import Hook, installed, site_of, site_suffix
 
 
 @dataclass(frozen=True)
@@ -340,7 +339,7 @@ def known_before(baseline: Baseline, site: str, times: int) -> dict[str, Callabl
     for earlier, value in baseline.values.items():
         if earlier == site:
             break
-        if own_name(earlier) in ("heads", "residual_after"):
+        if site_suffix(earlier) in ("heads", "residual_after"):
             writers[earlier] = lambda value=value: copies(value, times)  # type: ignore[misc]
     return writers
 
@@ -370,7 +369,7 @@ def _logits(
     value = side_by_side(baseline.values[site], [case.write for case in cases])
     tail = find_tail(model, baseline, num_last, times, site)
     known = known_before(baseline, site, times)
-    if own_name(site) in ("heads", "residual_after"):
+    if site_suffix(site) in ("heads", "residual_after"):
         known[site] = lambda: value
     script.known, script.keep, script.tail = known, frozenset(), tail
     # Also where it is supplied: not every part asks whether what it computes is known already.
@@ -412,7 +411,7 @@ def _multiply_adds(model: nn.Module, baseline: Baseline) -> int:
     """Estimate the work of a pass."""
     positions = [1]
     for site, value in baseline.values.items():
-        if own_name(site) != "heads":
+        if site_suffix(site) != "heads":
             positions.append(value.shape[1])
     parameters = count_numbers(model.parameters())
     return parameters * max(positions) * baseline.call.num_rows

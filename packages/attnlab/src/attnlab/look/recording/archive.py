@@ -19,11 +19,11 @@ from attnlab.core.store import JsonObject
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.indices import has_integers
 from attnlab.look.recording.budget import Budget
-from attnlab.look.recording.contents import MADE, Passed, Store, own_name
+from attnlab.look.recording.contents import MADE, Passed, Store
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
 from attnlab.look.recording.tokens import Read, names_of
 from attnlab.look.summaries.summary import Summary
-from attnlab.sites import SITES
+from attnlab.sites import SITES, part_of, site_suffix
 
 _NUMBERS = "recording.safetensors"
 _LONGEST = 2**24  # positions; a file that speaks of more is not believed
@@ -81,7 +81,7 @@ def read_store(folder: Path, budget: Budget) -> Store:
         for site, forms in document["passed"].items():
             passed[site] = [_passed_of(form, tensors, len(reads)) for form in forms]
             for passed_value in passed[site]:
-                _check_passed(site, passed_value, heads.get(site.rpartition(".")[0]))
+                _check_passed(site, passed_value, heads.get(part_of(site)))
         sites, names = tuple(map(str, document["sites"])), document["names"]
         if names is not None:
             names = {int(token): str(name) for token, name in names.items()}
@@ -255,7 +255,7 @@ def _call_of(form: JsonObject, tensors: _Tensors) -> KeptCall:
 
 def _check_passed(site: str, passed: Passed, num_heads: int | None) -> None:
     """Raise unless a value fits its site."""
-    name, shape, held = own_name(site), passed.shape(), passed.held
+    name, shape, held = site_suffix(site), passed.shape(), passed.held
     what, is_mask = f"what is at {site}", isinstance(held, KeptMask)
     is_own = is_mask == (name == "mask")
     if isinstance(held, KeptCall):

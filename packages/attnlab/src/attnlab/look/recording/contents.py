@@ -22,20 +22,6 @@ NOTHING_YET = f"nothing has been recorded yet; {_WHAT_TO_DO}"
 BY_HEAD = ("query", "key", "value", *HAS_KEYS, "heads")
 
 
-def join(path: str, name: str) -> str:
-    """Return the name of a site in a part; the model itself has no path."""
-    return f"{path}.{name}" if path else name
-
-
-def own_name(site: str) -> str:
-    """Return the name of a site in its part.
-
-    >>> own_name("layers.0.attention.weights")
-    'weights'
-    """
-    return site.rpartition(".")[2]
-
-
 @dataclass
 class Passed:
     """One value at a site.

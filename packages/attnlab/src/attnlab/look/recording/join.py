@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from attnlab.errors import WrongUsage, present
-from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, MADE, Passed, Store, own_name
+from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, MADE, Passed, Store
 from attnlab.look.recording.kept_call import KeptCall, KeptMask, working_bytes
 from attnlab.look.recording.selection import Pick
 from attnlab.look.recording.tokens import Read, first_key
+from attnlab.sites import site_suffix
 
 
 def joined_store(store: Store) -> Store:
@@ -46,7 +47,7 @@ def joined(store: Store, site: str) -> Passed:
     last = passed[-1]
     if len(passed) == 1:
         return last
-    name, firsts = own_name(site), []
+    name, firsts = site_suffix(site), []
     for step in passed:
         if step.shape() is None:
             raise WrongUsage(f"{site} was reduced; what is kept of single steps cannot be joined.")

@@ -20,7 +20,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, present, type_words
 from attnlab.look.inputs import Call, is_text
 from attnlab.look.readers import reader_of
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store, join, tensors_of
+from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store, tensors_of
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
 from attnlab.look.recording.named_sites import matching_sites, named_sites
 from attnlab.look.recording.recording import Recording
@@ -34,6 +34,8 @@ from attnlab.sites import (
     StackInput,
     in_backward,
     installed,
+    site_of,
+    site_suffix,
 )
 
 
@@ -143,7 +145,7 @@ def _hooked(
 ) -> Iterator[None]:
     """Record into the store within the `with`."""
     recorder = _Recorder(model, store, reduce, device)
-    opened = [site for site in sorted(store.gradients) if site.rpartition(".")[2] in MADE]
+    opened = [site for site in sorted(store.gradients) if site_suffix(site) in MADE]
     opener = installed(model, _Opener(opened)) if opened else nullcontext()
     with opener, installed(model, recorder):
         try:
@@ -166,7 +168,7 @@ class _Recorder(Hook):
         self._installed: list[Any] = []
         self.sites = frozenset(store.sites)
         # The mask is taken from the call: at its hook point "causal" would become a tensor.
-        self._visited = frozenset(site for site in store.sites if site.rpartition(".")[2] != "mask")
+        self._visited = frozenset(site for site in store.sites if site_suffix(site) != "mask")
         self._asked: dict[str, set[str]] = {}
         for site in store.sites:
             part, _, name = site.rpartition(".")
@@ -184,7 +186,7 @@ class _Recorder(Hook):
 
     def read(self, part: str, reading: StackInput) -> None:
         self._look_around()
-        name, tokens = join(part, "tokens"), reading.tokens
+        name, tokens = site_of(part, "tokens"), reading.tokens
         ids = real = rows = None
         if not tokens.is_floating_point():
             ids = self._kept(tokens, name, "cpu")
@@ -259,13 +261,13 @@ class _Recorder(Hook):
         mask = self._kept_mask(part, call, wanted)
         self._masks[part] = mask
         if mask is not None and "mask" in wanted and mask.mask is not None:
-            self._add(join(part, "mask"), mask, part)
+            self._add(site_of(part, "mask"), mask, part)
         if call.is_open:
             return
         names = [name for name in MADE if name in wanted]
         if "weights" in names and self._reduce is not None:
             names.remove("weights")
-            self._add_reduced(join(part, "weights"), self._reduce.reduce(call), part)
+            self._add_reduced(site_of(part, "weights"), self._reduce.reduce(call), part)
         if names:
             self._add_call(part, call, mask, names)
 
@@ -273,18 +275,20 @@ class _Recorder(Hook):
         self, part: str, call: AttentionCall, mask: KeptMask | None, names: Sequence[str]
     ) -> None:
         """Keep what weights and scores are made of."""
-        site = join(part, names[0])
+        site = site_of(part, names[0])
         query = self._kept_once(part, "query", call.query, site)
         key = self._kept_once(part, "key", call.key, site)
         assert isinstance(query, Tensor)
         for name in names:
-            self._add(join(part, name), KeptCall(query, key, present(mask), call.scale, name), part)
+            self._add(
+                site_of(part, name), KeptCall(query, key, present(mask), call.scale, name), part
+            )
 
     def _add(self, site: str, held: Any, part: str) -> Passed:
         if not self._store.reads:
             self._look_around()
         passed = Passed(held, *self._sides_of(part))
-        if site.rpartition(".")[2] in HAS_KEYS:
+        if site_suffix(site) in HAS_KEYS:
             passed.mask = self._masks.get(part)
         self._store.passed.setdefault(site, []).append(passed)
         return passed
@@ -299,7 +303,9 @@ class _Recorder(Hook):
             query = key = stack_of(part, self._stacks)
             if (part in self._cross or part.endswith("cross_attention")) and query is not None:
                 above, _, stack_name = self._store.reads[query].part.rpartition(".")
-                key = self._stacks.get(join(above, "encoder")) if stack_name == "decoder" else None
+                key = (
+                    self._stacks.get(site_of(above, "encoder")) if stack_name == "decoder" else None
+                )
             self._sides[part] = query, key
         return self._sides[part]
 
@@ -308,7 +314,7 @@ class _Recorder(Hook):
         self._cross.add(part)
         self._sides.pop(part, None)
         for name in ("query", "key", "value"):
-            if passed := self._store.passed.get(join(part, name)):
+            if passed := self._store.passed.get(site_of(part, name)):
                 passed[-1].key = self._sides_of(part)[1]
 
     def _kept_once(self, part: str, name: str, value: Tensor, site: str) -> Tensor | Part:
@@ -318,12 +324,12 @@ class _Recorder(Hook):
         held: Tensor | Part | None = None
         number = self._sides_of(part)[0]
         if number is not None and self._store.reads[number].offset:
-            held = self._grown(self._before.get(join(part, name)), value, site)
+            held = self._grown(self._before.get(site_of(part, name)), value, site)
         if held is None:
             held = self._kept(value, site)
         self._now[name] = value, held
         if name != "query":
-            self._before[join(part, name)] = held
+            self._before[site_of(part, name)] = held
         return held
 
     def _grown(self, before: Tensor | Part | None, value: Tensor, site: str) -> Part | None:
@@ -356,7 +362,7 @@ class _Recorder(Hook):
                 return None  # a mask for all pairs would be larger than what is kept of the weights
             # Layers mostly share one mask, or make the same one anew.
             if self._last_mask is None or not _is_same(mask, self._last_mask):
-                self._last_mask = self._kept(mask, join(part, "mask"))
+                self._last_mask = self._kept(mask, site_of(part, "mask"))
             mask = self._last_mask
         return KeptMask(mask, call.query.shape[-2], call.key.shape[-2], self._keep_on)
 
@@ -386,7 +392,7 @@ def _check(reduce: Reduction | None, sites: Sequence[str], gradients: Sequence[s
         return
     if not (hasattr(reduce, "reduce") and hasattr(reduce, "of_weights")):
         raise WrongUsage(f"reduce needs reduce() and of_weights(); got {type_words(reduce)}.")
-    weights = [site for site in sites if site.rpartition(".")[2] == "weights"]
+    weights = [site for site in sites if site_suffix(site) == "weights"]
     if not weights:
         raise WrongUsage("reduce is for weights, but no weights are among the recorded sites.")
     both = sorted(set(weights) & set(gradients))

@@ -20,7 +20,7 @@ from attnlab.errors import WrongUsage, present, type_words
 from attnlab.look.indices import check_index, check_slice
 from attnlab.look.recording.archive import read_store, write_store
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, NOTHING_YET, Passed, Store, own_name
+from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, NOTHING_YET, Passed, Store
 from attnlab.look.recording.difference import Comparison, compared
 from attnlab.look.recording.join import joined, joined_store
 from attnlab.look.recording.kept_call import ALL, KeptCall, KeptMask, working_bytes
@@ -35,6 +35,7 @@ from attnlab.look.recording.tokens import (
 )
 from attnlab.parts.heads import share_heads
 from attnlab.shapes import shape_text
+from attnlab.sites import part_of, site_suffix
 
 _WITNESSES = ("weights", "value", "heads")
 
@@ -161,9 +162,9 @@ class Recording(Mapping[str, Any]):
         """
         passed = self._at_row(site, row)
         held, shape, budget = passed.held, passed.shape(), self._store.budget
-        if own_name(site) not in HAS_KEYS or shape is None:
+        if site_suffix(site) not in HAS_KEYS or shape is None:
             raise WrongUsage(f"tiles are of kept weights, scores and masks, not of {site}.")
-        num_queries, num_keys = passed.lengths(own_name(site))
+        num_queries, num_keys = passed.lengths(site_suffix(site))
         queries = check_slice("queries", queries, num_queries)
         keys = check_slice("keys", keys, num_keys)
         self._check_head(site, head)
@@ -275,12 +276,12 @@ class Recording(Mapping[str, Any]):
         sites = selected_sites(self._store, patterns, numbers_of(layers))
         chosen, chosen_rows = numbers_of(heads), numbers_of(rows)
         if chosen is not None:
-            sites = [site for site in sites if own_name(site) in BY_HEAD]
+            sites = [site for site in sites if site_suffix(site) in BY_HEAD]
             if not sites:
                 raise WrongUsage("none of the selected sites has heads; leave heads= out.")
         passed, counts, reads = {}, dict(self._store.heads), self._store.reads
         for site in sites:
-            part, budget = site.rpartition(".")[0], self._store.budget
+            part, budget = part_of(site), self._store.budget
             if chosen is not None:
                 check_all("head", chosen, self._store.heads[part], site)
                 counts[part] = len(chosen)
@@ -324,14 +325,14 @@ class Recording(Mapping[str, Any]):
     def _positions(self, site: str, row: int) -> tuple[Positions, Positions]:
         """Return the positions of a site's queries and of its keys, as far as known."""
         passed, reads = self._at_row(site, row), self._store.reads
-        num_queries, num_keys = passed.lengths(own_name(site))
+        num_queries, num_keys = passed.lengths(site_suffix(site))
         queries = unknown_positions(num_queries)
         if passed.query is not None:
             read = reads[passed.query]
             # A model may put positions of its own before what it reads; then these are others.
             if num_queries in (0, read.shape[1]):
                 queries = Positions([Span(read, row, read.shape[1])])
-        if own_name(site) not in BY_HEAD:
+        if site_suffix(site) not in BY_HEAD:
             return queries, queries
         unknown = unknown_positions(num_keys)
         if passed.key is None:
@@ -349,7 +350,7 @@ class Recording(Mapping[str, Any]):
 
     def _check_head(self, site: str, head: int | None) -> None:
         if head is not None:
-            check_index("head", head, self._store.heads[site.rpartition(".")[0]])
+            check_index("head", head, self._store.heads[part_of(site)])
 
     def _at_row(self, site: str, row: int) -> Passed:
         passed = self._last(site)
