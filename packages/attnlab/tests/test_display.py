@@ -7,6 +7,7 @@ import re
 import sys
 import types
 import typing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -28,7 +29,7 @@ from attnlab.experiments import notebook
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.proofs import PopulationProof
 from attnlab.experiments.report import Report
-from attnlab.experiments.tune.study import Trial
+from attnlab.experiments.sweeps.outcome import Outcome
 from attnlab.experiments.tune.tuner import Search
 from attnlab.look.questions import Continuation
 from attnlab.look.recording.tokens import Sides
@@ -79,6 +80,12 @@ def sweep():
     return attnlab.sweep(
         "sorting", seeds=range(2), rank=[1, 2], steps=2, layout="sequential", most_judged=5
     )
+
+
+def search():
+    whole = sweep().outcome
+    cells = [replace(whole.grid[0], fields={EVIL: number}) for number in range(99)]
+    return Search(Outcome(whole.axes, cells, whole.seeds, whole.results), sweep().report)
 
 
 def recording():
@@ -193,9 +200,7 @@ EXAMPLES = {
     "Question": question,
     "Recording": recording,
     "Report": report,
-    "Search": lambda: Search(
-        [Trial({EVIL: number}, 8, 8, number=number) for number in range(99)], sweep().report
-    ),
+    "Search": search,
     "Shown": lambda: attnlab.draw.view.page.Shown(EVIL * 9999),
     "Speed": speed,
     "Sides": lambda: Sides(NAMES * 99, NAMES * 99),
@@ -204,7 +209,6 @@ EXAMPLES = {
     "Tile": lambda: attnlab.look.Zoom(*torch.rand(2, 99, 8).double()).tile(0, 0, 0),
     "Trace": trace,
     "Trained": lambda: population().trained(0),
-    "Trial": lambda: Trial({EVIL: 1}, 8, 8, number=0, refusal=EVIL * 99),
     "Zoom": lambda: attnlab.look.Zoom(torch.rand(99, 8), torch.rand(99, 8)),
 }
 

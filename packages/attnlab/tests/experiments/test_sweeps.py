@@ -3,6 +3,7 @@ lost."""
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -12,6 +13,8 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,12 +27,11 @@ from attnlab.experiments.folder import Finished
 from attnlab.experiments.population import train_population
 from attnlab.experiments.registry import find
 from attnlab.experiments.resumption import resume
-from attnlab.experiments.sweeps import engines, open_sweep, runner, sweep, sweep_run, unit
+from attnlab.experiments.sweeps import executors, open_sweep, runner, sweep, unit
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
-from attnlab.experiments.sweeps.cells import make_grid, units_of
-from attnlab.experiments.sweeps.engines import Engine, make_engine
-from attnlab.experiments.sweeps.line_process import LineProcess
+from attnlab.experiments.sweeps.executors import Engine, Where, make_engine
 from attnlab.experiments.sweeps.outcome import Outcome
+from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import make_content
 from attnlab.experiments.sweeps.unit import Member, Result
 from attnlab.train.faults import NotFinite
@@ -45,15 +47,12 @@ def here():
     return sweep("sorting", seeds=range(3), **GRID, **HOW)
 
 
-def grid_of(settings, seeds=range(3), fixed=None):
-    axes, more = read_axes(SORTING.config_class, settings)
-    return make_grid(SORTING.config_class, axes, {**more, **(fixed or {})}, seeds)
+def plan_of(settings, seeds=range(3), fixed=None):
+    return Plan.read("sorting", settings, fixed or {}, seeds, layout="vmap")
 
 
-def units(grid):
-    return units_of(
-        "sorting", grid, SORTING.experiment.VARYING, layout="vmap", matrix_path="default"
-    )
+def units(plan):
+    return plan.units(plan.grid())
 
 
 @pytest.mark.parametrize(
@@ -107,34 +106,38 @@ def test_a_mistyped_axis_gets_a_sentence(text, sentence):
 
 
 def test_cells_that_differ_in_what_members_may_differ_in_are_trained_together():
-    found = units(grid_of({"rank": "1..2", "temperature": "0.3,1,3"}))
-    assert [list(each.cells) for each in found] == [[0, 1, 2], [3, 4, 5]]
-    assert [fields["temperature"] for fields in found[1].fields] == [0.3, 1.0, 3.0]
-    assert {fields["rank"] for fields in found[1].fields} == {2}
+    rank_1, rank_2 = units(plan_of({"rank": "1..2", "temperature": "0.3,1,3"}))
+    assert [rank_1.cells, rank_2.cells] == [[0, 1, 2], [3, 4, 5]]
+    assert [fields["temperature"] for fields in rank_2.fields] == [0.3, 1.0, 3.0]
+    assert {fields["rank"] for fields in rank_2.fields} == {2}
 
 
 def test_no_unit_is_larger_than_what_may_be_lost_and_none_is_missing():
-    grid = grid_of({"rank": "1..2", "learning_rate": "0.001..0.02..0.001"}, seeds=range(100))
-    found = units(grid)
-    assert max(len(each.cells) * len(each.seeds) for each in found) <= 256
-    pairs = [(cell, seed) for each in found for cell in each.cells for seed in each.seeds]
+    rates = {"rank": "1..2", "learning_rate": "0.001..0.02..0.001"}
+    of_many_cells = units(plan_of(rates, seeds=range(100)))
+    assert max(unit.size for unit in of_many_cells) <= 256
+    pairs = []
+    for part in of_many_cells:
+        pairs += itertools.product(part.cells, part.seeds)
     assert sorted(pairs) == [(cell, seed) for cell in range(40) for seed in range(100)]
-    many = units(grid_of({"rank": "1..2"}, seeds=range(600)))
-    assert [len(each.seeds) for each in many] == [200, 200, 200] * 2
+    assert [unit.number for unit in of_many_cells] == list(range(len(of_many_cells)))
+    of_many_seeds = units(plan_of({"rank": "1..2"}, seeds=range(600)))
+    assert [len(unit.seeds) for unit in of_many_seeds] == [200, 200, 200] * 2
 
 
 def test_values_that_do_not_go_together_stay_blank_with_the_reason():
-    grid = grid_of({"num_heads": "1..3", "d_model": "4,6"})
-    assert [cell.config is None for cell in grid.cells] == [False, False, False, False, True, False]
-    assert "d_model must be a multiple of num_heads; got 4 and 3" in grid.cells[4].refusal
-    assert 4 not in {cell for each in units(grid) for cell in each.cells}
+    plan = plan_of({"num_heads": "1..3", "d_model": "4,6"})
+    cells = plan.grid()
+    assert [cell.config is None for cell in cells] == [False, False, False, False, True, False]
+    assert "d_model must be a multiple of num_heads; got 4 and 3" in cells[4].refusal
+    assert 4 not in {cell for unit in units(plan) for cell in unit.cells}
     with pytest.raises(WrongUsage, match="no combination of these values is possible"):
-        grid_of({"num_heads": "2,4"}, fixed={"d_model": 5})
+        plan_of({"num_heads": "2,4"}, fixed={"d_model": 5}).grid()
 
 
 def test_a_cell_is_what_a_population_of_its_settings_is(here):
     alone = train_population("sorting", range(3), rank=2, temperature=0.3, **HOW)
-    cell = next(each for each in here.cells if each.cell.fields == {"rank": 2, "temperature": 0.3})
+    cell = next(cell for cell in here.cells if cell.fields == {"rank": 2, "temperature": 0.3})
     assert [member.seed for member in cell.members] == [0, 1, 2]
     assert [member.solved_at for member in cell.members] == list(alone.solved_at)
     losses = [alone.trained(index).evaluation.figures["domain_loss"] for index in range(3)]
@@ -155,22 +158,28 @@ def test_every_seed_of_every_cell_is_in_the_table_once(here):
 
 
 class Faulty(Engine):
-    """An engine somewhere else that returns the lines changed."""
+    """An engine somewhere else that returns changed results."""
 
     is_elsewhere = True
 
     def __init__(self, change):
         self._change = change
 
-    def compute(self, lines, observer=None):
-        for line in super().compute(lines, observer):
-            found = json.loads(line)
-            self._change(found)
-            yield json.dumps(found)
+    def compute(self, units, observer=None):
+        return map(self._change, super().compute(units, observer))
+
+
+def with_members(result, change):
+    return replace(result, members=change(result.members))
+
+
+def off_by_one_bit(result):
+    first, *others = result.members
+    return replace(result, members=[replace(first, loss=first.loss + 2**-52), *others])
 
 
 def swept_by(engine, monkeypatch, **more):
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: engine)
+    monkeypatch.setattr(runner, "make_engine", lambda where: engine)
     return sweep("sorting", seeds=range(2), rank=[1, 2], **HOW, **more)
 
 
@@ -179,33 +188,26 @@ def claims(found):
 
 
 def test_another_number_from_elsewhere_is_noticed(monkeypatch):
-    def last_bit(found):
-        for member in found["members"]:
-            member["loss"] += 2**-52
-
-    assert claims(swept_by(Faulty(last_bit), monkeypatch)) == {
-        "all_there": True,
-        "same_here": False,
-    }
-    assert claims(swept_by(Faulty(lambda found: None), monkeypatch)) == {
-        "all_there": True,
-        "same_here": True,
-    }
+    changed = swept_by(Faulty(off_by_one_bit), monkeypatch)
+    assert claims(changed) == {"all_there": True, "same_here": False}
+    same = swept_by(Faulty(lambda result: result), monkeypatch)
+    assert claims(same) == {"all_there": True, "same_here": True}
 
 
 def test_a_model_that_was_lost_or_told_twice_is_noticed(monkeypatch):
-    assert not claims(swept_by(Faulty(lambda found: found["members"].pop()), monkeypatch))[
-        "all_there"
-    ]
-    twice = Faulty(lambda found: found["members"].append(found["members"][0]))
-    assert not claims(swept_by(twice, monkeypatch))["all_there"]
+    for change in (lambda members: members[:-1], lambda members: [*members, members[0]]):
+        engine = Faulty(partial(with_members, change=change))
+        assert not claims(swept_by(engine, monkeypatch))["all_there"]
 
 
 def test_numbers_from_another_torch_are_refused(monkeypatch):
+    def old(result):
+        return replace(result, versions={**result.versions, "torch": "1.0"})
+
     with pytest.raises(
         CouldNotRun, match=r"has attnlab .*, torch 1.0, this machine .* Install the same there"
     ):
-        swept_by(Faulty(lambda found: found["versions"].update(torch="1.0")), monkeypatch)
+        swept_by(Faulty(old), monkeypatch)
 
 
 def test_a_population_of_which_all_broke_is_a_finding_and_not_an_end(monkeypatch):
@@ -237,7 +239,7 @@ def test_a_population_that_cannot_be_trained_is_told_and_the_others_are_kept(mon
         CouldNotRun, match="1 of 2 populations could not be trained: there is too little memory"
     ):
         sweep("sorting", seeds=range(2), rank=[1, 2], out=tmp_path / "s", **HOW)
-    assert [cell.cell.name for cell in open_sweep(tmp_path / "s").cells] == ["rank=2"]
+    assert [cell.name for cell in open_sweep(tmp_path / "s").cells] == ["rank=2"]
     monkeypatch.setattr(unit, "train_population", train)
     assert len(sweep("sorting", out=tmp_path / "s", resume=True).cells) == 2
 
@@ -248,12 +250,12 @@ class Stopping(Engine):
     def __init__(self, after):
         self._after, self.asked = after, []
 
-    def compute(self, lines, observer=None):
-        self.asked = [json.loads(line)["number"] for line in lines]
-        for done, line in enumerate(super().compute(lines, observer)):
+    def compute(self, units, observer=None):
+        self.asked = [unit.number for unit in units]
+        for done, result in enumerate(super().compute(units, observer)):
             if done == self._after:
                 raise KeyboardInterrupt
-            yield line
+            yield result
 
 
 def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(
@@ -261,7 +263,7 @@ def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(
 ):
     folder = tmp_path / "s"
     how = {"seeds": range(3), "out": folder, **GRID, **HOW}
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Stopping(1))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Stopping(1))
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", **how)
     assert [path.name for path in sorted((folder / "cells").iterdir())] == ["00000.json"]
@@ -269,7 +271,7 @@ def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(
     assert "6 of 12" in (folder / "report.html").read_text()
     assert not (folder / "claims.json").exists()
     going_on = Stopping(None)
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: going_on)
+    monkeypatch.setattr(runner, "make_engine", lambda where: going_on)
     done = sweep("sorting", resume=True, **how)
     assert going_on.asked == [1]
     assert done.rows() == here.rows()
@@ -288,8 +290,8 @@ def test_a_sweep_remembers_where_each_population_was_computed(monkeypatch, tmp_p
     rest."""
     asked = []
 
-    def making(kind, **how):
-        asked.append((kind, how["num_workers"]))
+    def making(where):
+        asked.append(where.num_workers)
         return StoppingElsewhere(1) if len(asked) == 1 else Engine()
 
     monkeypatch.setattr(runner, "make_engine", making)
@@ -300,20 +302,17 @@ def test_a_sweep_remembers_where_each_population_was_computed(monkeypatch, tmp_p
     assert "rank=1, 2 seeds" in found.report.claims[1].statement
     facts = dict(found.report.content.facts)
     assert facts["computed"] == "1 population in 2 processes, 1 population in this process"
-    assert asked == [("local", 2), ("local", 2)]  # as many as began it
+    assert asked == [2, 2]  # as many as began it
 
 
 def test_a_number_from_elsewhere_that_is_not_ours_is_noticed_after_going_on_too(
     monkeypatch, tmp_path
 ):
     class Wrong(StoppingElsewhere):
-        def compute(self, lines, observer=None):
-            for line in super().compute(lines, observer):
-                found = json.loads(line)
-                found["members"][0]["loss"] += 2**-52
-                yield json.dumps(found)
+        def compute(self, units, observer=None):
+            return map(off_by_one_bit, super().compute(units, observer))
 
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Wrong(1))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Wrong(1))
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", seeds=range(2), rank=[1, 2], out=tmp_path / "s", **HOW)
     monkeypatch.undo()
@@ -323,8 +322,8 @@ def test_a_number_from_elsewhere_that_is_not_ours_is_noticed_after_going_on_too(
 def test_going_on_may_be_shared_out_otherwise(monkeypatch, tmp_path):
     asked = []
 
-    def making(kind, **how):
-        asked.append(how["num_workers"])
+    def making(where):
+        asked.append(where.num_workers)
         return Stopping(1)
 
     monkeypatch.setattr(runner, "make_engine", making)
@@ -362,25 +361,25 @@ def test_a_finished_sweep_is_not_gone_on_with_as_another(tmp_path):
 
 
 def test_what_is_damaged_is_computed_again(tmp_path):
-    line = '{"unit": 3, "members": []}'
-    sweep_run.keep(tmp_path, 3, line)
+    result = Result(3, [], "vmap", {}, "here")
+    runner.write_result(tmp_path, result)
     file = tmp_path / "cells" / "00003.json"
     whole = file.read_bytes()
-    assert sweep_run.kept(tmp_path, 3) == line
+    assert runner.read_result(tmp_path, 3) == result
     for size in range(len(whole)):
         file.write_bytes(whole[:size])
-        assert sweep_run.kept(tmp_path, 3) is None
+        assert runner.read_result(tmp_path, 3) is None
     for bit in range(8 * len(whole)):
-        file.write_bytes(
-            bytes(byte ^ (1 << bit % 8) * (bit // 8 == place) for place, byte in enumerate(whole))
-        )
-        assert sweep_run.kept(tmp_path, 3) is None
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(changed)
+        assert runner.read_result(tmp_path, 3) is None
     file.unlink()
-    assert sweep_run.kept(tmp_path, 3) is None
+    assert runner.read_result(tmp_path, 3) is None
 
 
 def test_going_on_with_another_sweep_is_refused_with_the_difference(monkeypatch, tmp_path):
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Stopping(1))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Stopping(1))
     how = {"seeds": range(2), "out": tmp_path / "s", "rank": [1, 2], **HOW}
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", **how)
@@ -398,13 +397,13 @@ def test_going_on_with_another_sweep_is_refused_with_the_difference(monkeypatch,
 
 def workers_of(number):
     """Return the workers that a process has started."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*"):
+    workers = []
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            parent = (each / "stat").read_text().rpartition(")")[2].split()[1]
-            if parent == str(number) and b"sweeps.worker" in (each / "cmdline").read_bytes():
-                found.append(int(each.name))
-    return found
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent == str(number) and b"spawn_main" in (process / "cmdline").read_bytes():
+                workers.append(int(process.name))
+    return workers
 
 
 def wait_until(is_so, seconds=60.0):
@@ -420,19 +419,18 @@ linux = pytest.mark.skipif(
 
 
 @linux
-def test_worker_processes_give_the_same_numbers_also_when_one_is_killed(here):
-    killed = []
-
+def test_a_sweep_whose_worker_is_killed_says_so_and_resumes_to_the_same_numbers(here, tmp_path):
     def kill_one():
         wait_until(lambda: workers_of(os.getpid()))
-        killed.append(workers_of(os.getpid())[0])
-        os.kill(killed[0], signal.SIGKILL)
+        os.kill(workers_of(os.getpid())[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    found = sweep("sorting", seeds=range(3), workers=2, **GRID, **HOW)
+    with pytest.raises(CouldNotRun, match="a worker process ended before its work was done"):
+        sweep("sorting", seeds=range(3), workers=2, out=tmp_path / "s", **GRID, **HOW)
     killer.join()
-    assert killed
+    assert workers_of(os.getpid()) == []
+    found = resume(tmp_path / "s")
     assert found.rows() == here.rows()
     assert claims(found) == {"all_there": True, "same_here": True}
     assert workers_of(os.getpid()) == []
@@ -441,30 +439,25 @@ def test_worker_processes_give_the_same_numbers_also_when_one_is_killed(here):
 @linux
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
 def test_no_worker_outlives_a_sweep_that_is_stopped_or_killed(blow, tmp_path):
-    arguments = [
-        "sweep",
-        "sorting",
-        "--set",
-        "rank=1..4",
-        "steps=100000",
-        "--workers",
-        "2",
-        "--out",
-        str(tmp_path / "s"),
-    ]
+    arguments = ["sweep", "sorting", "--set", "rank=1..4", "steps=100000", "--workers", "2"]
+    arguments += ["--out", str(tmp_path / "s")]
     code = f"import sys; from attnlab.cli import main; sys.exit(main({arguments!r}))"
     with subprocess.Popen(
-        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as parent:
         try:
             wait_until(lambda: len(workers_of(parent.pid)) == 2)
             workers = workers_of(parent.pid)
-            parent.send_signal(blow)
+            if blow is signal.SIGINT:
+                os.killpg(parent.pid, blow)  # as a terminal does
+            else:
+                parent.send_signal(blow)
             _, errors = parent.communicate(timeout=30)
         finally:
             parent.kill()
     assert parent.returncode == (130 if blow is signal.SIGINT else -9), errors
-    wait_until(lambda: not any(is_running(each) for each in workers), 20)
+    assert "Traceback" not in errors
+    wait_until(lambda: not any(map(is_running, workers)), 20)
 
 
 def is_running(number):
@@ -473,71 +466,18 @@ def is_running(number):
     return False
 
 
-def test_a_worker_that_is_made_while_all_are_dismissed_is_ended_too(monkeypatch):
-    """Ctrl-C may come while workers start; none of them may be forgotten, and nobody waits for
-    them."""
-    begun, made = threading.Event(), []
-
-    class Slow(LineProcess):
-        def __init__(self, module):
-            begun.set()
-            time.sleep(0.2)
-            super().__init__(module)
-            made.append(self)
-
-    monkeypatch.setattr(engines, "LineProcess", Slow)
-    engine = make_engine("local", num_workers=2)
-    answers = engine.compute(["{}", "{}"])
-    threading.Thread(target=lambda: next(answers, None), daemon=True).start()
-    assert begun.wait(10)
-    engine.close()
-    assert len(made) == 1  # the second was not made any more
-    assert all(each._process.poll() is not None for each in made)
-
-
-def test_a_unit_over_which_every_worker_dies_is_told(monkeypatch):
-    monkeypatch.setattr(engines, "_WORKER", "keyword")  # a module that ends at once
-    grid = grid_of({"rank": "1..2"})
-    with make_engine("local", num_workers=2) as engine:
-        lines = list(engine.compute([each.to_line() for each in units(grid)]))
-    assert len(lines) == 2
-    with pytest.raises(CouldNotRun, match="the worker process died 3 times over it"):
-        unit.read_result(lines[0])
-
-
-@pytest.mark.parametrize("alive", [0, 1])
-def test_a_unit_for_which_no_worker_can_be_started_is_told_too(monkeypatch, alive):
-    """Also where the first worker died, and so for every unit after it."""
-    made = []
-
-    def start(module):
-        if len(made) >= alive:
-            raise OSError("too many processes.")
-        made.append(LineProcess("keyword"))  # a module that ends at once
-        return made[-1]
-
-    monkeypatch.setattr(engines, "LineProcess", start)
-    with make_engine("local", num_workers=2) as engine:
-        lines = list(engine.compute(["{}", "{}", "{}"]))
-    assert len(lines) == 3
-    assert all("no worker process could be started: too many" in line for line in lines)
-
-
-def test_what_libraries_print_does_not_get_between_the_lines(tmp_path, monkeypatch):
-    module = tmp_path / "noisy.py"
-    module.write_text(
-        "import os, sys\nfrom attnlab.experiments.sweeps.line_process import serve_lines\n"
-        "def work(take, give):\n    while True:\n        line = take()\n"
-        "        print('noise'); os.write(1, b'more noise\\n'); give(line.upper())\n"
-        "serve_lines(work)\n"
+def test_what_a_worker_prints_does_not_get_between_the_lines_of_json(tmp_path):
+    code = (
+        "import sys; from attnlab.cli import main\n"
+        "from attnlab.experiments.sweeps import executors\n"
+        "if __name__ == '__main__':\n"
+        "    with executors.make_engine(executors.Where('local', 2)) as engine:\n"
+        "        engine._pool.submit(print, 'noise').result()\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    helper = LineProcess("noisy")
-    helper.send("a line")
-    assert helper.answer(timeout=60) == "A LINE"
-    assert "noise" in helper.complaint()
-    helper.end()
-    assert helper.answer(timeout=60) is None
+    file = tmp_path / "noisy.py"
+    file.write_text(code)
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "noise\n")
 
 
 @pytest.mark.parametrize(
@@ -556,57 +496,49 @@ def test_what_libraries_print_does_not_get_between_the_lines(tmp_path, monkeypat
 )
 def test_an_engine_that_makes_no_sense_is_refused(arguments, error, sentence):
     with pytest.raises(error, match=sentence):
-        make_engine(**arguments)
+        make_engine(Where(**arguments))
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[ray\]'"):
-        make_engine("ray", address="127.0.0.1:6379")
+        make_engine(Where("ray", address="127.0.0.1:6379"))
 
 
 def test_a_cluster_that_is_not_there_is_told_within_seconds(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    for address in ("here", "host:99999", "a b:1"):
-        with pytest.raises(WrongUsage, match="the address of a Ray cluster is HOST:PORT"):
-            make_engine("ray", address=address)
-    with pytest.raises(
-        CouldNotRun, match=r"nothing answers at 127.0.0.1:1: .*Is the cluster running"
-    ):
-        make_engine("ray", address="127.0.0.1:1")
+    pytest.importorskip("ray", reason="a cluster needs it; pip install 'attnlab[ray]'")
+    monkeypatch.setattr(executors, "_PATIENCE", 2.0)
+    with pytest.raises(CouldNotRun, match=r"at 127.0.0.1:1 did not answer .*is it running"):
+        make_engine(Where("ray", address="127.0.0.1:1"))
 
 
 def test_a_token_that_is_there_is_shown_to_the_cluster_and_a_word_of_the_user_stands(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert "RAY_AUTH_MODE" not in engines._ray_environment({})
-    assert engines._ray_environment({"RAY_AUTH_TOKEN": "x"})["RAY_AUTH_MODE"] == "token"
-    assert "RAY_AUTH_MODE" not in engines._ray_environment(
+    assert "RAY_AUTH_MODE" not in executors._ray_environment({})
+    assert executors._ray_environment({"RAY_AUTH_TOKEN": "x"})["RAY_AUTH_MODE"] == "token"
+    assert "RAY_AUTH_MODE" not in executors._ray_environment(
         {"RAY_AUTH_TOKEN": "x", "RAY_AUTH_MODE": "disabled"}
     )
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("x")
-    assert engines._ray_environment({})["RAY_AUTH_MODE"] == "token"
+    assert executors._ray_environment({})["RAY_AUTH_MODE"] == "token"
 
 
-def outcome_of(settings, solved, num_seeds=4):
-    """An outcome in which the cell with index i has so many seeds that learned the task."""
-    grid = grid_of(settings, seeds=range(num_seeds))
-    members = [
-        Member(
-            cell,
-            seed,
-            100 if seed < solved[cell] else None,
-            100,
-            0.5 + cell,
-            {"accuracy": cell / 10},
-        )
-        for cell in range(len(grid.cells))
-        if grid.cells[cell].config is not None
-        for seed in range(num_seeds)
-    ]
-    return Outcome(grid, [Result(0, members, "vmap", {}, "here")])
+def content_of(settings, solved, num_seeds=4):
+    """The report of a sweep in which the cell with index i has so many seeds that learned the
+    task."""
+    plan = plan_of(settings, seeds=range(num_seeds))
+    cells, members = plan.grid(), []
+    for number, cell in enumerate(cells):
+        if cell.config is not None:
+            for seed in range(num_seeds):
+                step = 100 if seed < solved[number] else None
+                figures = {"accuracy": number / 10}
+                members.append(Member(number, seed, step, 100, 0.5 + number, figures))
+    result = Result(0, members, "vmap", {}, "here")
+    return make_content(plan, Outcome(plan.axes, cells, plan.seeds, [result]), {})
 
 
 def section(document, title):
@@ -614,8 +546,7 @@ def section(document, title):
 
 
 def test_the_phase_diagram_puts_each_cell_in_its_place():
-    outcome = outcome_of({"num_heads": "1..3", "d_model": "4,6"}, solved=[0, 1, 2, 3, 0, 4])
-    document = make_content("sorting", outcome, {}, {})
+    document = content_of({"num_heads": "1..3", "d_model": "4,6"}, solved=[0, 1, 2, 3, 0, 4])
     (found,) = section(document, "Where it can be learned").choices[0].maps
     assert (found.row_title, found.row_labels) == ("num_heads", ["1", "2", "3"])
     assert (found.column_title, found.column_labels) == ("d_model", ["4", "6"])
@@ -630,9 +561,7 @@ def test_the_phase_diagram_puts_each_cell_in_its_place():
 
 
 def test_intervals_stand_beside_the_diagram_and_around_the_curves():
-    document = make_content(
-        "sorting", outcome_of({"rank": "1..2", "temperature": "0.3,3"}, [0, 4, 2, 1]), {}, {}
-    )
+    document = content_of({"rank": "1..2", "temperature": "0.3,3"}, [0, 4, 2, 1])
     rows = section(document, "Cells").rows
     assert [row[:4] for row in rows][:2] == [[1, 0.3, "0/4", 0.0], [1, 3.0, "4/4", 1.0]]
     assert rows[1][4] == pytest.approx(1 / (1 + 1.959964**2 / 4))  # Wilson at all of four
@@ -642,15 +571,12 @@ def test_intervals_stand_beside_the_diagram_and_around_the_curves():
 
 
 def test_one_axis_gives_curves_words_give_bars_and_a_third_axis_a_chooser():
-    kinds = {
-        each.kind
-        for each in make_content("sorting", outcome_of({"rank": "1..2"}, [0, 4]), {}, {}).sections
-    }
+    kinds = {section.kind for section in content_of({"rank": "1..2"}, [0, 4]).sections}
     assert kinds == {"lines", "table", "text"}
-    words = make_content("sorting", outcome_of({"norm": "layer,rms"}, [0, 4]), {}, {})
+    words = content_of({"norm": "layer,rms"}, [0, 4])
     assert section(words, "Success rate, with intervals").groups == ["layer", "rms"]
     three = {"rank": "1..2", "temperature": "1,3", "norm": "layer,rms"}
-    document = make_content("sorting", outcome_of(three, list(range(4)) * 2), {}, {})
+    document = content_of(three, list(range(4)) * 2)
     choices = section(document, "Where it can be learned").choices
     assert [choice.label for choice in choices] == ["norm=layer", "norm=rms"]
     assert choices[1].maps[0].rows == [[0.25, 0.75], [0.25, 0.75]]
@@ -663,7 +589,7 @@ def test_the_command_that_a_report_names_makes_the_same_models_again(here, tmp_p
         ["run", "sorting", *words, "--layout", "vmap", "--quiet", "--out", str(tmp_path / "p")]
     ) in (0, 1)
     settings = json.loads((tmp_path / "p" / "config.json").read_text())["settings"]
-    cell = next(each for each in here.cells if each.cell.fields == {k: settings[k] for k in GRID})
+    cell = next(cell for cell in here.cells if cell.fields == {k: settings[k] for k in GRID})
     again = list(csv.DictReader(io.StringIO((tmp_path / "p" / "table.csv").read_text())))
     losses = [float(row["loss"]) for row in again if row["step"] == "40" and row["loss"]]
     assert losses == pytest.approx([member.loss for member in cell.members], rel=1e-4)
@@ -740,9 +666,6 @@ def test_axes_as_values_are_checked_as_those_as_texts_are():
 
 def test_a_sweep_leaves_torchs_threads_as_they_were(here):
     before = torch.get_num_threads()
-    unit.compute(
-        units(grid_of({"rank": "1..2"}, seeds=[0], fixed={"steps": 2, "evaluate_every": 2}))[
-            0
-        ].to_line()
-    )
+    fixed = {"steps": 2, "evaluate_every": 2}
+    unit.compute(units(plan_of({"rank": "1..2"}, seeds=[0], fixed=fixed))[0])
     assert torch.get_num_threads() == before

@@ -4,6 +4,7 @@ were stopped."""
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,13 +14,14 @@ from attnlab.experiments.registry import find
 from attnlab.experiments.resumption import resume
 from attnlab.experiments.sweeps import runner, unit
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
-from attnlab.experiments.sweeps.engines import Engine
+from attnlab.experiments.sweeps.cells import make_cell
+from attnlab.experiments.sweeps.executors import Engine
+from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.experiments.sweeps.unit import failure
-from attnlab.experiments.tune import open_search, tune, tuner
+from attnlab.experiments.sweeps.unit import Failure, Member, Result
+from attnlab.experiments.tune import open_search, tune
 from attnlab.experiments.tune.report import make_content
-from attnlab.experiments.tune.space import distribution, is_log, readable
-from attnlab.experiments.tune.study import Trial
+from attnlab.experiments.tune.study import distribution, is_log, readable
 
 pytest.importorskip("optuna", reason="searches need it; pip install 'attnlab[optuna]'")
 
@@ -87,13 +89,14 @@ def test_a_mistyped_space_gets_a_sentence(settings, sentence):
 
 
 def test_more_seeds_win_and_of_equals_the_smaller_loss():
+    trial = partial(CellOutcome, fields={}, seeds=8)
     ordered = [
-        Trial({}, 8, 8, None, 0.4, number=0),
-        Trial({}, 8, 8, None, 5.0, number=1),
-        Trial({}, 8, 8, None, None, number=2),
-        Trial({}, 8, 7, None, 0.0, number=3),
-        Trial({}, 8, 0, None, 1e9, number=4),
-        Trial({}, number=5, refusal="no"),
+        trial(number=0, solved=8, loss=0.4),
+        trial(number=1, solved=8, loss=5.0),
+        trial(number=2, solved=8, loss=None),
+        trial(number=3, solved=7, loss=0.0),
+        trial(number=4, solved=0, loss=1e9),
+        trial(number=5, seeds=0, refusal="no"),
     ]
     scores = [trial.score for trial in ordered]
     assert scores == sorted(scores, reverse=True)
@@ -109,41 +112,45 @@ def test_every_trial_is_inside_the_space_and_none_is_lost(whole):
     assert whole.best.name in whole.report.content.subtitle
 
 
-def test_a_trial_that_was_lost_is_noticed(whole, monkeypatch):
-    plan = Plan.read("sorting", SPACE, {}, range(2), layout="vmap", trials=7)
+def test_a_trial_that_was_lost_is_noticed(whole):
+    outcome = whole.outcome
 
-    def are_all_made(trials):
-        return tuner.all_made(plan, trials)[0].passed
+    def is_whole(cells, members):
+        result = replace(outcome.results[0], members=members)
+        changed = Outcome(outcome.axes, cells, outcome.seeds, [result])
+        return runner.all_there(changed, "trial", 7).passed
 
-    assert are_all_made(whole.trials)
-    assert not are_all_made(whole.trials[:-1])
-    assert not are_all_made([*whole.trials[:-1], whole.trials[0]])
-    assert not are_all_made([*whole.trials[:-1], replace(whole.trials[-1], seeds=1)])
+    assert is_whole(outcome.grid, outcome.members)
+    assert not is_whole(outcome.grid[:-1], outcome.members[:-2])
+    assert not is_whole(outcome.grid, outcome.members[:-1])
+    assert not is_whole(outcome.grid, [*outcome.members[:-1], outcome.members[0]])
 
 
 class Stopping(Engine):
-    """An engine that Ctrl-C meets before a certain call."""
+    """An engine that Ctrl-C meets before a certain round."""
 
     def __init__(self, call):
         self._calls_left = call
 
-    def compute(self, lines, observer=None):
-        self._calls_left -= 1
+    def compute(self, units, observer=None):
+        if units:
+            self._calls_left -= 1
         if self._calls_left == 0:
             raise KeyboardInterrupt
-        return super().compute(lines, observer)
+        return super().compute(units, observer)
 
 
 @pytest.mark.parametrize("call", [1, 2])
 def test_a_search_that_was_stopped_goes_on_to_the_same_trials(call, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Stopping(call))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Stopping(call))
     with pytest.raises(KeyboardInterrupt):
         tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     told = 5 * (call - 1)
-    assert (tmp_path / "s" / "trials.json").exists() == (told > 0)
+    assert len(json.loads((tmp_path / "s" / "trials.json").read_text())) == min(5 * call, 7)
     assert (tmp_path / "s" / "table.csv").exists() == (told > 0)
     monkeypatch.undo()
     found = tune("sorting", out=tmp_path / "s", resume=True)
+    assert found.rows() == whole.rows()
     assert found.trials == whole.trials
     assert open_search(tmp_path / "s").trials == whole.trials
 
@@ -166,10 +173,12 @@ class Failing(Engine):
     def __init__(self, *ranks):
         self._ranks = ranks
 
-    def compute(self, lines, observer=None):
-        for line in lines:
-            is_bad = json.loads(line)["fields"][0]["rank"] in self._ranks
-            yield failure("too little memory.") if is_bad else unit.compute(line)
+    def compute(self, units, observer=None):
+        for part in units:
+            if part.fields[0]["rank"] in self._ranks:
+                yield Failure(part.number, CouldNotRun("too little memory."))
+            else:
+                yield unit.compute(part)
 
 
 def test_a_setting_that_is_proposed_twice_at_once_is_trained_twice_with_one_outcome():
@@ -184,22 +193,23 @@ def test_a_setting_that_is_proposed_twice_at_once_is_trained_twice_with_one_outc
     assert len(losses) == len({rank for rank, _ in losses})
 
 
-def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch):
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Failing(2))
-    found = tune("sorting", settings=SPACE, **HOW)
+def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(runner, "make_engine", lambda where: Failing(2))
+    found = tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     assert {trial.fields["rank"] for trial in found.trials if trial.refusal} == {2}
     assert {trial.fields["rank"] for trial in found.trials if not trial.refusal} == {1, 3}
     assert "too little memory" in found.html()
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Failing(1, 2, 3))
+    assert open_search(tmp_path / "s").trials == found.trials
+    monkeypatch.setattr(runner, "make_engine", lambda where: Failing(1, 2, 3))
     with pytest.raises(CouldNotRun, match="too little memory"):
         tune("sorting", settings=SPACE, **HOW)
 
 
 def test_going_on_with_another_search_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Stopping(1))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Stopping(1))
     with pytest.raises(KeyboardInterrupt):
         tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
-    with pytest.raises(CouldNotRun, match=r"search.space.rank.ends: \[1, 3\] there, \[1, 4\] here"):
+    with pytest.raises(CouldNotRun, match=r"search.ends.rank: \[1, 3\] there, \[1, 4\] here"):
         tune("sorting", settings={**SPACE, "rank": "1..4"}, out=tmp_path / "s", resume=True, **HOW)
     with pytest.raises(CouldNotRun, match=r"nothing of the search in .* is finished yet"):
         open_search(tmp_path / "s")
@@ -216,17 +226,36 @@ def test_without_optuna_it_is_said_what_to_install_and_nothing_is_made(tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
+def content_of(plan, trials):
+    """The report of trials, each as its fields, how many of 4 seeds solved it, and the loss; or a
+    refusal."""
+    cells, members = [], []
+    for number, (fields, solved, loss) in enumerate(trials):
+        cell = make_cell(plan.config_class, plan.fixed, fields)
+        if solved is None:
+            cell = replace(cell, refusal="no")
+        else:
+            for seed in range(4):
+                step = 10 if seed < solved else None
+                members.append(Member(number, seed, step, 10, loss, {}))
+        cells.append(cell)
+    result = Result(0, members, "vmap", {}, "here")
+    return make_content(plan, Outcome(plan.axes, cells, plan.seeds, [result]), {})
+
+
 def test_the_report_shows_the_best_the_course_and_each_setting():
     settings = {"learning_rate": "1e-4..1e-1", "norm": "layer,rms", "steps": "20"}
-    axes, fixed = read_axes(CONFIG, settings, is_search=True)
+    plan = Plan.read("sorting", settings, {}, range(4), layout="vmap", trials=4)
+    first = {"learning_rate": 0.01, "norm": "rms"}
     trials = [
-        Trial({"learning_rate": 0.01, "norm": "rms"}, 4, 1, None, 0.5, number=0),
-        Trial({"learning_rate": 0.001, "norm": "layer"}, 4, 3, 10.0, 0.4, number=1),
-        Trial({"learning_rate": 0.1, "norm": "rms"}, refusal="no", number=2),
-        Trial({"learning_rate": 0.05, "norm": "rms"}, 4, 2, None, 0.6, number=3),
+        (first, 1, 0.5),
+        ({"learning_rate": 0.001, "norm": "layer"}, 3, 0.4),
+        ({"learning_rate": 0.1, "norm": "rms"}, None, None),
+        ({"learning_rate": 0.05, "norm": "rms"}, 2, 0.6),
     ]
-    document = make_content("sorting", axes, fixed, trials, seeds=range(4), facts={})
-    best, course, against_rate, against_norm, table, refused, _ = document.sections
+    document = content_of(plan, trials)
+    _, *sections = document.sections
+    best, course, against_rate, against_norm, table, refused, _ = sections
     assert "All of them were drawn at random" in course.caption
     assert [each.style for each in course.series] == ["points", "steps"]
     assert against_rate.series[0].style == "points"
@@ -240,9 +269,8 @@ def test_the_report_shows_the_best_the_course_and_each_setting():
         [None, 1.0],
     )  # of a single trial no interval is known
     assert against_norm.groups == ["layer (1)", "rms (2)"]
-    many = [Trial(trials[0].fields, 4, 1, number=number) for number in range(11)]
-    later = make_content("sorting", axes, fixed, many, seeds=range(4), facts={})
-    assert "the others learn from those before them" in later.sections[1].caption
+    later = content_of(plan, [(first, 1, 0.5)] * 11)
+    assert "the others learn from those before them" in later.sections[2].caption
     assert [row[0] for row in table.rows] == [1, 3, 0]
     assert refused.rows == [[2, "learning_rate=0.1 norm=rms", "no"]]
 
@@ -275,14 +303,14 @@ def test_a_search_says_where_its_trials_were_made_and_counts_to_the_last(tmp_pat
         def step(self, step, steps, figures):
             seen.append((step, steps))
 
-    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Elsewhere(2))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Elsewhere(2))
     with pytest.raises(KeyboardInterrupt):
         tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     monkeypatch.undo()
     found = resume(tmp_path / "s", observer=Watching())
-    assert (
-        dict(found.report.content.facts)["computed"]
-        == "5 trials in 2 processes, 2 trials in this process"
-    )
-    assert seen[-1] == (7, 7)
+    assert [trial.computed for trial in found.trials] == ["in 2 processes"] * 5 + [
+        "in this process"
+    ] * 2
+    assert "in 2 processes, " in dict(found.report.content.facts)["computed"]
+    assert seen[-1] == (14, 14)
     assert "Solved means: all 27 inputs" in found.report.content.sections[0].text

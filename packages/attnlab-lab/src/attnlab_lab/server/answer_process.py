@@ -6,7 +6,10 @@ A question is a line of JSON; an answer is a line with a status and JSON, in whi
 
 import json
 import os
+import queue
 import shlex
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -28,7 +31,6 @@ from attnlab.experiments.report import open_run
 from attnlab.experiments.sorting.config import SortingConfig
 from attnlab.experiments.sorting.sorting_claims import with_separator
 from attnlab.experiments.sweeps.axes import all_shown
-from attnlab.experiments.sweeps.line_process import serve_lines
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.look.questions import Continuation, Question, extended, recorded
 from attnlab.look.recording import record
@@ -83,7 +85,7 @@ def _check(
     if sweep:
         cell_seeds = range(seed, seed + seeds)
         grid = Plan.read(experiment, texts, {}, cell_seeds, layout="auto").grid()
-        for cell in grid.cells:
+        for cell in grid:
             _check_memory(cell.config)
     else:
         _check_memory(registry.config(experiment, texts))
@@ -322,12 +324,24 @@ def _answer(line: str) -> str:
     return f"{status} {json.dumps(value)}"
 
 
-def _serve(take: Callable[[], str], give: Callable[[str], None]) -> None:
+def _serve() -> None:
+    """Answer the lines of standard input on standard output, until our parent is gone."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # the prints of other libraries go to standard error
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            lines.put(line)
+        os._exit(0)  # also in the midst of an answer
+
+    threading.Thread(target=listen, daemon=True).start()
     while True:
-        give(_answer(take()))
+        answers.write(_answer(lines.get()) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     os.environ["HF_HUB_OFFLINE"] = "1"  # models of the hub are read from its cache alone
-    serve_lines(_serve)
+    _serve()

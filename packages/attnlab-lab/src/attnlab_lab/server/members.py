@@ -30,7 +30,6 @@ from attnlab.experiments.registry import askable
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import open_sweep
 from attnlab.experiments.sweeps.axes import all_shown
-from attnlab.experiments.sweeps.cells import Cell
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.look.questions import recorded
 from attnlab_lab.server.arrays import packed
@@ -201,9 +200,8 @@ def _sweep(folder: str) -> dict[str, object]:
     """Describe a sweep, finished or not: its axes, and every cell, the last axis moving fastest."""
     sweep = open_sweep(folder)
     outcome, config = sweep.outcome, sweep.report.config
-    grid = outcome.grid
     axes = []
-    for axis in grid.axes:
+    for axis in outcome.axes:
         axes.append({"name": axis.name, "comment": axis.comment, "labels": axis.labels()})
     if len(outcome.expected) > _MOST_MODELS:
         raise CouldNotRun(
@@ -216,26 +214,26 @@ def _sweep(folder: str) -> dict[str, object]:
         "models": len(outcome.members),
         "expected": len(outcome.expected),
         "axes": axes,
-        "seeds": list(grid.seeds),
+        "seeds": list(outcome.seeds),
         "fixed": all_shown(config["settings"]),
         "figures": outcome.figures,
-        "cells": list(map(_cell, grid.cells, outcome.cells)),
+        "cells": list(map(_cell, outcome.cells)),
     }
 
 
-def _cell(cell: Cell, trained: CellOutcome | None) -> dict[str, object]:
+def _cell(cell: CellOutcome) -> dict[str, object]:
     """Describe a cell; without `solved` if none of its models is trained."""
     values = all_shown(cell.fields)
     facts: dict[str, object] = {"name": cell.name, "values": values, "refusal": cell.refusal}
-    if trained is None:
+    if not cell.seeds:
         return facts
     return facts | {
-        "solved": trained.solved,
-        "share": list(trained.share),
-        "solvedAt": trained.solved_at,
-        "loss": trained.loss,
-        "figures": trained.figures,
-        "members": [[member.seed, member.solved_at, member.fault] for member in trained.members],
+        "solved": cell.solved,
+        "share": list(cell.share),
+        "solvedAt": cell.solved_at,
+        "loss": cell.loss,
+        "figures": cell.figures,
+        "members": [[member.seed, member.solved_at, member.fault] for member in cell.members],
     }
 
 

@@ -1,6 +1,5 @@
 """`open`: whatever attnlab keeps in a folder, by the files in it."""
 
-import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -55,8 +54,7 @@ def open(path: Path | str) -> Opened:
             a compiled program; or a .png or .svg of a run, of `attnlab.plot.save` or of the lab's
             page, or a page of `attnlab.show`.
 
-    Returns what was returned when the folder was made; but for a hyper-parameter search its
-    `Report`, where Optuna, which reads its trials, is not installed.
+    Returns what was returned when the folder was made.
 
     Raises:
         WrongUsage: the population has no such member.
@@ -75,7 +73,7 @@ def open(path: Path | str) -> Opened:
             return open_it(folder)
     config = read_config(folder)
     if config is not None:
-        return _open_kind(kind_of(config), folder)
+        return _RUNS[kind_of(config)](folder)
     if is_member(folder) or os.path.isfile(folder / "config.json"):
         return open_run(folder)  # which refuses a saved model, and says what loads it
     if not os.path.isdir(folder):
@@ -85,9 +83,3 @@ def open(path: Path | str) -> Opened:
         "hyper-parameter search), recording.json (a recording), document.json (a long text), "
         "search.json (a corpus search) or program.json (a compiled program)."
     )
-
-
-def _open_kind(kind: Kind, folder: Path) -> Opened:
-    if kind == "search" and importlib.util.find_spec("optuna") is None:
-        return open_run(folder)
-    return _RUNS[kind](folder)

@@ -27,7 +27,7 @@ from attnlab.experiments.notebook import (
 from attnlab.experiments.opener import open
 from attnlab.experiments.population import Population
 from attnlab.experiments.report import Report
-from attnlab.experiments.sweeps.sweep_run import Sweep
+from attnlab.experiments.sweeps import Sweep
 from attnlab.experiments.tune.tuner import Search
 from attnlab.look import Recording, record
 from attnlab.look.corpus import CorpusSearch

@@ -1,32 +1,30 @@
-"""The grid: a cell for each combination of values, and the units in which cells are trained.
+"""The cells of a grid, one for each combination of values, and the units in which they are trained.
 
 Cells that may be members of one population are trained together. The division into units depends on
-the grid alone, never on the engine, so that every engine gives the same numbers.
+the cells alone, never on the engine, so that every engine gives the same numbers.
 """
 
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from attnlab.configs import Config, Fields
 from attnlab.errors import WrongUsage
 from attnlab.experiments.sweeps.axes import Axis, typed
-from attnlab.experiments.sweeps.unit import Unit
 
-_MOST_CELLS = 10_000
-_MOST_MEMBERS = 1_000_000
-_MEMBERS_OF_A_UNIT = 256  # enough to be quick, few enough that losing a unit costs little
+_MAX_CELLS = 10_000
+_MAX_MEMBERS = 1_000_000
+_UNIT_MEMBERS = 256  # enough to be quick, few enough that losing a unit costs little
 
 
 @dataclass(frozen=True)
 class Cell:
     """One combination of values.
 
-    fields: those of the axes alone. config: all fields; None for values that cannot be combined,
-    and `refusal` says why.
+    fields: those of the axes alone. config: all fields; None for values that cannot be combined.
+    refusal: why nothing can be trained, or nothing.
     """
 
     fields: Fields
@@ -39,24 +37,10 @@ class Cell:
         return typed(self.fields)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """All cells, the last axis moving fastest, and the seeds that each of them is trained with."""
-
-    axes: list[Axis]
-    cells: list[Cell]
-    seeds: tuple[int, ...]
-
-    @property
-    def impossible(self) -> list[Cell]:
-        """The cells whose values cannot be combined."""
-        return [cell for cell in self.cells if cell.config is None]
-
-
 def make_grid(
-    config_class: type[Config], axes: Sequence[Axis], fixed: Fields, seeds: Sequence[int]
-) -> Grid:
-    """Make every cell.
+    config_class: type[Config], axes: Sequence[Axis], fixed: Fields, num_seeds: int
+) -> list[Cell]:
+    """Make every cell, the last axis moving fastest.
 
     Raises:
         WrongUsage: no axis, too many cells or members, or no cell whose values can be combined.
@@ -68,10 +52,10 @@ def make_grid(
             "--seeds N."
         )
     num_cells = math.prod(len(axis.values) for axis in axes)
-    if num_cells > _MOST_CELLS or num_cells * len(seeds) > _MOST_MEMBERS:
+    if num_cells > _MAX_CELLS or num_cells * num_seeds > _MAX_MEMBERS:
         raise WrongUsage(
-            f"{num_cells:,} cells of {len(seeds):,} seeds are too many: at most {_MOST_CELLS:,} "
-            f"cells and {_MOST_MEMBERS:,} models in all; take fewer values or seeds."
+            f"{num_cells:,} cells of {num_seeds:,} seeds are too many: at most {_MAX_CELLS:,} "
+            f"cells and {_MAX_MEMBERS:,} models in all; take fewer values or seeds."
         )
     names, cells = [axis.name for axis in axes], []
     for values in itertools.product(*(axis.values for axis in axes)):
@@ -81,7 +65,7 @@ def make_grid(
         raise WrongUsage(
             f"no combination of these values is possible; for {cells[0].name}: {cells[0].refusal}"
         )
-    return Grid(list(axes), cells, tuple(seeds))
+    return cells
 
 
 def make_cell(config_class: type[Config], fixed: Fields, fields: Fields) -> Cell:
@@ -92,28 +76,27 @@ def make_cell(config_class: type[Config], fixed: Fields, fields: Fields) -> Cell
         return Cell(fields, None, str(error))
 
 
-def units_of(experiment: str, grid: Grid, varying: frozenset[str], **how: Any) -> list[Unit]:
-    """Divide the grid into units, each trained as one population.
+def divide(
+    cells: Sequence[Cell], seeds: Sequence[int], varying: frozenset[str]
+) -> Iterator[tuple[list[int], Sequence[int]]]:
+    """Divide cells and seeds into units: yield the indices of the cells, and the seeds, of each.
 
-    Trials that were proposed together may be equal: these stand in different units, since a
-    population has each setting once.
+    Equal cells, which a search may propose together, stand in different units, since a population
+    has each setting once.
     """
-    families: dict[str, dict[int, Fields]] = {}
+    families: dict[str, list[int]] = {}
     repeats: Counter[str] = Counter()
-    for index, cell in enumerate(grid.cells):
+    for index, cell in enumerate(cells):
         if cell.config is not None:
             fields = cell.config.to_mapping()
             common = {name: value for name, value in fields.items() if name not in varying}
-            families.setdefault(repr((repeats[repr(fields)], common)), {})[index] = fields
+            families.setdefault(repr((repeats[repr(fields)], common)), []).append(index)
             repeats[repr(fields)] += 1
-    seeds_at_once = min(len(grid.seeds), _MEMBERS_OF_A_UNIT)
-    units: list[Unit] = []
+    seeds_at_once = min(len(seeds), _UNIT_MEMBERS)
     for family in families.values():
-        for cells in _batched(list(family), _MEMBERS_OF_A_UNIT // seeds_at_once):
-            configs = [family[index] for index in cells]
-            for seeds in _batched(grid.seeds, seeds_at_once):
-                units.append(Unit(len(units), experiment, cells, configs, seeds, **how))
-    return units
+        for indices in _batched(family, _UNIT_MEMBERS // seeds_at_once):
+            for unit_seeds in _batched(seeds, seeds_at_once):
+                yield indices, unit_seeds
 
 
 def _batched(values: Sequence[int], most: int) -> list[list[int]]:

@@ -1,12 +1,11 @@
-"""The outcome of a sweep: the results of every model, summarized by cell."""
+"""The outcome of a sweep or a search: the results of every model, summarized by cell."""
 
-import dataclasses
 import itertools
 import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,27 +13,34 @@ from attnlab.configs import Fields
 from attnlab.core.stats import Interval, share_interval
 from attnlab.display import displayed, plural
 from attnlab.experiments.sections import csv_text
-from attnlab.experiments.sweeps.axes import typed
-from attnlab.experiments.sweeps.cells import Cell, Grid
-from attnlab.experiments.sweeps.unit import Member, Result
+from attnlab.experiments.sweeps.axes import Axis, typed
+from attnlab.experiments.sweeps.cells import Cell
+from attnlab.experiments.sweeps.unit import Member, Result, versions_words
 
 
-@dataclass(frozen=True)
-class Tally:
-    """How many models of one setting solved the problem.
+@displayed
+@dataclass(frozen=True, kw_only=True)
+class CellOutcome:
+    """The models of one cell, or of one trial of a search.
 
-    fields: what tells the setting from the others. seeds: the number of models. solved: of those
-    that solved the problem; one that diverged did not. solved_at: the median over all models of
-    the first evaluated step at which they had solved it; None if half of them or more never did.
-    loss: the median over the models that did not diverge. broken: the number that did.
+    number: among the cells. fields: what tells it from the others. seeds: the number of models.
+    solved: of those that solved the problem; one that diverged did not. solved_at: the median over
+    all models of the first evaluated step at which they had solved it; None if half of them or more
+    never did. loss, figures: medians over the models that did not diverge. broken: the number that
+    did. refusal: why nothing could be trained. computed: where, in words.
     """
 
+    number: int
     fields: Fields
     seeds: int = 0
     solved: int = 0
     solved_at: float | None = None
     loss: float | None = None
     broken: int = 0
+    refusal: str = ""
+    computed: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    members: Sequence[Member] = ()
 
     @property
     def name(self) -> str:
@@ -46,9 +52,26 @@ class Tally:
         """The share of models that solved the problem, and its 95 % interval (Wilson)."""
         return share_interval(self.solved, self.seeds)
 
-    def tally(self) -> dict[str, Any]:
-        """Return the fields of a tally alone."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(Tally)}
+    @property
+    def success(self) -> Interval | None:
+        """The share; None if no model was trained."""
+        return self.share if self.seeds else None
+
+    @property
+    def score(self) -> float:
+        """The share of seeds that solved the problem; ties are broken by the loss.
+
+        The loss counts for less than one seed: (solved + 1 / (2 + loss)) / seeds.
+        """
+        if not self.seeds:
+            return float("-inf")
+        tie_break = 0.0 if self.loss is None else 1 / (2 + max(0.0, self.loss))
+        return (self.solved + tie_break) / self.seeds
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the counts and medians as plain values."""
+        names = ("fields", "seeds", "solved", "solved_at", "loss", "broken")
+        return {name: getattr(self, name) for name in names}
 
     def learned(self) -> list[str]:
         """Return how many models solved the problem, their share, and its interval, in words."""
@@ -56,45 +79,34 @@ class Tally:
         return [f"{self.solved}/{self.seeds}", f"{share:.0%}", f"{low:.0%} to {high:.0%}"]
 
 
-@displayed
-@dataclass(frozen=True, kw_only=True)
-class CellOutcome(Tally):
-    """The models of one cell; figures: medians over the models that did not diverge."""
-
-    cell: Cell
-    members: Sequence[Member]
-    figures: Mapping[str, float]
-
-    @property
-    def success(self) -> Interval:
-        """The share of models that solved the problem, and its 95 % interval."""
-        return self.share
-
-    @classmethod
-    def of(cls, cell: Cell, members: Sequence[Member]) -> "CellOutcome":
-        """Summarize the models of a cell."""
-        steps, losses, whole = list[float](), list[float](), 0
-        figures: dict[str, list[float]] = {}
-        for member in members:
-            steps.append(math.inf if member.solved_at is None else member.solved_at)
-            if member.fault:
-                continue
-            whole += 1
-            if member.loss is not None:
-                losses.append(member.loss)
-            for name, value in member.figures.items():
-                figures.setdefault(name, []).append(value)
-        return cls(
-            cell.fields,
-            seeds=len(members),
-            solved=sum(map(math.isfinite, steps)),
-            solved_at=_median(steps),
-            loss=_median(losses),
-            broken=len(members) - whole,
-            cell=cell,
-            members=members,
-            figures={name: statistics.median(values) for name, values in figures.items()},
-        )
+def summarize(
+    number: int, cell: Cell, members: Sequence[Member] = (), computed: str = ""
+) -> CellOutcome:
+    """Summarize the models of a cell."""
+    steps, losses, whole = list[float](), list[float](), 0
+    figures: dict[str, list[float]] = {}
+    for member in members:
+        steps.append(math.inf if member.solved_at is None else member.solved_at)
+        if member.fault:
+            continue
+        whole += 1
+        if member.loss is not None:
+            losses.append(member.loss)
+        for name, value in member.figures.items():
+            figures.setdefault(name, []).append(value)
+    return CellOutcome(
+        number=number,
+        fields=cell.fields,
+        seeds=len(members),
+        solved=sum(map(math.isfinite, steps)),
+        solved_at=_median(steps),
+        loss=_median(losses),
+        broken=len(members) - whole,
+        refusal=cell.refusal,
+        computed=computed,
+        figures={name: statistics.median(values) for name, values in figures.items()},
+        members=members,
+    )
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -106,29 +118,50 @@ def _median(values: Sequence[float]) -> float | None:
 
 @displayed
 class Outcome:
-    """The grid, and all its models in the order of cells and seeds."""
+    """The cells and the results of all models, in the order of cells and seeds.
 
-    def __init__(self, grid: Grid, results: Iterable[Result]) -> None:
-        self.grid = grid
+    axes: of a sweep, whose cells are a grid with the last axis moving fastest; or of a search.
+    seeds: of each cell.
+    """
+
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        grid: Sequence[Cell],
+        seeds: Sequence[int],
+        results: Iterable[Result],
+    ) -> None:
+        self.axes, self.grid, self.seeds = axes, grid, seeds
         self.results = sorted(results, key=lambda result: result.unit)
         every = itertools.chain(*(result.members for result in self.results))
         self.members = sorted(every, key=lambda member: (member.cell, member.seed))
 
     @cached_property
-    def cells(self) -> list[CellOutcome | None]:
-        """Each cell's outcome; None for a cell without results."""
-        members: list[list[Member]] = [[] for _ in self.grid.cells]
+    def cells(self) -> list[CellOutcome]:
+        """The outcome of each cell; without seeds for a cell without results."""
+        members: list[list[Member]] = [[] for _ in self.grid]
+        computed = [""] * len(self.grid)
+        for result in self.results:
+            for member in result.members:
+                computed[member.cell] = result.computed
         for member in self.members:
             members[member.cell].append(member)
-        outcomes: list[CellOutcome | None] = []
-        for cell, cell_members in zip(self.grid.cells, members, strict=True):
-            outcomes.append(CellOutcome.of(cell, cell_members) if cell_members else None)
-        return outcomes
+        return list(map(summarize, itertools.count(), self.grid, members, computed))
 
     @property
     def trained(self) -> list[CellOutcome]:
         """The outcome of each cell with results, in the order of the grid."""
-        return [cell for cell in self.cells if cell is not None]
+        return [cell for cell in self.cells if cell.seeds]
+
+    @property
+    def finished(self) -> list[CellOutcome]:
+        """The outcome of each cell with results, or that cannot be trained."""
+        return [cell for cell in self.cells if cell.seeds or cell.refusal]
+
+    @property
+    def refused(self) -> list[CellOutcome]:
+        """The cells that cannot be trained."""
+        return [cell for cell in self.cells if cell.refusal]
 
     @cached_property
     def figures(self) -> list[str]:
@@ -139,7 +172,7 @@ class Outcome:
         return []
 
     @property
-    def found(self) -> list[tuple[int, int]]:
+    def done(self) -> list[tuple[int, int]]:
         """The cell and the seed of every model that was trained."""
         return [(member.cell, member.seed) for member in self.members]
 
@@ -147,9 +180,9 @@ class Outcome:
     def expected(self) -> list[tuple[int, int]]:
         """The cell and the seed of every model when all are trained."""
         pairs: list[tuple[int, int]] = []
-        for index, cell in enumerate(self.grid.cells):
-            if cell.config is not None:
-                pairs += [(index, seed) for seed in self.grid.seeds]
+        for index, cell in enumerate(self.grid):
+            if not cell.refusal:
+                pairs += [(index, seed) for seed in self.seeds]
         return pairs
 
     @property
@@ -157,13 +190,28 @@ class Outcome:
         """The number of models that diverged."""
         return sum(bool(member.fault) for member in self.members)
 
+    def facts(self, versions: Mapping[str, str]) -> dict[str, str]:
+        """Say how the models were computed, for the head of a report."""
+        models = f"{len(self.members):,} of {len(self.expected):,}"
+        if self.diverged:
+            models += f", {self.diverged:,} diverged"
+        places = Counter(result.computed for result in self.results)
+        computed = [f"{count:,} {plural(count, 'population')} {at}" for at, count in places.items()]
+        return {
+            "models": models,
+            "layout": " and ".join(sorted({result.layout for result in self.results})),
+            "machines": f"{len({result.machine for result in self.results}):,}",
+            "computed": ", ".join(places if len(places) == 1 else computed) or "nothing yet",
+            "versions": versions_words(versions),
+        }
+
     def rows(self) -> list[dict[str, object]]:
         """Return one mapping for each model: the cell's fields, the seed, the results."""
         return list(map(self._row, self.members))
 
     def _row(self, member: Member) -> dict[str, object]:
         row: dict[str, object] = {
-            **self.grid.cells[member.cell].fields,
+            **self.grid[member.cell].fields,
             "seed": member.seed,
             "solved": member.solved_at is not None,
             "solved_at": member.solved_at,
@@ -181,11 +229,3 @@ class Outcome:
         if rows:
             names = list(rows[0])
         return csv_text(names, [list(row.values()) for row in rows])
-
-
-def places_words(places: Iterable[str], noun: str) -> str:
-    """Say where something was computed, with the number of each place if there are several."""
-    counts = Counter(places)
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{count:,} {plural(count, noun)} {place}" for place, count in counts.items())

@@ -1,24 +1,28 @@
 """The plan of a sweep or a search: experiment, axes, fixed settings, seeds; all else follows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
 from attnlab.configs import Config, Fields
-from attnlab.errors import CouldNotRun, WrongUsage, typed
+from attnlab.errors import CouldNotRun, WrongUsage, present, typed
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.folder import RunConfig, read_config
 from attnlab.experiments.population.fit import checked_seeds, learnable
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import begins_at, versions
+from attnlab.experiments.run_config import ManyConfig
 from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
-from attnlab.experiments.sweeps.cells import Cell, Grid, make_grid, units_of
+from attnlab.experiments.sweeps.cells import Cell, divide, make_grid
 from attnlab.experiments.sweeps.unit import Unit
 from attnlab.parts.linear import MatrixPath, matrix_path_in_use
 from attnlab.train.config import LayoutName
 
 Kind = Literal["sweep", "search"]
+
+TRIALS_AT_ONCE = 5
+"""The trials that a search proposes together: they share a population, or the processors."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +88,11 @@ class Plan:
         """
         kind: Kind = "sweep" if "sweep" in config else "search"
         try:
-            described, axes, stops, trials = config[kind], [], False, None
+            described, axes = config[kind], []
             config_class = find(config["experiment"]).config_class
-            if kind == "sweep":
-                stops = described["stop_when_solved"]
-                for name, values in described["axes"].items():
-                    axes.append(axis_of(option_of(config_class, name), values))
-            else:
-                trials = described["trials"]
-                for name, space in described["space"].items():
-                    option = option_of(config_class, name)
-                    axes.append(axis_of(option, space["choices"], space["ends"]))
+            ends = described.get("ends", {})
+            for name, values in described["axes"].items():
+                axes.append(axis_of(option_of(config_class, name), values, ends.get(name)))
             return cls(
                 config["experiment"],
                 axes,
@@ -102,8 +100,8 @@ class Plan:
                 checked_seeds(described["seeds"]),
                 cast(LayoutName, config["layout"]),
                 cast(MatrixPath, config["matrix_path"]),
-                stops,
-                trials,
+                described.get("stop_when_solved", False),
+                None if kind == "sweep" else described["trials"],
             )
         except (WrongUsage, KeyError, TypeError, AttributeError) as error:
             raise CouldNotRun(f"the {kind}'s config.json is not usable: {error}") from None
@@ -122,24 +120,40 @@ class Plan:
         return "sweep" if self.trials is None else "search"
 
     @property
+    def noun(self) -> str:
+        """The noun of its settings."""
+        return "cell" if self.trials is None else "trial"
+
+    @property
     def config_class(self) -> type[Config]:
         """The experiment's own settings."""
         return find(self.experiment).config_class
 
-    def grid(self) -> Grid:
-        """Make every cell."""
-        return make_grid(self.config_class, self.axes, self.fixed, self.seeds)
+    def grid(self) -> list[Cell]:
+        """Make every cell of a sweep."""
+        return make_grid(self.config_class, self.axes, self.fixed, len(self.seeds))
 
-    def units(self, grid: Grid) -> list[Unit]:
-        """Divide the grid into units, each trained as one population."""
-        return units_of(
-            self.experiment,
-            grid,
-            learnable(self.experiment).VARYING,
-            layout=self.layout,
-            matrix_path=self.matrix_path,
-            stop_when_solved=self.stop_when_solved,
-        )
+    def units(self, cells: Sequence[Cell], first_cell: int = 0, first_unit: int = 0) -> list[Unit]:
+        """Divide cells into units; of a search, those that were proposed together."""
+        varying = learnable(self.experiment).VARYING
+        at_once = len(cells) if self.trials is None else TRIALS_AT_ONCE
+        units: list[Unit] = []
+        for start in range(0, len(cells), at_once):
+            together = cells[start : start + at_once]
+            for indices, seeds in divide(together, self.seeds, varying):
+                fields = [present(together[index].config).to_mapping() for index in indices]
+                unit = Unit(
+                    first_unit + len(units),
+                    self.experiment,
+                    [first_cell + start + index for index in indices],
+                    fields,
+                    seeds,
+                    self.matrix_path,
+                    self.layout,
+                    self.stop_when_solved,
+                )
+                units.append(unit)
+        return units
 
     def problems(self, cells: Iterable[Cell]) -> list[ProblemDescription]:
         """Describe the problems of cells, each once."""
@@ -159,17 +173,16 @@ class Plan:
             "layout": self.layout,
             "model": {},
         }
-        seeds = list(self.seeds)
+        described: ManyConfig = {
+            "axes": {axis.name: list(axis.values) for axis in self.axes},
+            "seeds": list(self.seeds),
+        }
         if self.trials is None:
-            axes = {axis.name: list(axis.values) for axis in self.axes}
-            stops = self.stop_when_solved
-            config["sweep"] = {"axes": axes, "seeds": seeds, "stop_when_solved": stops}
+            described["stop_when_solved"] = self.stop_when_solved
         else:
-            space: dict[str, Fields] = {}
-            for axis in self.axes:
-                ends = axis.ends and list(axis.ends)
-                space[axis.name] = {"ends": ends, "choices": list(axis.values)}
-            config["search"] = {"space": space, "seeds": seeds, "trials": self.trials}
+            described["trials"] = self.trials
+            described["ends"] = {axis.name: list(axis.ends) for axis in self.axes if axis.ends}
+        config[self.kind] = described
         return config
 
 

@@ -13,14 +13,13 @@ from attnlab.draw import sections as draw
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.sections import filled, problem_section
 from attnlab.experiments.sweeps.axes import Axis, shown, typed
-from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome, Tally
-from attnlab.experiments.words import Words
+from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
+from attnlab.experiments.sweeps.plan import Plan
 
-WORDS = Words("attnlab.experiments.sweeps")
-MOST_ROWS = 1_000  # of a table in the page; the CSV holds all
 TALLIED = ["solved", "share", "low", "high", "first step", "loss"]
 """The columns of `tallied`."""
 
+_MAX_ROWS = 1_000  # of a table in the page; the CSV holds all
 _LEAST_SPAN = 0.1  # of the shades of a map, as a share of its greatest value
 _MOST_CURVES = 8  # that can be told apart
 _WIDE = 10  # an axis whose largest value is so many times its smallest has a logarithmic scale
@@ -29,65 +28,62 @@ _SHARE = "share of seeds that solve the problem"
 _Pick = Callable[[CellOutcome], float | None]
 
 
-def make_content(
-    experiment: str,
-    outcome: Outcome,
-    fixed: Fields,
-    facts: Mapping[str, str],
-    problems: Sequence[ProblemDescription] = (),
-) -> draw.ReportContent:
+def make_content(plan: Plan, outcome: Outcome, facts: Mapping[str, str]) -> draw.ReportContent:
     """Make the report's content.
 
     Args:
-        experiment: its name.
+        plan: of the sweep.
         outcome: of all cells trained so far.
-        fixed: the settings that no axis changes.
         facts: how it was computed, shown at the top.
-        problems: those of the cells, each once.
     """
-    grid = outcome.grid
-    axes, seeds = grid.axes, len(grid.seeds)
+    axes, seeds = outcome.axes, len(outcome.seeds)
     solved = sum(member.solved_at is not None for member in outcome.members)
-    impossible = [[cell.name, cell.refusal] for cell in grid.impossible]
-    cells = f"{len(grid.cells):,} cells of {seeds:,} {plural(seeds, 'seed')}"
+    impossible = [[cell.name, cell.refusal] for cell in outcome.refused]
+    cells = f"{len(outcome.grid):,} cells of {seeds:,} {plural(seeds, 'seed')}"
     if impossible:
         cells += f", {len(impossible):,} of which are impossible (their values cannot be combined)"
-    success = WORDS.text("success", {"seeds": seeds})
-    sections: list[draw.Section | None] = []
-    if problems:
-        sections.append(problem_section(problems))
+    problems = plan.problems(outcome.grid)
+    sections: list[draw.Section | None] = [problem_section(problems)]
     if len(axes) > 1:
-        sections.append(_diagram(outcome, success))
-    sections.append(_curves(outcome, success))
+        sections.append(_diagram(outcome))
+    sections.append(_curves(outcome))
     if len(axes) > 1:
         sections.append(_figures(outcome, problems))
     sections += [
         _cells(outcome),
-        listed(WORDS, "impossible", ["cell", "why"], impossible),
-        listed(WORDS, "diverged", ["cell", "seed", "what happened"], _diverged(outcome)),
-        _again(experiment, outcome, fixed),
-        listed(WORDS, "settings", ["setting", "value"], setting_rows(fixed)),
+        listed("Impossible cells", "Their values cannot be combined.", ["cell", "why"], impossible),
+        _diverged(outcome),
+        _again(plan, outcome),
+        listed(
+            "Settings of all cells",
+            "Those that were set; the others have the defaults.",
+            ["setting", "value"],
+            setting_rows(plan.fixed),
+        ),
     ]
     return draw.ReportContent(
-        title=f"{experiment}: {' × '.join(axis.name for axis in axes)}",
+        title=f"{plan.experiment}: {' × '.join(axis.name for axis in axes)}",
         subtitle=f"{cells}: {solved:,} of {len(outcome.members):,} models solved the problem",
         facts=list(facts.items()),
         sections=filled(sections),
     )
 
 
-def _diverged(outcome: Outcome) -> list[list[draw.Scalar]]:
+def _diverged(outcome: Outcome) -> draw.Table:
     """List the models that diverged: cell, seed, what happened."""
     rows: list[list[draw.Scalar]] = []
     for member in outcome.members:
         if member.fault:
-            rows.append([outcome.grid.cells[member.cell].name, member.seed, member.fault])
-    return rows
+            rows.append([outcome.grid[member.cell].name, member.seed, member.fault])
+    caption = "Their loss or gradient was no longer finite."
+    return listed("Models that diverged", caption, ["cell", "seed", "what happened"], rows)
 
 
-def listed(words: Words, name: str, columns: list[str], rows: Sequence[list[Any]]) -> draw.Table:
-    """Make a table of the first rows, with the title and caption of this name."""
-    return draw.Table(**words.texts(name), columns=columns, rows=rows[:MOST_ROWS])
+def listed(title: str, caption: str, columns: list[str], rows: Sequence[list[Any]]) -> draw.Table:
+    """Make a table of the first rows."""
+    if len(rows) > _MAX_ROWS:
+        caption += f" The first {_MAX_ROWS:,} are shown."
+    return draw.Table(title=title, caption=caption, columns=columns, rows=rows[:_MAX_ROWS])
 
 
 def setting_rows(fixed: Fields) -> list[list[str]]:
@@ -95,50 +91,59 @@ def setting_rows(fixed: Fields) -> list[list[str]]:
     return [[name, shown(value)] for name, value in fixed.items()]
 
 
-def tallied(tally: Tally) -> list[draw.Scalar]:
+def tallied(cell: CellOutcome) -> list[draw.Scalar]:
     """Return the cells of a table that say how many models solved the problem, and when."""
-    return [f"{tally.solved}/{tally.seeds}", *tally.share, tally.solved_at, tally.loss]
+    return [f"{cell.solved}/{cell.seeds}", *cell.share, cell.solved_at, cell.loss]
 
 
-def run_command(experiment: str, tally: Tally, fixed: Fields, seeds: int, first: int) -> str:
+def run_command(plan: Plan, cell: CellOutcome, seeds: int, first: int) -> str:
     """Return the command that trains the models of a setting."""
-    settings = typed({**tally.fields, **fixed})
-    return f"`attnlab run {experiment} --seeds {seeds} --seed {first} --set {settings}`"
+    settings = typed({**cell.fields, **plan.fixed})
+    return f"`attnlab run {plan.experiment} --seeds {seeds} --seed {first} --set {settings}`"
 
 
-def _diagram(outcome: Outcome, success: str) -> draw.Maps:
-    rows, columns, *_ = map(_named, outcome.grid.axes)
-    numbers = {"success": success, "rows": rows, "columns": columns}
+def _success_words(outcome: Outcome) -> str:
+    return (
+        f"The share of {len(outcome.seeds):,} seeds that solved the problem at an evaluation; a "
+        "model that diverged did not."
+    )
+
+
+def _diagram(outcome: Outcome) -> draw.Maps:
+    rows, columns, *_ = map(_named, outcome.axes)
     picks: dict[str, _Pick] = {_SHARE: lambda cell: cell.share.value}
-    choices = _choices(outcome, picks, (0.0, 1.0))
-    return draw.Maps(**WORDS.texts("diagram", numbers), choices=choices)
+    return draw.Maps(
+        title="Where it can be learned",
+        caption=f"{_success_words(outcome)} Rows: {rows}. Columns: {columns}. Every cell's "
+        "interval is in the table.",
+        figure="success",
+        choices=_choices(outcome, picks, (0.0, 1.0)),
+    )
 
 
-def _curves(outcome: Outcome, success: str) -> draw.Bars | draw.Lines | None:
+def _curves(outcome: Outcome) -> draw.Bars | draw.Lines | None:
     """Draw success along one axis, a curve for each value of the others."""
-    along = _along(outcome.grid.axes)
+    along = _along(outcome.axes)
     if along is None:
         return None
+    intervals = "Bands" if along.is_numeric else "Whiskers"
+    words: dict[str, Any] = {
+        "title": "Success rate, with intervals",
+        "caption": f"{_success_words(outcome)} Along: {_named(along)}. {intervals} are 95 % "
+        "intervals (Wilson).",
+        "y_label": _SHARE,
+        "figure": "success-rate",
+    }
     series = _success_series(outcome, along)
-    numbers = {"success": success, "along": _named(along), "what": "Whiskers"}
     if not along.is_numeric:
-        return draw.Bars(**WORDS.texts("curves", numbers), groups=along.labels(), series=series)
-    numbers["what"] = "Bands"
+        return draw.Bars(**words, groups=along.labels(), series=series)
     low, high = min(along.values), max(along.values)
-    lines = []
-    for line_series in series:
-        x = list(along.values)
-        lines.append(
-            draw.Series(
-                name=line_series.name,
-                x=x,
-                y=line_series.values,
-                low=line_series.low,
-                high=line_series.high,
-            )
-        )
+    x, lines = list(along.values), []
+    for bars in series:
+        curve = draw.Series(name=bars.name, x=x, y=bars.values, low=bars.low, high=bars.high)
+        lines.append(curve)
     return draw.Lines(
-        **WORDS.texts("curves", numbers),
+        **words,
         x_label=along.name,
         from_zero=True,
         series=lines,
@@ -161,16 +166,16 @@ def _along(axes: Sequence[Axis]) -> Axis | None:
 
 def _success_series(outcome: Outcome, along: Axis) -> list[draw.BarSeries]:
     """Return the success along one axis, for each value of the others."""
-    others = [axis for axis in outcome.grid.axes if axis is not along]
-    cells = np.moveaxis(_array(outcome), outcome.grid.axes.index(along), -1)
+    others = [axis for axis in outcome.axes if axis is not along]
+    cells = np.moveaxis(_array(outcome), outcome.axes.index(along), -1)
     series: list[draw.BarSeries] = []
     for place in np.ndindex(cells.shape[:-1]):
         line = list(cells[place])
-        if series and line.count(None) == len(line):
+        if series and not any(cell.seeds for cell in line):
             continue  # impossible values
         fixed = _values(others, place)
         name = ", ".join(f"{name} {shown(value)}" for name, value in fixed.items())
-        shares = [(None, None, None) if cell is None else cell.share for cell in line]
+        shares = [cell.success or (None, None, None) for cell in line]
         series.append(draw.BarSeries.of_intervals(name or "success rate", shares))
     return series
 
@@ -185,32 +190,41 @@ def _figures(outcome: Outcome, problems: Sequence[ProblemDescription]) -> draw.M
     }
     for name in outcome.figures:
         picks[_plain(name)] = lambda cell, name=name: cell.figures.get(name)  # type: ignore[misc]
-    meanings = {}
+    caption = (
+        "Medians over each cell's seeds, of the best weights. The step is blank where half of the "
+        "seeds or more never solved the problem."
+    )
+    meanings: dict[str, str] = {}
     for problem in problems:
-        for name, text in problem.meanings:
-            if name in outcome.figures:
-                meanings[_plain(name)] = text
-    texts = WORDS.texts("figures", {"meanings": meanings})
-    return draw.Maps(**texts, choices=_choices(outcome, picks))
+        meanings |= dict(problem.meanings)
+    for name, text in meanings.items():
+        if name in outcome.figures:
+            caption += f" {_plain(name)}: {text}"
+    return draw.Maps(
+        title="What else was measured",
+        caption=caption,
+        figure="figures",
+        choices=_choices(outcome, picks),
+    )
 
 
 def _choices(
     outcome: Outcome, picks: Mapping[str, _Pick], ends: tuple[float, float] | None = None
 ) -> list[draw.MapChoice]:
     """Make maps over the first two axes, for each combination of the others."""
-    others, cells = outcome.grid.axes[2:], _array(outcome)
+    others, cells = outcome.axes[2:], _array(outcome)
     choices = []
     for place in np.ndindex(cells.shape[2:]):
         maps = []
         for title, pick in picks.items():
             values = [_picked(pick, line) for line in cells[:, :, *place]]
-            maps.append(_map(title, outcome.grid.axes, values, ends))
+            maps.append(_map(title, outcome.axes, values, ends))
         choices.append(draw.MapChoice(label=typed(_values(others, place)), note="", maps=maps))
     return choices
 
 
-def _picked(pick: _Pick, line: Iterable[CellOutcome | None]) -> list[float | None]:
-    return [None if cell is None else pick(cell) for cell in line]
+def _picked(pick: _Pick, line: Iterable[CellOutcome]) -> list[float | None]:
+    return [pick(cell) if cell.seeds else None for cell in line]
 
 
 def _map(
@@ -237,7 +251,7 @@ def _map(
 
 def _array(outcome: Outcome) -> Any:
     """Return the outcome of each cell in an array with a dimension for each axis."""
-    shape = [len(axis.values) for axis in outcome.grid.axes]
+    shape = [len(axis.values) for axis in outcome.axes]
     return np.array(outcome.cells, dtype=object).reshape(shape)
 
 
@@ -272,7 +286,7 @@ def _rounded(value: float, towards: Callable[[float], int], span: float) -> floa
 
 
 def _cells(outcome: Outcome) -> draw.Table:
-    axes = outcome.grid.axes
+    axes = outcome.axes
     rows = []
     for cell in outcome.trained:
         fields = dict(cell.fields)
@@ -281,24 +295,27 @@ def _cells(outcome: Outcome) -> draw.Table:
                 fields[axis.name] = shown(fields[axis.name])
         figures = map(cell.figures.get, outcome.figures)
         rows.append([*fields.values(), *tallied(cell), *figures, cell.broken])
-    names = [axis.name for axis in axes]
-    return draw.Table(
-        **WORDS.texts("cells", {"is_cut": len(rows) > MOST_ROWS, "most": MOST_ROWS}),
-        columns=[*names, *TALLIED, *map(_plain, outcome.figures), "diverged"],
-        rows=rows[:MOST_ROWS],
+    return listed(
+        "Cells",
+        "The share of seeds that solved the problem, with its 95 % interval (Wilson), and medians "
+        "of the other figures. Every model is in table.csv.",
+        [*(axis.name for axis in axes), *TALLIED, *map(_plain, outcome.figures), "diverged"],
+        rows,
     )
 
 
-def _again(experiment: str, outcome: Outcome, fixed: Fields) -> draw.Text | None:
+def _again(plan: Plan, outcome: Outcome) -> draw.Text | None:
     """Give the command that trains the models of a cell again."""
     if not outcome.trained:
         return None
     # The cell nearest to one half is the one worth looking into.
     cell = min(outcome.trained, key=lambda cell: abs(cell.share.value - 0.5))
-    seeds = outcome.grid.seeds
-    texts = WORDS.texts("again")
-    command = run_command(experiment, cell, fixed, len(seeds), seeds[0])
-    return draw.Text(title=texts["title"], text=f"{texts['text']}\n{command}")
+    command = run_command(plan, cell, len(plan.seeds), plan.seeds[0])
+    return draw.Text(
+        title="Look into a cell",
+        text="A sweep keeps numbers, not weights. This trains the models of a cell again, with "
+        f"their heads, curves and traces:\n{command}",
+    )
 
 
 def _named(axis: Axis) -> str:

@@ -1,37 +1,59 @@
 """The runner of sweeps and searches: units of cells on an engine, results kept, shown, resumed.
 
 A sweep knows all its cells before it begins; a search proposes some, and the next ones when it
-knows how these went. Each is a `CellRun`, and differs only in where its cells come from and what
-it makes of their results.
+knows how these went. The results of each unit are a line in `cells/`, with its digest: nothing
+finished is lost, and what is damaged is computed again when the run is resumed.
 """
 
+import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Self
 
-from attnlab.core.store import write_text
-from attnlab.display import Card
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+import torch
+
+from attnlab.core.store import digest_of, make_folder, write_text
+from attnlab.display import Card, frame
+from attnlab.draw.sections import ReportContent
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.folder import RunFolder, is_unfinished, read_to_go_on
+from attnlab.experiments.folder import RunFolder, is_finished, read_to_go_on
 from attnlab.experiments.report import Report, chosen_observer, open_run
-from attnlab.experiments.sweeps.engines import Engine, Where, make_engine, where_to_compute
+from attnlab.experiments.sweeps.cells import Cell
+from attnlab.experiments.sweeps.executors import Engine, Where, make_engine
+from attnlab.experiments.sweeps.outcome import Outcome
 from attnlab.experiments.sweeps.plan import Kind, Plan, read_config_of
-from attnlab.experiments.sweeps.unit import Result, Unit, read_answer
+from attnlab.experiments.sweeps.report import make_content
+from attnlab.experiments.sweeps.unit import (
+    Failure,
+    Member,
+    Result,
+    Unit,
+    compute,
+    refuse_other_versions,
+)
+from attnlab.seeds import generator
 from attnlab.train.observer import Observer, Silent
 from attnlab.train.processes import refuse_launched
 
 _SECONDS = 10.0  # between two versions of an unfinished run's page
 
 
+@dataclass(frozen=True, eq=False)
 class CellResults:
-    """The base of what a sweep and a search return."""
+    """What a sweep and a search return.
 
-    report: Report
-    folder: Path | None
+    Attributes:
+        outcome: every cell and every model.
+        report: saved and opened as an ordinary run's, but without a model.
+        folder: where it is kept; None while it only lives in memory.
+    """
+
+    outcome: Outcome
+    report: Report = field(repr=False)
+    folder: Path | None = None
 
     @property
     def passed(self) -> bool | None:
@@ -42,6 +64,18 @@ class CellResults:
         """The whole report as one self-contained page."""
         return self.report.html()
 
+    def rows(self) -> list[dict[str, object]]:
+        """Return one mapping for each model: the cell's fields, the seed, the results."""
+        return self.outcome.rows()
+
+    def frame(self) -> Any:
+        """Return `rows` as a pandas DataFrame.
+
+        Raises:
+            CouldNotRun: pandas is not installed.
+        """
+        return frame(self.rows())
+
     def _table_card(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], lines: Sequence[str]
     ) -> Card:
@@ -51,49 +85,43 @@ class CellResults:
         return Card(str(self.report.content.subtitle), facts, columns, rows, lines)
 
 
-_Found = TypeVar("_Found", bound=CellResults)
+class CellRun:
+    """The cells of a sweep while they are computed, or opened again."""
 
-
-class CellRun(ABC, Generic[_Found]):
-    """A sweep or a search while it is computed, or opened again."""
-
-    kind: ClassVar[Kind]
-    results: ClassVar[str]
-    """The file or folder that holds results as soon as there are some."""
+    kind: ClassVar[Kind] = "sweep"
 
     def __init__(self, plan: Plan, folder: RunFolder | None, observer: Observer) -> None:
         self._plan, self._folder, self._observer = plan, folder, observer
         self._config = plan.to_config() if folder is None else folder.config
-        self._failures: list[AttnlabError] = []
+        self._cells: list[Cell] = []
+        self._units: list[Unit] = []
+        self._results: dict[int, Result] = {}
         self._written = time.monotonic()
+        self._add(self._first_cells())
+
+    def _first_cells(self) -> list[Cell]:
+        """Return the cells that are known before the first is trained."""
+        return self._plan.grid()
+
+    def _num_cells(self) -> int:
+        """Return the number of cells when all are known."""
+        return len(self._cells)
+
+    def _add(self, cells: Sequence[Cell]) -> None:
+        """Add cells, with the results that the folder holds of them."""
+        units = self._plan.units(cells, len(self._cells), len(self._units))
+        self._cells += cells
+        self._units += units
+        if self._folder is not None:
+            for unit in units:
+                result = read_result(self._folder.path, unit.number)
+                if result is not None:
+                    self._results[unit.number] = result
 
     @classmethod
     def check(cls, plan: Plan) -> None:
         """Refuse a plan that cannot be computed, before a folder is made."""
-
-    @abstractmethod
-    def _rounds(self) -> Iterator[Sequence[Unit]]:
-        """Yield units to train; their results and failures are known when it goes on."""
-
-    @abstractmethod
-    def _keep(self, result: Result, line: str) -> None:
-        """Keep the results of a unit."""
-
-    @abstractmethod
-    def _table(self) -> str:
-        """Return all results so far as CSV; nothing if there are none."""
-
-    @abstractmethod
-    def _claims(self) -> list[Claim]:
-        """Make the claims of a run that is done."""
-
-    @abstractmethod
-    def _report(self, claims: Sequence[Claim]) -> Report:
-        """Make the report of all results so far."""
-
-    @abstractmethod
-    def _found(self, report: Report, folder: Path | None) -> _Found:
-        """Return what the caller gets."""
+        plan.grid()
 
     @classmethod
     def start(
@@ -104,41 +132,38 @@ class CellRun(ABC, Generic[_Found]):
         *,
         resume: bool,
         observer: Observer | None,
-    ) -> _Found:
+    ) -> Self:
         """Compute a plan, or what is missing of it; arguments as those of `sweep`."""
         cls.check(plan)
         watch = chosen_observer(observer, f"{plan.kind} of {plan.experiment}")
-        begun = None
+        config = plan.to_config()
         if out is not None and resume:
-            begun = read_to_go_on(Path(out), plan.kind, plan.to_config())
-        where = where_to_compute(where, begun)
-        with make_engine(
-            where.kind, num_workers=where.num_workers, address=where.address
-        ) as computing:
+            where = where.or_of(read_to_go_on(Path(out), plan.kind, config))
+        with make_engine(where) as engine:
             if out is None:
-                return cls(plan, None, watch).run(computing)
-            config = plan.to_config()
+                run = cls(plan, None, watch)
+                run._run(engine)
+                return run
             config["computed_by"] = asdict(where)
             with RunFolder.begin(Path(out), config, watch.tell, resume=resume) as folder:
-                return cls(plan, folder, watch).run(computing)
+                run = cls(plan, folder, watch)
+                run._run(engine)
+                return run
 
-    def run(self, engine: Engine) -> _Found:
-        """Compute what is missing."""
-        self._engine = engine
+    def _run(self, engine: Engine) -> None:
+        """Compute what is missing, and write the report."""
         self._observer.stage(engine.words)
         try:
-            for units in self._rounds():
-                self._compute(units)
+            self._compute_all(engine)
         finally:
             self._show_so_far()
-        report = self._report(self._claims())
-        if self._folder is None:
-            return self._found(report, None)
-        report.write(self._folder)
-        return self._found(open_run(self._folder.path), self._folder.path)
+        self._report = self._make_report(self._claims())
+        if self._folder is not None:
+            self._report.write(self._folder)
+            self._report = open_run(self._folder.path)
 
     @classmethod
-    def open(cls, folder: Path | str) -> _Found:
+    def open(cls, folder: Path | str) -> Self:
         """Open a run, finished or not.
 
         Raises:
@@ -146,37 +171,176 @@ class CellRun(ABC, Generic[_Found]):
         """
         path = Path(folder)
         config = read_config_of(cls.kind, path)
-        plan = Plan.of_config(config)
-        run = None
-        if (path / cls.results).exists():
-            run = cls(plan, RunFolder(path, config), Silent())
-        if run is None or not run._table():
+        run = cls(Plan.of_config(config), RunFolder(path, config), Silent())
+        if not run._results:
             raise CouldNotRun(
                 f"nothing of the {cls.kind} in {path} is finished yet; resume it: attnlab resume "
                 f"{path}"
             )
-        report = run._report([]) if is_unfinished(path) else open_run(path)
-        return run._found(report, path)
+        run._report = open_run(path) if is_finished(path) else run._make_report([])
+        return run
 
-    def _compute(self, units: Sequence[Unit]) -> None:
-        self._failures = []
-        for line in self._engine.compute([unit.to_line() for unit in units], self._watch()):
-            try:
-                self._keep(read_answer(line), line)
-            except AttnlabError as error:
-                self._failures.append(error)
+    def parts(self) -> tuple[Outcome, Report, Path | None]:
+        """Return what a `CellResults` holds."""
+        return self._outcome(), self._report, None if self._folder is None else self._folder.path
+
+    def _compute_all(self, engine: Engine) -> None:
+        failures = self._compute(engine)
+        if failures:
+            error = failures[0].error
+            words = (
+                f"{len(failures)} of {len(self._units)} populations could not be trained: {error}"
+            )
+            if self._folder is not None:
+                words += " The finished ones are kept; --resume does the rest."
+            raise type(error)(words)
+
+    def _compute(self, engine: Engine) -> list[Failure]:
+        """Compute the units that are missing; return those that could not be trained."""
+        missing: list[Unit] = []
+        for unit in self._units:
+            is_refused = any(self._cells[cell].refusal for cell in unit.cells)
+            if unit.number not in self._results and not is_refused:
+                missing.append(unit)
+        failures: list[Failure] = []
+        counter = _ModelCounter(self._observer, missing, self._num_done(), self._num_models())
+        for answer in engine.compute(missing, counter):
+            if isinstance(answer, Failure):
+                failures.append(answer)
+            else:
+                refuse_other_versions(answer)
+                self._keep(replace(answer, computed=engine.words, is_elsewhere=engine.is_elsewhere))
+            counter.finish(self._num_done())
             if time.monotonic() - self._written >= _SECONDS:
                 self._show_so_far()
+        return failures
 
-    def _watch(self) -> Observer | None:
-        """Return what is told of the steps within a unit."""
+    def _num_done(self) -> int:
+        return sum(len(result.members) for result in self._results.values())
+
+    def _num_models(self) -> int:
+        """Return the number of models when all are trained."""
+        refused = sum(cell.refusal != "" for cell in self._cells)
+        return (self._num_cells() - refused) * len(self._plan.seeds)
+
+    def _keep(self, result: Result) -> None:
+        self._results[result.unit] = result
+        if self._folder is not None:
+            write_result(self._folder.path, result)
 
     def _show_so_far(self) -> None:
-        table = self._table()
-        if self._folder is not None and table:
-            write_text(self._folder.path / "table.csv", table)
-            write_text(self._folder.path / "report.html", self._report([]).html())
+        if self._folder is not None and self._results:
+            write_text(self._folder.path / "table.csv", self._outcome().csv())
+            write_text(self._folder.path / "report.html", self._make_report([]).html())
         self._written = time.monotonic()
+
+    def _outcome(self) -> Outcome:
+        plan = self._plan
+        return Outcome(plan.axes, self._cells, plan.seeds, self._results.values())
+
+    def _make_report(self, claims: Sequence[Claim]) -> Report:
+        plan, outcome, metrics = self._plan, self._outcome(), []
+        for cell in outcome.trained:
+            results = {"learned": cell.solved, "seeds": cell.seeds}
+            metrics.append({plan.noun: cell.number, **cell.fields, **results})
+        content = self._content(outcome, outcome.facts(self._config["versions"]))
+        return Report(plan.experiment, self._config, tuple(claims), metrics, content)
+
+    def _content(self, outcome: Outcome, facts: Mapping[str, str]) -> ReportContent:
+        return make_content(self._plan, outcome, facts)
+
+    def _claims(self) -> list[Claim]:
+        outcome = self._outcome()
+        claims = [all_there(outcome, self._plan.noun, self._num_cells())]
+        elsewhere = [result for result in outcome.results if result.is_elsewhere]
+        if elsewhere:
+            self._observer.stage("one population again, here")
+            claims.append(self._same_here(elsewhere))
+        return claims
+
+    def _same_here(self, elsewhere: Sequence[Result]) -> Claim:
+        """Compute a random one of the populations computed elsewhere once more in this process."""
+        random = generator(self._plan.seeds[0], "sweep", "lot")
+        there = elsewhere[int(torch.randint(len(elsewhere), (), generator=random))]
+        unit = self._units[there.unit]
+        again = compute(unit)
+        members: Sequence[Member] = []
+        if isinstance(again, Result):
+            members = again.members
+        cells = self._cells[unit.cells[0]].name
+        if len(unit.cells) > 1:
+            cells += f" and {len(unit.cells) - 1:,} more"
+        same = sum(a == b for a, b in zip(there.members, members, strict=False))
+        total = len(there.members)
+        return Claim(
+            "same_here",
+            f"a random one of the populations computed elsewhere ({cells}, {len(unit.seeds):,} "
+            "seeds), computed once more in this process, gives the same numbers to the last bit",
+            f"{same:,}/{total:,} models the same",
+            f"{total:,}/{total:,}",
+            list(there.members) == list(members),
+            is_self_check=True,
+        )
+
+
+def all_there(outcome: Outcome, noun: str, num_cells: int) -> Claim:
+    """Claim that every model was trained once."""
+    done, expected = outcome.done, outcome.expected
+    measured = f"{len(set(done) & set(expected)):,} models"
+    if outcome.diverged:
+        measured += f", of which {outcome.diverged:,} diverged"
+    return Claim(
+        "all_there",
+        f"every seed of every {noun} is in the table once, trained to its end or with the reason "
+        "why not",
+        measured,
+        f"{len(expected):,} models",
+        sorted(done) == sorted(expected) and len(outcome.grid) == num_cells,
+        is_self_check=True,
+    )
+
+
+class _ModelCounter:
+    """An observer that turns the steps of one population into progress over all models."""
+
+    def __init__(self, observer: Observer, units: Sequence[Unit], done: int, total: int) -> None:
+        self._observer, self._units, self._total = observer, iter(units), total
+        self.stage, self.tell = Silent().stage, observer.tell
+        self.finish(done)
+
+    def finish(self, done: int) -> None:
+        """Note how many models are done; the next unit begins."""
+        self._done, self._unit = done, next(self._units, None)
+        self._observer.step(done, self._total, {})
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        """Count the finished share of a population."""
+        size = 0 if self._unit is None else self._unit.size
+        self._observer.step(self._done + size * step // steps, self._total, figures)
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Write the results of a unit."""
+    file, line = _file(folder, result.unit), json.dumps(asdict(result), allow_nan=False)
+    make_folder(file.parent)
+    write_text(file, f"{line}\n{digest_of(line.encode())}\n")
+
+
+def read_result(folder: Path, number: int) -> Result | None:
+    """Read the results of a unit; return None if they are missing or damaged."""
+    try:
+        line, digest, end = _file(folder, number).read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError):
+        return None
+    if (digest, end) != (digest_of(line.encode()), ""):
+        return None
+    result = json.loads(line)
+    members = [Member(**member) for member in result.pop("members")]
+    return Result(members=members, **result)
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / "cells" / f"{number:05}.json"
 
 
 def refuse_call(kind: Kind, out: Path | str | None, *, resume: bool) -> None:

@@ -1,17 +1,16 @@
-"""A unit of work: cells of a grid and seeds that are trained as one population, as a line of JSON.
+"""A unit of work: cells of a grid and seeds that are trained as one population, and their results.
 
 Every engine calls `compute`, in this process, in another or on another machine, so that the answer
 is the same to the bit, as long as processor, compiler and versions are the same.
 """
 
 import itertools
-import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from attnlab.configs import Fields
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.errors import AttnlabError, CouldNotRun
 from attnlab.experiments.population.fit import train_population
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.registry import computing_as
@@ -41,9 +40,10 @@ class Unit:
     layout: LayoutName = "auto"
     stop_when_solved: bool = False
 
-    def to_line(self) -> str:
-        """Write it as one line."""
-        return json.dumps(asdict(self))
+    @property
+    def size(self) -> int:
+        """The number of its models."""
+        return len(self.cells) * len(self.seeds)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Result:
     """
 
     unit: int
-    members: list[Member]
+    members: Sequence[Member]
     layout: str
     versions: Mapping[str, str]
     machine: str
@@ -81,10 +81,16 @@ class Result:
     is_elsewhere: bool = False
 
 
-def compute(line: str, observer: Observer | None = None) -> str:
-    """Train a unit on one thread, from a line to a line; a failure comes back as a line too."""
-    unit = Unit(**json.loads(line))
-    about = {"unit": unit.number, "versions": versions(), "machine": platform.node()}
+@dataclass(frozen=True)
+class Failure:
+    """Why a unit, by its number, could not be trained."""
+
+    unit: int
+    error: AttnlabError
+
+
+def compute(unit: Unit, observer: Observer | None = None) -> Result | Failure:
+    """Train a unit on one thread; return its results, or why it could not be trained."""
     try:
         with computing_as({"threads": 1, "matrix_path": unit.matrix_path}):
             members, layout = _trained(unit, observer)
@@ -93,56 +99,31 @@ def compute(line: str, observer: Observer | None = None) -> str:
         members = [Member(*pair, None, None, None, {}, str(error)) for pair in pairs]
         layout = "none"
     except AttnlabError as error:
-        return failure(str(error), is_wrong_usage=isinstance(error, WrongUsage))
-    result = {**about, "members": list(map(asdict, members)), "layout": layout}
-    return json.dumps(result, allow_nan=False)
+        return Failure(unit.number, error)
+    return Result(unit.number, members, layout, versions(), platform.node())
 
 
-def failure(reason: str, *, is_wrong_usage: bool = False) -> str:
-    """Return the answer for a unit that could not be trained."""
-    return json.dumps({"error": reason, "is_wrong_usage": is_wrong_usage})
-
-
-def read_answer(line: str) -> Result:
-    """Read an answer of `compute`.
-
-    Raises:
-        WrongUsage, CouldNotRun: `compute` met this error.
-        CouldNotRun: it was computed with other versions.
-    """
-    result = read_result(line)
+def refuse_other_versions(result: Result) -> None:
+    """Raise `CouldNotRun` for a result that was computed with other versions than ours."""
     there, here = versions_words(result.versions), versions_words(versions())
     if there != here:
         raise CouldNotRun(
             f"{result.machine} has {there}, this machine {here}: the numbers would not be the "
             "same. Install the same there."
         )
-    return result
-
-
-def read_result(line: str) -> Result:
-    """Read an answer of `compute`, computed with any versions."""
-    result = json.loads(line)
-    if "error" in result:
-        if result["is_wrong_usage"]:
-            raise WrongUsage(result["error"])
-        raise CouldNotRun(result["error"])
-    result["members"] = [Member(**member) for member in result["members"]]
-    return Result(**result)
 
 
 def _trained(unit: Unit, observer: Observer | None) -> tuple[list[Member], str]:
     """Train a unit as one population; return its members and how they were laid out."""
     first = unit.fields[0]
-    # As texts, since a field may have the name of an argument, such as `seeds`.
-    texts = all_shown(first)
     vary = []
     for fields in unit.fields:
         vary.append({name: value for name, value in fields.items() if value != first[name]})
     population = train_population(
         unit.experiment,
         unit.seeds,
-        settings=texts,
+        # As texts, since a field may have the name of an argument, such as `seeds`.
+        settings=all_shown(first),
         layout=unit.layout,
         observer=observer,
         vary=vary,

@@ -3,60 +3,55 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attnlab.configs import Fields
 from attnlab.core.stats import mean_interval
 from attnlab.draw import sections as draw
-from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.sections import filled, problem_section
 from attnlab.experiments.sweeps.axes import Axis, shown
+from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
+from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import TALLIED, listed, run_command, setting_rows, tallied
-from attnlab.experiments.tune.space import is_log, range_words
-from attnlab.experiments.tune.study import RANDOM, Trial
-from attnlab.experiments.words import Words
+from attnlab.experiments.tune.study import RANDOM, is_log, range_words
 
-WORDS = Words("attnlab.experiments.tune")
-
-_MOST_BARS = 12
+_MAX_BARS = 12
+_SHARE = "share of seeds that solve the problem"
 
 
-def make_content(
-    experiment: str,
-    axes: Sequence[Axis],
-    fixed: Fields,
-    trials: Sequence[Trial],
-    *,
-    seeds: Sequence[int],
-    facts: Mapping[str, str],
-    problems: Sequence[ProblemDescription] = (),
-) -> draw.ReportContent:
-    """Make the report's content; `trials` are in the order in which they were proposed."""
-    names = [axis.name for axis in axes]
-    whole = [trial for trial in trials if trial.seeds]
+def make_content(plan: Plan, outcome: Outcome, facts: Mapping[str, str]) -> draw.ReportContent:
+    """Make the report's content; the cells of the outcome are the trials."""
+    trials, axes = outcome.trained, plan.axes
     words = "no trial yet"
-    space = [[axis.name, range_words(axis)] for axis in axes]
-    sections: list[draw.Section] = []
-    if problems:
-        sections.append(problem_section(problems))
-    if whole:
-        best = max(whole, key=lambda trial: trial.score)
+    sections: list[draw.Section] = [problem_section(plan.problems(outcome.grid))]
+    if trials:
+        best = max(trials, key=lambda trial: trial.score)
         words = f"best: {best.name}, solved by {best.solved} of {best.seeds} seeds"
-        sections.append(_best(experiment, best, fixed, seeds))
-        sections.append(_course(whole))
-        sections += [_against(axis, whole) for axis in axes]
+        sections += [_best(plan, best), _course(trials)]
+        sections += [_against(axis, trials) for axis in axes]
+    space = [[axis.name, range_words(axis)] for axis in axes]
+    refused = [[trial.number, trial.name, trial.refusal] for trial in outcome.refused]
     sections += [
-        _trials(axes, whole),
-        _refused(trials),
-        listed(WORDS, "space", ["setting", "searched or set"], [*space, *setting_rows(fixed)]),
+        _trials(axes, trials),
+        listed(
+            "Trials that could not be trained",
+            "Most often because their values cannot be combined.",
+            ["trial", "setting", "why"],
+            refused,
+        ),
+        listed(
+            "The space",
+            "Searched and fixed settings; the others have the experiment's defaults.",
+            ["setting", "searched or set"],
+            [*space, *setting_rows(plan.fixed)],
+        ),
     ]
     return draw.ReportContent(
-        title=f"{experiment}: search over {', '.join(names)}",
-        subtitle=f"{len(trials):,} trials of {len(seeds):,} seeds; {words}",
+        title=f"{plan.experiment}: search over {', '.join(axis.name for axis in axes)}",
+        subtitle=f"{len(outcome.finished):,} trials of {len(plan.seeds):,} seeds; {words}",
         facts=list(facts.items()),
         sections=filled(sections),
     )
 
 
-def _trials(axes: Sequence[Axis], trials: Sequence[Trial]) -> draw.Table:
+def _trials(axes: Sequence[Axis], trials: Sequence[CellOutcome]) -> draw.Table:
     """List the trials, the best first."""
     rows = []
     for trial in sorted(trials, key=lambda trial: -trial.score):
@@ -65,30 +60,48 @@ def _trials(axes: Sequence[Axis], trials: Sequence[Trial]) -> draw.Table:
             value = trial.fields[axis.name]
             fields.append(value if axis.ends else shown(value))
         rows.append([trial.number, *fields, *tallied(trial), trial.broken])
-    names = [axis.name for axis in axes]
-    return listed(WORDS, "trials", ["trial", *names, *TALLIED, "diverged"], rows)
+    return listed(
+        "Trials, best first",
+        "The share of seeds that solved the problem, with its 95 % interval (Wilson); ties are "
+        "ranked by the median loss. First step: the median of the steps at which a seed had first "
+        "solved the problem; n/a where half of the seeds or more never did.",
+        ["trial", *(axis.name for axis in axes), *TALLIED, "diverged"],
+        rows,
+    )
 
 
-def _refused(trials: Sequence[Trial]) -> draw.Table:
-    rows = [[trial.number, trial.name, trial.refusal] for trial in trials if trial.refusal]
-    return listed(WORDS, "refused", ["trial", "setting", "why"], rows)
+def _best(plan: Plan, best: CellOutcome) -> draw.Text:
+    share, low, high = best.share
+    command = run_command(plan, best, 100, max(plan.seeds) + 1)
+    return draw.Text(
+        title="The best setting found",
+        text=f"{best.name}: {best.solved} of {best.seeds} seeds solved the problem, {share:.0%} "
+        f"({low:.0%} to {high:.0%}). It was chosen among many by these very seeds, so evaluate it "
+        f"with others:\n{command}",
+    )
 
 
-def _best(experiment: str, best: Trial, fixed: Fields, seeds: Sequence[int]) -> draw.Text:
-    texts = WORDS.texts("best", {"best": best})
-    command = run_command(experiment, best, fixed, 100, max(seeds) + 1)
-    return draw.Text(title=texts["title"], text=f"{texts['text']}\n{command}")
-
-
-def _course(trials: Sequence[Trial]) -> draw.Lines:
+def _course(trials: Sequence[CellOutcome]) -> draw.Lines:
     numbers = [trial.number for trial in trials]
     best, so_far = [], trials[0]
     for trial in trials:
         so_far = max(so_far, trial, key=lambda trial: trial.score)
         best.append(so_far.share.value)
-    texts = WORDS.texts("course", {"are_random": len(trials) <= RANDOM, "random": RANDOM})
+    learning = (
+        f"The first {RANDOM} trials are drawn at random, the others learn from those before them."
+    )
+    if len(trials) <= RANDOM:
+        learning = (
+            f"All of them were drawn at random, as the first {RANDOM} trials always are. With more "
+            "--trials the next ones learn from these."
+        )
     return draw.Lines(
-        **texts,
+        title="The course of the search",
+        caption="The share of seeds that solved the problem in each trial, with its 95 % interval "
+        f"(Wilson), and the best so far. {learning}",
+        x_label="trial",
+        y_label=_SHARE,
+        figure="trials",
         from_zero=True,
         series=[
             _shares(numbers, trials),
@@ -97,15 +110,14 @@ def _course(trials: Sequence[Trial]) -> draw.Lines:
     )
 
 
-def _against(axis: Axis, trials: Sequence[Trial]) -> draw.Bars | draw.Lines:
+def _against(axis: Axis, trials: Sequence[CellOutcome]) -> draw.Bars | draw.Lines:
     """Show success against the values of one field, whatever the others are."""
-    name = axis.name
-    numbers = {
-        "name": name,
-        "comment": axis.comment.split(";")[0],
-        "range": range_words(axis),
+    name, comment = axis.name, axis.comment.split(";")[0]
+    words: dict[str, Any] = {
+        "title": f"Success against {name}",
+        "y_label": _SHARE,
+        "figure": f"by-{name.replace('_', '-')}"[:60],
     }
-    figure = f"by-{name.replace('_', '-')}"[:60]
     values = axis.values or _few_integers(axis, trials)
     if values:
         groups, means = [], []
@@ -113,34 +125,45 @@ def _against(axis: Axis, trials: Sequence[Trial]) -> draw.Bars | draw.Lines:
             same_value = [trial for trial in trials if trial.fields[name] == value]
             groups.append(f"{shown(value)} ({len(same_value):,})")
             means.append(_mean_share(same_value))
+        words["caption"] = (
+            f"{comment}. The mean over all trials with a value (in brackets how many), and its "
+            "95 % interval over trials (Student's t; none for fewer than two). The other settings "
+            "differ too, and a search tries good values more often, so this is a hint, not a "
+            "comparison."
+        )
         success = draw.BarSeries.of_intervals("success", means)
-        texts = WORDS.texts("by_group", numbers)
-        return draw.Bars(**texts, groups=groups, series=[success], figure=figure)
+        return draw.Bars(**words, groups=groups, series=[success])
+    words["caption"] = (
+        f"{comment}; searched: {range_words(axis)}. Every trial is a point with its 95 % interval "
+        "(Wilson); the other settings differ too."
+    )
     by_value = sorted(trials, key=lambda trial: float(trial.fields[name]))
     x = [trial.fields[name] for trial in by_value]
     return draw.Lines(
-        **WORDS.texts("by_value", numbers),
+        **words,
+        x_label=name,
         x_log=is_log(axis),
         from_zero=True,
         series=[_shares(x, by_value)],
-        figure=figure,
     )
 
 
-def _few_integers(axis: Axis, trials: Sequence[Trial]) -> Sequence[int]:
+def _few_integers(axis: Axis, trials: Sequence[CellOutcome]) -> Sequence[int]:
     """Return the values of a field in order if they are few integers, else nothing."""
     values = sorted({trial.fields[axis.name] for trial in trials})
-    if len(values) > _MOST_BARS or not all(isinstance(value, int) for value in values):
+    if len(values) > _MAX_BARS or not all(isinstance(value, int) for value in values):
         return []
     return values
 
 
-def _shares(x: Sequence[Any], trials: Sequence[Trial]) -> draw.Series:
+def _shares(x: Sequence[Any], trials: Sequence[CellOutcome]) -> draw.Series:
     """Show each trial's success with its interval as a point."""
     return draw.Series.of_intervals("each trial", x, [trial.share for trial in trials], "points")
 
 
-def _mean_share(trials: Sequence[Trial]) -> tuple[float | None, float | None, float | None]:
+def _mean_share(
+    trials: Sequence[CellOutcome],
+) -> tuple[float | None, float | None, float | None]:
     """Return the mean share of seeds that solved the problem, and its interval, if known."""
     if not trials:
         return None, None, None

@@ -1,95 +1,55 @@
-"""Optuna's side of a search: it proposes settings; finished trials are kept in a JSON file.
+"""Optuna's side of a search: it proposes settings, and learns how they went.
 
 Each proposal depends on the finished trials and on its own number alone, so that a search that was
-stopped resumes to the same trials. Optuna is optional (`pip install 'attnlab[optuna]'`).
+stopped resumes to the same trials. A range whose last number is ten times its first or more is
+searched on a logarithmic scale. Optuna is optional (`pip install 'attnlab[optuna]'`).
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnlab.configs import Fields
-from attnlab.core.stats import Interval
-from attnlab.core.store import read_json, refusing_damage, write_json
-from attnlab.display import displayed
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.sweeps.axes import Axis
-from attnlab.experiments.sweeps.outcome import Tally
-from attnlab.experiments.tune.space import distribution, readable
+from attnlab.experiments.sweeps.axes import Axis, shown
+from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.seeds import stream_seed
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 RANDOM = 10
 """The number of random trials before the first one that learns from the others."""
 
-
-@displayed
-@dataclass(frozen=True, kw_only=True)
-class Trial(Tally):
-    """One setting with its results.
-
-    refusal: why nothing could be trained, most often because the values cannot be combined.
-    computed: where, in words.
-    """
-
-    number: int
-    refusal: str = ""
-    computed: str = ""
-
-    @property
-    def success(self) -> Interval | None:
-        """The share of seeds that solved the problem, with its 95 % interval (Wilson)."""
-        return self.share if self.seeds else None
-
-    @property
-    def score(self) -> float:
-        """The share of seeds that solved the problem; ties are broken by the loss.
-
-        The loss counts for less than one seed: (solved + 1 / (2 + loss)) / seeds.
-        """
-        if not self.seeds:
-            return float("-inf")
-        tie_break = 0.0 if self.loss is None else 1 / (2 + max(0.0, self.loss))
-        return (self.solved + tie_break) / self.seeds
+_DECADE = 10
 
 
 class Study:
-    """The trials of a search, kept in a JSON `file` or, if that is None, in memory alone.
+    """The finished trials of a search, and proposals of the next ones."""
 
-    trials: the finished ones, in order.
-    """
-
-    def __init__(self, axes: Sequence[Axis], seed: int, file: Path | None) -> None:
-        self._seed, self._file, self._axes = seed, file, axes
-        self.trials: list[Trial] = []
+    def __init__(self, axes: Sequence[Axis], seed: int) -> None:
+        self._seed, self._axes = seed, axes
+        self.num_trials = 0
         with _optuna() as optuna:
             self._distributions = {axis.name: distribution(axis) for axis in axes}
             self._study = optuna.create_study(direction="maximize")
-        if file is not None and file.exists():
-            with refusing_damage(str(file)):
-                self._add([Trial(**trial) for trial in read_json(file)])
 
-    def ask(self, until: int) -> list[tuple[int, Fields]]:
+    def ask(self, until: int) -> list[Fields]:
         """Propose the trials from the first that is not finished to the one before `until`."""
-        proposals: list[tuple[int, Fields]] = []
+        proposals: list[Fields] = []
         with _optuna() as optuna:
-            for number in range(len(self.trials), until):
+            for number in range(self.num_trials, until):
                 seed = stream_seed(self._seed, "search", number) % 2**32
                 self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM)
                 params = self._study.ask(self._distributions).params
-                fields = {axis.name: readable(axis, params[axis.name]) for axis in self._axes}
-                proposals.append((number, fields))
+                proposals.append(
+                    {axis.name: readable(axis, params[axis.name]) for axis in self._axes}
+                )
         return proposals
 
-    def tell(self, trials: Sequence[Trial]) -> None:
-        """Save the results of all trials that were proposed together."""
-        self._add(trials)
-        if self._file is not None:
-            write_json(self._file, [asdict(trial) for trial in self.trials])
-
-    def _add(self, trials: Sequence[Trial]) -> None:
-        self.trials += trials
+    def tell(self, trials: Sequence[CellOutcome]) -> None:
+        """Note the results of trials, in order."""
+        self.num_trials += len(trials)
         with _optuna() as optuna:
             states = optuna.trial.TrialState
             for trial in trials:
@@ -118,3 +78,37 @@ def _optuna() -> Iterator[Any]:
         yield optuna
     finally:
         optuna.logging.set_verbosity(before)
+
+
+def distribution(axis: Axis) -> "BaseDistribution":
+    """Return the range or the choices as a distribution of Optuna."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if axis.ends is None:
+        return CategoricalDistribution(axis.values)
+    low, high = axis.ends
+    if isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, log=is_log(axis))
+    return FloatDistribution(low, high, log=is_log(axis))
+
+
+def is_log(axis: Axis) -> bool:
+    """Does a range span decades?"""
+    return axis.ends is not None and 0 < _DECADE * axis.ends[0] <= axis.ends[1]
+
+
+def range_words(axis: Axis) -> str:
+    """Return the range or the choices, in words."""
+    if axis.ends is None:
+        return " or ".join(axis.labels())
+    words = f"{shown(axis.ends[0])} to {shown(axis.ends[1])}"
+    if is_log(axis):
+        words += ", on a logarithmic scale"
+    return words
+
+
+def readable(axis: Axis, value: Any) -> Any:
+    """Return a proposed value, rounded to digits that a person would type."""
+    if axis.ends is None or not isinstance(value, float):
+        return value
+    return min(max(float(f"{value:.4g}"), axis.ends[0]), axis.ends[1])

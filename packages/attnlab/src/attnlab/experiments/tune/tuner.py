@@ -1,55 +1,46 @@
 """`tune`: the best setting of an experiment, by trials that Optuna proposes.
 
 It is a sweep whose cells are proposed some at a time. The best setting is the one with which most
-seeds solve the problem; ties are broken by the loss. The finished trials are in `trials.json` in
-the run's folder, so that a stopped search resumes to the same trials.
+seeds solve the problem; ties are broken by the loss. The proposals are in `trials.json` in the
+run's folder, so that a stopped search resumes to the same trials.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from operator import attrgetter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnlab.configs import Fields
+from attnlab.core.store import read_json, refusing_damage, write_json
 from attnlab.display import Card, displayed
-from attnlab.errors import WrongUsage, present
-from attnlab.experiments.claims import Claim
-from attnlab.experiments.folder import RunFolder
-from attnlab.experiments.report import Report
-from attnlab.experiments.sections import csv_text
+from attnlab.draw.sections import ReportContent
+from attnlab.errors import WrongUsage, is_integer, present
 from attnlab.experiments.sweeps.axes import shown
-from attnlab.experiments.sweeps.cells import Cell, Grid, make_cell
-from attnlab.experiments.sweeps.engines import Where
-from attnlab.experiments.sweeps.outcome import Outcome, places_words
-from attnlab.experiments.sweeps.plan import Plan
+from attnlab.experiments.sweeps.cells import Cell, make_cell
+from attnlab.experiments.sweeps.executors import Engine, Where
+from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
+from attnlab.experiments.sweeps.plan import TRIALS_AT_ONCE, Plan
 from attnlab.experiments.sweeps.runner import CellResults, CellRun, refuse_call
-from attnlab.experiments.sweeps.unit import Result, Unit
+from attnlab.experiments.sweeps.unit import Failure
 from attnlab.experiments.tune.report import make_content
-from attnlab.experiments.tune.study import RANDOM, Study, Trial
+from attnlab.experiments.tune.study import RANDOM, Study
 from attnlab.train.config import LayoutName
 from attnlab.train.observer import Observer
 
-_TOGETHER = 5  # trials proposed at once: they share a population, or the processors
-_MOST_TRIALS = 10_000
+_MAX_TRIALS = 10_000
 
 
 @displayed
 @dataclass(frozen=True, eq=False)
 class Search(CellResults):
-    """A search with its results.
-
-    Attributes:
-        trials: in the order in which they were proposed.
-        report: saved and opened as an ordinary run's, but without a model.
-        folder: where it is kept; None while it only lives in memory.
-    """
-
-    trials: Sequence[Trial]
-    report: Report = field(repr=False)
-    folder: Path | None = None
+    """A search with its results."""
 
     @property
-    def best(self) -> Trial:
+    def trials(self) -> list[CellOutcome]:
+        """The finished trials, in the order in which they were proposed."""
+        return self.outcome.finished
+
+    @property
+    def best(self) -> CellOutcome:
         """The trial in which most seeds solved the problem; ties are broken by the loss."""
         return max(self.trials, key=lambda trial: trial.score)
 
@@ -57,31 +48,22 @@ class Search(CellResults):
         """Return the trials as plain values."""
         trials = []
         for trial in self.trials:
-            trials.append({"number": trial.number, **asdict(trial), "success": trial.success})
+            facts = {"refusal": trial.refusal, "computed": trial.computed, "success": trial.success}
+            trials.append({"number": trial.number, **trial.to_mapping(), **facts})
         return {"trials": trials}
 
     def _card(self) -> Card:
-        ranked = [trial for trial in self.trials if trial.seeds]
-        ranked.sort(key=lambda trial: -trial.score)
+        ranked = sorted(self.outcome.trained, key=lambda trial: -trial.score)
         rows = []
-        for ranked_trial in ranked:
-            loss = ""
-            if ranked_trial.loss is not None:
-                loss = f"{ranked_trial.loss:.4g}"
-            rows.append(
-                [
-                    ranked_trial.number,
-                    *map(shown, ranked_trial.fields.values()),
-                    *ranked_trial.learned(),
-                    loss,
-                ]
-            )
+        for trial in ranked:
+            loss = "" if trial.loss is None else f"{trial.loss:.4g}"
+            rows.append([trial.number, *map(shown, trial.fields.values()), *trial.learned(), loss])
         lines = [f"best: {ranked[0].name}"] if ranked else []
         if len(ranked) <= RANDOM:
             lines.append(
                 f"the first {RANDOM} trials are drawn at random: the search has not begun yet"
             )
-        names = list(self.trials[0].fields)
+        names = [axis.name for axis in self.outcome.axes]
         columns = ["trial", *names, "learned", "share", "95 % interval", "loss"]
         return self._table_card(columns, rows, lines)
 
@@ -114,7 +96,7 @@ def tune(
             "layer,rms"}`), and fixed ones (`{"steps": "2000"}`).
         layout, engine, workers, address: as in a sweep.
         resume: continue the search in `out`; without settings, all of them are taken from there.
-        observer: is told of progress, counted in trials.
+        observer: is told of progress, counted in models.
 
     Raises:
         WrongUsage: an unknown name or setting, a value out of range, nothing to search.
@@ -127,29 +109,22 @@ def tune(
     else:
         plan = Plan.read(name, settings or {}, {}, seeds, layout=layout, trials=trials)
     where = Where(engine, workers, address)
-    return _SearchRun.start(plan, out, where, resume=resume, observer=observer)
+    return Search(*_SearchRun.start(plan, out, where, resume=resume, observer=observer).parts())
 
 
 def open_search(folder: Path | str) -> Search:
     """Open a search, finished or not.
 
     Raises:
-        CouldNotRun: none is there, Optuna is not installed, or no trial is finished.
+        CouldNotRun: none is there, or no trial is finished.
     """
-    return _SearchRun.open(folder)
+    return Search(*_SearchRun.open(folder).parts())
 
 
-class _SearchRun(CellRun[Search]):
+class _SearchRun(CellRun):
     """The trials of a search, proposed some at a time."""
 
     kind = "search"
-    results = "trials.json"
-
-    def __init__(self, plan: Plan, folder: RunFolder | None, observer: Observer) -> None:
-        super().__init__(plan, folder, observer)
-        file = None if folder is None else folder.path / self.results
-        self._study = Study(plan.axes, plan.seeds[0], file)
-        self._results: list[Result] = []
 
     @classmethod
     def check(cls, plan: Plan) -> None:
@@ -158,99 +133,61 @@ class _SearchRun(CellRun[Search]):
                 "tune needs a setting to search, such as --set learning_rate=1e-4..1e-1 or "
                 "norm_place=pre,post."
             )
-        trials = plan.trials
-        if type(trials) is not int or not 1 <= trials <= _MOST_TRIALS:
+        if not is_integer(plan.trials) or not 1 <= plan.trials <= _MAX_TRIALS:
             raise WrongUsage(
-                f"trials must be an integer from 1 to {_MOST_TRIALS:,}; got {trials!r}."
+                f"trials must be an integer from 1 to {_MAX_TRIALS:,}; got {plan.trials!r}."
             )
         plan.config_class.from_mapping(plan.fixed)  # refuses settings wrong in every trial
-        Study(plan.axes, plan.seeds[0], None)  # raises if Optuna is missing
+        Study(plan.axes, plan.seeds[0])  # raises if Optuna is missing
 
-    def _rounds(self) -> Iterator[Sequence[Unit]]:
-        plan, study = self._plan, self._study
-        trials = present(plan.trials)
-        while (done := len(study.trials)) < trials:
-            self._observer.step(done, trials, {})
-            proposals = study.ask(min(trials, _TOGETHER * (done // _TOGETHER + 1)))
-            grid = Grid([], [self._cell(fields) for _, fields in proposals], plan.seeds)
-            self._results = []
-            yield plan.units(grid)
-            if self._failures and not self._results:
-                raise self._failures[0]  # the settings are not at fault
-            outcomes = Outcome(grid, self._results).cells
-            finished = []
-            for (number, fields), cell, outcome in zip(
-                proposals, grid.cells, outcomes, strict=True
-            ):
-                if outcome is None:
-                    refusal = cell.refusal or str(self._failures[0])
-                    finished.append(Trial(fields, number=number, refusal=refusal))
-                else:
-                    words = self._engine.words
-                    finished.append(Trial(**outcome.tally(), number=number, computed=words))
-            study.tell(finished)
-        self._observer.step(done, trials, {})
+    def _first_cells(self) -> list[Cell]:
+        cells: list[Cell] = []
+        if self._file is not None and self._file.exists():
+            with refusing_damage(str(self._file)):
+                for trial in read_json(self._file):
+                    cell = self._cell(trial["fields"])
+                    cells.append(replace(cell, refusal=trial["refusal"]))
+        return cells
+
+    @property
+    def _file(self) -> Path | None:
+        return None if self._folder is None else self._folder.path / "trials.json"
 
     def _cell(self, fields: Fields) -> Cell:
         return make_cell(self._plan.config_class, self._plan.fixed, fields)
 
-    def _keep(self, result: Result, line: str) -> None:
-        self._results.append(result)
+    def _num_cells(self) -> int:
+        return present(self._plan.trials)
 
-    def _table(self) -> str:
-        trials = self._study.trials
-        if not trials:
-            return ""
-        results = ["seeds", "solved", "solved_at", "loss", "broken", "refusal"]
-        read_results = attrgetter(*results)
-        rows = [[trial.number, *trial.fields.values(), *read_results(trial)] for trial in trials]
-        return csv_text(["trial", *trials[0].fields, *results], rows)
+    def _compute_all(self, engine: Engine) -> None:
+        study = Study(self._plan.axes, self._plan.seeds[0])
+        while True:
+            self._refuse(self._compute(engine))
+            study.tell(self._outcome().cells[study.num_trials :])
+            if study.num_trials == self._num_cells():
+                return
+            until = TRIALS_AT_ONCE * (study.num_trials // TRIALS_AT_ONCE + 1)
+            proposals = study.ask(min(self._num_cells(), until))
+            self._add(list(map(self._cell, proposals)))
+            self._write_trials()
 
-    def _found(self, report: Report, folder: Path | None) -> Search:
-        return Search(self._study.trials, report, folder)
+    def _refuse(self, failures: Sequence[Failure]) -> None:
+        """Note why the trials of units could not be trained."""
+        if not failures:
+            return
+        first = (len(self._cells) - 1) // TRIALS_AT_ONCE * TRIALS_AT_ONCE
+        together = [unit.number for unit in self._units if unit.cells[0] >= first]
+        if not any(number in self._results for number in together):
+            raise failures[0].error  # the settings are not at fault
+        for failure in failures:
+            for index in self._units[failure.unit].cells:
+                self._cells[index] = replace(self._cells[index], refusal=str(failure.error))
+        self._write_trials()
 
-    def _claims(self) -> list[Claim]:
-        return all_made(self._plan, self._study.trials)
+    def _write_trials(self) -> None:
+        if self._file is not None:
+            trials = [{"fields": cell.fields, "refusal": cell.refusal} for cell in self._cells]
+            write_json(self._file, trials)
 
-    def _report(self, claims: Sequence[Claim]) -> Report:
-        plan, trials = self._plan, self._study.trials
-        computed = places_words([trial.computed for trial in trials if trial.computed], "trial")
-        facts = {
-            "models": f"{sum(trial.seeds for trial in trials):,}",
-            "computed": computed or "nothing yet",
-        }
-        content = make_content(
-            plan.experiment,
-            plan.axes,
-            plan.fixed,
-            trials,
-            seeds=plan.seeds,
-            facts=facts,
-            problems=plan.problems(self._cell(trial.fields) for trial in trials),
-        )
-        metrics = []
-        for trial_result in trials:
-            results = {"learned": trial_result.solved, "seeds": trial_result.seeds}
-            metrics.append({"trial": trial_result.number, **trial_result.fields, **results})
-        return Report(plan.experiment, self._config, tuple(claims), metrics, content)
-
-
-def all_made(plan: Plan, trials: Sequence[Trial]) -> list[Claim]:
-    """Claim that every trial was computed once."""
-    made = [trial.number for trial in trials]
-    refused = sum(trial.refusal != "" for trial in trials)
-    measured = f"{len(set(made)):,} trials"
-    if refused:
-        measured += f", of which {refused:,} could not be trained"
-    are_whole = all(trial.seeds == len(plan.seeds) or trial.refusal for trial in trials)
-    is_each_made = made == list(range(plan.trials or 0))
-    claim = Claim(
-        "all_made",
-        "every trial was computed once, with every seed, or with the reason why it could not be "
-        "trained",
-        measured,
-        f"{plan.trials or 0:,} trials",
-        is_each_made and are_whole,
-        is_self_check=True,
-    )
-    return [claim]
+    def _content(self, outcome: Outcome, facts: Mapping[str, str]) -> ReportContent:
+        return make_content(self._plan, outcome, facts)
