@@ -8,10 +8,10 @@ import copy
 import math
 import operator
 import random
-from collections import Counter, defaultdict, namedtuple
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import Enum, IntEnum
+from enum import IntEnum
 from fractions import Fraction
 from itertools import product
 
@@ -322,7 +322,6 @@ OPERATIONS = [
     lambda x: x**2,
     lambda x: 2 ** (x - 2),
     lambda x: (-2) ** x,
-    lambda x: pow(x, 3, 5),
     lambda x: 5 - x,
     lambda x: 3 * x,
     lambda x: operator.lt(2, x),
@@ -330,26 +329,13 @@ OPERATIONS = [
     lambda x: 6 & x,
     lambda x: x & 6,
     lambda x: 1 | x,
-    lambda x: 6 ^ x,
-    lambda x: x ^ 1,
     lambda x: True & x,
     lambda x: True & (x > 1),
     lambda x: (x > 1) | False,
-    lambda x: (x > 1) ^ True,
-    lambda x: 1 << x,
-    lambda x: x << 1,
-    lambda x: 9 >> x,
-    lambda x: x >> 1,
-    lambda x: divmod(7, x + 1)[0] + divmod(x, 3)[1],
     lambda x: abs(x - 2),
     lambda x: -x,
     lambda x: -(x - 2),
-    lambda x: +x,
     lambda x: ~x,
-    lambda x: round(x * Fraction(1, 2)),
-    lambda x: round(x * 15, -1),
-    lambda x: math.floor(x * Fraction(1, 2)) + math.ceil(x * Fraction(1, 2)),
-    lambda x: math.trunc((x - 2) * Fraction(1, 2)),
     lambda x: Fraction(7, 2) % (x + 1),
     lambda x: Fraction(7, 2) - x,
     lambda x: np.int64(7) - x,
@@ -374,20 +360,10 @@ def test_not_of_a_truth_value_is_a_truth_value():
     assert repr(2**indices) == "2 ** indices"
 
 
-class Shade(Enum):
-    """Equal by nothing but themselves."""
-
-    DARK = 1
-    LIGHT = 2
-
-
 class Level(IntEnum):
     """Equal to numbers."""
 
     LOW = 1
-
-
-Pair = namedtuple("Pair", "one two")
 
 
 @dataclass(frozen=True)
@@ -404,19 +380,9 @@ ALIKE = [
     (0, -0.0),
     (False, 0),
     (0.5, Fraction(1, 2)),
-    (Fraction(1, 2), Decimal("0.5")),
-    (1, Decimal(1)),
-    (Decimal("1.0"), Decimal("1.00")),
-    (1, 1 + 0j),
     ((True,), (1,)),
     ((1, (2, 0.0)), (1, (2, -0.0))),
     (((True,),), ((1.0,),)),
-    (frozenset({1}), frozenset({True})),
-    ((frozenset({0.0}), "x"), (frozenset({-0.0}), "x")),
-    (Level.LOW, 1),
-    ((Level.LOW,), (1,)),
-    (Pair(1, 2), (1, 2)),
-    (Point(1), Point(True)),
 ]
 
 
@@ -445,10 +411,9 @@ def test_values_that_are_equal_and_not_the_same_stay_apart_or_are_refused(number
         Program(tokens, (one, other))
     with pytest.raises(WrongUsage, match="one or more of the tokens"):
         interpret(Program(tokens, (one, "x")), (other,))
-    if not isinstance(one, Enum):
-        same = compile_program(Program(tokens.map({"a": one, "b": "x"}.get), "ab"), 2)
-        unlike = Program(tokens.map({"a": other, "b": "x"}.get), "ab")
-        assert not prove_program(same, unlike).holds
+    same = compile_program(Program(tokens.map({"a": one, "b": "x"}.get), "ab"), 2)
+    unlike = Program(tokens.map({"a": other, "b": "x"}.get), "ab")
+    assert not prove_program(same, unlike).holds
 
 
 place_from_the_end = library.length - 1 - indices
@@ -521,7 +486,7 @@ def test_what_some_input_has_is_refused_as_ever():
 
 
 def test_what_is_the_same_is_one_value_however_it_is_made():
-    for one in ((1, 2), Point(1), Pair(1, 2), Shade.DARK, frozenset({1, 2}), Decimal("0.5")):
+    for one in ((1, 2), ("a", None), Fraction(1, 2)):
         program = Program(
             where(tokens == "a", one, tokens.map(lambda _, one=one: copy.copy(one))), "ab"
         )
@@ -533,7 +498,7 @@ class Word(str):
 
 
 @pytest.mark.parametrize(
-    "value", [Word("a"), (Word("a"),), (math.nan,), Decimal("nan"), complex(0, math.nan), range(2)]
+    "value", [Word("a"), (Word("a"),), Level.LOW, Point(1), Decimal(1), 1j, frozenset({1}), range(2)]
 )
 def test_a_value_that_has_no_identity_is_refused_with_its_line(value):
     for make in (
@@ -601,8 +566,7 @@ def test_a_query_that_selects_nothing_in_one_length_alone_is_found(selector, lon
         (lambda: aggregate(tokens, indices), "a selector is wanted"),
         (lambda: tokens + select(tokens, tokens, "=="), "a sequence is wanted"),
         (lambda: not tokens, "neither true nor false"),
-        (lambda: list(tokens), "cannot be iterated"),
-        (lambda: tokens == ["a"], "hashable"),
+                (lambda: tokens == ["a"], "a number, a text, None or a tuple of such; got"),
         (lambda: tokens < math.inf, "a number must be finite"),
         (lambda: indices * 10**400, "fit a float"),
         (lambda: aggregate(everything, indices, default=math.nan), "finite"),
@@ -615,7 +579,6 @@ def test_a_query_that_selects_nothing_in_one_length_alone_is_found(selector, lon
         (lambda: sum([indices] * 200), "100 deep at most"),
         (lambda: indices / 2, "there is no /"),
         (lambda: 1 / indices, "there is no /"),
-        (lambda: math.sqrt(indices), "write|map"),
         (lambda: ~aggregate(everything, tokens == "a"), "so ~ does not negate it"),
         (lambda: True & select(tokens, tokens, "=="), "a selector is wanted"),
         (lambda: Program(select(tokens, tokens, "=="), "ab"), "is a selector: aggregate"),

@@ -4,12 +4,8 @@ A *block* is a named part of the residual stream, written once: by the embedding
 feed-forward part. A *view* is a linear function of blocks; reading one costs nothing. Work is put
 into the first *slot* in which all that it reads is there: slot 2l is the attention of layer l, slot
 2l + 1 its feed-forward part, and the embedding is slot -1.
-
-A block that no later slot reads is dead. Its dimensions may go to a later block, once hidden units
-have taken away what they hold.
 """
 
-from collections import Counter
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
-
-_FOREVER = 2**31 - 1  # a slot that never comes
 
 
 @dataclass(eq=False)
@@ -51,12 +45,7 @@ class View:
     @property
     def slot(self) -> int:
         """The last slot that writes a block of this view."""
-        return max((block.slot for block in self.blocks), default=-1)
-
-    @property
-    def blocks(self) -> list[Block]:
-        """The blocks of this view."""
-        return [block for block, _ in self.parts]
+        return max((block.slot for block, _ in self.parts), default=-1)
 
     @property
     def at_bos(self) -> Matrix:
@@ -135,11 +124,6 @@ class Head:
         """The number of channels that it needs."""
         return max(len(self.queries.constant), len(self.values.constant))
 
-    @property
-    def reads(self) -> list[Block]:
-        """The blocks that it reads."""
-        return [*self.queries.blocks, *self.keys.blocks, *self.values.blocks]
-
 
 @dataclass(eq=False)
 class Units:
@@ -150,26 +134,15 @@ class Units:
     outer: Matrix
     block: Block
 
-    @property
-    def reads(self) -> list[Block]:
-        """The blocks that it reads."""
-        return self.inner.blocks
-
 
 @dataclass(eq=False)
 class Blueprint:
-    """All that a model is made of.
-
-    Attributes:
-        inputs: the blocks that the embedding writes, by name.
-        erased: by feed-forward slot, the dimensions that it empties.
-    """
+    """All that a model is made of; inputs: the blocks that the embedding writes, by name."""
 
     blocks: list[Block] = field(default_factory=list)
     heads: list[Head] = field(default_factory=list)
     units: list[Units] = field(default_factory=list)
     inputs: dict[str, Block] = field(default_factory=dict)
-    erased: dict[int, list[int]] = field(default_factory=dict)
 
     def block(self, name: str, slot: int, at_bos: Matrix) -> Block:
         """Add a block to the stream, as wide as its value at BOS."""
@@ -188,57 +161,13 @@ class Blueprint:
         """The number of layers, at least one."""
         return max([0, *(block.slot for block in self.blocks)]) // 2 + 1
 
-    def hidden_units(self) -> dict[int, int]:
-        """Count the hidden units of each feed-forward slot; two empty a dimension."""
-        numbers = Counter[int]()
-        for units in self.units:
-            numbers[units.block.slot] += units.outer.shape[1]
-        for slot, places in self.erased.items():
-            numbers[slot] += 2 * len(places)
-        return numbers
-
-    def place(self, output: View, least: int, *, reuse: bool) -> int:
-        """Give every block its place in the stream, and return the width of all.
-
-        Args:
-            output: what the model answers, which reads after all others.
-            least: dimensions that the stream has anyway; they are taken first.
-            reuse: whether later blocks take the places of dead ones.
-        """
-        ends: dict[Block, int] = {}
-        order = self.blocks
-        if reuse:
-            ends, order = self._ends(output), sorted(self.blocks, key=lambda block: block.slot)
-        holders: list[Block | None] = [None] * least
-        for block in order:
-            places = []
-            for first in range(len(holders) + 1):
-                there = list(filter(None, holders[first : first + block.width]))
-                if all(ends.get(holder, _FOREVER) <= block.slot for holder in there):
-                    places.append((max(len(holders), first + block.width), len(there), first))
-            width, _, block.offset = min(places)
-            holders += [None] * (width - len(holders))
-            for place in range(block.offset, block.offset + block.width):
-                dead, holders[place] = holders[place], block
-                if dead is not None:
-                    self.erased.setdefault(ends[dead], []).append(place)
-        return len(holders)
-
-    def _ends(self, output: View) -> dict[Block, int]:
-        """Return the first feed-forward slot that may empty each block: the slot of its last
-        reader, or the next one."""
-        last = {block: block.slot + 1 for block in self.blocks}
-        works: list[Head | Units] = [*self.heads, *self.units]
-        for work in works:
-            for block in work.reads:
-                last[block] = max(last[block], work.block.slot)
-        for block, _ in output.parts:
-            last[block] = _FOREVER
-        if "bos" in self.inputs:  # which all heads and units read
-            last[self.inputs["bos"]] = _FOREVER
-        for block, end in last.items():
-            last[block] = end | 1  # feed-forward slots are odd
-        return last
+    def place(self) -> int:
+        """Give every block its place in the stream, and return the width of all."""
+        width = 0
+        for block in self.blocks:
+            block.offset = width
+            width += block.width
+        return width
 
 
 def attention_slot(*views: View) -> int:

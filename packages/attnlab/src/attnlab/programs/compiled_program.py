@@ -37,8 +37,7 @@ class CompiledProgram:
         has_bos: whether BOS stands before every input.
         heads: the program's line of each head, by name (`0.1` is head 1 of layer 0).
         ways: how each head does that, by name.
-        stream: what the dimensions of the residual stream hold: name, first and last dimension. A
-            later block may take the place of one that nothing reads any longer.
+        stream: what the dimensions of the residual stream hold: name, first and last dimension.
         error: how far an output may be from what the program says, rounding not counted.
     """
 

@@ -46,7 +46,6 @@ def compile_program(
     tolerance: float = 1e-3,
     dtype: torch.dtype = torch.float64,
     causal: bool = False,
-    reuse: bool = True,
 ) -> CompiledProgram:
     """Turn a program into a model for all inputs of 1 to `longest` tokens.
 
@@ -57,9 +56,6 @@ def compile_program(
             program says; never more than half the distance of two numbers.
         dtype: of the model's numbers, float32 or float64.
         causal: make a model in which no position sees a later one.
-        reuse: give dimensions of the stream that nothing reads any longer to what comes later; two
-            hidden units empty each. If not, the stream is wider, and each dimension has one meaning
-            throughout.
 
     Raises:
         ProgramError: the program may select nothing without saying what then, takes too many
@@ -74,7 +70,7 @@ def compile_program(
         raise WrongUsage(f"a tolerance is from 1e-9 to 0.2; got {tolerance!r}.")
     if dtype not in (torch.float32, torch.float64):
         raise WrongUsage(f"dtype is torch.float32 or torch.float64; got {dtype!r}.")
-    make = partial(_compile, tolerance=tolerance, dtype=dtype, causal=causal, reuse=reuse)
+    make = partial(_compile, tolerance=tolerance, dtype=dtype, causal=causal)
     try:
         return make(Domains(program, longest))
     except ProgramError:  # which may be for values that no input has
@@ -82,7 +78,7 @@ def compile_program(
 
 
 def _compile(
-    domains: Domains, *, tolerance: float, dtype: torch.dtype, causal: bool, reuse: bool
+    domains: Domains, *, tolerance: float, dtype: torch.dtype, causal: bool
 ) -> CompiledProgram:
     """Make the model of the program of these domains."""
     program = domains.program
@@ -99,7 +95,7 @@ def _compile(
         except TooCoarse:
             continue
         if output.error <= tolerance:
-            assembled = assemble(views, output, causal=causal, reuse=reuse)
+            assembled = assemble(views, output, causal=causal)
             compiled = CompiledProgram(
                 model=assembled.model.to(dtype),
                 name=program.name,

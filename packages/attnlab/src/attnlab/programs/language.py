@@ -12,7 +12,6 @@ small tree, which the interpreter evaluates and the compiler turns into a model.
 aggregate(select(indices, (selector_width(everything) - 1) - indices, ==), tokens)
 """
 
-import math
 import operator
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -90,7 +89,7 @@ class Sequence(Expression):
     """One value for each position. Operators work position by position, on sequences and constants.
 
     Each means what Python means by it, on either side. `==` and its like give sequences of True and
-    False; `&`, `|`, `^`, `~` join them.
+    False; `&`, `|`, `~` join them. Any other function is applied by `map`: `indices.map(math.sqrt)`.
     """
 
     __array_ufunc__ = None  # NumPy's numbers leave operators to the sequence
@@ -131,11 +130,9 @@ class Sequence(Expression):
     __mul__, __rmul__ = _on_both_sides("*", operator.mul)
     __floordiv__, __rfloordiv__ = _on_both_sides("//", operator.floordiv)
     __mod__, __rmod__ = _on_both_sides("%", operator.mod)
-    __lshift__, __rlshift__ = _on_both_sides("<<", operator.lshift)
-    __rshift__, __rrshift__ = _on_both_sides(">>", operator.rshift)
+    __pow__, __rpow__ = _on_both_sides("**", operator.pow)
     __and__, __rand__ = _on_both_sides("&", operator.and_)
     __or__, __ror__ = _on_both_sides("|", operator.or_)
-    __xor__, __rxor__ = _on_both_sides("^", operator.xor)
 
     def __truediv__(self, other: Any) -> "Map":
         raise ProgramError(
@@ -146,25 +143,8 @@ class Sequence(Expression):
 
     __rtruediv__ = __truediv__
 
-    def __divmod__(self, other: Any) -> "tuple[Map, Map]":
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> "tuple[Map, Map]":
-        return other // self, other % self
-
-    def __pow__(self, other: Any, modulus: Any = None) -> "Map":
-        if modulus is None:
-            return _operation("**", operator.pow, self, other)
-        return _operation("pow", pow, self, other, modulus)
-
-    def __rpow__(self, other: Any) -> "Map":
-        return _operation("**", operator.pow, other, self)
-
     def __neg__(self) -> "Map":
         return _operation("-", operator.neg, self)
-
-    def __pos__(self) -> "Map":
-        return _operation("+", operator.pos, self)
 
     def __abs__(self) -> "Map":
         return _operation("abs", abs, self)
@@ -172,38 +152,11 @@ class Sequence(Expression):
     def __invert__(self) -> "Map":
         return _operation("~", _invert, self)
 
-    def __round__(self, *digits: Any) -> "Map":
-        return _operation("round", round, self, *digits)
-
-    def __trunc__(self) -> "Map":
-        return _operation("trunc", math.trunc, self)
-
-    def __floor__(self) -> "Map":
-        return _operation("floor", math.floor, self)
-
-    def __ceil__(self) -> "Map":
-        return _operation("ceil", math.ceil, self)
-
-    def __float__(self) -> float:
-        raise ProgramError(
-            current_line(),
-            f"{self!r} has a value for each position, and none yet; apply a function of one number "
-            "at each position with .map(…), such as indices.map(math.sqrt).",
-        )
-
-    def __int__(self) -> int:
-        return int(float(self))  # which refuses
-
     def __bool__(self) -> bool:
         raise ProgramError(
             current_line(),
             "a sequence has a value for each position and is neither true nor false; write `&`, "
             "`|`, `~` for and, or, not, and where(condition, this, that) for a choice.",
-        )
-
-    def __iter__(self) -> Any:
-        raise ProgramError(
-            current_line(), "a sequence cannot be iterated over; it has no values yet."
         )
 
 
@@ -432,7 +385,7 @@ def _choose(condition: Value, this: Value, that: Value) -> Value:
     return this if condition else that
 
 
-_OPERATORS = (*COMPARISONS, "+", "-", "*", "//", "%", "**", "<<", ">>", "&", "|", "^")
+_OPERATORS = (*COMPARISONS, "+", "-", "*", "//", "%", "**", "&", "|")
 
 
 def _operation(name: str, function: Any, *arguments: Any) -> Map:

@@ -25,23 +25,24 @@ class Assembled(NamedTuple):
     stream: tuple[tuple[str, int, int], ...]
 
 
-def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assembled:
+def assemble(views: Views, output: View, *, causal: bool) -> Assembled:
     """Write the model of the views' blueprint."""
     blueprint = views.blueprint
-    layers, parts = [], []
+    layers, parts, hidden = [], [], 1
     for slot in range(0, 2 * blueprint.num_layers, 2):
         layers.append([head for head in blueprint.heads if head.block.slot == slot])
         parts.append([units for units in blueprint.units if units.block.slot == slot + 1])
+        hidden = max(hidden, sum(units.outer.shape[1] for units in parts[-1]))
     num_heads = max([1, *map(len, layers)])
     head_width = max([1, *(head.width for head in blueprint.heads)]) + views.has_bos
-    width = blueprint.place(output, num_heads * head_width, reuse=reuse)
+    width = max(blueprint.place(), num_heads * head_width)
     config = EncoderConfig(
         vocab_size=len(views.domains.program.alphabet) + views.has_bos,
         max_length=views.longest + views.has_bos,
         d_model=-(-width // num_heads) * num_heads,
         num_heads=num_heads,
         num_layers=blueprint.num_layers,
-        d_ff=max([1, *blueprint.hidden_units().values()]),
+        d_ff=hidden,
         norm_place="none",
         final_norm=False,
         positions="learned",
@@ -59,7 +60,6 @@ def assemble(views: Views, output: View, *, causal: bool, reuse: bool) -> Assemb
             layer = model.layers[number]
             _write_heads(layer.attention, heads, config, bos)
             _write_units(layer.feed_forward, units, config, bos)
-            _write_erasers(layer.feed_forward, blueprint.erased.get(2 * number + 1, []))
         _write(model.head, slice(None), output, config, None)
     lines, ways, stream = {}, {}, []
     for index, heads in enumerate(layers):
@@ -136,12 +136,3 @@ def _write_units(
         feed_forward.outer.weight[places, rows] = torch.from_numpy(units.outer)
         feed_forward.outer.bias[places] = torch.from_numpy(block.at_bos)
         first += number
-
-
-def _write_erasers(feed_forward: Any, places: Items[int]) -> None:
-    """Set dimensions to zero with the last hidden units: x - relu(x) + relu(-x) = 0."""
-    first = len(feed_forward.inner.weight) - 2 * len(places)
-    for unit, place in enumerate(places):
-        for number, sign in ((first + 2 * unit, 1.0), (first + 2 * unit + 1, -1.0)):
-            feed_forward.inner.weight[number, place] = sign
-            feed_forward.outer.weight[place, number] = -sign

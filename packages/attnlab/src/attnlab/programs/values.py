@@ -7,9 +7,6 @@ if no map can tell them apart.
 
 import math
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
-from decimal import Decimal
-from enum import Enum
 from fractions import Fraction
 from numbers import Rational
 from typing import Any
@@ -17,10 +14,9 @@ from typing import Any
 import numpy as np
 
 Value = Any
-"""What a position holds: a number (int, Fraction, float, bool) or a hashable symbol."""
+"""What a position holds: a number (int, Fraction, float, bool), a text, None, or a tuple of such."""
 
-_EXACT = (type(None), bool, int, str, bytes, Fraction)  # equal ones of a type are the same
-_WRITTEN = (float, complex, Decimal)  # the same are written alike: 0.0 and -0.0 are not
+_EXACT = (type(None), bool, int, str, Fraction)  # equal ones of a type are the same
 _MAX_WORDS = 160  # letters of an expression
 
 
@@ -31,26 +27,15 @@ def identity(value: Value) -> Any:
     (True, False)
 
     Raises:
-        ValueError: it is unknown of a value of this class when it is the same as another.
+        TypeError: it is neither a number, a text, None nor a tuple of such.
     """
-    kind: Any = type(value)
-    if kind in _EXACT:
-        return kind, value
-    if kind in _WRITTEN:
-        if value != value:
-            raise ValueError("NaN is not even equal to itself")
-        return kind, repr(value)
-    if isinstance(value, Enum):
-        return kind, value.name
-    if kind is frozenset:
-        return kind, frozenset(map(identity, value))
-    if kind is tuple or (hasattr(kind, "_fields") and not hasattr(value, "__dict__")):
-        return kind, tuple(map(identity, value))
-    if is_dataclass(kind):
-        return kind, tuple(identity(getattr(value, field.name)) for field in fields(kind))
-    if kind.__eq__ is object.__eq__:
-        return kind, value
-    raise ValueError(f"two of the class {kind.__name__} may be equal and not the same")
+    if type(value) in _EXACT:
+        return type(value), value
+    if type(value) is float and value == value:  # not NaN
+        return float, repr(value)  # 0.0 and -0.0 are equal, and not written alike
+    if type(value) is tuple:
+        return tuple, tuple(map(identity, value))
+    raise TypeError(f"{type(value).__name__} is no class of values")
 
 
 def numbered(values: Iterable[Value]) -> dict[Any, int]:
@@ -59,24 +44,19 @@ def numbered(values: Iterable[Value]) -> dict[Any, int]:
 
 
 def fault_of(value: Value) -> str | None:
-    """Explain why this cannot be a value: it has no hash or identity, or is not finite."""
-    if isinstance(value, int | float | Fraction) and not _is_finite(value):
-        return f"a number must be finite, and fit a float; got {cut(repr(value))}."
+    """Explain why this cannot be a value; None if it can."""
+    if isinstance(value, int | float | Fraction):
+        try:
+            is_finite = math.isfinite(value)
+        except OverflowError:
+            is_finite = False
+        if not is_finite:
+            return f"a number must be finite, and fit a float; got {cut(repr(value))}."
     try:
-        hash(value)
         identity(value)
-    except TypeError:
-        return f"a value must be hashable, such as a number, a text or a tuple; got {value!r}."
-    except (ValueError, RecursionError) as error:
-        return f"a value is a number, a text or a tuple of such; of {cut(repr(value))}: {error}."
+    except (TypeError, RecursionError):
+        return f"a value is a number, a text, None or a tuple of such; got {cut(repr(value))}."
     return None
-
-
-def _is_finite(value: float | Fraction) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
 
 
 def plain(value: Value) -> Value:

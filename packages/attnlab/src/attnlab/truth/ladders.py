@@ -223,7 +223,7 @@ def build(spec: CircuitSpec) -> Circuit:
         network, target = lookup_network(spec.made_of), HeadPlace(1, 0, 0, is_cross=True)
         inputs, answers = lookup_domain(spec.made_of)
     else:
-        compiled = compile_program(spec.made_of, spec.longest, reuse=False)
+        compiled = compile_program(spec.made_of, spec.longest)
         network, target = network_of(compiled)
         inputs, answers = domain_of(spec.made_of, compiled)
     random = np.random.default_rng(zlib.crc32(f"{_DRAW} {spec.name}".encode()))

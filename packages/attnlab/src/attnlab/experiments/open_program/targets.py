@@ -121,7 +121,7 @@ def target_of(name: str, length: int) -> Target:
     source = SOURCES[name]
     program = source.program(LETTERS)
     whole = compile_program(program, length)
-    compiled = partial(compile_program, longest=length, dtype=torch.float32, reuse=False)
+    compiled = partial(compile_program, longest=length, dtype=torch.float32)
     part = compiled(Program(source.part, LETTERS, "part"))
     decoy = compiled(Program(source.decoy, LETTERS, "decoy"))
     config = config_around([part, decoy], whole.values)
