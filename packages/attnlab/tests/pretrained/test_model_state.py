@@ -211,12 +211,12 @@ def test_bigbird_stays_block_sparse() -> None:
 
 
 FAULTS = [
-    ("tensors stay changed", "tensor.restore()", "tensor"),
+    ("tensors stay changed", "value.data = place", "pass"),
     ("a dict keeps what came", "value.clear()", "pass"),
     ("objects are not looked into", "not in sys.stdlib_module_names", "in ()"),
     ("python's random numbers go on", "random.setstate(python_state)", "pass"),
     ("numpy's random numbers go on", "np.random.set_state(numpy_state)", "pass"),
-    ("the sign of zero is overlooked", "torch.equal(*bits)", "torch.equal(one, other)"),
+    ("the sign of zero is overlooked", "torch.equal(*bits)", "torch.equal(place, copied)"),
 ]
 
 

@@ -200,12 +200,6 @@ def test_a_head_without_weights_is_refused_rather_than_drawn_at_random(tmp_path)
         open_pretrained(tmp_path / "model", head="masked-lm")
 
 
-def test_a_model_without_a_word_about_its_kind_is_known_by_its_class(tmp_path):
-    made("BERT with a head", tmp_path / "model")
-    change(tmp_path / "model", model_type=None)
-    assert type(open_pretrained(tmp_path / "model").model).__name__ == "BertForMaskedLM"
-
-
 def test_a_model_without_a_word_about_its_class_opens_without_a_head(tmp_path):
     made("BERT without one", tmp_path / "model")
     change(tmp_path / "model", architectures=None)

@@ -432,21 +432,28 @@ ODD = {
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, odd) for name in ODD for odd in ODD[name]])
-def test_a_program_that_does_not_fit_its_model_is_not_opened(folder, name, value):
+def test_a_program_whose_file_was_changed_is_not_opened(folder, name, value):
     told = json.loads((folder / "program.json").read_text())
     (folder / "program.json").write_text(json.dumps({**told, name: value}))
     with pytest.raises(CouldNotRun, match=r"program\.json is (damaged|not clean JSON)"):
         open_compiled(folder)
 
 
-def test_every_field_of_a_program_is_needed(folder):
+def test_every_field_of_a_program_is_under_its_checksum(folder):
     told = json.loads((folder / "program.json").read_text())
-    assert {"format", *ODD} == set(told)
+    assert {"format", "config", "digest", *ODD} == set(told)
     for name in ODD:
         less = {key: value for key, value in told.items() if key != name}
         (folder / "program.json").write_text(json.dumps(less))
-        with pytest.raises(CouldNotRun, match=f"{name}.* is missing"):
+        with pytest.raises(CouldNotRun, match="its checksum is not that of its content"):
             open_compiled(folder)
+
+
+def test_a_program_beside_another_model_is_not_opened(folder, tmp_path):
+    other = compile_program(library.reverse("abc"), 4).save(tmp_path / "other")
+    (other / "program.json").write_bytes((folder / "program.json").read_bytes())
+    with pytest.raises(CouldNotRun, match=r"it belongs to another config\.json"):
+        open_compiled(other)
 
 
 def test_a_wide_tolerance_proves_no_other_value():

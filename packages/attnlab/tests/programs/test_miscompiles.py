@@ -498,7 +498,8 @@ class Word(str):
 
 
 @pytest.mark.parametrize(
-    "value", [Word("a"), (Word("a"),), Level.LOW, Point(1), Decimal(1), 1j, frozenset({1}), range(2)]
+    "value",
+    [Word("a"), (Word("a"),), Level.LOW, Point(1), Decimal(1), 1j, frozenset({1}), range(2)],
 )
 def test_a_value_that_has_no_identity_is_refused_with_its_line(value):
     for make in (
@@ -566,7 +567,7 @@ def test_a_query_that_selects_nothing_in_one_length_alone_is_found(selector, lon
         (lambda: aggregate(tokens, indices), "a selector is wanted"),
         (lambda: tokens + select(tokens, tokens, "=="), "a sequence is wanted"),
         (lambda: not tokens, "neither true nor false"),
-                (lambda: tokens == ["a"], "a number, a text, None or a tuple of such; got"),
+        (lambda: tokens == ["a"], "a number, a text, None or a tuple of such; got"),
         (lambda: tokens < math.inf, "a number must be finite"),
         (lambda: indices * 10**400, "fit a float"),
         (lambda: aggregate(everything, indices, default=math.nan), "finite"),

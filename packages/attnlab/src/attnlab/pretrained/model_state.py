@@ -9,11 +9,13 @@ Buffers are always copied. Other tensors, parameters included, are copied up to 
 all: models seldom write into their weights, and a second copy of large ones may not fit.
 """
 
+import operator
 import random
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -48,8 +50,7 @@ class _State:
 
     def __init__(self, model: nn.Module, others: Sequence[Any], *, weights: bool) -> None:
         self._room = _COPIED
-        self._tensors: list[_KeptTensor] = []
-        self._contents: list[tuple[Any, Any]] = []
+        self._restores: list[Callable[[], object]] = []
         self._classes = [(module, type(module)) for module in model.modules()]
         self._seen: dict[int, Any] = {}
         self._buffers = set(map(id, model.buffers()))
@@ -57,29 +58,33 @@ class _State:
         self._seen.update((id(weight), weight) for weight in parameters)
         while waiting:
             waiting += self._keep(waiting.pop())
-        for weight in (
-            parameters if weights else ()
-        ):  # last: a counter or a cache has the first claim on the room
-            self._keep_tensor(weight)
+        if weights:  # last: a counter or a cache has the first claim on the room
+            for weight in parameters:
+                self._keep_tensor(weight)
 
     def _keep(self, value: Any) -> list[Any]:
         """Keep one value, and return what it holds."""
         if value is None or isinstance(value, _LEAVES) or id(value) in self._seen:
             return []
         self._seen[id(value)] = value
-        if isinstance(value, Tensor):
-            self._keep_tensor(value)
-            return []
         inside: list[Any] = []
-        if isinstance(value, np.ndarray | torch.Generator | random.Random):
-            self._contents.append((value, _contents_of(value)))
-        elif isinstance(value, dict | list | deque | set):
-            self._contents.append((value, _contents_of(value)))
-            inside += value.values() if isinstance(value, dict) else value
-        elif isinstance(value, tuple | frozenset):
-            inside += value
+        match value:
+            case Tensor():
+                self._keep_tensor(value)
+                return []
+            case torch.Generator():
+                self._restores.append(partial(value.set_state, value.get_state()))
+            case random.Random():
+                self._restores.append(partial(value.setstate, value.getstate()))
+            case np.ndarray():
+                self._restores.append(partial(_restore_array, value, value.copy()))
+            case dict() | list() | deque() | set():
+                inside = _items(value)
+                self._restores.append(partial(_refill, value, inside))
+            case tuple() | frozenset():
+                inside = list(value)
         if isinstance(value, nn.Module | SimpleNamespace) or _is_of_a_library(value):
-            inside.append(getattr(value, "__dict__", None))
+            return [*inside, getattr(value, "__dict__", None)]
         return inside
 
     def _keep_tensor(self, value: Tensor) -> None:
@@ -89,7 +94,8 @@ class _State:
         if id(value) in self._buffers or value.nbytes <= self._room:
             self._room -= 0 if id(value) in self._buffers else value.nbytes
             copied = value.detach().clone()
-        self._tensors.append(_KeptTensor(value, copied))
+        state = value.data, copied, value.requires_grad
+        self._restores.append(partial(_restore_tensor, value, *state))
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -97,34 +103,29 @@ class _State:
         for module, cls in self._classes:
             if type(module) is not cls:
                 module.__class__ = cls
-        for value, contents in self._contents:
-            _put_back(value, contents)
-        for tensor in self._tensors:
-            tensor.restore()
+        for restore in self._restores:
+            restore()
 
 
-class _KeptTensor:
-    """A tensor, where its numbers were, and a copy of them where there was room."""
-
-    def __init__(self, value: Tensor, copied: Tensor | None) -> None:
-        self._value, self._copied, self._place = value, copied, value.data
-        self._requires_grad = value.requires_grad
-
-    def restore(self) -> None:
-        value, place = self._value, self._place
-        ours = place.data_ptr(), place.shape, place.stride(), place.dtype
-        if (value.data_ptr(), value.shape, value.stride(), value.dtype) != ours:
-            value.data = place
-        if self._copied is not None and not _are_same_bits(place, self._copied):
-            place.copy_(self._copied)
-        if value.requires_grad != self._requires_grad and value.is_leaf:
-            value.requires_grad_(self._requires_grad)
+def _restore_tensor(
+    value: Tensor, place: Tensor, copied: Tensor | None, requires_grad: bool
+) -> None:
+    """Give a tensor its place in memory again and, where there was room for a copy, its numbers."""
+    ours = place.data_ptr(), place.shape, place.stride(), place.dtype
+    if (value.data_ptr(), value.shape, value.stride(), value.dtype) != ours:
+        value.data = place
+    if copied is not None:
+        # NaN and the sign of zero are compared too.
+        bits = [tensor.reshape(-1).view(torch.uint8) for tensor in (place.detach(), copied)]
+        if not torch.equal(*bits):
+            place.copy_(copied)
+    if value.requires_grad != requires_grad and value.is_leaf:
+        value.requires_grad_(requires_grad)
 
 
-def _are_same_bits(one: Tensor, other: Tensor) -> bool:
-    """Are two tensors equal, NaN and the sign of zero included?"""
-    bits = [tensor.reshape(-1).view(torch.uint8) for tensor in (one.detach(), other)]
-    return torch.equal(*bits)
+def _restore_array(value: Any, copied: Any) -> None:
+    if value.tobytes() != copied.tobytes():
+        value[...] = copied
 
 
 def _is_of_a_library(value: Any) -> bool:
@@ -135,39 +136,21 @@ def _is_of_a_library(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] not in sys.stdlib_module_names
 
 
-def _contents_of(value: Any) -> Any:
-    """Copy what a container, an array or a random generator holds; a dict's keys come first."""
-    if isinstance(value, torch.Generator):
-        return value.get_state()
-    if isinstance(value, random.Random):
-        return value.getstate()
-    if isinstance(value, np.ndarray):
-        return value.copy()
+def _items(value: Any) -> list[Any]:
+    """List what a container holds; a dict's keys come first."""
     return [*value, *value.values()] if isinstance(value, dict) else list(value)
 
 
-def _put_back(value: Any, contents: Any) -> None:
-    """Give a container, an array or a random generator what it held, if that has changed."""
-    if isinstance(value, torch.Generator):
-        value.set_state(contents)
-    elif isinstance(value, random.Random):
-        value.setstate(contents)
-    elif isinstance(value, np.ndarray):
-        if value.tobytes() != contents.tobytes():
-            value[...] = contents
-    elif _differ(_contents_of(value), contents):
-        value.clear()
-        if isinstance(value, dict):
-            half = len(contents) // 2
-            value.update(zip(contents[:half], contents[half:], strict=True))
-        elif isinstance(value, set):
-            value.update(contents)
-        else:
-            value.extend(contents)
-
-
-def _differ(now: list[Any], before: list[Any]) -> bool:
-    """Do two lists hold other objects?"""
-    if len(now) != len(before):
-        return True
-    return any(one is not other for one, other in zip(now, before, strict=True))
+def _refill(value: Any, before: list[Any]) -> None:
+    """Give a container what it held, if that has changed."""
+    now = _items(value)
+    if len(now) == len(before) and all(map(operator.is_, now, before)):
+        return
+    value.clear()
+    if isinstance(value, dict):
+        half = len(before) // 2
+        value.update(zip(before[:half], before[half:], strict=True))
+    elif isinstance(value, set):
+        value.update(before)
+    else:
+        value.extend(before)

@@ -1,5 +1,6 @@
 """A compiled program: the model, the meaning of its outputs, and the line of each head and unit."""
 
+import json
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -12,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.core.store import StateFolder, refusing_damage
-from attnlab.display import Card, displayed, short
+from attnlab.core.store import StateFolder, digest_of, refusing_damage
+from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models.encoder import Encoder
 from attnlab.models.storage import load_model, save_model
 from attnlab.programs.blueprint import Matrix
 from attnlab.programs.check import read_answers
 from attnlab.programs.interpreter import token_codes
-from attnlab.programs.values import Value, are_numbers, fault_of
+from attnlab.programs.values import Value, are_numbers
 
 
 @displayed
@@ -136,7 +137,8 @@ class CompiledProgram:
             "stream": list(map(list, self.stream)),
         }
         path = save_model(self.model, folder)
-        _state(path).write(facts)
+        facts["config"] = digest_of(path / "config.json")
+        _state(path).write({**facts, "digest": _digest(facts)})
         return path
 
     def _card(self) -> Card:
@@ -149,12 +151,17 @@ def open_compiled(folder: Path | str) -> CompiledProgram:
     Raises:
         CouldNotRun: a file is missing or damaged, or the folder is of something else.
     """
-    facts = _state(Path(folder)).read()
+    facts, path = _state(Path(folder)).read(), Path(folder)
     model = load_model(folder)
     if not isinstance(model, Encoder):
         raise CouldNotRun(f"{folder} holds no encoder.")
     with refusing_damage(f"{folder}/program.json"):
-        compiled = CompiledProgram(
+        del facts["format"]
+        if facts.pop("digest") != _digest(facts):
+            raise ValueError("its checksum is not that of its content")
+        if facts["config"] != digest_of(path / "config.json"):
+            raise ValueError("it belongs to another config.json")
+        return CompiledProgram(
             model=model,
             name=facts["name"],
             alphabet=tuple(map(_from_json, facts["alphabet"])),
@@ -167,8 +174,6 @@ def open_compiled(folder: Path | str) -> CompiledProgram:
             error=facts["error"],
             stream=tuple((name, first, last) for name, first, last in facts["stream"]),
         )
-        _check(compiled, facts)
-        return compiled
 
 
 def head_names(model: Encoder) -> list[str]:
@@ -177,46 +182,9 @@ def head_names(model: Encoder) -> list[str]:
     return [f"{layer}.{head}" for layer, head in pairs]
 
 
-def _check(compiled: CompiledProgram, facts: Mapping[str, object]) -> None:
-    """Refuse a program that does not belong to its model."""
-    config, numbers = compiled.model.config, compiled.numbers
-    most = config.max_length - compiled.has_bos
-    of_model = head_names(compiled.model)
-    logits, shown = len(compiled.values), None
-    if numbers is not None:
-        logits, shown = 1, numbers.tolist()
-    is_right = {
-        "name": isinstance(compiled.name, str),
-        "has_bos": isinstance(compiled.has_bos, bool),
-        "alphabet": _are_values(compiled.alphabet)
-        and config.vocab_size == len(compiled.alphabet) + compiled.has_bos,
-        "values": _are_values(compiled.values) and config.num_classes == logits,
-        "numbers": facts["numbers"] == shown,
-        "longest": type(compiled.longest) is int and 1 <= compiled.longest <= most,
-        "tolerance": type(compiled.tolerance) is float and 0 < compiled.tolerance <= 0.2,
-        "heads": _are_lines(compiled.heads, of_model),
-        "ways": _are_lines(compiled.ways, of_model),
-        "error": type(compiled.error) is float and 0 <= compiled.error <= 0.2,
-        "stream": all(_is_part(part, config.d_model) for part in compiled.stream),
-    }
-    for name, fine in is_right.items():
-        if not fine:
-            raise ValueError(f"{name} is {short(facts[name])}.")
-
-
-def _are_values(values: Items[Value]) -> bool:
-    faults = list(filter(None, map(fault_of, values)))
-    return not faults and 0 < len(values) == len(set(values))
-
-
-def _are_lines(lines: Mapping[str, str], heads: Items[str]) -> bool:
-    return set(lines) <= set(heads) and all(isinstance(line, str) for line in lines.values())
-
-
-def _is_part(part: tuple[Any, ...], width: int) -> bool:
-    name, first, last = part
-    is_typed = isinstance(name, str) and type(first) is type(last) is int
-    return is_typed and 0 <= first <= last < width
+def _digest(facts: Mapping[str, object]) -> str:
+    """Return the checksum of a program's facts."""
+    return digest_of(json.dumps(facts, sort_keys=True).encode())
 
 
 def _state(folder: Path) -> StateFolder:
@@ -237,8 +205,5 @@ def _from_json(form: Any) -> Value:
     if not isinstance(form, dict):
         return form
     if "fraction" in form:
-        above, below = form["fraction"]
-        if not below:
-            raise ValueError("a fraction has a denominator of 0.")
-        return Fraction(above, below)
+        return Fraction(*form["fraction"])
     return tuple(map(_from_json, form["tuple"]))

@@ -89,7 +89,7 @@ class Sequence(Expression):
     """One value for each position. Operators work position by position, on sequences and constants.
 
     Each means what Python means by it, on either side. `==` and its like give sequences of True and
-    False; `&`, `|`, `~` join them. Any other function is applied by `map`: `indices.map(math.sqrt)`.
+    False; `&`, `|`, `~` join them. `map` applies any other function: `indices.map(math.sqrt)`.
     """
 
     __array_ufunc__ = None  # NumPy's numbers leave operators to the sequence

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 Value = Any
-"""What a position holds: a number (int, Fraction, float, bool), a text, None, or a tuple of such."""
+"""What a position holds: a number (int, Fraction, float, bool), a text, None, a tuple of such."""
 
 _EXACT = (type(None), bool, int, str, Fraction)  # equal ones of a type are the same
 _MAX_WORDS = 160  # letters of an expression

@@ -16,7 +16,6 @@ that is no tokenizer.
 """
 
 import inspect
-import json
 import math
 import threading
 import warnings
@@ -33,8 +32,7 @@ from torch import nn
 from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean, one_line
 from attnlab.pretrained.open.folder import ModelFolder, check_memory
-from attnlab.pretrained.open.header import JsonObject, require
-from attnlab.pretrained.text import check_added_tokens
+from attnlab.pretrained.open.header import JsonObject, require, some_of
 
 HEADS = {
     "none": "MODEL_MAPPING_NAMES",
@@ -86,18 +84,10 @@ class Differences:
             "of another shape": self.mismatched,
         }
         differences = [
-            f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds.items() if names
+            f"{len(names)} {kind}: {some_of(names)}" for kind, names in kinds.items() if names
         ]
         words = f"are not those of its {model}: {'; '.join(differences)}."
         require(not differences, f"the weights in {where}", words)
-
-
-def _some(names: list[str]) -> str:
-    """List up to ten names."""
-    shown = ", ".join(names[:10])
-    if len(names) > 10:
-        shown += " …"
-    return shown
 
 
 @contextmanager
@@ -184,26 +174,14 @@ def errors_explained(where: str) -> Iterator[None]:
 
 
 def _config(transformers: Any, folder: ModelFolder) -> Any:
-    """Return transformers' config object; without a `model_type`, that of the head's class."""
-    description = folder.config
-    mapping, model_type = transformers.CONFIG_MAPPING, description.get("model_type")
-    if model_type is None:
-        heads = description["architectures"]
-        kinds = [kind for kind in mapping if set(heads) & _classes(kind)]
-        example = kinds[-1] if kinds else "llama"
-        words = (
-            f"does not say model_type, and its class {heads} belongs to "
-            f"{', '.join(kinds) or 'no known type'}. Add the type of the model, such as "
-            f'"model_type": "{example}".'
-        )
-        require(len(kinds) == 1, folder.path / "config.json", words)
-        model_type = kinds[0]
+    """Return transformers' config object."""
+    mapping, model_type = transformers.CONFIG_MAPPING, folder.config["model_type"]
     if model_type not in mapping:
         raise CouldNotRun(
             f"{folder.path} is a model of the type {model_type!r}, which transformers "
             f"{transformers.__version__} does not know; {did_you_mean(model_type, mapping)}."
         )
-    return mapping[model_type].from_dict(description)
+    return mapping[model_type].from_dict(folder.config)
 
 
 def _classes(model_type: str) -> set[str]:
@@ -290,7 +268,7 @@ def _compare(
     differences = Differences(differences.missing, extra, differences.mismatched)
     differences.require_none(folder.path, model_class.__name__)
     if unused:
-        notes.append(f"not used by {model_class.__name__}, and left away: {_some(unused)}")
+        notes.append(f"not used by {model_class.__name__}, and left away: {some_of(unused)}")
     _check_size(sketch, folder)
     return options, notes
 
@@ -413,7 +391,6 @@ def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str
     transformers = import_transformers()
     files = {file.name for file in folder.path.iterdir()}
     try:
-        _check_added(folder)
         with quiet(), warnings.catch_warnings():
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 str(folder.path), config=config, local_files_only=True, trust_remote_code=False
@@ -425,8 +402,6 @@ def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str
             return tokenizer, []
         listed = ", ".join(sorted(lacking))
         why = f"{type(tokenizer).__name__} would need {listed} or tokenizer.json"
-    except CouldNotRun as error:
-        return None, [f"there is no tokenizer: {str(error).rstrip('.')}"]
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of its Rust code is no Exception
@@ -435,13 +410,3 @@ def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str
     if not any(name.startswith(("tokenizer", "vocab")) for name in files):
         return None, []
     return None, [f"there is no tokenizer: {why}"]
-
-
-def _check_added(folder: ModelFolder) -> None:
-    """Refuse a tokenizer that would exhaust the memory when opened."""
-    said: list[JsonObject] = [{}, {}]
-    for place, name in enumerate(("tokenizer.json", "tokenizer_config.json")):
-        path = folder.path / name
-        if path.exists():
-            said[place] = json.loads(path.read_bytes())
-    check_added_tokens(*said)

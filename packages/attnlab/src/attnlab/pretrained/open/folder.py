@@ -27,6 +27,7 @@ from attnlab.pretrained.open.header import (
     read_header,
     read_object,
     require,
+    some_of,
     walk,
 )
 
@@ -104,7 +105,7 @@ def gguf_file(path: Path) -> Path | None:
     files = sorted(name for name in names if name.lower().endswith(".gguf"))
     if CONFIG in names or not files:
         return None
-    words = f"holds {len(files)} GGUF files; name one of them: {_some(files)}."
+    words = f"holds {len(files)} GGUF files; name one of them: {some_of(files)}."
     require(len(files) == 1, path, words)
     return path / files[0]
 
@@ -200,7 +201,7 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, S
     contents = _contents_of_shards(path / INDEX)
     shards = sorted(contents)
     missing = [shard for shard in shards if shard not in names]
-    words = f"lacks {len(missing)} of {len(shards)} shards: {_some(missing)}. Fetch them."
+    words = f"lacks {len(missing)} of {len(shards)} shards: {some_of(missing)}. Fetch them."
     require(not missing, path, words)
     count = sum(map(len, contents.values()))
     most = f"at most {MOST_SHARDS:,} and {MOST_TENSORS_IN_ALL:,} are read."
@@ -211,7 +212,7 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, S
     for shard in shards:
         held = read_header(path / shard)
         odd = sorted(held.keys() ^ contents[shard])
-        words = f"does not hold what {INDEX} says: {_some(odd)}. Fetch the model again."
+        words = f"does not hold what {INDEX} says: {some_of(odd)}. Fetch the model again."
         require(not odd, path / shard, words)
         tensors |= held
     return tuple(path / shard for shard in shards), tensors
@@ -237,16 +238,16 @@ def _no_weights(path: Path, names: set[str]) -> str:
     pickles = [name for name in _ending_in(names, _PICKLES) if not name.startswith(_NO_WEIGHTS)]
     others = _ending_in(names, _OTHERS)
     if stray:
-        words = f"but {_some(stray)}: rename it if it is the whole model."
+        words = f"but {some_of(stray)}: rename it if it is the whole model."
         return f"{path} holds neither {WEIGHTS} nor {INDEX}, {words}"
     if pickles:
         advice = "Have them converted to safetensors where they were made."
         if len(pickles) == 1:
             advice = how_to_convert(path / pickles[0])
-        return f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle. {advice}"
+        return f"{path} keeps its weights in {some_of(pickles)} alone: Python's pickle. {advice}"
     if others:
         words = f"expected {WEIGHTS}: convert it where it was made."
-        return f"{path} keeps its weights in {_some(others)} alone; {words}"
+        return f"{path} keeps its weights in {some_of(others)} alone; {words}"
     return f"{path} holds no weights; expected {WEIGHTS}, or {INDEX} and its shards."
 
 
@@ -263,14 +264,6 @@ def _is_plain_name(value: Any) -> bool:
         and not value.startswith(".")
         and not any(letter in value for letter in "/\\:")
     )
-
-
-def _some(names: list[str]) -> str:
-    """List up to ten names."""
-    shown = ", ".join(ascii(name)[1:-1][:100] for name in names[:10])
-    if len(names) > 10:
-        shown += f" and {len(names) - 10:,} more"
-    return shown
 
 
 MOST_NUMBER = 2**40
@@ -305,13 +298,12 @@ def clean_description(config: JsonObject, path: Path, *, remote_code: bool = Fal
     require(not is_ours, path.parent, words)
     model_type, heads = config.get("model_type"), config.get("architectures")
     words = (
-        "names neither model_type nor architectures: it describes no model of transformers. If it "
-        'is one, add its type, such as "model_type": "llama".'
+        "does not say model_type, so it describes no model of transformers. If it is one, add its "
+        'type, such as "model_type": "llama".'
     )
-    require(model_type is not None or heads, path, words)
+    require(model_type is not None, path, words)
     is_name = isinstance(model_type, str) and re.fullmatch(r"[\w.-]{1,80}", model_type)
-    words = f"model_type must be a name; got {ascii(model_type)[:80]}."
-    require(model_type is None or is_name, f"{path}:", words)
+    require(is_name, f"{path}:", f"model_type must be a name; got {ascii(model_type)[:80]}.")
     are_names = isinstance(heads, list) and all(map(_is_class_name, heads))
     words = f"architectures must be a list of class names; got {ascii(heads)[:80]}."
     require(heads is None or are_names, f"{path}:", words)

@@ -208,10 +208,8 @@ def convert_gguf(file: Path) -> Path:
     check_memory(4 * stated.num_numbers, f"the weights in {file}, converted,")
     with open(file, "rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    try:  # without the import, which would take longer than all the rest
+    with needed("transformers", _WHAT):  # its import would take longer than all the rest
         version = importlib.metadata.version("transformers")
-    except importlib.metadata.PackageNotFoundError:
-        version = str(import_transformers(_WHAT).__version__)
     goal = gguf_cache() / f"{digest[:32]}-{_FORM}-{version}"
     if not _is_sound(goal):
         import_transformers(_WHAT)
@@ -283,11 +281,7 @@ def _put_in_place(part: Path, goal: Path) -> None:
     for content in part.iterdir():
         with open(content, "rb") as file:
             os.fsync(file.fileno())
-    try:
-        os.replace(part, goal)
-    except OSError:
-        if _is_sound(goal):
-            return
+    if not _is_sound(goal):
         shutil.rmtree(goal, ignore_errors=True)
         os.replace(part, goal)
 

@@ -1,8 +1,5 @@
-"""Untrusted JSON, strictly parsed and bounded in size, depth and number of values; and the header
-of a safetensors file: which tensors it holds, checked before a number is read.
-
-Python's own reader accepts NaN, a key twice and half a surrogate pair; here each is an error that
-names the file.
+"""Untrusted JSON, bounded in size, depth and number of values; and the header of a safetensors
+file: which tensors it holds, checked before a number is read.
 
 The format (https://github.com/huggingface/safetensors): 8 bytes for the length of the header, the
 header as JSON, and the numbers, tensor after tensor without a gap, which the library checks. Files
@@ -14,7 +11,7 @@ import math
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +38,12 @@ def require(holds: object, where: object, words: str) -> None:
         raise CouldNotRun(f"{where} {words}")
 
 
+def some_of(names: Sequence[str]) -> str:
+    """List up to ten names."""
+    shown = ", ".join(ascii(name)[1:-1][:100] for name in names[:10])
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10:,} more"
+
+
 @contextmanager
 def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Open a file and yield it with its size; a pipe or a device is never opened."""
@@ -57,8 +60,7 @@ def read_object(path: Path, most: int = MOST_BYTES) -> JsonObject:
     """Read a file that must hold one JSON object.
 
     Raises:
-        CouldNotRun: the file is too large, too deep, not UTF-8, no object, or holds a key twice,
-            NaN, infinity or half a surrogate pair.
+        CouldNotRun: the file is too large, too deep, not UTF-8, or holds no object.
     """
     with plain_file(path) as (file, size):
         require(size <= most, path, f"has {size:,} bytes; at most {most:,} are read.")
@@ -67,21 +69,12 @@ def read_object(path: Path, most: int = MOST_BYTES) -> JsonObject:
 
 
 def parse_object(content: bytes, where: str) -> JsonObject:
-    """Parse the bytes of one JSON object, strictly; `where` is named in errors."""
+    """Parse the bytes of one JSON object; `where` is named in errors."""
     count = content.count(b",") + content.count(b"[") + content.count(b"{")
     require(count <= MOST_VALUES, where, f"holds more than {MOST_VALUES:,} values.")
-    hooks: Any = {
-        "object_pairs_hook": _unique, "parse_float": _finite, "parse_constant": _no_constant
-    }  # fmt: skip
     try:
-        value = json.loads(content.decode("utf-8"), **hooks)
+        value = json.loads(content.decode("utf-8"))
         depth = max(len(place) for place, _ in walk(value))
-        if b"\\u" in content and depth <= MOST_DEPTH:
-            json.dumps(value, ensure_ascii=False).encode()
-    except _Unclean as error:
-        raise CouldNotRun(f"{where} is not clean JSON: {error}") from None
-    except UnicodeEncodeError:
-        raise CouldNotRun(f"{where} is not clean JSON: it holds half a surrogate pair.") from None
     except RecursionError:
         depth = MOST_DEPTH + 1
     except ValueError as error:
@@ -103,29 +96,6 @@ def walk(value: Any) -> Iterator[tuple[JsonPath, Any]]:
             waiting += [((*place, name), inner) for name, inner in item.items()]
         elif isinstance(item, list):
             waiting += [((*place, str(number)), inner) for number, inner in enumerate(item)]
-
-
-class _Unclean(Exception):
-    """JSON that the standard library would accept."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
-    result: JsonObject = {}
-    for name, value in pairs:
-        if name in result:
-            raise _Unclean(f"the key {name[:60]!a} appears twice.")
-        result[name] = value
-    return result
-
-
-def _finite(text: str) -> float:
-    if math.isinf(float(text)):
-        raise _Unclean(f"{text[:40]} is too large for a number.")
-    return float(text)
-
-
-def _no_constant(text: str) -> Any:
-    raise _Unclean(f"{text} is not a JSON number.")
 
 
 MOST_HEADER = 16 * 2**20
