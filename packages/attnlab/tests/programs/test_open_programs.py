@@ -161,8 +161,8 @@ def test_a_frozen_entry_that_moves_is_counted(how):
         ({"norm_place": "pre"}, "the part is for norm_place none; got pre."),
         ({"max_length": 9}, "the part is for max_length 5; got 9."),
         ({"num_layers": 1}, "the part needs num_layers 2; got 1."),
-        ({"d_ff": 3}, "the part needs inner_width 18; got 3."),
-        ({"d_model": 12}, "the part needs d_model 14; got 12."),
+        ({"d_ff": 3}, "the part needs inner_width 16; got 3."),
+        ({"d_model": 12}, "the part needs d_model 17; got 12."),
     ],
 )
 def test_a_config_that_the_part_does_not_fit_is_refused(change, words):
