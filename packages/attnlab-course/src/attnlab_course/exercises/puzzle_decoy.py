@@ -4,7 +4,7 @@
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
 from attnlab_course.material.numpy_parts import attend
 from attnlab_course.material.pictures import draw_maps
-from attnlab_course.material.predictions import choice_case
+from attnlab_course.material.predictions import Question
 from attnlab_course.material.tensors import inputs_case
 
 # %% [markdown]
@@ -174,20 +174,6 @@ def measured(heads, readout, name, inputs, *, to_mean):
     return float(np.abs((written - place) @ readout).max())
 
 
-def facts(name):
-    """Return the smallest of the largest weights of a head, and its two effects."""
-    inputs, (Km, Qm, Vm) = every_input(), HEADS[name]
-    _, weights = attend(inputs @ Qm, inputs @ Km, inputs @ Vm)
-    effects = [measured(HEADS, READOUT, name, inputs, to_mean=mean) for mean in (False, True)]
-    return float(weights.max(axis=-1).min()), *effects
-
-
-FACTS = {name: facts(name) for name in HEADS}
-SHARPEST = max(FACTS, key=lambda name: FACTS[name][0])
-(CONSTANT,) = (name for name, (_, zero, mean) in FACTS.items() if zero > 0.1 and mean < 0.01)
-(MATTERS,) = (name for name, (_, _, mean) in FACTS.items() if mean > 0.1)
-
-
 def model(random, names, length, width, stream, numbers):
     """Draw a model of any size."""
     heads = {}
@@ -245,9 +231,10 @@ def inputs_kept(random):
         yield inputs_case(case(call, heads, readout, "a", inputs))
 
 
-def question(variable, right, **mistakes):
+def question(variable, right, mistakes):
     """Return the cases of one question."""
-    return lambda random: [choice_case(variable, right, tuple(HEADS), mistakes)]
+    case = Question(variable, right, "", tuple(HEADS)).case(mistakes)
+    return lambda random: [case]
 
 
 def draw_picture(names):
@@ -268,19 +255,19 @@ EXERCISE = Exercise(
     checks=(
         Check("effect", "measures what taking a head out changes", drawn("effect"), points=2),
         Check("mean effect", "measures what its mean changes", drawn("mean_effect"), points=2),
-        Check("sharpest", "knows the sharpest pattern", question("sharpest", SHARPEST)),
+        Check("sharpest", "knows the sharpest pattern", question("sharpest", sharpest, {})),
         Check("unread", "finds no effect where nothing is read", unread, graded=True),
         Check("always the same", "measures a head that never changes", constants, graded=True),
         Check(
             "constant",
             "knows the head that always says the same",
-            question("constant", CONSTANT),
+            question("constant", constant, {}),
             graded=True,
         ),
         Check(
             "matters",
             "knows the head that matters",
-            question("matters", MATTERS, h2="the decoy"),
+            question("matters", matters, {"h2": "the decoy"}),
             2,
             True,
         ),

@@ -1,13 +1,8 @@
 """A puzzle: five heads given as numbers; which of them does what?"""
 
 # %% [course]
-import itertools
-from functools import partial
-
-from attnlab_course.exercise import Check, Exercise, Mistake
-from attnlab_course.material.numpy_parts import attend
 from attnlab_course.material.pictures import draw_maps
-from attnlab_course.material.predictions import choice_case, number_case
+from attnlab_course.material.predictions import Question, prediction
 
 # %% [markdown]
 # # Puzzle: which head does what?
@@ -117,55 +112,24 @@ JOBS = {
 """What the heads do. Only h2 writes by place; the others write letters."""
 
 
-def run(matrices, text):
-    """Compute output and weights of a head on a text."""
-    x = encode(text)
-    return attend(x @ matrices[1], x @ matrices[0], x @ matrices[2])
+QUESTIONS = (
+    Question("equal", equal, "knows the head that looks at equal letters", tuple(JOBS), points=2),
+    Question("previous", previous, "knows the head that looks one place back", tuple(JOBS)),
+    Question("first", first, "knows the head that looks at place 0", tuple(JOBS)),
+    Question("blind", blind, "knows the head that does not read letters", tuple(JOBS), points=2),
+    Question("weight", weight, "reads a weight off the model", near=0.01),
+)
 
-
-TEXTS = ["".join(text) for n in range(1, 5) for text in itertools.product("ABC", repeat=n)]
-
-
-def does(job, matrices):
-    """Whether a head gives nearly all of its weight as a job says, on every text."""
-    for text in TEXTS:
-        for place, row in enumerate(run(matrices, text)[1]):
-            wanted = {
-                "equal": [key for key in range(len(text)) if text[key] == text[place]],
-                "previous": [max(place - 1, 0)],
-                "first": [0],
-            }[job]
-            if row[wanted].sum() < 0.9:
-                return False
-    return True
-
-
-def is_blind(matrices):
-    """Whether the outputs are the same for all texts of four letters."""
-    outputs = [run(matrices, text)[0] for text in TEXTS if len(text) == 4]
-    return bool(np.allclose(outputs, outputs[0], atol=0.05))
-
-
-def answer_to(question):
-    """Return the one head that is the answer to a question, by trying all."""
-    fits = is_blind if question == "blind" else partial(does, question)
-    (name,) = (name for name, matrices in heads.items() if fits(matrices))
-    return name
-
-
-ANSWERS = {question: answer_to(question) for question in ("equal", "previous", "first", "blind")}
-WEIGHT = float(run(heads["h4"], "ABBA")[1][0, 1])
-
-
-def ask(question):
-    """Return the cases of one question about heads."""
-    mistakes = {head: "reads letters" if question == "blind" else head for head in JOBS}
-    return lambda random: [choice_case(question, ANSWERS[question], tuple(JOBS), mistakes)]
-
-
-def ask_weight(random):
-    """Ask for the one weight."""
-    yield number_case("weight", WEIGHT, tolerance=0.01)
+WRONG = {}
+for head, job in JOBS.items():
+    for question in QUESTIONS[:3]:
+        if head != question.right:
+            says = f"{head} {job}. Look at its weights on a few texts."
+            WRONG[question.variable, head] = says
+    if head != blind:
+        WRONG["blind", head] = (
+            "This head writes something else if the letters change. Try two texts."
+        )
 
 
 def draw_picture(names):
@@ -175,47 +139,13 @@ def draw_picture(names):
     return draw_maps(maps, ("letter or place", "channel"), (10, 2.6), (-6, 6), labels)
 
 
-def wrong_heads(name, heads, questions, says):
-    """Return the mistake of naming these heads in answer to these questions."""
-    lines = [
-        (f'{question} = "{ANSWERS[question]}"', f'{question} = "{head}"')
-        for question in questions
-        for head in heads
-        if head != ANSWERS[question]
-    ]
-    return Mistake(name, *lines[0], says, tuple(lines[1:]))
-
-
-EXERCISE = Exercise(
+EXERCISE = prediction(
     "Puzzle: which head does what?",
+    QUESTIONS,
+    WRONG,
     level=3,
     minutes=30,
-    kind="predict",
     needs=("numpy_transformer", "same_head"),
-    checks=(
-        Check("equal", "knows the head that looks at equal letters", ask("equal"), points=2),
-        Check("previous", "knows the head that looks one place back", ask("previous")),
-        Check("first", "knows the head that looks at place 0", ask("first")),
-        Check("blind", "knows the head that does not read letters", ask("blind"), 2, True),
-        Check("weight", "reads a weight off the model", ask_weight, graded=True),
-    ),
-    mistakes=(
-        *(
-            wrong_heads(
-                head,
-                [head],
-                ("equal", "previous", "first"),
-                f"{head} {job}. Look at its weights on a few texts.",
-            )
-            for head, job in JOBS.items()
-        ),
-        wrong_heads(
-            "reads letters",
-            JOBS,
-            ["blind"],
-            "This head writes something else if the letters change. Try two texts.",
-        ),
-    ),
     hints=(
         "What did `same_head` say about reading Km and Qm one by one?",
         "Make the table of scores of each head: which rows and columns of it hold something, those "

@@ -1,77 +1,111 @@
-"""Questions of a prediction: a word or a number that a student says before running anything.
+"""Predictions: questions whose answer, a word or a number, is said before anything is run.
 
-What is said of a wrong answer never says which one is right.
+The right answer is the solution's own. What is said of a wrong one never says which one is right.
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from numpy.random import Generator
+
 from attnlab.errors import is_number
-from attnlab_course.exercise import Case, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
 
-_NONE: Mapping[str, Any] = MappingProxyType({})
+Wrong = Mapping[tuple[str, Any], str]
+"""Why an answer is wrong, by the variable and the answer."""
 
 
-def choice_case(
-    name: str, right: str, options: Sequence[str], mistakes: Mapping[str, str] = _NONE
-) -> Case:
-    """Ask for one of several words.
+@dataclass(frozen=True)
+class Question:
+    """A question and its right answer.
 
     Args:
-        name: the student's variable.
-        right: the right word.
-        options: all words.
-        mistakes: the names of the mistakes behind some wrong words.
+        variable: the student's variable.
+        right: its value in the solution.
+        words: what its check asks, ready to follow "it".
+        options: all words that may be said; none for a number.
+        near: how far a number may be off and still be meant.
+        points: its share of the exercise's points.
+        check: the name of its check, if that is not the variable's; questions may share one.
     """
-    words = " or ".join(map(repr, sorted(options)))
 
-    def judge(answer: Any) -> Failure | None:
+    variable: str
+    right: Any
+    words: str
+    options: tuple[str, ...] = ()
+    near: float = 0.0
+    points: int = 1
+    check: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its check."""
+        return self.check or self.variable.removeprefix("num_").replace("_", " ")
+
+    def case(self, mistakes: Mapping[Any, str]) -> Case:
+        """Return its one case; the names of mistakes are by their answers."""
+        return Case(self.variable, answer="value", judge=partial(self._judge, mistakes))
+
+    def _judge(self, mistakes: Mapping[Any, str], answer: Any) -> Failure | None:
+        expected = " or ".join(map(repr, sorted(self.options))) or "a number"
         if answer is None:
-            return Failure(f"{name} is not said yet: {words}")
-        word = answer.strip().lower() if isinstance(answer, str) else ""
-        if word not in options:
-            return Failure(f"{name} must be {words}")
-        if word == right:
+            return Failure(f"{self.variable} is not said yet: {expected}")
+        if self.options:
+            answer = answer.strip().lower() if isinstance(answer, str) else ""
+            if answer not in self.options:
+                return Failure(f"{self.variable} must be {expected}")
+        elif not is_number(answer):
+            return Failure(f"{self.variable} must be a number, such as 3 or 0.25")
+        if self._means(answer, self.right):
             return None
-        return Failure(f"{name}: {word!r} is incorrect", mistakes.get(word))
+        named = (name for wrong, name in mistakes.items() if self._means(answer, wrong))
+        return Failure(f"{self.variable}: {answer!r} is incorrect", next(named, None))
 
-    return Case(name, answer="value", judge=judge)
+    def _means(self, answer: Any, meant: Any) -> bool:
+        """Whether an answer is the word or the number that is meant."""
+        return bool(answer == meant if self.options else abs(answer - meant) <= self.near)
 
 
-def number_case(
-    name: str, right: float, mistakes: Mapping[str, float] = _NONE, tolerance: float = 0.0
-) -> Case:
-    """Ask for a number.
+def prediction(title: str, questions: Sequence[Question], wrong: Wrong, **more: Any) -> Exercise:
+    """Return the exercise that asks these questions.
 
     Args:
-        name: the student's variable.
-        right: the right number.
-        mistakes: wrong numbers that people say, by the names of their mistakes.
-        tolerance: how far a number may be off and still be meant.
+        title: a few words.
+        questions: in order.
+        wrong: the answers that people give; equal sentences are one mistake.
+        more: what else `Exercise` takes.
     """
+    mistakes: dict[str, Mistake] = {}
+    names: dict[str, dict[Any, str]] = {question.variable: {} for question in questions}
+    lines = {question.variable: _line(question.variable, question.right) for question in questions}
+    for (variable, answer), says in wrong.items():
+        line = _line(variable, answer)
+        if says in mistakes:
+            first = mistakes[says]
+            mistakes[says] = replace(first, also=(*first.also, (lines[variable], line)))
+        else:
+            mistakes[says] = Mistake(line, lines[variable], line, says)
+        names[variable][answer] = mistakes[says].name
+    groups: dict[str, list[Question]] = {}
+    for question in questions:
+        groups.setdefault(question.name, []).append(question)
+    checks = []
+    for name, group in groups.items():
+        cases = [question.case(names[question.variable]) for question in group]
+        points = sum(question.points for question in group)
+        checks.append(Check(name, group[0].words, partial(_repeated, cases), points))
+    made = tuple(mistakes.values())
+    return Exercise(title, tuple(checks), made, kind="predict", **more)
 
-    def judge(answer: Any) -> Failure | None:
-        if answer is None:
-            return Failure(f"{name} is not said yet: a number")
-        if not is_number(answer):
-            return Failure(f"{name} must be a number, such as 3 or 0.25")
-        if abs(answer - right) <= tolerance:
-            return None
-        near = (mistake for mistake, value in mistakes.items() if abs(answer - value) <= tolerance)
-        return Failure(f"{name}: {answer} is incorrect", next(near, None))
 
-    return Case(name, answer="value", judge=judge)
+def _repeated(cases: Sequence[Case], random: Generator) -> Sequence[Case]:
+    """Return the same cases for every seed."""
+    return cases
 
 
-def wrong_answer(name: str, right: str, answer: str, says: str) -> Mistake:
-    """Return the mistake of giving another answer.
-
-    Args:
-        name: of the mistake.
-        right: the right line, such as `cost = 4`.
-        answer: what is said in place of the right answer.
-        says: why it is wrong.
-    """
-    variable = right.partition(" = ")[0]
-    return Mistake(name, right, f"{variable} = {answer}", says)
+def _line(variable: str, answer: Any) -> str:
+    """Write a line as the solution does."""
+    written = f'"{answer}"' if isinstance(answer, str) else repr(answer)
+    return f"{variable} = {written}"
