@@ -10,18 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from attnlab.cli import main
+from attnlab.cli import main, run_all
 from attnlab.cli.resolve_run import SYSTEMS
 from attnlab.experiments import registry
 from attnlab.experiments.sorting import SortingConfig
 
 SORTING = registry.EXPERIMENTS["sorting"]
+HANDMADE = registry.EXPERIMENTS["handmade"]
 TINY = ["first.steps=20", "second.steps=20"]
 
 
 @pytest.fixture(autouse=True)
 def _two_experiments(monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "EXPERIMENTS", {"first": SORTING, "second": SORTING})
+    monkeypatch.setattr(run_all, "count_processors", lambda: 1)  # other processes have no patches
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
 
@@ -82,6 +84,20 @@ def test_out_names_the_folder_of_all_runs_and_json_is_json(capsys):
     assert err == ""
     assert [each["run"] for each in found["runs"]] == ["here/first", "here/second"]
     assert found["not_run"] == []
+
+
+def test_experiments_in_processes_of_their_own_end_in_the_same_bytes(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "EXPERIMENTS", {"handmade": HANDMADE, "sorting": SORTING})
+    tiny = ["run", "all", "-q", "--set", "sorting.steps=20"]
+    tiny += [f"handmade.{setting}" for setting in ("steps=3", "seeds=2", "draws=5")]
+    alone = run(capsys, *tiny, "--out", "alone")
+    monkeypatch.setattr(run_all, "count_processors", lambda: 2)
+    together = run(capsys, *tiny, "--out", "together")
+    assert together == (alone[0], alone[1].replace("alone", "together"), "")
+    for file in ("sorting/model.safetensors", "sorting/claims.json", "handmade/claims.json"):
+        assert (tmp_path / "alone" / file).read_bytes() == (
+            tmp_path / "together" / file
+        ).read_bytes()
 
 
 def test_one_that_cannot_run_is_told_and_the_others_run(capsys, monkeypatch):

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from attnlab.cli import progress as progress_module
+from attnlab.cli.estimate import Estimate
 from attnlab.cli.final_screen import show_final_screen
-from attnlab.cli.progress import progress
-from attnlab.cli.run_all import Estimate
+from attnlab.cli.progress import progress, progress_of_many
 from attnlab.cli.terminal import words
 from attnlab.draw.sections import ReportContent
 from attnlab.experiments import registry
@@ -137,16 +137,58 @@ def test_without_a_terminal_a_phase_is_one_line_with_its_last_figures(capsys):
     ]
 
 
-def test_the_estimate_follows_the_pace_of_this_machine():
+def usual(monkeypatch, **seconds):
+    """Let the experiments take so many seconds, usually."""
+    pairs = {name: (short, 10 * short) for name, short in seconds.items()}
+    monkeypatch.setattr("attnlab.cli.terminal.words", lambda table: pairs)
+
+
+def test_the_estimate_follows_the_pace_of_this_machine(monkeypatch):
+    usual(monkeypatch, lookup=38, anatomy=15, sorting=20)
     now = [0.0]
-    estimate = Estimate(
-        ["lookup", "anatomy", "sorting"], full=False, now=lambda: now[0]
-    )  # usually 38, 15 and 20 s
+    estimate = Estimate(["lookup", "anatomy", "sorting"], full=False, now=lambda: now[0])
+    estimate.begin("lookup")
     assert estimate.left() == 73
     now[0] = 76.0  # twice as long
-    estimate.begin(1)
+    estimate.end("lookup")
+    estimate.begin("anatomy")
     assert estimate.left() == 2 * (15 + 20)
     now[0] = 76.0 + 2 * 15
     assert estimate.left() == 2 * 20
     now[0] = 76.0 + 4 * 15  # it goes on and on, and so may the next
     assert 2 * 20 < estimate.left() < 4 * 20
+
+
+def test_the_estimate_of_two_at_once_is_that_of_the_last_to_end(monkeypatch):
+    usual(monkeypatch, lookup=30, anatomy=10, sorting=5)
+    now = [0.0]
+    estimate = Estimate(
+        ["lookup", "anatomy", "sorting"], full=False, num_processes=2, now=lambda: now[0]
+    )
+    estimate.begin("lookup")
+    estimate.begin("anatomy")
+    assert estimate.left() == 30  # sorting follows anatomy
+    now[0] = 10.0
+    estimate.end("anatomy")
+    estimate.begin("sorting")
+    assert estimate.left() == 20
+    full = Estimate(["lookup", "sorting"], full=True, num_processes=2)
+    assert full.left() == 300
+
+
+def test_two_bars_show_what_runs_at_once(monkeypatch):
+    stream = Terminal()
+    console = Console(file=stream, force_terminal=True, width=80, _environ={"TERM": "xterm"})
+    monkeypatch.setattr(progress_module, "errors", lambda: console)
+    with progress_of_many(left=lambda: 90.0) as show:
+        one, other = show("1/3 lookup"), show("2/3 anatomy")
+        other.stage("heads")
+        other.tell("it waits")
+        one.stage("bound facts")
+        one.step(5, 10, {})
+        console.print("a line above")
+        one.end()
+        other.release()
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert re.search(r"1/3 lookup: bound facts\s+━.*\n2/3 anatomy: heads\s+━", text)
+    assert text.index("a line above") < text.index("it waits")

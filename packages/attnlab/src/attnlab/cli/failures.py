@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Written:
     command: str
 
 
-_written: ContextVar[Written | None] = ContextVar("the folder that is written", default=None)
+_written: ContextVar[tuple[Written, ...]] = ContextVar("the folders that are written", default=())
 
 
 class Terminated(KeyboardInterrupt):
@@ -98,20 +98,31 @@ def writing_to(
     """
     if folder is not None:
         again = command or f"attnlab resume {typed(folder)}"
-        _written.set(Written(folder, first_file, again))
+        _written.set((Written(folder, first_file, again),))
     yield
-    _written.set(None)  # after an error `explain` still needs it
+    _written.set(())  # after an error `explain` still needs it
+
+
+def name_written(folders: Iterable[Path]) -> None:
+    """Name the runs that are being written by other processes, in place of those before."""
+    names = [(folder, "config.json", f"attnlab resume {typed(folder)}") for folder in folders]
+    _written.set(tuple(Written(*name) for name in names))
 
 
 def _resume_hint() -> str:
-    written = _written.get()
-    _written.set(None)
+    unfinished = list(filter(_is_unfinished, _written.get()))
+    _written.set(())
+    if not unfinished:
+        return ""
+    folders = " and ".join(str(written.folder) for written in unfinished)
+    commands = "; ".join(written.command for written in unfinished)
+    return f"the results so far are in {folders}; to go on: {commands}"
+
+
+def _is_unfinished(written: Written) -> bool:
     # The rule of `experiments.folder.is_unfinished`, which is slow to import after an interrupt.
-    if written is None or not os.path.isfile(written.folder / written.first_file):
-        return ""
-    if os.path.exists(written.folder / "claims.json"):
-        return ""
-    return f"the results so far are in {written.folder}; to go on: {written.command}"
+    has_begun = os.path.isfile(written.folder / written.first_file)
+    return has_begun and not os.path.exists(written.folder / "claims.json")
 
 
 def explain(error: BaseException) -> int | None:
@@ -127,13 +138,13 @@ def explain(error: BaseException) -> int | None:
         return _stopped(error, hint)
     if isinstance(error, cyclopts.CycloptsError):
         return terminal.complain(_usage(error), 2)
-    sentence = _machine_words(error)
+    sentence = machine_words(error)
     if sentence is None:
         return None
     return terminal.complain(sentence, 3)
 
 
-def _machine_words(error: BaseException) -> str | None:
+def machine_words(error: BaseException) -> str | None:
     """Describe what the machine refused: a file or memory; None for another error."""
     if isinstance(error, OSError) and error.strerror:
         path = error.filename or "standard input or output"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
@@ -27,13 +28,26 @@ def progress(
     if is_quiet:
         yield None
         return
-    console = errors()
-    if not console.is_terminal:
-        lines = _Lines(console, title)
+    with progress_of_many(left=left) as show:
+        shown = show(title)
+        shown.release()
         try:
-            yield lines
+            yield shown
         finally:
-            lines.end()
+            shown.end()
+
+
+@contextmanager
+def progress_of_many(
+    *, is_quiet: bool = False, left: Callable[[], float] | None = None
+) -> "Iterator[Callable[[str], Shown]]":
+    """Show what runs at once: call the result with the title of each, when it begins."""
+    console = errors()
+    if is_quiet:
+        yield lambda title: Shown(Console(quiet=True), title)
+        return
+    if not console.is_terminal:
+        yield partial(_Lines, console)
         return
     with _Phases(
         BarColumn(None, table_column=Column(ratio=1)),
@@ -42,7 +56,7 @@ def progress(
         expand=True,
         transient=True,
     ) as phases:
-        yield _Bar(phases, title)
+        yield partial(_Bar, phases)
 
 
 @contextmanager
@@ -69,13 +83,13 @@ def waiting(what: str) -> "Iterator[Callable[[str], None]]":
 
 
 class _Phases(Progress):
-    """Two lines: the phase with its figures, cut at the terminal's width; the progress bar."""
+    """Two lines each: the phase with its figures, cut at the terminal's width; its bar."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        for task in self.tasks:
+        for task in sorted(self.tasks, key=lambda task: task.fields["since"]):
             words = f"{task.description}  {task.fields['figures']}"
             yield Text(words, no_wrap=True, overflow="ellipsis")
-        yield self.make_tasks_table(self.tasks)
+            yield self.make_tasks_table([task])
 
 
 class _Clock(ProgressColumn):
@@ -100,15 +114,35 @@ class _Clock(ProgressColumn):
         return Text(words)
 
 
-class _Shown:
-    """Shows progress on a console, under a title."""
+class Shown:
+    """Progress under a title, an observer; its sentences wait until `release` is called."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._console, self._title = console, one_line(title)
         self._figures: dict[str, float] = {}
+        self._waiting: list[str] | None = []
+
+    def stage(self, name: str) -> None:
+        """Show that a phase begins."""
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        """Show how far the phase is."""
 
     def tell(self, sentence: str) -> None:
+        """Print a sentence, or let it wait."""
+        if self._waiting is not None:
+            self._waiting.append(sentence)
+            return
         self._console.print(Text(one_line(sentence)), soft_wrap=True)
+
+    def release(self) -> None:
+        """Print the sentences that wait, and from now on the others at once."""
+        waiting, self._waiting = self._waiting or [], None
+        for sentence in waiting:
+            self.tell(sentence)
+
+    def end(self) -> None:
+        """Show that it has ended."""
 
     def _begun(self, phase: str) -> str:
         """Forget the figures of the phase before, and return the heading of this one."""
@@ -116,16 +150,15 @@ class _Shown:
         return f"{self._title}: {one_line(phase)}" if phase else self._title
 
 
-class _Bar(_Shown):
+class _Bar(Shown):
     def __init__(self, phases: _Phases, title: str) -> None:
         super().__init__(phases.console, title)
-        self._phases = phases
-        self.stage("")
+        self._phases, self._since = phases, time.monotonic()
+        self._add("")
 
     def stage(self, name: str) -> None:
-        for task in self._phases.task_ids:  # a restarted task would keep its total
-            self._phases.remove_task(task)
-        self._task = self._phases.add_task(self._begun(name), total=None, figures="")
+        self.end()  # a restarted task would keep its total
+        self._add(name)
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         self._figures |= figures
@@ -133,8 +166,15 @@ class _Bar(_Shown):
             self._task, completed=step, total=steps, figures=figures_text(self._figures)
         )
 
+    def end(self) -> None:
+        self._phases.remove_task(self._task)
 
-class _Lines(_Shown):
+    def _add(self, phase: str) -> None:
+        heading = self._begun(phase)
+        self._task = self._phases.add_task(heading, total=None, figures="", since=self._since)
+
+
+class _Lines(Shown):
     def __init__(self, console: Console, title: str) -> None:
         super().__init__(console, title)
         self._begin("")
@@ -151,7 +191,6 @@ class _Lines(_Shown):
             self.end()
 
     def end(self) -> None:
-        """Print the line that was not printed yet."""
         if self._line:
             self.tell(self._line)
         self._line, self._printed_at = "", time.monotonic()

@@ -4,12 +4,15 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from attnlab.cli.failures import writing_to
 from attnlab.cli.progress import progress
 from attnlab.cli.terminal import note
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, typed
+
+if TYPE_CHECKING:
+    from attnlab.train.observer import Observer
 
 RUNS = Path("runs")
 SYSTEMS = ("lookup", "anatomy", "handmade", "open_program", "sentiment", "sorting")
@@ -96,32 +99,45 @@ def in_run_folder(
     title: str,
     *,
     is_quiet: bool,
-    parent: Path = RUNS,
-    left: Callable[[], float] | None = None,
 ) -> _Made:
     """Call `make` with the folder to write and an observer of its progress.
 
     Args:
         make: trains and returns the result.
-        out: the folder; None for the first free one of `parent` with this name.
+        out: the folder; None for the first free one of runs/ with this name.
         name: of the folder; -2, -3, … is added where it is taken.
         title: of the progress.
         is_quiet: whether to hide the progress.
-        parent: where the folder is created.
-        left: estimates the seconds until the end of all trainings.
     """
+    with progress(title, is_quiet=is_quiet) as observer:
+        if out is not None:
+            with writing_to(out):
+                return make(out=out, observer=observer)
+        made, folder = in_free_folder(make, RUNS, name, observer)
+    if not is_quiet:
+        note_other_name(folder, name)
+    return made
+
+
+def in_free_folder(
+    make: Callable[..., _Made], parent: Path, name: str, observer: "Observer | None"
+) -> tuple[_Made, Path]:
+    """Call `make` with the first free folder of `parent` with this name; return both."""
     from attnlab.experiments.folder import FolderTaken, free_name
 
     while True:
-        folder = out or free_name(parent, name)
+        folder = free_name(parent, name)
         try:
-            with writing_to(folder), progress(title, is_quiet=is_quiet, left=left) as observer:
-                made = make(out=folder, observer=observer)
+            with writing_to(folder):
+                return make(out=folder, observer=observer), folder
         except FolderTaken:
-            if out is not None:
-                raise
             # Another run has just taken this name; nothing was trained yet, so try the next one.
             continue
-        if out is None and folder.name != name and not is_quiet:
-            note(f"{parent / name} is kept, and {name} still means it; this one is {folder.name}.")
-        return made
+
+
+def note_other_name(folder: Path, name: str) -> None:
+    """Say that a run has another name than the experiment, whose name was taken."""
+    if folder.name != name:
+        note(
+            f"{folder.parent / name} is kept, and {name} still means it; this one is {folder.name}."
+        )

@@ -1,50 +1,22 @@
 """attnlab run all: every experiment, one screen of findings, and a gallery."""
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.cli import terminal
+from attnlab.cli.estimate import Estimate
 from attnlab.cli.options import TrainingOptions
-from attnlab.cli.resolve_run import in_run_folder
+from attnlab.cli.progress import progress
+from attnlab.cli.resolve_run import in_free_folder, note_other_name
 from attnlab.cli.results import result_to_json
+from attnlab.cli.side_by_side import Makes, Outcome, Outcomes, SideBySide, count_processors
 from attnlab.errors import AttnlabError, WrongUsage, did_you_mean
 
 if TYPE_CHECKING:
     from attnlab.experiments.report import Report
-
-
-class Estimate:
-    """The time until all experiments are done, from usual times and the times so far."""
-
-    def __init__(
-        self, names: Iterable[str], *, full: bool, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        usual = terminal.words("seconds")
-        self._usual: list[int] = []
-        for name in names:
-            of_short, of_full = usual.get(name, usual["sorting"])
-            self._usual.append(of_full if full else of_short)
-        self._now = now
-        self._started = self._current_started = now()
-        self._done = 0
-
-    def begin(self, number: int) -> None:
-        """Note that the experiment with this number, from 0, begins now."""
-        self._done, self._current_started = number, self._now()
-
-    def left(self) -> float:
-        """Estimate the seconds that are left."""
-        now, usual, done = self._now(), self._usual, self._done
-        pace = 1.0
-        if done:
-            pace = (self._current_started - self._started) / sum(usual[:done])
-        # The current experiment may take longer than usual.
-        pace = max(pace, (now - self._started) / sum(usual[: done + 1]))
-        left_of_current = max(0.0, pace * usual[done] - (now - self._current_started))
-        return left_of_current + pace * sum(usual[done + 1 :])
 
 
 def run_all(
@@ -122,34 +94,48 @@ def _print_json(
 
 
 def _run_each(
-    makes: "Mapping[str, Callable[..., Report]]",
-    parent: Path,
-    training: TrainingOptions,
-    *,
-    full: bool,
+    makes: Makes, parent: Path, training: TrainingOptions, *, full: bool
 ) -> "tuple[list[Report], dict[str, AttnlabError]]":
-    """Run one experiment after the other; return the reports, and why others could not run."""
+    """Run the experiments; return the reports, and why others could not run."""
     from attnlab.experiments.claims import count_claims
 
     reports: list[Report] = []
     broken: dict[str, AttnlabError] = {}
     is_quiet = training.quiet or training.as_json
-    estimate = Estimate(makes, full=full)
-    for number, (name, make) in enumerate(makes.items()):
-        estimate.begin(number)
-        title = f"{number + 1}/{len(makes)} {name}"
-        try:
-            report = in_run_folder(
-                make, None, name, title, is_quiet=is_quiet, parent=parent, left=estimate.left
-            )
-        except AttnlabError as error:
-            broken[name] = error
-            terminal.complain(f"{name}: {error}", error.exit_status)
-            continue
-        reports.append(report)
-        if not is_quiet:
-            terminal.note(f"{name}: {count_claims(report.claims)}   {report.folder}")
+    num_processes = min(count_processors(), len(makes))
+    estimate = Estimate(makes, full=full, num_processes=num_processes)
+    if num_processes == 1:
+        outcomes = _one_by_one(makes, parent, estimate, is_quiet=is_quiet)
+    else:
+        together = SideBySide(makes, parent, estimate, num_processes)
+        outcomes = together.outcomes(is_quiet=is_quiet)
+    with closing(outcomes):
+        for name, outcome in outcomes:
+            if isinstance(outcome, AttnlabError):
+                broken[name] = outcome
+                terminal.complain(f"{name}: {outcome}", outcome.exit_status)
+                continue
+            report, folder = outcome
+            reports.append(report)
+            if not is_quiet:
+                note_other_name(folder, name)
+                terminal.note(f"{name}: {count_claims(report.claims)}   {folder}")
     return reports, broken
+
+
+def _one_by_one(makes: Makes, parent: Path, estimate: Estimate, *, is_quiet: bool) -> Outcomes:
+    """Run one experiment after the other in this process."""
+    for number, (name, make) in enumerate(makes.items(), 1):
+        estimate.begin(name)
+        title = f"{number}/{len(makes)} {name}"
+        outcome: Outcome
+        try:
+            with progress(title, is_quiet=is_quiet, left=estimate.left) as observer:
+                outcome = in_free_folder(make, parent, name, observer)
+        except AttnlabError as error:
+            outcome = error
+        estimate.end(name)
+        yield name, outcome
 
 
 def _settings_of_each(wanted: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:
