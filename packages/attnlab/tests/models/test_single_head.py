@@ -97,10 +97,7 @@ def test_the_eight_panels_of_the_reference_can_be_pictured():
     pos = np.eye(3)
     head = NumpyTransformer(np.arange(10.0).reshape(5, 2), np.ones((5, 2)), np.ones((5, 1)), pos)
     panels = head.panels([[1.0, 0.0], [0.0, np.inf]])
-    section = panels.section(
-        "One head", tokens="AB", features=["A", "B", "p1", "p2", "p3"], outputs=["sign"]
-    )
-    maps = section["choices"][0]["maps"]
+    maps = panels.maps(tokens="AB", features=["A", "B", "p1", "p2", "p3"], outputs=["sign"])
     assert [each["title"].split(":")[0] for each in maps] == list(panels._fields)
     assert maps[0]["title"] == "Km: 0 to 9"
     assert maps[0]["rows"][0] == [0.0, 1.0]
@@ -111,7 +108,15 @@ def test_the_eight_panels_of_the_reference_can_be_pictured():
     assert (maps[6]["row_labels"], maps[6]["column_labels"]) == (["A", "B"], ["A", "B"])
     assert maps[7]["column_labels"] == ["sign"]
     assert maps[5]["rows"][1] == [None]
-    assert panels.section("Numbered")["choices"][0]["maps"][5]["row_labels"] == ["1", "2"]
+    assert panels.maps()[5]["row_labels"] == ["1", "2"]
+    choices = [{"label": "One head", "note": "", "maps": maps}]
+    section = {
+        "kind": "maps",
+        "figure": "panels",
+        "title": "Head",
+        "caption": "",
+        "choices": choices,
+    }
     drawn = section_figures(
         ReportContent.from_json(
             {"title": "Head", "subtitle": "", "facts": [], "sections": [section]}
@@ -120,7 +125,7 @@ def test_the_eight_panels_of_the_reference_can_be_pictured():
     assert drawn["panels.png"].startswith(b"\x89PNG")
     assert b"</svg>" in drawn["panels.svg"]
     with pytest.raises(WrongUsage, match="tokens must name each of 2; got 3 names"):
-        panels.section("One head", tokens="ABC")
+        panels.maps(tokens="ABC")
 
 
 def by_hand(kind):

@@ -34,8 +34,6 @@ def test_small_masks_look_as_drawn():
     assert_same(masks.prefix_mask(2, 0), drawn("10 11"))
     assert_same(masks.block_mask([2, 1, 0, 1]), drawn("1100 1100 0010 0001"))
     assert_same(masks.padding_mask([1, 0, 3], 3)[:, 0, 0], drawn("100 000 111"))
-    assert_same(masks.cut_edges([(0, 1), (2, 0)], 3), drawn("101 111 011"))
-    assert_same(masks.cut_edges([(0, 3)], 1, 4), drawn("1110"))
 
 
 def test_masks_are_those_of_the_reference():
@@ -110,7 +108,6 @@ def test_masks_are_made_on_the_device_they_are_asked_for():
         masks.anti_causal_mask(3, device="meta"),
         masks.sliding_window_mask(3, 2, device="meta"),
         masks.prefix_mask(3, 2, device="meta"),
-        masks.cut_edges([(0, 1)], 3, device="meta"),
         masks.as_tensor("causal", 3, 5, "meta"),
     ]
     assert {(mask.device.type, mask.dtype) for mask in made} == {("meta", torch.bool)}
@@ -172,18 +169,6 @@ def test_the_word_causal_is_the_causal_mask_for_any_lengths():
             lambda: masks.padding_mask(torch.tensor([True, False]), 4),
             "lengths must be one integer for each input of the batch; got shape (2,) of "
             "torch.bool.",
-        ),
-        (
-            lambda: masks.cut_edges([(-1, 0)], 3),
-            "an edge's query must be from 0 to 2; got -1 in (-1, 0).",
-        ),
-        (
-            lambda: masks.cut_edges([(3, 0)], 3, 4),
-            "an edge's query must be from 0 to 2; got 3 in (3, 0).",
-        ),
-        (
-            lambda: masks.cut_edges([(0, 4)], 3, 4),
-            "an edge's key must be from 0 to 3; got 4 in (0, 4).",
         ),
         (masks.either, "either needs at least one mask; got none."),
         (

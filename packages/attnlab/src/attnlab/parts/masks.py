@@ -98,28 +98,6 @@ def padding_mask(lengths: Tensor | Sequence[int], length: int, *, device: Device
     return (torch.arange(length, device=real.device) < real.unsqueeze(-1))[:, None, None, :]
 
 
-def cut_edges(
-    edges: Iterable[tuple[int, int]],
-    num_queries: int,
-    num_keys: int | None = None,
-    *,
-    device: Device = None,
-) -> Tensor:
-    """Everything is allowed but the named (query, key) edges: (query, key)."""
-    if num_keys is None:
-        num_keys = num_queries
-    mask = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
-    for query, key in edges:
-        for name, position, size in (("query", query, mask.shape[0]), ("key", key, mask.shape[1])):
-            if not 0 <= position < size:
-                raise WrongUsage(
-                    f"an edge's {name} must be from 0 to {size - 1}; got {position} in "
-                    f"({query}, {key})."
-                )
-        mask[query, key] = False
-    return mask
-
-
 def both(*masks: Tensor | None) -> Tensor | None:
     """Allow what all of the masks allow; None allows everything."""
     return _joined(operator.and_, masks)

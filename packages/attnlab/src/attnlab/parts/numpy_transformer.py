@@ -40,14 +40,10 @@ class Panels(NamedTuple):
     Km and Qm (width, qk_dim) · Vm (width, v_dim) · K and Q (length, qk_dim) · V (length, v_dim) ·
     attention (query, key) · output (length, v_dim)
 
-    To picture them, put their section into a report: `ReportContent.from_json({"title": …,
-    "subtitle": …, "facts": [], "sections": [panels.section("One head")]})`. `section_figures` of
-    `attnlab.draw.figures` gives its `panels.png` and `panels.svg`.
-
     >>> sharp = [[6.0, 0.0], [0.0, 6.0]]
     >>> head = NumpyTransformer(Km=sharp, Qm=sharp, Vm=[[1.0], [-1.0]])
-    >>> section = head.panels([[1.0, 0.0], [0.0, 1.0]]).section("One head", tokens="AB")
-    >>> [each["title"] for each in section["choices"][0]["maps"]][:3]
+    >>> maps = head.panels([[1.0, 0.0], [0.0, 1.0]]).maps(tokens="AB")
+    >>> [panel["title"] for panel in maps][:3]
     ['Km: 0 to 6', 'Qm: 0 to 6', 'Vm: -1 to 1']
     """
 
@@ -60,25 +56,6 @@ class Panels(NamedTuple):
     attention: Floats
     output: Floats
 
-    def section(
-        self,
-        title: str,
-        *,
-        tokens: Sequence[str] | None = None,
-        features: Sequence[str] | None = None,
-        outputs: Sequence[str] | None = None,
-    ) -> dict[str, object]:
-        """Return the eight panels as a `maps` section of a report: plain data, which `attnlab.draw`
-        draws."""
-        maps = self.maps(tokens=tokens, features=features, outputs=outputs)
-        return {
-            "kind": "maps",
-            "figure": "panels",
-            "title": title,
-            "caption": "The colors of each panel cover its own range, which its title says.",
-            "choices": [{"label": title, "note": "", "maps": maps}],
-        }
-
     def maps(
         self,
         who: str = "",
@@ -87,7 +64,8 @@ class Panels(NamedTuple):
         features: Sequence[str] | None = None,
         outputs: Sequence[str] | None = None,
     ) -> list[dict[str, object]]:
-        """Return each panel as one heatmap of a `maps` section.
+        """Return each panel as one heatmap of a report's `maps` section: plain data, which
+        `attnlab.draw` draws.
 
         The numbers are the true ones; the colours are rescaled to each panel's own range, but
         attention's to 0–1.
@@ -210,51 +188,6 @@ class NumpyTransformer:
             attention = softmax(Q @ K.T / math.sqrt(self.Km.shape[1]))
             output = attention @ V
         return Panels(self.Km, self.Qm, self.Vm, K, Q, V, attention, output)
-
-    def explain(self, x: ArrayLike, tokens: Sequence[str] | None = None) -> str:
-        """Word each step for one sequence: what is computed, its shape, and its numbers.
-
-        >>> text = NumpyTransformer([[1.0]], [[0.0]], [[2.0]]).explain([[1.0], [3.0]], tokens="AB")
-        >>> print(text[text.index("attention") :])
-        attention = softmax(Q Kᵀ / √1), (2, 2): where each token looks
-            A       0.500    0.500
-            B       0.500    0.500
-        output = attention V, (2, 1)
-            A       4.000
-            B       4.000
-        """
-        panels = self.panels(x)
-        if tokens is None:
-            tokens = list(map(str, range(len(panels.K))))
-        names = list(tokens)
-        if len(names) != len(panels.K):
-            raise WrongUsage(
-                f"tokens must name each of the {len(panels.K)} inputs; got {len(names)} names."
-            )
-        rows = "[x ; pos]" if self.pos is not None else "x"
-        titles = {
-            "Km": ("Km makes keys", ""),
-            "Qm": ("Qm makes queries", ""),
-            "Vm": ("Vm makes values", ""),
-            "K": (f"K = {rows} Km", ""),
-            "Q": (f"Q = {rows} Qm", ""),
-            "V": (f"V = {rows} Vm", ""),
-            "attention": (
-                f"attention = softmax(Q Kᵀ / √{panels.Km.shape[1]})",
-                ": where each token looks",
-            ),
-            "output": ("output = attention V", ""),
-        }
-        lines = []
-        for name, (title, meaning) in titles.items():
-            matrix = getattr(panels, name)
-            lines.append(f"{title}, {matrix.shape}{meaning}")
-            labels: Sequence[object] = names
-            if _AXES[name][0] == "feature":
-                labels = range(len(matrix))
-            for label, row in zip(labels, matrix, strict=True):
-                lines.append(f"    {label:<4}" + "".join(f"{value:9.3f}" for value in row))
-        return "\n".join(lines)
 
 
 def softmax(scores: Floats) -> Floats:

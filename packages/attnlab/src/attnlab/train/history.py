@@ -128,46 +128,21 @@ class History:
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> "History":
-        """Restore a history.
-
-        Raises:
-            ValueError: the parts do not fit each other.
-        """
+        """Restore a history."""
         history = cls(len(facts["ends"]))
         history.steps, history.judged_steps = list(facts["logged"]), list(facts["judged"])
         history.ends, history.faults = list(facts["ends"]), list(facts["faults"])
         if history.steps:
-            history._restore_notes(tensors)
-        counts, num_members, names = facts["judgements"], history.num_members, facts["figures"]
-        if len(counts) != num_members or len(history.faults) != num_members:
-            raise ValueError("the history is of another number of members")
-        if any(counts):
-            history._restore_evaluations(tensors, counts, names)
+            for name in _NUMBERS:
+                getattr(history, name).extend(tensors[f"history.{name}"].unbind())
+        if any(facts["judgements"]):
+            scores, figures = tensors["history.scores"], tensors["history.figures"]
+            rows = zip(scores.tolist(), figures.tolist(), strict=True)
+            for evaluations, count in zip(history.evaluations, facts["judgements"], strict=True):
+                for score, values in itertools.islice(rows, count):
+                    by_name = dict(zip(facts["figures"], values, strict=True))
+                    evaluations.append(Evaluation(tuple(score), by_name))
         return history
-
-    def _restore_notes(self, tensors: Mapping[str, Tensor]) -> None:
-        shape = (len(self.steps), self.num_members)
-        for name in _NUMBERS:
-            stacked = tensors[f"history.{name}"]
-            if stacked.shape != shape or stacked.dtype != torch.float64:
-                raise ValueError(
-                    f"history.{name} has the shape {tuple(stacked.shape)} of {stacked.dtype}"
-                )
-            getattr(self, name).extend(stacked.unbind())
-
-    def _restore_evaluations(
-        self, tensors: Mapping[str, Tensor], counts: Sequence[int], names: Sequence[str]
-    ) -> None:
-        scores, figures = tensors["history.scores"], tensors["history.figures"]
-        is_known = max(counts) <= len(self.judged_steps)
-        if not (is_known and sum(counts) == len(scores) == len(figures)):
-            raise ValueError("the evaluations do not fit their number")
-        if (scores.dtype, figures.dtype) != (torch.float64, torch.float64):
-            raise ValueError("the evaluations are not of torch.float64")
-        rows = zip(scores.tolist(), figures.tolist(), strict=True)
-        for evaluations, count in zip(self.evaluations, counts, strict=True):
-            for score, values in itertools.islice(rows, count):
-                evaluations.append(Evaluation(tuple(score), dict(zip(names, values, strict=True))))
 
     def _numbers(self) -> Tensor:
         """All losses, norms and rates: (member, times, 3); cached, since each member reads its

@@ -26,21 +26,6 @@ def span_at(config: TrainConfig, step: int) -> tuple[int, int]:
     return max(starts), end
 
 
-def marks_until(config: TrainConfig, step: int) -> tuple[list[int], list[int]]:
-    """Return the steps up to one of them after which the loss was noted, and those of the
-    evaluations.
-
-    >>> marks_until(TrainConfig(steps=200, evaluate_every=80), 180)
-    ([50, 80, 100, 150, 160], [80, 160])
-    """
-    noted, judged, last = [], [], 0
-    while last < config.steps and (last := span_at(config, last)[1]) <= step:
-        noted.append(last)
-        if is_judged(config, last):
-            judged.append(last)
-    return noted, judged
-
-
 def is_judged(config: TrainConfig, step: int) -> bool:
     """Are the members judged after a step?"""
     return step % config.evaluate_every == 0 or step == config.steps
