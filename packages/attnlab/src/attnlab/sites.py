@@ -324,13 +324,27 @@ def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
             part._installed = tuple(entry for entry in part._installed if entry.hook is not hook)
 
 
+def hooks_around(model: nn.Module, hook: Hook) -> tuple[list[Hook], list[Hook]]:
+    """List the hooks that change values before a hook of this model does, and after it."""
+    before: dict[Hook, None] = {}
+    after: dict[Hook, None] = {}
+    for _, part in _parts_of(model):
+        side = before
+        for _, other in part._installed:
+            if other is hook:
+                side = after
+            elif other.changes:
+                side[other] = None
+    return list(before), list(after)
+
+
 @contextmanager
-def set_aside(model: nn.Module, keep: Hook | None = None) -> Iterator[None]:
-    """Remove every hook from one model while the `with` lasts, but for one to keep."""
+def set_aside(model: nn.Module, keep: Collection[Hook] = ()) -> Iterator[None]:
+    """Remove every hook from one model while the `with` lasts, but for some to keep."""
     parts = [(part, part._installed) for _, part in _parts_of(model)]
     try:
         for part, standing in parts:
-            part._installed = tuple(entry for entry in standing if entry.hook is keep)
+            part._installed = tuple(entry for entry in standing if entry.hook in keep)
         with ExitStack() as stack:
             for part, _ in parts:
                 stack.enter_context(part.apart())

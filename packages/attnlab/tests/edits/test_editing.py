@@ -136,8 +136,7 @@ def test_edits_inside_edits_come_after_them():
     ):
         model(given)
     assert torch.equal(recording[site], plain[site] * 3 + 1)
-    assert outer.holds
-    assert inner.holds
+    assert outer.identity == inner.identity == 0.0
 
 
 def test_patching_in_a_clean_run_restores_it():

@@ -80,7 +80,6 @@ AND_SCORES = (
     op.ZeroHead(layer=0, head=1, query="2..3"),
     op.ScaleScores(layer=1, factor=2.0, head=0, row=1),
 )
-PATCHES = [i for i, (each, _) in enumerate(test_coverage.BEFORE) if isinstance(each, op.Patch)]
 BLOCKED = [
     i for i, (_, message) in enumerate(test_coverage.AFTER) if "the mask blocks all" in message
 ]
@@ -379,7 +378,7 @@ FAULTS = [
     Fault(
         "the check is seen by others",
         "sites",
-        "tuple(entry for entry in standing if entry.hook is keep)",
+        "tuple(entry for entry in standing if entry.hook in keep)",
         "standing",
         test_editing.test_a_recording_shows_what_went_on_whichever_came_first,
         (True,),
@@ -423,12 +422,12 @@ FAULTS = [
         (BLOCKED[0],),
     ),
     Fault(
-        "shapes are not looked at beforehand",
-        "edits.sources",
-        "    if not fits:\n",
-        "    if False:\n",
-        refused,
-        (PATCHES[1],),
+        "a recorded head serves every head",
+        "edits.edit_context",
+        'tensor.shape[place] == 1 and (axis == "batch" or not is_recorded)',
+        "tensor.shape[place] == 1",
+        test_coverage.test_a_tensor_that_does_not_fit_its_site_is_an_error_in_the_first_pass,
+        test_coverage.MISFITS[-1],
     ),
     Fault(
         "a layer beyond the last",

@@ -1,7 +1,9 @@
-"""Edits inside edits: they follow one another, and a pass under both is compared by neither."""
+"""Edits inside edits: each certificate speaks of its own change alone, compared with runs in which
+exactly the edits that began before are there, with and without the one that is asked about."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +13,13 @@ from torch import Tensor, nn
 import attnlab
 import attnlab.edits as op
 from attnlab.edits import Edit, edit
+from attnlab.errors import CouldNotRun
+from attnlab.models import generate
 from attnlab.sites import Hook, installed
 
-from .cases import is_clean, make
+from .cases import is_clean, make, tokens
+
+Pass = Callable[[], Tensor]
 
 DIFFERENT_LAYERS = (
     op.ScaleHead(layer=1, head=0, factor=0.25),
@@ -22,82 +28,187 @@ DIFFERENT_LAYERS = (
 )
 SAME_SITE = (
     op.ScaleHead(layer=1, head=0, factor=0.25),
-    op.ScaleHead(layer=1, head=0, factor=3.0),
-    op.ZeroHead(layer=1, head=1),
+    op.ZeroHead(layer=1, head=0),
+    op.ZeroHead(layer=1, head=0),
+)
+BY_NAME_AND_END = (
+    op.CutEdge(layer=0, query=-1, key="t3"),
+    op.CutEdge(layer=1, query="t3", key=0),
+    op.RedirectToFirst(layer=0, head=1, query=-1),
 )
 TEXT = torch.tensor([[1, 3, 5, 7, 3, 2], [3, 4, 6, 8, 0, 3]])
+NAMES = [f"t{number}" for number in range(11)]
 
 
-class Doubled(Hook):
-    """A hook of the user's own that changes the stream."""
-
-    sites = frozenset({"layers.0.residual_after"})
-
-    def wants(self, site: str) -> bool:
-        return site in self.sites
-
-    def visit(self, site: str, value: Tensor) -> Tensor:
-        return value * 2
-
-
-def nested(model: nn.Module, edits: Sequence[Edit]) -> tuple[Tensor, list[op.Certificate]]:
+def within(model: nn.Module, edits: Sequence[Edit], run: Pass) -> Tensor:
+    """What comes out under some edits, one inside another, and no certificate."""
     with torch.no_grad(), ExitStack() as stack:
-        certificates = [stack.enter_context(edit(model, each)) for each in edits]
-        output = model(TEXT)
+        for each in edits:
+            stack.enter_context(edit(model, each, vocabulary=NAMES, certify=False))
+        return run().detach()
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    return float((one - other).abs().max())
+
+
+def certificates(model: nn.Module, edits: Sequence[Edit], run: Pass) -> tuple[Tensor, list[Any]]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(edit(model, each, vocabulary=NAMES)) for each in edits]
+        output = run().detach()
     assert is_clean(model)
-    return output, certificates
+    return output, found
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
-@pytest.mark.parametrize("edits", [DIFFERENT_LAYERS, SAME_SITE])
-def test_edits_inside_edits_give_what_all_of_them_give_in_one(kind, edits):
+@pytest.mark.parametrize("edits", [DIFFERENT_LAYERS, SAME_SITE, BY_NAME_AND_END])
+def test_each_of_three_edits_inside_one_another_is_told_its_own_change(kind, edits):
+    if kind == "encoder" and edits is BY_NAME_AND_END:
+        edits = edits[1:]
     model = make(kind, 2)
-    output, certificates = nested(model, edits)
-    with torch.no_grad(), edit(model, *edits):
-        together = model(TEXT)
-    assert torch.equal(output, together)
-    assert not torch.equal(output, model(TEXT))
-    for certificate in certificates:
-        assert certificate.effects == {}
-        assert certificate.edits[0].changed
-        assert certificate.parameters_unchanged
-        assert "ran under other edits" in str(certificate)
+
+    def run() -> Tensor:
+        return model(TEXT)
+
+    output, found = certificates(model, edits, run)
+    steps = [within(model, edits[:count], run) for count in range(len(edits) + 1)]
+    assert torch.equal(output, steps[-1])
+    for number, certificate in enumerate(found):
+        largest = certificate.effects[""].largest
+        assert largest == pytest.approx(distance(steps[number], steps[number + 1]), abs=1e-12)
+        assert certificate.identity == 0.0
+        assert certificate.holds
+        assert set(certificate.calls.values()) == {1}
+    assert found[0].effects[""].largest > 0
+    if edits is SAME_SITE:  # the second zeroed what the third is given
+        assert (found[2].effects[""].largest, found[2].edits[0].changed) == (0, 0)
 
 
-def check_compared_again() -> None:
+def test_an_outer_edit_says_the_same_with_another_inside_it_and_without():
+    model, outer, inner = make("decoder", 0), DIFFERENT_LAYERS[1], DIFFERENT_LAYERS[2]
+    with edit(model, outer) as alone:
+        model(TEXT)
+    with edit(model, outer) as around, edit(model, inner):
+        model(TEXT)
+    assert around.effects == alone.effects
+
+
+def test_an_edit_that_changes_nothing_says_so_inside_and_around_one_that_does():
     model = make("decoder", 0)
-    with torch.no_grad(), edit(model, DIFFERENT_LAYERS[1]) as outer:
-        model(TEXT)
-        with edit(model, DIFFERENT_LAYERS[2]):
-            model(TEXT)
-        model(TEXT)
-    with edit(model, DIFFERENT_LAYERS[1]) as alone:
-        model(TEXT)
-    assert outer.effects[""].passes == 2
-    assert outer.effects[""].largest == alone.effects[""].largest
-    assert outer.identity == 0.0
-    assert "1 more forward passes" in str(outer)
+    nothing, something = op.ScaleHead(head="all", factor=1.0), op.ZeroHead(layer=0, head=1)
+    for edits in ((nothing, something), (something, nothing)):
+        _, found = certificates(model, edits, lambda: model(TEXT))
+        silent = found[edits.index(nothing)]
+        assert (silent.effects[""].largest, silent.effects[""].mean) == (0, 0)
+        assert found[edits.index(something)].effects[""].largest > 0
 
 
-def test_passes_before_and_after_an_inner_edit_are_compared():
-    check_compared_again()
+def test_edits_that_end_in_another_order_than_they_began_speak_of_what_was_there():
+    model = make("decoder", 0)
+    first, second = DIFFERENT_LAYERS[:2]
+
+    def run() -> Tensor:
+        return model(TEXT)
+
+    opened = [edit(model, first), edit(model, second)]
+    one, two = (each.__enter__() for each in opened)
+    run()
+    before = two.effects[""].largest
+    opened[0].__exit__(None, None, None)
+    largest = one.effects[""].largest
+    with torch.no_grad():
+        run()
+    opened[1].__exit__(None, None, None)
+    plain, only_first, only_second = (
+        within(model, edits, run) for edits in ([], [first], [second])
+    )
+    both = within(model, [first, second], run)
+    assert largest == pytest.approx(distance(plain, only_first), abs=1e-12)
+    assert one.effects[""].passes == 1
+    assert before == pytest.approx(distance(only_first, both), abs=1e-12)
+    alone = distance(plain, only_second)
+    assert two.effects[""].largest == pytest.approx(max(before, alone), abs=1e-12)
+    assert is_clean(model)
 
 
-def check_other_hooks() -> None:
+def test_a_part_that_is_edited_inside_an_edit_of_the_whole_speaks_for_itself():
+    model, ids = make("both", 0), tokens()
+    outer = op.ZeroHead(site="encoder.layers.0.attention", head=1)
+    inner = op.UniformPattern(site="layers.0.cross_attention", head=0)
+    seen = []
+    keep = model.decoder.register_forward_hook(lambda *passed: seen.append(passed[2].detach()))
+    with torch.no_grad():
+        for edits in ([], [inner]):
+            with edit(model, outer, certify=False), ExitStack() as stack:
+                for each in edits:
+                    stack.enter_context(edit(model.decoder, each, certify=False))
+                model(ids, ids)
+    keep.remove()
+    with torch.no_grad():
+        plain = model(ids, ids)
+        outer_only = within(model, [outer], lambda: model(ids, ids))
+    with edit(model, outer) as around, edit(model.decoder, inner) as certificate:
+        model(ids, ids)
+    assert certificate.effects[""].largest == pytest.approx(distance(*seen), abs=1e-12)
+    assert around.effects[""].largest == pytest.approx(distance(plain, outer_only), abs=1e-12)
+    assert around.effects[""].largest != pytest.approx(certificate.effects[""].largest)
+
+
+def test_an_edit_without_a_certificate_is_no_part_of_those_around_and_inside():
+    model = make("decoder", 0)
+
+    def run() -> Tensor:
+        return model(TEXT)
+
+    first, second, third = DIFFERENT_LAYERS
+    with edit(model, first) as one, edit(model, second, certify=False), edit(model, third) as two:
+        run()
+    steps = [within(model, DIFFERENT_LAYERS[:count], run) for count in range(4)]
+    assert one.effects[""].largest == pytest.approx(distance(steps[0], steps[1]), abs=1e-12)
+    assert two.effects[""].largest == pytest.approx(distance(steps[2], steps[3]), abs=1e-12)
+
+
+def test_what_another_hook_changes_is_no_doing_of_an_edit():
+    class Doubled(Hook):
+        sites = frozenset({"layers.0.residual_after"})
+
+        def wants(self, site: str) -> bool:
+            return site in self.sites
+
+        def visit(self, site: str, value: Tensor) -> Tensor:
+            return value * 2
+
     model, silent = make("decoder", 0), op.ScaleHead(head="all", factor=1.0)
     with installed(model, Doubled()), edit(model, silent) as certificate:
         model(TEXT)
-    assert certificate.effects == {}
+    assert certificate.effects[""].largest == 0
     with edit(model, silent) as certificate, installed(model, Doubled()):
         model(TEXT)
-    assert certificate.effects == {}
+    assert certificate.effects[""].largest == 0
 
 
-def test_a_pass_that_another_hook_changes_is_not_compared():
-    check_other_hooks()
+def _generated(model: nn.Module, *edits: Edit, use_cache: bool) -> tuple[Tensor, list[Any]]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(edit(model, each)) for each in edits]
+        text = generate(model, TEXT[:, :3], 4, use_cache=use_cache).tokens
+    return text, found
 
 
-def check_cache() -> None:
+def test_with_a_cache_only_the_first_pass_of_nested_edits_is_compared_and_that_is_said():
+    model = make("decoder", 0)
+    edits = (op.ZeroHead(layer=0, head=1), op.CutEdge(layer=1, query="2..", key=0))
+    text, with_cache = _generated(model, *edits, use_cache=True)
+    again, without = _generated(model, *edits, use_cache=False)
+    assert torch.equal(text, again)
+    assert [certificate.effects[""].passes for certificate in without] == [4, 4]
+    for certificate in with_cache:
+        assert certificate.effects[""].passes in (1, 4)
+        assert certificate.effects[""].largest > 0
+    assert with_cache[0].effects[""].passes == 1
+    assert "3 more forward passes" in str(with_cache[0])
+
+
+def test_passes_on_a_cache_that_an_inner_edit_joined_late_are_not_compared():
     model, cache = make("decoder", 0), attnlab.parts.Cache()
     with torch.no_grad(), edit(model, DIFFERENT_LAYERS[0]) as outer:
         model(TEXT[:, :2], cache=cache)
@@ -109,19 +220,106 @@ def check_cache() -> None:
     assert inner.effects == {}
 
 
-def test_passes_on_a_cache_that_an_inner_edit_has_changed_are_not_compared():
-    check_cache()
+def _is_told_its_own_change(model: nn.Module, edits: Sequence[Edit], run: Pass) -> None:
+    output, found = certificates(model, edits, run)
+    steps = [within(model, edits[:count], run) for count in range(len(edits) + 1)]
+    assert torch.allclose(output, steps[-1], atol=1e-6)
+    for number, certificate in enumerate(found):
+        largest = certificate.effects[""].largest
+        assert largest == pytest.approx(distance(steps[number], steps[number + 1]), abs=1e-5)
+        assert largest > 1e-4
+        assert certificate.identity == 0.0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5"])
+def test_edits_inside_edits_of_pretrained_models_are_told_their_own_change(name):
+    pytest.importorskip("transformers")
+    from tests.pretrained.trying import logits_of, tried
+
+    family = tried(name)
+    site = family.points[-1]
+    edits = (
+        op.ScaleHead(site=site, head=0, factor=3.0),
+        op.UniformPattern(site=family.points[0], head=1),
+        op.ZeroHead(site=site, head=0),
+    )
+
+    def run() -> Tensor:
+        with torch.no_grad():
+            return logits_of(family.foreign(**family.inputs))
+
+    _is_told_its_own_change(family.model, edits, run)
+
+
+def test_edits_inside_edits_of_plain_torch_are_told_their_own_change():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    foreign = nn.TransformerEncoder(layer, 2).eval()
+    vectors = torch.randn(2, 5, 16)
+    edits = (
+        op.ZeroHead(layer=1, head=0),
+        op.UniformPattern(layer=0, head=1),
+        op.Temperature(layer=1, head=2, temperature=9.0),
+    )
+
+    def run() -> Tensor:
+        with torch.no_grad():
+            return foreign(vectors)
+
+    _is_told_its_own_change(attnlab.load(foreign, example={"src": vectors}), edits, run)
+
+
+def test_a_pretrained_model_that_generates_tells_nested_edits_their_own_change():
+    pytest.importorskip("transformers")
+    from tests.pretrained.trying import tried
+
+    family = tried("llama")
+    ids = torch.tensor([[5, 9, 4, 7], [8, 5, 6, 9]])
+    outer = op.ScaleHead(layer=0, head=1, factor=5.0, step=2)
+    inner = op.ZeroHead(layer=0, head=0, query="5")
+    told = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": 4, "min_new_tokens": 4}
+    with (
+        attnlab.edit(family.model, outer, vocabulary=str) as around,
+        attnlab.edit(family.model, inner, vocabulary=str) as inside,
+    ):
+        text = family.foreign.generate(input_ids=ids, **told)[:, :-1]
+
+    def passes(*edits: Edit) -> Tensor:
+        found = []
+        with torch.no_grad(), ExitStack() as stack:
+            for each in edits:
+                stack.enter_context(edit(family.model, each, vocabulary=str, certify=False))
+            for length in range(4, 8):
+                output = family.foreign(input_ids=text[:, :length], use_cache=False)
+                found.append(output.logits[:, -1])
+        return torch.stack(found)
+
+    first, both = passes(outer), passes(outer, inner)
+    assert (around.effects[""].passes, inside.effects[""].passes) == (1, 4)
+    last = family.foreign(input_ids=text, use_cache=False).logits.detach()
+    assert last.shape[1] == 7
+    assert around.effects[""].largest == 0.0  # it begins in the second step
+    assert inside.effects[""].largest >= distance(first, both) - 1e-4
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "check"),
+    ("old", "new"),
     [
-        (" or any(hook.changes for hook in others))", ")", check_other_hooks),
-        ("if hook is not self._editor]", "]", check_compared_again),
-        ("is_known and _length(twin) == length", "True", check_cache),
+        ("repeats.enter_context(hook.repeated())", "pass"),
+        ("if call.alone is not None:", "if False:"),
+        ("alone = _with_new_cache((args, kwargs)) if later else None", "alone = None"),
+        ("(later and _holds_something((args, kwargs)))", "False"),
+        (
+            "set_aside(self._model, call.earlier), ExitStack()",
+            "set_aside(self._model), ExitStack()",
+        ),
     ],
 )
-def test_faults_planted_in_the_comparison_of_nested_edits_are_caught(old, new, check):
-    caught = (AssertionError, ValueError, KeyError, TypeError)
-    with planted("attnlab.edits.checks", old, new), pytest.raises(caught):
-        check()
+def test_faults_planted_in_the_comparison_of_nested_edits_are_caught(old: str, new: str) -> None:
+    def look() -> None:
+        for edits in (DIFFERENT_LAYERS, SAME_SITE):
+            test_each_of_three_edits_inside_one_another_is_told_its_own_change("decoder", edits)
+        test_with_a_cache_only_the_first_pass_of_nested_edits_is_compared_and_that_is_said()
+
+    with planted("attnlab.edits.checks", old, new), pytest.raises((AssertionError, CouldNotRun)):
+        look()

@@ -5,7 +5,7 @@ with edit(model, ZeroHead(layer=0, head=1)) as certificate:
 print(certificate)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from torch import nn
@@ -15,7 +15,6 @@ from attnlab.edits.checks import Checks
 from attnlab.edits.edit import Edit
 from attnlab.edits.editor import Editor
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
-from attnlab.look.inputs import Extent
 from attnlab.look.recording.tokens import Vocabulary, vocabulary_of
 from attnlab.sites import installed
 
@@ -31,8 +30,9 @@ def edit(
     on. With a key/value cache and without, the same edits make the same numbers, but for those that
     let a query see what comes after it. Blocks under activation checkpointing cannot be edited.
 
-    Edits of a `with` inside another come after its own. Neither certificate compares outputs then;
-    pass all edits to one `edit` for that.
+    Edits inside edits come after them, and each certificate speaks of its own change alone: what
+    its edits did to the model as those that began before had left it, without those that began
+    later.
 
     Args:
         model: any module built of attnlab's parts.
@@ -40,15 +40,23 @@ def edit(
         vocabulary: names for token ids, by number (or a function of it), for edits that name
             tokens; None for the model's own, if any.
         certify: fill the certificate, which holds only while the parameters stay: pass False to
-            train under edits. Each forward pass is made once more without the edits, and the first
-            up to twice more; with False, only landing is checked.
+            train under edits. Each forward pass is made once more without the edits (inside
+            others, up to twice), and the first up to twice more; with False, only landing is
+            checked.
 
     Raises:
         WrongUsage: at the start, a site, layer, head, shape, token or position that the model does
             not have; at the end, an edit that landed nowhere.
         CouldNotRun: the certificate has failures; or a checkpointed block is edited.
     """
-    editor = _editor_of(model, edits, vocabulary, certify)
+    if not isinstance(model, nn.Module):
+        raise WrongUsage(f"edit takes a model, then edits; got {type_words(model)}.")
+    if not edits or not all(isinstance(edit, Edit) for edit in edits):
+        raise WrongUsage(
+            "edit takes a model and at least one edit, such as ZeroHead(head=1); got "
+            f"{edits!r:.80}."
+        )
+    editor = Editor(model, edits, vocabulary_of(model, vocabulary), certify=certify)
     certificate, checks = editor.certificate, Checks(model, editor)
     try:
         with installed(model, editor), checks.watching() if certify else nullcontext():
@@ -62,43 +70,6 @@ def edit(
         raise WrongUsage("\n  ".join(failures))
     if certificate.failures:
         raise CouldNotRun(f"do not trust these edits: {'; '.join(certificate.failures)}.")
-
-
-def _editor_of(
-    model: object, edits: Sequence[object], vocabulary: Vocabulary | None, certify: bool = False
-) -> Editor:
-    """Check what a user passes as a model and edits, and build their editor."""
-    if not isinstance(model, nn.Module):
-        raise WrongUsage(f"edit takes a model, then edits; got {type_words(model)}.")
-    valid = [edit for edit in edits if isinstance(edit, Edit)]
-    if not edits or len(valid) < len(edits):
-        raise WrongUsage(
-            "edit takes a model and at least one edit, such as ZeroHead(head=1); got "
-            f"{tuple(edits)!r:.80}."
-        )
-    return Editor(model, valid, vocabulary_of(model, vocabulary), certify=certify)
-
-
-def check_edits(
-    model: nn.Module,
-    edits: Sequence[Edit],
-    vocabulary: Vocabulary | None,
-    extent: Extent | None,
-    whose: str,
-) -> None:
-    """Check edits of inputs that are known before any pass is made.
-
-    Args:
-        model, edits, vocabulary: as `edit` takes them.
-        extent: what the passes to come can read; None where that is unknown.
-        whose: the inputs, for messages.
-
-    Raises:
-        WrongUsage: a site, layer, head, shape, token or position that is not there.
-    """
-    editor = _editor_of(model, edits, vocabulary)
-    if extent is not None:
-        editor.check_extent(extent, whose)
 
 
 def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:
@@ -120,7 +91,7 @@ def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:
     elif which and editor.certificate.calls:
         notes.append(
             f"what the edits did to the output of {which} forward passes: "
-            "they were compiled or interrupted, continued a cache that existed before, reordered "
-            "its rows, or ran under other edits, too"
+            "they were compiled or interrupted, continued a cache that existed before or that "
+            "later edits have changed, or reordered its rows"
         )
     return notes

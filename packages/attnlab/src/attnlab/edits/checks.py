@@ -6,7 +6,9 @@ its own that no edit has touched. At the first pass it also runs with the edited
 and with the edits in place but neutral, giving back the values they are given; these two must
 agree to the last bit. What torch computes on its fast path runs off it, too.
 
-A pass under the edits of another `with` is not compared: its output is not due to these alone.
+Inside another edit, all of these runs are under the edits that began before, and what is compared
+with them is a run without those that began later: so each certificate speaks of its own change
+alone.
 """
 
 import copy
@@ -29,9 +31,10 @@ from attnlab.pretrained.model_state import state_kept
 from attnlab.pretrained.pass_state import ModuleHook, do_nothing
 from attnlab.seeds import RandomState, random_state, random_state_restored, set_random_state
 from attnlab.sites import (
+    Hook,
     SitedModule,
     entrances,
-    hooks_of,
+    hooks_around,
     in_backward,
     opened,
     part_of,
@@ -50,11 +53,17 @@ Arguments: TypeAlias = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of an entrance that has begun: its path, and how it is repeated without the edits;
-    `arguments` are None where it is not compared."""
+    """A call of an entrance that has begun: its path, and how it is repeated.
+
+    arguments: for the run without the edits; None where the call is not compared · alone: for the
+    run without later edits; None where there are none · earlier: the hooks that change values
+    before the edits do.
+    """
 
     path: str
     arguments: Arguments | None = None
+    alone: Arguments | None = None
+    earlier: tuple[Hook, ...] = ()
     random: Any = None
 
 
@@ -108,9 +117,12 @@ class Checks:
         self._call = _Call(path)
         if self._sites_in(path):
             self._editor.history.is_reordered = False
-            others = [hook for hook in hooks_of(self._model) if hook is not self._editor]
-            if not (is_traced() or any(hook.changes for hook in others)):
-                self._call = _Call(path, self._with_twins((args, kwargs)), random_state())
+            earlier, later = hooks_around(self._model, self._editor)
+            alone = _with_new_cache((args, kwargs)) if later else None
+            # a cache that holds something is not known without the later edits
+            if not (is_traced() or (later and _holds_something((args, kwargs)))):
+                arguments = self._with_twins((args, kwargs))
+                self._call = _Call(path, arguments, alone, tuple(earlier), random_state())
             self.left_out += self._call.arguments is None
 
     def _end(
@@ -149,22 +161,30 @@ class Checks:
         is_first = call.path not in effects
         anew = _with_new_cache(call.arguments)  # the first run fills the caches
         effect = effects.setdefault(call.path, OutputChange())
-        with set_aside(self._model), ExitStack() as stack:
-            for part in self._model.modules():
-                if isinstance(part, SitedModule):
-                    stack.enter_context(part.unhooked())
-            bare = run(call.arguments)
-        effect.add(*_distance(bare[:1], _tensors_in(output)[:1]))
-        if is_first:
-            self._compare_neutral(call.path, bare, lambda: run(_with_new_cache(anew)))
+        edited = _tensors_in(output)
+        with ExitStack() as repeats:
+            for hook in call.earlier:
+                if isinstance(hook, Editor):
+                    repeats.enter_context(hook.repeated())
+            if call.alone is not None:
+                with set_aside(self._model, (*call.earlier, self._editor)), self._editor.repeated():
+                    edited = run(call.alone)
+            with set_aside(self._model, call.earlier), ExitStack() as stack:
+                for part in self._model.modules():
+                    if isinstance(part, SitedModule) and not call.earlier:
+                        stack.enter_context(part.unhooked())
+                bare = run(call.arguments)
+            effect.add(*_distance(bare[:1], edited[:1]))
+            if is_first:
+                self._compare_neutral(call, bare, lambda: run(_with_new_cache(anew)))
 
     def _compare_neutral(
-        self, path: str, bare: list[Tensor], run: Callable[[], list[Tensor]]
+        self, call: _Call, bare: list[Tensor], run: Callable[[], list[Tensor]]
     ) -> None:
         """Compare the run without us with one that is opened, and that with neutral edits."""
-        sites, certificate = self._sites_in(path), self._editor.certificate
-        effect = certificate.effects[path]
-        with set_aside(self._model):
+        sites, certificate = self._sites_in(call.path), self._editor.certificate
+        effect = certificate.effects[call.path]
+        with set_aside(self._model, call.earlier):
             watched = run() if "multi-head" in certificate.backend else bare
         effect.fast_path = _distance(bare, watched)[0] or None
         parts = [part_of(site) for site in sites if site_suffix(site) in _OPENED]
@@ -175,14 +195,11 @@ class Checks:
             )
             return
         with opened(self._model, set(parts)):
-            with set_aside(self._model):
+            with set_aside(self._model, call.earlier):
                 plain = run() if parts else watched
-            self._editor.is_neutral = True
-            try:
-                with set_aside(self._model, keep=self._editor):
-                    same = run()
-            finally:
-                self._editor.is_neutral = False
+            keep = (*call.earlier, self._editor)
+            with set_aside(self._model, keep), self._editor.repeated(is_neutral=True):
+                same = run()
         effect.identity = _distance(plain, same)[0]
         if any(site_suffix(site) in ("scores", "weights") for site in sites):
             effect.kernel = _distance(watched, plain)[0]
@@ -247,6 +264,13 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, fl
 def _with_new_cache(arguments: Any) -> Any:
     """The same arguments with another empty cache for each empty cache."""
     return _mapped(arguments, lambda value: copy.deepcopy(value) if _length(value) == 0 else value)
+
+
+def _holds_something(arguments: Arguments) -> bool:
+    """Is a cache that is not empty among the arguments?"""
+    lengths: list[int | None] = []
+    _mapped(arguments, lambda value: lengths.append(_length(value)))
+    return any(lengths)
 
 
 def _length(cache: Any) -> int | None:

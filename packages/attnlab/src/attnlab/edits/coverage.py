@@ -11,7 +11,6 @@ from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import Positions, Text
 from attnlab.edits.targets import Atom, Span, atoms_of
 from attnlab.errors import WrongUsage
-from attnlab.look.inputs import Extent
 from attnlab.look.recording.tokens import Vocabulary, name_of
 from attnlab.pretrained.text import TokenNames
 
@@ -215,10 +214,6 @@ class Coverage:
             raise WrongUsage(f"{self.edit!r}: vectors have no names; give positions.")
         if bool((tokens < 0).any()):
             self.unknown.add(name)
-        return self._places(name, tokens)
-
-    def _places(self, name: str, tokens: Tensor) -> Tensor:
-        """Find a token by name among ids."""
         if tokens.dim() == 2:
             return self._is_named(tokens, name)
         # a token of several parts goes by all their names, or by any
@@ -226,29 +221,6 @@ class Coverage:
         if len(parts) > 1 and len(parts) == tokens.shape[-1]:
             return torch.stack(list(map(self._is_named, tokens.unbind(-1), parts))).all(0)
         return self._is_named(tokens, name).any(-1)
-
-    def check_extent(self, extent: Extent, whose: str) -> None:
-        """Raise before any pass where none can reach a target.
-
-        Args:
-            extent: what the passes can read.
-            whose: what cannot be reached beyond, for the message.
-        """
-        sizes = {"query": extent.length, "key": extent.length, "row": extent.rows}
-        for axis, atom in self._each_atom():
-            if isinstance(atom, str):
-                if extent.ids and not any(
-                    bool(self._places(atom, ids).any()) for ids in extent.ids
-                ):
-                    raise WrongUsage(f"{self.edit!r}: the token {atom!r} is not in {whose}.")
-            elif axis in sizes and not _is_within(atom, sizes[axis]):
-                what = "row" if axis == "row" else "position"
-                there = f"{sizes[axis]} {what}s (0 to {sizes[axis] - 1})"
-                if sizes[axis] == 1:
-                    there = f"one {what}, number 0"
-                raise WrongUsage(
-                    f"{self.edit!r}: {axis}={atom!r} is out of range: {whose} has {there}."
-                )
 
     def _is_named(self, tokens: Tensor, name: str) -> Tensor:
         ids = self._ids.get(name)

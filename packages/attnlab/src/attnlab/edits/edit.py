@@ -19,8 +19,6 @@ from attnlab.edits.edit_context import EditContext
 from attnlab.edits.json_values import live, plain, short
 from attnlab.edits.sources import (
     as_tensor,
-    check_recorded,
-    check_shape,
     check_source,
     require_finite,
 )
@@ -189,11 +187,11 @@ class Edit:
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
         """Check what can be known before any forward pass; children with other rules add them."""
-        value = getattr(self, self.FITS, None)
-        if isinstance(value, Tensor):
+        if self._recording is not None:
             for site in sites:
-                check_shape(model, site, tuple(value.shape), f"{self!r}: {self.FITS}=")
-        check_recorded(model, self._recording, sites, repr(self))
+                if site not in self._recording:
+                    hint = did_you_mean(site, self._recording)
+                    raise WrongUsage(f"{self!r}: the recording has no {site!r}; {hint}")
 
     def opened(self) -> "Edit":
         """Return the edit with its recording open, where it names a folder."""

@@ -6,7 +6,8 @@ the order is the model's: first the mask, then scores, weights, heads.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,6 @@ from attnlab.edits.edit_context import EditContext, Positions, TokenHistory, pos
 from attnlab.edits.targets import axes_of
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.heads import number_of_heads
-from attnlab.look.inputs import Extent, longest_input
 from attnlab.look.recording.budget import in_words
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.memory import free_memory
@@ -49,8 +49,7 @@ class Editor(Hook):
 
     at: the edits by their sites · history: what the stacks have read · largest_attention: bytes of
     the weights of the largest edited attention · certificate: of these edits; without `certify`
-    only the calls are counted · is_neutral: the edits return the values that they are given, and
-    nothing is counted, while a pass is repeated to be compared.
+    only the calls are counted.
     """
 
     changes = True
@@ -71,7 +70,7 @@ class Editor(Hook):
         )
         self.at: dict[str, list[Coverage]] = {}
         self.largest_attention = 0
-        self.is_neutral = False
+        self._is_repeat = self._is_neutral = False
         self._certify, self._model = certify, model
         self._num_heads: dict[str, int] = {}
         self._context_sites: set[str] = set()
@@ -82,16 +81,18 @@ class Editor(Hook):
             for site in coverage.sites:
                 self._place(coverage, site)
             coverage.rule.check_model(model, coverage.sites)
-        limit = longest_input(model)
-        if limit is not None:
-            self.check_extent(Extent(limit, sys.maxsize), "the longest input of this model")
         self.sites = frozenset(self.at) | self._context_sites
         self._looks_back = any(coverage.looks_back for coverage in self.coverages)
 
-    def check_extent(self, extent: Extent, whose: str) -> None:
-        """Raise before any pass where none of those to come can reach a target."""
-        for coverage in self.coverages:
-            coverage.check_extent(extent, whose)
+    @contextmanager
+    def repeated(self, *, is_neutral: bool = False) -> Iterator[None]:
+        """Count nothing while a pass is repeated to be compared; `is_neutral`: change nothing
+        either."""
+        self._is_repeat, self._is_neutral = True, is_neutral
+        try:
+            yield
+        finally:
+            self._is_repeat = self._is_neutral = False
 
     def _place(self, coverage: Coverage, site: str) -> None:
         """Note an edit at its site, and check all that can be known before anything is read."""
@@ -119,7 +120,7 @@ class Editor(Hook):
 
     def read(self, part: str, reading: StackInput) -> None:
         """Learn what a stack reads."""
-        if not self.is_neutral:
+        if not self._is_repeat:
             self.history.read(part, reading, compare=self._looks_back)
 
     def watch(self, part: str, call: AttentionCall) -> None:
@@ -172,12 +173,12 @@ class Editor(Hook):
             heads = None
             if "head" in at.axes and coverage.edit.head is not None:
                 heads = coverage.edit.heads_in(self._num_heads[part], part)
-            if not self.is_neutral:
+            if not self._is_repeat:
                 coverage.change.calls[site] = coverage.change.calls.get(site, 0) + 1
             if rows != [] and (chosen is None or bool(chosen.any())):
                 self._apply(coverage, (rows, heads), chosen, at, new, visible)
                 edited.append((rows, heads))
-        if self._certify and not self.is_neutral:
+        if self._certify and not self._is_repeat:
             self.certificate.check_site(site, value, new, edited, visible)
         return new
 
@@ -208,7 +209,7 @@ class Editor(Hook):
         index = _index(*rows_and_heads)
         rows, heads = rows_and_heads
         here = new[index].clone()
-        if self.is_neutral:
+        if self._is_neutral:
             new[index] = here
             return
         context = EditContext(
@@ -223,6 +224,8 @@ class Editor(Hook):
         if chosen is not None:
             changed = torch.where(chosen, changed, here)
         new[index] = changed
+        if self._is_repeat:
+            return
         coverage.note_change(here, changed, chosen)
         if self._certify:
             self.certificate.count_edit(coverage.change, at.site, here, new[index], chosen)

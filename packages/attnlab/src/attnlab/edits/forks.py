@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from attnlab.display import Card, displayed
-from attnlab.edits.application import check_edits, edit
+from attnlab.edits.application import edit
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit
 from attnlab.errors import WrongUsage
-from attnlab.look.inputs import Call
 from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
 from attnlab.shapes import require_integer
@@ -63,14 +62,9 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
         step: from 1; the choices before it are those of the unedited answer.
 
     Raises:
-        WrongUsage: before any pass, what the model or the text has not; the answer has no such
-            step; or an edit landed nowhere.
+        WrongUsage: the answer has no such step, or an edit landed nowhere.
     """
     require_integer("step", step)
-    num_tokens = getattr(question, "num_tokens", 0)
-    extent = Call((), question.prompt_inputs(), 1).extent(num_tokens)
-    whose = "the input with its answer" if num_tokens else "the input"
-    check_edits(question.model, edits, question.vocabulary, extent, whose)
     before = question.trace()
     last = max(1, len(before.steps))
     if step > last:

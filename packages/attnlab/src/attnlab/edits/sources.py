@@ -6,14 +6,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab.edits.edit_context import EditContext
-from attnlab.edits.targets import axes_of, known_sizes
-from attnlab.errors import WrongUsage, did_you_mean, is_number, type_words
+from attnlab.errors import WrongUsage, is_number, type_words
 from attnlab.parts.heads import share_heads
 from attnlab.seeds import generator
-from attnlab.shapes import shape_text
 from attnlab.sites import site_suffix
 
 Recorded: TypeAlias = Mapping[str, Tensor] | str
@@ -60,36 +58,6 @@ def check_source(recording: Any, who: str) -> None:
             f"{who}: recording= is a recording, tensors by their sites, or a "
             f"recording's folder; got {type_words(recording)}."
         )
-
-
-def check_recorded(model: nn.Module, recording: Any, sites: list[str], who: str) -> None:
-    """Raise unless a recording has these sites, with the model's widths and heads."""
-    if recording is None:
-        return
-    for site in sites:
-        if site not in recording:
-            hint = did_you_mean(site, recording)
-            raise WrongUsage(f"{who}: the recording has no {site!r}; {hint}")
-        if hasattr(recording, "shape"):
-            shape = recording.shape(site)
-        else:
-            shape = recording[site].shape
-        check_shape(model, site, tuple(shape), f"{who}: the recording", is_recorded=True)
-
-
-def check_shape(
-    model: nn.Module, site: str, shape: tuple[int, ...], what: str, *, is_recorded: bool = False
-) -> None:
-    """Raise if a shape can be seen not to fit a site before the model has read anything."""
-    axes, sizes = axes_of(site_suffix(site)), known_sizes(model, site)
-    fits = len(shape) <= len(axes)
-    if is_recorded and site_suffix(site) != "logits":
-        fits = len(shape) == len(axes)
-    for axis, size in zip(reversed(axes), reversed(shape), strict=False):
-        fits = fits and (size == sizes.get(axis, size) or (size == 1 and not is_recorded))
-    if not fits:
-        known = ", ".join(str(sizes.get(axis, axis)) for axis in axes)
-        raise WrongUsage(f"{what} for {site} must fit ({known}); got {shape_text(shape)}.")
 
 
 def recorded(context: EditContext, recording: Recorded, who: str) -> Tensor:

@@ -17,7 +17,7 @@ from torch import nn
 
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.errors import require_known as require_known
-from attnlab.look.heads import layer_name, number_of_heads
+from attnlab.look.heads import layer_name
 from attnlab.shapes import shape_text
 from attnlab.sites import SITES, matches, part_of, site_names, site_suffix
 
@@ -185,31 +185,6 @@ def axes_of(suffix: str) -> tuple[str, ...]:
         return ("batch", "head", "query", "key")
     words = SITES[suffix].partition("(")[2].partition(")")[0].split(",")
     return tuple(word.strip().replace("kv_head", "head") for word in words)
-
-
-def known_sizes(model: nn.Module, site: str) -> dict[str, int]:
-    """Return the sizes of a site's axes that are known before the model runs."""
-    path, suffix = part_of(site), site_suffix(site)
-    part, axes = model.get_submodule(path), axes_of(suffix)
-    sizes: dict[str, int] = {}
-    if "head" in axes and suffix not in ("key", "value"):
-        sizes["head"] = number_of_heads(model, path)
-    name = "output"
-    if suffix == "hidden":
-        name = "inner"
-    elif suffix == "output" and hasattr(part, "outer"):
-        name = "outer"
-    # a block's stream is as wide as its attention's output
-    layer = getattr(getattr(part, "attention", part), name, None)
-    d_model = getattr(getattr(part, "config", None), "d_model", None)
-    width = getattr(layer, "out_features", d_model)
-    for axis in ("d_model", "d_ff"):
-        if axis in axes and width is not None:
-            sizes[axis] = int(width)
-    joined = getattr(layer, "in_features", None)
-    if suffix == "heads" and joined is not None:
-        sizes["value_width"] = int(joined) // sizes["head"]
-    return sizes
 
 
 def find_sites(

@@ -4,7 +4,7 @@ with padding."""
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeAlias, TypeGuard, cast
+from typing import Any, Self, TypeAlias, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,29 +13,15 @@ from attnlab.display import short
 from attnlab.errors import WrongUsage, is_integer, type_words
 from attnlab.look.indices import has_integers
 from attnlab.look.readers import reader_of
-from attnlab.models.embedding import Embedding
 from attnlab.parts.masks import Mask, real_positions
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.text import most_tokens
 
 Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, object] | str | Sequence[str]
 """A tensor, a tuple of them (source, target), or the model's inputs by name (tokens=, real=, mask=
 …); for a pretrained model, or one of a run, also a text, or several of as many tokens."""
 
-_TEXTS = ("tokens", "x", "source", "target", "input_ids", "decoder_input_ids")
-"""The names of ids (batch, length), or vectors, among a model's inputs."""
-
 _OF_ROWS = ("attention_mask", "padding_mask")
 """The names of padding masks (batch, length) in foreign models."""
-
-
-class Extent(NamedTuple):
-    """What the passes of one input can read: at most `length` positions, `rows` inputs, and no ids
-    but these; none where others may be chosen."""
-
-    length: int
-    rows: int
-    ids: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,22 +90,6 @@ class Call:
                 return mask_tensor.bool() if mask_tensor.dim() == 2 else None
         return real_positions(cast(Mask, self.options.get(mask)), self.num_rows)
 
-    def extent(self, num_tokens: int = 0) -> Extent | None:
-        """Return what the passes can read if so many tokens are generated; None where the inputs
-        are no texts, or the model goes on from earlier ones."""
-        texts = list(self.arguments)
-        for name, value in self.options.items():
-            if name in _TEXTS and isinstance(value, Tensor):
-                texts.append(value)
-            elif not (value is None or isinstance(value, bool | str) or _is_mask(value)):
-                return None
-        if not texts or any(text.dim() < 2 for text in texts):
-            return None
-        length = max(text.shape[1] for text in texts[:-1] or texts)
-        length = max(length, texts[-1].shape[1] + max(num_tokens - 1, 0))
-        ids = () if num_tokens else tuple(filter(has_integers, texts))
-        return Extent(length, self.num_rows, ids)
-
     def ids_of(self, stack: str) -> Tensor | None:
         """Return the ids (row, length) that a stack reads; None where it reads no such tokens."""
         place = int(stack == "decoder" and len(self.arguments) > 1)
@@ -185,18 +155,6 @@ class Call:
                 f"the inputs of {type(model).__name__} are ({', '.join(needed)}); got "
                 f"{', '.join(got)}: {error}."
             ) from error
-
-
-def longest_input(model: nn.Module) -> int | None:
-    """Return how many tokens a model can read at most; None without a limit."""
-    if isinstance(model, Pretrained):
-        return most_tokens(model.foreign)
-    limits = [part.max_length for part in model.modules() if isinstance(part, Embedding)]
-    return max(limits, default=None)
-
-
-def _is_mask(value: object) -> bool:
-    return isinstance(value, Tensor) and not value.is_floating_point()
 
 
 def foreign_of(model: nn.Module) -> nn.Module:

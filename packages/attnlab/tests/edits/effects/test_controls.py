@@ -380,7 +380,6 @@ def test_heads_of_cross_attention_and_of_encoders_are_asked_too():
         ({"controls": ["unifrom"]}, "did you mean 'uniform'"),
         ({"controls": []}, "at least one control"),
         ({"rule": Rule("bonferroni")}, "no correction"),
-        ({"rule": Rule(interval="t")}, "no interval"),
         ({"rule": Rule(alpha=5)}, "alpha must be between 0 and 1"),
         ({"parts": "*.cross"}, "no site of this model matches"),
     ],

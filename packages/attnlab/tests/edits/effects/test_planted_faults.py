@@ -32,7 +32,7 @@ effect, ablate = (
 )
 
 P = torch.tensor([0.01, 0.04, 0.03, 0.2], dtype=torch.float64)
-REAL_SKEWED = significance._skewed
+REAL_INTERVALS = significance.intervals
 REAL_KNOWN, REAL_TAIL, REAL_SWEEP = sweeping.known_before, tails.find_tail, sweeping.sweep
 
 
@@ -372,12 +372,12 @@ def copies_are_taken_for_inputs(monkeypatch):
 def skewness_of_the_wrong_sign(monkeypatch):
     """The long side of the interval is where the short one belongs."""
 
-    def turned(values, level):
+    def turned(values):
         mean = values.mean(1)
-        low, high = REAL_SKEWED(values, level)
+        low, high = REAL_INTERVALS(values)
         return 2 * mean - high, 2 * mean - low
 
-    monkeypatch.setattr(significance, "_skewed", turned)
+    monkeypatch.setattr(test_significance, "intervals", turned)
 
 
 def skewed_intervals():

@@ -34,7 +34,7 @@ from attnlab.display import Card, NumberTable, card_text, count_words, displayed
 from attnlab.edits.effects import significance
 from attnlab.edits.effects.baseline import Baseline, Pattern, attention_calls, pattern_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
-from attnlab.edits.effects.significance import Assessed, Correction, IntervalKind
+from attnlab.edits.effects.significance import Assessed, Correction
 from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure
 from attnlab.edits.sources import other_rows
 from attnlab.edits.targets import listed, parts_with, require_known
@@ -55,13 +55,12 @@ PATTERN_CONTROLS = CONTROLS[:5]
 class Rule:
     """When an effect is called one, and a picture sharp.
 
-    correction, interval, draws: see `assess`; all heads and controls together are one family of
+    correction, draws: see `assess`; all heads and controls together are one family of
     tests. alpha: the level at which an effect is there. least: how large its mean must be, in the
     metric's unit. sharp: the mean largest weight from which on a picture is sharp.
     """
 
     correction: Correction = "holm"
-    interval: IntervalKind = "skewed"
     alpha: float = 0.05
     least: float = 0.0
     sharp: float = 0.5
@@ -161,7 +160,7 @@ class PatternEffects:
             words = []
             if self.distinct < inputs:
                 words.append(f"at least {inputs}")
-            if max(self.distinct, inputs) > significance.MOST_LISTED and rule.draws < draws:
+            if max(self.distinct, inputs) > significance.MAX_LISTED and rule.draws < draws:
                 words.append(f"Rule(draws={draws}) or more")
             what = "an effect by itself" if rule.correction == "bh" else "anything"
             parts.append(
@@ -305,7 +304,6 @@ def pattern_effects(
     results = significance.assess(
         sums / copies.bincount(),
         correction=rule.correction,
-        interval=rule.interval,
         draws=rule.draws,
         seed=seed,
     )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.display import displayed
-from attnlab.edits.application import check_edits, edit
+from attnlab.edits.application import edit
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit
 from attnlab.edits.effects.baseline import check_plain
@@ -207,8 +207,6 @@ def effect(
     call = Call.of(inputs, model)
     vocabulary = vocabulary_of(model, vocabulary)
     check_plain(model)
-    whose = "the input with its answer" if num_tokens else "the input"
-    check_edits(model, edits, vocabulary, call.extent(num_tokens), whose)
     with edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate:
         after = _run(model, call, sites, num_tokens, **generation)
     is_open = ("scores", "weights")
