@@ -130,18 +130,13 @@ def _as_numbers(answer: Any) -> Tensor | None:
 
 
 def is_head(subject: Any) -> bool:
-    """Is the subject a SingleHead, fully described by its matrices?"""
-    if not isinstance(subject, SingleHead) or "forward" in vars(subject):
-        return False
-    return type(subject).forward is SingleHead.forward
+    """Is the subject a SingleHead, fully described by its matrices, and no child of it?"""
+    return type(subject) is SingleHead and "forward" not in vars(subject)
 
 
 def _is_reference(subject: Any) -> bool:
     """Is the subject a NumpyTransformer, fully described by its matrices?"""
-    kind = type(subject)
-    if not isinstance(subject, NumpyTransformer) or kind.__call__ is not NumpyTransformer.__call__:
-        return False
-    return kind.panels is NumpyTransformer.panels and "panels" not in vars(subject)
+    return type(subject) is NumpyTransformer and "panels" not in vars(subject)
 
 
 def matrices_of(subject: Any) -> Matrices | None:

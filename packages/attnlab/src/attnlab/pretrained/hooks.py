@@ -77,7 +77,7 @@ class ForeignHooks:
         self._places = {place.path for _, place in self._points}
         stack.enter_context(exclusive(set(map(model.foreign.get_submodule, self._places))))
         stack.enter_context(uncompiled())
-        self._hook("", self._begin, self._finish)
+        self._hook("", lambda *_: model.current_pass.begin(), self._finish)
         for path, module in model.foreign.named_modules():
             if isinstance(module, nn.TransformerEncoder):
                 self._padding(path, module)
@@ -136,10 +136,6 @@ class ForeignHooks:
             return part in self._asked
         return any(f"{part}.{site}".lstrip(".") in self._asked for site in sites)
 
-    def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Begin a forward pass of the model."""
-        self._model.current_pass.begin()
-
     def _finish(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """End a forward pass of the model: show its logits.
 
@@ -174,22 +170,20 @@ class ForeignHooks:
                 continue
             is_plain = not hasattr(model.foreign, "config")
             inputs = partial(stack_inputs, inspect.signature(module.forward), is_plain=is_plain)
-            before = partial(self._called, structure, inputs)
-            after = partial(self._returned, structure, module is innermost)
-            self._hook(path, before, after)
+            note_output = partial(self._note_output, structure, module is innermost)
+            self._hook(path, partial(self._note_inputs, structure.name, inputs), note_output)
         if any(attention.backend != "registry" for _, attention in structure.attentions):
             # Also where no attention is asked for: it keeps torch's modules off their fast path.
             for path in structure.around:
                 self._intercept(path)
 
-    def _called(
-        self, structure: StackStructure, inputs: Callable[..., StackInputs], *call: Any
+    def _note_inputs(
+        self, stack: str, inputs: Callable[..., StackInputs], module: nn.Module, *call: Any
     ) -> None:
         """Note the inputs of a module around a stack."""
-        _, args, kwargs = call
-        self._model.current_pass.read(structure.name, inputs(args, kwargs))
+        self._model.current_pass.read(stack, inputs(*call))
 
-    def _returned(self, structure: StackStructure, is_innermost: bool, *call: Any) -> None:
+    def _note_output(self, structure: StackStructure, is_innermost: bool, *call: Any) -> None:
         """Note the output of a module around a stack."""
         output = call[-1]
         tensor = first_tensor(output)

@@ -18,7 +18,7 @@ that it cannot verify, such as an output that the model scales before it is adde
 
 import inspect
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -217,21 +217,8 @@ class Pretrained(ForeignModel):
             )
         return ForeignPredictor(self, "decoder_input_ids", self.arguments(source, real=real))
 
-    def inputs(
-        self,
-        text: str | Sequence[str],
-        pair: str | Sequence[str] | None = None,
-        *,
-        target: str | Sequence[str] | None = None,
-    ) -> dict[str, Tensor]:
-        """Return the model's inputs for one text or several: `model(**model.inputs("a text"))`.
-
-        Args:
-            text: one text, or several; shorter ones are padded on the right.
-            pair: the second text of each, for models that read two.
-            target: what the decoder of an encoder–decoder reads after the start token.
-        """
-        return text_inputs(self, text, pair, target=target)
+    inputs = text_inputs
+    """The model's inputs for one text or several: `model(**model.inputs("a text"))`."""
 
     @cached_property
     def vocabulary(self) -> TokenNames | None:

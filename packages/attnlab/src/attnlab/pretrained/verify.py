@@ -236,19 +236,16 @@ def _verified(
 def _not_reached(model: Pretrained, path: str, point: AttentionPoint, calls: int) -> str:
     """Say why an attention cannot be shown that is not reached once in a pass."""
     if point.function is not None and calls:
+        name = getattr(point.function, "__qualname__", type(point.function).__name__)
         return (
             f"{path} of {model.name} is computed by an attention function that was registered "
-            f"({_name_of(point.function)}), in which no softmax can be seen, so its weights are "
+            f"({name}), in which no softmax can be seen, so its weights are "
             "not known; choose another one by set_attn_implementation."
         )
     return (
         f"{path} of {model.name} was reached {calls} times in one pass by the backend "
         f"{point.backend!r}, not once; its attention cannot be told from others."
     )
-
-
-def _name_of(function: Any) -> str:
-    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def _witness(model: Pretrained, path: str, forced: _Recorder, plain: Tensor | None) -> float | None:
@@ -396,7 +393,10 @@ def require_batch_first(model: Pretrained, inputs: Inputs) -> None:
 
     Models whose inputs do not begin with the batch, or cannot be put into a batch of two, pass.
     """
-    sites = [f"{path}.heads" for path, point in model.attention_points() if _may_be_turned(point)]
+    sites = []
+    for path, point in model.attention_points():
+        if point.backend in ("sdpa", "softmax") and "heads" in point.sites:
+            sites.append(f"{path}.heads")
     if not sites:
         return
     first = {name: _rows(value, 1) for name, value in inputs.items()}
@@ -416,11 +416,6 @@ def require_batch_first(model: Pretrained, inputs: Inputs) -> None:
                 "key or width): with two inputs its first half is not the first input, so heads "
                 "would be taken for inputs."
             )
-
-
-def _may_be_turned(point: AttentionPoint) -> bool:
-    """Has an attention no fixed order of axes?"""
-    return point.backend in ("sdpa", "softmax") and "heads" in point.sites
 
 
 def _begins_with(twice: Tensor, one: Tensor) -> bool:

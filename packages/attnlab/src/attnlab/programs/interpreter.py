@@ -47,7 +47,6 @@ Codes = NDArray[np.int64]
 Selected = NDArray[np.bool_]
 
 JOINS = {"&": np.logical_and, "|": np.logical_or, "~": np.logical_not}
-_MAX_TABLE = 4_000_000  # combinations that are looked up in a table
 _EXACT = 2**53  # whole numbers up to here are exact in float64
 
 
@@ -224,7 +223,7 @@ class Meaning:
                 values.append(argument.values[place])
             return apply_map(node, values[::-1])
 
-        return _coded(joined, value, prod(sizes))
+        return _coded(joined, value)
 
     def _width(self, node: Width) -> Coded:
         selected = self.selected(node.selector)
@@ -233,9 +232,7 @@ class Meaning:
         values = self.of(node.values)
         numbers, scale = _whole(node, values.values)
         sums = _sums(selected, numbers[values.codes])
-        least = int(sums.min(initial=0))
-        size = int(sums.max(initial=0)) - least + 1
-        return _coded(sums - least, lambda code: plain(Fraction(code + least, scale)), size)
+        return _coded(sums, lambda code: plain(Fraction(code, scale)))
 
     def _aggregate(self, node: Aggregate) -> Coded:
         selected, values = self.selected(node.selector), self.of(node.values)
@@ -257,8 +254,7 @@ class Meaning:
                     return default
                 return plain(Fraction(above + least, count * scale))
 
-            span = (int(sums.max(initial=0)) - least + 1) * size
-            return _coded((sums - least) * size + counts, mean, span)
+            return _coded((sums - least) * size + counts, mean)
         return self._symbols(node, selected, values, counts)
 
     def _symbols(self, node: Aggregate, selected: Selected, values: Coded, counts: Any) -> Coded:
@@ -273,7 +269,7 @@ class Meaning:
             raise ProgramError(node.line, reason)
         codes = np.where(counts > 0, highest, len(values.values))
         gathered = list(map(mean_of_one, [*values.values, node.default]))
-        return _coded(codes, gathered.__getitem__, len(gathered))
+        return _coded(codes, gathered.__getitem__)
 
     @memoize
     def selected(self, selector: Selector) -> Selected:
@@ -296,7 +292,7 @@ class Meaning:
             query, key = divmod(code, size)
             return compare(selector, keys.values[key], queries.values[query])
 
-        coded = _coded(pairs, holds, size * len(queries.values))
+        coded = _coded(pairs, holds)
         return np.array(coded.values, dtype=np.bool_)[coded.codes]
 
     def _where(self, wrong: NDArray[np.bool_]) -> str:
@@ -338,14 +334,9 @@ def ranks_of(selector: Best, scores: Items[Value]) -> Codes:
     return np.array(list(map(order.index, scores)))
 
 
-def _coded(joined: Codes, value: Callable[[int], Value], size: int) -> Coded:
+def _coded(joined: Codes, value: Callable[[int], Value]) -> Coded:
     """Compute the value of each code that occurs, and number the distinct ones."""
-    if size <= _MAX_TABLE:
-        occurs = np.zeros(size, np.bool_)
-        occurs[joined] = True
-        present = np.flatnonzero(occurs)
-    else:
-        present = np.unique(joined)
+    present, places = np.unique(joined, return_inverse=True)
     numbers: dict[Any, int] = {}
     values, numbered_as = list[Value](), list[int]()
     for code in present:
@@ -354,12 +345,7 @@ def _coded(joined: Codes, value: Callable[[int], Value], size: int) -> Coded:
         if number == len(values):
             values.append(result)
         numbered_as.append(number)
-    if size <= _MAX_TABLE:
-        table = np.zeros(size, np.int64)
-        table[present] = numbered_as
-        codes = table[joined]
-    else:
-        codes = np.array(numbered_as)[np.searchsorted(present, joined)]
+    codes = np.array(numbered_as, dtype=np.int64)[places.reshape(joined.shape)]
     return Coded(codes, tuple(values))
 
 

@@ -107,24 +107,12 @@ class Sequence(Expression):
         """Apply a function of one value at every position."""
         return Map(function, (self,), getattr(function, "__name__", "map"))
 
-    def __eq__(self, other: Any) -> "Map":  # type: ignore[override]
-        return _operation("==", operator.eq, self, other)
-
-    def __ne__(self, other: Any) -> "Map":  # type: ignore[override]
-        return _operation("!=", operator.ne, self, other)
-
-    def __lt__(self, other: Any) -> "Map":
-        return _operation("<", operator.lt, self, other)
-
-    def __le__(self, other: Any) -> "Map":
-        return _operation("<=", operator.le, self, other)
-
-    def __gt__(self, other: Any) -> "Map":
-        return _operation(">", operator.gt, self, other)
-
-    def __ge__(self, other: Any) -> "Map":
-        return _operation(">=", operator.ge, self, other)
-
+    __eq__ = _on_both_sides("==", operator.eq)[0]  # type: ignore[assignment]
+    __ne__ = _on_both_sides("!=", operator.ne)[0]  # type: ignore[assignment]
+    __lt__ = _on_both_sides("<", operator.lt)[0]
+    __le__ = _on_both_sides("<=", operator.le)[0]
+    __gt__ = _on_both_sides(">", operator.gt)[0]
+    __ge__ = _on_both_sides(">=", operator.ge)[0]
     __add__, __radd__ = _on_both_sides("+", operator.add)
     __sub__, __rsub__ = _on_both_sides("-", operator.sub)
     __mul__, __rmul__ = _on_both_sides("*", operator.mul)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.display import Card, displayed
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.programs.compiled_program import CompiledProgram, head_names
@@ -86,19 +86,6 @@ class OpenModel:
             if count:
                 counts[name] = count
         return counts
-
-    def _card(self) -> Card:
-        config = self.model.config
-        entries, total = 0, 0
-        for mask in self.held.values():
-            entries += int(mask.sum())
-            total += mask.numel()
-        facts = [
-            ("layers", f"{config.num_layers} of {config.num_heads} heads"),
-            ("compiled heads", ", ".join(self.heads)),
-            ("compiled entries", f"{entries:,} of {total:,}"),
-        ]
-        return Card(f"open model around {self.part.name}", facts)
 
 
 def config_around(

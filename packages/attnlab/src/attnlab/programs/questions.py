@@ -4,7 +4,6 @@ For a program they are all inputs up to a length, with an answer at every token;
 task, all prompts, with the answer after each.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from attnlab import seeds
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
-from attnlab.models import Decoder, Encoder
+from attnlab.models import Decoder
 from attnlab.models.storage import describe_model
 from attnlab.programs import check
 from attnlab.programs.compiled_program import CompiledProgram
@@ -62,8 +61,8 @@ class WrongAnswer:
         return f"{words}, position {self.position}: expected {self.expected}; got {got}"
 
 
-class Questions(ABC):
-    """The inputs of a proof, and the right answers.
+class ProgramQuestions:
+    """All inputs of a program of 1 to `longest` tokens.
 
     Attributes:
         name: of the program or the task.
@@ -74,42 +73,6 @@ class Questions(ABC):
             answer.
         tolerance: the largest error of a number.
     """
-
-    model: Encoder | Decoder
-    name: str
-    shortest: int
-    longest: int
-    proved_to: int
-    inputs: int
-    searched: int
-    numbers: Numbers | None
-    tolerance: float
-
-    @abstractmethod
-    def inputs_in_parts(self) -> Iterator[tuple[Codes, bool]]:
-        """Yield all inputs as ids (input, position), the shortest first, then those of a search;
-        with each part, whether it belongs to the search."""
-
-    @abstractmethod
-    def part(self, ids: Codes) -> Part:
-        """Return the model's rows for some inputs, with the right answers."""
-
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """A text that tells these questions from others of the same name."""
-
-    @abstractmethod
-    def of_answers(self, logits: Numbers) -> Numbers:
-        """Select the answers' logits from all (input, place, logit)."""
-
-    @abstractmethod
-    def wrong(self, part: Part, number: int, place: int, got: int) -> WrongAnswer:
-        """Describe one wrong answer: the input's number in the part, its place, the answer."""
-
-
-class ProgramQuestions(Questions):
-    """All inputs of a program of 1 to `longest` tokens."""
 
     def __init__(
         self, compiled: CompiledProgram, program: Program, longest: int, max_inputs: int
@@ -126,7 +89,8 @@ class ProgramQuestions(Questions):
         self._places = numbered(compiled.values)
 
     def inputs_in_parts(self) -> Iterator[tuple[Codes, bool]]:
-        """Yield every input up to `proved_to`, then some of each length, drawn at random."""
+        """Yield every input up to `proved_to`, then some of each length, drawn at random: ids
+        (input, position), and whether they are drawn."""
         size, width = len(self.program.alphabet), check.width_of(describe_model(self.model))
         for length in range(1, self.proved_to + 1):
             for ids in check.inputs_of(size, length, width):
@@ -143,7 +107,7 @@ class ProgramQuestions(Questions):
         return repr((meaning, self.longest, self.proved_to, self.searched))
 
     def part(self, ids: Codes) -> Part:
-        """Evaluate the program, and put BOS before the inputs."""
+        """Return the model's rows, BOS before the inputs, and what the program says of them."""
         expected = Meaning(self.program, ids).of(self.program.output)
         # Where a value that the model cannot give occurs, the model is wrong.
         places = [self._places.get(identity(value), -1) for value in expected.values]
@@ -162,7 +126,7 @@ class ProgramQuestions(Questions):
         return WrongAnswer(tokens, place, expected, self.compiled.values[got])
 
 
-class TaskQuestions(Questions):
+class TaskQuestions:
     """All prompts of a sequence task, each with its answer but for the last letter.
 
     A greedy answer is right when each of its letters is the likeliest after the right ones before
@@ -206,6 +170,10 @@ class TaskQuestions(Questions):
         letters = self.task.vocabulary[SEPARATOR + 1 :]
         prompt = tuple(self.task.tokens(part.rows[number, : self.task.prompt_length]))
         return WrongAnswer(prompt, place, letters[part.right[number, place]], letters[got])
+
+
+Questions = ProgramQuestions | TaskQuestions
+"""The inputs of a proof, and the right answers."""
 
 
 def task_mapping(task: SequenceTask) -> check.Task:

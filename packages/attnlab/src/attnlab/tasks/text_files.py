@@ -198,11 +198,6 @@ def _read_json(path: Path, columns: Columns) -> list[Row]:
     content = _decoded(path, columns.encoding)
     if content.lstrip().startswith("["):
         values = _array(content, path)
-    elif kind_of(path) == ".json" and _is_json(content):
-        raise CouldNotRun(
-            f"{path} holds one JSON object; expected an array with an object for each row, or an "
-            "object a line."
-        )
     else:
         values = _objects_of_lines(content, path)
     if not values:
@@ -211,14 +206,6 @@ def _read_json(path: Path, columns: Columns) -> list[Row]:
     names = list(dict.fromkeys(itertools.chain(*values)))
     chosen = _pick(names, columns, str(path))
     return [{name: row.get(column) for name, column in chosen.items()} for row in values]
-
-
-def _is_json(content: str) -> bool:
-    try:
-        json.loads(content)
-    except (ValueError, RecursionError):
-        return False
-    return "\n" in content.strip()
 
 
 def _array(content: str, path: Path) -> list[Row]:
@@ -242,7 +229,10 @@ def _objects_of_lines(content: str, path: Path) -> list[Row]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise CouldNotRun(f"line {number} of {path} is not JSON: {error}.") from None
+            raise CouldNotRun(
+                f"line {number} of {path} is not JSON: {error}; expected an array with an object "
+                "for each row, or an object a line."
+            ) from None
         if not isinstance(value, dict):
             raise CouldNotRun(f"line {number} of {path} must be an object; got {line[:60]!r}.")
         values.append(value)

@@ -162,23 +162,17 @@ def _read(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> Iterator
 def _legible(
     raw: Sequence[Mapping[str, object]], counts: Counter[str]
 ) -> Iterator[dict[str, object]]:
-    """Yield the rows that were read and are UTF-8; count the others."""
+    """Yield the rows that were read, bytes as UTF-8; count the others."""
     for number, row in enumerate(raw, 1):
         if REFUSED in row:
             counts[str(row[REFUSED])] += 1
-        elif not all(map(_is_utf8, row.values())):
+            continue
+        try:
+            values = {name: _plain(value, name, number) for name, value in row.items()}
+        except UnicodeDecodeError:
             counts[_NOT_UTF8] += 1
-        else:
-            yield {name: _plain(value, name, number) for name, value in row.items()}
-
-
-def _is_utf8(value: object) -> bool:
-    try:
-        if isinstance(value, bytes):
-            value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+            continue
+        yield values
 
 
 def _plain(value: object, name: str, number: int) -> object:

@@ -45,7 +45,6 @@ from attnlab.pretrained.open.header import JsonObject, plain_file, require
 MOST_HEADER = 32 * 2**20  # bytes; it includes the vocabulary, some MiB
 MOST_FACTS = 2_000
 MOST_ITEMS = 1_000_000  # of a list: a vocabulary, its merges
-_ITEMS, _ITEMS_PER_ROW = 10_000, 4  # of a list, per row of the weights: there are more merges
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _TEXT, _LIST = 8, 9
 
@@ -69,16 +68,12 @@ def read_gguf_header(path: Path) -> GgufHeader:
         return _HeaderReader(file.read(min(size, MOST_HEADER)), path, size).whole()
 
 
-_Place = tuple[int, int, str]
-"""The first byte of a tensor, the one after its last, and its name for messages."""
-
-
 class _HeaderReader:
     """Reads the header once, never beyond the end of the file."""
 
     def __init__(self, content: bytes, path: Path, size: int) -> None:
         self.content, self.path, self.size = content, path, size
-        self.at = self.longest_list = 0
+        self.at = 0
 
     def whole(self) -> GgufHeader:
         magic, advice = self.content[:4], ""
@@ -99,23 +94,15 @@ class _HeaderReader:
             name, value = self.text(header.MOST_NAME), self.value(self.number("I"))
             require(name not in facts, self.path, f"has the fact {name!a} twice.")
             facts[name] = value
-        num_numbers, longest = self.tensors(num_tensors, facts)
-        # A vocabulary has a row of the weights for each token.
-        words = (
-            f"holds a list of {self.longest_list:,} items, far more than its weights have rows "
-            f"({longest:,}). It is damaged, or a trap."
-        )
-        require(self.longest_list <= _ITEMS + _ITEMS_PER_ROW * longest, self.path, words)
-        return GgufHeader(facts, num_tensors, num_numbers)
+        return GgufHeader(facts, num_tensors, self.tensors(num_tensors, facts))
 
-    def tensors(self, count: int, facts: JsonObject) -> tuple[int, int]:
-        """Check all tensors; return how many numbers they hold, and the longest side of any."""
+    def tensors(self, count: int, facts: JsonObject) -> int:
+        """Check that all tensors lie within the file; return how many numbers they hold."""
         with needed("gguf", _WHAT):
             from gguf.constants import GGML_QUANT_SIZES  # numbers in a block, and its bytes
         sizes = {int(kind): block for kind, block in GGML_QUANT_SIZES.items()}
         names: set[str] = set()
-        places: list[_Place] = []
-        num_numbers, longest = 0, 0
+        num_numbers = end = 0
         for _ in range(count):
             name, num_dimensions = self.text(header.MOST_NAME), self.number("I")
             where = f"{self.path}: {name[:60]!a}"
@@ -130,23 +117,15 @@ class _HeaderReader:
             numbers, (block, size) = math.prod(shape), sizes[kind]
             words = f"has {numbers:,} numbers, no multiple of its blocks of {block}."
             require(numbers % block == 0, where, words)
-            places.append((offset, offset + numbers // block * size, where))
+            end = max(end, offset + numbers // block * size)
             num_numbers += numbers
-            longest = max(longest, *shape, 0)
-        self.check_places(places, facts)
-        return num_numbers, longest
-
-    def check_places(self, places: list[_Place], facts: JsonObject) -> None:
-        """Check that the tensors lie beside each other, and within the file."""
         alignment = facts.get("general.alignment", 32)
         is_possible = type(alignment) is int and 0 < alignment <= 2**16
         require(is_possible, self.path, f"has an impossible alignment, {ascii(alignment)[:40]}.")
-        room, end = self.size - (self.at + alignment - 1) // alignment * alignment, 0
-        for begin, after, where in sorted(places):
-            words = f"takes bytes {begin:,} to {after:,} of {max(room, 0):,}, {end:,} are taken"
-            is_apart = end <= begin and after <= room
-            require(is_apart, where, f"{words}: the file is cut off or damaged. Fetch it again.")
-            end = after
+        room = self.size - (self.at + alignment - 1) // alignment * alignment
+        words = f"is cut off or damaged: its tensors take {end:,} bytes, and {max(room, 0):,} are"
+        require(end <= room, self.path, f"{words} there. Download it again.")
+        return num_numbers
 
     def value(self, kind: int) -> Any:
         if kind in _NUMBERS:
@@ -157,7 +136,6 @@ class _HeaderReader:
         inner, count = self.number("I"), self.number("Q")
         is_read = count <= MOST_ITEMS and (inner in _NUMBERS or inner == _TEXT)
         require(is_read, self.path, f"has {count:,} values of kind {inner:,}: that is not read.")
-        self.longest_list = max(self.longest_list, count)
         if inner in _NUMBERS:
             self.skip(count * struct.calcsize("<" + _NUMBERS[inner]))
         else:
