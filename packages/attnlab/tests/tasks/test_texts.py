@@ -263,7 +263,12 @@ def test_texts_that_teach_no_classes_are_refused(raw, words):
         ("t.jsonl", b"1\n", CouldNotRun, "line 1 of .* must be an object"),
         ("t.jsonl", b"[1]\n", CouldNotRun, "each item of .* must be an object; item 1 is '1'"),
         ("t.json", b'[{"text": 1},', CouldNotRun, "begins as a JSON array and is none"),
-        ("t.json", b'{\n"text": ["a"]\n}', CouldNotRun, "holds one JSON object; expected an array"),
+        (
+            "t.json",
+            b'{\n"text": ["a"]\n}',
+            CouldNotRun,
+            "line 1 of .* is not JSON: .*; expected an array",
+        ),
         ("t.csv.gz", b"text,label\n", CouldNotRun, "cannot be unpacked"),
         ("t.csv", "text,label\n".encode("utf-16-le"), CouldNotRun, "say encoding=utf-16-le"),
         ("t.csv", b"text,label,text\na,b,c\n", WrongUsage, "has several columns 'text'"),
