@@ -252,7 +252,7 @@ def test_a_sweep_is_started_in_runs_and_a_cell_of_it_is_trained_again(
         page.get_by_role("link", name="Open in Sweeps").click()
         page.wait_for_selector(".cell-part:visible", timeout=WAIT)
         sweep = open_sweep(tmp_path / "runs" / "sorting-sweep")
-        assert sweep.outcome.grid.seeds == (5, 6)
+        assert sweep.outcome.seeds == (5, 6)
         assert [cell.fields for cell in sweep.cells] == [{"d_model": 4}, {"d_model": 6}]
         typed = shlex.split(page.locator(".cell-part .command").inner_text())
         page.get_by_role("button", name="Train them in Runs").click()

@@ -282,23 +282,6 @@ def test_an_ordinary_run_is_no_population(tmp_path):
         open_population(tmp_path / "none")
 
 
-def test_variants_are_what_they_would_be_as_populations_of_their_own():
-    both = attnlab.train_population(
-        "sorting", range(2), vary=[{"temperature": 0.5}, {"learning_rate": 1e-2}], **TINY
-    )
-    own = attnlab.train_population("sorting", range(2), learning_rate=1e-2, **TINY)
-    assert len(both) == 4
-    assert [both.name(index) for index in range(4)] == ["0-0", "0-1", "1-0", "1-1"]
-    torch.testing.assert_close(both.variant(1).table("domain_loss"), own.table("domain_loss"))
-    assert both.variant(0).config.temperature == 0.5
-    assert both.variant(1).config.temperature == 1.0
-    assert both.model("0-1").config.temperature == 0.5
-    assert both.variant(1).member(1).config["settings"]["learning_rate"] == 1e-2
-    assert "Variants" in both.html()
-    with pytest.raises(WrongUsage, match=r"choose a variant first: \.variant\(0\)"):
-        both.model(1)
-
-
 def test_members_may_end_as_soon_as_they_can_do_the_task(learned):
     ended = attnlab.train_population("sorting", range(5, 15), stop_when_solved=True, **QUICK)
     assert ended.solved_at == learned.solved_at
@@ -322,21 +305,6 @@ def test_members_may_end_as_soon_as_they_can_do_the_task(learned):
 def test_seeds_that_make_no_sense_are_refused(seeds, message):
     with pytest.raises(WrongUsage, match=message):
         attnlab.train_population("sorting", seeds, **TINY)
-
-
-@pytest.mark.parametrize(
-    ("vary", "message"),
-    [
-        ([], "at least one mapping"),
-        ([{"rank": 2}], "rank does not.*attnlab sweep sorting --set rank="),
-        ([{"lerning_rate": 2}], "did you mean 'learning_rate'"),
-        ([{"temperature": -1}], "temperature must be"),
-        ([{"clip": 1.0}, {"clip": 1.0}], "the same settings twice"),
-    ],
-)
-def test_variants_that_make_no_sense_are_refused(vary, message):
-    with pytest.raises(WrongUsage, match=message):
-        attnlab.train_population("sorting", range(2), vary=vary, **TINY)
 
 
 def test_what_trains_no_model_of_its_own_says_so():

@@ -210,15 +210,20 @@ def test_numbers_from_another_torch_are_refused(monkeypatch):
         swept_by(Faulty(old), monkeypatch)
 
 
+def fail_on_rank_1(monkeypatch, error):
+    """Let no population of rank 1 be trained."""
+    make = unit.make_problem
+
+    def failing(name, configs, seeds):
+        if configs[0].rank == 1:
+            raise error
+        return make(name, configs, seeds)
+
+    monkeypatch.setattr(unit, "make_problem", failing)
+
+
 def test_a_population_of_which_all_broke_is_a_finding_and_not_an_end(monkeypatch):
-    train = unit.train_population
-
-    def breaking(name, seeds, **fields):
-        if fields["settings"]["rank"] == "1":
-            raise NotFinite("every member's training was no longer finite at step 3.")
-        return train(name, seeds, **fields)
-
-    monkeypatch.setattr(unit, "train_population", breaking)
+    fail_on_rank_1(monkeypatch, NotFinite("every member's training was no longer finite."))
     found = sweep("sorting", seeds=range(2), rank=[1, 2], **HOW)
     assert [cell.broken for cell in found.cells] == [2, 0]
     assert found.cells[0].success.value == 0
@@ -227,20 +232,13 @@ def test_a_population_of_which_all_broke_is_a_finding_and_not_an_end(monkeypatch
 
 
 def test_a_population_that_cannot_be_trained_is_told_and_the_others_are_kept(monkeypatch, tmp_path):
-    train = unit.train_population
-
-    def failing(name, seeds, **fields):
-        if fields["settings"]["rank"] == "1":
-            raise CouldNotRun("there is too little memory.")
-        return train(name, seeds, **fields)
-
-    monkeypatch.setattr(unit, "train_population", failing)
+    fail_on_rank_1(monkeypatch, CouldNotRun("there is too little memory."))
     with pytest.raises(
         CouldNotRun, match="1 of 2 populations could not be trained: there is too little memory"
     ):
         sweep("sorting", seeds=range(2), rank=[1, 2], out=tmp_path / "s", **HOW)
     assert [cell.name for cell in open_sweep(tmp_path / "s").cells] == ["rank=2"]
-    monkeypatch.setattr(unit, "train_population", train)
+    monkeypatch.undo()
     assert len(sweep("sorting", out=tmp_path / "s", resume=True).cells) == 2
 
 

@@ -17,8 +17,13 @@ from torch import Tensor, nn
 
 from attnlab.configs import Config
 from attnlab.errors import CouldNotRun, WrongUsage, typed
-from attnlab.experiments.population.heads_sections import attention_name, axis_names, unpadded
-from attnlab.experiments.population.population import WORDS, Population
+from attnlab.experiments.population.heads_sections import (
+    attention_name,
+    axis_names,
+    groups_note,
+    unpadded,
+)
+from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.population_heads import (
     AttentionHeads,
     PopulationHeads,
@@ -109,8 +114,8 @@ def _member(folder: str, member: str) -> dict[str, object]:
     index = population.index(member)
     config = {
         **population.description,
-        "seed": population.member_ids[index][0],
-        "settings": population.config_of(index).to_mapping(),
+        "seed": population.seeds[index],
+        "settings": population.config.to_mapping(),
     }
     return {
         "config": config,
@@ -123,7 +128,7 @@ def open_member(path: Path) -> tuple[Report, nn.Module, Config]:
     """Open the population of a member, and the member's model and config."""
     population = open_population(path.parent)
     index = population.index(path.name)
-    return population.report, population.model_at(index), population.config_of(index)
+    return population.report, population.model_at(index), population.config
 
 
 @lru_cache(maxsize=2)
@@ -138,7 +143,6 @@ def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, o
     weights, groups = maps.weights, part.groups
     flat = weights.flatten(0, 1)
     means = [flat[groups.of == group].mean(0) for group in range(len(groups.centres))]
-    described = {"name": "", "groups": groups, "members": len(weights)}
     return {
         "name": attention_name(part.site),
         "site": part.site,
@@ -149,7 +153,7 @@ def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, o
         "groups": groups.of.view(weights.shape[:2]).tolist(),
         "order": part.order.tolist(),
         "means": packed(torch.stack(means)),
-        "note": WORDS.texts("choice.groups", described)["note"],
+        "note": groups_note(groups),
     }
 
 
@@ -165,7 +169,7 @@ def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
     """Yield the weights of each attention while all members read a text and the answer that the
     most typical member gives."""
     population = heads.population
-    model, config = population.model_at(heads.middle), population.config_of(heads.middle)
+    model, config = population.model_at(heads.middle), population.config
     experiment = askable(population.report)
     question: Any = experiment.ask(model, config, text, folder=population.folder)
     passage = question.passage()

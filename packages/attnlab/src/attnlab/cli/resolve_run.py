@@ -19,7 +19,7 @@ SYSTEMS = ("lookup", "anatomy", "handmade", "open_program", "sentiment", "sortin
 """The names of the experiments, known without importing them."""
 
 _Made = TypeVar("_Made")
-_MEMBER = re.compile(r"(\d+-)?\d{1,19}")
+_MEMBER = re.compile(r"\d{1,19}")
 
 
 def find_folder(name: str) -> Path:
@@ -68,9 +68,7 @@ def _refuse_member(path: Path) -> None:
             f"the population in {path.parent} is unfinished; its models can be opened once it is "
             f"finished: attnlab resume {typed(path.parent)}"
         )
-    seed = config["population"]["seeds"][0]
-    has_variants = len(config["population"]["variants"]) > 1
-    example = path.parent / (f"0-{seed}" if has_variants else str(seed))
+    example = path.parent / str(config["population"]["seeds"][0])
     raise WrongUsage(
         f"the population in {path.parent} has no member {path.name!r}; members are named as "
         f"{example}."

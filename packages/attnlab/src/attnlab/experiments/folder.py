@@ -39,7 +39,7 @@ _ASKED = ("experiment", "seed", "settings", "layout", "engine", "population", "s
 """The fields of a config that a person asks for."""
 
 _KINDS: dict[Kind, tuple[str, str]] = {
-    "population": ("a population", "variant"),
+    "population": ("a population", ""),
     "sweep": ("a sweep", "cell"),
     "search": ("a search", "trial"),
     "run": ("a run of one seed", ""),
@@ -340,7 +340,6 @@ def _described(folder: Path) -> ListedRun | None:
     if config is None:
         return None
     seeds, cells = _sizes(config)
-    members = seeds * cells if "population" in config else 1
     return {
         "run": str(folder),
         "experiment": config["experiment"],
@@ -348,7 +347,7 @@ def _described(folder: Path) -> ListedRun | None:
         "what": _what(config),
         "seed": config.get("seed"),
         "seeds": seeds,
-        "members": members,
+        "members": seeds if "population" in config else 1,
         "cells": cells,
         "started": config.get("started"),
         "state": state,
@@ -366,27 +365,27 @@ def _what(config: RunConfig) -> str:
     if kind == "run":
         return name
     of_seeds = f"{seeds:,} {plural(seeds, 'seed')}"
-    if kind == "population" and settings == 1:
+    if kind == "population":
         return f"{name}, {of_seeds}"
-    if kind != "population":
-        name = f"{name} {kind}"
-    return f"{name}, {settings:,} {plural(settings, _KINDS[kind][1])} × {of_seeds}"
+    return f"{name} {kind}, {settings:,} {plural(settings, _KINDS[kind][1])} × {of_seeds}"
 
 
 def _sizes(config: RunConfig) -> tuple[int, int]:
-    """Return the number of seeds of each setting and the number of settings: variants of a
-    population, cells of a sweep, or trials; 1 and 1 for an ordinary run, or where that is odd."""
+    """Return the number of seeds of each setting, and the number of settings: cells or trials.
+
+    1 and 1 for an ordinary run, or where the config is odd.
+    """
     kind = kind_of(config)
     if kind == "run":
         return 1, 1
     section = config[kind]
     try:
-        seeds = len(section["seeds"])
+        settings = 1
         if kind == "sweep":
-            return seeds, math.prod(map(len, section["axes"].values()))
-        if kind == "search":
-            return seeds, int(section["trials"])
-        return seeds, len(section["variants"])
+            settings = math.prod(map(len, section["axes"].values()))
+        elif kind == "search":
+            settings = int(section["trials"])
+        return len(section["seeds"]), settings
     except (KeyError, TypeError, ValueError, AttributeError):
         return 1, 1
 

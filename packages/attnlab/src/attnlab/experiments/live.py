@@ -130,7 +130,7 @@ def _population_asker(population: Population) -> Asker | None:
 
     def ask_seed(seed: str, text: str) -> Any:
         index = population.index(seed)
-        model, config = population.model_at(index), population.config_of(index)
+        model, config = population.model_at(index), population.config
         return experiment.ask(model, config, text, folder=population.folder)
 
     return Asker(ask_seed, experiment.prompt_words(population.config))

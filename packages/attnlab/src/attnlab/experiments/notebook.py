@@ -257,7 +257,7 @@ class EditableView:
 
     @property
     def seed(self) -> int | str:
-        """The chosen seed, for `population.member(shown.seed)`; of variants its name."""
+        """The chosen seed, for `population.member(shown.seed)`."""
         name = str(self.widget.seed)
         return int(name) if name.isdigit() else name
 

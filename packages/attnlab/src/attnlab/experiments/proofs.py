@@ -153,7 +153,7 @@ def prove_population(
         name = population.name(index)
         if name in population.faults:
             continue
-        task = _task_of(population.experiment, population.config_of(index))
+        task = _task_of(population.experiment, population.config)
         model = in_arithmetic(_decoder(population.model_at(index)), dtype)
         proofs[name] = prove_task(model, task, **options)
         if out is not None and proofs[name].is_sure:

@@ -75,7 +75,6 @@ def _begun_again(begun: RunConfig) -> Callable[..., Report | Population]:
         rerun = partial(
             train_population,
             seeds=list(members["seeds"]),
-            vary=list(map(dict, members["variants"])),
             stop_when_solved=bool(members["stop_when_solved"]),
         )
     # As texts, since a setting may have the name of an argument, as handmade's `seeds` has.

@@ -16,11 +16,10 @@ _WHERE = "computed_by."  # the engine of a sweep does not change its numbers
 
 
 class ManyConfig(TypedDict, total=False):
-    """What a config holds of many models: those of a population (seeds, variants), the cells of a
+    """What a config holds of many models: those of a population (seeds), the cells of a
     sweep (seeds, axes), or the trials of a search (seeds, axes; ends: of those between two)."""
 
     seeds: list[int]
-    variants: list[Fields]
     axes: dict[str, list[Any]]
     ends: dict[str, list[float]]
     trials: int

@@ -4,14 +4,13 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.configs import Config, Fields
+from attnlab.configs import Config
 from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Problem
@@ -28,8 +27,8 @@ from attnlab.parts.fused import use_attention_path
 from attnlab.seeds import stream_seed
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.history import Evaluation
-from attnlab.train.loop import Member, train_together
-from attnlab.train.observer import Observer
+from attnlab.train.loop import Member, TrainResult, train_together
+from attnlab.train.observer import Observer, Silent
 from attnlab.train.processes import refuse_launched
 
 _TINY = 100_000  # parameters; below, torch's second thread costs more than it gains
@@ -47,7 +46,6 @@ def train_population(
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
     observer: Observer | None = None,
-    vary: Sequence[Fields] | None = None,
     stop_when_solved: bool = False,
     resume: bool = False,
     **fields: Any,
@@ -66,9 +64,6 @@ def train_population(
         settings: config fields as texts, as `--set` gives them.
         layout, engine: how the trainings are computed, see `choose_layout`.
         observer: is told of progress.
-        vary: one mapping of fields for each variant; the population then holds every variant with
-            every seed. Only fields that leave the model's shape as it is: the experiment names them
-            in `VARYING`.
         stop_when_solved: whether a member's training ends as soon as it has solved the problem.
         resume: continue the population in `out` that was stopped.
         **fields: config fields as values.
@@ -88,40 +83,46 @@ def train_population(
     learnable(name)
     numbers = checked_seeds(seeds)
     base = config(name, settings, **fields)
-    variants = _checked_variants(name, base, vary)
-    plan = _Plan(name, base, variants, numbers, layout, engine, stop_when_solved)
+    described: ManyConfig = {"seeds": list(numbers), "stop_when_solved": stop_when_solved}
     started = begins_at()
     path = None if out is None else Path(out)
-    computing = plan.computing(path, resume=resume)
-    problem = plan.problem()
+    computing: AbstractContextManager[None] = use_attention_path("default")
+    if resume:
+        if path is None:
+            raise WrongUsage("to resume a population, name its folder.")
+        wanted: RunConfig = {
+            "experiment": name,
+            "settings": base.to_mapping(),
+            "layout": layout,
+            "engine": engine,
+            "population": described,
+        }
+        computing = computing_as(read_to_go_on(path, "population", wanted))
+    problem = make_problem(name, [base] * len(numbers), numbers)
     models = [member.model for member in problem.members]
-    watch = _SolvedCounter(problem, chosen_observer(observer, name), stop_when_solved)
-    num_parameters = count_numbers(models[0].parameters())
+    watch = chosen_observer(observer, name)
     with computing, ExitStack() as stack:
         description = describe_run(
             name, numbers[0], base.to_mapping(), started, models[0], layout=layout, engine=engine
         )
-        description["population"] = plan.described
+        description["population"] = described
         folder = checkpoints = None
         if path is not None:
             opened = RunFolder.begin(path, description, watch.tell, resume=resume)
             folder = stack.enter_context(opened)
             description, checkpoints = folder.config, folder.checkpoints
-        result = train_together(
-            problem.members,
-            problem.loss,
-            stop=watch.stop,
+        result = train_problem(
+            problem,
+            stop_when_solved=stop_when_solved,
             observer=watch,
             folder=checkpoints,
             layout=layout,
             engine=engine,
-            num_threads=1 if num_parameters <= _TINY else None,
         )
         population = Population(
             experiment=name,
             description=description,
             config=base,
-            variants=variants,
             seeds=numbers,
             history=result.history,
             weights=_stacked_weights(models),
@@ -136,51 +137,38 @@ def train_population(
         return open_population(folder.path)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """A population before it is trained."""
+def make_problem(name: str, configs: Sequence[Config], seeds: Sequence[int]) -> Problem:
+    """Make a member for each config and seed, if this machine can hold them.
 
-    experiment: str
-    config: Config
-    variants: tuple[Fields, ...]
-    seeds: tuple[int, ...]
-    layout: LayoutName
-    engine: EngineName
-    stop_when_solved: bool
+    The configs differ in fields that the experiment names in `VARYING` alone.
+    """
+    make = learnable(name).problem
+    _check_memory(make(configs[:1], seeds[:1]).members[0], len(configs))
+    return make(configs, seeds)
 
-    @property
-    def described(self) -> ManyConfig:
-        """What `config.json` holds of the members."""
-        return {
-            "seeds": list(self.seeds),
-            "variants": list(self.variants),
-            "stop_when_solved": self.stop_when_solved,
-        }
 
-    def computing(self, path: Path | None, *, resume: bool) -> AbstractContextManager[None]:
-        """Compute as the population in a folder was begun, if that is resumed."""
-        if not resume:
-            return use_attention_path("default")
-        if path is None:
-            raise WrongUsage("to resume a population, name its folder.")
-        config: RunConfig = {
-            "experiment": self.experiment,
-            "settings": self.config.to_mapping(),
-            "layout": self.layout,
-            "engine": self.engine,
-            "population": self.described,
-        }
-        return computing_as(read_to_go_on(path, "population", config))
-
-    def problem(self) -> Problem:
-        """Make every member, if this machine can hold them."""
-        make = learnable(self.experiment).problem
-        configs: list[Config] = []
-        for fields in self.variants:
-            configs += [replace(self.config, **fields)] * len(self.seeds)
-        first = make(configs[:1], self.seeds[:1])
-        _check_memory(first.members[0], len(configs))
-        return make(configs, self.seeds * len(self.variants))
+def train_problem(
+    problem: Problem,
+    *,
+    stop_when_solved: bool,
+    layout: LayoutName,
+    observer: Observer | None = None,
+    engine: EngineName = "auto",
+    folder: Path | None = None,
+) -> TrainResult:
+    """Train the members of a problem side by side; arguments as those of `train_together`."""
+    watch = _SolvedCounter(problem, observer or Silent(), stop_when_solved)
+    num_parameters = count_numbers(problem.members[0].model.parameters())
+    return train_together(
+        problem.members,
+        problem.loss,
+        stop=watch.stop,
+        observer=watch,
+        folder=folder,
+        layout=layout,
+        engine=engine,
+        num_threads=1 if num_parameters <= _TINY else None,
+    )
 
 
 def _stacked_weights(models: Sequence[nn.Module]) -> dict[str, Tensor]:
@@ -237,27 +225,6 @@ def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
         if times > 1:
             raise WrongUsage(f"the seed {seed} was given twice; each may be given once.")
     return numbers
-
-
-def _checked_variants(name: str, base: Config, vary: Sequence[Fields] | None) -> tuple[Fields, ...]:
-    if vary is None:
-        return ({},)
-    variants, made = tuple(map(dict, vary)), set()
-    if not variants:
-        raise WrongUsage("vary needs at least one mapping of fields; got none.")
-    varying = learnable(name).VARYING
-    for variant in variants:
-        made.add(base.from_mapping({**base.to_mapping(), **variant}))  # checks names and values
-        wrong = sorted(variant.keys() - varying)
-        if wrong:
-            raise WrongUsage(
-                f"members of one population may differ in {', '.join(sorted(varying))}, which "
-                f"leave the model's shape and data as they are; {wrong[0]} does not. Train one "
-                f"population for each value: attnlab sweep {name} --set {wrong[0]}=…"
-            )
-    if len(made) < len(variants):
-        raise WrongUsage("vary holds the same settings twice; each may be given once.")
-    return variants
 
 
 def _check_memory(member: Member, num_members: int) -> None:

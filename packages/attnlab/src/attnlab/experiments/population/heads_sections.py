@@ -13,6 +13,7 @@ from attnlab.errors import present
 from attnlab.experiments.population.population import WORDS, Population, interval_text
 from attnlab.experiments.population.population_heads import AttentionHeads, PopulationHeads, aligned
 from attnlab.experiments.sections import finite, rounded
+from attnlab.look.alignment import Groups
 
 _MOST_CELLS = 10_000  # of one picture
 _MOST_ROWS = 100  # of a table that a person reads
@@ -41,8 +42,8 @@ def heads_sections(heads: PopulationHeads) -> Iterator[Section]:
     for name in spreads[0]:
         values = [finite(spread[name]) for spread in spreads]
         series.append(BarSeries(name=name, values=values))
-    answers = list(zip(names, map(_answer, spreads), strict=True))
-    texts = WORDS.texts("agreement", {"answers": answers})
+    answers = [f"{name}: {_answer(spread)}" for name, spread in zip(names, spreads, strict=True)]
+    texts = WORDS.texts("agreement", {"answers": " ".join(answers)})
     yield Bars(figure="agreement", groups=names, series=series, **texts)
     yield _typical_table(heads)
 
@@ -52,17 +53,40 @@ def _map_choices(heads: PopulationHeads, part: AttentionHeads) -> list[MapChoice
     flat, groups = part.means.flatten(0, 1), part.groups
     head_groups, roles = [], []
     for group, centre in enumerate(groups.centres):
-        members = flat[groups.of == group]
-        words = {"group": string.ascii_uppercase[group], "size": len(members), "total": len(flat)}
-        for name, mean in (("mean", members.mean(0)), ("middle", flat[centre])):
-            head_groups.append(_map(heads, part, WORDS.text(f"picture.{name}", words), mean))
+        members, letter = flat[groups.of == group], string.ascii_uppercase[group]
+        of_mean = f"group {letter}, mean of {len(members):,} of {len(flat):,} heads"
+        head_groups.append(_map(heads, part, of_mean, members.mean(0)))
+        of_middle = f"group {letter}, the head in its middle"
+        head_groups.append(_map(heads, part, of_middle, flat[centre]))
     for place, mean in enumerate(aligned(part.means, part.order).mean(0)):
         roles.append(_map(heads, part, f"part {place}", mean))
-    numbers = {"name": attention_name(part.site), "groups": groups, "members": len(part.means)}
+    name = attention_name(part.site)
     return [
-        MapChoice(maps=head_groups, **WORDS.texts("choice.groups", numbers)),
-        MapChoice(maps=roles, **WORDS.texts("choice.roles", numbers)),
+        MapChoice(label=f"{name}: groups", note=groups_note(groups), maps=head_groups),
+        MapChoice(
+            label=f"{name}: aligned",
+            note=f"Means over {len(part.means):,} members. Head 0 of one seed need not be head 0 "
+            "of another, so heads were paired by their weights: the pairing in which they agree "
+            "best.",
+            maps=roles,
+        ),
     ]
+
+
+def groups_note(groups: Groups) -> str:
+    """Say how many groups the heads fall into, and how far apart these are."""
+    if not groups.tried:
+        return "One group: there are too few heads to tell groups from chance."
+    if len(groups.centres) == 1:
+        return (
+            "One group: heads do not fall apart into groups any better than shuffled heads do "
+            f"(separation {max(groups.tried.values()):.2f} and {groups.chance:.2f}; 1: every group "
+            "is one pattern, 0: groups run together)."
+        )
+    return (
+        f"{len(groups.centres)} groups, separation {groups.separation:.2f} (1: every group is one "
+        f"pattern, 0: they run together); of shuffled heads, at most {groups.chance:.2f}."
+    )
 
 
 def _map(heads: PopulationHeads, part: AttentionHeads, title: str, mean: Tensor) -> Heatmap:
@@ -161,8 +185,7 @@ def ranked_members(heads: PopulationHeads) -> tuple[list[str], list[list[Any]]]:
         numbers = map(trained.evaluation.figures.__getitem__, figures)
         apart = float(heads.distances[at]), float(heads.percentiles[at])
         rows.append([population.name(index), population.solved_at[index], *numbers, *apart, rank])
-    who = "variant-seed" if len(population.variants) > 1 else "seed"
-    return [who, "solved_at", *figures, "distance", "percentile", "rank"], rows
+    return ["seed", "solved_at", *figures, "distance", "percentile", "rank"], rows
 
 
 def _typical_table(heads: PopulationHeads) -> Table:
@@ -173,16 +196,17 @@ def _typical_table(heads: PopulationHeads) -> Table:
         solved = "never" if step is None else f"{step:,}"
         shown = [float(f"{figure:.4g}") for figure in figures]
         rows.append([name, solved, *shown, round(distance, 3), f"{percentile:.0%}", rank])
-    numbers = {
-        "folder": population.folder or "RUN",
-        "first": ranked[0][0],
-        "last": ranked[-1][0],
-        "meanings": population.problem_description.meanings,
-        "most": _MOST_ROWS,
-        "total": len(rows),
-    }
+    folder, first, last = population.folder or "RUN", ranked[0][0], ranked[-1][0]
+    meanings = []
+    for figure, text in population.problem_description.meanings:
+        meanings.append(f"{figure.replace('_', ' ')}: {text}")
+    cut = ""
     if len(rows) > _MOST_ROWS:
-        rows = rows[: _MOST_ROWS // 2] + rows[-(_MOST_ROWS // 2) :]
+        half = _MOST_ROWS // 2
+        cut = f"These are the first and the last {half} of {len(rows):,}; all are in members.csv."
+        rows = rows[:half] + rows[-half:]
+    numbers = {"first": first, "meanings": " ".join(meanings), "cut": cut}
+    numbers["commands"] = f"`attnlab open {folder}/{first}` `attnlab open {folder}/{last}`"
     names = [column.replace("_", " ") for column in columns]
     return Table(columns=names, rows=rows, **WORDS.texts("typical", numbers))
 

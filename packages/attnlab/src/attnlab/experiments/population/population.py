@@ -1,16 +1,14 @@
 """A trained population: the result and the model of each seed, and the report on all of them."""
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.configs import Config, Fields
+from attnlab.configs import Config
 from attnlab.core.stats import Interval, share_interval
 from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
@@ -18,8 +16,8 @@ from attnlab.experiments.experiment import Learnable, Problem, ProblemDescriptio
 from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.registry import RunReader, experiments, find
 from attnlab.experiments.report import Report, describe_run
-from attnlab.experiments.words import Numbers, Words
-from attnlab.train.history import History
+from attnlab.experiments.words import Words
+from attnlab.train.history import Evaluation, History
 from attnlab.train.loop import Trained
 
 WORDS = Words(__package__)
@@ -34,10 +32,8 @@ class Population:
         experiment: its name.
         description: what `config.json` holds.
         config: the settings that all share.
-        variants: the fields in which members differ from the settings, one mapping for each
-            variant; one empty mapping where they differ in their seeds alone.
-        seeds: of each variant's members.
-        history: the course of the training; first come the seeds of the first variant.
+        seeds: one for each member.
+        history: the course of the training.
         weights: the best weights of each member, stacked: name -> (member, …).
         layout: the name of what held them while they were trained.
         make_report: makes the report when it is first asked for.
@@ -47,7 +43,6 @@ class Population:
     experiment: str
     description: RunConfig
     config: Config
-    variants: tuple[Fields, ...]
     seeds: tuple[int, ...]
     history: History
     weights: Mapping[str, Tensor]
@@ -56,15 +51,7 @@ class Population:
     folder: Path | None = None
 
     def __len__(self) -> int:
-        return len(self.member_ids)
-
-    @cached_property
-    def member_ids(self) -> tuple[tuple[int, int], ...]:
-        """The seed of each member, and the number of its variant."""
-        ids: list[tuple[int, int]] = []
-        for variant in range(len(self.variants)):
-            ids += [(seed, variant) for seed in self.seeds]
-        return tuple(ids)
+        return len(self.seeds)
 
     @cached_property
     def solved(self) -> Tensor:
@@ -72,22 +59,12 @@ class Population:
 
         A member that stopped early stays as it was; one that diverged solved nothing.
         """
-        is_solved = self.problem.is_solved
-        solved = torch.zeros(len(self), len(self.judged_steps), dtype=torch.bool)
-        for index, evaluations in enumerate(self.history.evaluations):
-            if self.history.faults[index] is None:
-                for step, evaluation in enumerate(evaluations):
-                    solved[index, step:] = is_solved(evaluation)
-        return solved
+        return solved_at_each_step(self.history, self.problem.is_solved)
 
     @cached_property
     def solved_at(self) -> tuple[int | None, ...]:
         """For each member the first evaluated step at which it had solved the problem, or None."""
-        steps: list[int | None] = [None] * len(self)
-        firsts = self.solved.int().argmax(1).tolist()
-        for index in self.solved.any(1).nonzero().flatten().tolist():
-            steps[index] = self.judged_steps[firsts[index]]
-        return tuple(steps)
+        return tuple(first_steps(self.solved, self.judged_steps))
 
     @property
     def solved_steps(self) -> list[int]:
@@ -100,21 +77,9 @@ class Population:
         return share_interval(len(self.solved_steps), len(self))
 
     @property
-    def numbers(self) -> Numbers:
-        """What the texts about a population name."""
-        steps, middle = self.solved_steps, None
-        if steps:
-            middle = statistics.median_low(steps)
-        return {
-            "population": self,
-            "experiment": self.experiment,
-            "total": len(self),
-            "solved": len(steps),
-            "share": interval_text(self.success),
-            "steps": steps,
-            "middle": middle,
-            "problem": self.problem_description,
-        }
+    def solved_words(self) -> str:
+        """How many members solved the problem, and their share with its interval."""
+        return f"{len(self.solved_steps):,} of {len(self):,} solved, {interval_text(self.success)}"
 
     @property
     def faults(self) -> dict[str, str]:
@@ -150,45 +115,24 @@ class Population:
         return Trained(*best, self.history.lines(index))
 
     def name(self, index: int) -> str:
-        """Return a member's name: its seed, or variant and seed if there are several variants."""
-        seed, variant = self.member_ids[index]
-        return str(seed) if len(self.variants) == 1 else f"{variant}-{seed}"
+        """Return a member's name: its seed."""
+        return str(self.seeds[index])
 
     def index(self, name: int | str) -> int:
-        """Return the index of the member with this seed or name."""
-        names = list(map(self.name, range(len(self))))
+        """Return the index of the member with this seed."""
+        names = list(map(str, self.seeds))
         if str(name) in names:
             return names.index(str(name))
-        if len(self.variants) > 1:
-            example = f"choose a variant first: .variant(0), or name both, such as {names[0]!r}"
-        elif self.seeds == tuple(range(self.seeds[0], self.seeds[-1] + 1)):
+        if self.seeds == tuple(range(self.seeds[0], self.seeds[-1] + 1)):
             example = f"it has the seeds {self.seeds[0]} to {self.seeds[-1]}"
         else:
             example = did_you_mean(str(name), names)
         raise WrongUsage(f"this population has no member {name!r}; {example}.")
 
-    def variant(self, number: int) -> Self:
-        """Return the members of one variant as a population of their own."""
-        if not 0 <= number < len(self.variants):
-            raise WrongUsage(f"there are the variants 0 to {len(self.variants) - 1}; got {number}.")
-        chosen = slice(number * len(self.seeds), (number + 1) * len(self.seeds))
-        return replace(
-            self,
-            config=replace(self.config, **self.variants[number]),
-            variants=({},),
-            history=_part_of(self.history, chosen),
-            weights={name: value[chosen] for name, value in self.weights.items()},
-            folder=None,
-        )
-
-    def config_of(self, index: int) -> Config:
-        """Return a member's config."""
-        return replace(self.config, **self.variants[self.member_ids[index][1]])
-
     def problem_of(self, members: Sequence[int]) -> Problem:
         """Make the problem anew for some members, untrained."""
-        seeds = [self.member_ids[index][0] for index in members]
-        return learnable(self.experiment).problem(list(map(self.config_of, members)), seeds)
+        seeds = [self.seeds[index] for index in members]
+        return learnable(self.experiment).problem([self.config] * len(seeds), seeds)
 
     @cached_property
     def problem(self) -> Problem:
@@ -198,10 +142,10 @@ class Population:
     @property
     def problem_description(self) -> ProblemDescription:
         """What the members learn, and when it counts as solved, in words."""
-        return learnable(self.experiment).describe_problem(self.config_of(0))
+        return learnable(self.experiment).describe_problem(self.config)
 
     def model(self, name: int | str) -> nn.Module:
-        """Return a member's model, by its seed or name, with its best weights."""
+        """Return a member's model, by its seed, with its best weights."""
         return self.model_at(self.index(name))
 
     def model_at(self, index: int) -> nn.Module:
@@ -215,7 +159,7 @@ class Population:
                     "damaged."
                 )
         model.load_state_dict(weights)
-        settings = self.config_of(index).to_mapping()
+        settings = self.config.to_mapping()
         vars(model)["reader"] = RunReader(self.experiment, settings, self.folder)
         return model.eval()
 
@@ -224,7 +168,7 @@ class Population:
         return {name: value[index] for name, value in self.weights.items()}
 
     def member(self, name: int | str) -> Report:
-        """Return a member as the report of an ordinary run, by its seed or name.
+        """Return a member as the report of an ordinary run, by its seed.
 
         Raises:
             WrongUsage: there is no such member.
@@ -237,11 +181,11 @@ class Population:
                 f"the training of seed {self.name(index)} was no longer finite "
                 f"{self.history.faults[index]}."
             )
-        model, config, seed = self.model_at(index), self.config_of(index), self.member_ids[index][0]
+        model, seed = self.model_at(index), self.seeds[index]
         context = Run(seed)
-        findings = learnable(self.experiment).conclude(model, trained, config, context)
+        findings = learnable(self.experiment).conclude(model, trained, self.config, context)
         started = self.description["started"]
-        described = describe_run(self.experiment, seed, config.to_mapping(), started, model)
+        described = describe_run(self.experiment, seed, self.config.to_mapping(), started, model)
         described["versions"] = self.description["versions"]
         described["threads"] = self.description["threads"]
         described["matrix_path"] = self.description["matrix_path"]
@@ -280,7 +224,7 @@ class Population:
         }
 
     def __str__(self) -> str:
-        words = "{experiment}: {solved} of {total} solved, {share}".format(**self.numbers)
+        words = f"{self.experiment}: {self.solved_words}"
         if self.faults:
             words += f", {len(self.faults)} diverged"
         return words
@@ -316,12 +260,18 @@ def interval_text(interval: Interval, form: str = ".1%") -> str:
     return f"{interval.value:{form}} ({interval.low:{form}} to {interval.high:{form}})"
 
 
-def _part_of(history: History, chosen: slice) -> History:
-    """Return the history of some members."""
-    part = History(len(history.ends[chosen]))
-    part.steps, part.judged_steps = history.steps, history.judged_steps
-    for name in ("losses", "norms", "rates"):
-        setattr(part, name, [line[chosen] for line in getattr(history, name)])
-    for name in ("evaluations", "ends", "faults"):
-        setattr(part, name, getattr(history, name)[chosen])
-    return part
+def solved_at_each_step(history: History, is_solved: Callable[[Evaluation], bool]) -> Tensor:
+    """Return which members had solved the problem at each evaluated step, (member, step)."""
+    solved = torch.zeros(history.num_members, len(history.judged_steps), dtype=torch.bool)
+    for index, evaluations in enumerate(history.evaluations):
+        if history.faults[index] is None:
+            for step, evaluation in enumerate(evaluations):
+                solved[index, step:] = is_solved(evaluation)
+    return solved
+
+
+def first_steps(solved: Tensor, steps: Sequence[int]) -> list[int | None]:
+    """Return for each member the first of these steps at which it had solved the problem."""
+    firsts = solved.int().argmax(1).tolist()
+    members = zip(firsts, solved.any(1).tolist(), strict=True)
+    return [steps[first] if has_solved else None for first, has_solved in members]

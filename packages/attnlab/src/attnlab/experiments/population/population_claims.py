@@ -29,7 +29,7 @@ def evaluate_claims(population: Population) -> list[Claim]:
         Claim(
             "none_broke",
             "no member's loss or gradient stopped being finite",
-            f"{len(population.faults):,} of {population.numbers['total']:,}",
+            f"{len(population.faults):,} of {len(population):,}",
             "0",
             not population.faults,
         ),
@@ -39,12 +39,12 @@ def evaluate_claims(population: Population) -> list[Claim]:
 
 
 def _most_seeds_solve_it(population: Population) -> Claim:
-    numbers = population.numbers
+    solved = population.problem_description.solved
     return Claim(
         "most_seeds_solve_it",
-        f"at least half of the members solve the problem ({numbers['problem'].solved}); with the "
-        "95 % interval (Wilson)",
-        f"{numbers['solved']:,} of {numbers['total']:,}, {numbers['share']}",
+        f"at least half of the members solve the problem ({solved}); with the 95 % interval "
+        "(Wilson)",
+        population.solved_words.replace(" solved", ""),
         "at least 50 %",
         population.success.value >= 0.5,
     )

@@ -160,11 +160,8 @@ def _blocked(recording: Recording, site: str, weights: Tensor) -> Tensor:
 
 
 def trained_models(population: Population, members: Sequence[int]) -> Iterator[nn.Module]:
-    """Yield each member's model; within a variant the same module is reused with other weights."""
-    models: dict[int, nn.Module] = {}
+    """Yield each member's model: the same module, with other weights."""
+    model = population.model_at(members[0])
     for index in members:
-        variant = population.member_ids[index][1]
-        if variant not in models:
-            models[variant] = population.model_at(index)
-        models[variant].load_state_dict(population.weights_of(index))
-        yield models[variant]
+        model.load_state_dict(population.weights_of(index))
+        yield model

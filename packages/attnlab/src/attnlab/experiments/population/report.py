@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from attnlab.core.stats import share_interval
 from attnlab.core.store import pack
-from attnlab.draw.sections import Band, Lines, ReportContent, Scalar, Section, Series, Table
+from attnlab.draw.sections import Band, Lines, ReportContent, Section, Series, Table
 from attnlab.experiments.experiment import Findings, MetricLine
 from attnlab.experiments.population.heads_sections import heads_sections, ranked_members
 from attnlab.experiments.population.population import WORDS, Population
@@ -32,46 +33,43 @@ MEMBERS = "members.csv"
 stacked, (member, …); the course of the training, exactly, and as a table for people, a line for
 each seed and step; and the members by how typical they are."""
 
+_LAYOUTS = {
+    "simd": "each member an element of the processor's vectors",
+    "vmap": "torch.func maps one member's step over all",
+    "sequential": "one member after the other",
+}
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BANDS = {"nine in ten members": (0, 4), "the middle half": (1, 3)}  # indices of quantiles
 
 
 def make_report(population: Population) -> Report:
-    """Make the report; its model is that of the first variant's most typical member."""
+    """Make the report; its model is that of the most typical member."""
     heads, claims, typical = record_heads(population), evaluate_claims(population), 0
     files = _files(population)
     if heads is not None:
         files[MEMBERS] = csv_text(*ranked_members(heads)).encode()
-        typical = _typical_of_first(population, heads)
+        typical = heads.ranking[0]
     content = _lay_out(population, heads)
     findings = Findings(population.model_at(typical), claims, content, files=files)
     metrics = _metrics(population)
     return Report.of(population.experiment, population.description, findings, claims, metrics)
 
 
-def _typical_of_first(population: Population, heads: PopulationHeads) -> int:
-    """Return the index of the first variant's most typical member."""
-    for index in heads.ranking:
-        if population.member_ids[index][1] == 0:
-            return index
-    return 0
-
-
 def _files(population: Population) -> dict[str, bytes]:
     history = population.history
     names = ["loss", "learning_rate", "gradient_norm", *history.figures()]
     rows: list[list[float | None]] = []
-    for index, member in enumerate(population.member_ids):
+    for index, seed in enumerate(population.seeds):
         merged: dict[float, dict[str, float]] = {}
         for line in history.lines(index):
             merged.setdefault(line["step"], {}).update(line)
         for step, line in merged.items():
-            rows.append([*member, step, *map(line.get, names)])
+            rows.append([seed, step, *map(line.get, names)])
     tensors, facts = history.to_state()
     return {
         WEIGHTS: pack(population.weights),
         HISTORY: pack(tensors, {"facts": json.dumps({**facts, "layout": population.layout})}),
-        TABLE: csv_text(["seed", "variant", "step", *names], rows).encode(),
+        TABLE: csv_text(["seed", "step", *names], rows).encode(),
     }
 
 
@@ -97,19 +95,13 @@ def _metrics(population: Population) -> list[MetricLine]:
 
 def _lay_out(population: Population, heads: PopulationHeads | None) -> ReportContent:
     """Lay out the report."""
-    numbers, figures = population.numbers, population.history.figures()
-    facts = WORDS.texts("facts", numbers)
-    if heads is not None:
-        ends = {"first": population.name(heads.middle), "last": population.name(heads.ranking[-1])}
-        facts |= WORDS.texts("extremes", ends)
     faults = list(map(list, population.faults.items()))
     sections: list[Section] = [
         problem_section([population.problem_description]),
         _success_section(population),
-        _variants_table(population),
         _loss_section(population),
     ]
-    for figure in figures:
+    for figure in population.history.figures():
         sections.append(_figure_section(population, figure))
     if heads is not None:
         sections += heads_sections(heads)
@@ -119,11 +111,30 @@ def _lay_out(population: Population, heads: PopulationHeads | None) -> ReportCon
         settings_section(population.config),
     ]
     return ReportContent(
-        title=WORDS.text("title", numbers),
-        subtitle=WORDS.text("subtitle", numbers),
-        facts=list(facts.items()),
+        title=f"{population.experiment}, {len(population):,} members",
+        subtitle=f"{len(population):,} seeds of one small model, trained side by side, each as if "
+        f"it were alone but for rounding: {population.solved_words}.",
+        facts=list(_facts(population, heads).items()),
         sections=filled(sections),
     )
+
+
+def _facts(population: Population, heads: PopulationHeads | None) -> dict[str, str]:
+    steps, at_step = population.solved_steps, "never"
+    if steps:
+        middle = statistics.median_low(steps)
+        at_step = f"{min(steps):,} to {max(steps):,}, median {middle:,}"
+    facts = {
+        "members": f"{len(population):,}",
+        "solved": f"{len(steps):,}",
+        "solved at step": at_step,
+        "steps": f"{population.history.steps[-1]:,}",
+        "layout": f"{population.layout} ({_LAYOUTS[population.layout]})",
+    }
+    if heads is not None:
+        facts["most typical"] = f"seed {population.name(heads.middle)}"
+        facts["oddest"] = f"seed {population.name(heads.ranking[-1])}"
+    return facts
 
 
 def _success_section(population: Population) -> Lines:
@@ -132,7 +143,7 @@ def _success_section(population: Population) -> Lines:
         _percents("solved by then", population, so_far),
         _percents("solved at that step", population, then),
     ]
-    words = WORDS.texts("success", population.numbers)
+    words = WORDS.texts("success", {"solved": population.problem_description.solved})
     return Lines(figure="success", from_zero=True, series=series, **words)
 
 
@@ -145,29 +156,24 @@ def _percents(name: str, population: Population, counts: Sequence[int]) -> Serie
     return Series.of_intervals(name, population.judged_steps, percents)
 
 
-def _variants_table(population: Population) -> Table:
-    """Compare the variants; the table is empty where there is only one."""
-    rows: list[list[Scalar]] = []
-    if len(population.variants) > 1:
-        for number, fields in enumerate(population.variants):
-            numbers = {**population.variant(number).numbers, "fields": fields}
-            rows.append([number, *WORDS.texts("variant", numbers).values()])
-    return Table(rows=rows, **WORDS.texts("variants"))
-
-
 def _loss_section(population: Population) -> Lines:
     history = population.history
     losses = torch.stack(history.losses).clone()
     for member, end in enumerate(history.ends):
         if end is not None:  # losses after a member's end are not its training
             losses[torch.tensor(history.steps) > end, member] = math.nan
-    words = WORDS.texts("loss", population.numbers)
-    return Lines(figure="loss-fan", series=_fan(history.steps, losses), **words)
+    return Lines(
+        figure="loss-fan",
+        series=_fan(history.steps, losses),
+        y_label=population.problem_description.loss,
+        **WORDS.texts("loss"),
+    )
 
 
 def _figure_section(population: Population, figure: str) -> Lines:
     meanings = dict(population.problem_description.meanings)
-    numbers = {"words": figure.replace("_", " "), "meaning": meanings.get(figure, "")}
+    name = figure.replace("_", " ")
+    numbers = {"name": name, "title": name[:1].upper() + name[1:], "meaning": meanings.get(figure)}
     return Lines(
         figure=f"fan-{figure.lower().replace('_', '-')}"[:60],
         series=_fan(population.judged_steps, population.table(figure).T),

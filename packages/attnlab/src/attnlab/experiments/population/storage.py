@@ -87,7 +87,6 @@ def open_population(folder: Path | str) -> Population:
             experiment=whole.experiment,
             description=whole.config,
             config=config_class.from_mapping(whole.config["settings"]),
-            variants=tuple(map(dict, described["variants"])),
             seeds=tuple(map(int, described["seeds"])),
             history=History.from_state(tensors, facts),
             weights=weights,

@@ -9,13 +9,12 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from attnlab.configs import Fields
+from attnlab.configs import Config, Fields
 from attnlab.errors import AttnlabError, CouldNotRun
-from attnlab.experiments.population.fit import train_population
-from attnlab.experiments.population.population import Population
-from attnlab.experiments.registry import computing_as
+from attnlab.experiments.population.fit import make_problem, train_problem
+from attnlab.experiments.population.population import first_steps, solved_at_each_step
+from attnlab.experiments.registry import computing_as, find
 from attnlab.experiments.report import versions
-from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.parts.linear import MatrixPath
 from attnlab.train.config import LayoutName
 from attnlab.train.faults import NotFinite
@@ -115,36 +114,31 @@ def refuse_other_versions(result: Result) -> None:
 
 def _trained(unit: Unit, observer: Observer | None) -> tuple[list[Member], str]:
     """Train a unit as one population; return its members and how they were laid out."""
-    first = unit.fields[0]
-    vary = []
+    config_class = find(unit.experiment).config_class
+    configs: list[Config] = []
     for fields in unit.fields:
-        vary.append({name: value for name, value in fields.items() if value != first[name]})
-    population = train_population(
-        unit.experiment,
-        unit.seeds,
-        # As texts, since a field may have the name of an argument, such as `seeds`.
-        settings=all_shown(first),
+        configs += [config_class.from_mapping(fields)] * len(unit.seeds)
+    problem = make_problem(unit.experiment, configs, list(unit.seeds) * len(unit.cells))
+    result = train_problem(
+        problem,
+        stop_when_solved=unit.stop_when_solved,
         layout=unit.layout,
         observer=observer,
-        vary=vary,
-        stop_when_solved=unit.stop_when_solved,
     )
-    members = [_member(unit, population, index) for index in range(len(population))]
-    return members, population.layout
-
-
-def _member(unit: Unit, population: Population, index: int) -> Member:
-    seed, variant = population.member_ids[index]
-    loss = None
-    for line in population.history.lines(index):
-        loss = line.get("loss", loss)
-    best_step, figures = None, dict[str, float]()
-    trained = population.trained(index)
-    if trained is not None:
-        best_step, figures = trained.best_step, dict(trained.evaluation.figures)
-    fault = population.history.faults[index] or ""
-    solved_at = population.solved_at[index]
-    return Member(unit.cells[variant], seed, solved_at, best_step, loss, figures, fault)
+    history, members = result.history, []
+    solved = solved_at_each_step(history, problem.is_solved)
+    steps = first_steps(solved, history.judged_steps)
+    pairs = itertools.product(unit.cells, unit.seeds)
+    for index, (pair, trained) in enumerate(zip(pairs, result.members, strict=True)):
+        loss = None
+        for line in history.lines(index):
+            loss = line.get("loss", loss)
+        best_step, figures = None, dict[str, float]()
+        if trained is not None:
+            best_step, figures = trained.best_step, dict(trained.evaluation.figures)
+        fault = history.faults[index] or ""
+        members.append(Member(*pair, steps[index], best_step, loss, figures, fault))
+    return members, result.layout
 
 
 def versions_words(versions: Mapping[str, str]) -> str:
