@@ -8,11 +8,11 @@ not landed or is not to be trusted; any other crash would be luck, and comes out
 from typing import Any, NamedTuple
 
 import pytest
-from parts.planting import planted
 
 import attnlab.edits as op
 from attnlab.edits import edit
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from tests.parts.planting import planted
 
 from . import test_certificate, test_coverage, test_editing, test_edits_as_json, test_generation
 from .cases import make, tokens

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from parts.planting import planted
 from torch import Tensor, nn
 
 import attnlab
@@ -16,6 +15,7 @@ from attnlab.edits import Edit, edit
 from attnlab.errors import CouldNotRun
 from attnlab.models import generate
 from attnlab.sites import Hook, installed
+from tests.parts.planting import planted
 
 from .cases import is_clean, make, tokens
 

@@ -5,7 +5,6 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from parts.planting import planted
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -13,6 +12,7 @@ import attnlab
 import attnlab.edits as op
 from attnlab.errors import CouldNotRun
 from attnlab.parts.heads import multi_head_attention
+from tests.parts.planting import planted
 
 TOKENS = torch.tensor([[1, 2, 3, 4]])
 EDIT = op.ZeroHead(site="layers.1", head=1)

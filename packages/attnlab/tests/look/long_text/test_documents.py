@@ -12,7 +12,6 @@ from attnlab.look import record
 from attnlab.look.collector import run_collector
 from attnlab.look.long_text import open_document, summarize, summarize_document
 from attnlab.look.long_text.inputs import check_open, summary_bytes
-from attnlab.look.long_text.long_text import Folder
 from attnlab.look.long_text.summarize import hidden_cells
 from attnlab.look.summaries import Summarize
 from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
@@ -121,7 +120,6 @@ def test_what_is_written_of_every_head_is_what_a_recording_shows(model, ids, tmp
     assert document.tokens == [str(token) for token in ids.tolist()]
     assert document.is_done
     assert not document.unfinished
-    assert not (tmp_path / "a" / "stream.safetensors").exists()
 
 
 def test_summaries_of_the_layer_before_are_caught(model, ids, tmp_path, monkeypatch):
@@ -138,7 +136,7 @@ def test_summaries_of_the_layer_before_are_caught(model, ids, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
-def test_what_was_stopped_ends_in_the_same_bytes_and_computes_nothing_twice(
+def test_what_was_stopped_ends_in_the_same_bytes_and_summarizes_nothing_twice(
     model, ids, tmp_path, monkeypatch, after
 ):
     summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL, keep=["2"])
@@ -147,49 +145,24 @@ def test_what_was_stopped_ends_in_the_same_bytes_and_computes_nothing_twice(
     assert (len(partial.parts), partial.is_done) == (after, False)
     assert len(partial.table()) == 4 * after
     summaries = counted(monkeypatch)
-    run = blocks_run(
-        model, lambda: summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"])
-    )
+    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"])
     assert files(tmp_path / "a") == files(tmp_path / "whole")
     assert len(summaries) == 4 - after
-    assert run == list(range(after - 1, 4))  # the block that was cut in two is run once more
     again = blocks_run(
         model, lambda: summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"])
     )
     assert again == []
 
 
-def test_a_stream_that_is_not_the_one_that_was_stopped_at_is_caught(
-    model, ids, tmp_path, monkeypatch
-):
-    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
-    stopped(model, ids, tmp_path / "a", 3)
-    whole = Folder.stream
-    monkeypatch.setattr(Folder, "stream", lambda self: (whole(self)[0], whole(self)[1] * 1.001))
-    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
-    assert files(tmp_path / "a") != files(tmp_path / "whole")
-
-
-def test_a_damaged_layer_is_made_anew_and_a_lost_stream_costs_only_time(model, ids, tmp_path):
+def test_a_damaged_layer_is_made_anew(model, ids, tmp_path):
     summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
     stopped(model, ids, tmp_path / "a", 3)
     (tmp_path / "a" / "layers" / "001.safetensors").write_bytes(b"damaged")
-    (tmp_path / "a" / "stream.safetensors").write_bytes(b"damaged")
     summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     assert files(tmp_path / "a") == files(tmp_path / "whole")
     (tmp_path / "a" / "layers" / "001.safetensors").write_bytes(b"damaged")
     with pytest.raises(CouldNotRun, match="checksum"):
         open_document(tmp_path / "a").summary(1)
-
-
-def test_a_layer_before_the_stream_that_is_damaged_is_computed_again(model, ids, tmp_path):
-    """The stream stands in for blocks that are done; one of them that has to be made anew cannot be
-    left out."""
-    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
-    stopped(model, ids, tmp_path / "a", 3)
-    (tmp_path / "a" / "layers" / "000.safetensors").unlink()
-    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
-    assert files(tmp_path / "a") == files(tmp_path / "whole")
 
 
 def test_only_chosen_layers_are_done_and_the_model_runs_no_further(model, ids, tmp_path):
@@ -290,7 +263,6 @@ def test_who_is_killed_after_the_last_layer_ends_as_who_was_not(model, ids, tmp_
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "forget_stream", killed)
         patch.setitem(summarize.__dict__, "run_collector", leaving_it_open(run_collector))
         with pytest.raises(KeyboardInterrupt):
             summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
@@ -323,14 +295,11 @@ def test_a_document_that_does_not_say_what_is_done_does_not_go_on(damage, model,
         summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
 
 
-def test_the_room_on_the_disk_is_for_the_stream_not_for_the_vocabulary(ids, tmp_path, monkeypatch):
+def test_the_room_on_the_disk_is_that_of_the_summaries(ids, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(store, "check_room", lambda path, size, what: asked.append(size))
-    model = decoder()
-    before = summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
-    model.bias_of_a_vocabulary = torch.nn.Parameter(torch.zeros(1_000_000))
-    summarize_document(model, ids, out=tmp_path / "b", reduce=SMALL)
-    assert asked[0] == asked[1] > sum(len(each) for each in files(before.folder).values()) // 2
+    document = summarize_document(decoder(), ids, out=tmp_path / "a", reduce=SMALL)
+    assert asked[0] > sum(len(each) for each in files(document.folder).values()) // 2
 
 
 @pytest.mark.parametrize(

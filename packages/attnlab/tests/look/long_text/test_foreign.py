@@ -47,19 +47,6 @@ def test_every_family_is_summarised_as_it_is_recorded_stopped_or_not(name, ids, 
     assert files(tmp_path / "a") == files(tmp_path / "whole")
 
 
-def test_a_foreign_model_is_gone_on_with_from_its_stream(ids, tmp_path):
-    model = attach(FAMILIES["llama"].build(num_hidden_layers=5))
-    blocks = [layer.self_attn for layer in model.foreign.model.layers]
-    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
-    stopped(model, ids, tmp_path / "a", 3)
-    run = blocks_run_in(
-        blocks, lambda: summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
-    )
-    assert run == [2, 3, 4]
-    assert files(tmp_path / "a") == files(tmp_path / "whole")
-    assert model.foreign.training is False
-
-
 def test_tiles_of_a_window_and_of_grouped_heads_are_exact(ids, tmp_path):
     model = attach(FAMILIES["mistral"].build())
     document = summarize_document(model, ids, out=tmp_path / "a", keep=["1"])

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from parts.planting import planted
+
+from tests.parts.planting import planted
 
 from . import (
     test_budget,
@@ -65,12 +66,6 @@ def budget():
 
 def counted():
     test_budget.test_what_is_kept_is_counted_to_the_byte(test_budget.model.__wrapped__())
-
-
-def on_demand():
-    test_budget.test_weights_made_on_demand_count_for_as_long_as_they_are_held(
-        test_budget.model.__wrapped__()
-    )
 
 
 def in_place():
@@ -193,13 +188,6 @@ FAULTS = [
         "= self.kept.get(site, 0) + size",
         "= size",
         counted,
-    ),
-    Fault(
-        "what was made is not counted",
-        "budget",
-        "(storage, value.nbytes)",
-        "(storage, 0)",
-        on_demand,
     ),
     Fault(
         "the mask is lost",

@@ -1,8 +1,5 @@
 """Parts of recordings, tiles, and recordings side by side."""
 
-from copy import deepcopy
-
-import numpy as np
 import pytest
 import torch
 
@@ -236,19 +233,6 @@ def test_recordings_that_cannot_be_compared_are_an_error(model, recording):
         recorded(model, "embedding").compare(recorded(model, "logits"))
     with pytest.raises(WrongUsage, match="compared with another recording; got a dict"):
         recording.compare({})
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_everything_becomes_arrays(model, dtype):
-    recording = recorded(deepcopy(model).to(dtype))
-    arrays = recording.to_numpy()
-    assert list(arrays) == list(recording)
-    for site, array in arrays.items():
-        assert isinstance(array, np.ndarray)
-        assert array.shape == tuple(recording[site].shape)
-        np.testing.assert_array_equal(array, recording[site].double().numpy().astype(array.dtype))
-    expected = {torch.float64: np.float64, torch.float16: np.float16}.get(dtype, np.float32)
-    assert arrays["logits"].dtype == expected
 
 
 def test_gradients_and_shapes_go_along(model):

@@ -151,7 +151,7 @@ def is_there(folder: Path) -> bool:
 
 
 def write_tables(result: CorpusSearch, folder: Path) -> None:
-    """Write `examples` and `heads` as Parquet where pyarrow is installed, else as CSV."""
+    """Write `examples.csv` and `heads.csv`."""
     examples = []
     for head in result.heads:
         for rank, example in enumerate(result.examples(head), 1):
@@ -159,23 +159,10 @@ def write_tables(result: CorpusSearch, folder: Path) -> None:
             tokens = row.pop("tokens")
             row |= {"query_token": tokens[example.query], "key_token": tokens[example.key]}
             examples.append(row | {"context": " ".join(token for _, token in example.context())})
-    _write_table(folder, "examples", examples)
-    _write_table(folder, "heads", result.table())
-
-
-def _write_table(folder: Path, name: str, rows: list[JsonObject]) -> None:
-    if not rows:
-        return
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        store.write_text(folder / f"{name}.csv", text.getvalue())
-        return
-    content = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), content)
-    store.write_bytes(folder / f"{name}.parquet", content.getvalue().to_pybytes())
+    for name, rows in (("examples", examples), ("heads", result.table())):
+        if rows:
+            text = io.StringIO()
+            writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+            store.write_text(folder / f"{name}.csv", text.getvalue())

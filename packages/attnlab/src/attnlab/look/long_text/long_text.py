@@ -4,7 +4,6 @@ heads. Each file is written atomically when its layer is done:
 document.json        the text, the model, the settings; each finished layer with its checksum
 tokens.safetensors   the ids
 layers/000.safetensors …   the summaries; also queries and keys of kept heads
-stream.safetensors   while unfinished: the residual stream after the last finished block
 """
 
 import hashlib
@@ -20,13 +19,12 @@ from torch.nn.utils.rnn import pad_sequence
 from attnlab.core import store
 from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
-from attnlab.errors import CouldNotRun, WrongUsage, require_known
+from attnlab.errors import WrongUsage, require_known
 from attnlab.look.heads import head_name, heads_named, layer_name, parts_by_name
 from attnlab.look.inputs import foreign_of
 from attnlab.look.summaries import Summary, Zoom
 from attnlab.look.summaries.question import FAR, Pattern
 
-_STREAM = "stream.safetensors"
 _PIECE = 2**24  # numbers of a model that are hashed together
 _IRRELEVANT = ("_", "transformers_version", "name_or_path")
 
@@ -158,23 +156,6 @@ class Folder(store.StateFolder):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "document.json", "attnlab document 1", "document")
-
-    def keep_stream(self, block: str, stream: Tensor) -> None:
-        """Write the residual stream after a block, in place of the one before."""
-        store.write_tensors(self.path / _STREAM, {"stream": stream}, {"after": block})
-
-    def stream(self) -> tuple[str, Tensor] | None:
-        """Return the block after which the stream was written, and the stream; None without a whole
-        one."""
-        try:
-            _, metadata = store.read_header(self.path / _STREAM)
-            return metadata["after"], store.read_tensors(self.path / _STREAM)["stream"]
-        except (CouldNotRun, KeyError):
-            return None
-
-    def forget_stream(self) -> None:
-        """Remove the stream, which is no longer needed."""
-        (self.path / _STREAM).unlink(missing_ok=True)
 
 
 @torch.no_grad()

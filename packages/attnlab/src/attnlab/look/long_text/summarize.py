@@ -4,14 +4,12 @@
     document.table()  # every head: entropy, distance, weight on the first token …
     document.zoom("3.5").tile(0, 63, 60)    # any exact tile of a kept head
 
-Each layer's summaries are written when the layer is done, and so is the residual stream after its
-block. A stopped run resumes from there: finished layers are not summarized again, nor computed if
-the stream can be supplied to the model in place of a block's result.
+Each layer's summaries are written when the layer is done. A stopped run resumes from there: the
+model reads the text again, but finished layers are not summarized again.
 """
 
 import hashlib
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +40,7 @@ from attnlab.look.summaries import Summarize, Summary
 from attnlab.look.summaries.question import ask_about
 from attnlab.progress import notebook_bar
 from attnlab.shapes import shape_text
-from attnlab.sites import AttentionCall, site_names
+from attnlab.sites import AttentionCall
 
 _USUAL = Summarize()
 # What a resumed run has in common with the one that was stopped.
@@ -80,8 +78,8 @@ def summarize_document(
     """Read a long text once and write the summaries of every head into a folder, one layer after
     another.
 
-    The same call resumes a stopped run from the last finished block, with the same bits. The model
-    runs no further than the last chosen attention, so no logits are computed.
+    The same call resumes a stopped run, with the same bits. The model runs no further than the last
+    chosen attention, so no logits are computed.
 
     Args:
         model: any model with sites; in an encoder–decoder, the encoder reads.
@@ -132,16 +130,17 @@ def summarize_document(
         _begin(folder, state)
         store.remove_remains(folder.path)
         if not set(chosen) <= set(state["layers"]):
-            store.check_room(folder.path, _disk_bytes(model, state), "the document")
+            heads = sum(state["heads"][part] for part in chosen if part not in state["layers"])
+            size = summary_bytes(heads, read.length, reduce.tiles, reduce.top)
+            store.check_room(folder.path, size, "the document")
             store.write_tensors(folder.path / "tokens.safetensors", {"ids": read.ids})
             if progress is None and (bar := notebook_bar("attentions summarized")) is not None:
                 progress = lambda far: bar.count(far.done, far.total)  # noqa: E731
-            summarizer = Summarizer(model, folder, state, kept, limit, progress)
+            summarizer = Summarizer(folder, state, kept, limit, progress)
             run_collector(model, summarizer, read.arguments, read.options)
         if not state["is_done"]:  # also after a run that was killed behind its last layer
             state["is_done"] = True
             folder.write(state)
-        folder.forget_stream()
     return Document(folder.path)
 
 
@@ -185,23 +184,10 @@ def _begin(folder: Folder, state: JsonObject) -> None:
     state["is_done"] = is_whole and before.get("is_done") is True
 
 
-def _disk_bytes(model: nn.Module, state: JsonObject) -> int:
-    """Estimate the bytes of the unfinished layers and of the stream."""
-    heads = sum(size for part, size in state["heads"].items() if part not in state["layers"])
-    # The width of most norms and biases: the largest may be that of a vocabulary.
-    widths = Counter(
-        parameter.shape[-1] for parameter in model.parameters() if parameter.dim() == 1
-    )
-    ((width, _),) = widths.most_common(1) or [(1024, 0)]
-    length = int(state["length"])
-    return summary_bytes(heads, length, state["tiles"], state["top"]) + 8 * length * width
-
-
 class Summarizer(Collector):
     """Summarizes the heads of a model in one pass over a long text.
 
     Args:
-        model: the model.
         folder: of the layers.
         state: of the run; finished layers are added under "layers".
         keep: the heads whose queries and keys are kept, by their attention.
@@ -211,7 +197,6 @@ class Summarizer(Collector):
 
     def __init__(
         self,
-        model: nn.Module,
         folder: Folder,
         state: JsonObject,
         keep: Mapping[str, Sequence[int]],
@@ -222,24 +207,8 @@ class Summarizer(Collector):
         self._folder, self._state, self._keep = folder, state, keep
         self._limit, self._progress = limit, progress
         self._summarize = Summarize(tiles=state["tiles"], top=state["top"])
-        streams = _streams(model, self.missing[-1])
-        self._supplied: Sequence[str] = ()
-        self._known = folder.stream()
-        # Blocks before a layer that was lost since must be computed again.
-        if self._known and self._known[0] in _up_to(streams, _after(self.missing[0])):
-            self._supplied = streams[: streams.index(self._known[0]) + 1]
-        self._streams = [site for site in streams if site not in self._supplied]
-        self.sites = {*self.sites, *streams}
         self._total, self._began = len(self.missing), time.monotonic()
         self._last = self._began
-
-    def wants(self, site: str) -> bool:
-        """Want the weights of unfinished attentions, and the stream."""
-        return super().wants(site) or site in self._streams
-
-    def supply(self, site: str) -> Tensor | None:
-        """Supply the stream where it is known, so that no block before is computed."""
-        return self._known[1] if self._known and site in self._supplied else None
 
     def check(self, part: str, call: AttentionCall) -> None:
         """Raise unless an attention reads all tokens at once, in the memory there is."""
@@ -250,13 +219,6 @@ class Summarizer(Collector):
                 "summarized as a whole."
             )
         check_open(part, call, self._limit)
-
-    def visit(self, site: str, value: Tensor) -> Tensor:
-        """Write the stream after a block; summarize weights that the model computes explicitly."""
-        if site in self._streams:
-            self._folder.keep_stream(site, value)
-            return value
-        return super().visit(site, value)
 
     def collect(self, part: str, call: AttentionCall, weights: Tensor | None) -> None:
         """Summarize an attention, and write its file."""
@@ -351,22 +313,3 @@ def hidden_cells(call: AttentionCall, cells: Sequence[int]) -> Tensor | None:
             rows.append(padded.view(-1, cells[1]).any(1).cpu())
         hidden = ~torch.stack(rows)
     return hidden if bool(hidden.any()) else None
-
-
-def _streams(model: nn.Module, last: str) -> list[str]:
-    """List the sites of the stream after each block up to the last wanted attention's."""
-    layers = f"{last.rpartition('layers.')[0]}layers."
-    sites = [site for site in site_names(model) if site.startswith(layers)]
-    block_ends = [site for site in sites if site.endswith("residual_after")]
-    if _after(last) not in block_ends:
-        return []
-    return _up_to(block_ends, _after(last))
-
-
-def _after(part: str) -> str:
-    """Return the site of the stream after an attention's block."""
-    return f"{part.rpartition('.')[0]}.residual_after"
-
-
-def _up_to(sites: list[str], site: str) -> list[str]:
-    return sites[: sites.index(site)] if site in sites else sites

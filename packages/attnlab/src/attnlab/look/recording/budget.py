@@ -1,14 +1,8 @@
-"""A budget for a recording: how many bytes it may hold, checked before they are allocated.
-
-It counts the values that are kept, and those that were computed on demand and still exist.
-"""
+"""A budget for a recording: how many bytes it may hold, checked before they are allocated."""
 
 import re
-from collections import Counter
 
 import torch
-from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from attnlab.errors import CouldNotRun, WrongUsage, is_integer
 from attnlab.memory import free_memory
@@ -21,7 +15,6 @@ _UNITS = {
     "": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4,
     "kib": 1024, "mib": 1024**2, "gib": 1024**3, "tib": 1024**4,
 }  # fmt: skip
-_SHOWN = 5
 
 
 class Budget:
@@ -30,7 +23,6 @@ class Budget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.kept: dict[str, int] = {}
-        self._made: list[tuple[StorageWeakRef, int]] = []
 
     @property
     def held(self) -> int:
@@ -64,44 +56,21 @@ class Budget:
         self._check(
             f"making {site} takes {in_words(size)}, which",
             size,
-            "Ask for a part with tile(site, head=, queries=, keys=), let go of what was made "
-            "before, or raise budget=.",
+            "Ask for a part with tile(site, head=, queries=, keys=), or raise budget=.",
         )
 
-    def made(self, value: Tensor) -> None:
-        """Count a computed value for as long as it, or a view of it, exists."""
-        if not torch._C._are_functorch_transforms_active():  # they leave values without memory
-            storage = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
-            self._made.append((storage, value.nbytes))
-
     def _check(self, what: str, size: int, advice: str) -> None:
-        self._made = [entry for entry in self._made if not entry[0].expired()]  # type: ignore[no-untyped-call]
-        in_use = sum(size for _, size in self._made)
-        total = self.held + in_use + size
-        if total > self.limit:
-            usage = self._usage()
-            if in_use:
-                usage += f"{in_words(in_use)} that were made earlier are still in use. "
-            raise CouldNotRun(
-                f"{what} would bring the recording to {in_words(total)}; its budget is "
-                f"{in_words(self.limit)}. {usage}{advice}"
-            )
-
-    def _usage(self) -> str:
-        """Say what the sites cost, those of all layers together, the dearest first."""
-        if not self.kept:
-            return ""
-        groups: Counter[str] = Counter()
-        for site, size in self.kept.items():
-            groups[re.sub(r"\.\d+\.", ".*.", site)] += size
-        rest = groups.total()
-        words = []
-        for name, size in groups.most_common(_SHOWN):
-            words.append(f"{in_words(size)} for {name}")
-            rest -= size
-        if rest:
-            words.append(f"{in_words(rest)} for others")
-        return f"Held so far: {', '.join(words)}. "
+        total = self.held + size
+        if total <= self.limit:
+            return
+        held = ""
+        if self.kept:
+            largest = max(self.kept, key=self.kept.__getitem__)
+            held = f"The largest held so far is {largest}, {in_words(self.kept[largest])}. "
+        raise CouldNotRun(
+            f"{what} would bring the recording to {in_words(total)}; its budget is "
+            f"{in_words(self.limit)}. {held}{advice}"
+        )
 
 
 def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> int:

@@ -70,14 +70,11 @@ class Passed:
             return held.mask
         if isinstance(held, KeptMask):
             budget.allow(site, held.working_bytes())
-            value = present(held.part())[0, 0]
-        elif isinstance(held, KeptCall):
+            return present(held.part())[0, 0]
+        if isinstance(held, KeptCall):
             budget.allow(site, working_bytes(held.shape, held.query.dtype))
-            value = held.make()
-        else:
-            return held
-        budget.made(value)
-        return value
+            return held.make()
+        return held
 
 
 @dataclass

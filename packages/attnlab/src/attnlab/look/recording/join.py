@@ -87,9 +87,7 @@ class _Steps:
         for step, step_keys in zip(self.passed, keys, strict=True):
             length = self.store.reads[present(step.query)].shape[1]  # its first key is known
             new.append(step_keys[..., -length:, :])
-        all_keys = torch.cat(new, -2)
-        self.store.budget.made(all_keys)
-        return all_keys
+        return torch.cat(new, -2)
 
     def call(self, mask: KeptMask) -> KeptCall | None:
         """Return the call that the steps' calls make up, if all their keys are still held."""
@@ -110,7 +108,6 @@ class _Steps:
             size += call.query.nbytes
         budget.allow(self.site, size)
         whole = torch.cat(queries, 2)
-        budget.made(whole)
         return last._replace(query=whole, key=keys, mask=mask)
 
     def end_to_end(self) -> Tensor:
@@ -130,7 +127,6 @@ class _Steps:
         for value, first in zip(values, self.firsts, strict=True):
             made[..., start : start + value.shape[-2], first : first + value.shape[-1]] = value
             start += value.shape[-2]
-        budget.made(made)
         return made
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from attnlab.core.store import JsonObject
@@ -177,7 +176,6 @@ class Recording(Mapping[str, Any]):
             size = (num_heads, height, num_keys)
             budget.allow(f"a tile of {site}", working_bytes(size, held.query.dtype))
             made = held.make(row, head, queries, keys)[0]
-            budget.made(made)
         elif head is None:
             made = held[row, :, queries, keys]
         else:
@@ -300,13 +298,6 @@ class Recording(Mapping[str, Any]):
             raise WrongUsage(f"compared with another recording; got {type_words(other)}.")
         return compared(self, other)
 
-    def to_numpy(self) -> dict[str, object]:
-        """Return the last value of every site as an array; bfloat16 becomes float32.
-
-        What was reduced to several tensors becomes as many arrays.
-        """
-        return {site: _to_numpy(site, self[site]) for site in self}
-
     def save(self, folder: Path | str) -> Path:
         """Write `recording.json` and `recording.safetensors` into a folder, created if needed;
         return it."""
@@ -378,14 +369,3 @@ def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Re
     if within.is_dir() and not (place / "recording.json").exists():
         place = within
     return Recording.load(place, budget=budget)
-
-
-def _to_numpy(site: str, value: Any) -> Any:
-    if isinstance(value, Tensor):
-        value = value.cpu()
-        if value.dtype == torch.bfloat16:
-            value = value.float()
-        return value.numpy()
-    if isinstance(value, tuple):
-        return type(value)(*(_to_numpy(site, field) for field in value))
-    raise WrongUsage(f"{site} was reduced to {type_words(value)}, which has no arrays.")
