@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import attnlab
-from attnlab.experiments import checks
 from attnlab.experiments.checks import COMMON, check_claims, nudged, rate_by_hand
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.sorting import SortingConfig
@@ -24,7 +23,7 @@ from attnlab.seeds import isolated
 from attnlab.train.config import TrainConfig
 from tests.parts.planting import planted
 
-PARAMETERS, FORMULAS, GENERATION, TRAINING = COMMON
+FORMULAS, GENERATION, TRAINING = COMMON
 SMALL = {
     "vocab_size": 11,
     "max_length": 9,
@@ -78,7 +77,7 @@ def test_models_of_every_kind_compute_the_formulas(settings):
     if tied:
         own[2] = EncoderDecoder(replace(own[2].config, tie_output=True)).eval()
     claims = check_claims(own, [], seed=0)
-    assert [claim.name for claim in claims] == [PARAMETERS, FORMULAS, GENERATION]
+    assert [claim.name for claim in claims] == [FORMULAS, GENERATION]
     assert not failed(claims)
 
 
@@ -162,12 +161,6 @@ def test_a_fault_that_a_model_can_learn_with_fails_a_claim(module, old, new, cla
     own = models(positions="sinusoidal", activation="gelu", dropout=0.1)
     with planted(f"attnlab.{module}", old, new):
         assert claim in failed(check_claims(own, [], seed=0))
-
-
-def test_a_miscounted_part_fails_its_claim(monkeypatch):
-    count = checks.count_from_model
-    monkeypatch.setattr(checks, "count_from_model", lambda model: {**count(model), "head": 13})
-    assert failed(check_claims(models(), [], seed=0)) == {PARAMETERS}
 
 
 def trained(layout="sequential", **settings):
@@ -278,4 +271,4 @@ def test_a_nudged_model_is_one_rounding_away():
 
 def test_every_run_says_so():
     names = [claim.name for claim in attnlab.run("sorting", steps=4).claims]
-    assert names[-4:] == [PARAMETERS, FORMULAS, GENERATION, TRAINING]
+    assert names[-3:] == [FORMULAS, GENERATION, TRAINING]

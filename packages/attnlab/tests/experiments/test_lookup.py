@@ -588,7 +588,6 @@ def test_every_option_works(settings):
         "recall_judged": "10",
     }
     report = attnlab.run("lookup", settings={**tiny, **settings})
-    assert claim(report, "parameters_counted").passed
     if settings["part"] == "fixed":
         assert {
             "any_order_same_output",

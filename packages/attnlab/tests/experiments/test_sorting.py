@@ -30,7 +30,7 @@ def claim(report, name):
 
 
 def test_it_learns_to_sort_all_27_inputs(learned):
-    assert str(learned).startswith("sorting: 3 of 3 claims hold, self-checks: 6 of 6")
+    assert str(learned).startswith("sorting: 3 of 3 claims hold, self-checks: 5 of 5")
     assert claim(learned, "all_inputs_right").measured == "27/27"
 
 
@@ -310,7 +310,6 @@ def test_a_holdout_that_keeps_nothing_out_or_cannot_be_listed_is_refused():
 def test_every_option_works(settings, tmp_path):
     report = attnlab.run("sorting", settings={"steps": "4", **settings}, out=tmp_path / "run")
     assert claim(report, "causal").passed
-    assert claim(report, "parameters_counted").passed
     assert claim(report, "cache_changes_nothing").passed
     assert (
         registry.ask_run(report, registry.config_of(report).sequence_task().example).trace().steps

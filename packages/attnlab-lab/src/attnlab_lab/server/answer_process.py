@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.configs import Config, Option
-from attnlab.core.sizes import count_numbers
+from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.edits import edit, edits_from_json
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments import registry
@@ -37,7 +37,7 @@ from attnlab.look.recording import record
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.memory import free_memory
 from attnlab.models.config import TransformerConfig
-from attnlab.models.parameters import count_from_config
+from attnlab.models.storage import MODELS
 from attnlab.seeds import stream_seed
 from attnlab.tasks.sequences import SEPARATOR
 from attnlab_lab.server import course_answers, members, model_answers, program_answers
@@ -110,7 +110,10 @@ def _check_memory(config: Config | None) -> None:
     model, free = make(), free_memory()
     if not isinstance(model, TransformerConfig) or free is None:
         return
-    weights = 16 * sum(count_from_config(model).values())  # with gradients and two moments
+    classes = {config_class: model_class for model_class, config_class in MODELS.values()}
+    with torch.device("meta"):
+        sketch: nn.Module = classes[type(model)](model)
+    weights = 4 * count_bytes(sketch.parameters())  # with gradients and two moments
     attention = 12 * model.num_layers * model.num_heads * model.max_length**2
     needed = weights + attention * int(getattr(config, "batch_size", 1))
     if needed > free / 2:

@@ -23,15 +23,12 @@ from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.formulas import decoder_logits, encoder_decoder_logits, encoder_output
 from attnlab.models.generation import Predictor, generate
-from attnlab.models.parameters import count_from_config, count_from_model
-from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import Floats, softmax
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.members import Member, Trained
 
-COMMON = PARAMETERS, FORMULAS, GENERATION, TRAINING = (
-    "parameters_counted",
+COMMON = FORMULAS, GENERATION, TRAINING = (
     "outputs_are_the_formulas",
     "generation_is_the_formulas",
     "training_is_as_configured",
@@ -174,30 +171,14 @@ def check_claims(
     models: Iterable[nn.Module], trainings: Sequence[TrainingCheck], seed: int
 ) -> list[Claim]:
     """Make the claims about a run's models and trainings, as far as it has any."""
-    counted = [model for model in models if isinstance(model, AnyTransformer | SingleHead)]
-    known = [model for model in counted if not isinstance(model, SingleHead)]
+    known = [model for model in models if isinstance(model, AnyTransformer)]
     generating = [model for model in known if not isinstance(model, Encoder)]
     made: list[tuple[Sequence[Any], Callable[[Any], Claim]]] = [
-        (counted, _parameters_claim),
         (known, partial(_formulas_claim, seed)),
         (generating, partial(_generation_claim, seed)),
         (trainings, _training_claim),
     ]
     return [make(parts) for parts, make in made if parts]
-
-
-def _parameters_claim(models: Sequence[AnyTransformer | SingleHead]) -> Claim:
-    held = [count_from_model(model) for model in models]
-    counted = [count_from_config(model.config) for model in models]
-    of_models = "the model" if len(models) == 1 else f"each of {len(models)} models"
-    return Claim(
-        PARAMETERS,
-        f"the parameters of each part of {of_models}, counted by arithmetic, are those it holds",
-        ", ".join(f"{sum(counts.values()):,} in {len(counts)} parts" for counts in held),
-        ", ".join(f"{sum(counts.values()):,} in {len(counts)} parts" for counts in counted),
-        held == counted,
-        is_self_check=True,
-    )
 
 
 def _formulas_claim(seed: int, models: Sequence[AnyTransformer]) -> Claim:
