@@ -137,6 +137,12 @@ class Editor(Hook):
         """Return the edited values."""
         part, suffix = part_of(site), site_suffix(site)
         if site in self.at:
+            if in_backward() or _is_checkpointed():
+                raise CouldNotRun(
+                    f"{site} is edited under activation checkpointing, which would compute it "
+                    "again in backward() when the edits may be others. Turn checkpointing off in "
+                    "edited blocks, such as by model.gradient_checkpointing_disable()."
+                )
             value = self._edited(site, value)
         if site in self._context_sites and suffix == "scores":
             self._visible[part] = value.detach() != float("-inf")
@@ -152,35 +158,37 @@ class Editor(Hook):
 
     def _edited(self, site: str, value: Tensor) -> Tensor:
         """Return a copy of the values that every edit of this site has changed in turn."""
-        if in_backward() or _is_checkpointed():
-            raise CouldNotRun(
-                f"{site} is edited under activation checkpointing, which would compute it again in "
-                "backward() when the edits may be others. Turn checkpointing off in edited blocks, "
-                "such as by model.gradient_checkpointing_disable()."
-            )
-        part, suffix, axes = part_of(site), site_suffix(site), axes_of(site_suffix(site))
+        suffix, axes = site_suffix(site), axes_of(site_suffix(site))
         value = self._expand_shared_heads(site, value)
         if suffix == "logits" and value.dim() == 2:
             axes = ("batch", "classes")
         at = positions_at(self._model, self.history, site, axes, value)
-        visible = self._visible.pop(part, None) if suffix == "weights" else None
-        batch = self._shapes[site_of(part, "query")][0] if suffix == "mask" else len(value)
+        visible = self._visible.pop(part_of(site), None) if suffix == "weights" else None
         new, edited = value.clone(), []
         for coverage in self.at[site]:
-            rows, chosen = coverage.rows(batch), coverage.chosen(at)
-            if chosen is not None and len(chosen) > 1 and rows is not None:
-                chosen = chosen[rows]
-            heads = None
-            if "head" in at.axes and coverage.edit.head is not None:
-                heads = coverage.edit.heads_in(self._num_heads[part], part)
             if not self._is_repeat:
                 coverage.change.calls[site] = coverage.change.calls.get(site, 0) + 1
+            rows, heads, chosen = self._targets(coverage, at, new)
             if rows != [] and (chosen is None or bool(chosen.any())):
                 self._apply(coverage, (rows, heads), chosen, at, new, visible)
                 edited.append((rows, heads))
         if self._certify and not self._is_repeat:
             self.certificate.check_site(site, value, new, edited, visible)
         return new
+
+    def _targets(
+        self, coverage: Coverage, at: Positions, new: Tensor
+    ) -> tuple[Numbers, Numbers, Tensor | None]:
+        """Return the rows and heads that one edit is for, and the values that it means in them."""
+        part, batch, heads = part_of(at.site), new.shape[0], None
+        if site_suffix(at.site) == "mask":
+            batch = self._shapes[site_of(part, "query")][0]
+        if "head" in at.axes and coverage.edit.head is not None:
+            heads = coverage.edit.heads_in(self._num_heads[part], part)
+        rows, chosen = coverage.rows(batch), coverage.chosen(at)
+        if chosen is not None and chosen.shape[0] > 1 and rows is not None:
+            chosen = chosen[rows]
+        return rows, heads, chosen
 
     def _expand_shared_heads(self, site: str, value: Tensor) -> Tensor:
         """Give the values as many rows and heads as the edits of this site tell apart."""

@@ -232,7 +232,7 @@ def test_every_flipped_or_missing_byte_of_the_numbers_is_found_out(folder):
 def test_numbers_of_another_recording_are_found_out(recording, folder, tmp_path):
     other = recording.select(rows=[0]).save(tmp_path / "other")
     (folder / "recording.safetensors").write_bytes((other / "recording.safetensors").read_bytes())
-    with pytest.raises(CouldNotRun, match="they are of two recordings"):
+    with pytest.raises(CouldNotRun, match="its checksum is not the one"):
         open_recording(folder)
 
 
@@ -290,7 +290,7 @@ def test_saving_over_another_recording_that_breaks_off_is_found_out(recording, f
     monkeypatch.setattr(StateFolder, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         recording.select(rows=0).save(folder)
-    with pytest.raises(CouldNotRun, match="they are of two recordings"):
+    with pytest.raises(CouldNotRun, match="its checksum is not the one"):
         open_recording(folder)
 
 
