@@ -179,7 +179,7 @@ def test_numbers_that_differ_by_rounding_alone_are_confirmed():
         ),
         (
             lambda r: r["designs"][0].update(Km=[[10**400] * 3] * 3),
-            "this is no design: int too large",
+            "this is not a design: int too large",
         ),
         (
             lambda r: r["designs"][0]["proof"].update(margin=99),
@@ -244,7 +244,7 @@ def test_numbers_that_differ_by_rounding_alone_are_confirmed():
         ),
         (lambda r: r["source"].update(forward=["x"]), "source of forward must be its definition"),
         (lambda r: r.pop("time"), "the record lacks time"),
-        (lambda r: r.clear(), "no record of the form"),
+        (lambda r: r.clear(), "not a record of the form"),
     ],
 )
 def test_every_damage_is_named(damage, message):

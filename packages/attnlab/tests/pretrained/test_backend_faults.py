@@ -282,7 +282,7 @@ class _Odd(nn.Module):
     [
         ("called once more from time to time", "was reached 2 times in one pass"),
         ("not heeded", "its heads were zeroed, and the output did not change"),
-        ("dropout left on", "gives another output each time"),
+        ("dropout left on", "gives a different output each time"),
     ],
 )
 def test_a_model_whose_attention_cannot_be_vouched_for_is_refused(fault: str, why: str) -> None:

@@ -116,13 +116,13 @@ def names(count):
 
 
 LIMITS = [  # what is changed, a value on this side of the limit, one on the other, and what is said
-    (lambda: header, "MOST_DEPTH", 3, 2, "nested more than 2 deep"),
-    (lambda: header, "MOST_VALUES", 200, 50, "more than 50 values"),
-    (lambda: header, "MOST_TENSORS", 12, 11, "holds 12 tensors; at most 11"),
-    (lambda: header, "MOST_DIMENSIONS", 2, 1, "at most 1 whole numbers"),
-    (lambda: header, "MOST_NAME", 46, 45, "no name for a tensor"),
-    (lambda: header, "MOST_HEADER", 1207, 1206, "at most 1,206"),
-    (lambda: folder, "MOST_ENTRIES", 2, 1, "more than 1 files"),
+    (lambda: header, "MAX_DEPTH", 3, 2, "nested more than 2 deep"),
+    (lambda: header, "MAX_VALUES", 200, 50, "more than 50 values"),
+    (lambda: header, "MAX_TENSORS", 12, 11, "holds 12 tensors; at most 11"),
+    (lambda: header, "MAX_DIMENSIONS", 2, 1, "at most 1 whole numbers"),
+    (lambda: header, "MAX_NAME", 46, 45, "not a valid tensor name"),
+    (lambda: header, "MAX_HEADER", 1207, 1206, "at most 1,206"),
+    (lambda: folder, "MAX_ENTRIES", 2, 1, "more than 1 files"),
 ]
 
 
@@ -212,7 +212,7 @@ def written(path: Path, content: bytes) -> Path:
 
 
 def test_the_fuzzing_sees_a_foreign_exception(tmp_path, monkeypatch):
-    monkeypatch.setattr(gguf, "MOST_ITEMS", 2**70)
+    monkeypatch.setattr(gguf, "MAX_ITEMS", 2**70)
     monkeypatch.setattr(
         gguf._HeaderReader, "skip", lambda self, count: setattr(self, "at", self.at + count)
     )

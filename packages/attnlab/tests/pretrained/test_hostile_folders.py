@@ -36,7 +36,7 @@ from tests.pretrained.folders import (
 )
 
 FIRST, LAST = "model.embed_tokens.weight", "lm_head.weight"
-MOST_MODULES, MOST_MEGABYTES = 1_000, 100  # once transformers is imported
+MAX_MODULES, MAX_MEGABYTES = 1_000, 100  # once transformers is imported
 
 
 def nothing(folder, outside):
@@ -144,7 +144,7 @@ HOSTILE = {
     "a zipped pickle": (pickled("model.pt", zipped=True), "Python's pickle"),
     "a pickle called safetensors": (
         pickled("model.safetensors"),
-        "no safetensors file but a pickle",
+        "not a safetensors file but a pickle",
     ),
     "a zip called safetensors": (pickled("model.safetensors", zipped=True), "but a zip archive"),
     "the pointer of git-lfs": (
@@ -183,8 +183,8 @@ HOSTILE = {
         linked("tokenizer.json", lambda o: Path("tokenizer.json")),
         "leads nowhere",
     ),
-    "a pipe for a description": (piped("config.json"), "no plain file"),
-    "a pipe for weights": (piped("model.safetensors"), "no plain file"),
+    "a pipe for a description": (piped("config.json"), "not a regular file"),
+    "a pipe for weights": (piped("model.safetensors"), "not a regular file"),
     # the description as JSON
     "a description that is a list": (with_config("[]"), "must hold an object"),
     "a description cut off": (with_config('{"model_type": "llama"'), "is not JSON"),
@@ -272,14 +272,14 @@ HOSTILE = {
     ),
     "GPTQ": (
         with_words(quantization_config={"quant_method": "gptq", "bits": 4}),
-        "quantised ('gptq')",
+        "quantized ('gptq')",
     ),
-    "AWQ": (with_words(quantization_config={"quant_method": "awq"}), "quantised ('awq')"),
+    "AWQ": (with_words(quantization_config={"quant_method": "awq"}), "quantized ('awq')"),
     "bitsandbytes": (
         with_words(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
-        "quantised",
+        "quantized",
     ),
-    "fp8": (with_words(quantization_config={"quant_method": "fp8"}), "quantised ('fp8')"),
+    "fp8": (with_words(quantization_config={"quant_method": "fp8"}), "quantized ('fp8')"),
     "a function for a dtype": (with_words(dtype="load"), "known: auto, float64"),
     "a thousand million layers": (
         with_words(num_hidden_layers=10**9),
@@ -373,7 +373,7 @@ HOSTILE = {
         with_file("model.safetensors", safetensors(b"{}      ", b"")),
         "holds no tensor",
     ),
-    "numbers of eight bits": (change(FIRST, dtype="F8_E4M3"), "unquantised form"),
+    "numbers of eight bits": (change(FIRST, dtype="F8_E4M3"), "unquantized form"),
     "numbers of an unknown kind": (change(FIRST, dtype="os.system"), "known: F64"),
     "a shape that is negative": (
         change(FIRST, shape=[-16, 8]),
@@ -406,9 +406,9 @@ HOSTILE = {
         "is cut off or damaged",
     ),
     "a word too many": (change(LAST, evil=1), "described by dtype, shape and data_offsets alone"),
-    "a name with a bell": (renamed("a\x07b"), "no name for a tensor"),
-    "a name that climbs": (renamed("../../evil"), "no name for a tensor"),
-    "a name without end": (renamed("x" * 300), "no name for a tensor"),
+    "a name with a bell": (renamed("a\x07b"), "not a valid tensor name"),
+    "a name that climbs": (renamed("../../evil"), "not a valid tensor name"),
+    "a name without end": (renamed("x" * 300), "not a valid tensor name"),
     "two tebibytes": (sparse, "not enough memory"),
     # the weights against the description
     "norms missing": (with_tensors(EMPTY), "3 missing: model.layers.0.input_layernorm.weight"),
@@ -422,10 +422,10 @@ HOSTILE = {
         "1 of another shape: model.norm.weight (9,), expected (8,)",
     ),
     # GGUF
-    "no GGUF": (gguf(b"GGML" + b"\0" * 99), "no GGUF file"),
+    "no GGUF": (gguf(b"GGML" + b"\0" * 99), "not a GGUF file"),
     "GGUF cut off at once": (gguf(b"GGUF\3"), "cut off"),
     "GGUF of version 99": (gguf(gguf_bytes(version=99)), "version 99"),
-    "GGUF the other way round": (gguf(gguf_bytes(version=3 << 24)), "lowest byte first"),
+    "GGUF the other way round": (gguf(gguf_bytes(version=3 << 24)), "little-endian"),
     "GGUF with tensors without end": (gguf(gguf_bytes(counts=(2**62, 1))), "at most 10,000"),
     "GGUF with facts without end": (gguf(gguf_bytes(counts=(1, 2**62))), "at most"),
     "GGUF with a text without end": (
@@ -434,11 +434,11 @@ HOSTILE = {
     ),
     "GGUF with a list without end": (
         gguf(gguf_bytes({"a": (9, struct.pack("<IQ", 4, 2**62))})),
-        "is not read",
+        "is not supported",
     ),
     "GGUF with lists of lists": (
         gguf(gguf_bytes({"a": (9, struct.pack("<IQ", 9, 1))})),
-        "is not read",
+        "is not supported",
     ),
     "GGUF with a fact of no kind": (gguf(gguf_bytes({"a": (77, b"")})), "is not known"),
     "GGUF with a tensor outside": (
@@ -554,9 +554,9 @@ def harm(each):
     """Return what went wrong while a path was opened, by where it shows."""
     kinds = ("elsewhere", "sockets", "programs", "unpickled", "imported", "canary")
     found = {kind: each[kind] for kind in kinds if each[kind]}
-    if each["modules"] > MOST_MODULES:
+    if each["modules"] > MAX_MODULES:
         found["modules"] = each["modules"]
-    if each["megabytes"] > MOST_MEGABYTES:
+    if each["megabytes"] > MAX_MEGABYTES:
         found["megabytes"] = each["megabytes"]
     return found
 

@@ -164,7 +164,7 @@ def test_a_head_can_be_left_away_and_what_is_not_used_is_said(tmp_path):
     assert opened.model.pooler is None
     torch.testing.assert_close(ask(opened.model), model.bert(torch.tensor([[1, 7, 3, 9]]))[0])
     assert opened.notes[0] == "the file holds no pooler, so the model was built without one"
-    assert opened.notes[1].startswith("not used by BertModel, and left away: cls.predictions")
+    assert opened.notes[1].startswith("not used by BertModel, and ignored: cls.predictions")
 
 
 def test_a_pooler_and_a_second_head_that_the_model_does_not_use_are_said(tmp_path):
@@ -178,7 +178,7 @@ def test_a_pooler_and_a_second_head_that_the_model_does_not_use_are_said(tmp_pat
     )
     (note,) = open_pretrained(tmp_path / "model").notes
     assert (
-        note == "not used by BertForMaskedLM, and left away: bert.pooler.dense.weight, "
+        note == "not used by BertForMaskedLM, and ignored: bert.pooler.dense.weight, "
         "cls.seq_relationship.bias"
     )
 

@@ -405,7 +405,7 @@ def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothin
     with attnlab.speed(model):
         assert any("forward" in vars(each) for each in model.modules())
     assert not any("forward" in vars(each) for each in model.modules())
-    with pytest.raises(WrongUsage, match="say what shall be fast"):
+    with pytest.raises(WrongUsage, match="choose what to speed up"):
         attnlab.speed()
     with pytest.raises(WrongUsage, match="got a str"):
         attnlab.speed("gpt2", matrix="onednn")

@@ -111,7 +111,7 @@ def test_resume_goes_on_with_what_is_unfinished_and_with_nothing_else(tmp_path, 
     whole = content_of(out)
     for more in ([], ["--resume"]):
         assert main([*command, *more]) == 3
-        assert "is there already, and not unfinished" in capsys.readouterr().err
+        assert "exists already and is not an unfinished proof" in capsys.readouterr().err
     assert content_of(out) == whole
 
 

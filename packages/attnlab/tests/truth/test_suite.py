@@ -92,7 +92,7 @@ def test_a_changed_weight_is_found(folder):
     save_file(tensors, path)
     found = relabelled(folder, "reverse")
     assert found.returncode == 1
-    assert "the file is not the one that was written" in found.stdout
+    assert "the file has changed since it was written" in found.stdout
 
 
 def test_a_head_that_is_not_told_is_found(folder):

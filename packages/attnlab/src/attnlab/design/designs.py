@@ -103,7 +103,7 @@ class Design:
                 pos=None if values["pos"] is None else _rows(values["pos"]),
             )
         except (TypeError, ValueError, OverflowError) as error:
-            raise WrongUsage(f"this is no design: {' '.join(str(error).split())}") from None
+            raise WrongUsage(f"this is not a design: {' '.join(str(error).split())}") from None
         _check_tolerance(design.tolerance)
         _check_gain(design.gain)
         for name in ("Km", "Qm", "Vm", "pos"):

@@ -28,10 +28,9 @@ from attnlab.design.subjects import (
     check_widths,
     is_head,
     matrices_of,
-    one_line,
 )
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage, is_number, type_words
+from attnlab.errors import WrongUsage, is_number, one_line, type_words
 from attnlab.models.single_head import Matrices, SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
@@ -230,13 +229,15 @@ def _check_callable(subject: Any) -> None:
 def _check_question(task: Any, tolerance: Any) -> tuple[VectorTask, float | None]:
     if not isinstance(task, str | VectorTask):
         raise WrongUsage(
-            "say which task shall be proved; a task is identity, copy_first or unique; got "
-            f"{one_line(repr(task))}."
+            "choose the task to prove: identity, copy_first or unique; got "
+            f"{one_line(repr(task), 200)}."
         )
     if tolerance is None:
         return vector_task(task), None
     if not is_number(tolerance) or not 0 <= tolerance <= sys.float_info.max:
-        raise WrongUsage(f"a tolerance is a number of at least 0; got {one_line(repr(tolerance))}.")
+        raise WrongUsage(
+            f"a tolerance must be a number of at least 0; got {one_line(repr(tolerance), 200)}."
+        )
     return vector_task(task), float(tolerance)
 
 

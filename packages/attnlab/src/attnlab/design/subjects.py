@@ -11,15 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.errors import AttnlabError, WrongUsage, one_line
 from attnlab.models.single_head import Matrices, SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask
 
 FINE = (torch.float32, torch.float64)
 """The arithmetic a proof may be done in: of anything coarser, rounding can exceed the margin."""
-
-_LONGEST_TEXT = 200  # letters, in an error
 
 
 @dataclass(frozen=True)
@@ -97,10 +95,10 @@ def _answer_to(
         raise
     except Exception as error:
         raise WrongUsage(
-            f"{where} the function raised {type(error).__name__}: {one_line(str(error))}"
+            f"{where} the function raised {type(error).__name__}: {one_line(error, 200)}"
         ) from error
     if numbers is None:
-        raise WrongUsage(f"{where} expected real numbers; got {one_line(repr(answer))}.")
+        raise WrongUsage(f"{where} expected real numbers; got {one_line(repr(answer), 200)}.")
     if numbers.shape != expected:
         shape = tuple(numbers.shape)
         raise WrongUsage(f"{where} expected (length, output_dim) = {expected}; got {shape}.")
@@ -158,9 +156,3 @@ def arithmetic_of(subject: Any) -> torch.dtype:
         return torch.float64
     floats = filter(Tensor.is_floating_point, subject.parameters())
     return next((weight.dtype for weight in floats), torch.float32)
-
-
-def one_line(text: str) -> str:
-    """Write a text on one line, cut where it is long."""
-    folded = " ".join(text.split())
-    return folded if len(folded) <= _LONGEST_TEXT else folded[:_LONGEST_TEXT] + " …"

@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from attnlab.design.designs import Design
 from attnlab.design.gauge import score_table
 from attnlab.design.proof import prove
-from attnlab.design.subjects import one_line
-from attnlab.errors import AttnlabError, WrongUsage, is_number
+from attnlab.errors import AttnlabError, WrongUsage, is_number, one_line
 from attnlab.models.single_head import Matrices, SingleHead, SingleHeadConfig
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorRule
@@ -131,7 +130,7 @@ def check_record(record: Any) -> list[str]:
     and two definitions stand there is checked.
     """
     if not isinstance(record, Mapping) or record.get("form") != _FORM:
-        return [f"this is no record of the form {_FORM!r}."]
+        return [f"this is not a record of the form {_FORM!r}."]
     needed = ("time", "class", "source", "values", "designs")
     missing = [name for name in needed if name not in record]
     if missing:
@@ -183,7 +182,7 @@ def _output(model_class: type[nn.Module], case: _Case, seed: int) -> Any:
     except Exception as error:
         raise WrongUsage(
             f"{model_class.__name__} failed with {asdict(case)}: {type(error).__name__}: "
-            f"{one_line(str(error))}"
+            f"{one_line(error, 200)}"
         ) from error
 
 
@@ -374,4 +373,4 @@ def _scores(design: Design) -> Tensor:
 
 
 def _short(value: Any) -> str:
-    return one_line(reprlib.repr(value))
+    return one_line(reprlib.repr(value), 200)

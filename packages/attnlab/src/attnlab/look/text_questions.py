@@ -19,7 +19,7 @@ from attnlab.look.questions import Passage, Question, extended, steps_left
 from attnlab.look.recording import record
 from attnlab.look.trace import Step, Trace, answer_card, head_traces, names_at
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.text import TokenNames, most_tokens, stops_of, target_ids
+from attnlab.pretrained.text import TokenNames, max_tokens, stops_of, target_ids
 from attnlab.shapes import require_integer
 
 CANDIDATES = 24  # likeliest tokens in a step of a trace; the choice and the right one are added
@@ -392,7 +392,7 @@ def _answer(
 
 
 def _check_length(model: Pretrained, steps: int, length: int) -> None:
-    most = most_tokens(model.foreign)
+    most = max_tokens(model.foreign)
     if most is not None and length > most:
         raise WrongUsage(f"{steps} more: {length:,} tokens; {model.name} reads at most {most:,}.")
 

@@ -149,8 +149,8 @@ def _require_numbers(name: str, output: Tensor | None) -> None:
         )
     if bool(output.isnan().any()):
         raise CouldNotRun(
-            f"{name} gives NaN for a small input, which hides the effect of every edit; are its "
-            "weights whole? In half precision, try dtype='float32'."
+            f"{name} gives NaN for a small input, which hides the effect of every edit; check its "
+            "weights. In half precision, try dtype='float32'."
         )
 
 

@@ -147,7 +147,7 @@ class ForeignHooks:
             raise CouldNotRun(
                 f"no attention of this {type(module).__name__} reached its hook point in this "
                 "pass: it is computed in another way than when the model was traced"
-                f"{_HOW_ELSE if hasattr(model.foreign, 'config') else ''}. Leave that out, or "
+                f"{_HOW_ELSE if hasattr(model.foreign, 'config') else ''}. Turn that off, or "
                 "load the model again."
             )
         logits = output.get("logits") if isinstance(output, Mapping) else None

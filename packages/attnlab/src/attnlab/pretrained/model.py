@@ -57,7 +57,7 @@ class ForeignPredictor:
         can_generate = getattr(model.foreign, "can_generate", None)
         if "logits" not in model.sites or (callable(can_generate) and not can_generate()):
             kind = type(model.foreign).__name__
-            raise WrongUsage(f"{model.name}, a {kind}, does not choose one token after another.")
+            raise WrongUsage(f"{model.name}, a {kind}, does not generate text token by token.")
         self._model, self._reads, self._given = model, reads, inputs
         self._past: Any = None
         self._read: Tensor | None = None

@@ -48,8 +48,8 @@ def exclusive(attentions: Collection[nn.Module]) -> Iterator[None]:
     with _lock:
         if any(module in _taken for module in attentions):
             raise WrongUsage(
-                "this model, or a part of it, was given hook points twice, and hooks are installed "
-                "at the others; load it once, and record and edit through that."
+                "this model, or a part of it, was loaded twice, and hooks are installed through "
+                "the other one; load it once, and record and edit through that."
             )
         _taken.update(attentions)
     try:

@@ -46,7 +46,7 @@ def text_inputs(
     texts = _listed(text, "text")
     pairs = [None] * len(texts) if pair is None else _listed(pair, "pair")
     if len(pairs) != len(texts):
-        raise WrongUsage(f"{len(texts)} texts need as many second ones; got {len(pairs)}.")
+        raise WrongUsage(f"{len(texts)} texts need as many second texts; got {len(pairs)}.")
     takes = inspect.signature(foreign.forward).parameters
     both = zip(texts, pairs, strict=True)
     rows = [tokenized(tokenizer, one, other, verbose=False) for one, other in both]
@@ -90,7 +90,7 @@ def is_encoder_decoder(foreign: nn.Module) -> bool:
     return bool(getattr(getattr(foreign, "config", None), "is_encoder_decoder", False))
 
 
-def most_tokens(model: nn.Module) -> int | None:
+def max_tokens(model: nn.Module) -> int | None:
     """Return how many tokens a foreign model can read, the number of its positions; None without a
     limit."""
     config = text_config(model)
@@ -124,7 +124,9 @@ def start_of(model: Any) -> int:
         for name in ("decoder_start_token_id", "bos_token_id"):
             if isinstance(token := getattr(settings, name, None), int):
                 return token
-    raise CouldNotRun(f"the decoder of {model.name} has no known start; give decoder_input_ids.")
+    raise CouldNotRun(
+        f"the decoder of {model.name} has no known start token; give decoder_input_ids."
+    )
 
 
 def stops_of(model: Any) -> frozenset[int]:
@@ -169,7 +171,7 @@ def _check_lengths(model: Any, lengths: Sequence[int], texts: Sequence[str]) -> 
     if not min(lengths):
         text = texts[lengths.index(0)]
         raise WrongUsage(f"the tokenizer of {model.name} finds no token in {text!r:.80}.")
-    most = most_tokens(model.foreign)
+    most = max_tokens(model.foreign)
     if most is not None and max(lengths) > most:
         raise WrongUsage(
             f"the text has {max(lengths):,} tokens, and {model.name} reads at most {most:,}, "

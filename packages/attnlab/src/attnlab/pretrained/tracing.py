@@ -32,7 +32,7 @@ from attnlab.shapes import shape_text
 Inputs = Mapping[str, Any]
 """The inputs of a foreign model by their names."""
 
-_OVER_FEATURES = "mixes the features of a token (channels), no tokens"
+_OVER_FEATURES = "mixes the features of a token (channels), not tokens"
 _NO_SOFTMAX = ("exp", "exp_", "log_softmax", "sigmoid", "relu", "softmin", "_softmax")
 _PENDING = 16  # softmaxes that are followed at once
 _FLEX = "torch.nn.attention.flex_attention"
@@ -122,7 +122,7 @@ class ModelTrace:
     def why_set_aside(self) -> str:
         """A sentence about what is no attention, or cannot be shown, to end a message."""
         if not self.set_aside and self.unread:
-            return f" It was seen to compute {'; and '.join(self.unread)}, which cannot be shown."
+            return f" It computes {'; and '.join(self.unread)}, which cannot be shown."
         if not self.set_aside:
             return ""
         path, reason = self.set_aside[0]
@@ -438,13 +438,13 @@ class _FunctionTracer(TorchFunctionMode):
         if weights.is_compared:
             return None
         if self._lineage.is_weight(product.value):
-            return "mixes weights of the model's own, no tokens"
+            return "mixes weights of the model, not tokens"
         if self._lineage.is_product(product.value):
             return "is one over features: what it multiplies is mixed over the tokens already"
         if any(_are_same_numbers(weights.scores, scores) for scores in self._across):
             return (
                 "has scores with another softmax over their other axis, as in a soft mixture of "
-                "experts, and mixes the outputs of slots, no tokens"
+                "experts, and mixes the outputs of slots, not tokens"
             )
         return None
 

@@ -202,7 +202,7 @@ def _verified(
     plain = model(**inputs)
     recorder = _recorded(model, inputs, *_CHECKED)  # with hooks at every site there is
     if not torch.equal(plain, recorder.output) and not torch.equal(plain, model(**inputs)):
-        raise CouldNotRun(f"{model.name} gives another output each time, which hides edits.")
+        raise CouldNotRun(f"{model.name} gives a different output each time, which hides edits.")
     _require_same(plain, recorder.output, model, "recording")
     opener = _Recorder(*_CHECKED, opens=True)
     opener.sites = [path + end for path in points for end in _CHECKED]
@@ -412,9 +412,9 @@ def require_batch_first(model: Pretrained, inputs: Inputs) -> None:
         heads, twice = alone.values[site], together.values[site]
         if not _begins_with(twice, heads):
             raise CouldNotRun(
-                f"{site} of {model.name} has its axes in another order than (batch, head, query, "
-                "key or width): with two inputs its first half is not the first input, so heads "
-                "would be taken for inputs."
+                f"{site} of {model.name} has its axes in a different order from (batch, head, "
+                "query, key or width): with two inputs its first half is not the first input, so "
+                "heads would be taken for inputs."
             )
 
 

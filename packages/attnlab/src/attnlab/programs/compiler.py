@@ -63,13 +63,15 @@ def compile_program(
     """
     if not isinstance(program, Program):
         got = type_words(program)
-        raise WrongUsage(f'a program is made by Program(output, "abc"); got {got}.')
+        raise WrongUsage(f'expected a Program, such as Program(output, "abc"); got {got}.')
     if not (isinstance(longest, int) and 1 <= longest <= _LONGEST):
-        raise WrongUsage(f"longest is a number of tokens, from 1 to {_LONGEST:,}; got {longest!r}.")
+        raise WrongUsage(
+            f"longest must be a number of tokens, from 1 to {_LONGEST:,}; got {longest!r}."
+        )
     if not 1e-9 <= tolerance <= 0.2:
-        raise WrongUsage(f"a tolerance is from 1e-9 to 0.2; got {tolerance!r}.")
+        raise WrongUsage(f"tolerance must be from 1e-9 to 0.2; got {tolerance!r}.")
     if dtype not in (torch.float32, torch.float64):
-        raise WrongUsage(f"dtype is torch.float32 or torch.float64; got {dtype!r}.")
+        raise WrongUsage(f"dtype must be torch.float32 or torch.float64; got {dtype!r}.")
     make = partial(_compile, tolerance=tolerance, dtype=dtype, causal=causal)
     try:
         return make(Domains(program, longest))
@@ -228,7 +230,7 @@ def _check_surely_causal(domains: Domains, selectors: list[Selector]) -> None:
         if not domains.looks_back(selector):
             raise ProgramError(
                 selector.line,
-                f"it is not sure that {selector!r} selects no later position (too many inputs to "
+                f"{selector!r} might select a later position (there are too many inputs to "
                 'try); join it with & select(indices, indices, "<=").',
             )
 

@@ -68,9 +68,7 @@ class Expression:
         self.line = current_line()
         self.depth: int = 1 + max((part.depth for part in parts), default=0)
         if self.depth > _MAX_DEPTH:
-            reason = (
-                f"expressions may be nested {_MAX_DEPTH} deep at most; add up with total(), say."
-            )
+            reason = f"expressions may be nested at most {_MAX_DEPTH} deep; for a sum, use total()."
             raise ProgramError(self.line, reason)
 
     @cached_property
@@ -349,9 +347,7 @@ def sequence(value: Any) -> Sequence:
     if isinstance(value, Sequence):
         return value
     if isinstance(value, Selector):
-        raise ProgramError(
-            current_line(), f"a sequence is wanted here; got the selector {value!r}."
-        )
+        raise ProgramError(current_line(), f"expected a sequence; got the selector {value!r}.")
     return Constant(value)
 
 
@@ -360,7 +356,7 @@ def _selector(value: Any) -> Selector:
         return value
     raise ProgramError(
         current_line(),
-        f"a selector is wanted here, such as select(keys, queries, '=='); got {value!r}.",
+        f"expected a selector, such as select(keys, queries, '=='); got {value!r}.",
     )
 
 

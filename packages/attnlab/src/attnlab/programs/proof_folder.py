@@ -15,7 +15,7 @@ STATE = "proof.json"
 """The file that keeps how far a proof is."""
 
 _UNFINISHED = "unfinished"
-_WORDS = "This folder is not finished: the same command goes on with it, or starts again.\n"
+_WORDS = "This folder is unfinished: the same command resumes it, or starts again.\n"
 
 
 def check_proof_folder(path: Path, *, must_be_there: bool = False) -> None:
@@ -25,7 +25,9 @@ def check_proof_folder(path: Path, *, must_be_there: bool = False) -> None:
     """
     content = _content(path)
     if path.is_file() or (content and not content & {_UNFINISHED, STATE}):
-        raise CouldNotRun(f"{path} is there already, and not unfinished; choose another folder.")
+        raise CouldNotRun(
+            f"{path} exists already and is not an unfinished proof; choose another folder."
+        )
     if must_be_there and not path.exists():
         raise CouldNotRun(f"there is no interrupted proof in {path}; leave --resume out.")
 

@@ -239,7 +239,7 @@ class _Reader:
         if name in self.names:
             return self.names[name]
         if name in self.refused:
-            raise self._refuse(f"{name} has no value, for line {self.refused[name]} is refused.")
+            raise self._refuse(f"{name} has no value because line {self.refused[name]} is refused.")
         if name in _FUNCTIONS:
             raise self._refuse(f"{name} is a function: write {name}(…).")
         raise self._refuse(f"there is no {name[:40]} above; {did_you_mean(name, self.names)}.")

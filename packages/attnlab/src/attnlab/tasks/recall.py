@@ -72,7 +72,7 @@ class RecallTask:
         for name, number in (("num_keys", self.num_keys), ("num_values", self.num_values)):
             if require_integer(name, number) < self.num_facts:
                 raise WrongUsage(
-                    f"{name} must be at least num_facts, for those of a sample are distinct; "
+                    f"{name} must be at least num_facts, because facts are distinct; "
                     f"got {number} and {self.num_facts}."
                 )
         require_integer("held_out_every", self.held_out_every, low=2)

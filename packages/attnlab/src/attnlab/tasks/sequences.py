@@ -60,7 +60,7 @@ class SequenceTask:
         if self.letters > len(_ALPHABET):
             raise WrongUsage(f"letters must be at most 26, a to z; got {self.letters}.")
         if self.rule == "add" and self.letters < 2:
-            raise WrongUsage("add needs letters of at least 2, the digits of its numbers; got 1.")
+            raise WrongUsage("add needs at least 2 letters, the digits of its numbers; got 1.")
 
     @property
     def vocabulary(self) -> tuple[str, ...]:

@@ -125,9 +125,7 @@ def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
                 f"{_other_delimiter(wanted, names) or did_you_mean(wanted, names)}"
             )
         if list(names).count(wanted) > 1:
-            raise WrongUsage(
-                f"{where} has several columns {wanted!r}; give them names of their own."
-            )
+            raise WrongUsage(f"{where} has several columns {wanted!r}; give each its own name.")
     chosen = {"text": columns.text, "label": columns.label}
     if columns.split in names:
         chosen["split"] = columns.split
@@ -139,7 +137,7 @@ def _read_csv(path: Path, columns: Columns) -> list[Row]:
         return _read_cells(path, columns, columns.delimiter or ",")
     except csv.Error as error:
         raise CouldNotRun(
-            f"{path} is not clean CSV, {error}. Put each text that holds a comma or a quote into "
+            f"{path} is not valid CSV, {error}. Put each text that holds a comma or a quote into "
             "quotes, with every quote inside it written twice, or save the file as TSV, where "
             "quotes may stand alone."
         ) from None
@@ -153,7 +151,7 @@ def _read_tsv(path: Path, columns: Columns) -> list[Row]:
     try:
         return _read_cells(path, columns, "\t", csv.QUOTE_NONE)
     except csv.Error as error:
-        raise CouldNotRun(f"{path} is not clean TSV, {error}.") from None
+        raise CouldNotRun(f"{path} is not valid TSV, {error}.") from None
 
 
 def _read_cells(
@@ -212,7 +210,7 @@ def _array(content: str, path: Path) -> list[Row]:
     try:
         values: list[Any] = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise CouldNotRun(f"{path} begins as a JSON array and is none: {error}.") from None
+        raise CouldNotRun(f"{path} begins like a JSON array but is not one: {error}.") from None
     for number, value in enumerate(values, 1):
         if not isinstance(value, dict):
             raise CouldNotRun(

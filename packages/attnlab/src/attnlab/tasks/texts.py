@@ -3,9 +3,9 @@
 `text_files.py` reads them from a file or a hub.
 
 A text is known by its clean form (lower case, single spaces): two rows with the same clean form are
-the same text. Across a split texts are compared more strictly, by their letters and digits alone,
-so that "Great film!" does not train a model that is judged on "great film". Everything that is left
-out is counted, so that a report can say it.
+the same text. Across a split texts are compared more strictly, by their letters and digits alone:
+a model that was trained on "Great film!" is not evaluated on "great film". Rows that are left out
+are counted, so that a report can say how many.
 """
 
 import itertools

@@ -37,7 +37,7 @@ def turned(circuit: Circuit, dial: str, labels: Labels, *, seed: int = 0) -> tup
     changed = DIALS[dial](circuit, labels, random)
     again = label(changed)
     if not again.agree(labels):
-        raise CouldNotRun(f"{circuit.name}: under {dial} other parts are used than before.")
+        raise CouldNotRun(f"{circuit.name}: under {dial} it uses other parts than before.")
     return changed, again
 
 
@@ -70,7 +70,7 @@ def _with_noise(circuit: Circuit, labels: Labels, random: np.random.Generator) -
                 parameter.copy_(moved.float())  # as it is stored
         if _holds(noisy, labels):
             return noisy
-    raise CouldNotRun(f"{circuit.name}: bears no noise.")
+    raise CouldNotRun(f"{circuit.name}: its labels change under any noise.")
 
 
 def _holds(changed: Circuit, labels: Labels) -> bool:

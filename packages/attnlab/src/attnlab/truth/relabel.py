@@ -104,7 +104,7 @@ def main() -> None:
         wrong, labels = differences(reader["Circuit"](folder, name))
         content = (folder / f"{name}.safetensors").read_bytes()
         if hashlib.sha256(content).hexdigest() != circuits[name]["sha256"]:
-            wrong.append("the file is not the one that was written")
+            wrong.append("the file has changed since it was written")
         number, bad = number + labels, bad + len(wrong)
         sys.stdout.write(f"{name}: {labels:,} labels, {', '.join(wrong[:5]) or 'all agree'}\n")
     sys.stdout.write(f"{number - bad:,} of {number:,} labels agree\n")

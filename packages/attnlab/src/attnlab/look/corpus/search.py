@@ -35,7 +35,7 @@ from attnlab.look.inputs import foreign_of
 from attnlab.look.long_text.inputs import arguments_for, check_ids, parts_of
 from attnlab.look.long_text.long_text import fingerprint
 from attnlab.look.recording.tokens import Vocabulary, name_of, names_of, vocabulary_of
-from attnlab.pretrained.text import most_tokens, tokenized
+from attnlab.pretrained.text import max_tokens, tokenized
 from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
 
@@ -323,7 +323,7 @@ def encoder_of(model: nn.Module, encode: Encode | None, longest: int) -> Encode:
 def longest_of(model: nn.Module, length: int | None) -> int:
     """Return how many tokens of a text are read: the number asked for, or the model's limit, at
     most 1,024."""
-    most = most_tokens(foreign_of(model))
+    most = max_tokens(foreign_of(model))
     if length is None:
         return min(most or _USUAL, _USUAL)
     if not is_integer(length) or length < 2 or (most is not None and length > most):

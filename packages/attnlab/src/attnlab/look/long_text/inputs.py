@@ -24,7 +24,7 @@ from attnlab.look.inputs import foreign_of
 from attnlab.look.recording.budget import in_words
 from attnlab.look.summaries.summary import cell_size
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.text import most_tokens, text_config
+from attnlab.pretrained.text import max_tokens, text_config
 from attnlab.sites import AttentionCall
 
 _NUMBERS = 9  # numbers of a summary for each query, beside the top keys
@@ -91,7 +91,7 @@ def document_inputs(
         raise WrongUsage("a model of attnlab reads no text here; give ids, (length,).")
     check_ids(model, ids)
     foreign, length = foreign_of(model), ids.shape[1]
-    most = most_tokens(foreign)
+    most = max_tokens(foreign)
     made_for = getattr(text_config(foreign), "max_position_embeddings", None)
     if most is not None and length > most:
         raise WrongUsage(f"{length:,} tokens are more than the model's {most:,} positions.")

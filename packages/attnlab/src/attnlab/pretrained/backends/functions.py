@@ -65,9 +65,9 @@ class _Waiting:
         is_same = torch.allclose(used, shown, rtol=0.0, atol=0.0, equal_nan=True)
         if _version(self.shown) != self.version or not is_same:
             raise CouldNotRun(
-                "between the softmax and the values the weights are changed in this pass (by a "
-                "mask, a gate or a selection), which they were not when the model was loaded; "
-                "load it again with an example= in which they are."
+                "this pass changes the weights between the softmax and the values (by a mask, a "
+                "gate or a selection), unlike the pass in which the model was traced; load it "
+                "again with an example= that changes them too."
             )
 
 
@@ -327,8 +327,8 @@ def _watched(point: AttentionPoint, scores: Tensor) -> Tensor | None:
             mask = point.visit("mask", allowed)
         if bool((mask & ~allowed).any()):
             raise CouldNotRun(
-                "an edit opens what the mask of this model blocks, and the model has overwritten "
-                "the scores there before its softmax; only more can be blocked."
+                "an edit unblocks keys that the mask of this model blocks, and the model has "
+                "overwritten their scores before its softmax; an edit can only block more keys."
             )
         if mask is not allowed:
             cut = allowed & ~mask

@@ -116,7 +116,7 @@ def speed(
     ...     pass
     """
     if model is None and matrix is None and attention is None:
-        raise WrongUsage("say what shall be fast: speed(model), speed(matrix=…, attention=…).")
+        raise WrongUsage("choose what to speed up: speed(model), speed(matrix=…, attention=…).")
     with Speed() as choices:
         if matrix is not None:
             choices.enter_context(use_matrix_path(matrix))
@@ -377,8 +377,8 @@ def _attention(
     is_other = call.registered is not point.function
     if is_other and point.wants("mask", "scores", "weights"):
         raise CouldNotRun(
-            f"another attention function is registered as {name!r} than when the model was loaded; "
-            "load the model again."
+            f"the attention function registered as {name!r} has changed since the model was "
+            "loaded; load the model again."
         )
     weights: list[Tensor | None] = [None]
 

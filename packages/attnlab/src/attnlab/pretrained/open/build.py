@@ -268,7 +268,7 @@ def _compare(
     differences = Differences(differences.missing, extra, differences.mismatched)
     differences.require_none(folder.path, model_class.__name__)
     if unused:
-        notes.append(f"not used by {model_class.__name__}, and left away: {some_of(unused)}")
+        notes.append(f"not used by {model_class.__name__}, and ignored: {some_of(unused)}")
     _check_size(sketch, folder)
     return options, notes
 
@@ -283,7 +283,7 @@ def _check_size(sketch: nn.Module, folder: ModelFolder) -> None:
     beside = takes * (1 - stored / max(1, numbers))
     words = f"asks for {takes:,} bytes, far more than its files hold ({folder.size:,})."
     is_backed = beside <= _BESIDE + 2 * folder.size
-    require(is_backed, f"the config in {folder.path}", f"{words} It is damaged, or a trap.")
+    require(is_backed, f"the config in {folder.path}", f"{words} It is damaged or malicious.")
     check_memory(takes, f"the weights and tables of the model in {folder.path}")
 
 
@@ -315,7 +315,7 @@ def bounded_modules(num_tensors: int, model: str) -> Iterator[None]:
         nonlocal count
         count += threading.get_ident() == thread
         where = f"the config of this {model}"
-        require(count <= most, where, f"{words} It is damaged, or a trap.")
+        require(count <= most, where, f"{words} It is damaged or malicious.")
 
     handle = nn.modules.module.register_module_module_registration_hook(counted)
     try:
@@ -367,7 +367,7 @@ def _build_with_remote_code(
     """Build a model with the code that came with it; return it, its tokenizer and notes."""
     transformers = import_transformers()
     is_inside = not any("--" in str(value) for value in folder.code.values())
-    words = f"names code in another place ({folder.code}); fetch it into the folder."
+    words = f"names code in another place ({folder.code}); download it into the folder."
     require(is_inside, folder.path, words)
     auto = next((name for name in _CLASSES.get(head, ()) if name in folder.code), "")
     words = f"brings no class for head={head!r}; it brings {', '.join(folder.code)}."

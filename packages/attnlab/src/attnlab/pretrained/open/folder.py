@@ -32,13 +32,13 @@ from attnlab.pretrained.open.header import (
 )
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-MOST_ENTRIES = 10_000
-MOST_SHARDS = 1_000
-MOST_TENSORS_IN_ALL = 100_000  # a mixture of many experts has tens of thousands in its shards
-MOST_INDEX = 16 * 2**20
-MOST_SIDE_FILE = 4 * 2**20  # tokenizer_config.json with thousands of added tokens takes 1 MiB
-MOST_TEMPLATE = 2**20
-MOST_TOKENIZER = 128 * 2**20
+MAX_ENTRIES = 10_000
+MAX_SHARDS = 1_000
+MAX_TENSORS_IN_ALL = 100_000  # a mixture of many experts has tens of thousands in its shards
+MAX_INDEX = 16 * 2**20
+MAX_SIDE_FILE = 4 * 2**20  # tokenizer_config.json with thousands of added tokens takes 1 MiB
+MAX_TEMPLATE = 2**20
+MAX_TOKENIZER = 128 * 2**20
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _OTHERS = (".h5", ".msgpack", ".onnx", ".npz", ".ot", ".tflite", ".mlmodel", ".keras")
@@ -80,17 +80,17 @@ def inspect_folder(path: Path, *, remote_code: bool = False) -> ModelFolder:
     names = _entries(path)
     if CONFIG not in names:
         raise CouldNotRun(_no_config(path, names))
-    said = read_object(path / CONFIG)
-    config = clean_description(said, path / CONFIG, remote_code=remote_code)
+    config_file = read_object(path / CONFIG)
+    config = clean_description(config_file, path / CONFIG, remote_code=remote_code)
     generation = None
     for name in _SIDE_FILES & names:
-        content = read_object(path / name, MOST_SIDE_FILE)
+        content = read_object(path / name, MAX_SIDE_FILE)
         _check_side_file(content, path / name, remote_code=remote_code)
         generation = content if name == "generation_config.json" else generation
     for name in names:
         _check_size(path / name)
     weights, tensors = _weights(path, names)
-    code = said.get("auto_map") or {}
+    code = config_file.get("auto_map") or {}
     folder = ModelFolder(path, config, weights, tensors, generation, code)
     check_memory(folder.size, f"the weights in {path}")
     return folder
@@ -125,8 +125,8 @@ def _entries(path: Path) -> set[str]:
         for entry in path.iterdir():
             _check_entry(entry, root)
             names.add(entry.name)
-            words = f"holds more than {MOST_ENTRIES:,} files: it is no model's folder."
-            require(len(names) <= MOST_ENTRIES, path, words)
+            words = f"holds more than {MAX_ENTRIES:,} files: it is not a model's folder."
+            require(len(names) <= MAX_ENTRIES, path, words)
         for entry in templates.iterdir() if templates.is_dir() else ():
             _check_entry(entry, root)
             _check_size(entry)
@@ -142,7 +142,7 @@ def _entries(path: Path) -> set[str]:
 def _check_size(path: Path) -> None:
     """Refuse a file larger than any tokenizer's; which files it reads depends on its class."""
     if path.suffix in _OF_TOKENIZERS:
-        most = MOST_TEMPLATE if path.suffix == ".jinja" else MOST_TOKENIZER
+        most = MAX_TEMPLATE if path.suffix == ".jinja" else MAX_TOKENIZER
         size = path.stat().st_size
         require(size <= most, path, f"has {size:,} bytes; at most {most:,} are read.")
 
@@ -158,7 +158,7 @@ def _root(path: Path) -> Path:
 
 def _check_entry(entry: Path, root: Path) -> None:
     if entry.is_symlink():
-        nowhere = "is a link that leads nowhere. Fetch the file again."
+        nowhere = "is a link that leads nowhere. Download the file again."
         try:
             goal = entry.resolve()
         except (OSError, RuntimeError):
@@ -167,12 +167,12 @@ def _check_entry(entry: Path, root: Path) -> None:
         require(goal.is_relative_to(root), entry, words)
         require(goal.exists(), entry, nowhere)
     is_plain = stat.S_ISREG(entry.stat().st_mode) or entry.is_dir()
-    require(is_plain, entry, "is no plain file (a pipe, a socket or a device).")
+    require(is_plain, entry, "is not a regular file (a pipe, a socket or a device).")
 
 
 def _no_config(path: Path, names: set[str]) -> str:
     if "adapter_config.json" in names:
-        return f"{path} holds an adapter, no model alone: merge it into its model, and open that."
+        return f"{path} holds an adapter alone: merge it into its base model, and open that."
     what = f"holds no {CONFIG}" if names else "is empty"
     return (
         f"{path} {what}; expected a model's folder, with {CONFIG} and {WEIGHTS}, or one GGUF file."
@@ -186,7 +186,7 @@ def _check_side_file(content: JsonObject, path: Path, *, remote_code: bool) -> N
     for name, value in content.items():
         where = f"{path}: {ascii(name)[:60]}"
         is_elsewhere = name.endswith("_file") and value is not None and not _is_plain_name(value)
-        words = f"points at {ascii(value)[:80]}; a model's files are named without a folder."
+        words = f"points to {ascii(value)[:80]}; a model's files must be named without a folder."
         require(not is_elsewhere, where, words)
         if type(value) is int and name.startswith(("max_", "num_")):
             words = f"is {f'{value:,}'[:40]}, which is out of range."
@@ -201,18 +201,18 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, S
     contents = _contents_of_shards(path / INDEX)
     shards = sorted(contents)
     missing = [shard for shard in shards if shard not in names]
-    words = f"lacks {len(missing)} of {len(shards)} shards: {some_of(missing)}. Fetch them."
+    words = f"lacks {len(missing)} of {len(shards)} shards: {some_of(missing)}. Download them."
     require(not missing, path, words)
     count = sum(map(len, contents.values()))
-    most = f"at most {MOST_SHARDS:,} and {MOST_TENSORS_IN_ALL:,} are read."
-    are_few = len(shards) <= MOST_SHARDS and count <= MOST_TENSORS_IN_ALL
+    most = f"at most {MAX_SHARDS:,} and {MAX_TENSORS_IN_ALL:,} are read."
+    are_few = len(shards) <= MAX_SHARDS and count <= MAX_TENSORS_IN_ALL
     words = f"names {len(shards):,} shards and {count:,} tensors; {most}"
     require(are_few, path / INDEX, words)
     tensors: dict[str, StoredTensor] = {}
     for shard in shards:
         held = read_header(path / shard)
         odd = sorted(held.keys() ^ contents[shard])
-        words = f"does not hold what {INDEX} says: {some_of(odd)}. Fetch the model again."
+        words = f"does not hold what {INDEX} says: {some_of(odd)}. Download the model again."
         require(not odd, path / shard, words)
         tensors |= held
     return tuple(path / shard for shard in shards), tensors
@@ -220,7 +220,7 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, S
 
 def _contents_of_shards(index: Path) -> dict[str, set[str]]:
     """Return the names of the tensors in each shard, as the index says."""
-    placed: Any = read_object(index, MOST_INDEX).get("weight_map")
+    placed: Any = read_object(index, MAX_INDEX).get("weight_map")
     is_map = isinstance(placed, dict) and all(isinstance(shard, str) for shard in placed.values())
     require(placed and is_map, index, "must hold weight_map, which file each tensor is in.")
     contents: dict[str, set[str]] = {}
@@ -266,11 +266,11 @@ def _is_plain_name(value: Any) -> bool:
     )
 
 
-MOST_NUMBER = 2**40
+MAX_NUMBER = 2**40
 _LOOPS = r"layers?$|depths?$|cycles?$|group_detr$"
 _LISTS = r"layer|block|depth|stage|label|expert|group|codebook|level|head|repeat|hash|types|pattern"
 _WIDTHS = r"hidden_size|d_model|d_ff|d_kv|n_embd|n_inner|dim|ffn|intermediate|channels|width"
-_MOST = ((_LOOPS, 1_000), (_LISTS, 100_000), (_WIDTHS, 2**22))  # by words in a key
+_MAX_BY_KEY = ((_LOOPS, 1_000), (_LISTS, 100_000), (_WIDTHS, 2**22))  # by words in a key
 _COUNTS = re.compile(
     r"^(num|n|d)_|(layers|heads|channels|embeddings|(hidden|intermediate|vocab|image|patch)_size)$"
 )
@@ -326,44 +326,44 @@ def refuse_remote_code(config: JsonObject, path: Path) -> None:
     """Refuse a JSON file that names Python code to run when the model is opened."""
     for place, value in walk(config):
         if place[-1:] == ("auto_map",):
-            words = f"asks for Python code of its own to be run (auto_map: {ascii(value)[:80]})."
+            words = f"wants to run Python code of its own (auto_map: {ascii(value)[:80]})."
             advice = "Read that code; if you trust it, say remote_code=True."
             require(not value, path, f"{words} {advice}")
 
 
-def check_numbers(said: JsonObject, path: Path) -> None:
+def check_numbers(config: JsonObject, path: Path) -> None:
     """Refuse numbers that no model has, before a loop runs over them or a table becomes as wide."""
-    for place, value in walk(said):
+    for place, value in walk(config):
         if type(value) is not int:
             continue
-        where, most = f"{path}: {'.'.join(place)[:80]}", _most(place)
+        where, most = f"{path}: {'.'.join(place)[:80]}", _max_number(place)
         came = f"{value:,}"
         if abs(value) >= 2**64:
             came = f"a number of {len(str(value))} digits"
-        words = f"is {came}; no model has more than {most:,}. It is damaged, or a trap."
+        words = f"is {came}; no model has more than {most:,}. It is damaged or malicious."
         require(abs(value) <= most, where, words)
         is_count = _COUNTS.search(place[-1])
         require(value >= 0 or not is_count, where, f"is {value}; expected a number of at least 0.")
 
 
-def _most(place: JsonPath) -> int:
+def _max_number(place: JsonPath) -> int:
     """Return the largest number that a key may have."""
     words = [word for word in place if not word.isdigit()]
     key = "".join(words[-1:])
     if key.endswith(("_id", "_ids")):
-        return MOST_NUMBER
-    for pattern, most in _MOST:
+        return MAX_NUMBER
+    for pattern, most in _MAX_BY_KEY:
         if re.search(pattern, key):
             return most
-    return MOST_NUMBER
+    return MAX_NUMBER
 
 
 def _check_code(key: str, value: Any, where: str) -> None:
     """Refuse keys that let other code compute, or that point at files."""
     if key.startswith(("quantization_config", "compression_config")):
         method = value.get("quant_method") if isinstance(value, dict) else value
-        words = f"says that the weights are quantised ({ascii(method)[:40]}) for another library."
-        require(not value, where, f"{words} Take the model's unquantised form, or its GGUF file.")
+        words = f"says that the weights are quantized ({ascii(method)[:40]}) for another library."
+        require(not value, where, f"{words} Take the model's unquantized form, or its GGUF file.")
     if any(word in key for word in _IMPLEMENTATIONS):
         chosen = list(value.values()) if isinstance(value, dict) else [value]
         words = f"names code to compute with ({ascii(value)[:60]}), which might be fetched and run."

@@ -42,9 +42,9 @@ from attnlab.pretrained.open.build import (
 from attnlab.pretrained.open.folder import check_memory, check_numbers, inspect_folder
 from attnlab.pretrained.open.header import JsonObject, plain_file, require
 
-MOST_HEADER = 32 * 2**20  # bytes; it includes the vocabulary, some MiB
-MOST_FACTS = 2_000
-MOST_ITEMS = 1_000_000  # of a list: a vocabulary, its merges
+MAX_HEADER = 32 * 2**20  # bytes; it includes the vocabulary, some MiB
+MAX_METADATA = 2_000
+MAX_ITEMS = 1_000_000  # of a list: a vocabulary, its merges
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _TEXT, _LIST = 8, 9
 
@@ -65,7 +65,7 @@ def read_gguf_header(path: Path) -> GgufHeader:
         CouldNotRun: not a GGUF file, another version, cut off, or an offset beyond its end.
     """
     with plain_file(path) as (file, size):
-        return _HeaderReader(file.read(min(size, MOST_HEADER)), path, size).whole()
+        return _HeaderReader(file.read(min(size, MAX_HEADER)), path, size).whole()
 
 
 class _HeaderReader:
@@ -79,20 +79,22 @@ class _HeaderReader:
         magic, advice = self.content[:4], ""
         if magic == b"vers":
             advice = " It is the pointer that git-lfs leaves: run `git lfs pull`."
-        require(magic == b"GGUF", self.path, f"is no GGUF file: it begins with {magic!r}.{advice}")
+        require(
+            magic == b"GGUF", self.path, f"is not a GGUF file: it begins with {magic!r}.{advice}"
+        )
         self.at = 4
         version = self.number("I")
-        known = "2 and 3 are read (lowest byte first)."
+        known = "2 and 3 are read (little-endian)."
         require(version in (2, 3), self.path, f"is GGUF of version {version:,}; {known}")
         num_tensors, num_facts = self.number("Q"), self.number("Q")
-        are_few = 0 < num_tensors <= header.MOST_TENSORS and num_facts <= MOST_FACTS
-        most = f"at most {header.MOST_TENSORS:,} and {MOST_FACTS:,} are read."
-        words = f"announces {num_tensors:,} tensors and {num_facts:,} facts; {most}"
+        are_few = 0 < num_tensors <= header.MAX_TENSORS and num_facts <= MAX_METADATA
+        most = f"at most {header.MAX_TENSORS:,} and {MAX_METADATA:,} are read."
+        words = f"declares {num_tensors:,} tensors and {num_facts:,} metadata entries; {most}"
         require(are_few, self.path, words)
         facts: JsonObject = {}
         for _ in range(num_facts):
-            name, value = self.text(header.MOST_NAME), self.value(self.number("I"))
-            require(name not in facts, self.path, f"has the fact {name!a} twice.")
+            name, value = self.text(header.MAX_NAME), self.value(self.number("I"))
+            require(name not in facts, self.path, f"has the metadata key {name!a} twice.")
             facts[name] = value
         return GgufHeader(facts, num_tensors, self.tensors(num_tensors, facts))
 
@@ -104,10 +106,10 @@ class _HeaderReader:
         names: set[str] = set()
         num_numbers = end = 0
         for _ in range(count):
-            name, num_dimensions = self.text(header.MOST_NAME), self.number("I")
+            name, num_dimensions = self.text(header.MAX_NAME), self.number("I")
             where = f"{self.path}: {name[:60]!a}"
             is_name = name not in names and name.isprintable() and ".." not in name
-            is_sound = is_name and num_dimensions <= header.MOST_DIMENSIONS
+            is_sound = is_name and num_dimensions <= header.MAX_DIMENSIONS
             require(is_sound, where, "is no tensor that can be read (name or dimensions).")
             names.add(name)
             shape = [self.number("Q") for _ in range(num_dimensions)]
@@ -132,10 +134,12 @@ class _HeaderReader:
             return self.number(_NUMBERS[kind])
         if kind == _TEXT:
             return self.text(2**20)
-        require(kind == _LIST, self.path, f"has a fact of kind {kind:,}, which is not known.")
+        require(kind == _LIST, self.path, f"has metadata of type {kind:,}, which is not known.")
         inner, count = self.number("I"), self.number("Q")
-        is_read = count <= MOST_ITEMS and (inner in _NUMBERS or inner == _TEXT)
-        require(is_read, self.path, f"has {count:,} values of kind {inner:,}: that is not read.")
+        is_read = count <= MAX_ITEMS and (inner in _NUMBERS or inner == _TEXT)
+        require(
+            is_read, self.path, f"has {count:,} values of kind {inner:,}: which is not supported."
+        )
         if inner in _NUMBERS:
             self.skip(count * struct.calcsize("<" + _NUMBERS[inner]))
         else:
@@ -237,7 +241,7 @@ def _convert(file: Path, goal: Path, stated: GgufHeader) -> None:
         # In a folder of its own, where no other file can be taken for one of the model's.
         with locked(part), tempfile.TemporaryDirectory(prefix="attnlab-gguf-") as alone:
             (Path(alone) / "model.gguf").symlink_to(file.resolve())
-            words = "%s is converted, which takes a while and is done once; cached in %s"
+            words = "converting %s once, which takes a while; cached in %s"
             _LOG.info(words, file.name, goal.parent)
             with quiet(), redirect_stderr(io.StringIO()), errors_explained(str(file)):
                 _save_converted(alone, "model.gguf", part, stated)
@@ -279,7 +283,7 @@ def _save_converted(folder: str, name: str, goal: Path, stated: GgufHeader) -> N
     # Other weights would be random; a matrix that is used twice may be stored once.
     words = f"asks for {takes:,} numbers, and it holds {stated.num_numbers:,}."
     is_backed = takes <= 2 * stated.num_numbers
-    require(is_backed, "the config in the GGUF file", f"{words} It is damaged, or a trap.")
+    require(is_backed, "the config in the GGUF file", f"{words} It is damaged or malicious.")
     # dequantize: quantized blocks would be computed by a kernel that is fetched from the hub
     model, said = auto.from_pretrained(
         folder,

@@ -21,9 +21,9 @@ import torch
 
 from attnlab.errors import CouldNotRun
 
-MOST_BYTES = 2 * 2**20  # of config.json; one with the names of 21,000 classes takes 1 MiB
-MOST_VALUES = 500_000  # in one file: at some 64 bytes each, at most 32 MB in memory
-MOST_DEPTH = 32
+MAX_BYTES = 2 * 2**20  # of config.json; one with the names of 21,000 classes takes 1 MiB
+MAX_VALUES = 500_000  # in one file: at some 64 bytes each, at most 32 MB in memory
+MAX_DEPTH = 32
 
 JsonObject = dict[str, Any]
 """An object of untrusted JSON, of any content."""
@@ -49,14 +49,14 @@ def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Open a file and yield it with its size; a pipe or a device is never opened."""
     try:
         status = os.stat(path)
-        require(stat.S_ISREG(status.st_mode), path, "is no plain file.")
+        require(stat.S_ISREG(status.st_mode), path, "is not a regular file.")
         with open(path, "rb") as file:
             yield file, status.st_size
     except OSError as error:
         raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
 
 
-def read_object(path: Path, most: int = MOST_BYTES) -> JsonObject:
+def read_object(path: Path, most: int = MAX_BYTES) -> JsonObject:
     """Read a file that must hold one JSON object.
 
     Raises:
@@ -71,15 +71,15 @@ def read_object(path: Path, most: int = MOST_BYTES) -> JsonObject:
 def parse_object(content: bytes, where: str) -> JsonObject:
     """Parse the bytes of one JSON object; `where` is named in errors."""
     count = content.count(b",") + content.count(b"[") + content.count(b"{")
-    require(count <= MOST_VALUES, where, f"holds more than {MOST_VALUES:,} values.")
+    require(count <= MAX_VALUES, where, f"holds more than {MAX_VALUES:,} values.")
     try:
         value = json.loads(content.decode("utf-8"))
         depth = max(len(place) for place, _ in walk(value))
     except RecursionError:
-        depth = MOST_DEPTH + 1
+        depth = MAX_DEPTH + 1
     except ValueError as error:
         raise CouldNotRun(f"{where} is not JSON: {str(error)[:200]}.") from None
-    require(depth <= MOST_DEPTH, where, f"is nested more than {MOST_DEPTH} deep.")
+    require(depth <= MAX_DEPTH, where, f"is nested more than {MAX_DEPTH} deep.")
     kind = type(value).__name__
     require(isinstance(value, dict), where, f"must hold an object, {{...}}; it holds a {kind}.")
     mapping: JsonObject = value
@@ -98,10 +98,10 @@ def walk(value: Any) -> Iterator[tuple[JsonPath, Any]]:
             waiting += [((*place, str(number)), inner) for number, inner in enumerate(item)]
 
 
-MOST_HEADER = 16 * 2**20
-MOST_TENSORS = 10_000
-MOST_DIMENSIONS = 8
-MOST_NAME = 256
+MAX_HEADER = 16 * 2**20
+MAX_TENSORS = 10_000
+MAX_DIMENSIONS = 8
+MAX_NAME = 256
 
 _NUMBERS = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -140,7 +140,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         with safe_open(str(path), framework="numpy"):
             pass
     except (OSError, SafetensorError) as error:
-        raise CouldNotRun(f"{path} is cut off or damaged ({error}). Fetch it again.") from None
+        raise CouldNotRun(f"{path} is cut off or damaged ({error}). Download it again.") from None
     tensors = {}
     for name, entry in header.items():
         tensors[name] = StoredTensor(tuple(entry["shape"]), _NUMBERS[entry["dtype"]])
@@ -153,35 +153,35 @@ def _header_of(path: Path) -> JsonObject:
         start = file.read(16)
         other = wrong_kind(start) or ""
         more = f" {how_to_convert(path)}" if "pickle" in other else ""
-        require(not other, path, f"is no safetensors file but {other}.{more}")
+        require(not other, path, f"is not a safetensors file but {other}.{more}")
         length = int.from_bytes(start[:8], "little")
         is_whole = len(start) == 16 and length <= size - 8
         require(is_whole, path, f"is cut off: it has {size:,} bytes, its header {length:,}.")
-        most = f"at most {MOST_HEADER:,} are read."
-        require(length <= MOST_HEADER, path, f"has a header of {length:,} bytes; {most}")
+        most = f"at most {MAX_HEADER:,} are read."
+        require(length <= MAX_HEADER, path, f"has a header of {length:,} bytes; {most}")
         content = start[8:][:length] + file.read(max(0, length - 8))
     header = parse_object(content, f"the header of {path}")
     header.pop("__metadata__", None)
-    most = f"at most {MOST_TENSORS:,} are read."
+    most = f"at most {MAX_TENSORS:,} are read."
     require(header, path, "holds no tensor.")
-    require(len(header) <= MOST_TENSORS, path, f"holds {len(header):,} tensors; {most}")
+    require(len(header) <= MAX_TENSORS, path, f"holds {len(header):,} tensors; {most}")
     return header
 
 
 def _check_entry(name: str, entry: Any, where: str) -> None:
     """Check what a header says of one tensor."""
-    is_name = 0 < len(name) <= MOST_NAME and name.isprintable() and ".." not in name
-    require(is_name, where, f"is no name for a tensor (at most {MOST_NAME} printable letters).")
+    is_name = 0 < len(name) <= MAX_NAME and name.isprintable() and ".." not in name
+    require(is_name, where, f"is not a valid tensor name (at most {MAX_NAME} printable letters).")
     is_described = isinstance(entry, dict) and set(entry) == {"dtype", "shape", "data_offsets"}
     require(is_described, where, "must be described by dtype, shape and data_offsets alone.")
     advice = ""
     if str(entry["dtype"])[:2] in ("F8", "F4", "F6"):
-        advice = " It is quantised: take the model's unquantised form."
+        advice = " It is quantized: take the model's unquantized form."
     words = f"has numbers of kind {ascii(entry['dtype'])[:40]}; known: {', '.join(_NUMBERS)}."
     require(str(entry["dtype"]) in _NUMBERS, where, words + advice)
     shape = entry["shape"]
-    is_shape = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
-    wanted = f"expected at most {MOST_DIMENSIONS} whole numbers of at least 1."
+    is_shape = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS
+    wanted = f"expected at most {MAX_DIMENSIONS} whole numbers of at least 1."
     require(is_shape and 0 not in shape, where, f"has shape {ascii(shape)[:60]}; {wanted}")
 
 
@@ -194,7 +194,7 @@ _BEGINNINGS = {
     b"\x89HDF": "an HDF5 file of Keras or TensorFlow: convert it to safetensors where it was made",
     b"\x1f\x8b": "compressed with gzip: unpack it",
     b"GGUF": "a GGUF file: give it the ending .gguf and open the file itself",
-    b"<": "a web page, perhaps an error page that was saved in its place: fetch it again",
+    b"<": "a web page, perhaps an error page that was saved in its place: download it again",
     b"{": "JSON text",
 }
 

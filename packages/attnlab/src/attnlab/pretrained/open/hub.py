@@ -30,7 +30,7 @@ from attnlab.pretrained.open.build import HEADS, build, needed
 from attnlab.pretrained.open.folder import (
     CONFIG,
     INDEX,
-    MOST_INDEX,
+    MAX_INDEX,
     WEIGHTS,
     clean_description,
     gguf_file,
@@ -87,7 +87,7 @@ def open_pretrained(
         raise WrongUsage(f"remote_code is True or False; got {remote_code!r}.")
     if head is not None and not isinstance(head, str):
         raise WrongUsage(f"head is one of {', '.join(HEADS)}; got {head!r}.")
-    path, source = _found(x, revision, remote_code)
+    path, source = _locate(x, revision, remote_code)
     name = str(x) if source.startswith("the hub") else path.resolve().name
     gguf = gguf_file(path)
     if gguf is not None:
@@ -100,7 +100,7 @@ def open_pretrained(
     return Opened(model, tokenizer, name, source, tuple(notes))
 
 
-def _found(x: str | os.PathLike[str], revision: str | None, remote_code: bool) -> tuple[Path, str]:
+def _locate(x: str | os.PathLike[str], revision: str | None, remote_code: bool) -> tuple[Path, str]:
     """Return the folder or file of a model, and where it came from in words."""
     if not isinstance(x, str | os.PathLike):
         raise WrongUsage(f"expected a folder, a GGUF file or a hub id; got {type(x).__name__}.")
@@ -133,7 +133,7 @@ def _device(device: torch.device | str | None) -> torch.device | None:
     except (RuntimeError, TypeError):
         raise WrongUsage(f"device is cpu, cuda, cuda:1 or the like; got {device!r}.") from None
     if chosen is not None and chosen.type == "meta":
-        raise WrongUsage("there are no numbers on the device meta, so nothing can be computed.")
+        raise WrongUsage("tensors on the device meta have no values, so nothing can be computed.")
     try:
         torch.empty(0, device=chosen)
     except Exception as error:  # each kind of device has errors of its own
@@ -170,25 +170,25 @@ def hub_folder(name: str, revision: str | None, *, remote_code: bool = False) ->
         import huggingface_hub as hub
         import huggingface_hub.constants
     endpoint = huggingface_hub.constants.ENDPOINT
-    cached = _cached(hub, name, revision)
+    cached = _cached_snapshot(hub, name, revision)
     if cached is not None:
         return cached
     which = repr(name)
     if revision:
         which += f" (revision {revision})"
     advice = (
-        "Give a folder that holds the model, or fetch it where there is a network (hf download "
-        f"{name}) and carry over the cache that HF_HOME names."
+        "Give a folder that holds the model, or download it on a machine with a network (hf "
+        f"download {name}) and copy the cache that HF_HOME names."
     )
     nowhere = "is no folder here and not in the hub's cache, and"
     why = "the network is switched off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE)"
     require(not is_offline(), which, f"{nowhere} {why}. {advice}")
     host, port = _address(endpoint)
     require(_answers(host, port), which, f"{nowhere} {host} cannot be reached. {advice}")
-    return _fetched(hub, name, revision, remote_code)
+    return _download(hub, name, revision, remote_code)
 
 
-def _cached(hub: Any, name: str, revision: str | None) -> Path | None:
+def _cached_snapshot(hub: Any, name: str, revision: str | None) -> Path | None:
     """Return a complete snapshot in the cache, or None."""
     if not (Path(hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
         return None  # without the client, whose import takes longer than all the rest
@@ -205,7 +205,7 @@ def _has_weights(folder: Path) -> bool:
     """Does a snapshot hold weights, and all shards of them? Damaged ones are reported later."""
     if not (folder / WEIGHTS).exists() and (folder / INDEX).exists():
         try:
-            placed = read_object(folder / INDEX, MOST_INDEX)["weight_map"]
+            placed = read_object(folder / INDEX, MAX_INDEX)["weight_map"]
             return all((folder / str(name)).exists() for name in set(placed.values()))
         except (CouldNotRun, KeyError, AttributeError, TypeError, ValueError, OSError):
             return True
@@ -243,9 +243,9 @@ def _answers(host: str, port: int) -> bool:
     return reached.is_set()
 
 
-def _fetched(hub: Any, name: str, revision: str | None, remote_code: bool) -> Path:
+def _download(hub: Any, name: str, revision: str | None, remote_code: bool) -> Path:
     """Fetch what a model needs, the small files first."""
-    with _fetching(name):
+    with _download_errors_explained(name):
         said = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=10)
         weights = _weights_on_hub(name, said.siblings)
         check_room(Path(hub.constants.HF_HUB_CACHE), sum(weights.values()), name)
@@ -279,7 +279,7 @@ def _weights_on_hub(name: str, siblings: Sequence[Any]) -> dict[str, int]:
 
 
 @contextmanager
-def _fetching(name: str) -> Iterator[None]:
+def _download_errors_explained(name: str) -> Iterator[None]:
     """Turn any error of the hub's client into one sentence."""
     try:
         yield
@@ -288,6 +288,6 @@ def _fetching(name: str) -> Iterator[None]:
     except Exception as error:  # the client and the web can fail in any way
         if getattr(getattr(error, "response", None), "status_code", None) in (401, 403, 404):
             advice = "a gated model needs `hf auth login`."
-            raise CouldNotRun(f"the hub has no {name} for you; {advice}") from None
+            raise CouldNotRun(f"the hub has no {name} that you may download; {advice}") from None
         words = f"{type(error).__name__}: " + one_line(error, 300).rstrip(".")
         raise CouldNotRun(f"could not fetch {name} from the hub: {words}.") from None
