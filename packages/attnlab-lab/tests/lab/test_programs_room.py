@@ -149,7 +149,7 @@ def test_a_program_is_typed_mended_proved_and_its_heads_have_its_lines(opened: A
     fill(page, "Program", wrong)
     rows = table(page)
     assert rows[1][1][0].startswith("there is no indexes above; did you mean 'indices'?")
-    assert rows[2][1] == ["equal_and_before has no value, for line 2 is refused."]
+    assert rows[2][1] == ["equal_and_before has no value because line 2 is refused."]
     assert page.locator("#program-said").inner_text().startswith("Line 2, equal_and_before: there")
     assert page.locator("#program-text").get_attribute("aria-invalid") == "true"
     press(page, "Compile and prove")

@@ -96,7 +96,10 @@ def changed(**fields):
             lambda: Design.from_mapping(identity().to_mapping() | {"Km": [[1.0]]}),
             "Km and Qm must have one shape",
         ),
-        (lambda: Design.from_mapping(identity().to_mapping() | {"Km": "x"}), "this is no design"),
+        (
+            lambda: Design.from_mapping(identity().to_mapping() | {"Km": "x"}),
+            "this is not a design",
+        ),
         (
             lambda: Design.from_mapping(
                 identity().to_mapping() | {"task": unique().to_mapping()["task"]}

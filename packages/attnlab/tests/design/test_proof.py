@@ -254,10 +254,10 @@ def test_rounding_stays_below_its_bound():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: prove(identity().model()), "say which task"),
+        (lambda: prove(identity().model()), "choose the task to prove"),
         (lambda: prove(identity().model(), "idntity"), "did you mean 'identity'"),
-        (lambda: prove(identity(), tolerance=-1), "a tolerance is a number of at least 0"),
-        (lambda: prove(identity(), tolerance=float("nan")), "a tolerance is a number"),
+        (lambda: prove(identity(), tolerance=-1), "a tolerance must be a number of at least 0"),
+        (lambda: prove(identity(), tolerance=float("nan")), "a tolerance must be a number"),
         (lambda: prove(3, "identity"), r"such as attnlab\.design\.identity\(\), .*; got an int"),
         (lambda: prove(3), "a model or a function; got an int"),
         (lambda: prove(identity(), "copy_first", tolerance=1), None),
@@ -286,7 +286,7 @@ def test_rounding_stays_below_its_bound():
             lambda: prove(raising("one\ntwo\n  three"), "identity"),
             "raised ValueError: one two three$",
         ),
-        (lambda: prove(raising("x" * 5_000), "identity"), "raised ValueError: x{200} …$"),
+        (lambda: prove(raising("x" * 5_000), "identity"), "raised ValueError: x{200}$"),
         (
             lambda: prove(identity(), dtype=torch.int32),
             "dtype must be torch.float32 or torch.float64; got torch.int32",
@@ -309,9 +309,12 @@ def test_rounding_stays_below_its_bound():
         (lambda: prove(Complex(), "identity"), "this model computes in complex64.$"),
         (lambda: prove(identity().model().to("meta"), "identity"), "on the device meta"),
         (lambda: prove(torch.nn.Linear(3, 3, device="meta"), "identity"), "on the device meta"),
-        (lambda: prove(identity(), ["identity"]), r"a task is identity, .*; got \['identity'\]"),
+        (
+            lambda: prove(identity(), ["identity"]),
+            r"identity, copy_first or unique; got \['identity'\]",
+        ),
         (lambda: prove(identity(), tolerance=True), "got True"),
-        (lambda: prove(identity(), tolerance=10**400), "a tolerance is a number"),
+        (lambda: prove(identity(), tolerance=10**400), "a tolerance must be a number"),
         (lambda: prove(SingleHead, "identity"), "got the class SingleHead"),
         (
             lambda: prove(copy_first(), "identity"),

@@ -163,7 +163,7 @@ def test_two_pairs_of_doors_of_one_model_at_once_are_refused(name: str) -> None:
     foreign = FAMILIES[name].build()
     first, second = attach(foreign), attach(foreign)
     with (
-        pytest.raises(WrongUsage, match="hook points twice"),
+        pytest.raises(WrongUsage, match="was loaded twice"),
         attnlab.record(first, "*"),
         attnlab.record(second, "*"),
     ):

@@ -510,7 +510,7 @@ def test_wrong_usage_is_told_with_what_there_is(tmp_path):
         ({"dtype": "load"}, "dtype is float64"),
         ({"dtype": "float8_e4m3fn"}, "dtype is float64"),
         ({"device": "gpu"}, "device is cpu, cuda"),
-        ({"device": "meta"}, "there are no numbers"),
+        ({"device": "meta"}, "have no values"),
         ({"remote_code": "no"}, "remote_code is True or False; got 'no'"),
         ({"remote_code": 1}, "remote_code is True or False"),
         ({"revision": "main"}, "a revision belongs to a model of the hub"),

@@ -48,7 +48,7 @@ def test_a_program_is_shown_compiled_proved_and_saved(written, tmp_path, capsys)
     }
     assert isinstance(attnlab.load(out), Encoder)
     assert main(["compile", written(SORT), "--out", str(out)]) == 3
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_a_line_has_the_value_of_what_it_names(written, capsys):
@@ -91,7 +91,7 @@ def test_json_says_whether_it_holds(written, capsys):
         (LATER, ["--causal"], "selects a later position"),
         (NO_DEFAULT, [], "program.py:2  x = aggregate"),
         ("import sys\nsys.exit(0)\n", [], "ends itself before it makes a program"),
-        (DEEP, [], "100 deep at most"),
+        (DEEP, [], "at most 100 deep"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence(written, capsys, text, options, words):

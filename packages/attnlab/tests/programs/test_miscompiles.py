@@ -291,7 +291,7 @@ def test_means_beside_bos_and_values_of_one_kind(output):
 
 def test_far_places_are_later_too():
     ahead = aggregate(select(indices, indices + 13, "=="), tokens, ".")
-    with pytest.raises(ProgramError, match=r"not sure that .* later position"):
+    with pytest.raises(ProgramError, match=r"might select a later position"):
         compile_program(Program(ahead, "ab"), 15, causal=True)
     compile_program(Program(selector_width(library.so_far), "ab"), 15, causal=True)
 
@@ -613,7 +613,7 @@ def test_an_alphabet_is_of_distinct_values(alphabet):
     ("make", "words"),
     [
         (lambda: Program(select(tokens, tokens, "=="), "ab"), "is a selector: aggregate"),
-        (lambda: compile_program(indices, 3), "a program is made by Program"),
+        (lambda: compile_program(indices, 3), "expected a Program"),
         (lambda: compile_program(Program(indices, "ab"), 5_000), "from 1 to 1,000; got 5000"),
     ],
 )

@@ -202,7 +202,7 @@ def test_lines_after_a_refused_one_are_read_and_say_what_they_miss() -> None:
     assert (one.value, two.error) == (None, None)
     assert one.error is not None
     assert three.error is not None
-    assert three.error.reason == "x has no value, for line 1 is refused."
+    assert three.error.reason == "x has no value because line 1 is refused."
     assert (one.name, three.line.number) == ("x", 3)
 
 

@@ -121,7 +121,7 @@ def test_a_domain_too_large_to_list_is_sampled():
         ({"letters": 27}, "at most 26"),
         ({"letters": 0}, "letters must be an integer of at least 1"),
         ({"rule": "induction", "length": 1}, "length must be an integer of at least 2"),
-        ({"rule": "add", "letters": 1}, "add needs letters of at least 2"),
+        ({"rule": "add", "letters": 1}, "add needs at least 2 letters"),
     ],
 )
 def test_impossible_tasks_are_refused(fields, message):

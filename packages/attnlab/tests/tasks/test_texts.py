@@ -252,7 +252,7 @@ def test_texts_that_teach_no_classes_are_refused(raw, words):
             "t.csv",
             b'text,label\n"never closed,good\n',
             CouldNotRun,
-            "is not clean CSV, line 2: .* written twice, or save the file as TSV",
+            "is not valid CSV, line 2: .* written twice, or save the file as TSV",
         ),
         (
             "t.jsonl",
@@ -262,7 +262,7 @@ def test_texts_that_teach_no_classes_are_refused(raw, words):
         ),
         ("t.jsonl", b"1\n", CouldNotRun, "line 1 of .* must be an object"),
         ("t.jsonl", b"[1]\n", CouldNotRun, "each item of .* must be an object; item 1 is '1'"),
-        ("t.json", b'[{"text": 1},', CouldNotRun, "begins as a JSON array and is none"),
+        ("t.json", b'[{"text": 1},', CouldNotRun, "begins like a JSON array but is not one"),
         (
             "t.json",
             b'{\n"text": ["a"]\n}',
