@@ -105,11 +105,11 @@ BIAS = ("test_positions", "test_bias_falls_with_distance_and_is_zero_at_home")
 BIAS_AND_MASK = ("test_positions", "test_bias_and_mask_become_one_float_mask")
 LAYER_NORM = (
     "test_norms",
-    "test_layer_norm_is_that_of_the_reference_and_torch",
+    "test_layer_norm_is_its_formula_the_reference_and_torch",
     (2, 3, 11),
     0.1,
 )
-RMS_NORM = ("test_norms", "test_rms_norm_is_that_of_the_reference_and_torch", (2, 3, 11), 0.1)
+RMS_NORM = ("test_norms", "test_rms_norm_is_its_formula_the_reference_and_torch", (2, 3, 11), 0.1)
 KIND = ("test_norms", "test_each_kind_makes_its_norm")
 ROOT = ("test_norms", "test_epsilon_stands_inside_the_root")
 ACTIVATION = ("test_feed_forward", "test_two_layers_and_an_activation_agree_with_the_reference")
@@ -554,10 +554,34 @@ POSITION_FAULTS = _in(
 NORM_FAULTS = _in(
     "parts.norms",
     (
+        "variance divided by the width less one",
+        "centred.square().mean(-1, keepdim=True)",
+        "centred.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)",
+        LAYER_NORM,
+    ),
+    (
+        "epsilon outside the root",
+        "(variance + epsilon).sqrt()",
+        "(variance.sqrt() + epsilon)",
+        ROOT,
+        LAYER_NORM,
+    ),
+    (
+        "mean over the positions",
+        "x - x.mean(-1, keepdim=True)",
+        "x - x.mean(-2, keepdim=True)",
+        LAYER_NORM,
+    ),
+    (
+        "root of the sum, not of the mean",
+        "x.square().mean(-1, keepdim=True) + epsilon",
+        "x.square().sum(-1, keepdim=True) + epsilon",
+        RMS_NORM,
+    ),
+    (
         "epsilon of the module lost",
         "self.weight, self.bias, self.epsilon)",
-        "self.weight, self.bias, 1e-3)",
-        ROOT,
+        "self.weight, self.bias)",
         LAYER_NORM,
     ),
     ("norms mixed up", 'if kind == "layer":', 'if kind != "layer":', KIND),

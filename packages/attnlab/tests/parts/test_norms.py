@@ -1,4 +1,5 @@
-"""Norms: the modules, the reference and torch are the same function."""
+"""Norms: the fused modules, the written-out formulas, the reference and torch are the same
+function."""
 
 import math
 
@@ -6,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnlab.parts.norms import LayerNorm, RMSNorm, make_norm
+from attnlab.parts.norms import LayerNorm, RMSNorm, layer_norm, make_norm, rms_norm
 from tests import reference as ref
 
 from .builders import normal
@@ -17,7 +18,7 @@ SHAPES = [(7,), (3, 5), (2, 3, 11), (0, 3, 5), (2, 1)]
 
 
 def test_layer_norm_of_one_and_three_is_minus_one_and_one():
-    assert_close(LayerNorm(2, epsilon=0.0)(torch.tensor([1.0, 3.0])), [-1, 1], 1e-7)
+    assert_close(layer_norm(torch.tensor([1.0, 3.0]), epsilon=0.0), [-1, 1], 0.0)
     assert_close(
         LayerNorm(2)(torch.tensor([1.0, 3.0])),
         [-1 / math.sqrt(1 + 1e-5), 1 / math.sqrt(1 + 1e-5)],
@@ -27,21 +28,23 @@ def test_layer_norm_of_one_and_three_is_minus_one_and_one():
 
 def test_rms_norm_of_three_and_four_divides_by_the_root_of_twelve_and_a_half():
     expected = [3 / math.sqrt(12.5), 4 / math.sqrt(12.5)]
-    assert_close(RMSNorm(2, epsilon=0.0)(torch.tensor([3.0, 4.0])), expected, 1e-7)
+    assert_close(rms_norm(torch.tensor([3.0, 4.0]), epsilon=0.0), expected, 1e-7)
     assert_close(RMSNorm(2)(torch.tensor([3.0, 4.0])), expected, 1e-6)
 
 
 def test_epsilon_stands_inside_the_root():
     x = torch.tensor([1e-3, -1e-3], dtype=torch.float64)
     expected = 1e-3 / math.sqrt(1e-6 + 1e-5)
-    assert_close(LayerNorm(2).double()(x), [expected, -expected], 1e-12)
+    for normed in (layer_norm(x), LayerNorm(2).double()(x)):
+        assert_close(normed, [expected, -expected], 1e-12)
     expected = 1e-3 / math.sqrt(1e-6 + 1e-6)
-    assert_close(RMSNorm(2).double()(x), [expected, -expected], 1e-12)
+    for normed in (rms_norm(x), RMSNorm(2).double()(x)):
+        assert_close(normed, [expected, -expected], 1e-12)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("epsilon", [1e-5, 0.1])
-def test_layer_norm_is_that_of_the_reference_and_torch(shape, epsilon):
+def test_layer_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
     for dtype, bound in BOUND.items():
         x, gain, bias = (
             normal(*size, seed=s, dtype=dtype)
@@ -54,14 +57,14 @@ def test_layer_norm_is_that_of_the_reference_and_torch(shape, epsilon):
         for module in (part, twin):
             module.load_state_dict({"weight": gain, "bias": bias})
         expected = ref.layer_norm(as_array(x), as_array(gain), as_array(bias), epsilon)
-        for actual in (part(x), twin(x)):
+        for actual in (layer_norm(x, gain, bias, epsilon=epsilon), part(x), twin(x)):
             assert_close(actual, expected, bound if shape[-1] > 1 else 1e-5, f"layer norm, {dtype}")
         assert LayerNorm(shape[-1], bias=False).bias is None
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1])
-def test_rms_norm_is_that_of_the_reference_and_torch(shape, epsilon):
+def test_rms_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
     for dtype, bound in BOUND.items():
         x, gain = normal(*shape, dtype=dtype), normal(shape[-1], seed=1, dtype=dtype)
         part, twin = (
@@ -71,7 +74,7 @@ def test_rms_norm_is_that_of_the_reference_and_torch(shape, epsilon):
         for module in (part, twin):
             module.load_state_dict({"weight": gain})
         expected = ref.rms_norm(as_array(x), as_array(gain), epsilon)
-        for actual in (part(x), twin(x)):
+        for actual in (rms_norm(x, gain, epsilon=epsilon), part(x), twin(x)):
             assert_close(actual, expected, bound, f"rms norm, {dtype}")
 
 
@@ -81,7 +84,7 @@ def test_each_kind_makes_its_norm():
 
 
 def test_a_constant_position_stays_finite_forward_and_backward():
-    for norm in (LayerNorm(5), RMSNorm(5)):
+    for norm in (LayerNorm(5), RMSNorm(5), layer_norm, rms_norm):
         for size in (0.0, 7.0):
             x = torch.full((2, 5), size, requires_grad=True)
             output = norm(x)
@@ -92,17 +95,20 @@ def test_a_constant_position_stays_finite_forward_and_backward():
 
 def test_a_large_mean_does_not_spoil_the_variance():
     x = normal(3, 64, dtype=torch.float64)
-    expected = ref.layer_norm(as_array(x))
-    assert_close(LayerNorm(64)((x + 1000).float()), expected, 2e-4)
+    assert_close(layer_norm((x + 1000).float()), layer_norm(x), 2e-4)
+    assert_close(LayerNorm(64)((x + 1000).float()), layer_norm(x), 2e-4)
 
 
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_gradients_of_norms_are_those_of_finite_differences(kind):
     part = make_norm(kind, 5).double()
-    assert torch.autograd.gradcheck(part, normal(2, 3, 5).requires_grad_(), raise_exception=False)
+    formula = layer_norm if kind == "layer" else rms_norm
+    x, gain = normal(2, 3, 5).requires_grad_(), normal(5, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(part, x, raise_exception=False)
+    assert torch.autograd.gradcheck(formula, (x, gain), raise_exception=False)
 
 
 def test_positions_are_normed_one_by_one():
     x = normal(2, 3, 5, dtype=torch.float32)
-    for norm in (LayerNorm(5), RMSNorm(5)):
+    for norm in (LayerNorm(5), RMSNorm(5), layer_norm, rms_norm):
         assert_same(norm(x)[1, 2], norm(x[1, 2]))

@@ -1,8 +1,8 @@
-"""Normalization: bring each position's vector to a common size, by PyTorch's fused kernels.
+"""Normalization: bring each position's vector to a common size.
 
-Layer norm (Ba et al. 2016) is `(x - mean) / √(variance + ε) · gain + bias` over the last axis, with
-the biased variance (divided by the width); RMS norm (Zhang & Sennrich 2019) is
-`x / √(mean of squares + ε) · gain`.
+`layer_norm` and `rms_norm` are the formulas, written out. The modules run PyTorch's fused kernels
+of the same formulas (a test holds the two together), because a norm written out costs five passes
+over the data.
 """
 
 from typing import Literal
@@ -14,6 +14,32 @@ from torch import Tensor, nn
 from attnlab.shapes import require_choice
 
 NormKind = Literal["layer", "rms"]
+
+
+def layer_norm(
+    x: Tensor, gain: Tensor | None = None, bias: Tensor | None = None, *, epsilon: float = 1e-5
+) -> Tensor:
+    """`(x - mean) / √(variance + ε) · gain + bias` over the last axis (Ba et al. 2016).
+
+    The variance is the biased one (divided by the width), and ε stands inside the root, as in
+    PyTorch.
+    """
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    normed = centred / (variance + epsilon).sqrt()
+    if gain is not None:
+        normed = normed * gain
+    if bias is not None:
+        normed = normed + bias
+    return normed
+
+
+def rms_norm(x: Tensor, gain: Tensor | None = None, *, epsilon: float = 1e-6) -> Tensor:
+    """`x / √(mean of squares + ε) · gain` over the last axis (Zhang & Sennrich 2019)."""
+    normed = x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt()
+    if gain is not None:
+        normed = normed * gain
+    return normed
 
 
 class LayerNorm(nn.Module):

@@ -22,20 +22,13 @@ from attnlab.experiments.anatomy.result import PartResult, most, number_text
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.words import Numbers
-from attnlab.parts.norms import LayerNorm
+from attnlab.parts.norms import LayerNorm, layer_norm
 
 _EPSILON = 1e-5
 _WIDTHS = (1, 2, 4, 8, 16, 64, 256, 1024)
 _SCALES = tuple(10.0 ** (exponent / 2) for exponent in range(-16, 7))
 _SMALL = 8  # the index of the scale 1e-4
 _LENGTH, _WIDTH = 6, 64
-
-
-def layer_norm(x: Tensor) -> Tensor:
-    """Return `(x - mean) / √(variance + ε)` over the last axis: (..., d_model) -> the same."""
-    centred = x - x.mean(-1, keepdim=True)
-    variance = centred.square().mean(-1, keepdim=True)
-    return centred / (variance + _EPSILON).sqrt()
 
 
 def other_norm(x: Tensor, *, epsilon: float = _EPSILON, correction: int = 1) -> Tensor:
