@@ -56,7 +56,7 @@ def test_neighbouring_query_heads_share_a_key_head():
 def as_reference(part, x, context, mask, num_kv_heads):
     """The same attention by the oracle, from the part's own weights."""
     projections = {"query": part.query, "key": part.key, "value": part.value, "output": part.output}
-    weights = [as_array(p.effective_weight()) for p in projections.values()]
+    weights = [as_array(p.weight) for p in projections.values()]
     biases = {
         name: as_array(p.bias)
         for name, p in projections.items()

@@ -9,7 +9,6 @@ import torch
 from attnlab.parts.linear import Linear
 from attnlab.parts.projections import (
     FactorisedProjection,
-    Projection,
     factorised_weight,
     make_projection,
 )
@@ -17,7 +16,7 @@ from attnlab.seeds import isolated
 from tests import reference as ref
 
 from .builders import normal
-from .closeness import as_array, assert_close, assert_same
+from .closeness import as_array, assert_close
 
 E = math.e
 BOUND = {torch.float64: 1e-13, torch.float32: 1e-6}
@@ -64,8 +63,8 @@ def test_each_head_applies_its_own_weight(gated):
     ]
     expected = torch.cat([torch.from_numpy(head) for head in heads], -1)
     assert_close(part(x), expected, 1e-13)
-    assert_close(x @ part.effective_weight().t(), expected, 1e-13)
-    assert part.effective_weight().shape == (15, 11)
+    assert_close(x @ part.weight.t(), expected, 1e-13)
+    assert part.weight.shape == (15, 11)
 
 
 @pytest.mark.parametrize("gated", [True, False])
@@ -103,8 +102,6 @@ def test_each_kind_is_made_of_what_it_says():
     assert FactorisedProjection(11, 3, 5, rank=2).temperature == 1.0
     assert FactorisedProjection(11, 3, 5, rank=2).base is not None
     assert make_projection("dense", 11, 3, 5, bias=False).bias is None
-    assert all(isinstance(part, Projection) for part in (dense, gated, strict))
-    assert_same(dense.effective_weight(), dense.weight)
     assert "11 -> 3x5, gated, rank=2, temperature=1" in repr(gated)
     assert "strict" in repr(strict)
 

@@ -5,11 +5,12 @@ What a file claims is held against what its config implies, names, shapes and dt
 is taken or a single number is read.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attnlab.configs import Config
 from attnlab.core.sizes import count_bytes
@@ -88,10 +89,12 @@ def load_model(folder: Path | str) -> nn.Module:
     with torch.device("meta"):
         # shapes alone: no config, however large, takes memory here
         sketch = build_model(settings["model"])
-    _compare(sketch, folder / "model.safetensors")
+    path = folder / "model.safetensors"
+    _compare(sketch, path)
     try:
-        model = build_model(settings["model"])
-        load_weights(model, folder / "model.safetensors")
+        model, values = build_model(settings["model"]), read_tensors(path)
+        _check_finite(values, path)
+        model.load_state_dict(values)
     except (MemoryError, RuntimeError) as error:
         # The sketch of the same description was built and fits the file, so only the memory can be
         # at fault.
@@ -110,16 +113,12 @@ def save_weights(model: nn.Module, path: Path) -> None:
     write_tensors(path, model.state_dict())
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a file's numbers into a model after comparing every name, shape and dtype."""
-    _compare(model, path)
-    values = read_tensors(path)
+def _check_finite(values: Mapping[str, Tensor], path: Path) -> None:
     for name, value in values.items():
         if not bool(torch.isfinite(value).all()):
             raise CouldNotRun(
                 f"{path}: {name} holds NaN or infinity; the file is damaged or its training broke."
             )
-    model.load_state_dict(values)
 
 
 def _compare(model: nn.Module, path: Path) -> None:

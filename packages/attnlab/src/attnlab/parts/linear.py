@@ -77,10 +77,6 @@ class Linear(nn.Module):
         """(..., in) -> (..., out)."""
         return linear(x, self.weight, self.bias)
 
-    def effective_weight(self) -> Tensor:
-        """The matrix that is applied, (out, in)."""
-        return self.weight
-
     def extra_repr(self) -> str:
         """What printing the module shows of it."""
         return f"{self.in_features} -> {self.out_features}, bias={self.bias is not None}"

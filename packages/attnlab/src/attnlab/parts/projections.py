@@ -5,7 +5,7 @@
 `strict`, times a free base matrix, element by element, it is `gated`.
 """
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -15,19 +15,6 @@ from attnlab.parts.linear import Linear, linear
 from attnlab.shapes import require_choice, require_integer
 
 ProjectionKind = Literal["dense", "gated", "strict"]
-
-
-@runtime_checkable
-class Projection(Protocol):
-    """What an attention part asks of a projection."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(..., in) -> (..., out)."""
-        ...
-
-    def effective_weight(self) -> Tensor:
-        """The matrix that is applied, (out, in)."""
-        ...
 
 
 def factorised_weight(
@@ -82,14 +69,15 @@ class FactorisedProjection(nn.Module):
 
     temperature: Tensor
 
-    def effective_weight(self) -> Tensor:
+    @property
+    def weight(self) -> Tensor:
         """The matrix that is applied, (head · head_width, d_model)."""
         weight = factorised_weight(self.a, self.b, temperature=self.temperature, base=self.base)
         return weight.transpose(-2, -1).flatten(0, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) -> (..., head · head_width)."""
-        return linear(x, self.effective_weight())
+        return linear(x, self.weight)
 
     def extra_repr(self) -> str:
         """What printing the module shows of it."""
@@ -101,6 +89,9 @@ class FactorisedProjection(nn.Module):
         )
 
 
+Projection: TypeAlias = Linear | FactorisedProjection
+
+
 def make_projection(
     kind: ProjectionKind,
     d_model: int,
@@ -110,7 +101,7 @@ def make_projection(
     rank: int | None = None,
     temperature: float = 1.0,
     bias: bool = True,
-) -> Linear | FactorisedProjection:
+) -> Projection:
     """Make a projection by its kind; factorised ones have no bias and need a rank, dense ones start
     Xavier-uniform."""
     if kind == "dense":

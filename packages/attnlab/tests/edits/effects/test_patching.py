@@ -132,7 +132,7 @@ def by_hand(each, clean, corrupted, sender, receiver, into):
         source, base = runs
         attention = model.layers[layer].attention
         width = base[f"{sender.path}.heads"].shape[-1]
-        weight = attention.output.effective_weight()[:, head * width : (head + 1) * width]
+        weight = attention.output.weight[:, head * width : (head + 1) * width]
         change = (source[f"{sender.path}.heads"] - base[f"{sender.path}.heads"])[:, head] @ weight.T
         if receiver == LOGITS:
             x = base[f"layers.{len(model.layers) - 1}.residual_after"] + change
