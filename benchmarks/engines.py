@@ -25,11 +25,10 @@ from torch import Tensor, nn
 
 from attnlab.core.stats import mean_interval
 from attnlab.experiments.experiment import Problem
-from attnlab.experiments.population.fit import learnable
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.population_heads import record_heads
 from attnlab.experiments.population.report import make_report
-from attnlab.experiments.registry import config
+from attnlab.experiments.registry import config, learnable
 from attnlab.train.history import Evaluation
 from attnlab.train.loop import train_together
 

@@ -19,8 +19,8 @@ from .experiments.opener import open as open
 from .experiments.population import train_population as train_population
 from .experiments.prompts import ask as ask
 from .experiments.proofs import prove as prove
-from .experiments.registry import run as run
 from .experiments.resumption import resume as resume
+from .experiments.runner import run as run
 from .experiments.sweeps import sweep as sweep
 from .experiments.tune import tune as tune
 from .experiments.viewer import show as show

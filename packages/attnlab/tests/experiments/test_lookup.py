@@ -8,7 +8,6 @@ import torch
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import registry
 from attnlab.experiments.checks import COMMON
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.lookup import LookupConfig, fixed_table, lookup, lookup_claims, recall
@@ -460,12 +459,12 @@ def test_the_report_shows_every_source_and_every_head(learned):
 
 
 def test_the_saved_models_answer_what_a_person_types(learned):
-    found = registry.ask_run(learned, "name color red item blue").trace()
+    found = attnlab.ask(learned, "name color red item blue").trace()
     assert [step.choice for step in found.steps] == ["BLUE", "[EOS]"]
     assert found.input == ("NAME", "COLOR", "RED", "ITEM", "BLUE")
-    shuffled = registry.ask_run(learned, "BLUE red ITEM, name COLOR").trace()
+    shuffled = attnlab.ask(learned, "BLUE red ITEM, name COLOR").trace()
     assert [step.choice for step in shuffled.steps] == ["BLUE", "[EOS]"]
-    new = registry.ask_run(learned, "k1 v4 k3 v2 ? k3").trace()
+    new = attnlab.ask(learned, "k1 v4 k3 v2 ? k3").trace()
     assert new.input == ("k1:v4", "k3:v2")
     assert [step.choice for step in new.steps] == ["v2"]
     for name in ("loose", "bound", "ordered", "with-positions"):
@@ -485,11 +484,11 @@ def test_the_saved_models_answer_what_a_person_types(learned):
 )
 def test_what_cannot_be_traced_is_refused_in_words(learned, text, message):
     with pytest.raises(WrongUsage, match=message):
-        registry.ask_run(learned, text).trace()
+        attnlab.ask(learned, text).trace()
 
 
 def test_in_memory_a_question_says_that_its_model_is_in_the_folder(learned):
-    config = registry.config_of(learned)
+    config = learned.reader.config
     with pytest.raises(CouldNotRun, match="save the report first"):
         lookup.ask(learned.model, config, "k1 v1 ? k1")
     table = LookupConfig(**TABLE)
@@ -502,7 +501,7 @@ def test_recall_alone_traces_its_main_model_and_saves_the_others():
         "lookup", **{**FACTS, "recall_facts": 3, "recall_steps": 4, "variant": "ordered"}
     )
     assert {"decoded_right", "causal_decoder"}.isdisjoint(each.name for each in report.claims)
-    config = registry.config_of(report)
+    config = report.reader.config
     assert lookup.ask(report.model, config, "k1 v1 k2 v3 k4 v4 ? k2").trace().input == (
         "k1", "v1", "k2", "v3", "k4", "v4",
     )  # fmt: skip

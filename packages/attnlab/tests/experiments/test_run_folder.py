@@ -14,7 +14,6 @@ import attnlab
 from attnlab.core.store import locked
 from attnlab.draw.sections import Table
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.folder import Finished, FolderTaken, RunFolder, list_runs
 from attnlab.experiments.report import Report, open_run
@@ -155,7 +154,7 @@ def test_settings_of_another_version_cannot_be_traced(folder):
     config["settings"]["letters"] = -1
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CouldNotRun, match=r"copy/config\.json is not usable: letters must be"):
-        registry.ask_run(open_run(folder), "cab").trace()
+        attnlab.ask(open_run(folder), "cab").trace()
 
 
 def test_a_report_without_claims_has_not_passed():

@@ -9,7 +9,6 @@ import torch
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import registry
 from attnlab.experiments.checks import COMMON
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.sentiment import (
@@ -426,7 +425,7 @@ def test_the_run_folder_holds_both_models_and_their_tokenizers(built_in):
 
 def test_a_reopened_run_gives_the_verdict_the_report_shows(built_in):
     choice = section(built_in, "Attention of mini").choices[0]
-    found = registry.ask_run(attnlab.open(built_in.folder), choice.label).trace()
+    found = attnlab.ask(attnlab.open(built_in.folder), choice.label).trace()
     (step,) = found.steps
     assert step.position is None
     assert f"{step.choice} with probability {max(step.probabilities):.3f}" in choice.note
@@ -435,17 +434,17 @@ def test_a_reopened_run_gives_the_verdict_the_report_shows(built_in):
 
 
 def test_words_that_are_not_known_stand_in_brackets_and_it_is_said_what_that_means(built_in):
-    found = registry.ask_run(built_in, "a zebra").trace()
+    found = attnlab.ask(built_in, "a zebra").trace()
     assert found.tokens == ("<CLS>", "a", "[zebra]")
     assert found.note == inspection.UNKNOWN_WORDS
     assert found.to_mapping()["note"] == inspection.UNKNOWN_WORDS
-    assert not registry.ask_run(built_in, "a film").trace().to_mapping()["note"]
+    assert not attnlab.ask(built_in, "a film").trace().to_mapping()["note"]
     assert inspection.UNKNOWN_WORDS in section(built_in, "Attention of mini").caption
 
 
 def test_a_word_is_known_whatever_punctuation_stands_beside_it(built_in):
     plain, written = (
-        registry.ask_run(built_in, text).trace().tokens for text in ("warm , funny", '"Warm, FUNNY')
+        attnlab.ask(built_in, text).trace().tokens for text in ("warm , funny", '"Warm, FUNNY')
     )
     assert plain == ("<CLS>", "warm", ",", "funny")
     assert written == ("<CLS>", '["]', "warm", ",", "funny")
@@ -453,7 +452,7 @@ def test_a_word_is_known_whatever_punctuation_stands_beside_it(built_in):
 
 def test_an_empty_text_has_no_verdict(built_in):
     with pytest.raises(WrongUsage, match="the text is empty"):
-        registry.ask_run(built_in, " \t ").trace()
+        attnlab.ask(built_in, " \t ").trace()
 
 
 def test_a_tokenizer_of_another_run_is_refused(built_in, tmp_path):
@@ -470,7 +469,7 @@ def test_a_tokenizer_of_another_run_is_refused(built_in, tmp_path):
 
 def test_a_run_in_memory_can_be_traced_too():
     report = attnlab.run("sentiment", main="best", **TINY)
-    assert registry.ask_run(report, "a warm film").trace().steps[0].candidates == (
+    assert attnlab.ask(report, "a warm film").trace().steps[0].candidates == (
         "negative",
         "positive",
     )
@@ -565,7 +564,7 @@ def test_a_file_of_five_unequal_classes_is_read_and_described(tmp_path):
     assert told["empty texts, left out"] == [1]
     assert told["texts used"] == [60]
     assert told["largest class over smallest, training"] == ["10.00"]
-    assert registry.ask_run(report, "text").trace().steps[0].candidates == (
+    assert attnlab.ask(report, "text").trace().steps[0].candidates == (
         "0",
         "1",
         "2",

@@ -8,7 +8,6 @@ import torch
 import attnlab
 from attnlab import seeds
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.folder import free_name, list_runs
 from attnlab.experiments.sorting import SortingConfig, sorting_claims
@@ -159,7 +158,7 @@ def test_a_report_in_memory_is_saved_like_one_from_disk(tmp_path):
 
 
 def test_the_saved_model_answers_as_the_run_said(learned):
-    found = registry.ask_run(learned, "cab").trace()
+    found = attnlab.ask(learned, "cab").trace()
     assert "".join(step.choice for step in found.steps) == "abc"
     shown = next(each for each in learned.content.sections[0].traces if each.input == list("cab"))
     assert [step.choice for step in shown.steps] == list("abc")
@@ -311,9 +310,7 @@ def test_every_option_works(settings, tmp_path):
     report = attnlab.run("sorting", settings={"steps": "4", **settings}, out=tmp_path / "run")
     assert claim(report, "causal").passed
     assert claim(report, "cache_changes_nothing").passed
-    assert (
-        registry.ask_run(report, registry.config_of(report).sequence_task().example).trace().steps
-    )
+    assert attnlab.ask(report, report.reader.config.sequence_task().example).trace().steps
 
 
 def test_an_existing_run_is_left_alone(tmp_path):

@@ -23,7 +23,7 @@ from attnlab.cli import main
 from attnlab.core import store
 from attnlab.core.store import LOCK
 from attnlab.errors import CouldNotRun
-from attnlab.experiments import experiment, registry
+from attnlab.experiments import experiment, registry, runner
 from attnlab.experiments.folder import is_finished, list_runs
 from attnlab.train.layouts.sequential import Sequential
 
@@ -378,13 +378,13 @@ def test_a_run_with_another_setting_is_refused_with_its_name(stopped, name, valu
 
 @pytest.mark.parametrize("name", ["attnlab", "torch"])
 def test_a_run_with_another_version_is_refused_with_its_name(stopped, name, monkeypatch):
-    own = registry.describe_run
+    own = runner.describe_run
 
     def described(*args, **options):
         found = own(*args, **options)
         return {**found, "versions": {**found["versions"], name: "0.0"}}
 
-    monkeypatch.setattr(registry, "describe_run", described)
+    monkeypatch.setattr(runner, "describe_run", described)
     with pytest.raises(CouldNotRun, match=rf'\n  versions\.{name}: ".*" there, "0\.0" here$'):
         attnlab.run("sorting", out=stopped, resume=True, **SETTINGS)
 

@@ -25,8 +25,8 @@ from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.edits import edit, edits_from_json
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments import registry
-from attnlab.experiments.population.population import learnable
 from attnlab.experiments.population.storage import is_member
+from attnlab.experiments.registry import learnable
 from attnlab.experiments.report import open_run
 from attnlab.experiments.sorting.config import SortingConfig
 from attnlab.experiments.sorting.sorting_claims import with_separator
@@ -241,9 +241,8 @@ def _opened(folder: str, written: int) -> _Opened:
         report, model, config = members.open_member(Path(folder))
     else:
         report = open_run(Path(folder))
-        model, config = report.model.eval(), registry.config_of(report)
-    ask = registry.askable(report).ask
-    return _Opened(model, config, partial(ask, model, config, folder=report.folder))
+        model, config = report.model.eval(), report.reader.config
+    return _Opened(model, config, partial(report.reader.ask, model))
 
 
 def _continued(question: Continuation) -> tuple[list[_Step], list[float]]:

@@ -47,8 +47,8 @@ def _train(run_folder: Path, folder: Path, log: EventLog) -> None:
 
     from attnlab.experiments.folder import is_unfinished
     from attnlab.experiments.population import train_population
-    from attnlab.experiments.registry import run
     from attnlab.experiments.resumption import resume
+    from attnlab.experiments.runner import run
     from attnlab.experiments.sweeps import sweep
 
     torch.set_num_threads(1)

@@ -31,7 +31,6 @@ from attnlab.experiments.population.population_heads import (
     trained_models,
 )
 from attnlab.experiments.population.storage import open_population
-from attnlab.experiments.registry import askable
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import open_sweep
 from attnlab.experiments.sweeps.axes import all_shown
@@ -169,9 +168,8 @@ def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
     """Yield the weights of each attention while all members read a text and the answer that the
     most typical member gives."""
     population = heads.population
-    model, config = population.model_at(heads.middle), population.config
-    experiment = askable(population.report)
-    question: Any = experiment.ask(model, config, text, folder=population.folder)
+    reader = population.report.reader
+    question: Any = reader.ask(population.model_at(heads.middle), text)
     passage = question.passage()
     weights_by_site: dict[str, list[Tensor]] = {}
     for member in trained_models(population, heads.members):

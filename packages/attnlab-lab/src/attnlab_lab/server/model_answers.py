@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from attnlab.core.sizes import count_numbers
 from attnlab.edits import CutEdge, Edit, ZeroHead, edit
 from attnlab.errors import CouldNotRun, WrongUsage, typed
-from attnlab.experiments import registry
 from attnlab.experiments.model_loader import is_ours, load_pretrained
 from attnlab.experiments.population import open_run
 from attnlab.look.heads import (
@@ -234,11 +233,11 @@ def _open_any(name: str) -> _Opened:
         if not is_ours(name):
             return _open_pretrained(name)
         report = open_run(Path(name))
-        experiment, config = registry.askable(report), registry.config_of(report)
+        expected = report.reader.prompt
     except OSError as error:
         raise CouldNotRun(f"could not open {name[:200]}: {error.strerror or error}.") from None
-    model, expected = report.model.eval(), experiment.prompt_words(config)
-    ask = partial(experiment.ask, model, config, folder=report.folder)
+    model = report.model.eval()
+    ask = partial(report.reader.ask, model)
     first = next(iter(re.findall(r"such as:? ([^,;]+)", expected)), "")
     return _Opened(model, sizes_of(model), ask, expected, first)
 

@@ -58,7 +58,7 @@ def open_prompts(name: str, model_options: PretrainedOptions) -> Prompts:
             )
 
         return Prompts(ask_it, "a text")
-    from attnlab.experiments import registry
+    from attnlab.experiments import prompts
     from attnlab.experiments.population import open_run
 
     others = " and ".join(model_options.typed_names())
@@ -66,7 +66,7 @@ def open_prompts(name: str, model_options: PretrainedOptions) -> Prompts:
         raise WrongUsage(f"{others}: for pretrained models only; {name} is a run.")
     folder = find_run(name)
     report = open_run(folder)
-    expected = registry.askable(report).prompt_words(registry.config_of(report))
+    expected = report.reader.prompt
     typical = dict(report.content.facts).get("most typical")
     note = ""
     if typical is not None:
@@ -74,7 +74,7 @@ def open_prompts(name: str, model_options: PretrainedOptions) -> Prompts:
             f"{typical} answers, the most typical model of the population; for another: attnlab "
             f"trace {folder / 'SEED'} …"
         )
-    return Prompts(partial(registry.ask_run, report), expected, note)
+    return Prompts(partial(prompts.ask, report), expected, note)
 
 
 def ask(

@@ -39,7 +39,6 @@ def show_result(result: "Result", *, as_json: bool, in_full: bool = False) -> in
 
 def _commands(result: "Result", folder: Path) -> str:
     """Return commands that show more of a result."""
-    from attnlab.experiments import registry
     from attnlab.experiments.population import Population
     from attnlab.experiments.report import Report
 
@@ -49,7 +48,7 @@ def _commands(result: "Result", folder: Path) -> str:
     if not isinstance(result, Report):
         return f" · attnlab show {typed(folder)} · {folder / 'table.csv'}"
     trace = ""
-    if registry.is_askable(result.experiment):
+    if result.reader.is_askable:
         trace = f" · attnlab trace {typed(folder)}"
     return f"{trace} · attnlab show {typed(folder)}"
 

@@ -32,7 +32,7 @@ def run_all(
     Args:
         parent: the folder of the run folders.
         wanted: settings as experiment.key -> value.
-        options: those of `registry.run`.
+        options: those of `run`.
         training: the options as typed.
         shows_claims: print all claims as well as the final screen.
     """
@@ -40,13 +40,14 @@ def run_all(
     from attnlab.core.store import explained
     from attnlab.experiments import registry
     from attnlab.experiments.gallery import write_gallery
+    from attnlab.experiments.runner import run
 
     names = list(registry.EXPERIMENTS)
     settings = _settings_of_each(wanted, names)
     makes = {}
     for name in names:  # report a wrong setting before the first one begins
         registry.config(name, settings[name], full=options["full"])
-        makes[name] = partial(registry.run, name, settings=settings[name], **options)
+        makes[name] = partial(run, name, settings=settings[name], **options)
     with explained(parent):  # report a folder that cannot be written once, not for each
         parent.mkdir(parents=True, exist_ok=True)
     short = "" if options["full"] else _describe_short_run(settings)

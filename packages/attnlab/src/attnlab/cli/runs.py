@@ -67,8 +67,8 @@ def run(
         Start from the settings of a full run: the same claims from more seeds, texts and steps, in
         minutes.
     """
-    from attnlab.experiments import registry
     from attnlab.experiments.population import train_population
+    from attnlab.experiments.runner import run as run_experiment
 
     is_all = name == "all"
     _check_run(is_all, seeds, stop_when_solved, training, log)
@@ -83,7 +83,7 @@ def run(
         )
     folder, title = name, f"{name}, seed {seed}"
     make: Callable[..., Result] = partial(
-        registry.run, name, seed=seed, full=full, loggers=log or ()
+        run_experiment, name, seed=seed, full=full, loggers=log or ()
     )
     if seeds is not None:
         folder, title = f"{name}-{seeds}-seeds", f"{name}, {seeds:,} seeds"

@@ -134,11 +134,6 @@ class RunFolder:
                 (path / "metrics.jsonl").unlink(missing_ok=True)
             yield cls(path, begun)
 
-    @property
-    def checkpoints(self) -> Path:
-        """The folder for the checkpoints of trainings."""
-        return self.path / "checkpoints"
-
     def add_metrics(self, line: Mapping[str, object]) -> None:
         """Append one line to `metrics.jsonl`."""
         file, text = self.path / "metrics.jsonl", json.dumps(line, allow_nan=False) + "\n"

@@ -17,7 +17,6 @@ from attnlab.experiments.model_loader import load
 from attnlab.experiments.notebook import Asker, EditableView, State, is_drawn, notes_of
 from attnlab.experiments.population import Population
 from attnlab.experiments.prompts import ask
-from attnlab.experiments.registry import askable, config_of
 from attnlab.experiments.report import Report
 from attnlab.look.questions import Continuation, Question, Verdict
 from attnlab.look.readers import reader_of
@@ -71,8 +70,7 @@ def asker_of(thing: Report | nn.Module) -> Asker:
         WrongUsage, CouldNotRun: the run has no model to ask, or the model reads no text.
     """
     if isinstance(thing, Report):
-        prompt = askable(thing).prompt_words(config_of(thing))
-        return Asker(lambda _seed, text: ask(thing, text), prompt)
+        return Asker(lambda _seed, text: ask(thing, text), thing.reader.prompt)
     _check_evaluated(thing)
     reader = reader_of(thing)
     if reader is not None:
@@ -123,17 +121,10 @@ def _check_evaluated(model: nn.Module) -> None:
 
 
 def _population_asker(population: Population) -> Asker | None:
-    try:
-        experiment = askable(population.report)
-    except AttnlabError:
+    reader = population.report.reader
+    if not reader.is_askable:
         return None
-
-    def ask_seed(seed: str, text: str) -> Any:
-        index = population.index(seed)
-        model, config = population.model_at(index), population.config
-        return experiment.ask(model, config, text, folder=population.folder)
-
-    return Asker(ask_seed, experiment.prompt_words(population.config))
+    return Asker(lambda seed, text: ask(population.model(seed), text), reader.prompt)
 
 
 def _report_page(report: Report) -> str:

@@ -8,7 +8,6 @@ from torch import nn
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.experiments.model_loader import is_ours, load
 from attnlab.experiments.population.storage import open_run
-from attnlab.experiments.registry import ask_run
 from attnlab.experiments.report import Report
 from attnlab.look.questions import Question
 from attnlab.look.readers import reader_of
@@ -39,8 +38,7 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     if not isinstance(text, str):
         raise WrongUsage(f"a question is one text; got {type_words(text)}.")
     if isinstance(run, Report):
-        _refuse_options(options)
-        return ask_run(run, text)
+        run = run.model
     for name in options:
         if name not in _OPTIONS:
             raise WrongUsage(f"ask takes no {name}=; {did_you_mean(name, _OPTIONS)}")

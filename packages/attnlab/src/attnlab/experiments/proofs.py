@@ -10,13 +10,11 @@ import torch
 from torch import nn
 
 from attnlab import design
-from attnlab.configs import Config
 from attnlab.design import Proof
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage, type_words
 from attnlab.experiments.opener import open
 from attnlab.experiments.population.population import Population
-from attnlab.experiments.registry import find
 from attnlab.experiments.report import Report
 from attnlab.models import Decoder, Encoder
 from attnlab.programs import CompiledProgram, ModelProof, Program, prove_program, prove_task
@@ -133,7 +131,7 @@ def prove(
 
 def prove_run(report: Report, *, dtype: torch.dtype | None = None, **options: Any) -> ModelProof:
     """Prove the model of a run with a sequence task."""
-    task = _task_of(report.experiment, _config_of(report))
+    task = _task_of(report.experiment, report.reader.config)
     return prove_task(in_arithmetic(_decoder(report.model), dtype), task, **options)
 
 
@@ -172,7 +170,7 @@ def certify_run(report: Report, proof: ModelProof, folder: Path) -> None:
     """
     dtype = getattr(torch, proof.dtype)
     model = in_arithmetic(_decoder(report.model), dtype)
-    save_model_and_task(model, _task_of(report.experiment, _config_of(report)), folder)
+    save_model_and_task(model, _task_of(report.experiment, report.reader.config), folder)
     write_certificate(proof, folder)
 
 
@@ -191,10 +189,6 @@ def _compiled_in(subject: Any, dtype: torch.dtype | None) -> CompiledProgram:
             "dataclasses.replace(compiled, model=model)."
         )
     return CompiledProgram(**{**vars(subject), "model": in_arithmetic(subject.model, dtype)})
-
-
-def _config_of(report: Report) -> Config:
-    return find(report.experiment).config_class.from_mapping(report.config["settings"])
 
 
 def _task_of(experiment: str, config: Any) -> SequenceTask:

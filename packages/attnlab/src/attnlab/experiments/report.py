@@ -30,13 +30,11 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, count_claims
 from attnlab.experiments.experiment import Findings, MetricLine
 from attnlab.experiments.folder import RunConfig, RunFolder, kind_of, read_run
+from attnlab.experiments.registry import RunReader
 from attnlab.experiments.sections import csv_text
-from attnlab.look.readers import TextReader
 from attnlab.models.storage import describe_model, load_model, save_model, save_weights
 from attnlab.parts.linear import matrix_path_in_use
-from attnlab.progress import notebook_bar
 from attnlab.train.config import EngineName, LayoutName
-from attnlab.train.observer import Observer, Silent
 
 _WITHOUT_WEIGHTS = ("sweep", "search")  # the kinds that keep results alone
 
@@ -64,7 +62,6 @@ class Report:
     _model: nn.Module | None = field(default=None, repr=False)
     _models: Mapping[str, nn.Module] = field(default_factory=dict, repr=False)
     _files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    _reader: TextReader | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -100,9 +97,13 @@ class Report:
                 raise CouldNotRun("this report has no model and no folder to read one from.")
             self.refuse_without_weights()
             model = load_model(self.folder)
-        if self._reader is not None:
-            vars(model)["reader"] = self._reader
+        vars(model)["reader"] = self.reader
         return model
+
+    @property
+    def reader(self) -> RunReader:
+        """What the run knows of its model's texts."""
+        return RunReader(self.experiment, self.config["settings"], self.folder)
 
     def refuse_without_weights(self) -> None:
         """Raise `WrongUsage` with the command that makes the models that this report only counts.
@@ -244,11 +245,6 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
     }
-
-
-def chosen_observer(observer: Observer | None, name: str) -> Observer:
-    """Return an observer; None stands for a bar in a notebook, and for silence elsewhere."""
-    return observer or notebook_bar(name) or Silent()
 
 
 def begins_at() -> str:

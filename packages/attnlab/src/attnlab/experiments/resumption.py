@@ -9,8 +9,8 @@ from attnlab.core.store import refusing_damage
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.folder import RunConfig, read_unfinished
 from attnlab.experiments.population import Population, train_population
-from attnlab.experiments.registry import run
 from attnlab.experiments.report import Report
+from attnlab.experiments.runner import run
 from attnlab.experiments.sweeps import Sweep, sweep
 from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.experiments.tune import Search, tune

@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,20 @@ from attnlab.configs import Config
 from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Problem
-from attnlab.experiments.folder import RunConfig, RunFolder, read_to_go_on
+from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.population.population import Population
-from attnlab.experiments.population.population import learnable as learnable
 from attnlab.experiments.population.report import make_report
 from attnlab.experiments.population.storage import open_population
-from attnlab.experiments.registry import computing_as, config
-from attnlab.experiments.report import begins_at, chosen_observer, describe_run
+from attnlab.experiments.registry import config, learnable
+from attnlab.experiments.report import describe_run
 from attnlab.experiments.run_config import ManyConfig
+from attnlab.experiments.session import Session
 from attnlab.memory import free_memory
-from attnlab.parts.fused import use_attention_path
 from attnlab.seeds import stream_seed
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.history import Evaluation
 from attnlab.train.loop import Member, TrainResult, train_together
 from attnlab.train.observer import Observer, Silent
-from attnlab.train.processes import refuse_launched
 
 _TINY = 100_000  # parameters; below, torch's second thread costs more than it gains
 _MOST_MEMBERS = 1_000_000
@@ -79,43 +76,36 @@ def train_population(
     >>> population.table("accuracy").shape  # (seed, evaluated step)
     torch.Size([2, 2])
     """
-    refuse_launched("a population")
     learnable(name)
     numbers = checked_seeds(seeds)
     base = config(name, settings, **fields)
     described: ManyConfig = {"seeds": list(numbers), "stop_when_solved": stop_when_solved}
-    started = begins_at()
-    path = None if out is None else Path(out)
-    computing: AbstractContextManager[None] = use_attention_path("default")
-    if resume:
-        if path is None:
-            raise WrongUsage("to resume a population, name its folder.")
-        wanted: RunConfig = {
+    with Session("population", name, out, resume=resume, observer=observer) as session:
+        asked: RunConfig = {
             "experiment": name,
             "settings": base.to_mapping(),
             "layout": layout,
             "engine": engine,
             "population": described,
         }
-        computing = computing_as(read_to_go_on(path, "population", wanted))
-    problem = make_problem(name, [base] * len(numbers), numbers)
-    models = [member.model for member in problem.members]
-    watch = chosen_observer(observer, name)
-    with computing, ExitStack() as stack:
+        session.compute_as_begun(asked)
+        problem = make_problem(name, [base] * len(numbers), numbers)
+        models = [member.model for member in problem.members]
         description = describe_run(
-            name, numbers[0], base.to_mapping(), started, models[0], layout=layout, engine=engine
+            name,
+            numbers[0],
+            base.to_mapping(),
+            session.started,
+            models[0],
+            layout=layout,
+            engine=engine,
         )
-        description["population"] = described
-        folder = checkpoints = None
-        if path is not None:
-            opened = RunFolder.begin(path, description, watch.tell, resume=resume)
-            folder = stack.enter_context(opened)
-            description, checkpoints = folder.config, folder.checkpoints
+        description = session.open({**description, "population": described})
         result = train_problem(
             problem,
             stop_when_solved=stop_when_solved,
-            observer=watch,
-            folder=checkpoints,
+            observer=session.observer,
+            folder=session.checkpoints,
             layout=layout,
             engine=engine,
         )
@@ -128,13 +118,13 @@ def train_population(
             weights=_stacked_weights(models),
             layout=result.layout,
             make_report=make_report,
-            folder=path,
+            folder=session.path,
         )
-        if folder is None:
+        if session.path is None:
             return population
-        watch.stage("evaluating")
-        population.report.write(folder)
-        return open_population(folder.path)
+        session.observer.stage("evaluating")
+        session.write(population.report)
+        return open_population(session.path)
 
 
 def make_problem(name: str, configs: Sequence[Config], seeds: Sequence[int]) -> Problem:

@@ -12,9 +12,9 @@ from attnlab.configs import Config
 from attnlab.core.stats import Interval, share_interval
 from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.experiment import Learnable, Problem, ProblemDescription, Run, all_claims
+from attnlab.experiments.experiment import Problem, ProblemDescription, Run, all_claims
 from attnlab.experiments.folder import RunConfig
-from attnlab.experiments.registry import RunReader, experiments, find
+from attnlab.experiments.registry import RunReader, learnable
 from attnlab.experiments.report import Report, describe_run
 from attnlab.experiments.words import Words
 from attnlab.train.history import Evaluation, History
@@ -238,21 +238,6 @@ class Population:
         if self.folder:
             facts.append(("folder", self.folder))
         return Card(str(self), facts, ("seed", "solved at step", "diverged"), rows)
-
-
-def learnable(name: str) -> Learnable:
-    """Return an experiment whose model can be trained for many seeds at once.
-
-    Raises:
-        WrongUsage: there is no such experiment, or it has no such model.
-    """
-    experiment = find(name).experiment
-    if not isinstance(experiment, Learnable):
-        able = [name for name in experiments() if isinstance(find(name).experiment, Learnable)]
-        raise WrongUsage(
-            f"{name} has no model to train for many seeds at once; these have: {', '.join(able)}."
-        )
-    return experiment
 
 
 def interval_text(interval: Interval, form: str = ".1%") -> str:

@@ -12,7 +12,7 @@ from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import kind_of, read_config
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.report import HISTORY, MEMBERS, TABLE, WEIGHTS, make_report
-from attnlab.experiments.registry import RunReader, find, with_reader
+from attnlab.experiments.registry import RunReader, find
 from attnlab.experiments.report import Report
 from attnlab.experiments.report import open_run as open_folder
 from attnlab.models.storage import load_model
@@ -41,7 +41,7 @@ def open_run(path: Path | str) -> Report:
     path = Path(path)
     if is_member(path):
         return open_population(path.parent).member(path.name)
-    return with_reader(open_folder(path))
+    return open_folder(path)
 
 
 def load(path: Path | str) -> nn.Module:

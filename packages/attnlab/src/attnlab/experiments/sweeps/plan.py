@@ -9,8 +9,8 @@ from attnlab.configs import Config, Fields
 from attnlab.errors import CouldNotRun, WrongUsage, present, typed
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.folder import RunConfig, read_config
-from attnlab.experiments.population.fit import checked_seeds, learnable
-from attnlab.experiments.registry import find
+from attnlab.experiments.population.fit import checked_seeds
+from attnlab.experiments.registry import find, learnable
 from attnlab.experiments.report import begins_at, versions
 from attnlab.experiments.run_config import ManyConfig
 from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
@@ -107,11 +107,13 @@ class Plan:
             raise CouldNotRun(f"the {kind}'s config.json is not usable: {error}") from None
 
     @classmethod
-    def in_folder(cls, kind: Kind, folder: Path, name: str) -> "Plan":
+    def in_folder(cls, kind: Kind, out: Path | str | None, name: str) -> "Plan":
         """Read the plan of a sweep or a search of an experiment that is to be resumed."""
-        plan = cls.of_config(read_config_of(kind, folder))
+        if out is None:
+            raise WrongUsage(f"to resume a {kind}, name its folder: --out DIR --resume.")
+        plan = cls.of_config(read_config_of(kind, Path(out)))
         if plan.experiment != name:
-            raise WrongUsage(f"{folder} holds a {kind} of {plan.experiment}, not of {name}.")
+            raise WrongUsage(f"{out} holds a {kind} of {plan.experiment}, not of {name}.")
         return plan
 
     @property

@@ -17,10 +17,11 @@ import torch
 from attnlab.core.store import digest_of, make_folder, write_text
 from attnlab.display import Card, frame
 from attnlab.draw.sections import ReportContent
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.folder import RunFolder, is_finished, read_to_go_on
-from attnlab.experiments.report import Report, chosen_observer, open_run
+from attnlab.experiments.folder import RunFolder, is_finished
+from attnlab.experiments.report import Report, open_run
+from attnlab.experiments.session import Session
 from attnlab.experiments.sweeps.cells import Cell
 from attnlab.experiments.sweeps.executors import Engine, Where, make_engine
 from attnlab.experiments.sweeps.outcome import Outcome
@@ -36,7 +37,6 @@ from attnlab.experiments.sweeps.unit import (
 )
 from attnlab.seeds import generator
 from attnlab.train.observer import Observer, Silent
-from attnlab.train.processes import refuse_launched
 
 _SECONDS = 10.0  # between two versions of an unfinished run's page
 
@@ -89,6 +89,7 @@ class CellRun:
     """The cells of a sweep while they are computed, or opened again."""
 
     kind: ClassVar[Kind] = "sweep"
+    report: Report
 
     def __init__(self, plan: Plan, folder: RunFolder | None, observer: Observer) -> None:
         self._plan, self._folder, self._observer = plan, folder, observer
@@ -135,32 +136,19 @@ class CellRun:
     ) -> Self:
         """Compute a plan, or what is missing of it; arguments as those of `sweep`."""
         cls.check(plan)
-        watch = chosen_observer(observer, f"{plan.kind} of {plan.experiment}")
-        config = plan.to_config()
-        if out is not None and resume:
-            where = where.or_of(read_to_go_on(Path(out), plan.kind, config))
-        with make_engine(where) as engine:
-            if out is None:
-                run = cls(plan, None, watch)
-                run._run(engine)
-                return run
-            config["computed_by"] = asdict(where)
-            with RunFolder.begin(Path(out), config, watch.tell, resume=resume) as folder:
-                run = cls(plan, folder, watch)
-                run._run(engine)
-                return run
-
-    def _run(self, engine: Engine) -> None:
-        """Compute what is missing, and write the report."""
-        self._observer.stage(engine.words)
-        try:
-            self._compute_all(engine)
-        finally:
-            self._show_so_far()
-        self._report = self._make_report(self._claims())
-        if self._folder is not None:
-            self._report.write(self._folder)
-            self._report = open_run(self._folder.path)
+        with Session(plan.kind, plan.experiment, out, resume=resume, observer=observer) as session:
+            config = plan.to_config()
+            where = where.or_of(session.begun_as(config))
+            engine = session.enter_context(make_engine(where))
+            session.open({**config, "computed_by": asdict(where)})
+            run = cls(plan, session.folder, session.observer)
+            run._observer.stage(engine.words)
+            try:
+                run._compute_all(engine)
+            finally:
+                run._show_so_far()
+            run.report = session.write(run._make_report(run._claims()))
+            return run
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -177,12 +165,12 @@ class CellRun:
                 f"nothing of the {cls.kind} in {path} is finished yet; resume it: attnlab resume "
                 f"{path}"
             )
-        run._report = open_run(path) if is_finished(path) else run._make_report([])
+        run.report = open_run(path) if is_finished(path) else run._make_report([])
         return run
 
     def parts(self) -> tuple[Outcome, Report, Path | None]:
         """Return what a `CellResults` holds."""
-        return self._outcome(), self._report, None if self._folder is None else self._folder.path
+        return self._outcome(), self.report, None if self._folder is None else self._folder.path
 
     def _compute_all(self, engine: Engine) -> None:
         failures = self._compute(engine)
@@ -341,10 +329,3 @@ def read_result(folder: Path, number: int) -> Result | None:
 
 def _file(folder: Path, number: int) -> Path:
     return folder / "cells" / f"{number:05}.json"
-
-
-def refuse_call(kind: Kind, out: Path | str | None, *, resume: bool) -> None:
-    """Refuse to compute in several processes of torchrun, or to resume without a folder."""
-    refuse_launched(f"a {kind}")
-    if resume and out is None:
-        raise WrongUsage(f"to resume a {kind}, name its folder: --out DIR --resume.")

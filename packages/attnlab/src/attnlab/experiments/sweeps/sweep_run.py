@@ -11,7 +11,7 @@ from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.executors import Where
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.experiments.sweeps.runner import CellResults, CellRun, refuse_call
+from attnlab.experiments.sweeps.runner import CellResults, CellRun
 from attnlab.train.config import LayoutName
 from attnlab.train.observer import Observer
 
@@ -97,14 +97,13 @@ def sweep(
     rank=1: 0 of 2 (0% to 66%)
     rank=2: 0 of 2 (0% to 66%)
     """
-    refuse_call("sweep", out, resume=resume)
     if resume and not settings and not fields:
         if seeds is not None or stop_when_solved or layout != "auto":
             raise WrongUsage(
                 "a sweep is resumed as it was begun: give --out and --resume alone, or repeat "
                 "its whole command."
             )
-        plan = Plan.in_folder("sweep", Path(str(out)), name)
+        plan = Plan.in_folder("sweep", out, name)
     else:
         plan = Plan.read(
             name,

@@ -13,8 +13,9 @@ from attnlab.configs import Config, Fields
 from attnlab.errors import AttnlabError, CouldNotRun
 from attnlab.experiments.population.fit import make_problem, train_problem
 from attnlab.experiments.population.population import first_steps, solved_at_each_step
-from attnlab.experiments.registry import computing_as, find
+from attnlab.experiments.registry import find
 from attnlab.experiments.report import versions
+from attnlab.experiments.session import computing_as
 from attnlab.parts.linear import MatrixPath
 from attnlab.train.config import LayoutName
 from attnlab.train.faults import NotFinite

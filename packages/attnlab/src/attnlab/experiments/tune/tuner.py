@@ -19,7 +19,7 @@ from attnlab.experiments.sweeps.cells import Cell, make_cell
 from attnlab.experiments.sweeps.executors import Engine, Where
 from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
 from attnlab.experiments.sweeps.plan import TRIALS_AT_ONCE, Plan
-from attnlab.experiments.sweeps.runner import CellResults, CellRun, refuse_call
+from attnlab.experiments.sweeps.runner import CellResults, CellRun
 from attnlab.experiments.sweeps.unit import Failure
 from attnlab.experiments.tune.report import make_content
 from attnlab.experiments.tune.study import RANDOM, Study
@@ -103,9 +103,8 @@ def tune(
         CouldNotRun: Optuna is not installed, the folder is taken, cannot be written, or holds
             another search.
     """
-    refuse_call("search", out, resume=resume)
     if resume and not settings:
-        plan = Plan.in_folder("search", Path(str(out)), name)
+        plan = Plan.in_folder("search", out, name)
     else:
         plan = Plan.read(name, settings or {}, {}, seeds, layout=layout, trials=trials)
     where = Where(engine, workers, address)

@@ -1,0 +1,135 @@
+"""`run`: one experiment from start to finish."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnlab.errors import WrongUsage
+from attnlab.experiments.experiment import MetricLine, Run, all_claims
+from attnlab.experiments.folder import RunConfig
+from attnlab.experiments.registry import config, find
+from attnlab.experiments.report import Report, describe_run
+from attnlab.experiments.session import Session
+from attnlab.seeds import stream_seed
+from attnlab.train.config import EngineName, LayoutName
+from attnlab.train.loggers import LoggerName, Loggers, check_loggers, loggers_in
+from attnlab.train.observer import Observer
+from attnlab.train.processes import is_writer, joined
+
+
+def run(
+    name: str,
+    *,
+    seed: int = 0,
+    out: Path | str | None = None,
+    settings: Mapping[str, str] | None = None,
+    full: bool = False,
+    layout: LayoutName = "auto",
+    engine: EngineName = "auto",
+    observer: Observer | None = None,
+    resume: bool = False,
+    loggers: Sequence[str] = (),
+    **fields: Any,
+) -> Report:
+    """Run an experiment from start to finish.
+
+    If torchrun started several processes, the first one writes the folder; the others only compute.
+
+    Args:
+        name: such as "sorting".
+        seed: of all its randomness.
+        out: the run folder to make; None keeps the report in memory (`report.save(folder)` writes
+            it later).
+        settings: config fields as texts, as `--set` gives them.
+        full: start from the settings of a full run: more seeds, texts and steps.
+        layout, engine: how trainings are computed, see `choose_layout`.
+        observer: is told of progress; None for a bar in a notebook, and nothing elsewhere.
+        loggers: "tensorboard", "mlflow": also log the metrics there, in files inside the run
+            folder; a resumed run keeps its loggers.
+        resume: continue the run in `out` that was stopped, to the same bytes.
+        **fields: config fields as values.
+
+    Raises:
+        WrongUsage: an unknown name or setting, or a value out of range.
+        CouldNotRun: the folder exists (or, with `resume`, holds no run, another, or one that is
+            being written), it cannot be written, the training diverged; `Finished`, with `resume`,
+            if nothing is left to do.
+
+    >>> report = run("sorting", steps=20, evaluate_every=10)
+    >>> report.passed
+    False
+    """
+    experiment = find(name).experiment
+    stream_seed(seed)
+    stated = config(name, settings, full=full, **fields)
+    if loggers and out is None:
+        raise WrongUsage("loggers write into the run folder; name one with out.")
+    logger_names = check_loggers(loggers)
+    with Session("run", name, out, resume=resume, observer=observer) as session:
+        describe = partial(
+            describe_run,
+            name,
+            seed,
+            stated.to_mapping(),
+            session.started,
+            layout=layout,
+            engine=engine,
+        )
+        session.compute_as_begun(describe(None))
+        group = session.enter_context(joined())
+        if group is not None and group.is_writer:
+            session.observer.tell(f"{group.size} processes take part, as torchrun started them.")
+        checkpoints = None
+        if session.path is not None and (is_writer() or resume):
+            checkpoints = session.checkpoints
+        if not is_writer():
+            session.path = None
+        describe = partial(describe, threads=torch.get_num_threads())
+        output = _Output(session, describe, logger_names)
+        context = Run(
+            seed,
+            session.observer,
+            output.start,
+            output.record,
+            checkpoints,
+            layout,
+            engine,
+            group,
+        )
+        findings = experiment.run(stated, context)
+        claims = all_claims(findings, context)
+        return session.write(Report.of(name, output.config, findings, claims, output.metrics))
+
+
+@dataclass
+class _Output:
+    """The config and metrics of a run while it is computed, and its loggers, if any."""
+
+    session: Session
+    describe: Callable[[nn.Module], RunConfig]
+    loggers: Sequence[LoggerName]
+    logs: Loggers | None = None
+    config: RunConfig = field(default_factory=RunConfig)
+    metrics: list[MetricLine] = field(default_factory=list)
+
+    def start(self, model: nn.Module) -> None:
+        """Open the folder and the loggers."""
+        session, described = self.session, self.describe(model)
+        self.config = session.open(described)
+        if session.folder is not None:
+            path = session.folder.path
+            names = list(dict.fromkeys([*self.loggers, *loggers_in(path)]))
+            self.logs = Loggers(names, path, described, session.observer.tell)
+            session.callback(self.logs.close)
+
+    def record(self, line: MetricLine) -> None:
+        """Take a line of metrics."""
+        self.metrics.append(line)
+        if self.session.folder is not None and self.logs is not None:
+            self.session.folder.add_metrics(line)
+            self.logs.log(line)
