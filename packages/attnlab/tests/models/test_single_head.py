@@ -4,8 +4,6 @@ import torch
 from numpy.testing import assert_array_equal
 
 import attnlab
-from attnlab.draw.figures import section_figures
-from attnlab.draw.sections import ReportContent
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
 from attnlab.parts.numpy_transformer import NumpyTransformer
@@ -91,41 +89,6 @@ def test_a_head_is_rebuilt_from_matrices_of_any_dtype_and_with_gradient(dtype):
     assert_array_equal(
         SingleHead.from_matrices(matrix, matrix, matrix).matrices().Km, np.ones((2, 2))
     )
-
-
-def test_the_eight_panels_of_the_reference_can_be_pictured():
-    pos = np.eye(3)
-    head = NumpyTransformer(np.arange(10.0).reshape(5, 2), np.ones((5, 2)), np.ones((5, 1)), pos)
-    panels = head.panels([[1.0, 0.0], [0.0, np.inf]])
-    maps = panels.maps(tokens="AB", features=["A", "B", "p1", "p2", "p3"], outputs=["sign"])
-    assert [each["title"].split(":")[0] for each in maps] == list(panels._fields)
-    assert maps[0]["title"] == "Km: 0 to 9"
-    assert maps[0]["rows"][0] == [0.0, 1.0]
-    assert (maps[0]["low"], maps[0]["high"]) == (0.0, 9.0)
-    assert maps[1]["title"] == "Qm: all 1"
-    assert maps[1]["rows"][0] == [1.0, 1.0]
-    assert maps[1]["low"] == 1.0 < maps[1]["high"]
-    assert (maps[6]["row_labels"], maps[6]["column_labels"]) == (["A", "B"], ["A", "B"])
-    assert maps[7]["column_labels"] == ["sign"]
-    assert maps[5]["rows"][1] == [None]
-    assert panels.maps()[5]["row_labels"] == ["1", "2"]
-    choices = [{"label": "One head", "note": "", "maps": maps}]
-    section = {
-        "kind": "maps",
-        "figure": "panels",
-        "title": "Head",
-        "caption": "",
-        "choices": choices,
-    }
-    drawn = section_figures(
-        ReportContent.from_json(
-            {"title": "Head", "subtitle": "", "facts": [], "sections": [section]}
-        )
-    )
-    assert drawn["panels.png"].startswith(b"\x89PNG")
-    assert b"</svg>" in drawn["panels.svg"]
-    with pytest.raises(WrongUsage, match="tokens must name each of 2; got 3 names"):
-        panels.maps(tokens="ABC")
 
 
 def by_hand(kind):

@@ -7,7 +7,6 @@ token, not added.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,20 +17,6 @@ from attnlab.errors import WrongUsage
 
 Floats = NDArray[np.float64]
 
-_AXES = {
-    "Km": ("feature", "channel"),
-    "Qm": ("feature", "channel"),
-    "Vm": ("feature", "component"),
-    "K": ("key", "channel"),
-    "Q": ("query", "channel"),
-    "V": ("key", "component"),
-    "attention": ("query", "key"),
-    "output": ("query", "component"),
-}
-"""What the rows and the columns of each panel are."""
-
-_ORDINARY = 1e-9  # a panel whose numbers are nearer to each other than this is called constant
-
 
 @displayed
 class Panels(NamedTuple):
@@ -39,12 +24,6 @@ class Panels(NamedTuple):
 
     Km and Qm (width, qk_dim) · Vm (width, v_dim) · K and Q (length, qk_dim) · V (length, v_dim) ·
     attention (query, key) · output (length, v_dim)
-
-    >>> sharp = [[6.0, 0.0], [0.0, 6.0]]
-    >>> head = NumpyTransformer(Km=sharp, Qm=sharp, Vm=[[1.0], [-1.0]])
-    >>> maps = head.panels([[1.0, 0.0], [0.0, 1.0]]).maps(tokens="AB")
-    >>> [panel["title"] for panel in maps][:3]
-    ['Km: 0 to 6', 'Qm: 0 to 6', 'Vm: -1 to 1']
     """
 
     Km: Floats
@@ -55,56 +34,6 @@ class Panels(NamedTuple):
     V: Floats
     attention: Floats
     output: Floats
-
-    def maps(
-        self,
-        who: str = "",
-        *,
-        tokens: Sequence[str] | None = None,
-        features: Sequence[str] | None = None,
-        outputs: Sequence[str] | None = None,
-    ) -> list[dict[str, object]]:
-        """Return each panel as one heatmap of a report's `maps` section: plain data, which
-        `attnlab.draw` draws.
-
-        The numbers are the true ones; the colours are rescaled to each panel's own range, but
-        attention's to 0–1.
-
-        Args:
-            who: stands after each panel's name, to tell two heads apart.
-            tokens: a name for each input.
-            features: a name for each row of Km, Qm and Vm.
-            outputs: a name for each component of a value.
-
-        Names that are not given are numbers, counted from 1. A number that is not finite leaves its
-        cell blank.
-        """
-        labels = {
-            "query": _names("tokens", tokens, len(self.K)),
-            "feature": _names("features", features, len(self.Km)),
-            "component": _names("outputs", outputs, self.Vm.shape[1]),
-            "channel": _names("channels", None, self.Km.shape[1]),
-        }
-        labels["key"] = labels["query"]
-        drawn = []
-        for name, panel in self._asdict().items():
-            low, high, words = _range(name, panel)
-            rows, columns = _AXES[name]
-            cells = panel.astype(object)
-            cells[~np.isfinite(panel)] = None
-            drawn.append(
-                {
-                    "title": f"{name} {who}".rstrip() + f": {words}",
-                    "rows": cells.tolist(),
-                    "row_labels": labels[rows],
-                    "column_labels": labels[columns],
-                    "row_title": rows,
-                    "column_title": columns,
-                    "low": low,
-                    "high": high,
-                }
-            )
-        return drawn
 
 
 class NumpyTransformer:
@@ -214,35 +143,3 @@ def _matrix_of(name: str, x: ArrayLike, shape: str) -> Floats:
     if array.ndim < 2:
         raise WrongUsage(f"{name} has shape {shape}, got {array.shape}: add the missing axes")
     return array
-
-
-def _names(what: str, given: Sequence[str] | None, number: int) -> list[str]:
-    if given is None:
-        given = list(map(str, range(1, number + 1)))
-    names = list(given)
-    if len(names) != number:
-        raise WrongUsage(f"{what} must name each of {number}; got {len(names)} names.")
-    return names
-
-
-def _range(name: str, panel: Floats) -> tuple[float, float, str]:
-    """Return the ends of a panel's colours, and its range in words; numbers below 0 are coloured
-    around 0."""
-    finite = panel[np.isfinite(panel)]
-    if not len(finite):
-        return 0.0, 1.0, "not finite"
-    low, high = float(finite.min()), float(finite.max())
-    words = f"{_short(low)} to {_short(high)}"
-    if high - low < _ORDINARY:
-        words = f"all {_short(low)}"
-    if name == "attention":
-        return 0.0, 1.0, words
-    if low < 0.0:
-        reach = max(-low, high, _ORDINARY)
-        return -reach, reach, words
-    return low, max(high, low + _ORDINARY, low * (1 + 1e-9)), words
-
-
-def _short(value: float) -> str:
-    text = f"{value:.2f}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,7 +13,7 @@ from attnlab.draw.sections import Arrow, Box, Diagram, Heatmap, MapChoice, Maps,
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.config import WORDS
 from attnlab.models.single_head import SingleHead
-from attnlab.parts.numpy_transformer import NumpyTransformer, Panels
+from attnlab.parts.numpy_transformer import Floats, NumpyTransformer, Panels
 from attnlab.tasks.vectors import VectorTask
 
 INPUTS = {
@@ -22,7 +22,18 @@ INPUTS = {
     "unique": ("CAC", "ABCA", "AB"),
 }
 """What is shown of each task."""
-_LEAST_SCALE = 1e-9  # of a map around 0, which may be 0 throughout
+_LEAST_SCALE = 1e-9  # of a map, which may hold one number throughout
+_AXES = {
+    "Km": ("feature", "channel"),
+    "Qm": ("feature", "channel"),
+    "Vm": ("feature", "component"),
+    "K": ("key", "channel"),
+    "Q": ("query", "channel"),
+    "V": ("key", "component"),
+    "attention": ("query", "key"),
+    "output": ("query", "component"),
+}
+"""The rows and the columns of each panel."""
 
 
 def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
@@ -36,18 +47,45 @@ def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
 def _panels_choice(design: Design, cohort: Cohort, text: str) -> MapChoice:
     task = design.task
     ids = task.parse(text)
-    names = {
-        "tokens": numbered(task.tokens(ids), task),
-        "features": feature_names(task, len(design.Km)),
-        "outputs": list(task.names),
+    tokens = numbered(task.tokens(ids), task)
+    labels = {
+        "query": tokens,
+        "key": tokens,
+        "feature": feature_names(task, len(design.Km)),
+        "component": ["sign"] if task.rule == "unique" else list(task.names),
     }
-    if task.rule == "unique":
-        names["outputs"] = ["sign"]
-    panels = panels_of(design, cohort, text)
-    columns = [panel.maps(who, **names) for who, panel in panels.items()]
-    maps = [Heatmap(**panel) for panel in itertools.chain(*zip(*columns, strict=True))]
+    panels, maps = panels_of(design, cohort, text), []
+    for name, axes in _AXES.items():
+        for who, of_head in panels.items():
+            maps.append(_panel_map(f"{name} {who}", getattr(of_head, name), axes, labels))
     note = WORDS.text(f"notes.{task.rule}")
     return MapChoice(label=f"{task.rule}: {task.text(ids)}", note=note, maps=maps)
+
+
+def _panel_map(
+    title: str, panel: Floats, axes: tuple[str, str], labels: Mapping[str, Sequence[str]]
+) -> Heatmap:
+    """Draw a panel in colors of its own range, attention's from 0 to 1."""
+    low, high = float(panel.min()) + 0.0, float(panel.max()) + 0.0  # -0 is 0
+    words = f"{low:.4g} to {high:.4g}"
+    if high - low < _LEAST_SCALE:
+        words = f"all {low:.4g}"
+    if axes == _AXES["attention"]:
+        low, high = 0.0, 1.0
+    elif low < 0.0:
+        high = max(-low, high)
+        low = -high
+    channels = list(map(str, range(1, panel.shape[1] + 1)))
+    return Heatmap(
+        title=f"{title}: {words}",
+        rows=panel.tolist(),
+        row_labels=labels[axes[0]],
+        column_labels=labels.get(axes[1], channels),
+        row_title=axes[0],
+        column_title=axes[1],
+        low=low,
+        high=max(high, low + _LEAST_SCALE),
+    )
 
 
 def panels_of(design: Design, cohort: Cohort, text: str) -> dict[str, Panels]:
