@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from attnlab import train_population
-from attnlab.draw.pictures.look import ACCENT, HUES, MUTED, dress, new_figure
+from attnlab.draw.colors import HUES
+from attnlab.draw.pictures.look import ACCENT, MUTED, dress, new_figure
 from attnlab.edits.effects import ablate, assess
 from attnlab.edits.effects.metrics import IGNORED
 from attnlab.look.recording import record

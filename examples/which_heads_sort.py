@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from attnlab import train_population
-from attnlab.draw.pictures.look import ACCENT, HUES, MUTED, dress, new_figure
+from attnlab.draw.colors import HUES
+from attnlab.draw.pictures.look import ACCENT, MUTED, dress, new_figure
 from attnlab.edits.effects import CONTROLS, PatternEffects, Rule, pattern_effects
 from attnlab.edits.effects.controls import PATTERN_CONTROLS
 from attnlab.edits.effects.metrics import IGNORED

@@ -127,6 +127,7 @@ def test_the_course_uses_few_modules_of_attnlab():
         "attnlab.design.submission",
         "attnlab.display",
         "attnlab.draw.attention",
+        "attnlab.draw.colors",
         "attnlab.draw.pictures.charts",
         "attnlab.draw.pictures.look",
         "attnlab.draw.pictures.maps",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from attnlab.core.store import make_folder, write_text
 from attnlab.draw.bundle import bundle
+from attnlab.draw.colors import color_css
 
 _STYLES = (
     "attnlab/draw/report/page.css",
@@ -59,7 +60,7 @@ def _write(folder: Path, script: str, styles: tuple[str, ...], page: str) -> Pat
     write_text(folder / "index.html", page.replace("{{ engine }}", engine))
     whole = _dense(bundle(script))
     write_text(folder / "lab.js", f'"use strict";\n(() => {{\n{whole}}})();\n')
-    write_text(folder / "lab.css", _without_comments("\n".join(map(_read, styles))))
+    write_text(folder / "lab.css", _without_comments("\n".join([color_css(), *map(_read, styles)])))
     return folder
 
 

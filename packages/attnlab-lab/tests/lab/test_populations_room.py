@@ -1,6 +1,5 @@
 """The room Populations in a browser: its numbers are those that Python computes from the folder."""
 
-import base64
 import itertools
 import json
 import re
@@ -18,6 +17,7 @@ import attnlab
 from attnlab.experiments.population import Population, open_population
 from attnlab.experiments.population.population_heads import PopulationHeads, record_heads
 from attnlab_lab.server import answer_process, jobs, members, state
+from tests.draw.view.reading import read_back
 
 from .playing import answers, cells, dots, tamper, trained
 from .serving import PATIENCE, Lab
@@ -433,9 +433,11 @@ def test_many_weights_travel_as_bytes_and_too_many_not_at_all(
     folder = str(home / "runs" / "many")
     monkeypatch.setattr(members, "_MOST_EXACT", means(heads).numel() - 1)
     told = asked("members", folder=folder, text="")[1]["attentions"][0]
-    codes = np.frombuffer(base64.b64decode(told["maps"]["uint8"]), np.uint8)
-    seen = np.where(codes == 255, np.nan, codes / 254).reshape(means(heads).shape)
-    np.testing.assert_allclose(seen, means(heads).numpy(), atol=0.5 / 254 + 1e-6)
+    assert told["maps"]["kind"] == "codes"
+    maps = means(heads).numpy()
+    seen, bounds = read_back(told["maps"])
+    assert (np.isnan(seen) == np.isnan(maps.reshape(seen.shape))).all()
+    assert np.nanmax(np.abs(seen - maps.reshape(seen.shape)) - bounds) < 1e-6
     monkeypatch.setattr(members, "_MOST_WEIGHTS", means(heads).numel() - 1)
     for text, sentence in (("", "are shown here at most"), ("cab", "type a shorter one")):
         status, told = asked("members", folder=folder, text=text)
@@ -455,7 +457,7 @@ def test_a_seed_that_diverged_has_no_heads(home: Path, monkeypatch: Any) -> None
     assert told["figures"]["accuracy"][4] is None
     at = population.history.steps.index(100)
     assert told["loss"][4] == pytest.approx(float(population.history.losses[at][4]))
-    losses = np.frombuffer(base64.b64decode(told["losses"]["float32"]), np.float32)
+    losses, _ = read_back(told["losses"])
     ended = np.isnan(losses.reshape(SEEDS, -1))
     assert ended[4].tolist() == [step > 100 for step in population.history.steps]
     assert not ended[[0, 5]].any()

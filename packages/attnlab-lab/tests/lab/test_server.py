@@ -1,10 +1,8 @@
 """The server from outside: start, one job with its events, answers, and its end."""
 
-import base64
 import json
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 from contextlib import closing
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import attnlab
+from attnlab.draw.wire import unpack
 
 from .jobs_checks import is_running
 from .serving import PROGRAM, served, until
@@ -22,8 +21,7 @@ LONGER = {"steps": 300, "evaluate_every": 50, "letters": 6, "length": 4, "d_mode
 
 
 def numbers(packed):
-    raw = base64.b64decode(packed["float32"])
-    return list(struct.unpack(f"<{len(raw) // 4}f", raw))
+    return unpack(packed, 10_000).ravel().tolist()
 
 
 def test_a_job_runs_and_its_run_is_like_any_other(tmp_path):

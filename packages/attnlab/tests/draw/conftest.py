@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnlab.draw import render_page
+from attnlab.draw.page import render_page
 
 from .documents import content_of
 from .views import Open

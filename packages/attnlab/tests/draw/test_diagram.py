@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from attnlab.draw import render_page
 from attnlab.draw.diagram import lay_out
+from attnlab.draw.page import render_page
 
 from .documents import PAYLOADS, content_of, make_kinds_document, section_of
 from .views import Open

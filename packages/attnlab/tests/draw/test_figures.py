@@ -21,10 +21,11 @@ from matplotlib.colors import to_hex
 
 import attnlab
 from attnlab.draw import figures
+from attnlab.draw.colors import HUES
 from attnlab.draw.json_form import without_nan
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.diagram import diagram_figure
-from attnlab.draw.pictures.look import HUES, shown
+from attnlab.draw.pictures.look import shown
 from attnlab.draw.pictures.maps import maps_figure, trace_figure
 from attnlab.draw.section import Figured
 from attnlab.errors import WrongUsage

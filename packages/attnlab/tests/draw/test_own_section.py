@@ -2,8 +2,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from attnlab.draw import render_page
 from attnlab.draw.figures import section_figures
+from attnlab.draw.page import render_page
 from attnlab.draw.section import Figured
 from attnlab.draw.sections import Passage, ReportContent
 from attnlab.errors import WrongUsage

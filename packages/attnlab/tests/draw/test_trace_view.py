@@ -27,7 +27,7 @@ def test_steps_by_button_change_the_pictured_weights(open_page: Open) -> None:
         pictured = [title.rsplit(" ", 1)[1] for title in shown_weights(page)]
         assert pictured == [f"{weight:.3f}" for weight in row] + ["masked"] * (7 - len(row))
         assert read_cell(page, 0, 3 + k, 1) == (
-            f"Query {3 + k} ‘{trace['tokens'][3 + k]}’ → key 1 ‘a’: {round(row[1], 5):.7g}"
+            f"Query {3 + k} ‘{trace['tokens'][3 + k]}’ → key 1 ‘a’: {row[1]:.5g}"
         )
         assert page.locator(".token.query").inner_text() == trace["tokens"][3 + k]
         assert page.locator(".token.next").inner_text() == step["choice"]
@@ -156,7 +156,7 @@ def test_cells_of_a_map_are_read_by_keyboard_and_their_row_is_its_step(open_page
     reading = page.locator(".map-reading").first
 
     def weight(head: int, row: int, column: int) -> str:
-        return f"{round(trace['attention'][head]['rows'][row][column], 5):.7g}"
+        return f"{trace['attention'][head]['rows'][row][column]:.5g}"
 
     assert reading.inner_text() == f"Query 4 ‘a’ → key 0 ‘c’: {weight(0, 4, 0)}"
     page.keyboard.press("ArrowRight")

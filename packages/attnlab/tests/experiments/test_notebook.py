@@ -243,8 +243,8 @@ def test_the_answer_of_the_kernel_is_that_of_a_fork(question):
         step.choice for step in expected.after.steps
     ]
     assert found["certificate"] == str(expected.certificate)
-    assert found["manifest"]["variants"] == 2
-    assert found["manifest"]["change"] > 0
+    assert found["maps"]["variants"] == 2
+    assert found["maps"]["change"] > 0
 
 
 def test_no_edits_and_wrong_edits_are_answered_too(question):
@@ -257,7 +257,7 @@ def test_no_edits_and_wrong_edits_are_answered_too(question):
     asker = Asker(lambda _seed, _text: question)
     plain = result_of(State(), asker, State())  # the page holds the maps of this state
     assert [step["after"] for step in plain["steps"]] == [step["before"] for step in plain["steps"]]
-    assert "manifest" not in plain
+    assert "maps" not in plain
 
 
 def test_a_real_widget_has_what_the_page_and_python_share(question, monkeypatch):

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from attnlab.core.store import make_folder, write_text
 from attnlab.display import harmless
+from attnlab.draw.colors import color_css
 from attnlab_course.grading.classroom import file_name
 from attnlab_course.grading.exports import check_shares
 from attnlab_course.grading.gradebook import Gradebook, Row
@@ -102,6 +103,7 @@ def _texts(book: Gradebook) -> Iterator[tuple[str, str, Sequence[str], str]]:
 
 def _render(template: str, **values: Any) -> str:
     styles = (
+        color_css(),
         _read("attnlab.draw", "report/page.css"),
         _read("attnlab_course.grading", "templates/grades.css"),
     )

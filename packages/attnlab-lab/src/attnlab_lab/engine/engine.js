@@ -195,9 +195,8 @@ class HeadRecorder {
         this.heads.find((each) => each.name === name).weights = values;
         continue;
       }
-      const mask = Uint8Array.from(values, (value) => (value === -Infinity ? 0 : 1));
       const scores = values.map((value) => (value === -Infinity ? NaN : value));
-      this.heads.push({ name, scores, mask, rows, columns });
+      this.heads.push({ name, scores, rows, columns });
     }
     return array;
   }

@@ -25,6 +25,11 @@ export const BORROWED = ["freeze", "mean"];
 // The five ways to take a head out of the game, in the order of the key h.
 export const SWITCHES = ["zero", "first", "freeze", "mean", "uniform"];
 
+// A pair of a head that is not masked has a score.
+export function isAllowed({ scores, columns }, query, key) {
+  return !Number.isNaN(scores[query * columns + key]);
+}
+
 export function nameEdit({ kind }) {
   return KINDS[kind].edit;
 }

@@ -4,7 +4,7 @@ import { make, quote, wordBriefly, wordTrimmed } from "attnlab/draw/report/eleme
 import { axisName } from "attnlab/draw/map/layout.js";
 import { makeMaskedNote, makeRamp, makeScale } from "attnlab/draw/map/shades.js";
 import { WORDS } from "../words.js";
-import { findEdit, findSwitch, headOf } from "./edits.js";
+import { findEdit, findSwitch, headOf, isAllowed } from "./edits.js";
 import { makeTitledMap } from "./table_map.js";
 
 export const WEIGHTS = makeScale(0, 1);
@@ -19,11 +19,10 @@ export function makeHeadMap(hear, keys) {
 // What a map shows of a head: weights, crosses and what a square says. Keys have names of their own in cross-attention.
 // at: the first query and key of a map that shows a part.
 export function sourceOf(lab, { tokens, keys = tokens, at: [first, start] = [0, 0] }, head) {
-  const { name, weights, scores, mask, rows, columns } = head;
+  const { name, weights, scores, rows, columns } = head;
   const editAt = (kind, i, j) => findEdit(lab.edits, { kind, ...headOf(name), query: first + i, key: start + j });
-  const isOpen = (i, j) => mask[i * columns + j] === 1;
   return {
-    rows, columns, values: Float32Array.from(weights, (weight, k) => (mask[k] ? weight : NaN)),
+    rows, columns, values: Float32Array.from(weights, (weight, k) => (Number.isNaN(scores[k]) ? NaN : weight)),
     rowNames: tokens.map(axisName), columnNames: keys.map(axisName),
     scale: WEIGHTS, colors: lab.colors, label: WORDS.mapLabel(name), word: wordBriefly,
     markOf(i, j) {
@@ -34,11 +33,10 @@ export function sourceOf(lab, { tokens, keys = tokens, at: [first, start] = [0, 
     },
     say(i, j) {
       const [weight, score] = [weights, scores].map((all) => wordTrimmed(all[i * columns + j], 4));
-      let words = isOpen(i, j) ? WORDS.weight(weight, score) : WORDS.maskedCell;
+      let words = isAllowed(head, i, j) ? WORDS.weight(weight, score) : WORDS.maskedCell;
       if (editAt("cut", i, j)) words = WORDS.cutCell;
       return saySquare([first + i, tokens[i]], [start + j, keys[j]], words);
     },
-    isOpen,
   };
 }
 

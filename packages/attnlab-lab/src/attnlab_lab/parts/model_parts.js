@@ -4,7 +4,7 @@ import { WORDS } from "../words.js";
 import { makeAnswer } from "./answer.js";
 import { makeCode } from "./code.js";
 import { makeDots, makeMargin } from "./dots.js";
-import { findEdit, headOf } from "./edits.js";
+import { findEdit, headOf, isAllowed } from "./edits.js";
 import { makeEditsList } from "./edits_list.js";
 import { makeLoss } from "./loss.js";
 import { makeModel } from "./model.js";
@@ -19,9 +19,9 @@ export function makeModelParts(session, page) {
 }
 
 // Cuts an edge of a head as it was at the last step, or mends it.
-export function cutEdge(session, page, { name, mask, columns }, [query, key]) {
-  const edit = { kind: "cut", ...headOf(name), query, key };
+export function cutEdge(session, page, head, [query, key]) {
+  const edit = { kind: "cut", ...headOf(head.name), query, key };
   const there = findEdit(session.lab.edits, edit);
-  if (!there && !mask[query * columns + key]) page.say(WORDS.nothingToCut);
+  if (!there && !isAllowed(head, query, key)) page.say(WORDS.nothingToCut);
   else session.toggle(edit, there);
 }

@@ -2,8 +2,8 @@
 
 import { MODEL_WORDS } from "../words_models.js";
 import { WORDS } from "../words.js";
-import { findEdit, headOf, readEdit } from "./edits.js";
-import { askServer, unpack, unpackHead } from "./server.js";
+import { findEdit, headOf, isAllowed, readEdit } from "./edits.js";
+import { askServer } from "./server.js";
 
 const PART_FORM = /^\d{1,5}\.\d{1,5}$/; // the first query and key that are shown of a long text
 const PAGE = String(Math.random()); // the server drops what this page asked before
@@ -65,8 +65,6 @@ export function makeModelSession({ hear, say, busy }) {
     const asked = { model: mine.model, text: mine.text, edits, head: mine.head ?? "", at: mine.at, page: PAGE };
     return during(async () => {
       const { shown, head, ...told } = await askServer("/api/models/ask", asked);
-      for (const when of ["before", "after"]) shown[when] = unpackHead(shown[when]);
-      for (const [when, each] of Object.entries(shown.whole ?? {})) shown.whole[when] = unpack(each);
       return { ...mine, told, head, shown };
     });
   }
@@ -97,9 +95,9 @@ export function makeModelSession({ hear, say, busy }) {
   }
 
   function cut([row, column]) {
-    const { at: [first, start], after: { mask, columns } } = lab.shown;
+    const { at: [first, start], after } = lab.shown;
     const edit = { kind: "cut", ...headOf(lab.head), query: first + row, key: start + column };
-    if (mask[row * columns + column] || findEdit(wanted.edits, edit)) toggle(edit);
+    if (isAllowed(after, row, column) || findEdit(wanted.edits, edit)) toggle(edit);
     else say(WORDS.nothingToCut);
   }
 

@@ -1,7 +1,7 @@
 // The large map as a picture file that carries the link of the page; such a file, dropped on the page, is followed.
 
 import { make, makeButton, makeSvg, SVG } from "attnlab/draw/report/elements.js";
-import { pixelOf, STRONG } from "attnlab/draw/map/shades.js";
+import { pixelOf, textColor } from "attnlab/draw/map/shades.js";
 import { WORDS } from "../words.js";
 import { carriedIn, withCarried } from "./carried.js";
 import { offer } from "./model.js";
@@ -64,9 +64,7 @@ function faceOf({ values, columns, scale, colors, word, markOf }, i, j) {
     return { fill: colors.paper, stroke: colors.shadow, text: isCut ? "×" : "", ink: colors.failed };
   }
   const fill = isCut ? colors.paper : wordPixel(pixelOf(value, scale, colors));
-  const isLight = scale.depth(value) >= STRONG !== colors.isDark;
-  const ink = isLight ? "#fff" : "#000";
-  return { fill, stroke: "none", text: isCut ? "×" : word(value), ink: isCut ? colors.failed : ink };
+  return { fill, stroke: "none", text: isCut ? "×" : word(value), ink: isCut ? colors.failed : textColor(value, scale, colors) };
 }
 
 function wordPixel(pixel) {

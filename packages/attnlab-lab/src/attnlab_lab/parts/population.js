@@ -1,8 +1,5 @@
 // A population as the server tells it: its members, each with the kinds of its heads, and the attention of all.
 
-import { unpack } from "./server.js";
-
-const CODES = 254; // of a weight in a byte; one more says masked
 const MOST_LETTERS = 4;
 const FIRST = "A".charCodeAt(0);
 const letterOf = (group) => String.fromCharCode(FIRST + group);
@@ -24,7 +21,7 @@ export function readPopulation(told) {
       percentile: row === null ? null : told.percentiles[row],
     };
   });
-  return { ...told, attentions, members, losses: unpack(told.losses) };
+  return { ...told, attentions, members };
 }
 
 // The groups of a seed's heads: "AAB", of many heads "6A 2B".
@@ -34,15 +31,9 @@ function wordKind(letters) {
   return [...new Set(sorted)].map((letter) => `${sorted.filter((each) => each === letter).length}${letter}`).join(" ");
 }
 
-function readAttention({ groups, maps, means, ...told }) {
+function readAttention({ groups, ...told }) {
   const letters = groups.map((own) => own.map(letterOf));
-  const [rows, columns] = [told.queries.length, told.keys.length];
-  return { ...told, letters, rows, columns, maps: weightsOf(maps), means: weightsOf(means) };
-}
-
-function weightsOf(packed) {
-  const values = unpack(packed);
-  return packed.uint8 === undefined ? values : Float64Array.from(values, (code) => (code > CODES ? NaN : code / CODES));
+  return { ...told, letters, rows: told.queries.length, columns: told.keys.length };
 }
 
 // One map among the maps of an attention, or among the means of its groups.

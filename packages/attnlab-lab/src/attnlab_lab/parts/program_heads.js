@@ -6,7 +6,6 @@ import { isNumber, make, wordBriefly, wordTrimmed } from "attnlab/draw/report/el
 import { PROGRAM_WORDS } from "../words_programs.js";
 import { makeFact } from "./controls.js";
 import { makeHeadMap, sourceOf, WEIGHTS } from "./maps.js";
-import { unpack } from "./server.js";
 import { makeTableMap } from "./table_map.js";
 
 export function makeProgramHeads() {
@@ -70,10 +69,10 @@ function selectorSource({ words, selected }, told, colors) {
 }
 
 // What a head looks at, without the row of BOS.
-function headSource({ name, columns, ...packed }, told) {
+function headSource({ name, columns, ...whole }, told) {
   const { queries, keys, first } = placesOf(told);
-  const [weights, scores, mask] = ["weights", "scores", "mask"].map((part) => unpack(packed[part]).slice(first * columns));
-  const head = { name, weights, scores, mask, rows: queries.length, columns };
+  const [weights, scores] = [whole.weights, whole.scores].map((values) => values.subarray(first * columns));
+  const head = { name, weights, scores, rows: queries.length, columns };
   const names = { tokens: told.tokens, keys: [...(first ? ["BOS"] : []), ...told.tokens] };
   const say = (i, j) => PROGRAM_WORDS.weight(queries[i], j < first ? "BOS" : `key ${keys[j]}`, wordTrimmed(weights[i * columns + j], 4));
   return { ...sourceOf({ edits: [] }, names, head), say };

@@ -1,5 +1,6 @@
 // The lab's server, where there is one: its answers, the events of a job, and an engine that asks a run's model.
 
+import { unpackAll } from "attnlab/draw/map/wire.js";
 import { RUN_WORDS } from "../words_runs.js";
 
 const SHAPE = { task: "task", letters: "letters", length: "length", heads: "num_heads", layers: "num_layers" };
@@ -11,7 +12,7 @@ export async function askServer(path, body) {
   if (!answer || answer.status === 403) throw new Error(answer ? RUN_WORDS.anew : RUN_WORDS.away);
   const told = await answer.json();
   if (told.error) throw Object.assign(new Error(told.error), { isAnswer: true });
-  return told;
+  return unpackAll(told);
 }
 
 // Asks the server for several things, each by its name; `notice` tells what it refuses.
@@ -126,11 +127,7 @@ export function joinEngines(local, count) {
       const { right, margins, answers } = await askServer("/api/domain", { run, edits });
       return { right: Uint8Array.from(right), margins: Float64Array.from(margins), answers };
     },
-    async ask({ run }, input, edits = []) {
-      const told = await askServer("/api/ask", { run, input, edits });
-      const unpackStep = (step) => ({ ...step, probabilities: unpack(step.probabilities), heads: step.heads.map(unpackHead) });
-      return { ...told, steps: told.steps.map(unpackStep) };
-    },
+    ask: ({ run }, input, edits = []) => askServer("/api/ask", { run, input, edits }),
     drop: ({ run }) => opened.delete(run),
   };
   return async (method, first, ...rest) => {
@@ -142,13 +139,4 @@ export function joinEngines(local, count) {
       count(waiting -= 1);
     }
   };
-}
-
-export function unpackHead({ weights, scores, mask, ...head }) {
-  return { ...head, weights: unpack(weights), scores: unpack(scores), mask: unpack(mask) };
-}
-
-export function unpack({ float32, uint8 }) {
-  const bytes = Uint8Array.from(atob(float32 ?? uint8), (sign) => sign.charCodeAt(0));
-  return uint8 === undefined ? Float64Array.from(new Float32Array(bytes.buffer)) : bytes;
 }

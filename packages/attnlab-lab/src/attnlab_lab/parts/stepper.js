@@ -49,12 +49,15 @@ function traceOf(ask) {
   const heads = ask.steps[0].heads;
   const attention = heads.map(({ name }, k) => {
     const [layer, head] = name.split(".");
-    const rows = [];
+    const most = ask.steps.at(-1).heads[k].rows;
+    const lengths = Array(most).fill(0);
+    const weights = new Float32Array(most * most);
     for (const { heads: these } of ask.steps) {
-      const { weights, rows: all, columns } = these[k];
-      rows[all - 1] = Array.from(weights.subarray((all - 1) * columns, all * columns));
+      const { weights: all, rows, columns } = these[k];
+      lengths[rows - 1] = columns;
+      weights.set(all.subarray((rows - 1) * columns, rows * columns), (rows - 1) * most);
     }
-    return { site: `layers.${layer}.attention.weights`, head: Number(head), rows };
+    return { site: `layers.${layer}.attention.weights`, head: Number(head), lengths, weights };
   });
   const steps = ask.steps.map(({ tokens: read }) => ({ position: read.length - 1 }));
   return { tokens, input: [...ask.input], steps, attention };

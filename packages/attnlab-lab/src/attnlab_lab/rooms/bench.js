@@ -5,7 +5,7 @@ import { axisName } from "attnlab/draw/map/layout.js";
 import { WORDS } from "../words.js";
 import { wordPython } from "../parts/code.js";
 import { fillOptions, makeChoice } from "../parts/controls.js";
-import { findEdit, findSwitch, headOf, SWITCHES } from "../parts/edits.js";
+import { findEdit, findSwitch, headOf, isAllowed, SWITCHES } from "../parts/edits.js";
 import { makeKeys } from "../parts/keys.js";
 import { badgeOf, CHANGES, makeHeadMap, makeLegend, saySquare, sourceOf } from "../parts/maps.js";
 import { cutEdge, makeModelParts } from "../parts/model_parts.js";
@@ -50,10 +50,6 @@ export function makeBench(session, page) {
   const nameOfHead = () => lab.now.ask.steps[0].heads[state.head].name;
   const headAt = () => headOf(nameOfHead());
   const lastHead = () => lab.now.ask.steps.at(-1).heads[state.head];
-  const isOpen = (query, key) => {
-    const { mask, columns } = lastHead();
-    return mask[query * columns + key] === 1;
-  };
 
   // What is changed is seen: not in the map of before.
   function reach() {
@@ -70,7 +66,7 @@ export function makeBench(session, page) {
     const there = findEdit(lab.edits, { kind: "add", ...headAt(), query, key });
     const sum = (there?.amount ?? 0) + amount;
     if (findEdit(lab.edits, { kind: "cut", ...headAt(), query, key })) page.say(WORDS.isCut);
-    else if (!isOpen(query, key)) page.say(WORDS.noScore);
+    else if (!isAllowed(lastHead(), query, key)) page.say(WORDS.noScore);
     else if (Math.abs(sum) > MOST_ADDED) page.say(WORDS.enough(MOST_ADDED));
     else {
       const edit = { kind: "add", ...headAt(), query, key, amount: sum };
@@ -83,7 +79,7 @@ export function makeBench(session, page) {
   function paint(cell) {
     if (!cell) return endStroke();
     reach();
-    state.stroke ??= { opens: !isOpen(...cell), cells: new Map() };
+    state.stroke ??= { opens: !isAllowed(lastHead(), ...cell), cells: new Map() };
     state.stroke.cells.set(String(cell), cell);
     return map.redraw();
   }
@@ -92,8 +88,8 @@ export function makeBench(session, page) {
     const { stroke } = state;
     state.stroke = null;
     if (!stroke) return;
-    const { mask, columns } = lastHead();
-    const open = Array.from(mask);
+    const { scores, columns } = lastHead();
+    const open = Array.from(scores, (score) => Number(!Number.isNaN(score)));
     for (const [query, key] of stroke.cells.values()) open[query * columns + key] = Number(stroke.opens);
     // The painted mask holds the head's cuts and what was painted before.
     const edit = { kind: "mask", ...headAt(), open: open.join("") };
@@ -231,8 +227,8 @@ export function changeOf(lab, before, after, i) {
     later.map((token, k) => axisName(token === earlier[k] ? token : `${earlier[k]} / ${token}`));
   const rowNames = nameBoth(before.tokens, after.tokens);
   const columnNames = after.keys ? nameBoth(before.keys, after.keys) : rowNames;
-  const isShown = (k) => is.mask[k] || was.mask[k];
-  const values = Float32Array.from(is.weights, (weight, k) => (isShown(k) ? weight - was.weights[k] : NaN));
+  const isMasked = (k) => [is, was].every(({ scores }) => Number.isNaN(scores[k]));
+  const values = Float32Array.from(is.weights, (weight, k) => (isMasked(k) ? NaN : weight - was.weights[k]));
   return {
     ...source, values, rowNames, columnNames, scale: CHANGES, label: WORDS.changeLabel(name),
     word: (value) => wordBriefly(value).replace("<.01", "~0"),

@@ -1,7 +1,7 @@
 """`python -m attnlab_lab.server.answer_process`: the process that answers what needs torch.
 
-A question is a line of JSON; an answer is a line with a status and JSON, in which an array is
-`{"float32": base64}` or `{"uint8": base64}`, little-endian.
+A question is a line of JSON; an answer is a line with a status and JSON, in which arrays are in the
+wire form of `attnlab.draw.wire`.
 """
 
 import json
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from attnlab.configs import Config, Option
 from attnlab.core.sizes import count_bytes, count_numbers
+from attnlab.draw.wire import Packed, pack
 from attnlab.edits import edit, edits_from_json
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments import registry
@@ -41,7 +42,7 @@ from attnlab.models.storage import MODELS
 from attnlab.seeds import stream_seed
 from attnlab.tasks.sequences import SEPARATOR
 from attnlab_lab.server import course_answers, members, model_answers, program_answers
-from attnlab_lab.server.arrays import Packed, PackedHead, packed, packed_heads
+from attnlab_lab.server.heads import PackedHead, packed_heads
 
 __all__: list[str] = []
 
@@ -267,7 +268,7 @@ def _continued(question: Continuation) -> tuple[list[_Step], list[float]]:
                 "tokens": [names[token] for token in tokens[0]],
                 "answer": names[choice],
                 "expected": expected,
-                "probabilities": packed(logits[0].softmax(-1)),
+                "probabilities": pack(logits[0].softmax(-1)),
                 "heads": list(packed_heads(recording)),
             }
         )
@@ -285,7 +286,7 @@ def _traced(question: Question) -> list[_Step]:
             "answer": step.choice,
             "expected": step.expected,
             "candidates": list(step.candidates),
-            "probabilities": packed(torch.tensor(step.probabilities)),
+            "probabilities": pack(torch.tensor(step.probabilities)),
             "heads": heads,
         }
         for step in traced.steps

@@ -1,7 +1,6 @@
 """What the rooms Populations and Sweeps ask: members, with figures, groups and attention; cells.
 
-An array is `{"float32": base64}`, NaN where a pair is masked; where that would be large, it is
-`{"uint8": base64}`, weights times 254, and 255 where a pair is masked.
+Weights are NaN where a pair is masked; where they would be large, they are sent as codes.
 """
 
 import math
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.configs import Config
+from attnlab.draw.wire import LEVELS, pack
 from attnlab.errors import CouldNotRun, WrongUsage, typed
 from attnlab.experiments.population.heads_sections import (
     attention_name,
@@ -36,7 +36,6 @@ from attnlab.experiments.sweeps import open_sweep
 from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.look.questions import recorded
-from attnlab_lab.server.arrays import packed
 
 _MOST_EXACT = 2**19  # weights that are sent as float32, which take 2 MB
 _MOST_WEIGHTS = 2**24
@@ -65,7 +64,7 @@ def _members(folder: str, text: str) -> dict[str, object]:
             f"the heads of this population have {number:,} weights, and {_MOST_WEIGHTS:,} are "
             f"shown here at most: look at its report with attnlab open {typed(folder)}"
         )
-    is_exact = number <= _MOST_EXACT
+    levels = LEVELS if number > _MOST_EXACT else 0
     pairs = zip(heads.parts, maps, strict=True)
     return figures | {
         "looked": heads.members,
@@ -73,7 +72,7 @@ def _members(folder: str, text: str) -> dict[str, object]:
         "oddest": population.name(heads.ranking[-1]),
         "distances": heads.distances.tolist(),
         "percentiles": heads.percentiles.tolist(),
-        "attentions": [_described(part, maps, is_exact) for part, maps in pairs],
+        "attentions": [_described(part, maps, levels) for part, maps in pairs],
     }
 
 
@@ -101,7 +100,7 @@ def _figures(population: Population, text: str) -> dict[str, object]:
         "loss": last,
         "figures": figures,
         "steps": history.steps,
-        "losses": packed(losses),
+        "losses": pack(losses),
         "looked": [],
         "attentions": [],
     }
@@ -137,7 +136,7 @@ def _opened(folder: str, written: int) -> tuple[Population, PopulationHeads | No
     return population, record_heads(population)
 
 
-def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, object]:
+def _described(part: AttentionHeads, maps: _Maps, levels: int) -> dict[str, object]:
     """Describe one attention: its maps, the groups of its heads, and the mean of each group."""
     weights, groups = maps.weights, part.groups
     flat = weights.flatten(0, 1)
@@ -148,10 +147,10 @@ def _described(part: AttentionHeads, maps: _Maps, is_exact: bool) -> dict[str, o
         "heads": weights.shape[1],
         "queries": maps.queries,
         "keys": maps.keys,
-        "maps": packed(weights if is_exact else _shades(weights)),
+        "maps": pack(weights, levels),
         "groups": groups.of.view(weights.shape[:2]).tolist(),
         "order": part.order.tolist(),
-        "means": packed(torch.stack(means)),
+        "means": pack(torch.stack(means)),
         "note": groups_note(groups),
     }
 
@@ -186,11 +185,6 @@ def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
             raise WrongUsage("this text is too long for so many seeds: type a shorter one.")
     for site, weights in weights_by_site.items():
         yield _Maps(torch.stack(weights), *recording.tokens(site))
-
-
-def _shades(weights: Tensor) -> Tensor:
-    """Return weights in 255 steps, and 255 where a pair is masked."""
-    return (254 * weights).round().nan_to_num(255).to(torch.uint8)
 
 
 def _known(value: float) -> float | None:

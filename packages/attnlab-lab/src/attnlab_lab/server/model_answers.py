@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.core.sizes import count_numbers
+from attnlab.draw.wire import pack
 from attnlab.edits import CutEdge, Edit, ZeroHead, edit
 from attnlab.errors import CouldNotRun, WrongUsage, typed
 from attnlab.experiments.model_loader import is_ours, load_pretrained
@@ -38,7 +39,7 @@ from attnlab.look.text_questions import (
     question_of,
 )
 from attnlab.pretrained.model import Pretrained
-from attnlab_lab.server.arrays import packed, packed_head
+from attnlab_lab.server.heads import packed_head
 from attnlab_lab.server.patch_answers import patch_map
 
 _MODELS = 2  # that stay open
@@ -163,7 +164,7 @@ def _one_head(
     whole = {when: passed.summaries[sites[0]] for when, passed in both.items()}
     answer["lengths"] = lengths
     answer["cell"] = whole["before"].cells.tolist()
-    answer["whole"] = {when: packed(summary.map_max[0, number]) for when, summary in whole.items()}
+    answer["whole"] = {when: pack(summary.map_max[0, number]) for when, summary in whole.items()}
     return answer
 
 

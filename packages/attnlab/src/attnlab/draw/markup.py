@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from attnlab.display import plural
 from attnlab.draw.bundle import bundle
+from attnlab.draw.colors import color_css
 from attnlab.draw.json_form import kinds_of, without_nan
 from attnlab.draw.section import Section
 
@@ -31,7 +32,7 @@ def make_page(template: str, styles: Sequence[str], module: str, **values: Any) 
 
     The content security policy allows the hashes of exactly that style and that script.
     """
-    style = "\n" + "\n".join(map(_asset, styles))
+    style = "\n".join(["", color_css(), *map(_asset, styles)])
     script = "\n" + _script(f"attnlab/draw/{module}")
     policy = (
         f"default-src 'none'; script-src {_hash_of(script)}; style-src {_hash_of(style)}; "

@@ -10,19 +10,30 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup, escape
 
+from attnlab.core.store import JsonObject
 from attnlab.draw.claims import claim_state, sum_up
 from attnlab.draw.diagram import lay_out
 from attnlab.draw.json_form import to_json
 from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.numbers import are_figures, column_words
-from attnlab.draw.sections import Passage, ReportContent, Section, Table, Traces
+from attnlab.draw.sections import (
+    Heatmap,
+    Maps,
+    Passage,
+    ReportContent,
+    Section,
+    ShownTrace,
+    Table,
+    Traces,
+)
+from attnlab.draw.wire import pack
 
-_WEIGHT_DECIMALS = 5
 _DIGITS = 7
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Line ends, invisible characters, and those that reverse the direction of a text."""
@@ -31,8 +42,8 @@ _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u20
 def render_page(report: ReportContent, *, is_live: bool = False) -> str:
     """Render a report as one HTML page that opens from disk and makes no request.
 
-    Attention weights are written with 5 decimals and all other drawn numbers with 7 significant
-    digits; the page says so.
+    Maps and attention weights are in the wire form of `draw.wire`; all other drawn numbers are
+    written with 7 significant digits.
 
     is_live: a notebook's kernel may answer to what is typed and edited in it; without one it is the
     same page.
@@ -113,13 +124,44 @@ def _drawn_part(section: Section) -> Any:
     """Return the data that the browser draws, with the stated precision; None if it draws none."""
     if not section.in_browser:
         return None
-    part = to_json(section)
     if isinstance(section, Traces):
-        for trace in part["traces"]:
-            for head in trace["attention"]:
-                head["rows"] = _rounded(head["rows"], lambda value: round(value, _WEIGHT_DECIMALS))
-        return part
-    return _rounded(part, lambda value: float(f"{value:.{_DIGITS}g}"))
+        return to_json(section) | {"traces": list(map(drawn_trace, section.traces))}
+    if isinstance(section, Maps):
+        choices = []
+        for choice in section.choices:
+            choices.append(to_json(choice) | {"maps": list(map(_drawn_map, choice.maps))})
+        return to_json(section) | {"choices": choices}
+    return _rounded(to_json(section), lambda value: float(f"{value:.{_DIGITS}g}"))
+
+
+def drawn_trace(trace: ShownTrace) -> JsonObject:
+    """Return a trace with its weights in the wire form, as `trace.js` draws it.
+
+    `lengths` are the numbers of keys that are not masked.
+    """
+    heads = []
+    for head in trace.attention:
+        lengths = list(map(len, head.rows))
+        weights = np.full((len(lengths), max(lengths, default=0)), np.nan, np.float32)
+        for row, values in zip(weights, head.rows, strict=True):
+            row[: len(values)] = np.array(values, np.float32)
+        heads.append(
+            {
+                "site": head.site,
+                "head": head.head,
+                "key_tokens": head.key_tokens,
+                "lengths": lengths,
+                "weights": pack(weights),
+            }
+        )
+    form: JsonObject = to_json(replace(trace, attention=[]))
+    return form | {"attention": heads}
+
+
+def _drawn_map(heatmap: Heatmap) -> JsonObject:
+    values = np.array(heatmap.rows, np.float64)
+    form: JsonObject = to_json(heatmap)
+    return form | {"rows": pack(np.where(np.isfinite(values), values, np.nan))}
 
 
 def _rounded(value: Any, rounding: Callable[[float], float]) -> Any:

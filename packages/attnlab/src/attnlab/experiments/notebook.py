@@ -21,11 +21,11 @@ import torch
 from attnlab.display import Card, displayed
 from attnlab.draw.attention.recordings import to_drawable
 from attnlab.draw.bundle import bundle
-from attnlab.draw.json_form import to_json, without_nan
-from attnlab.draw.markup import to_embedded_json
+from attnlab.draw.json_form import without_nan
+from attnlab.draw.page import drawn_trace
 from attnlab.draw.sections import ShownTrace
+from attnlab.draw.view.maps import fit_maps
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, page_facts
-from attnlab.draw.view.wire import pack
 from attnlab.edits import Edit, edit, edits_from_json
 from attnlab.errors import AttnlabError, WrongUsage, type_words
 from attnlab.experiments.population.population import Population
@@ -140,14 +140,13 @@ def _brief(error: AttnlabError) -> str:
 
 
 def _maps(answerer: Answerer, answer: Answer) -> dict[str, Any]:
-    """Return the maps without and with edits as a view's wire form, and the facts of the input."""
+    """Return the maps without and with edits, and the facts of the input."""
     patterns, others = to_drawable(answerer.recording), []
     if answer.recording is not answerer.recording:
         others = to_drawable(answer.recording)
-    packed = pack(patterns, others, max_bytes=NOTEBOOK_BYTES)
-    manifest = json.loads(to_embedded_json(packed.manifest))
+    maps = fit_maps(patterns, others, max_bytes=NOTEBOOK_BYTES)
     facts = page_facts(answerer.recording, patterns, notes_of(answerer.trace))
-    return {"manifest": manifest, "tiles": packed.tiles, "facts": facts}
+    return {"maps": without_nan(maps), "facts": facts}
 
 
 def notes_of(trace: Trace) -> list[tuple[str, str]]:
@@ -170,7 +169,7 @@ def _drawn(trace: Trace) -> Any:
         return None
     if sum(len(row) for head in trace.attention for row in head.rows) > _MOST_WEIGHTS:
         trace = replace(trace, attention=())
-    return without_nan(to_json(ShownTrace.of(trace)))
+    return without_nan(drawn_trace(ShownTrace.of(trace)))
 
 
 def _pairs(before: Trace, after: Trace) -> list[dict[str, Any]]:

@@ -9,14 +9,14 @@ import torch
 from attnlab.draw.attention import draw_head, to_patterns
 from attnlab.draw.attention.recordings import to_drawable, why_unjoined
 from attnlab.draw.view import view_page
-from attnlab.draw.view.wire import pack
+from attnlab.draw.view.maps import fit_maps
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.look.summaries import Summarize
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.models.generation import generate
 
-from ..view.reading import check_packed, read_back
+from ..view.reading import check_maps, read_head
 
 SITES = "layers.*.attention.weights"
 
@@ -54,7 +54,7 @@ def test_weights_are_read_when_they_are_needed_and_are_those_of_the_recording(
         )
     for pattern in patterns:  # the reference of the check needs them whole
         object.__setattr__(pattern, "weights", recording[pattern.site][1])
-    check_packed(pack(to_patterns(recording, 1), max_bytes=10**7), patterns)
+    check_maps(fit_maps(to_patterns(recording, 1), max_bytes=10**7), patterns)
 
 
 def test_making_patterns_makes_no_weights(
@@ -93,23 +93,25 @@ def test_summaries_are_shown_as_they_are(model: Decoder, tokens: torch.Tensor) -
     recording = recorded(model, tokens, reduce=Summarize(tiles=8))
     exact = recorded(model, tokens)
     drawables = to_drawable(recording, 1)
-    packed = pack(drawables, max_bytes=10**7)
-    (group,) = packed.manifest["groups"]
-    assert (packed.manifest["maps"], tuple(group["cells"]), group["rows"]) == (
+    packed = fit_maps(drawables, max_bytes=10**7)
+    (group,) = packed["groups"]
+    assert (packed["maps"], tuple(group["cells"]), group["rows"]) == (
         ["mean", "largest"],
         (7, 7),
         8,
     )
-    expected = pack(to_patterns(exact, 1), max_bytes=10**7).manifest["groups"][0]["layers"]
+    expected = fit_maps(to_patterns(exact, 1), max_bytes=10**7)["groups"][0]["layers"]
     for layer, site in enumerate(exact):
         for head in range(2):
             for kind, values in enumerate((recording[site].map_mean, recording[site].map_max)):
-                found, bounds = read_back(packed, 0, 0, layer, head, kind)
+                found, bounds = read_head(packed, 0, 0, layer, head, kind)
                 there = ~np.isnan(found)
                 assert (there == np.tril(np.ones((8, 8), bool))).all()
                 off = np.abs(found - values[1, head].numpy())[there]
                 assert (off <= bounds[there] * (1 + 1e-5) + 1e-9).all()
-            told, own = group["layers"][layer]["facts"][0][head], expected[layer]["facts"][0][head]
+            told, own = (
+                layers[layer]["heads"][head]["facts"][0] for layers in (group["layers"], expected)
+            )
             assert told == pytest.approx({name: own[name] for name in told}, rel=1e-4)
             assert len(told) == 6
     assert "<dt>Model</dt><dd>decoder</dd>" in view_page(recording)
@@ -120,11 +122,11 @@ def test_summaries_are_pooled_further_where_they_do_not_fit(
 ) -> None:
     recording = recorded(model, tokens, reduce=Summarize(tiles=25))
     exact = recorded(model, tokens)["layers.1.attention.weights"][0, 1].numpy()
-    packed = pack(to_drawable(recording), max_bytes=4_000)
-    (group,) = packed.manifest["groups"]
+    packed = fit_maps(to_drawable(recording), max_bytes=7_000)
+    (group,) = packed["groups"]
     side = group["cells"][0]
     assert side > 2
-    mean, bounds = read_back(packed, 0, 0, 1, 1, 0)
+    mean, bounds = read_head(packed, 0, 0, 1, 1, 0)
     for i in range(group["rows"]):
         for j in range(i + 1):
             square = exact[i * side : (i + 1) * side, j * side : (j + 1) * side]
@@ -138,4 +140,4 @@ def test_summaries_have_no_weights_to_draw(model: Decoder, tokens: torch.Tensor)
     ):
         draw_head(recording)
     with pytest.raises(WrongUsage, match="weights and summaries cannot be shown on one page"):
-        pack([*to_drawable(recording), *to_patterns(recorded(model, tokens))], max_bytes=10**7)
+        fit_maps([*to_drawable(recording), *to_patterns(recorded(model, tokens))], max_bytes=10**7)

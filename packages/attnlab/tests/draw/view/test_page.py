@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,13 +19,14 @@ import attnlab
 from attnlab.draw import markup
 from attnlab.draw.view import page as view_page_module
 from attnlab.draw.view import view_page, write_view
-from attnlab.draw.view.wire import pack
+from attnlab.draw.view.maps import fit_maps
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig
 from attnlab.progress import is_notebook
 
 from ..attention.patterns import ODD, make_layers, make_pattern
+from .reading import read_back
 
 FOLDER = Path(markup.__file__).parent
 
@@ -106,7 +108,9 @@ def test_a_recording_of_a_decoder_is_shown_with_its_tokens(decoder: Decoder) -> 
         decoder(torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1]]))
     page = view_page(recording, row=1)
     assert '"query_tokens":["e","d","c","b"],"key_tokens":["e","d","c","b"]' in page
-    assert '"masks":[["causal","causal"]]' in page
+    maps = json.loads(re.findall(r'id="maps">(.*)</script>', page)[0])
+    (head, _) = maps["groups"][0]["layers"][0]["heads"]
+    assert np.isnan(read_back(head["maps"][0][0])[0]).tolist() == (np.tri(4) == 0).tolist()
     assert "<dt>Model</dt><dd>decoder</dd>" in page
     with pytest.raises(WrongUsage, match="rows 0 to 1; got row 2"):
         view_page(recording, row=2)
@@ -187,30 +191,19 @@ def test_the_package_has_what_the_page_is_made_of() -> None:
 
 HOST = """<!DOCTYPE html><html lang="en"><body><div id="place"></div><script type="module">
 import { mount } from "/view/modules/view.js";
-const source = {
-  manifest: await (await fetch("/manifest.json")).json(),
-  tile: async (name) => new Uint8Array(await (await fetch(`/tiles/${name}`)).arrayBuffer()),
-};
-await mount(document.getElementById("place"), source);
+await mount(document.getElementById("place"), await (await fetch("/maps.json")).json());
 </script></body></html>"""
 
 
-def test_the_modules_mount_in_any_page_from_any_source(browser: Any) -> None:
-    packed = pack(make_layers(), max_bytes=10**7)
-    asked: list[str] = []
+def test_the_modules_mount_in_any_page(browser: Any) -> None:
+    maps = fit_maps(make_layers(), max_bytes=10**7)
 
     def answer(route: Any) -> None:
         path = route.request.url.removeprefix("http://attnlab.test/")
-        asked.append(path)
         if path == "":
             route.fulfill(body=HOST, content_type="text/html")
-        elif path == "manifest.json":
-            route.fulfill(body=json.dumps(packed.manifest), content_type="application/json")
-        elif path.startswith("tiles/"):
-            route.fulfill(
-                body=packed.tiles[path.removeprefix("tiles/")],
-                content_type="application/octet-stream",
-            )
+        elif path == "maps.json":
+            route.fulfill(body=json.dumps(maps), content_type="application/json")
         elif path.endswith(".js"):
             route.fulfill(body=(FOLDER / path).read_text(), content_type="text/javascript")
         else:
@@ -226,8 +219,3 @@ def test_the_modules_mount_in_any_page_from_any_source(browser: Any) -> None:
         page.get_by_role("heading", name="Head 1.2").wait_for()
     finally:
         context.close()
-    assert [path for path in asked if path.startswith("tiles/")] == [
-        "tiles/thumbs.0",
-        "tiles/0.0.0.0.0.0",
-        "tiles/0.0.1.2.0.0",
-    ]

@@ -452,9 +452,9 @@ def test_nothing_moves_for_who_asks_for_less_motion(open_view: Open) -> None:
     assert page.evaluate("document.getAnimations().length") == 0
 
 
-def test_a_damaged_tile_is_said_and_not_drawn(open_html: Open) -> None:
+def test_a_damaged_map_is_said_and_not_drawn(open_html: Open) -> None:
     html = view_page(make_layers())
-    start = html.index('id="tile.0.0.0.0.0.0">') + len('id="tile.0.0.0.0.0.0">')
-    page = open_html(f"{html[:start]}AAAA{html[start + 4 :]}")
+    start = html.index('"content":"', html.index('id="maps"')) + len('"content":"')
+    page = open_html(html[:start] + html[start + 4 :])
     page.wait_for_selector("#view[data-ready='failed']")
     assert page.get_by_role("alert").inner_text().startswith("The maps cannot be shown: ")

@@ -1,6 +1,5 @@
 """What a figure of attention carries in its file: weights, the line that draws it, edits."""
 
-import base64
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from attnlab.display import displayed
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
 from attnlab.draw.carried import carried_in
 from attnlab.draw.sections import ReportContent
+from attnlab.draw.wire import pack, unpack
 from attnlab.errors import AttnlabError, CouldNotRun
 from attnlab.look.recording import Recording
 
@@ -131,12 +131,12 @@ def _to_json(pattern: Pattern) -> JsonObject:
     heads = [to_array(pattern.weights[head, :], "<f4") for head in range(pattern.num_heads)]
     blocked = pattern.blocked
     if not (blocked is None or isinstance(blocked, str)):
-        blocked = _packed(to_array(blocked, np.bool_))
+        blocked = pack(to_array(blocked, np.bool_))
     return {
         "site": pattern.site,
         "query_tokens": pattern.query_tokens,
         "key_tokens": pattern.key_tokens,
-        "weights": _packed(np.stack(heads)),
+        "weights": pack(np.stack(heads)),
         "blocked": blocked,
         "caution": pattern.caution,
         "labels": pattern.labels,
@@ -145,21 +145,9 @@ def _to_json(pattern: Pattern) -> JsonObject:
 
 def _pattern(form: JsonObject) -> Pattern:
     queries, keys = tuple(form["query_tokens"]), tuple(form["key_tokens"])
-    weights = _unpacked(form["weights"], "<f4").reshape(-1, len(queries), len(keys))
+    weights = unpack(form["weights"], _MOST_WEIGHTS)
     blocked = form["blocked"]
     if blocked not in (None, CAUSAL):
-        blocked = _unpacked(blocked, np.bool_).reshape(len(queries), len(keys))
+        blocked = unpack(blocked, _MOST_WEIGHTS) != 0
     labels = tuple(map(str, form.get("labels", ())))
     return Pattern(form["site"], weights, queries, keys, blocked, form["caution"], labels)
-
-
-def _packed(values: Any) -> str:
-    return base64.b64encode(zlib.compress(values.tobytes(), 9)).decode()
-
-
-def _unpacked(text: str, kind: Any) -> Any:
-    unpacker = zlib.decompressobj()
-    content = unpacker.decompress(base64.b64decode(text), 4 * _MOST_WEIGHTS)
-    if unpacker.unconsumed_tail:
-        raise CouldNotRun(f"it holds more than {_MOST_WEIGHTS:,} weights.")
-    return np.frombuffer(content, kind)

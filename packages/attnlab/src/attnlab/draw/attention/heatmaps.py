@@ -182,10 +182,7 @@ def _mosaic(patterns: Sequence[Pattern]) -> tuple[Rows, int, int]:
 def _largest(pattern: Pattern, head: int, side: int) -> Rows:
     if side == 1:
         return pattern.whole(head)
-    pooled = pool_head(pattern, head, side)
-    if pooled.hidden is None:
-        return pooled.largest
-    return np.where(pooled.hidden, np.float32(np.nan), pooled.largest)
+    return pool_head(pattern, head, side).largest
 
 
 def _pooled_if_large(pattern: Pattern, head: int) -> tuple[Rows, int]:

@@ -113,8 +113,8 @@ class Pattern:
         for first in range(0, self.num_queries, height):
             yield first, min(first + height, self.num_queries)
 
-    def rows(self, head: int, first: int, last: int) -> tuple[Rows, Hidden]:
-        """Return the weights (rows, keys) of queries `first` to `last` - 1, and the masked cells.
+    def rows(self, head: int, first: int, last: int) -> Rows:
+        """Return the weights (rows, keys) of queries `first` to `last` - 1, NaN where masked.
 
         A blocked cell with weight, as after an edit, is shown and does not count as masked.
 
@@ -130,25 +130,16 @@ class Pattern:
                 "leave this site out."
             )
         if self.blocked is None:
-            return rows, None
+            return rows
         if isinstance(self.blocked, str):
             blocked = np.arange(self.num_keys) > np.arange(first, last)[:, None]
         else:
             blocked = to_array(self.blocked[first:last], np.bool_)
-        hidden: NDArray[np.bool_] = blocked & (rows == 0)
-        if not hidden.any():
-            return rows, None
-        return rows, hidden
+        return np.where(blocked & (rows == 0), np.float32(np.nan), rows)
 
     def whole(self, head: int) -> Rows:
         """Return a whole head: (query, key), NaN where masked."""
-        parts = []
-        for first, last in self.bands():
-            rows, hidden = self.rows(head, first, last)
-            if hidden is not None:
-                rows = np.where(hidden, np.float32(np.nan), rows)
-            parts.append(rows)
-        return np.concatenate(parts)
+        return np.concatenate([self.rows(head, first, last) for first, last in self.bands()])
 
 
 def numbered(length: int) -> tuple[str, ...]:

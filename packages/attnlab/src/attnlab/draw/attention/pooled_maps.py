@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from attnlab.draw.attention.facts import HeadFacts
-from attnlab.draw.attention.pattern import Hidden, Pattern, Rows
+from attnlab.draw.attention.pattern import Pattern, Rows
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """A head in squares of weights: mean and largest (rows, columns); hidden if all are masked."""
+    """A head in squares of weights: mean and largest (rows, columns); NaN where all are masked."""
 
     mean: Rows
     largest: Rows
-    hidden: Hidden
 
 
 def pooled_length(length: int, side: int) -> int:
@@ -48,21 +47,20 @@ def join_squares(join: np.ufunc, values: Any, side: int) -> Any:
 
 def pool_head(pattern: Pattern, head: int, side: int, facts: HeadFacts | None = None) -> Pooled:
     """Pool one head, a band of queries at a time; add its rows to `facts` if given."""
-    means, peaks, masks = [], [], []
+    means, peaks = [], []
     widths = np.diff(np.arange(0, pattern.num_keys, side), append=pattern.num_keys)
     for first, last in _aligned(pattern, side):
-        rows, hidden = pattern.rows(head, first, last)
+        rows = pattern.rows(head, first, last)
+        weights = np.nan_to_num(rows)
         if facts is not None:
-            facts.add(rows, first)
+            facts.add(weights, first)
         heights = np.diff(np.arange(0, last - first, side), append=last - first)
         sizes = np.outer(heights, widths).astype(np.float32)
-        means.append(join_squares(np.add, rows, side) / sizes)
-        peaks.append(join_squares(np.maximum, rows, side))
-        if hidden is None:
-            hidden = np.zeros(rows.shape, np.bool_)
-        masks.append(join_squares(np.logical_and, hidden, side))
-    mask = np.concatenate(masks)
-    return Pooled(np.concatenate(means), np.concatenate(peaks), mask if mask.any() else None)
+        largest = join_squares(np.fmax, rows, side)
+        mean = join_squares(np.add, weights, side) / sizes
+        means.append(np.where(np.isnan(largest), largest, mean))
+        peaks.append(largest)
+    return Pooled(np.concatenate(means), np.concatenate(peaks))
 
 
 def _aligned(pattern: Pattern, side: int) -> Iterator[tuple[int, int]]:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from attnlab.draw.attention.names import STRIDES, fonts, name_axis, token_words
 from attnlab.draw.attention.pattern import CAUSAL, numbered
 from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
+from attnlab.draw.colors import HUES
 from attnlab.draw.json_form import without_nan
 from attnlab.draw.number_tables import has_tables, tables_section
-from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, dress, finite, new_figure, shown
+from attnlab.draw.pictures.look import DASHES, INK, MUTED, dress, finite, new_figure, shown
 from attnlab.draw.pictures.maps import draw_map, maps_figure
 from attnlab.draw.sections import Heatmap
 from attnlab.errors import WrongUsage

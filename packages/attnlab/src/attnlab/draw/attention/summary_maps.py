@@ -46,10 +46,10 @@ class SummaryMaps:
         sums = join_squares(np.add, self.mean[head] * counts, side)
         mean = sums / join_squares(np.add, counts, side)
         largest = join_squares(np.maximum, self.largest[head], side)
-        hidden = self.hidden
-        if hidden is not None:
-            hidden = join_squares(np.logical_and, hidden, side)
-        return Pooled(mean.astype(np.float32), largest, hidden)
+        if self.hidden is not None:
+            hidden = join_squares(np.logical_and, self.hidden, side)
+            largest = np.where(hidden, np.float32(np.nan), largest)
+        return Pooled(np.where(np.isnan(largest), largest, mean.astype(np.float32)), largest)
 
 
 def maps_of_recorded(recording: Any, site: str, row: int) -> SummaryMaps:

@@ -8,6 +8,7 @@ import numpy as np
 
 from attnlab.draw.attention.names import fonts, token_words
 from attnlab.draw.attention.shades import draw_shades, state_scale
+from attnlab.draw.colors import STRONG
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
 from attnlab.errors import WrongUsage, type_words
 from attnlab.look.heads import head_at
@@ -173,7 +174,7 @@ def _frame_choice(axes: Any, column: int, row: int, table: Any) -> None:
     corner, chance = (column - 0.47, row - 0.45), table[row, column]
     axes.add_patch(Rectangle(corner, 0.94, 0.9, fill=False, edgecolor=INK, linewidth=1.8))
     if np.isfinite(chance):
-        color = PAPER if chance > 0.52 else INK
+        color = PAPER if chance > STRONG else INK
         place = {"ha": "center", "va": "center"}
         axes.text(column, row, f"{chance:.3f}", fontsize=7.5, color=color, **place)
 

@@ -120,13 +120,6 @@ export function mountMap(element, source, hear = {}) {
   return act;
 }
 
-// Rows of numbers as the values of a source; null and what is not finite become NaN.
-export function valuesOf(rows, columns) {
-  const values = new Float32Array(rows.length * columns).fill(NaN);
-  rows.forEach((row, i) => row.forEach((value, j) => (values[i * columns + j] = Number.isFinite(value) ? value : NaN)));
-  return values;
-}
-
 // "Query 4 ‘a’ → key 0 ‘c’: 0.25"; without words, the key is masked.
 export function sayWeight(from, to, words) {
   return words === null ? `${from} may not attend to ${to}: masked.` : `${from} → ${to}: ${words}`;

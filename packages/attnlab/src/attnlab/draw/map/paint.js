@@ -2,7 +2,7 @@
 
 import { make } from "../report/elements.js";
 import { cellSize, cut, FONT, isolated, LEGIBLE, thinned } from "./layout.js";
-import { hatch, pixelOf, STRONG } from "./shades.js";
+import { hatch, pixelOf, textColor } from "./shades.js";
 
 const LEAST_DIGITS = 8.5; // pixels, the smallest legible size
 const SANS = 'system-ui, "Segoe UI", sans-serif';
@@ -15,8 +15,17 @@ export function makePicture(pixels, columns, rows) {
   return picture;
 }
 
+// One pixel for each cell; a masked one is clear.
+export function pictureOf({ rows, columns, values, scale, colors }) {
+  const pixels = new Uint32Array(rows * columns);
+  values.forEach((value, k) => {
+    if (!Number.isNaN(value)) pixels[k] = pixelOf(value, scale, colors);
+  });
+  return makePicture(pixels, columns, rows);
+}
+
 // One pixel for each cell, or for several cells, of which the largest counts, if they are smaller.
-function pictureOf(view, step) {
+function levelOf(view, step) {
   if (view.levels.has(step)) return view.levels.get(step);
   const { values, scale, colors } = view;
   const [rows, columns] = [Math.ceil(view.rows / step), Math.ceil(view.columns / step)];
@@ -57,7 +66,7 @@ export function draw(view, canvas, pen) {
   pen.fillRect(left, top, plotWidth, plotHeight);
   const fine = 1 / (Math.min(width, height) * view.ratio);
   const step = fine > 1 ? 2 ** Math.ceil(Math.log2(fine)) : 1;
-  const picture = pictureOf(view, step);
+  const picture = levelOf(view, step);
   pen.imageSmoothingEnabled = false;
   const size = [picture.width * step * width, picture.height * step * height];
   pen.drawImage(picture, left - view.x, top - view.y, ...size);
@@ -114,10 +123,9 @@ function drawNumbers(pen, view, span, at, width, height) {
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   words.forEach(([i, j, value, word]) => {
-    const isLight = scale.depth(value) >= STRONG !== colors.isDark;
     if (Number.isNaN(value)) pen.fillStyle = colors.muted;
     else if (isAhead(view, i)) pen.fillStyle = colors.ink;
-    else pen.fillStyle = isLight ? "#fff" : "#000";
+    else pen.fillStyle = textColor(value, scale, colors);
     const [x, y] = at(i, j);
     pen.fillText(word, x + width / 2, y + height / 2);
   });

@@ -1,9 +1,9 @@
-// Colors of a map, read from the CSS so that canvas and page agree, and the scale from value to shade.
+// Colors of a map, read from the CSS of attnlab.draw.colors, and the scale from value to shade.
 
 import { clamp, make, setVariable } from "../report/elements.js";
 
 const STEPS = 255;
-export const STRONG = 0.575; // text changes from dark to light here, see .shade in the CSS
+export const STRONG = 0.575; // as in attnlab.draw.colors
 
 // Calls `repaint(colors)` now and whenever light, dark or paper colors take over, as a canvas does not follow the CSS.
 export function followColors(root, repaint) {
@@ -19,7 +19,7 @@ function readColors(root) {
   const add = (attributes) => probe.appendChild(make("i", attributes));
   const ramp = (name) => Array.from({ length: STEPS + 1 }, (_, i) => setVariable(add({ class: name }), "--w", i / STEPS));
   const [plus, minus] = [ramp("shade"), ramp("shade minus")];
-  const names = ["ink", "muted", "paper", "accent", "shadow", "failed"].map((name) => {
+  const names = ["ink", "muted", "paper", "accent", "shadow", "failed", "on-shade", "on-strong"].map((name) => {
     const node = add();
     node.style.color = `var(--${name})`;
     return [name, node];
@@ -37,7 +37,6 @@ function readColors(root) {
   const colors = { plus: backgrounds(plus), minus: backgrounds(minus) };
   for (const [name, node] of names) colors[name] = getComputedStyle(node).color;
   [colors.blank] = pixels([colors.paper]);
-  colors.isDark = (colors.plus[0] & 255) < 128;
   probe.remove();
   return colors;
 }
@@ -48,20 +47,13 @@ export function makeScale(low, high, isRoot = false) {
   return { low, high, isRoot, depth: isRoot ? (value) => Math.sqrt(linear(value)) : linear };
 }
 
-export function pixelOf(value, scale, colors) {
-  return (value < 0 && scale.low < 0 ? colors.minus : colors.plus)[Math.round(scale.depth(value) * STEPS)];
+// The color of text on the shade of a value.
+export function textColor(value, scale, colors) {
+  return colors[scale.depth(value) >= STRONG ? "on-strong" : "on-shade"];
 }
 
-// Thumbnails store square roots; their shades are those of a map from 0 to 1.
-export function thumbPixels(codes, isDifference, isRoot, colors) {
-  const pixels = new Uint32Array(codes.length);
-  codes.forEach((code, k) => {
-    if (code === 255) return;
-    const depth = isDifference ? (code - 127) / 127 : code / 254;
-    const shade = isRoot ? Math.abs(depth) : depth * depth;
-    pixels[k] = (depth < 0 ? colors.minus : colors.plus)[Math.round(shade * STEPS)];
-  });
-  return pixels;
+export function pixelOf(value, scale, colors) {
+  return (value < 0 && scale.low < 0 ? colors.minus : colors.plus)[Math.round(scale.depth(value) * STEPS)];
 }
 
 // The color bar of a scale between the words of its ends, and how shades are spread.

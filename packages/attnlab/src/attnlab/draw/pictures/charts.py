@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnlab.draw.colors import HUES
 from attnlab.draw.numbers import number_words
 from attnlab.draw.pictures.look import (
     DASHES,
-    HUES,
     INK,
     MUTED,
     PAPER,

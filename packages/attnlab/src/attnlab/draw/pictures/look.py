@@ -8,14 +8,15 @@ import textwrap
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
+from attnlab.draw.colors import COLORS
 from attnlab.errors import CouldNotRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, MUTED, RULE, PAPER = "#1c2126", "#59616a", "#dfdcd5", "#ffffff"
-ACCENT, WASH, SUNKEN = "#12609c", "#e6eff7", "#f2f0eb"
-HUES = (ACCENT, "#a34a00", "#6b3fa0", "#2c6e49", "#9b2c63", "#555d66")
+INK, MUTED, RULE = COLORS["ink"].light, COLORS["muted"].light, COLORS["rule"].light
+PAPER, ACCENT = COLORS["figure"].light, COLORS["accent"].light
+WASH, SUNKEN = COLORS["wash"].light, COLORS["sunken"].light
 DASHES: tuple[Any, ...] = (
     "solid",
     (0, (5, 2)),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.draw.pictures.look import ACCENT, INK, MUTED, PAPER, RULE, finite, new_figure, shown
+from attnlab.draw.colors import COOL, STRONG, WARM
+from attnlab.draw.pictures.look import INK, MUTED, PAPER, RULE, finite, new_figure, shown
 from attnlab.draw.sections import Heatmap, Maps, TraceHead, Traces
 from attnlab.look.heads import head_at
 
@@ -27,8 +28,7 @@ _LETTERS_PER_INCH = 12.0  # of a title, at least
 _LINE_INCHES = 0.2
 _BAR_INCHES = 0.75  # width of the color bar with its numbers
 _NAME_INCHES = 0.14  # least distance between two names
-_COOL = ["#f1f5f9", "#c3dcf2", "#7fb2de", "#3f86c2", ACCENT, "#0a3157"]
-_WARM = ["#f8f2ec", "#f3d3b5", "#dd9f6a", "#c06d2a", "#a34a00", "#4f2300"]
+_STEPS = np.linspace(0, 1, 33).tolist()  # of a color map, between which matplotlib blends
 
 
 def maps_figure(section: Maps) -> "Figure":
@@ -123,7 +123,9 @@ def color_map(*, is_signed: bool) -> Any:
     """Return the shades of all maps: one color, or two colors around zero."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    colors = [*reversed(_WARM), *_COOL[1:]] if is_signed else _COOL
+    colors = list(map(COOL.rgb, _STEPS))
+    if is_signed:
+        colors = [*map(WARM.rgb, reversed(_STEPS)), *colors[1:]]
     return LinearSegmentedColormap.from_list("shades", colors, N=511)
 
 
@@ -168,7 +170,7 @@ def _write_numbers(axes: Any, rows: Sequence[Sequence[float]], low: float, high:
             words = f"{value:.{decimals}f}".replace("-", "−")
             if round(value, decimals) == 0:
                 words = "0"
-            color = PAPER if depth > 0.52 else INK
+            color = PAPER if depth > STRONG else INK
             axes.text(j, i, words, ha="center", va="center", fontsize=7, color=color)
 
 

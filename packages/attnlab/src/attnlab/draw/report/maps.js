@@ -5,21 +5,24 @@ import { listSome, makeChooser } from "./chooser.js";
 import { clamp, count, isNumber, longest, make, setVariable, wordLabel, wordTrimmed } from "./elements.js";
 import { makeSideBySide } from "./side_by_side.js";
 import { axisName } from "../map/layout.js";
-import { valuesOf } from "../map/map.js";
 import { makeMaskedNote, makeRamp, makeScale } from "../map/shades.js";
+import { unpackAll } from "../map/wire.js";
 
 export function mountMaps(stage, { choices }) {
   const note = make("p", { class: "choice-note", role: choices.length > 1 ? "status" : null });
   const place = make("div", { class: "maps" });
   stage.append(note, place);
   const sideBySide = makeSideBySide(place);
-  const show = (index) => {
+  let shown = null;
+  const show = async (index) => {
+    shown = index;
     note.textContent = choices[index].note;
     note.hidden = choices[index].note === "";
-    const { maps } = choices[index];
+    const maps = await unpackAll(choices[index].maps);
+    if (shown !== index) return; // another was chosen meanwhile
     setVariable(place, "--map-width", `${clamp(Math.max(...maps.map(widthOfMap)), 220, 1000)}px`);
     // Maps with equal numbers of rows are aligned, whatever the heights of their titles.
-    place.classList.toggle("even", new Set(maps.map((map) => map.rows.length)).size === 1);
+    place.classList.toggle("even", new Set(maps.map((map) => map.row_labels.length)).size === 1);
     sideBySide.show(maps.map((map) => ({
       heading: make("h3", {}, map.title), name: map.title, source: sourceOf(map), below: makeMapLegend(map),
     })));
@@ -42,14 +45,14 @@ function widthOfMap({ column_labels: columns, row_labels: rows }) {
 function sourceOf(map) {
   const { row_labels: rowLabels, column_labels: columnLabels } = map;
   return {
-    rows: map.rows.length, columns: columnLabels.length, values: valuesOf(map.rows, columnLabels.length),
+    rows: rowLabels.length, columns: columnLabels.length, values: map.rows,
     rowNames: rowLabels.map(axisName), columnNames: columnLabels.map(axisName),
     rowTitle: map.row_title, columnTitle: map.column_title, scale: makeScale(map.low, map.high),
     label: `${map.title}: ${map.row_title} by ${map.column_title}`,
     isMasked: () => Boolean(map.masked),
     word: wordCells(map),
     say(i, j) {
-      const value = map.rows[i][j];
+      const value = map.rows[i * columnLabels.length + j];
       const words = isNumber(value) ? wordTrimmed(value) : map.masked ?? "no value";
       return `‘${wordLabel(rowLabels[i])}’, ‘${wordLabel(columnLabels[j])}’: ${words}`;
     },
@@ -58,7 +61,7 @@ function sourceOf(map) {
 
 function makeMapLegend(map) {
   const legend = makeRamp(map, wordTrimmed(map.low), make("span", { class: "end" }, wordTrimmed(map.high)));
-  const values = map.rows.flat();
+  const values = [...map.rows];
   const notes = [];
   if (values.some((value) => isNumber(value) && (value < map.low || value > map.high))) notes.push("beyond the ends: as at the ends");
   const hasBlanks = !values.every(isNumber);
@@ -70,7 +73,7 @@ function makeMapLegend(map) {
 
 // As many digits as a small cell can hold: whole numbers in full, fractions with two decimals.
 function wordCells(map) {
-  const values = map.rows.flat().filter(isNumber);
+  const values = [...map.rows].filter(isNumber);
   const most = values.reduce((high, value) => Math.max(high, Math.abs(value)), 0);
   const decimals = values.every(Number.isInteger) || most >= 100 ? 0 : most >= 10 ? 1 : 2;
   return (value) => {

@@ -3,6 +3,12 @@
 
 import { clamp, isNumber, longest, make, makeButton, makeSvg, onWidth, quote, setVariable, wordBriefly, wordHead, wordLabel, wordProbability, wordToken } from "./elements.js";
 
+// What a query looks at, without the keys that are masked.
+export function allowedWeights({ lengths, weights }, row) {
+  const start = row * Math.max(0, ...lengths);
+  return weights.subarray(start, start + (lengths[row] ?? 0));
+}
+
 export function makeStrip(trace, chooseHead) {
   const { tokens } = trace;
   const strip = make("div", { class: "strip", role: "group", "aria-label": "Tokens so far, and the attention weights of each head" });
@@ -94,7 +100,7 @@ function makeBarRow(entry, keys, name, whenChosen) {
     root,
     show(step, isChosen) {
       button.setAttribute("aria-pressed", isChosen);
-      const weights = (step && entry.rows[step.position]) ?? [];
+      const weights = step ? allowedWeights(entry, step.position) : [];
       columns.forEach((column, j) => {
         const isMasked = j >= weights.length;
         column.root.classList.toggle("masked", isMasked);
@@ -109,7 +115,7 @@ function makeBarRow(entry, keys, name, whenChosen) {
 // Thickness and opacity follow the weight, heights the distance.
 function showArcs(arcs, entry, step) {
   arcs.replaceChildren();
-  const weights = step && entry && !entry.key_tokens ? entry.rows[step.position] ?? [] : [];
+  const weights = step && entry && !entry.key_tokens ? allowedWeights(entry, step.position) : [];
   const from = step ? step.position + 0.5 : 0;
   weights.forEach((weight, j) => {
     if (!isNumber(weight) || weight < 0.01) return;

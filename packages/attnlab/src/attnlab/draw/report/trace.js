@@ -4,13 +4,15 @@ import { extent } from "./axes.js";
 import { listSome, makeChooser } from "./chooser.js";
 import { breakable, clamp, count, isNumber, make, makeButton, quote, setVariable, wordHead, wordProbability, wordToken, wordTokens, wordTrimmed } from "./elements.js";
 import { makeSideBySide } from "./side_by_side.js";
-import { makeStrip } from "./strip.js";
+import { makeStrip, allowedWeights } from "./strip.js";
 import { axisName } from "../map/layout.js";
-import { sayWeight, valuesOf } from "../map/map.js";
+import { sayWeight } from "../map/map.js";
 import { makeMaskedNote, makeRamp, makeScale } from "../map/shades.js";
+import { unpackAll } from "../map/wire.js";
 
 const WEIGHTS = makeScale(0, 1);
 const MAX_CANDIDATES = 12;
+const WEIGHT_DIGITS = 5;
 const BEAT = 1200; // milliseconds between two steps while playing
 
 export function mountTrace(stage, section) {
@@ -82,8 +84,12 @@ function makeStepper(view) {
     make("span", { class: "note keys" }, "← → keys step"));
 }
 
-export function openTrace(view, trace, step = 0) {
+export async function openTrace(view, packed, step = 0) {
   pause(view);
+  view.opened = packed;
+  packed.unpacked ??= unpackAll(packed);
+  const trace = await packed.unpacked;
+  if (view.opened !== packed) return undefined; // another was chosen meanwhile
   const before = view.trace;
   view.trace = trace;
   view.step = clamp(step, 0, Math.max(0, trace.steps.length - 1));
@@ -107,17 +113,18 @@ export function openTrace(view, trace, step = 0) {
 
 function makeFigure(entry, tokens) {
   const keys = entry.key_tokens ?? tokens;
-  const columns = entry.key_tokens ? keys.length : Math.max(0, ...entry.rows.map((row) => row.length));
+  const { lengths, weights } = entry;
+  const columns = Math.max(0, ...lengths);
   const name = wordHead(entry).long;
-  const isMasked = (i, j) => j >= entry.rows[i].length;
+  const isMasked = (i, j) => j >= lengths[i];
   const source = {
-    rows: entry.rows.length, columns, values: valuesOf(entry.rows, columns), scale: WEIGHTS,
-    rowNames: entry.rows.map((_, i) => axisName(tokens[i])), columnNames: keys.slice(0, columns).map(axisName),
+    rows: lengths.length, columns, values: weights, scale: WEIGHTS,
+    rowNames: lengths.map((_, i) => axisName(tokens[i])), columnNames: keys.slice(0, columns).map(axisName),
     label: `Attention weights of ${name}: queries by keys`, fadesLaterRows: true,
     isMasked,
     say(i, j) {
-      const weight = entry.rows[i][j];
-      const words = isNumber(weight) ? wordTrimmed(weight) : "n/a";
+      const weight = weights[i * columns + j];
+      const words = isNumber(weight) ? wordTrimmed(weight, WEIGHT_DIGITS) : "n/a";
       return sayWeight(`Query ${i} ${quote(tokens[i])}`, `key ${j} ${quote(keys[j])}`, isMasked(i, j) ? null : words);
     },
   };
@@ -127,7 +134,7 @@ function makeFigure(entry, tokens) {
 
 // Large cells if there is room, small ones for many heads of long sequences.
 function widthOfMaps(trace) {
-  const columns = Math.max(1, ...trace.attention.flatMap((entry) => [entry.key_tokens?.length ?? entry.rows.length]));
+  const columns = Math.max(1, ...trace.attention.flatMap((entry) => [entry.key_tokens?.length ?? entry.lengths.length]));
   const cell = columns <= 8 ? 34 : columns <= 14 ? 26 : trace.attention.length > 4 ? 12 : 18;
   return clamp(columns * cell + 40, 280, 1000);
 }
@@ -170,7 +177,7 @@ function saySentence(trace, k) {
 function sayLooks(trace, step) {
   if (!step) return "";
   const parts = trace.attention.slice(0, 4).map((entry) => {
-    const weights = entry.rows[step.position] ?? [];
+    const weights = allowedWeights(entry, step.position);
     const most = weights.reduce((best, weight, j) => (isNumber(weight) && (best < 0 || weight > weights[best]) ? j : best), -1);
     if (most < 0) return null;
     return `${wordHead(entry).long} looks most at ${quote((entry.key_tokens ?? trace.tokens)[most])}, position ${most} (${wordProbability(weights[most])})`;

@@ -1,6 +1,5 @@
 """The page of a recording, or of two compared: one HTML file that opens from disk."""
 
-import base64
 import html
 import tempfile
 import webbrowser
@@ -12,13 +11,13 @@ from typing import Any
 
 from markupsafe import escape
 
-from attnlab.core.store import write_text
+from attnlab.core.store import JsonObject, write_text
 from attnlab.display import displayed, plural
 from attnlab.draw.attention.figure_contents import contents_for
 from attnlab.draw.attention.pattern import Pattern, site_words
 from attnlab.draw.attention.recordings import to_drawable, why_unjoined
 from attnlab.draw.markup import make_page, to_embedded_json
-from attnlab.draw.view.wire import Drawable, Packed, pack
+from attnlab.draw.view.maps import Drawable, fit_maps
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at
 from attnlab.progress import is_marimo, is_notebook
@@ -75,8 +74,8 @@ def view_page(
     taken = sum(_FACT_BYTES + len(escape(name + text).encode()) for name, text in _checked(notes))
     carried = _carried(recordings, [patterns, others][: len(recordings)], max_bytes)
     taken += len(carried)
-    packed = _pack(patterns, others, names, max_bytes, taken)
-    remarks = [*_remarks(recordings, patterns, packed)]
+    maps = _fit(patterns, others, names, max_bytes, taken)
+    remarks = [*_remarks(recordings, patterns, maps)]
     facts = page_facts(recordings[-1], patterns, notes, others=others, remarks=remarks)
     page = make_page(
         "view/view.html",
@@ -85,8 +84,7 @@ def view_page(
         title=title,
         facts=facts,
         carried=carried,
-        manifest=to_embedded_json(packed.manifest),
-        tiles={name: base64.b64encode(tile).decode() for name, tile in packed.tiles.items()},
+        maps=to_embedded_json(maps),
     )
     size = len(page.encode())
     if size > max_bytes:
@@ -150,13 +148,13 @@ def show_page(page: str) -> "Shown | Path":
     return place
 
 
-def _pack(
+def _fit(
     patterns: Sequence[Drawable],
     others: Sequence[Drawable],
     names: Sequence[str],
     max_bytes: int,
     taken: int,
-) -> Packed:
+) -> JsonObject:
     if max_bytes < _MIN_BYTES:
         raise WrongUsage(
             f"max_bytes must be {_MIN_BYTES:,} or more, which an empty page takes; got "
@@ -168,7 +166,7 @@ def _pack(
             f"style, scripts, tokens, facts and notes may take {taken:,} bytes, which leaves no "
             f"room for the maps; give a larger max_bytes than {max_bytes:,}."
         )
-    return pack(patterns, others, names=names, max_bytes=max_bytes - taken)
+    return fit_maps(patterns, others, names=names, max_bytes=max_bytes - taken)
 
 
 def _carried(recordings: Sequence[Any], drawn: Sequence[Sequence[Drawable]], max_bytes: int) -> str:
@@ -220,7 +218,7 @@ def _cautions(patterns: Sequence[Drawable]) -> list[tuple[str, str, str]]:
 
 
 def _remarks(
-    recordings: Sequence[Any], patterns: Sequence[Drawable], packed: Packed
+    recordings: Sequence[Any], patterns: Sequence[Drawable], maps: JsonObject
 ) -> Iterator[tuple[str, str, str]]:
     """Yield facts that prevent a misreading: only the last step is shown, or nothing differs."""
     for why in sorted(set(map(why_unjoined, recordings)) - {""}):
@@ -233,7 +231,7 @@ def _remarks(
         if len(places) == 1:
             place = f", whose first query is at place {places.pop()} of the input"
         yield "Shown", f"The last step alone{place}. {why}", "told"
-    if packed.manifest.get("change", _TOLERANCE + 1) <= _TOLERANCE:
+    if maps["change"] is not None and maps["change"] <= _TOLERANCE:
         words = (
             f"None: the patterns are the same, no weight differs by more than {_TOLERANCE:.6f}. An "
             "edit after the weights, such as of a head's output, changes none of them."

@@ -1,10 +1,10 @@
 """The heads of all seeds as small maps, for a page in a notebook."""
 
+import math
 import string
 from typing import TypedDict
 
-import torch
-
+from attnlab.draw.wire import LEVELS, pack
 from attnlab.experiments.population.heads_sections import attention_name, unpadded
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.population_heads import (
@@ -13,8 +13,7 @@ from attnlab.experiments.population.population_heads import (
     record_heads,
 )
 
-_MASKED = 255  # among the bytes of weights, which are 254 times the weight
-_MOST_BYTES = 4_000_000  # of all maps
+_MOST_WEIGHTS = 4_000_000
 _MOST_LETTERS = 4  # of the groups of a seed's heads
 
 
@@ -33,7 +32,7 @@ def seed_maps(population: Population) -> SeedMaps:
     parts, typical = list[AttentionHeads](), 0
     if heads is not None:
         parts, typical = heads.parts, heads.middle
-    if sum(part.means.numel() for part in parts) > _MOST_BYTES:
+    if sum(part.means.numel() for part in parts) > _MOST_WEIGHTS:
         parts = []
     return {
         "members": [_member(population, index, heads) for index in range(len(population))],
@@ -73,13 +72,12 @@ def _kind(part: AttentionHeads, row: int) -> str:
 
 def _attention(parts: list[AttentionHeads], part: AttentionHeads) -> dict[str, object]:
     rows, columns = unpadded(parts, part)
-    codes = (part.means * (_MASKED - 1)).round().to(torch.uint8)
-    codes = codes.masked_fill(part.blocked, _MASKED)[..., rows, columns].contiguous()
+    means = part.means.masked_fill(part.blocked, math.nan)[..., rows, columns]
     return {
         "name": attention_name(part.site),
-        "heads": codes.shape[1],
-        "rows": codes.shape[2],
-        "columns": codes.shape[3],
+        "heads": means.shape[1],
+        "rows": means.shape[2],
+        "columns": means.shape[3],
         "order": part.order.tolist(),
-        "maps": codes.numpy().tobytes(),
+        "maps": pack(means, LEVELS),
     }

@@ -7,8 +7,8 @@ const NO_MODEL = "No model is behind these maps: the edits are kept for Python, 
 const WAITING = "The model answers …";
 const MOST_OTHERS = 3; // candidates beside the choice
 
-// The view of view.js shows the source `home`, which the page holds. In a page that holds no maps, mountView(source)
-// mounts the view of the first ones that the kernel sends.
+// The view of view.js shows the maps `home`, which the page holds. In a page that holds none, mountView(maps) mounts the
+// view of the first ones that the kernel sends.
 export function makeEditing({ view = null, home = null, mountView = null }, hasModel, change) {
   let tools = null;
   let shown = home;
@@ -28,26 +28,26 @@ export function makeEditing({ view = null, home = null, mountView = null }, hasM
     view.redraw();
     tools.tell(...wordsOf(latest, hasModel));
   };
-  const show = async (source) => {
-    if (source !== shown) return;
-    if (view) await view.open(source);
+  const show = async (maps) => {
+    if (maps !== shown) return;
+    if (view) await view.open(maps);
     else {
-      view = await mountView(source);
+      view = await mountView(maps);
       await equip();
     }
     refresh();
   };
-  const open = (source) => {
-    if (source === shown) return;
-    shown = source;
-    turn = turn.then(() => show(source));
+  const open = (maps) => {
+    if (maps === shown) return;
+    shown = maps;
+    turn = turn.then(() => show(maps));
   };
   if (view) equip();
   return {
     take({ edits }, result) {
       latest = { edits, result };
       refresh();
-      if (result?.manifest) open({ manifest: result.manifest, tile: async (tile) => result.tiles[tile] });
+      if (result?.maps) open(result.maps);
       else if (result && home) open(home);
     },
   };

@@ -2,8 +2,8 @@
 // show it.
 
 import { clamp, make, setVariable, wordNumber } from "../../report/elements.js";
-import { makePicture } from "../../map/paint.js";
-import { STRONG, thumbPixels } from "../../map/shades.js";
+import { pictureOf } from "../../map/paint.js";
+import { makeScale, STRONG } from "../../map/shades.js";
 
 // `choose(layer, head)` is called when a head is picked.
 export function makeOverview(choose) {
@@ -34,14 +34,14 @@ export function makeOverview(choose) {
     cells[layer][head].focus();
   });
 
-  // `face(layer, head)` gives { pixels } of a thumbnail or { value, depth } of a measure, and words.
+  // `face(layer, head)` gives the { picture } of a head or { value, depth } of a measure, and words.
   const show = (group, face, selected) => {
-    const most = Math.max(...group.layers.map((layer) => layer.heads));
+    const most = Math.max(...group.layers.map((layer) => layer.heads.length));
     setVariable(root, "--count", most);
     root.classList.toggle("deep", group.layers.length > 16); // smaller, so that most layers are visible
     const names = Array.from({ length: most }, (_, head) => make("span", { role: "columnheader", class: "head-number" }, String(head)));
     const heading = make("div", { class: "overview-row", role: "row" }, make("span", { role: "columnheader", class: "layer-number" }, make("span", { class: "unseen" }, "Layer")), ...names);
-    cells = group.layers.map((layer, i) => Array.from({ length: layer.heads }, (_, head) => makeHead(group, i, head, face(i, head))));
+    cells = group.layers.map((layer, i) => layer.heads.map((_, head) => makeHead(group, i, head, face(i, head))));
     const rows = cells.map((own, i) => make("div", { class: "overview-row", role: "row" },
       make("span", { role: "rowheader", class: "layer-number" }, group.layers[i].layer || "·"), ...own));
     root.replaceChildren(heading, ...rows);
@@ -53,8 +53,8 @@ export function makeOverview(choose) {
 function makeHead(group, layer, head, face) {
   const name = `Head ${group.layers[layer].name}.${head}`;
   const cell = make("span", { class: "head", role: "gridcell", "data-layer": layer, "data-head": head, "aria-label": face.words ? `${name}: ${face.words}` : name, title: face.words ? `${name}: ${face.words}` : name });
-  if (face.pixels) {
-    cell.append(makePicture(face.pixels, group.thumb.columns, group.thumb.rows));
+  if (face.picture) {
+    cell.append(face.picture);
   } else {
     cell.classList.add("shade", "measure");
     cell.classList.toggle("minus", face.value < 0);
@@ -67,13 +67,16 @@ function makeHead(group, layer, head, face) {
 
 // How heads are shown: thumbnails, or one of the facts.
 export function facesOf(group, { fact, variant, scale }, thumbs, colors, factWords) {
-  if (fact === "picture") return (layer, head) => ({ pixels: thumbPixels(thumbs(layer, head, variant), variant === 2, scale === "root", colors) });
+  if (fact === "picture") {
+    const shades = makeScale(variant === 2 ? -1 : 0, 1, scale === "root");
+    return (layer, head) => ({ picture: pictureOf({ ...thumbs[layer][head][variant], scale: shades, colors }) });
+  }
   const read = (layer, head) => {
-    const [first, second] = group.layers[layer].facts.map((all) => all[head][fact]);
+    const [first, second] = group.layers[layer].heads[head].facts.map((all) => all[fact]);
     if (variant < 2) return variant === 1 ? second : first;
     return first === null || second === null ? null : second - first; // no query with an allowed key
   };
-  const all = group.layers.flatMap((layer, i) => Array.from({ length: layer.heads }, (_, head) => Math.abs(read(i, head) ?? 0)));
+  const all = group.layers.flatMap((layer, i) => layer.heads.map((_, head) => Math.abs(read(i, head) ?? 0)));
   const most = Math.max(...all) || 1;
   return (layer, head) => {
     const value = read(layer, head);

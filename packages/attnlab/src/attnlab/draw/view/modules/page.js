@@ -8,11 +8,10 @@ import { makeAsking } from "./asking.js";
 import { makeEditing } from "./editing.js";
 import { listenToNotebook } from "./notebook.js";
 import { mount } from "./view.js";
-import { openEmbedded } from "./wire.js";
 
 mountTheme();
 const place = document.getElementById("view");
-const home = openEmbedded(document);
+const home = JSON.parse(document.getElementById("maps").textContent);
 mount(place, home).then((view) => listenToNotebook(({ hasModel, prompt }, change) => [
   makeEditing({ view, home }, hasModel, change), makeHeader(), ...(prompt ? [makeField(prompt, change)] : []),
 ])).catch((error) => {

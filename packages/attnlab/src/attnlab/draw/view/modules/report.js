@@ -33,9 +33,9 @@ function makeLivePicture(found, title, prompt, change) {
   const place = make("div");
   const edits = make("details", { class: "live-edits", hidden: true }, make("summary", {}, "Look closer, and edit the model"), place);
   picture.stage.after(edits); // its arrow keys step no trace
-  const mountView = (source) => {
+  const mountView = (maps) => {
     edits.hidden = false;
-    return mount(place, source);
+    return mount(place, maps);
   };
   picture.chosen = (input) => change({ input });
   const draw = (result, isOther) => {

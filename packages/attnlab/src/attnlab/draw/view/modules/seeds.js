@@ -2,9 +2,8 @@
 
 import { count, make, wordNumber } from "../../report/elements.js";
 import { followColors, makeMaskedNote, makeRamp, makeScale } from "../../map/shades.js";
+import { unpackAll } from "../../map/wire.js";
 import { makeSeedGrid } from "./seed_grid.js";
-
-const MASKED = 255; // among the bytes of weights
 
 export function makeSeeds(place, { members, attentions }, change) {
   const grid = makeSeedGrid((seed) => change({ seed }));
@@ -14,8 +13,7 @@ export function makeSeeds(place, { members, attentions }, change) {
   choice.hidden = attentions.length < 2;
   const legend = makeRamp(makeScale(0, 1), "0", "1");
   legend.append(makeMaskedNote("masked: not allowed"));
-  const read = attentions.map(({ maps, ...rest }) => ({ ...rest, maps: shadesOf(maps) }));
-  let [colors, chosen] = [null, ""];
+  let [read, colors, chosen] = [[], null, ""];
   const draw = () => {
     grid.build(members, read[Number(select.value)], colors);
     grid.list(members);
@@ -24,6 +22,10 @@ export function makeSeeds(place, { members, attentions }, change) {
   select.addEventListener("change", draw);
   followColors(place, (found) => {
     colors = found;
+    draw();
+  });
+  unpackAll(attentions).then((found) => {
+    read = found;
     draw();
   });
   place.append(choice, grid.root, legend, said);
@@ -48,9 +50,4 @@ function sayChosen(members, seed) {
   const words = ends[rank] ? `${ends[rank]} of ${count(ranked, "seed")}` : `rank ${rank} of ${ranked} by how typical they are`;
   const place = rank && ranked > 1 ? ` Its heads, ${kind}, ${words}.` : "";
   return `Seed ${seed} ${outcome}.${place}`;
-}
-
-function shadesOf(bytes) {
-  const codes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Float32Array.from(codes, (code) => (code === MASKED ? NaN : code / (MASKED - 1)));
 }

@@ -1,7 +1,7 @@
-// The view: choose a head, read its map, follow one query. `mount(element, source)` builds it anywhere; the source may
-// be a page, a server or a widget. It returns
+// The view: choose a head, read its map, follow one query. `mount(element, contents)` builds it anywhere, of what
+// attnlab.draw.view.maps made. It returns
 //   { head(),         { group, layer, head, name, map }, as they are shown
-//     open(source),   shows another source, usually of the same heads
+//     open(contents), shows others, usually of the same heads
 //     redraw(),
 //     use(tools) }    gives the map the tools { root, press, key, markOf, show() } of tools.js
 
@@ -9,20 +9,20 @@ import { count, make, makeButton, wordBriefly, wordNumber } from "../../report/e
 import { axisName } from "../../map/layout.js";
 import { mountMap, sayWeight } from "../../map/map.js";
 import { followColors, makeMaskedNote, makeRamp, makeScale } from "../../map/shades.js";
+import { unpack } from "../../map/wire.js";
 import { facesOf, makeOverview } from "./overview.js";
 import { makeRow, wordError, wordReading } from "./row.js";
-import { readMap, readThumbs, subtract } from "./wire.js";
 
+const FINEST = 254; // levels of a code
 const MOST_PLAIN = 40; // names of an axis that fit
 const NO_TOOLS = { press() {}, key: () => false, markOf: null, show() {} };
 const SCALES = { full: "Linear, 0 to 1", root: "Square root, 0 to 1", own: "Linear, to the largest here" };
 
-export async function mount(element, source) {
+export async function mount(element, contents) {
   if (typeof DecompressionStream === "undefined") throw new Error("This view needs a browser of 2023 or later.");
-  const { manifest } = source;
-  const opensWithDifference = manifest.variants === 2 && manifest.change > 1e-6; // a map of zeros shows nothing
+  const opensWithDifference = contents.variants === 2 && contents.change > 1e-6; // a map of zeros shows nothing
   const state = { group: 0, layer: 0, head: 0, row: 0, variant: opensWithDifference ? 2 : 0, kind: 0, scale: "full", fact: "picture", maps: null, map: null };
-  const app = { element, source, manifest, state, colors: null, thumbs: [], cache: new Map(), tools: NO_TOOLS };
+  const app = { element, contents, state, colors: null, thumbs: [], cache: new Map(), tools: NO_TOOLS };
   build(app);
   followColors(element, (colors) => {
     app.colors = colors;
@@ -35,7 +35,7 @@ export async function mount(element, source) {
   element.dataset.ready = "true";
   return {
     head: () => ({ group: app.group, layer: app.group.layers[state.layer], head: state.head, name: nameOf(app), map: app.map }),
-    open: (other) => openSource(app, other),
+    open: (others) => openOthers(app, others),
     redraw: () => app.heatmap.redraw(),
     use(tools) {
       app.tools = tools;
@@ -46,22 +46,21 @@ export async function mount(element, source) {
 }
 
 // What was shown stays, as far as there is such: the head, the row, and which of two recordings.
-async function openSource(app, source) {
+async function openOthers(app, contents) {
   const { state, choosers } = app;
-  const { manifest } = source;
-  state.group = Math.min(state.group, manifest.groups.length - 1);
-  const { layers } = manifest.groups[state.group];
+  state.group = Math.min(state.group, contents.groups.length - 1);
+  const { layers } = contents.groups[state.group];
   state.layer = Math.min(state.layer, layers.length - 1);
-  state.head = Math.min(state.head, layers[state.layer].heads - 1);
+  state.head = Math.min(state.head, layers[state.layer].heads.length - 1);
   const thumbs = [];
-  thumbs[state.group] = await readThumbs(source, state.group);
-  if (manifest.variants !== app.manifest.variants) state.variant = manifest.variants - 1;
-  Object.assign(app, { source, manifest, thumbs });
+  thumbs[state.group] = await readThumbs(contents.groups[state.group]);
+  if (contents.variants !== app.contents.variants) state.variant = contents.variants - 1;
+  Object.assign(app, { contents, thumbs });
   app.cache.clear();
-  choosers.variant.offer(variantsOf(manifest), state.variant);
-  choosers.variant.root.hidden = manifest.variants === 1;
-  choosers.group.offer(groupsOf(manifest), state.group);
-  choosers.group.root.hidden = manifest.groups.length === 1;
+  choosers.variant.offer(variantsOf(contents), state.variant);
+  choosers.variant.root.hidden = contents.variants === 1;
+  choosers.group.offer(groupsOf(contents), state.group);
+  choosers.group.root.hidden = contents.groups.length === 1;
   const { layer, head, row } = state;
   await openGroup(app, state.group, { layer, head, row });
 }
@@ -75,7 +74,7 @@ function groupsOf({ groups }) {
 }
 
 function build(app) {
-  const { element, manifest, state } = app;
+  const { element, contents, state } = app;
   app.title = make("h2", {});
   app.site = make("code", {});
   app.facts = make("dl", { class: "facts" });
@@ -102,10 +101,10 @@ function build(app) {
     app.facts, app.mapPlace, app.row.profile, app.legend,
     make("p", { class: "note" }, "On the map: arrow keys, Home, End, Page Up and Page Down read cells; + and − zoom, 0 shows all. Drag to move; the wheel zooms with Ctrl or after a click."),
     make("div", { class: "row-part" },
-      make("div", { class: "part-head" }, app.rowTitle, make("div", { class: "bar" }, make("label", { for: "row-number", class: "note" }, isPooled(manifest.groups[0]) ? "Row" : "Query"), app.rowNumber)),
+      make("div", { class: "part-head" }, app.rowTitle, make("div", { class: "bar" }, make("label", { for: "row-number", class: "note" }, isPooled(contents.groups[0]) ? "Row" : "Query"), app.rowNumber)),
       app.row.root));
   element.replaceChildren(make("div", { class: "bar choosers" }, ...shown.map((each) => each.root)),
-    make("div", { class: "parts" }, overview, map), makePrecision(manifest));
+    make("div", { class: "parts" }, overview, map), makePrecision(contents));
   element.classList.add("attention-view");
 }
 
@@ -115,7 +114,7 @@ function makeZoomButtons(app) {
 }
 
 function makeChoosers(app) {
-  const { manifest, state } = app;
+  const { contents, state } = app;
   const chooser = (label, entries, value, choose) => {
     const id = `choose-${label.toLowerCase().replaceAll(" ", "-")}`;
     const select = make("select", { id });
@@ -129,17 +128,17 @@ function makeChoosers(app) {
     root.hidden = entries.length === 1;
     return { root, select, offer };
   };
-  const facts = Object.entries(manifest.fact_words).map(([key, [name]]) => [key, name]);
+  const facts = Object.entries(contents.fact_words).map(([key, [name]]) => [key, name]);
   return {
-    group: chooser("Attention", groupsOf(manifest), 0, (value) => openGroup(app, Number(value))),
+    group: chooser("Attention", groupsOf(contents), 0, (value) => openGroup(app, Number(value))),
     layer: chooser("Layer", [], 0, (value) => pick(app, Number(value), state.head)),
     head: chooser("Head", [], 0, (value) => pick(app, state.layer, Number(value))),
-    variant: chooser("Show", variantsOf(manifest), state.variant, (value) => {
+    variant: chooser("Show", variantsOf(contents), state.variant, (value) => {
       state.variant = Number(value);
       showOverview(app);
       showHead(app);
     }),
-    kind: chooser("Squares", manifest.maps.map((name, i) => [i, name === "mean" ? "mean of each" : name === "largest" ? "largest of each" : ""]), 0, (value) => {
+    kind: chooser("Squares", contents.maps.map((name, i) => [i, name === "mean" ? "mean of each" : name === "largest" ? "largest of each" : ""]), 0, (value) => {
       state.kind = Number(value);
       showHead(app);
     }),
@@ -158,16 +157,16 @@ function makeChoosers(app) {
 }
 
 async function openGroup(app, index, place = {}) {
-  const { state, manifest, choosers } = app;
-  const group = manifest.groups[index];
+  const { state, contents, choosers } = app;
+  const group = contents.groups[index];
   const last = group.rows - 1; // the last query has most keys
   Object.assign(state, { group: index, layer: 0, head: 0, row: last }, place);
   state.row = Math.min(state.row, last);
   app.group = group;
-  app.thumbs[index] ??= await readThumbs(app.source, index);
+  app.thumbs[index] ??= await readThumbs(group);
   choosers.layer.offer(group.layers.map((layer, i) => [i, layer.layer || "·"]), state.layer);
-  const facts = Object.keys(manifest.fact_words).filter((fact) => fact in group.layers[0].facts[0][0]);
-  choosers.fact.offer([["picture", "Maps"], ...facts.map((fact) => [fact, manifest.fact_words[fact][0]])], facts.includes(state.fact) ? state.fact : "picture");
+  const facts = Object.keys(contents.fact_words).filter((fact) => fact in group.layers[0].heads[0].facts[0]);
+  choosers.fact.offer([["picture", "Maps"], ...facts.map((fact) => [fact, contents.fact_words[fact][0]])], facts.includes(state.fact) ? state.fact : "picture");
   state.fact = choosers.fact.select.value;
   const [rowNames, columnNames] = [group.query_tokens, group.key_tokens].map((tokens, axis) => squareNames(tokens, group.cells[axis]));
   Object.assign(app, { rowNames, columnNames });
@@ -188,12 +187,12 @@ function withPlaces(names, group) {
 }
 
 function showOverview(app) {
-  const { state, group, manifest, thumbs, colors } = app;
-  const face = facesOf(group, state, thumbs[state.group], colors, manifest.fact_words);
+  const { state, group, contents, thumbs, colors } = app;
+  const face = facesOf(group, state, thumbs[state.group], colors, contents.fact_words);
   app.overview.show(group, face, [state.layer, state.head]);
-  const [down, across] = group.cells.map((cell) => cell * group.thumb.side);
+  const [down, across] = group.cells.map((cell) => cell * group.thumb);
   const small = down * across > 1 ? `Each pixel: the ${state.variant === 2 ? "greatest change" : "largest"} of ${down} × ${across} weights. ` : "";
-  const [name, meaning] = manifest.fact_words[state.fact] ?? [];
+  const [name, meaning] = contents.fact_words[state.fact] ?? [];
   app.overviewNote.textContent = state.fact === "picture" ? `${small}Shade: ${state.scale === "root" ? "square root" : "linear"}, 0 to 1.`
     : `${name} (${meaning}), mean over the queries, exact; the strongest shade is the ${state.variant === 2 ? "greatest change" : "largest"} of all.`;
 }
@@ -201,20 +200,20 @@ function showOverview(app) {
 async function pick(app, layer, head) {
   const { state, group } = app;
   state.layer = layer;
-  state.head = Math.min(head, group.layers[layer].heads - 1);
+  state.head = Math.min(head, group.layers[layer].heads.length - 1);
   app.overview.mark(state.layer, state.head);
   await showHead(app);
 }
 
 async function showHead(app) {
-  const { state, group, manifest, choosers } = app;
+  const { state, group, contents, choosers } = app;
   const ticket = (app.ticket = {});
   const layer = group.layers[state.layer];
-  const maps = await Promise.all(manifest.maps.map((_, kind) => mapOf(app, kind)));
+  const maps = await Promise.all(contents.maps.map((_, kind) => mapOf(app, kind)));
   if (app.ticket !== ticket) return; // another head was chosen while this one was loading
   choosers.layer.select.value = String(state.layer);
-  choosers.head.offer(Array.from({ length: layer.heads }, (_, head) => [head, head]), state.head);
-  choosers.head.root.hidden = layer.heads === 1;
+  choosers.head.offer(layer.heads.map((_, head) => [head, head]), state.head);
+  choosers.head.root.hidden = layer.heads.length === 1;
   app.maps = maps;
   app.map = maps[Math.min(state.kind, maps.length - 1)];
   app.title.textContent = nameOf(app);
@@ -249,16 +248,31 @@ function scaleOf({ state, map }) {
   return { ...scale, goesBeyond: state.scale !== "own" && most > 1.0005 };
 }
 
-// Maps are cached while there is room, so that each tile is read once.
+// Maps are cached while there is room, so that each is decoded once.
 async function mapOf(app, kind) {
   const { group, layer, head, variant } = app.state;
   const read = (each) => {
     const key = [each, group, layer, head, kind].join();
-    if (!app.cache.has(key)) app.cache.set(key, readMap(app.source, { variant: each, group, layer, head, kind }));
+    if (!app.cache.has(key)) app.cache.set(key, unpack(app.contents.groups[group].layers[layer].heads[head].maps[each][kind]));
     while (app.cache.size > 24) app.cache.delete(app.cache.keys().next().value);
     return app.cache.get(key);
   };
   return variant === 2 ? subtract(await read(0), await read(1)) : read(variant);
+}
+
+// The second minus the first; a masked cell counts as zero weight.
+function subtract(first, second) {
+  const { rows, columns } = first;
+  const values = second.values.map((value, k) => {
+    if (Number.isNaN(value) && Number.isNaN(first.values[k])) return NaN;
+    return (value || 0) - (first.values[k] || 0);
+  });
+  return { rows, columns, values, isDifference: true, error: (i, j) => (first.error(i, j) || 0) + (second.error(i, j) || 0) };
+}
+
+// By layer and head: the thumbnail of each variant, and of the difference where two are compared.
+function readThumbs({ layers }) {
+  return Promise.all(layers.map(({ heads }) => Promise.all(heads.map(({ thumbs }) => Promise.all(thumbs.map(unpack))))));
 }
 
 // As the command line takes it: the part behind the word is for --head and --zero-head.
@@ -266,10 +280,10 @@ function nameOf({ group, state }) {
   return `Head ${group.layers[state.layer].name}.${state.head}`;
 }
 
-function showFacts({ facts, group, state, manifest }) {
-  const all = group.layers[state.layer].facts.map((each) => each[state.head]);
+function showFacts({ facts, group, state, contents }) {
+  const all = group.layers[state.layer].heads[state.head].facts;
   facts.replaceChildren(...Object.keys(all[0]).map((fact) => {
-    const [name, meaning] = manifest.fact_words[fact];
+    const [name, meaning] = contents.fact_words[fact];
     const words = all.map((each) => wordNumber(each[fact]));
     const value = state.variant === 2 ? words.join(" → ") : words[state.variant];
     return make("div", { title: `${meaning}; mean over the queries, exact` }, make("dt", {}, name), make("dd", {}, value));
@@ -277,12 +291,11 @@ function showFacts({ facts, group, state, manifest }) {
 }
 
 function showLegend(app) {
-  const { legend, scale, state, group } = app;
+  const { legend, scale, state, map } = app;
   const top = wordNumber(scale.high);
   const ramp = makeRamp(scale, state.variant === 2 ? `−${top}` : "0", top);
   if (scale.goesBeyond) ramp.append(make("span", {}, "beyond 1: as 1"));
-  const masks = group.layers[state.layer].masks.map((each) => each[state.head]);
-  if (masks.some((mask) => mask !== null)) ramp.append(makeMaskedNote("masked: not allowed"));
+  if (map.values.some(Number.isNaN)) ramp.append(makeMaskedNote("masked: not allowed"));
   legend.replaceChildren(ramp);
 }
 
@@ -309,23 +322,23 @@ function isPooled({ cells }) {
   return cells[0] * cells[1] > 1;
 }
 
-function sayCell({ map, maps, manifest, group, rowNames, columnNames, state }, i, j) {
+function sayCell({ map, maps, contents, group, rowNames, columnNames, state }, i, j) {
   const [from, to] = isPooled(group)
     ? [`Queries ${span(group, i, "query_tokens")}`, `keys ${span(group, j, "key_tokens")}`]
     : [`Query ${i} ‘${rowNames[i]}’`, `key ${j} ‘${columnNames[j]}’`];
   const value = map.values[i * map.columns + j];
   if (Number.isNaN(value)) return sayWeight(from, to, null);
   const exact = (each) => wordReading(each.values[i * map.columns + j], each.error(i, j), state.variant === 2).join(" ± ");
-  const words = maps.length > 1 ? maps.map((each, kind) => `${manifest.maps[kind]} ${exact(each)}`).join(", ") : exact(map);
+  const words = maps.length > 1 ? maps.map((each, kind) => `${contents.maps[kind]} ${exact(each)}`).join(", ") : exact(map);
   return sayWeight(from, to, words);
 }
 
-function makePrecision(manifest) {
-  const { levels } = manifest;
-  const pooled = manifest.groups.filter(isPooled);
-  const heads = manifest.groups.reduce((sum, group) => sum + group.layers.reduce((all, layer) => all + layer.heads, 0), 0);
+function makePrecision(contents) {
+  const { levels } = contents;
+  const pooled = contents.groups.filter(isPooled);
+  const heads = contents.groups.reduce((sum, group) => sum + group.layers.reduce((all, layer) => all + layer.heads.length, 0), 0);
   const words = [`${count(heads, "head")}. Each weight is kept in 8 bits, as one of ${levels + 1} steps of its square root relative to the largest of its row, M: a weight w read here is off by at most √(w·M) / ${levels} + M / ${4 * levels ** 2}, that is by less than ${wordError((levels - 0.25) / levels ** 2)}·M; the largest of a row is exact. Each reading says its own bound.`];
-  if (levels < 255) words.push(`Steps were made coarser, ${levels + 1} instead of 256, to keep this page within its size.`);
+  if (levels < FINEST) words.push(`Steps were made coarser, ${levels + 1} instead of ${FINEST + 1}, to keep this page within its size.`);
   const cells = [...new Set(pooled.map((group) => group.cells.join(" × ")))].join(" or ");
   if (pooled.length > 0) words.push(`The maps are pooled to keep this page within its size: a cell is the mean, or the largest, of ${cells} weights; masked ones count as zero. Facts of heads are computed from all weights.`);
   return make("footer", {}, ...words.map((text) => make("p", {}, text)), make("p", {}, "One file, no network."));
