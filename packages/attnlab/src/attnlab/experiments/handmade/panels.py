@@ -66,10 +66,10 @@ def _panel_map(
     title: str, panel: Floats, axes: tuple[str, str], labels: Mapping[str, Sequence[str]]
 ) -> Heatmap:
     """Draw a panel in colors of its own range, attention's from 0 to 1."""
-    low, high = float(panel.min()) + 0.0, float(panel.max()) + 0.0  # -0 is 0
-    words = f"{low:.4g} to {high:.4g}"
+    low, high = float(panel.min()), float(panel.max())
+    words = f"{_rounded(low)} to {_rounded(high)}"
     if high - low < _LEAST_SCALE:
-        words = f"all {low:.4g}"
+        words = f"all {_rounded(low)}"
     if axes == _AXES["attention"]:
         low, high = 0.0, 1.0
     elif low < 0.0:
@@ -86,6 +86,10 @@ def _panel_map(
         low=low,
         high=max(high, low + _LEAST_SCALE),
     )
+
+
+def _rounded(value: float) -> str:
+    return f"{round(value, 2) + 0.0:g}"  # which is 0 for -0
 
 
 def panels_of(design: Design, cohort: Cohort, text: str) -> dict[str, Panels]:
