@@ -341,14 +341,10 @@ def _is_same(stated: Any, computed: Any, rounding: float) -> bool:
             return False
         return all(map(_is_same, stated, computed, [rounding] * len(computed)))
     if isinstance(computed, float):
-        return _is_close(stated, computed, rounding)
+        # An integer of JSON may be too large for a float.
+        fits = is_number(stated) and abs(stated) <= sys.float_info.max
+        return fits and math.isclose(stated, computed, rel_tol=_TOLERANCE, abs_tol=rounding)
     return type(stated) is type(computed) and bool(stated == computed)
-
-
-def _is_close(stated: Any, computed: float, rounding: float) -> bool:
-    # an integer of JSON may be too large for a float
-    fits = is_number(stated) and abs(stated) <= sys.float_info.max
-    return fits and math.isclose(stated, computed, rel_tol=_TOLERANCE, abs_tol=rounding)
 
 
 def _measured_gain(design: Design) -> float:

@@ -43,7 +43,6 @@ from attnlab.pretrained.pass_state import (
 from attnlab.pretrained.structure import (
     AttentionStructure,
     BlockStructure,
-    ModelStructure,
     StackStructure,
 )
 from attnlab.pretrained.tracing import ModuleCall, first_tensor, tensor_of
@@ -64,8 +63,13 @@ class ForeignHooks:
     def __init__(self, model: ForeignModel, stack: ExitStack) -> None:
         self._model, self._stack = model, stack
         self._asked: set[str] | None = set()  # sites, and the parts that own them; None: all
-        self._points = _points_by_call(model)
-        self._calls = _numbers_of_calls(model.structure)
+        self._points: _Points = {}  # by backend, module call and number in it
+        for path, attention in model.structure.attentions:
+            points = self._points.setdefault((attention.backend, attention.place), {})
+            points[attention.nth] = model.point(path)
+        self._calls: dict[str, int] = {}  # how often each module is called in one pass
+        for place in model.structure.places:
+            self._calls[place.path] = max(self._calls.get(place.path, 0), place.number + 1)
         self._attentions: set[str] = set()  # modules whose attention is asked for
         self._numbered: set[str] = set()
         self._intercepted: set[str] = set()
@@ -394,25 +398,6 @@ class ForeignHooks:
             module.register_forward_hook(last, with_kwargs=True, always_call=always),
         ):
             self._stack.callback(handle.remove)
-
-
-def _points_by_call(model: ForeignModel) -> _Points:
-    """Return the hook points of the attentions by their backend, module call and number in it."""
-    points_by_call: _Points = {}
-    for path, attention in model.structure.attentions:
-        points = points_by_call.setdefault((attention.backend, attention.place), {})
-        points[attention.nth] = model.point(path)
-    return points_by_call
-
-
-def _numbers_of_calls(structure: ModelStructure) -> dict[str, int]:
-    """Return how often each module that the structure names is called in one pass."""
-    counts: dict[str, int] = {}
-    for stack in structure.stacks:
-        for block in stack.blocks:
-            for place in block.places:
-                counts[place.path] = max(counts.get(place.path, 0), place.number + 1)
-    return counts
 
 
 def _is_wanted(points: Mapping[int, AttentionPoint]) -> bool:

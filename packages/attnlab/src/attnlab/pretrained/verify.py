@@ -151,24 +151,17 @@ def verify(model: Pretrained, inputs: Inputs) -> tuple[PointCheck, ...]:
     points = dict(model.attention_points())
     for point in points.values():
         point.is_lazy = point.backend != "softmax"
-    _note_registered(model)
+    for path, attention in model.structure.attentions:
+        if attention.backend == "registry":
+            module, point = model.foreign.get_submodule(attention.place.path), points[path]
+            point.function = registered_function(implementation(module))
+            if point.function is not None:  # how it takes its mask is known to itself alone
+                point.sites = tuple(site for site in point.sites if site != "mask")
     if not any(point.backend == "multi-head" for point in points.values()):
         return _verified(model, points, inputs)
     model.fast_path = _fast_path(model, inputs)
     with SlowPath():
         return _verified(model, points, inputs)
-
-
-def _note_registered(model: Pretrained) -> None:
-    """Note the attention functions that others registered, whose masks are their own matter."""
-    points = dict(model.attention_points())
-    for path, attention in model.structure.attentions:
-        if attention.backend == "registry":
-            point = points[path]
-            module = model.foreign.get_submodule(attention.place.path)
-            point.function = registered_function(implementation(module))
-            if point.function is not None:
-                point.sites = tuple(site for site in point.sites if site != "mask")
 
 
 def _fast_path(model: Pretrained, inputs: Inputs) -> float | None:

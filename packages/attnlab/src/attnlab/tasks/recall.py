@@ -88,11 +88,6 @@ class RecallTask:
         """The accuracy of a reader who knows the values, but not their keys: 1/k."""
         return 1 / self.num_facts
 
-    @property
-    def source_length(self) -> int:
-        """Tokens of a source."""
-        return self.num_facts if self.variant == "bound" else 2 * self.num_facts
-
     def is_held_out(self, keys: Tensor, values: Tensor) -> Tensor:
         """Return which pairs never occur in training: boolean, of the shape of both."""
         return (keys + values) % self.held_out_every == 0

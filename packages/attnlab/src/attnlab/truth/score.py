@@ -91,12 +91,7 @@ class Row:
 
     def to_mapping(self) -> dict[str, object]:
         """Return the row as plain values for JSON."""
-        row = asdict(self)
-        for name in ("auroc", "precision"):
-            row[name] = list(row[name])
-        for kind, interval in self.decoys.items():
-            row["decoys"][kind] = list(interval)
-        return row
+        return asdict(self)
 
 
 def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]]) -> list[Scored]:
@@ -115,8 +110,7 @@ def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]])
             raise CouldNotRun(f"{name} fails on {circuit.name}: {reason}") from error
         seconds = time.perf_counter() - begin
         used = labels.used_heads(circuit)
-        _check_names(name, scores, circuit)
-        values = tuple(_value(name, scores, circuit, head) for head in used)
+        values = _checked_values(name, scores, circuit, used)
         kinds = tuple(map(circuit.kinds.__getitem__, used))
         truth = tuple(used.values())
         names = (circuit.name, circuit.ladder, tuple(used))
@@ -124,27 +118,31 @@ def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]])
     return scored
 
 
-def _check_names(name: str, scores: Scores, circuit: Circuit) -> None:
+def _checked_values(
+    name: str, scores: Scores, circuit: Circuit, heads: Iterable[str]
+) -> tuple[float, ...]:
+    """Return the scores of these heads, one finite number for each."""
     for head in scores:
         if head not in circuit.kinds:
             known = ", ".join(circuit.heads)
             raise CouldNotRun(
                 f"{name} scores {head!r}, no head of {circuit.name}; its heads are {known}."
             )
-
-
-def _value(name: str, scores: Scores, circuit: Circuit, head: str) -> float:
-    """Return the score of a head, checked."""
-    place = f"{head} of {circuit.name}"
-    if not isinstance(scores, Mapping) or head not in scores:
-        raise CouldNotRun(f"{name} gives no score for {place}; give one for every head, by name.")
-    try:
-        value = float(scores[head])
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise CouldNotRun(f"{name} gives {scores[head]!r} for {place}; give a finite number.")
-    return value
+    values = []
+    for head in heads:
+        place = f"{head} of {circuit.name}"
+        if not isinstance(scores, Mapping) or head not in scores:
+            raise CouldNotRun(
+                f"{name} gives no score for {place}; give one for every head, by name."
+            )
+        try:
+            value = float(scores[head])
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise CouldNotRun(f"{name} gives {scores[head]!r} for {place}; give a finite number.")
+        values.append(value)
+    return tuple(values)
 
 
 def summarize(name: str, scored: Sequence[Scored], ladder: str = "all") -> Row:

@@ -304,7 +304,7 @@ def clean_description(config: JsonObject, path: Path, *, remote_code: bool = Fal
     require(model_type is not None, path, words)
     is_name = isinstance(model_type, str) and re.fullmatch(r"[\w.-]{1,80}", model_type)
     require(is_name, f"{path}:", f"model_type must be a name; got {ascii(model_type)[:80]}.")
-    are_names = isinstance(heads, list) and all(map(_is_class_name, heads))
+    are_names = isinstance(heads, list) and all(map(str.isidentifier, map(str, heads)))
     words = f"architectures must be a list of class names; got {ascii(heads)[:80]}."
     require(heads is None or are_names, f"{path}:", words)
     if not remote_code:
@@ -316,10 +316,6 @@ def clean_description(config: JsonObject, path: Path, *, remote_code: bool = Fal
     check_numbers(config, path)
     kept: JsonObject = _without(config)
     return kept
-
-
-def _is_class_name(value: Any) -> bool:
-    return isinstance(value, str) and value.isidentifier()
 
 
 def refuse_remote_code(config: JsonObject, path: Path) -> None:
