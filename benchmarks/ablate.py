@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from attnlab.edits.effects import Ablation, ablate, next_tokens
-from attnlab.edits.effects.metrics import Metric, make_ready
+from attnlab.edits.effects.metrics import Metric, prepare_metric
 from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.seeds import generator, isolated
 from attnlab.sites import Hook, installed
@@ -71,7 +71,7 @@ def largest_error(model: Decoder, tokens: Tensor, told: dict[str, Any], found: A
     """Compare some heads of the sweep with edits, one by one: the largest difference, over the
     largest value."""
     plain = model(tokens)
-    own = make_ready(Metric(told["metric"], told.get("target")), plain)
+    own = prepare_metric(Metric(told["metric"], told.get("target")), plain)
     errors = []
     for index in range(0, len(found.places), 17):
         place = found.places[index]

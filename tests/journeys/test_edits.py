@@ -57,7 +57,7 @@ def test_an_edit_is_made_kept_and_made_again_and_tells_what_it_alone_did(home, s
     shutil.copytree(sorter, home.here / "runs" / "sorting")
     once = home.run("attnlab edit sorting cab --zero-head 0.0 --out edited")
     assert "1 edit, native backend" in once.out
-    assert "the same sites with nothing changed, in the first: 0 (must be exactly 0)" in once.out
+    assert "no-op edits at the same sites, in the first: 0 (must be exactly 0)" in once.out
     (kept,) = json.loads((home.here / "edited/edits.json").read_text())
     assert (kept["edit"], kept["layer"], kept["head"], kept["row"]) == ("ZeroHead", 0, 0, None)
     again = home.run("attnlab edit sorting cab --edits edited/edits.json")

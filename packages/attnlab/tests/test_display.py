@@ -218,7 +218,7 @@ SMALL = {
     "Cell",
     "Difference",
     "Interval",
-    "Place",
+    "PatchTarget",
     "Problem",
     "ProblemDescription",
 }

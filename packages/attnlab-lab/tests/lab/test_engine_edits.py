@@ -203,7 +203,7 @@ def test_answers_under_edits_are_those_of_generation_in_python(seed):
         ([{"edit": "ZeroHead", "head": 2}], "head 2 is out of range; there are 2, from 0 to 1."),
         ([{"edit": "ZeroHead", "head": 1, "hea": 1}], "there is no field of ZeroHead"),
         ([{"edit": "CutEdge", "query": 9, "key": 1}], "query 9 was never reached."),
-        ([{"edit": "CutEdge", "query": 1, "key": 4}], "none of these queries looks at any of"),
+        ([{"edit": "CutEdge", "query": 1, "key": 4}], "none of these queries attends to any of"),
         ([{"edit": "CutEdge", "query": "z", "key": 4}], 'there is no token called "z"'),
         ([{"edit": "ScaleScores", "factor": "x"}], 'factor cannot be "x"'),
         ([{"edit": "FreezePattern", "recording": "folder"}], "recording cannot be"),

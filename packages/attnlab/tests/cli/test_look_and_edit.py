@@ -117,7 +117,7 @@ def test_a_wrong_choice_is_marked_in_words(capsys):
     ]
     assert out.count("), wrong") == 2
     assert "c a b → a b c   edited → c c c" in out
-    show_trace(ask("good", ["cab"]).trace().judged(["a", "c", "c"]))
+    show_trace(ask("good", ["cab"]).trace().with_expected(["a", "c", "c"]))
     marked = [line for line in capsys.readouterr().out.splitlines() if "wrong" in line]
     assert [line.partition("   wrong: ")[2] for line in marked] == ["c is right", "a c c is right"]
 

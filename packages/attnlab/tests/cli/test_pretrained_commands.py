@@ -187,7 +187,7 @@ def test_the_doctor_of_the_machine_knows_what_pretrained_models_need(capsys):
             2,
             "bad, good, odd",
         ),
-        (["edit", "t5", TEXT, "--zero-head", "0.1"], 2, "say which with site="),
+        (["edit", "t5", TEXT, "--zero-head", "0.1"], 2, "choose with site="),
         (
             ["edit", "t5", TEXT, "--zero-head", "0.1"],
             2,

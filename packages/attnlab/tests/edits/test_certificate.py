@@ -158,11 +158,11 @@ def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
     )
     assert rows.because == ["CutEdge(layer=1, query=4, key=1, renormalise=False)"]
     assert rows.first == (0, 0, 4)
-    assert "24 of 144 do not sum to one" in text
+    assert "24 of 144 sum to" in text
     because = "because of CutEdge(layer=1, query=4, key=1, renormalise=False)"
     assert f"{because}; the first is row 0, head 1.0, query 4" in text
     assert "output of 2 forward passes: changed by" in text
-    assert "the same sites with nothing changed, in the first: 0 (must be exactly 0)" in text
+    assert "no-op edits at the same sites, in the first: 0 (must be exactly 0)" in text
     assert "parameters: unchanged" in text
     plain_values = certificate.to_mapping()
     assert json.loads(json.dumps(plain_values, allow_nan=False)) == json.loads(

@@ -46,7 +46,7 @@ BEFORE = [
         "the recording has no 'layers.0.residual_after'",
     ),
     (op.FreezePattern(layer=0, recording="/nowhere/at/all"), "there is no recording in"),
-    (op.ZeroHead(head=0, query="t99"), "say the names with edit"),
+    (op.ZeroHead(head=0, query="t99"), "pass the names as edit"),
 ]
 
 
@@ -121,7 +121,7 @@ AFTER = [
     (op.CutEdge(query=2, key=6), "key=6 was never reached"),
     (
         op.CutEdge(query=2, key=5),
-        "changed nothing: none of these queries looks at any of these keys",
+        "changed nothing: none of these queries attends to any of these keys",
     ),
     (op.CutEdge(query=2, key=5, renormalise=False), "changed nothing"),
     (
@@ -137,8 +137,8 @@ AFTER = [
         "changed nothing: the mask blocks all of these edges",
     ),
     (op.CutTokens(query="t1", key="t10"), "the token 't10' was never among the keys"),
-    (op.RelaxMask(query=5, key="..5"), "changed nothing: all of these queries may look"),
-    (op.ZeroHead(head=0, row=2, query="t7"), "its targets never came together"),
+    (op.RelaxMask(query=5, key="..5"), "changed nothing: all of these queries may attend"),
+    (op.ZeroHead(head=0, row=2, query="t7"), "its targets never occurred together"),
     (op.ZeroHead(head=0, step=1, query=-1, row=[0, 5]), "row=5 was never reached"),
     (op.CutEdge(query=16, key=0), "query=16 was never reached; the longest input had 6 positions"),
 ]
@@ -161,15 +161,13 @@ def test_without_a_forward_pass_every_edit_is_lost():
     both = make("both", 0)
     with (
         pytest.raises(
-            WrongUsage, match=r"landed nowhere: no forward pass came by layers\.0\.attention\.heads"
+            WrongUsage, match=r"landed nowhere: no forward pass ran layers\.0\.attention\.heads"
         ),
         edit(make("decoder", 0), op.ZeroHead(layer=0, head=0)),
     ):
         pass
     with (
-        pytest.raises(
-            WrongUsage, match=r"only in part: no forward pass came by decoder\.layers\.0"
-        ),
+        pytest.raises(WrongUsage, match=r"only in part: no forward pass ran decoder\.layers\.0"),
         edit(both, op.ZeroHead(head=0)),
     ):
         both.encode(tokens())
@@ -186,7 +184,7 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
 
     model = make("decoder", 0)
     with (
-        pytest.raises(WrongUsage, match=r"no forward pass came by layers\.0\.attention\.scores"),
+        pytest.raises(WrongUsage, match=r"no forward pass ran layers\.0\.attention\.scores"),
         installed(model, Known()),
         edit(model, op.ScaleScores(layer=0, factor=2.0)),
     ):
@@ -208,11 +206,11 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
         (lambda: op.ZeroHead(head=True), "head= takes a number"),
         (lambda: op.ZeroHead(head=[]), "head= takes a number"),
         (lambda: op.ZeroHead(head="one"), "takes numbers, spans"),
-        (lambda: op.ZeroHead(head=0, query="5..2"), "holds nothing"),
+        (lambda: op.ZeroHead(head=0, query="5..2"), "is empty"),
         (lambda: op.ZeroHead(head=0, query=".."), "has no ends"),
         (lambda: op.ZeroHead(head=0, site=3), "site= is a path"),
         (lambda: op.ZeroHead(head=0, step="t1"), "step= takes numbers"),
-        (lambda: op.ZeroHead(head=0, step=-1), "which is the last shows too late"),
+        (lambda: op.ZeroHead(head=0, step=-1), "the last one is not known in time"),
         (lambda: op.ZeroHead(head=0, step=0), "counts forward passes from 1"),
         (lambda: op.ZeroHead(head=0, step="0..2"), "counts forward passes from 1"),
         (op.ZeroSite, "needs site="),
@@ -275,7 +273,7 @@ def test_a_layer_of_several_attentions_must_be_told_apart():
     with (
         pytest.raises(
             WrongUsage,
-            match=r"layer 0 is encoder\.layers\.0\.attention and .*cross_attention; say which",
+            match=r"layer 0 has encoder\.layers\.0\.attention and .*cross_attention; choose with",
         ),
         edit(model, op.ZeroHead(layer=0, head=1)),
     ):

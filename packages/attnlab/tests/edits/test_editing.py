@@ -220,7 +220,7 @@ def test_resampled_rows_are_never_ones_own_and_the_same_everywhere():
         drawn.append(donors)
     assert drawn[0] != drawn[1]
     with (
-        pytest.raises(WrongUsage, match="another row is needed"),
+        pytest.raises(WrongUsage, match="values are taken from another row"),
         edit(model, op.ResampleHead(head=1)),
     ):
         model(given[:1])
@@ -321,7 +321,7 @@ def test_the_doors_of_a_part_by_itself_can_be_edited():
     with edit(part, op.ZeroHead(head=[0, 1, 2, 3])):
         assert torch.equal(part(x).output, part.output.bias.expand(2, 5, 16))
     with (
-        pytest.raises(WrongUsage, match="no stack says what is read at"),
+        pytest.raises(WrongUsage, match="the tokens read at"),
         edit(part, op.ZeroHead(head=0, step=1)),
     ):
         part(x)

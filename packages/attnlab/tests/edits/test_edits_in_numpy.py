@@ -40,7 +40,7 @@ def check(kind: str, start: int, stop: int) -> int:
         else:
             said = ""
         if said:
-            assert "changed nothing" in said or "never came together" in said, (seed, said)
+            assert "changed nothing" in said or "never occurred together" in said, (seed, said)
             assert np.array_equal(expected, plain), (seed, said)
             continue
         error = float(np.abs(output.detach().numpy() - expected).max())

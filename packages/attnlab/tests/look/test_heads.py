@@ -3,7 +3,7 @@
 import pytest
 
 from attnlab.edits import ZeroHead
-from attnlab.edits.effects import Place
+from attnlab.edits.effects import PatchTarget
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.heads import (
     attentions,
@@ -30,7 +30,7 @@ def test_the_name_of_every_head_is_read_back_as_that_head(kind):
                 assert edit.sites(model) == [f"{part}.heads"]
                 assert edit.heads_in(number_of_heads(model, part), part) == [head]
             assert chosen_heads(model, parts, [name]) == {part: [head]}
-            assert str(Place(part, head)) == f"head {name}"
+            assert str(PatchTarget(part, head)) == f"head {name}"
             names.append(name)
     assert len(set(names)) == len(names)
 

@@ -12,7 +12,7 @@ const NEEDED = Symbol("needed");
 const AXES = ["layer", "head", "query", "key", "row", "step"];
 const EDGES = ["head", "query", "key", "row", "step"];
 const USUAL = ["head", "query", "row", "step"];
-const NO_SCORES = "the mask blocks all of these edges, and what is blocked has no score";
+const NO_SCORES = "the mask blocks all of these edges, and a blocked edge has no score";
 const MEAN_FIELDS = { over: "all", recording: null };
 
 const isOpen = (value) => value !== -Infinity;
@@ -28,13 +28,13 @@ const SCORES = { at: "scores", narrows: EDGES, nothing: NO_SCORES };
 const KINDS = {
   CutEdge: {
     at: ({ renormalise }) => (renormalise ? "mask" : "weights"), fields: { renormalise: true }, narrows: EDGES,
-    nothing: "none of these queries looks at any of these keys",
+    nothing: "none of these queries attends to any of these keys",
     change: (context) => fillWith(context.fields.renormalise ? -Infinity : 0)(context),
   },
   SetMask: { at: "mask", fields: { mask: NEEDED }, narrows: EDGES, change: setMask },
   RelaxMask: {
     at: "mask", narrows: EDGES, change: allow(() => true),
-    nothing: "all of these queries may look at all of these keys already",
+    nothing: "all of these queries may attend to all of these keys already",
   },
   ScaleScores: { ...SCORES, fields: { factor: NEEDED }, change: onOpen((value, { factor }) => value * factor) },
   Temperature: {
@@ -343,7 +343,7 @@ export class Editor {
           throw new EngineError(`${name} landed nowhere or only in part: ${axis} ${worded(atom)} was never reached.`);
         }
       }
-      if (!wasApplied) throw new EngineError(`${name} landed nowhere: its targets never came together.`);
+      if (!wasApplied) throw new EngineError(`${name} landed nowhere: its targets never occurred together.`);
       if (kind.nothing && !hasChanged) throw new EngineError(`${name} changed nothing: ${kind.nothing}.`);
     }
   }

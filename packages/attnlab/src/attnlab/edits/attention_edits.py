@@ -1,12 +1,12 @@
-"""Edits of where attention looks: of its mask, its scores, and its weights after the softmax.
+"""Edits of an attention's mask, of its scores, and of its weights after the softmax.
 
 All three are (batch, head, query, key). After an edit of the mask or the scores the softmax
 follows, so rows still sum to one.
 
-A boolean mask stays boolean; in one that is added to the scores, as ALiBi's is, blocked means -inf,
-and what is newly allowed gets 0; the fused kernel goes on running. Where the mask blocks there is
-no score to change: blocked stays blocked. Of the weights, a query that may look at nothing keeps
-its zeros; "may be looked at" is what the mask and the scores say, with the edits that come before.
+A boolean mask stays boolean. In a mask that is added to the scores, as ALiBi's is, blocked means
+-inf, and newly allowed keys get 0; the fused kernel goes on running. A blocked edge has no score to
+change and stays blocked. A query without any allowed key keeps its zero weights; the allowed keys
+are those of the mask and the scores after the earlier edits.
 """
 
 import torch
@@ -30,26 +30,24 @@ _EDGES = ("head", "query", "key", "row", "step")
 
 
 class CutEdge(Edit):
-    """The queries may not look at the keys; lists cut every pair.
+    """Keep the queries from attending to the keys; lists cut every pair.
 
-    renormalise: what is left of each row shares its weight anew, as if the key had been masked.
-    Without, the weight is lost: the row then sums to less than one.
+    renormalise: the other keys of each row share its weight, as if the key had been masked. With
+    False the weight is lost, and the row sums to less than one.
     """
 
     renormalise: bool = True
 
     NARROWS = _EDGES
-    NOTHING = (
-        "none of these queries looks at any of these keys. Are query= and key= the wrong way round?"
-    )
+    NOTHING = "none of these queries attends to any of these keys. Are query= and key= swapped?"
 
     @property
     def own(self) -> str:
-        """The mask, or the weights where they are not to be shared anew."""
+        """The mask, or with renormalise=False the weights."""
         return "mask" if self.renormalise else "weights"
 
     def check(self) -> None:
-        """It says what to cut."""
+        """Require an edge to cut."""
         if self.query is None and self.key is None:
             raise WrongUsage(f"{type(self).__name__} needs query= or key= or both.")
 
@@ -67,7 +65,7 @@ class CutTokens(CutEdge):
     """
 
     def check(self) -> None:
-        """Both sides are names."""
+        """Require names on both sides."""
         for name in ("query", "key"):
             target = getattr(self, name)
             atoms = atoms_of(name, target)
@@ -77,10 +75,10 @@ class CutTokens(CutEdge):
 
 
 class SetMask(Edit):
-    """Another mask takes the place of the one there is.
+    """Replace the mask.
 
-    mask: "causal", "all" (everything may be looked at, padding too), or a boolean tensor that fits
-    (batch, head, query, key), True = may attend; positions are counted from the start of the text.
+    mask: "causal", "all" (every key is allowed, padding too), or a boolean tensor that fits (batch,
+    head, query, key), True = may attend; positions are counted from the start of the text.
     """
 
     mask: Tensor | str
@@ -90,7 +88,7 @@ class SetMask(Edit):
     FITS = "mask"
 
     def check(self) -> None:
-        """The mask is a word, or boolean."""
+        """Require a known word or a boolean tensor."""
         if isinstance(self.mask, str):
             if self.mask not in ("causal", "all"):
                 raise WrongUsage(
@@ -106,7 +104,7 @@ class SetMask(Edit):
 
     @property
     def tells_apart(self) -> set[str]:
-        """What the tensor tells apart, too."""
+        """The axes along which the targets or the tensor differ."""
         axes = super().tells_apart
         if isinstance(self.mask, Tensor):
             sizes = reversed(self.mask.shape[:-2])
@@ -128,7 +126,7 @@ class SetMask(Edit):
 class ShiftMask(Edit):
     """Shift the mask along the keys: `by=1` lets a causal query see one token too many.
 
-    What comes in at the first key is as the first key was; what comes in at the last is blocked.
+    Keys shifted in at the start are masked as the first key was; those at the end are blocked.
     """
 
     by: int = 1
@@ -136,7 +134,7 @@ class ShiftMask(Edit):
     AT = "mask"
 
     def check(self) -> None:
-        """The distance is a whole number."""
+        """Require an integer distance."""
         if not is_integer(self.by) or abs(self.by) >= 2**62:
             raise WrongUsage(f"by= is a number of keys, such as 1 or -1; got {self.by!r:.40}.")
 
@@ -152,10 +150,10 @@ class RelaxMask(Edit):
 
     AT = "mask"
     NARROWS = _EDGES
-    NOTHING = "all of these queries may look at all of these keys already."
+    NOTHING = "all of these queries may attend to all of these keys already."
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
-        """Return a mask that allows them."""
+        """Return a mask that allows every edge."""
         return _with_allowed(values, torch.ones_like(values, dtype=torch.bool))
 
 
@@ -164,7 +162,7 @@ def _allowed(mask: Tensor) -> Tensor:
 
 
 def _with_allowed(mask: Tensor, allowed: Tensor) -> Tensor:
-    """Return a mask of the same kind that allows this."""
+    """Return a mask of the same kind that allows these edges."""
     allowed = allowed.expand(mask.shape)
     if mask.dtype == torch.bool:
         return allowed
@@ -174,18 +172,18 @@ def _with_allowed(mask: Tensor, allowed: Tensor) -> Tensor:
 class _ScoreEdit(Edit):
     AT = "scores"
     NOTHING = (
-        "the mask blocks all of these edges, and what is blocked has no score. RelaxMask opens "
-        "edges; are query= and key= the wrong way round?"
+        "the mask blocks all of these edges, and a blocked edge has no score. RelaxMask opens "
+        "edges; are query= and key= swapped?"
     )
 
     def has_changed(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> bool:
-        """A score that is not blocked is enough, also where the edit leaves it as it is."""
+        """Was any edge open? A score that stays the same counts, too."""
         is_open = before != float("-inf")
         return bool((is_open if chosen is None else is_open & chosen).any())
 
 
 class ScaleScores(_ScoreEdit):
-    """Scores times a factor: sharper above 1, flatter below, turned around below 0."""
+    """Multiply scores by a factor: sharper above 1, flatter below, reversed below 0."""
 
     factor: float
 
@@ -197,12 +195,12 @@ class ScaleScores(_ScoreEdit):
 
 
 class Temperature(_ScoreEdit):
-    """The softmax at another temperature: scores divided by it, whole rows at a time."""
+    """Divide the scores of whole rows by a temperature before the softmax."""
 
     temperature: float
 
     def check(self) -> None:
-        """The temperature is a number above 0."""
+        """Require a temperature above 0."""
         if self.temperature <= 0:
             raise WrongUsage(f"temperature= must be above 0; got {self.temperature!r}.")
 
@@ -212,7 +210,7 @@ class Temperature(_ScoreEdit):
 
 
 class AddToScores(_ScoreEdit):
-    """Scores plus a number, or plus a tensor that fits (batch, head, query, key); -inf blocks."""
+    """Add a number, or a tensor that fits (batch, head, query, key), to scores; -inf blocks."""
 
     amount: float | Tensor
 
@@ -220,7 +218,7 @@ class AddToScores(_ScoreEdit):
     FITS = "amount"
 
     def check(self) -> None:
-        """The amount is finite, or -inf."""
+        """Require a finite amount, or -inf."""
         tensor = as_tensor("amount", self.amount, may_block=True)
         object.__setattr__(self, "amount", float(tensor) if tensor.dim() == 0 else tensor)
 
@@ -237,9 +235,9 @@ def _where_open(values: Tensor, changed: Tensor) -> Tensor:
 
 
 class SetPattern(Edit):
-    """The weights are those given: a tensor that fits (batch, head, query, key), used as it is.
+    """Replace the weights by a tensor that fits (batch, head, query, key).
 
-    Its rows should sum to one; the certificate says which do not.
+    Its rows should sum to one; the certificate lists those that do not.
     """
 
     pattern: Tensor
@@ -249,7 +247,7 @@ class SetPattern(Edit):
     FITS = "pattern"
 
     def check(self) -> None:
-        """The pattern is a tensor of numbers from 0 on."""
+        """Require weights of 0 or more."""
         if self.pattern.dim() < 1 or bool((self.pattern < 0).any()):
             raise WrongUsage(f"pattern= holds weights of 0 or more; got {self.pattern!r:.120}.")
 
@@ -274,7 +272,7 @@ class FreezePattern(Edit):
 
 
 class UniformPattern(Edit):
-    """Each query looks at everything that it may look at, alike."""
+    """Let each query attend equally to all keys that it may attend to."""
 
     AT = "weights"
 
@@ -287,7 +285,7 @@ class UniformPattern(Edit):
 class ShufflePattern(Edit):
     """Shuffle each query's weights among the keys it may attend to.
 
-    seed: the same places for the same seed, site, row, head and position, with a key/value cache or
+    seed: the same seed, site, row, head and position give the same order, with a key/value cache or
     without.
     """
 
@@ -296,7 +294,7 @@ class ShufflePattern(Edit):
     AT = "weights"
 
     def check(self) -> None:
-        """The seed is a number."""
+        """Require a seed of 0 or more."""
         require_integer("seed", self.seed, low=0)
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
@@ -310,7 +308,7 @@ class ShufflePattern(Edit):
 
 
 class RedirectToFirst(Edit):
-    """Each query looks at the first key that it may look at, and at nothing else."""
+    """Let each query attend only to the first key that it may attend to."""
 
     AT = "weights"
 
@@ -321,7 +319,7 @@ class RedirectToFirst(Edit):
 
 
 def _noise(context: EditContext, seed: int) -> Tensor:
-    """Return a number for each row, head, query and key (SplitMix64, Steele et al. 2014)."""
+    """Return a pseudo-random number for each row, head, query and key (SplitMix64, Steele 2014)."""
     noise = torch.full((), seed, dtype=torch.int64, device=context.keys.device)
     for place, numbers in enumerate((context.rows, context.heads, context.queries, context.keys)):
         noise = noise + numbers.reshape(-1, *(1,) * (3 - place)) + 1

@@ -1,4 +1,4 @@
-"""The certificate: what edits did, counted while they are at work, and what speaks for it.
+"""The certificate: what edits did to a model, counted in each forward pass, and checks of it.
 
 It reads as a short text (`print(certificate)`) and as plain values (`certificate.to_mapping()`).
 The model is run without the edits in `attnlab.edits.checks`.
@@ -22,10 +22,10 @@ Numbers: TypeAlias = list[int] | None
 
 @dataclass
 class Change:
-    """What one edit did.
+    """The change that one edit made.
 
     calls: how often each of its sites ran · values: how many it targeted, over all calls · changed:
-    how many became different · largest: by how much at most (infinite differences not counted).
+    how many of them it changed · largest: the largest finite change.
     """
 
     edit: str
@@ -51,11 +51,11 @@ class Change:
 
 @dataclass
 class RowSums:
-    """How the rows of weights at one site sum up.
+    """The sums of the rows of weights at one site.
 
-    rows: that attend to something · off: that do not sum to one, but to between least and most ·
-    first: the first of those, (row, head, query) · because: the edits that left them so · dead:
-    rows that attend to nothing.
+    rows: how many attend to something · off: how many do not sum to one, but to between least and
+    most · first: the first of those, (row, head, query) · because: the edits that made them so ·
+    dead: how many attend to nothing.
     """
 
     rows: int = 0
@@ -67,7 +67,7 @@ class RowSums:
     because: list[str] = field(default_factory=list)
 
     def count(self, weights: Tensor, seen: Tensor | None) -> None:
-        """Count the rows of weights that do not sum to one; seen: which keys may be looked at."""
+        """Count the rows of weights that do not sum to one; seen: the allowed keys."""
         if seen is None:
             seen = weights != 0
         alive = seen.any(-1)
@@ -84,30 +84,30 @@ class RowSums:
 
     def text(self, site: str) -> str:
         """Write it as a sentence about the weights of this site."""
-        dead = f"; {self.dead:,} look at nothing" if self.dead else ""
+        dead = f"; {self.dead:,} attend to nothing" if self.dead else ""
         if self.first is None:
             return f"rows of {site}: all {self.rows:,} sum to one{dead}"
         row, head, query = self.first
         because = ", ".join(self.because)
         if not because:
-            because = "what came before (a sink of the model, an edit outside)"
+            because = "something earlier (a sink of the model, another edit)"
         return (
-            f"rows of {site}: {self.off:,} of {self.rows:,} do not sum to one but to "
-            f"{self.least:.3g} to {self.most:.3g}, because of {because}; the first is row {row}, "
+            f"rows of {site}: {self.off:,} of {self.rows:,} sum to {self.least:.3g} to "
+            f"{self.most:.3g} instead of one, because of {because}; the first is row {row}, "
             f"head {head_at(site, head)}, query {query}{dead}"
         )
 
 
 @dataclass
 class OutputChange:
-    """How far a module's edited output is from the unedited one, over all compared forward passes.
+    """The difference of a module's edited output from the unedited one, over all compared passes.
 
-    largest, mean: over every value of those passes · passes, values: how many passes, and numbers
-    that they put out · identity: of the first pass with edits that change nothing at the same
-    sites, which must be exactly 0 · kernel: of the first with attention computed openly instead of
-    by the fused kernel, where edits ask for that · fast_path: of the first without torch's fast
-    path, which the unedited call takes, and in which nothing can be seen or changed; these two are
-    part of the others.
+    largest, mean: over every value of those passes · passes, values: the numbers of passes and of
+    output values · identity: the difference that no-op edits at the same sites make in the first
+    pass, which must be exactly 0 · kernel: the difference that open attention makes in the first
+    pass, where edits need it instead of the fused kernel · fast_path: the difference that leaving
+    torch's fast path makes in the first pass, since no hook runs in it; these two are part of the
+    total.
     """
 
     largest: float = 0.0
@@ -119,25 +119,25 @@ class OutputChange:
     fast_path: float | None = None
 
     def add(self, largest: float, mean: float, values: int) -> None:
-        """Take in one more pass."""
+        """Add one more pass."""
         self.largest = max(self.largest, largest)
         self.passes += 1
         self.values += values
         self.mean += (mean - self.mean) * values / max(self.values, 1)
 
     def lines(self, path: str) -> list[str]:
-        """Write it as lines about the output of the module at this path."""
+        """Describe the change of the output of the module at this path, line by line."""
         where, first = "output", ""
         if path:
             where = f"output of {path}"
         if self.passes > 1:
             where = f"{where} of {self.passes} forward passes"
             first = ", in the first"
-        fast_path = "of which leaving torch's fast path, which cannot be watched"
+        fast_path = "of which leaving torch's fast path, where no hook runs"
         parts = [
             ("of which open instead of fused attention", self.kernel, ""),
             (fast_path, self.fast_path, ""),
-            ("the same sites with nothing changed", self.identity, " (must be exactly 0)"),
+            ("no-op edits at the same sites", self.identity, " (must be exactly 0)"),
         ]
         lines = [f"{where}: changed by {self.largest:.3g} at most, {self.mean:.3g} on average"]
         for words, figure, more in parts:
@@ -149,12 +149,12 @@ class OutputChange:
 @displayed
 @dataclass
 class Certificate:
-    """What is known of edits, complete when their context has ended.
+    """The record of what edits did, complete when their context has ended.
 
-    backend: how the model's attention reaches the hook point ("native": our own parts) · edits:
-    one `Change` for each, in their order · rows: sums of weights, by site · off_target: what
-    changed and was not meant, which must be nothing · effects: by the path of the module that was
-    called, "" for the model · parameters: their SHA-256 before and after · not_checked: what was
+    backend: how the model's attention reaches the hook point ("native": our own parts) · edits: the
+    `Change` of each edit, in their order · rows: sums of weights, by site · off_target: changes
+    outside the targets, which must be none · effects: by the path of the module that was called, ""
+    for the model · parameters: their SHA-256 before and after · not_checked: the checks that were
     left out, and why.
     """
 
@@ -168,7 +168,7 @@ class Certificate:
 
     @property
     def calls(self) -> dict[str, int]:
-        """How often each edited site has passed."""
+        """How often each edited site ran."""
         counts: Counter[str] = Counter()
         for change in self.edits:
             counts |= Counter(change.calls)  # the larger of both
@@ -176,8 +176,8 @@ class Certificate:
 
     @property
     def identity(self) -> float | None:
-        """The largest difference that edits made which change nothing; must be exactly 0. None
-        where not checked."""
+        """The largest difference that no-op edits made, which must be exactly 0; None if
+        unchecked."""
         differences = [
             effect.identity for effect in self.effects.values() if effect.identity is not None
         ]
@@ -185,7 +185,7 @@ class Certificate:
 
     @property
     def parameters_unchanged(self) -> bool | None:
-        """Whether the parameters are what they were; None where not checked."""
+        """Whether the parameters are the same as before; None if unchecked."""
         if self.parameters is None:
             return None
         before, after = self.parameters
@@ -193,25 +193,25 @@ class Certificate:
 
     @property
     def failures(self) -> list[str]:
-        """What speaks against trusting what was seen."""
+        """The reasons not to trust these edits."""
         reasons = list(self.off_target)
         if self.identity:
             reasons.append(
-                f"edits of nothing changed the output by {self.identity:.3g}; it must be exactly 0"
+                f"the no-op edits changed the output by {self.identity:.3g}; it must be exactly 0"
             )
         if self.parameters_unchanged is False:
-            reasons.append("the parameters changed (to train under edits, say certify=False)")
+            reasons.append("the parameters changed (to train under edits, pass certify=False)")
         return reasons
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether every check passed."""
         return not self.failures
 
     def count_edit(
         self, change: Change, site: str, before: Tensor, after: Tensor, chosen: Tensor | None
     ) -> None:
-        """Count what one edit changed in some rows and heads; chosen: which values it meant, None
+        """Count the values that one edit changed in some rows and heads; chosen: its targets, None
         for all."""
         if is_traced():
             return
@@ -225,7 +225,7 @@ class Certificate:
         change.largest = max(change.largest or 0.0, _largest(before, after))
         outside = int((differs & ~meant).sum())
         if outside:
-            self._wrong(f"{site}: {outside} values changed that {change.edit} did not mean")
+            self._wrong(f"{site}: {change.edit} changed {outside} values outside its targets")
         if site_suffix(site) == "weights" and bool((_is_off(after) & ~_is_off(before)).any()):
             rows = self.rows.setdefault(site, RowSums())
             if change.edit not in rows.because:
@@ -239,13 +239,13 @@ class Certificate:
         edited: Sequence[tuple[Numbers, Numbers]],
         seen: Tensor | None,
     ) -> None:
-        """Check that no other rows and heads changed, and how weights sum up.
+        """Check that no other rows and heads changed, and what weights sum to.
 
         Args:
             site: its name.
             before, after: the values without and with all edits of the site.
-            edited: which rows and heads they were for.
-            seen: which keys may be looked at, for weights.
+            edited: the rows and heads of each edit.
+            seen: the allowed keys, for weights.
         """
         if is_traced():
             return
@@ -259,7 +259,7 @@ class Certificate:
             what = f"row {row}"
             if head:
                 what = f"head {head[0]} of {what}"
-            self._wrong(f"{site}: {what} changed, and no edit meant it")
+            self._wrong(f"{site}: {what} changed, but no edit targets it")
         if site_suffix(site) == "weights":
             self.rows.setdefault(site, RowSums()).count(after.detach(), seen)
 
@@ -268,7 +268,7 @@ class Certificate:
             self.off_target.append(what)
 
     def to_mapping(self) -> dict[str, object]:
-        """Return all of it as plain values for JSON."""
+        """Return the certificate as plain values for JSON."""
         return {**asdict(self), "calls": self.calls, "holds": self.holds, "failures": self.failures}
 
     def __str__(self) -> str:
@@ -289,12 +289,12 @@ class Certificate:
 
 
 def is_traced() -> bool:
-    """Are the numbers out of reach now, in a transform of torch.func or a compiled graph?"""
+    """Are values unreadable now, inside a torch.func transform or a compiled graph?"""
     return torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
 
 
 def _is_off(weights: Tensor) -> Tensor:
-    """Say which rows do not sum to one, within rounding; NaN does not."""
+    """Mark the rows that do not sum to one, within rounding; NaN does not."""
     sums = weights.detach().sum(-1)
     rounding = 1e-9 if sums.dtype == torch.float64 else 1e-4
     return ~((sums - 1.0).abs() <= rounding)

@@ -1,4 +1,4 @@
-"""Coverage: was every target of an edit found? A target that was never found is an error."""
+"""Coverage: did a forward pass reach every target of an edit? A missed target is an error."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,10 @@ from attnlab.pretrained.text import TokenNames
 
 
 class Coverage:
-    """Which of one edit's targets were found, forward pass by forward pass.
+    """The targets of one edit that were reached, forward pass by forward pass.
 
-    rule: the edit with its recording open · sites: where it is for · change: what it did, and how
-    often each site passed · unknown: names that were looked for in a text only partly known.
+    rule: the edit with its recording open · sites: the edit's · change: for the certificate ·
+    unknown: names that were looked up in a text of which some tokens are unknown.
     """
 
     def __init__(self, edit: Edit, vocabulary: Vocabulary | None) -> None:
@@ -33,7 +33,7 @@ class Coverage:
         self._ids: dict[str, list[int]] = {}
         self._atoms: dict[str, list[Atom]] = {}
         self._met: dict[str, set[Atom]] = {}
-        self._most: dict[str, int] = {}  # positions, rows or steps there were, by axis
+        self._most: dict[str, int] = {}  # the most positions, rows or steps of a pass, by axis
         for axis in ("step", "row", "query", "key"):
             atoms = atoms_of(axis, getattr(edit, axis))
             if atoms:
@@ -60,7 +60,7 @@ class Coverage:
         return False
 
     def rows(self, batch: int) -> list[int] | None:
-        """Return the rows meant, or None for all of them."""
+        """Return the target rows, or None for all of them."""
         if "row" not in self._atoms:
             return None
         chosen = self._at_positions("row", torch.arange(batch), batch)
@@ -96,8 +96,8 @@ class Coverage:
         if not at.is_placed and not self.counts_from_end("query"):
             raise WrongUsage(
                 f"{self.edit!r}: {at.site} has {len(at.queries)} queries and {len(at.keys)} keys, "
-                "and it is not known which positions of the input the queries are; leave query= "
-                "out, or edit the heads, whose positions are counted as they come."
+                "and which positions of the input the queries are is unknown; leave query= out, or "
+                "edit the heads, whose positions are counted in their order."
             )
         ends, text = at.queries[-1:] + 1, at.query_text
         if text is not None:
@@ -114,7 +114,7 @@ class Coverage:
         if at.num_read is not None and self.counts_from_end("key"):
             raise WrongUsage(
                 f"{self.edit!r}: {at.site} holds {len(keys)} keys for {at.num_read} positions, "
-                "so that their end is unknown; count keys from the beginning, or generate "
+                "so the end of the text is unknown; count keys from the beginning, or generate "
                 "with a cache that grows."
             )
         ends = keys[-1:] + 1
@@ -132,14 +132,14 @@ class Coverage:
         text: Text | None = None,
         site: str = "",
     ) -> Tensor:
-        """Say which positions, rows or steps are meant: (rows or 1, queries or 1, positions).
+        """Mark the target positions, rows or steps: (rows or 1, queries or 1, positions).
 
         Args:
             axis: "query", "key", "row" or "step".
-            positions: their numbers, (positions,); steps count from 1, -1 came before the edit.
+            positions: their numbers, (positions,); steps count from 1, -1 is before the edit.
             ends: where the text ended when the query was read first, (queries or 1, 1) for keys,
                 (positions,) for queries; negative numbers count from there.
-            text: what was read, for names.
+            text: the tokens that were read, for names.
             site: for messages.
         """
         chosen = torch.zeros((1, 1, len(positions)), dtype=torch.bool, device=positions.device)
@@ -162,19 +162,19 @@ class Coverage:
             self._has_changed = self.edit.has_changed(before, after, chosen)
 
     def failure(self) -> str | None:
-        """Say what has not landed, or None where all has."""
+        """Return the reason why the edit missed a target, or None."""
         lost, in_part = f"{self.edit!r} landed nowhere:", f"{self.edit!r} landed only in part:"
         missed = [site for site in self.sites if site not in self.change.calls]
         if missed:
             start = in_part if self.change.calls else lost
-            return f"{start} no forward pass came by {' or '.join(missed)}."
+            return f"{start} no forward pass ran {' or '.join(missed)}."
         for axis, atom in self._each_atom():
             if self._is_beyond(axis, atom):
                 return f"{in_part} {self._missing(axis, atom)}"
             if atom not in self._met[axis]:
                 return f"{lost} {self._missing(axis, atom)}"
         if not self._was_applied:
-            return f"{lost} its targets never came together in one forward pass."
+            return f"{lost} its targets never occurred together in one forward pass."
         if self.edit.NOTHING and not self._has_changed:
             return f"{self.edit!r} changed nothing: {self.edit.NOTHING}"
         return None
@@ -204,11 +204,11 @@ class Coverage:
 
     def _known(self, text: Text | None, site: str, advice: str) -> Text:
         if text is None:
-            raise WrongUsage(f"{self.edit!r}: no stack says what is read at {site}; {advice}.")
+            raise WrongUsage(f"{self.edit!r}: the tokens read at {site} are unknown; {advice}.")
         return text
 
     def _named(self, name: str, text: Text | None, site: str) -> Tensor:
-        """Find a token by name: (rows, positions), True where it is."""
+        """Find a token by name: (rows, positions), True at its positions."""
         tokens = self._known(text, site, "give positions").tokens
         if tokens.is_floating_point():
             raise WrongUsage(f"{self.edit!r}: vectors have no names; give positions.")
@@ -225,7 +225,7 @@ class Coverage:
     def _is_named(self, tokens: Tensor, name: str) -> Tensor:
         ids = self._ids.get(name)
         if ids is None:
-            # of a vocabulary that is a function only the names of what was read are known
+            # a vocabulary that is a function can only be asked about the tokens that were read
             here = {token for token in tokens.flatten().tolist() if token >= 0}
             ids = [token for token in here if name_of(token, self._vocabulary) == name]
         if isinstance(self._vocabulary, TokenNames):  # whose names several ids may go by
@@ -237,19 +237,19 @@ class Coverage:
         if len(there) > 1:
             names = " or ".join(repr(name_of(token, self._vocabulary)) for token in there)
             raise WrongUsage(
-                f"{self.edit!r}: {name!r} may be {names} here; write what begins with a blank "
-                "as it stands, or give positions."
+                f"{self.edit!r}: {name!r} may be {names} here; write the leading blank, or give "
+                "positions."
             )
 
     def _ids_of(self, axis: str, name: str) -> dict[str, list[int]]:
-        """Look a name, and its parts, up in the vocabulary; of a function nothing is known yet."""
+        """Look up a name and its parts in the vocabulary; a function cannot be searched."""
         vocabulary = self._vocabulary
         if vocabulary is None:
             raise WrongUsage(
-                f"{self.edit!r}: {axis}={name!r} is a token's name; say the names with "
+                f"{self.edit!r}: {axis}={name!r} is a token's name; pass the names as "
                 "edit(..., vocabulary=names)."
             )
-        if isinstance(vocabulary, TokenNames):  # which knows what may be meant
+        if isinstance(vocabulary, TokenNames):  # a tokenizer's names
             ids = vocabulary.ids_of(name)
             if not ids:
                 raise WrongUsage(f"{self.edit!r}: {vocabulary.missing(name)}.")
@@ -274,7 +274,7 @@ def _is_within(span: Span, size: int) -> bool:
 
 
 def _within(span: Span, positions: Tensor, ends: Tensor | int) -> Tensor:
-    """Say which positions are in a span, whose negative numbers count from the ends."""
+    """Mark the positions in a span, whose negative numbers count from the ends."""
     low, high = (end if end is None or end >= 0 else ends + end for end in (span.low, span.high))
     here = positions >= 0
     if low is not None:

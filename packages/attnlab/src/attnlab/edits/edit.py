@@ -1,9 +1,8 @@
-"""Edit: what every edit is, a small frozen value with a name, targets, and one rule.
+"""Edit: the base of all edits, small frozen values with a name, targets, and one rule.
 
-An edit knows no model. `sites` says which of a model's sites it is for; `change` is the rule, a
-pure function of the values at a site (see `EditContext` for what it may ask about them). Copying,
-choosing rows, heads and positions, and putting back what was not meant are not its business: the
-editor does that, for all edits alike.
+An edit knows no model. `sites` selects a model's sites; `change` is the rule, a pure function of
+the values at a site and their `EditContext`. The editor does the rest for all edits alike: it
+copies values, chooses rows, heads and positions, and restores the values outside the targets.
 """
 
 import dataclasses
@@ -41,9 +40,9 @@ _KINDS: dict[str, type["Edit"]] = {}
 
 
 def edit_kinds() -> dict[str, type["Edit"]]:
-    """Return every edit there is, by its name; those of other packages too.
+    """Return every edit by its name, those of other packages too.
 
-    Another package names the classes of its own among its entry points:
+    Another package lists its classes among its entry points:
     `[project.entry-points."attnlab.edits"]`, `negate-head = "my_package.edits:NegateHead"`.
     """
     for point in entry_points(group="attnlab.edits"):
@@ -54,22 +53,21 @@ def edit_kinds() -> dict[str, type["Edit"]]:
 @dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Edit:
-    """Base of all edits: where. A subclass becomes a frozen dataclass of its annotated fields.
+    """Base of all edits: the targets. A subclass becomes a frozen dataclass of its fields.
 
-    Every target is a number, a list, a span such as "2..5" (both ends are in it), or None for all,
-    and negative numbers count from the end. Positions may also be tokens' names; for the others
-    "all" says all.
+    A target is a number, a list, a span such as "2..5" (both ends are in it), or None for all, and
+    negative numbers count from the end. Positions may also be tokens' names; the other targets take
+    "all", too.
 
     layer: blocks by number. On a model with several attentions in a layer, `site` says which. site:
     the path of a part, `decoder.layers.0.cross_attention`, its last words, `cross_attention`, or a
     pattern with
         `*`; for edits of any site the site's own name too, `layers.2.residual_after`,
         `residual_after`.
-    head: heads that look, also where several share one key. query: positions that look, counted
-    from the start of the text, whatever a key/value cache holds; on the residual
-        stream simply positions.
-    key: positions that are looked at. row: inputs of the batch. step: forward passes since the edit
-    began, from 1; each stands for the positions first read in it.
+    head: query heads, also where several share one key. query: positions of queries, counted from
+    the start of the text, whatever a key/value cache holds; on the residual stream positions.
+    key: positions of keys. row: inputs of the batch. step: forward passes since the edit began,
+    from 1; a step stands for the positions first read in it.
     """
 
     layer: Target = None
@@ -81,16 +79,15 @@ class Edit:
     step: Target = None
 
     AT: ClassVar[str] = ""
-    """The site's own name; "" for any."""
+    """The suffix of the edit's sites; "" for any."""
     NARROWS: ClassVar[tuple[str, ...]] = ("head", "query", "row", "step")
-    """Which targets make sense, besides layer and site."""
+    """The targets it takes, besides layer and site."""
     NEEDS: ClassVar[str] = ""
-    """The target that must be written, because all of them are seldom meant; "" for none."""
+    """The target that is required, because "all" is seldom meant; "" for none."""
     FITS: ClassVar[str] = ""
     """The field whose tensor must fit the site; "" for none."""
     NOTHING: ClassVar[str] = ""
-    """Why it must have been a mistake that it changed no value at all; "" where that may be
-    meant."""
+    """The error where it changed no value at all; "" where that may be meant."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -100,7 +97,7 @@ class Edit:
             _KINDS[cls.__name__] = cls
 
     def __new__(cls, *values: Any, **fields: Any) -> Self:
-        """Check the names of what is given, and that nothing is missing."""
+        """Check the names of the settings, and that none is missing."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         if values:
             raise WrongUsage(
@@ -112,7 +109,7 @@ class Edit:
                 raise WrongUsage(f"{cls.__name__} takes no {field!r}; {did_you_mean(field, known)}")
         missing = [f"{name}=" for name in known if name not in fields and _is_needed(known[name])]
         if missing:
-            raise WrongUsage(f"{cls.__name__} needs {' and '.join(missing)}; none was given.")
+            raise WrongUsage(f"{cls.__name__} needs {' and '.join(missing)}.")
         return super().__new__(cls)
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]:
@@ -148,7 +145,7 @@ class Edit:
         atoms = atoms_of(name, target)
         if name == "step" and any(min(atom.ends) < 1 for atom in atoms if isinstance(atom, Span)):
             raise WrongUsage(
-                "step= counts forward passes from 1, and which is the last shows too late; got "
+                "step= counts forward passes from 1, and the last one is not known in time; got "
                 f"{target!r}."
             )
         if atoms and name not in (*self.NARROWS, "layer"):
@@ -159,7 +156,7 @@ class Edit:
 
     @property
     def own(self) -> str:
-        """The last part of the site's name; "" for any."""
+        """The suffix of the edit's sites; "" for any."""
         return self.AT
 
     @property
@@ -168,13 +165,13 @@ class Edit:
 
     @property
     def names_tokens(self) -> bool:
-        """Are some of the positions meant by their tokens' names?"""
+        """Are some targets tokens' names?"""
         atoms = atoms_of("query", self.query) + atoms_of("key", self.key)
         return any(isinstance(atom, str) for atom in atoms)
 
     @property
     def tells_apart(self) -> set[str]:
-        """Does the edit differ between rows or heads, so that a shared mask must be split?"""
+        """The axes along which its targets differ, so that a shared mask must be split."""
         axes = set()
         if self.head is not None:
             axes.add("head")
@@ -183,10 +180,10 @@ class Edit:
         return axes
 
     def check(self) -> None:
-        """Check the edit's own fields; subclasses with rules define it."""
+        """Check the fields of a subclass."""
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
-        """Check what can be known before any forward pass; children with other rules add them."""
+        """Check the edit against a model before any forward pass."""
         if self._recording is not None:
             for site in sites:
                 if site not in self._recording:
@@ -194,39 +191,38 @@ class Edit:
                     raise WrongUsage(f"{self!r}: the recording has no {site!r}; {hint}")
 
     def opened(self) -> "Edit":
-        """Return the edit with its recording open, where it names a folder."""
+        """Return the edit with its recording read, if it names a folder."""
         if not isinstance(self._recording, str):
             return self
         return type(self)(**self._told() | {"recording": open_recording(self._recording)})
 
     def sites(self, model: nn.Module) -> list[str]:
-        """List the full names of the sites it is for.
+        """List the full names of its sites.
 
         Raises:
-            WrongUsage: there are none in this model, or it is not said which.
+            WrongUsage: this model has none, or several and `site` does not say which.
         """
         return find_sites(model, suffix=self.own, site=self.site, layer=self.layer, who=repr(self))
 
     def heads_in(self, size: int, part: str) -> list[int]:
-        """Return the numbers of its heads in a part that has so many."""
+        """Return the numbers of its heads in a part with `size` heads."""
         return numbers("head", self.head, size, f"{self!r}: {part or 'this attention'}")
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
-        """Return the new values; those outside the targets are put back afterwards."""
+        """Return the new values; those outside the targets are restored afterwards."""
         raise NotImplementedError
 
     def fitted(self, tensor: Tensor, context: EditContext) -> Tensor:
-        """Select from the tensor in the field `FITS` what goes with the values in this context."""
+        """Select the part of the tensor in the field `FITS` that belongs to this context."""
         return context.taken(tensor, f"{self!r}: {self.FITS}=")
 
     def has_changed(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> bool:
-        """Did the edit change any chosen value (None: all)? Asked where `NOTHING` is an error."""
+        """Did the edit change any chosen value (None: all)?"""
         return bool((before != after).any())
 
     def to_json(self, *, brief: bool = False) -> dict[str, object]:
-        """Return plain values for JSON, those that are as they would be anyway too: a later default
-        changes nothing of what was written. `brief` gives large tensors by shape and hash, not by
-        numbers."""
+        """Return plain values for JSON, defaults too, so that a later default changes nothing.
+        `brief` writes large tensors as shape and hash."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         form = {"edit": type(self).__name__, "version": VERSION}
         for name, value in (values | self._told()).items():
@@ -236,7 +232,7 @@ class Edit:
 
     @classmethod
     def from_json(cls, form: Any) -> Self:
-        """Build an edit from what `to_json` returns; nothing unknown is passed over.
+        """Build an edit from the form that `to_json` returns; an unknown field is an error.
 
         Raises:
             WrongUsage: an unknown edit, version or field, with a suggestion.
@@ -256,7 +252,7 @@ class Edit:
         try:
             return kind(**{field: live(value) for field, value in fields.items()})
         except (TypeError, RecursionError) as error:
-            raise WrongUsage(f"{name} cannot be made of this: {error}.") from None
+            raise WrongUsage(f"{name} cannot be read: {error}.") from None
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={short(value)}" for name, value in self._told().items())
@@ -269,7 +265,7 @@ class Edit:
         return hash((type(self), *(getattr(self, name) for name in _TARGETS)))
 
     def _told(self) -> dict[str, Any]:
-        """Everything that is not as it would be anyway, the place first."""
+        """Return the fields that differ from their defaults, the targets first."""
         fields = {}
         for field in dataclasses.fields(self):
             value, default = getattr(self, field.name), field.default
@@ -282,8 +278,8 @@ class Edit:
 
 
 def _check_name_is_free(kind: type[Edit]) -> None:
-    """Raise where the name is another edit's, in JSON or on the command line; a class that is
-    defined once more, as in a notebook, replaces itself."""
+    """Raise if another edit has this name in JSON or on the command line; a class that is defined
+    again, as in a notebook, replaces itself."""
 
     def plain(name: str) -> str:
         return name.replace("_", "").lower()
@@ -292,8 +288,8 @@ def _check_name_is_free(kind: type[Edit]) -> None:
         is_itself = (other.__module__, other.__qualname__) == (kind.__module__, kind.__qualname__)
         if plain(name) == plain(kind.__name__) and not is_itself:
             raise WrongUsage(
-                f"{kind.__name__} is the name of an edit of {other.__module__}, and names are what "
-                "JSON and the command line go by; give this class another name."
+                f"{kind.__name__} is already an edit of {other.__module__}, and JSON and the "
+                "command line go by names; give this class another name."
             )
 
 
@@ -325,12 +321,12 @@ def edits_to_json(edits: Sequence[Edit]) -> str:
 
 
 def edits_from_json(text: str | list[Any]) -> list[Edit]:
-    """Read the edits that `edits_to_json` wrote, or a list of such objects."""
+    """Read edits that `edits_to_json` wrote, or a list of their forms."""
     if isinstance(text, str):
         try:
             text = json.loads(text, object_pairs_hook=_each_key_once)
         except (ValueError, RecursionError) as error:
-            raise WrongUsage(f"edits are a JSON list; this is no JSON: {error}.") from None
+            raise WrongUsage(f"edits are a JSON list; this is not JSON: {error}.") from None
     if not isinstance(text, list):
         raise WrongUsage(f"edits are a JSON list of objects; got {type_words(text)}.")
     return list(map(Edit.from_json, text))

@@ -1,4 +1,4 @@
-"""Edit context: everything an edit may ask about the values it is given, and where they are."""
+"""Edit context: everything that an edit may ask about its values and their positions."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,12 @@ from attnlab.sites import StackInput, part_of, site_suffix
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """What one stack has read up to its present pass.
+    """The text that one stack has read up to its current pass.
 
     tokens (batch, length) ids, (batch, length, parts), or vectors (batch, length, width); -1 where
-    they came before the edit · real (batch, length) or None · steps and ends, for each position:
-    the pass in which it was read first, and the length of all that had been read by then · offset:
-    the first position of the present pass · number: that of the present pass.
+    they were read before the edit began · real (batch, length) or None · steps and ends, of each
+    position: the pass in which it was read first, and the length of the text after that pass ·
+    offset: the first position of the current pass · number: of the current pass.
     """
 
     tokens: Tensor
@@ -30,35 +30,33 @@ class Text:
 
     @property
     def length(self) -> int:
-        """How many positions there are."""
+        """The number of positions."""
         return len(self.steps)
 
     def ends_at(self, positions: Tensor) -> Tensor:
-        """Return where the text ended when each position was read first."""
+        """Return the length of the text when each position was read first."""
         return torch.tensor(self.ends, device=positions.device).index_select(0, positions)
 
 
 class TokenHistory:
-    """What each stack has read since an edit began, and in which forward pass, by its path.
+    """The texts that the stacks have read since an edit began, by the stacks' paths.
 
     One forward pass through a stack is one step. With a key/value cache a pass reads new positions
     only; without one, it reads the earlier ones again, and they keep the step in which they were
-    read first. So an edit that is told a step, or a position counted from the end, acts alike with
+    read first. So an edit with a step, or with a position counted from the end, does the same with
     a cache and without.
     """
 
     def __init__(self) -> None:
         self._texts: dict[str, Text] = {}
         self.is_reordered = False
-        """Whether a pass went on from rows in another order, as a beam search does, or from unknown
-        ones."""
+        """Whether a pass continued unknown rows, or rows in another order, as in a beam search."""
 
     def read(self, stack: str, reading: StackInput, *, compare: bool) -> None:
-        """Take in what a stack begins to read; `compare` where it matters whether it was read
-        before."""
+        """Note the input of a stack; `compare` it with the text before, if an edit needs that."""
         tokens, offset, real, rows = reading
         nothing = Text(tokens[:, :0], None, (), (), 0, -1)
-        before = self._texts.pop(stack, nothing)  # the one that read last becomes the last
+        before = self._texts.pop(stack, nothing)  # the stack that read last comes last
         self.is_reordered = self.is_reordered or rows is not None
         kept = min(offset, before.length)
         if offset == 0 and compare and _continues(tokens, before.tokens):
@@ -70,15 +68,15 @@ class TokenHistory:
         ends = before.ends[:kept] + (offset,) * gap + (end,) * new
         if offset:
             tokens = torch.cat((_known(before, tokens, offset, rows), tokens), 1)
-            real = None  # a cache goes with masks, which say it better
+            real = None  # with a cache, masks tell padding
         self._texts[stack] = Text(tokens, real, steps, ends, offset, number)
 
     def of(self, part: str, *, is_memory: bool = False) -> Text | None:
         """Return the text behind a part's queries, or (`is_memory`) behind its cross-attention
         keys.
 
-        What lies outside all stacks, as the logits of an encoder–decoder, comes after the one that
-        read last.
+        A part outside all stacks, as the logits of an encoder–decoder, follows the stack that read
+        last.
         """
         around = [stack for stack in self._texts if _is_inside(part, stack)]
         if is_memory:
@@ -92,14 +90,14 @@ class TokenHistory:
         return None
 
     def of_queries(self, part: str, num_queries: int) -> Text | None:
-        """Return what the queries' stack has read; None where its positions are others."""
+        """Return the text of the queries' stack; None if its positions are not the queries'."""
         text = self.of(part)
         if text is not None and text.length - text.offset == num_queries:
             return text
         return None
 
     def of_keys(self, part: str, num_keys: int) -> Text | None:
-        """Return the keys' text: the queries' own, or another stack's; None if neither fits."""
+        """Return the text of the keys, the queries' or another stack's; None if neither fits."""
         queries_text = self.of(part)
         if self.first_key(part, num_keys):
             return queries_text
@@ -112,7 +110,7 @@ class TokenHistory:
         return None
 
     def first_key(self, part: str, num_keys: int) -> int:
-        """Return the position of the first key: a cache may have let go of those before."""
+        """Return the position of the first key: a cache may have dropped earlier ones."""
         text = self.of(part)
         if text is None or is_cross(part):
             return 0
@@ -157,11 +155,11 @@ class Positions:
     """The positions along the axes of one site's values, and the texts that they are counted in.
 
     site: full name · axes: of the values, such as ("batch", "head", "query", "key") · queries (or
-    the stream's positions), keys: numbers from the start of the text, none where there is no such
-    axis · stack_text: what the stack around the site has read · query_text, key_text: what the
-    queries and the keys are of, None where that is unknown · num_read: how many positions were read
-    where a cache has room for more keys, so that their end is unknown; else None · is_placed: it is
-    known which positions the queries are.
+    the stream's positions), keys: numbers from the start of the text, empty without such an axis ·
+    stack_text: the text of the stack around the site · query_text, key_text: the texts of the
+    queries and of the keys, None if unknown · num_read: how many positions were read where a cache
+    has room for more keys, so that their end is unknown; else None · is_placed: the positions of
+    the queries are known.
     """
 
     site: str
@@ -176,7 +174,7 @@ class Positions:
 
     @property
     def has_queries(self) -> bool:
-        """Is there an axis of positions that look, or of the stream's?"""
+        """Is there an axis of queries, or of the stream's positions?"""
         return "query" in self.axes or "length" in self.axes
 
     def along_queries(self, chosen: Tensor) -> Tensor:
@@ -187,7 +185,7 @@ class Positions:
 
     @property
     def text(self) -> Text | None:
-        """What the positions of the values are of, as far as it is known."""
+        """The text of the values' positions, if known."""
         if self.has_queries:
             return self.query_text
         return self.key_text if "key" in self.axes else self.stack_text
@@ -195,11 +193,11 @@ class Positions:
 
 @dataclass(frozen=True, eq=False)
 class EditContext(Positions):
-    """The values given to an edit: the chosen rows and heads, with all their positions.
+    """The values of the rows and heads that an edit targets, with all their positions.
 
-    rows and heads: their numbers · selected: which values are meant, broadcasting to them, or None
-    for all · whole: the values of all rows and heads, before this edit · visible: which keys may be
-    looked at, for weights.
+    rows and heads: their numbers · selected: the target values, broadcasting to them, or None for
+    all · whole: the values of all rows and heads, before this edit · visible: the allowed keys, for
+    weights.
     """
 
     rows: Tensor
@@ -210,7 +208,7 @@ class EditContext(Positions):
 
     @property
     def seen(self) -> Tensor:
-        """Which keys may be looked at; there for weights alone."""
+        """The allowed keys, at weights only."""
         return present(self.visible)
 
     def of(self, whole: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -219,14 +217,13 @@ class EditContext(Positions):
         return chosen.index_select(1, self.heads) if "head" in self.axes else chosen
 
     def taken(self, tensor: Tensor, what: str, *, is_recorded: bool = False) -> Tensor:
-        """Select from given values the chosen rows, heads and positions of the text.
+        """Select the chosen rows, heads and positions from a tensor.
 
-        Axes are lined up from the last. An axis of size 1 serves all, and so does one that is not
-        there; for what was recorded only the batch does, because one recorded position is not every
-        position.
+        Axes are aligned from the last. An axis that is missing or of size 1 serves all; of recorded
+        values only the batch does, because one recorded position is not every position.
 
         Raises:
-            WrongUsage: it does not fit.
+            WrongUsage: the tensor does not fit.
         """
         if tensor.dim() > len(self.axes):
             raise self._misfit(tensor, what)
@@ -251,7 +248,7 @@ class EditContext(Positions):
         return tensor
 
     def _along(self, tensor: Tensor, place: int, what: str) -> Tensor:
-        """Take the positions along an axis; those that are targets must be there."""
+        """Select the positions along an axis; the targets must be among them."""
         size, axis = tensor.shape[place], "query"
         positions = self.queries
         if self.axes[place] == "key":
@@ -263,15 +260,14 @@ class EditContext(Positions):
         if beyond.numel():
             raise WrongUsage(
                 f"{what} for {self.site} has {size} positions; position {int(beyond[0])} is "
-                f"beyond them. Say which positions are meant with {axis}=, or give those of a "
-                "longer input."
+                f"beyond them. Choose positions with {axis}=, or take values of a longer input."
             )
         return tensor.index_select(place, positions.clamp(max=max(size - 1, 0)))
 
     def _over_keys(self, tensor: Tensor, what: str) -> Tensor:
-        """Fit a pattern of a shorter or longer text, where no weight is lost or missing."""
+        """Fit a pattern of a shorter or longer text, if no weight is lost or missing."""
         size = tensor.shape[-1]
-        # a cache may have let go of those before
+        # a cache may have dropped earlier keys
         first = int(self.keys[0]) if len(self.keys) else 0
         needed = first + len(self.keys)
         meant = self.selected
@@ -301,7 +297,7 @@ def positions_at(
     part = part_of(site)
     text, query_text, key_text, num_read = history.of(part), None, None, None
     sizes: dict[str, int] = {}
-    # A foreign feed-forward part may read all rows and positions as one axis: then none is told.
+    # A foreign feed-forward part may read all rows and positions as one axis.
     if values.dim() == len(axes):
         sizes = dict(zip(axes, values.shape, strict=True))
     num_keys, first, offset, is_placed = 0, 0, 0, True
@@ -323,15 +319,11 @@ def positions_at(
 
 
 def _backend(model: nn.Module, part: str) -> str:
-    """Return how a foreign attention reaches its hook point; "" for our own parts."""
+    """Return the backend of a foreign attention; "" for our own parts."""
     return str(getattr(model.get_submodule(part), "backend", ""))
 
 
 def _has_room(model: nn.Module, part: str, text: Text, num_keys: int) -> bool:
-    """Has a cache room for more keys than positions were read?
-
-    Only hook points of foreign models tell that the keys are of the queries' own text; our own
-    parts have caches that grow, and say at the call what they look at.
-    """
+    """Has a cache of a foreign model room for more keys than were read? Our own caches grow."""
     looks_at_itself = getattr(model.get_submodule(part), "is_cross", True) is False
     return looks_at_itself and num_keys > text.length

@@ -1,7 +1,7 @@
 """Forks: one question answered twice, the same up to a step and edited from there on.
 
-The two answers share what was chosen before the fork, so what differs after it is the edits' doing
-and, from the first other choice on, that choice's.
+The two answers share the choices before the fork, so the first different choice is due to the
+edits, and later ones to that choice as well.
 """
 
 from dataclasses import dataclass, replace
@@ -22,9 +22,8 @@ from attnlab.shapes import require_integer
 class Fork:
     """Two answers to one question.
 
-    before, after: without and with the edits, all steps of each · step: where the edits begin, from
-    1 · diverged_at: the first step whose choice differs, None where none does · certificate: that
-    the edits landed.
+    before, after: all steps without and with the edits · step: where the edits begin, from 1 ·
+    diverged_at: the first step whose choice differs, or None · certificate: of the edits.
     """
 
     before: Trace

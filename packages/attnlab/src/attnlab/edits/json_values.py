@@ -16,14 +16,14 @@ from attnlab.errors import WrongUsage
 from attnlab.shapes import shape_text
 
 _MOST = 1_000  # numbers that a brief form still spells out
-_SHOWN = 20  # things of a list that an edit's name shows
+_SHOWN = 20  # items of a list in an edit's repr
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (*_FLOATS, *_INTEGERS)}
 
 
 def plain(value: Any, *, brief: bool = False) -> Any:
-    """Return a field's value as JSON has it."""
+    """Return a field's value as plain JSON."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"number": str(value)}
     if isinstance(value, tuple | list):
@@ -47,7 +47,7 @@ def _listed(numbers: Any) -> Any:
 
 
 def live(form: Any) -> Any:
-    """Return the value that `plain` wrote down; a recording is opened from its folder."""
+    """Return the value that `plain` wrote; a recording stays the name of its folder."""
     if isinstance(form, list):
         return tuple(map(live, form))
     if not isinstance(form, dict):
@@ -87,7 +87,7 @@ def _unlisted(numbers: Any) -> Any:
 
 
 def short(value: Any) -> str:
-    """Write a field's value as it is shown in an edit's name."""
+    """Write a field's value for an edit's repr."""
     if isinstance(value, tuple):
         shown = list(map(short, value[:_SHOWN]))
         if len(value) > _SHOWN:

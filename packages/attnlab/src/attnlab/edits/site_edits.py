@@ -75,20 +75,20 @@ class _SiteEdit(Edit):
 
 
 class ZeroHead(_HeadEdit, _Zero):
-    """The head says nothing: its output is zeros."""
+    """Set a head's output to zero."""
 
 
 class ScaleHead(_HeadEdit, _Scale):
-    """The head speaks louder or softer: its output times a factor (1 changes nothing)."""
+    """Multiply a head's output by a factor (1 changes nothing)."""
 
 
 class MeanHead(_HeadEdit, _Mean):
     """Replace a head's output by its mean, over this input or over a recording.
 
-    over: "all" rows and positions, "rows" (each position keeps its own mean) or "positions" (each
-    row does). Padding that the model is told of does not count. Means over one's own positions look
-    ahead, and are refused under a key/value cache.
-    recording: take the mean of what was recorded at the same site instead, padding and all.
+    over: "all" rows and positions, "rows" (a mean for each position) or "positions" (a mean for
+    each row). Padding is left out if the model knows it. A mean over the input's own positions
+    looks ahead, and is refused under a key/value cache.
+    recording: take the mean of the values recorded at the same site instead, padding included.
     """
 
 
@@ -102,40 +102,42 @@ class ResampleHead(_HeadEdit):
     recording: Recorded | None = None
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
-        """Return the values of the rows drawn."""
+        """Return the values of random rows."""
         return donors(context, self.seed, self.recording, repr(self))
 
 
 class SwapHeads(_HeadEdit):
-    """Two heads change places: each one's output goes where the other's belongs.
+    """Swap the outputs of two heads.
 
-    head and other: two numbers.
+    head and other: their numbers.
     """
 
     other: int
 
     def check(self) -> None:
-        """They are two numbers."""
+        """Require two numbers."""
         object.__setattr__(self, "other", normal("other", self.other))
         both = (self.head, self.other)
         if not all(isinstance(head, int) for head in both):
             raise WrongUsage(f"SwapHeads takes two numbers, head= and other=; got {both!r}.")
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
-        """Both heads are there, and they are two."""
+        """Require two different heads of each part."""
         for part in map(part_of, sites):
             one, other = self.heads_in(number_of_heads(model, part), part)
             if one == other:
-                raise WrongUsage(f"{self!r}: both are head {one} of {part}; name two.")
+                raise WrongUsage(
+                    f"{self!r}: both are head {one} of {part}; name two different heads."
+                )
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
-        """Return the other's values for each of the two."""
+        """Return the values of the other head."""
         one, other = self.heads_in(context.whole.shape[1], context.site)
         partner = torch.where(context.heads == one, other, one)
         return context.whole.index_select(0, context.rows).index_select(1, partner)
 
     def heads_in(self, size: int, part: str) -> list[int]:
-        """Both heads are its targets."""
+        """Return both heads."""
         return [numbers("head", head, size, part)[0] for head in (self.head, self.other)]
 
 
@@ -147,11 +149,11 @@ class ZeroValue(_Zero):
 
 
 class ZeroSite(_SiteEdit, _Zero):
-    """Zeros."""
+    """Set values to zero."""
 
 
 class ScaleSite(_SiteEdit, _Scale):
-    """The values times a factor (1 changes nothing)."""
+    """Multiply values by a factor (1 changes nothing)."""
 
 
 class MeanSite(_SiteEdit, _Mean):
@@ -159,9 +161,9 @@ class MeanSite(_SiteEdit, _Mean):
 
 
 class AddVector(_SiteEdit):
-    """The values plus a vector, times a scale: steering (Turner et al. 2023).
+    """Add a vector times a scale to values: steering (Turner et al. 2023).
 
-    vector: (width,) for all positions alike, or whatever fits the site's axes from the last on.
+    vector: (width,) for all positions, or a tensor that fits the site's last axes.
     """
 
     vector: Tensor
@@ -178,7 +180,7 @@ class Patch(_SiteEdit):
     """Replace values by those of another run (activation patching, Vig et al. 2020).
 
     recording: of one input, which serves all rows, or of as many as there are rows. Positions are
-    counted from the start of the text; those that are patched must have been recorded.
+    counted from the start of the text; patched positions must be in the recording.
     """
 
     recording: Recorded

@@ -1,4 +1,4 @@
-"""Where new values come from: an edit's own fields, means, other rows, recordings."""
+"""Sources of new values: an edit's fields, means, other rows, recordings."""
 
 import math
 from collections.abc import Mapping
@@ -61,13 +61,13 @@ def check_source(recording: Any, who: str) -> None:
 
 
 def recorded(context: EditContext, recording: Recorded, who: str) -> Tensor:
-    """Select from what was recorded at this site what goes with the values in this context."""
+    """Select the part of the values recorded at this site that belongs to this context."""
     recorded = _recorded_at(context, recording)
     return context.taken(recorded, f"{who}: the recording", is_recorded=True)
 
 
 def _recorded_at(context: EditContext, recording: Recorded) -> Tensor:
-    """Return what was recorded at this site, on the right device and of the right dtype."""
+    """Return the values recorded at this site, on the context's device and in its dtype."""
     assert isinstance(recording, Mapping)
     whole = context.whole
     recorded = recording[context.site].detach().to(device=whole.device, dtype=whole.dtype)
@@ -88,7 +88,7 @@ def average(context: EditContext, over: str, recording: Recorded | None, who: st
     text, whole = context.text, context.whole
     if over != "rows" and text is not None and text.offset:
         raise WrongUsage(
-            f"{who}: under a key/value cache a mean over positions would know only the newest; "
+            f"{who}: under a key/value cache a mean over positions would include only the newest; "
             "take over='rows', the mean of a recording, or generate with use_cache=False."
         )
     if text is None or text.real is None or "classes" in context.axes:
@@ -116,13 +116,15 @@ def donors(context: EditContext, seed: int, recording: Recorded | None, who: str
         drawn = torch.randint(source.shape[0], (batch,), generator=chance).to(source.device)
         return context.taken(source[drawn], f"{who}: the recording", is_recorded=True)
     if batch < 2:
-        raise WrongUsage(f"{who}: another row is needed to take values from; got {batch}.")
+        raise WrongUsage(
+            f"{who}: values are taken from another row, so give two or more; got {batch}."
+        )
     partner = other_rows(batch, chance).to(context.rows.device)
     return context.of(context.whole, partner[context.rows])
 
 
 def other_rows(number: int, chance: torch.Generator) -> Tensor:
-    """Give each row another row, each once: all around one random circle, (row,)."""
+    """Assign another row to every row, each row once, along a random cycle: (row,)."""
     order = torch.randperm(number, generator=chance)
     inverse = torch.empty_like(order)
     inverse[order] = order.roll(1)

@@ -1,9 +1,9 @@
-"""Targets: how an edit says where, and which sites, heads and positions of a model it means.
+"""Targets: the sites, heads and positions of a model that an edit is for.
 
 A target is a number (negative ones count from the end), a span "2..5" (both ends are in it; "2.."
 and "..5" are open), a list of these, or None for everything. Layers, heads, rows and steps take the
-word "all" too; among positions it is a token's name, as every other word is. Numbers of layers and
-heads are known from the model; positions only while it reads.
+word "all" too; among positions every word is a token's name. The numbers of layers and heads are
+known from the model, positions only during a pass.
 """
 
 import fnmatch
@@ -31,7 +31,7 @@ _MOST = 10_000  # things that a list may name
 
 @dataclass(frozen=True)
 class Span:
-    """Everything from `low` to `high`, both in it; None is an open end. A number is its own span.
+    """The numbers from `low` to `high`, both included; None is an open end.
 
     >>> Span(3, 3), Span(-3, None)
     (3, '-3..')
@@ -42,11 +42,11 @@ class Span:
 
     @property
     def ends(self) -> list[int]:
-        """The numbers that are written."""
+        """The ends that are not open."""
         return [end for end in (self.low, self.high) if end is not None]
 
     def within(self, size: int) -> tuple[int, int]:
-        """Return the first and last of `size` numbers that the span means, from the start.
+        """Return the first and last number of the span among `size` numbers, from the start.
 
         >>> Span(-3, None).within(10)
         (7, 9)
@@ -67,14 +67,14 @@ Atom: TypeAlias = Span | str
 
 
 def listed(target: Any) -> list[Any]:
-    """Return one thing or several as a list, each once."""
+    """Return one item or several as a list, without repeats."""
     if isinstance(target, str) or not isinstance(target, Iterable):
         return [target]
     return list(dict.fromkeys(target))
 
 
 def described(target: Any) -> str:
-    """Name what was given in a message: a tensor by its shape, all else by its type."""
+    """Describe a value in a message: a tensor by its shape, all else by its type."""
     shape = getattr(target, "shape", None)
     return type_words(target) if shape is None else f"shape {shape_text(shape)}"
 
@@ -83,7 +83,7 @@ def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
     """Return a target as an edit stores it: a number, a text, a tuple of these, or None for all.
 
     Raises:
-        WrongUsage: it is none of what a target may be, or an empty list.
+        WrongUsage: it is not a target, or an empty list.
     """
     if target is None or (isinstance(target, str) and target == ALL and name not in _NAMED):
         return None
@@ -96,7 +96,7 @@ def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
             f"{items!r:.80}."
         )
     if len(kept) > _MOST:
-        raise WrongUsage(f"{name}= names {len(kept):,} things; say a span such as '2..5'.")
+        raise WrongUsage(f"{name}= has {len(kept):,} items; use a span such as '2..5'.")
     return kept[0] if len(kept) == 1 else tuple(kept)  # type: ignore[arg-type]
 
 
@@ -111,7 +111,7 @@ def _items(target: Any) -> Sequence[Any]:
 
 
 def _number_or_word(name: str, value: Any) -> int | str | None:
-    """Return one item of a target's list; None for what is no such thing."""
+    """Return one item of a target's list; None if it is not valid."""
     if isinstance(value, str):
         if value == ALL and name not in _NAMED:
             return None
@@ -126,7 +126,7 @@ def _number_or_word(name: str, value: Any) -> int | str | None:
 
 
 def atoms_of(name: str, target: Target) -> list[Atom]:
-    """Split a target into spans and, among positions, token names; None holds none."""
+    """Split a target into spans and, among positions, token names; None has none."""
     if target is None:
         return []
     if isinstance(target, int | str):
@@ -150,7 +150,7 @@ def _atom(name: str, item: int | str) -> Atom:
         raise WrongUsage(f"{name}='..' has no ends; leave {name}= out for all.")
     low, *high = parsed.ends
     if high and (low < 0) == (high[0] < 0) and low > high[0]:
-        raise WrongUsage(f"{name}={item!r} holds nothing; its first end is above its second.")
+        raise WrongUsage(f"{name}={item!r} is empty; its first end is above its second.")
     return parsed
 
 
@@ -193,8 +193,7 @@ def find_sites(
     """List the sites of one kind ("" for any) that a pattern and a layer select.
 
     Raises:
-        WrongUsage: there are none, a layer is out of range, or a number of a layer does not say
-            which attention.
+        WrongUsage: there are none, a layer is out of range, or a layer has several attentions.
     """
     names = matches("*", model)
     names_there = [name for name in names if suffix in ("", site_suffix(name))]
@@ -237,8 +236,8 @@ def _check_one_attention_a_layer(sites: Sequence[str], layers: dict[str, int], w
         if len(here) > 1:
             heads = ", ".join(f"'{layer_name(part)}.0'" for part in here)
             raise WrongUsage(
-                f"{who}: layer {number} is {' and '.join(here)}; say which with site=, or "
-                f"site='*'; heads are named {heads} and so on."
+                f"{who}: layer {number} has {' and '.join(here)}; choose with site=, or site='*' "
+                f"for all; heads are named {heads} and so on."
             )
 
 
@@ -252,7 +251,7 @@ def _matching(site: str, known: Sequence[str], *, is_part: bool, who: str) -> li
         if fnmatch.fnmatchcase(f".{path}", f"*.{site}"):
             matching.append(name)
     if not matching:
-        hint = "it is one attention by itself; leave site= out."
+        hint = "it is a single attention; leave site= out."
         if any(paths):
             hint = did_you_mean(site, set(paths) - {""})
         raise WrongUsage(f"{who}: no site of this model matches {site!r}; {hint}")

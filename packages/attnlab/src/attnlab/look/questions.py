@@ -106,7 +106,7 @@ class Continuation:
             self.model, self.prompt, self.num_tokens, self.vocabulary, forbidden=self.forbidden
         )
         shown = traces[0].input[: self.num_input]
-        return replace(traces[0], input=shown).judged(self.expected)
+        return replace(traces[0], input=shown).with_expected(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the prompt."""
@@ -166,7 +166,7 @@ class Translation:
             stop=self.stop,
             candidates=self.candidates,
         )
-        return traces[0].judged(self.expected)
+        return traces[0].with_expected(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the start."""
@@ -237,7 +237,7 @@ class Verdict(_OnePass):
         choice = self.classes[int(probabilities.argmax())]
         step = Step(None, tuple(self.classes), tuple(probabilities.tolist()), choice)
         words, heads = tuple(self.words), head_traces(recording, is_causal=False)
-        return Trace(words, words, (step,), heads, self.note).judged(self.expected)
+        return Trace(words, words, (step,), heads, self.note).with_expected(self.expected)
 
 
 @displayed
@@ -281,7 +281,7 @@ class Vectors(_OnePass):
                 choice = answers[int(row.argmax())]
                 steps.append(Step(None, answers, tuple(row.tolist()), choice, place=place))
         words, heads = tuple(self.words), head_traces(recording, is_causal=False)
-        return Trace(words, words, tuple(steps), heads).judged(self.expected)
+        return Trace(words, words, tuple(steps), heads).with_expected(self.expected)
 
 
 @torch.no_grad()

@@ -90,7 +90,7 @@ class Trace:
         columns = ("step", "choice", "probability", "expected")
         return Card(f"Trace of {len(self.steps)} steps", facts, columns, rows)
 
-    def judged(self, expected: Sequence[str] | None) -> "Trace":
+    def with_expected(self, expected: Sequence[str] | None) -> "Trace":
         """Return the trace with the correct choice of each step, as far as known."""
         known = (expected or ())[: len(self.steps)]
         steps = []

@@ -19,7 +19,7 @@ from attnlab.edits.effects.ablate import ablate
 from attnlab.edits.effects.controls import pattern_effects as control_effects
 from attnlab.edits.effects.metrics import IGNORED
 from attnlab.edits.effects.patches import patch_all
-from attnlab.edits.effects.sweep import Place
+from attnlab.edits.effects.sweep import PatchTarget
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.look.heads import number_of_heads
 from attnlab.look.inputs import Call
@@ -281,6 +281,6 @@ def _named(path: str, values: Tensor) -> dict[str, float]:
     return {f"{path}.{number}": float(value) for number, value in enumerate(values)}
 
 
-def _placed(places: tuple[Place, ...], values: Tensor) -> dict[str, float]:
+def _placed(places: tuple[PatchTarget, ...], values: Tensor) -> dict[str, float]:
     names = [f"{place.path}.{place.head}" for place in places]
     return dict(zip(names, values.tolist(), strict=True))

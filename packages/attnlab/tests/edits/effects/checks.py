@@ -15,7 +15,7 @@ from attnlab.edits import (
 from attnlab.edits.application import edit
 from attnlab.edits.effects import Rule, ablate, effect, patch_all, pattern_effects
 from attnlab.edits.effects.ablate import Ablation
-from attnlab.edits.effects.metrics import Metric, make_ready
+from attnlab.edits.effects.metrics import Metric, prepare_metric
 from attnlab.edits.effects.significance import adjusted
 from attnlab.look.lens import direct_logits
 from attnlab.look.recording import record
@@ -29,7 +29,7 @@ EXACT = {torch.float64: 1e-12, torch.float32: 1e-5}
 def one_by_one(each: Given, edits: list[list[Edit]], metric: str, **told: Tensor) -> Tensor:
     """Measure each edit by itself, a whole forward pass each: (edit, row)."""
     plain = run(each)
-    own = make_ready(Metric(metric, **told), plain, each.real)
+    own = prepare_metric(Metric(metric, **told), plain, each.real)
     found = []
     for own_edits in edits:
         with edit(each.model, *own_edits, certify=False):
@@ -78,7 +78,7 @@ def check_sweep(
         one_by_one(each, [edits[index] for index in some.tolist()], metric, **told),
         dtype,
     )
-    own = make_ready(Metric(metric, **told), run(each), each.real)
+    own = prepare_metric(Metric(metric, **told), run(each), each.real)
     assert torch.equal(found.before, own(run(each), run(each))[0])
 
 
@@ -102,7 +102,7 @@ def check_layers(seed: int) -> None:
     """A layer taken out gives on what it was given."""
     each = given(seed)
     found = ablate(each.model, each.inputs, "layers", metric="loss", target=each.labels)
-    own = make_ready(Metric("loss", each.labels), run(each))
+    own = prepare_metric(Metric("loss", each.labels), run(each))
     for place, after in zip(found.places, found.after, strict=True):
         with installed(each.model, Skipping(place.path)):
             close(after, own(run(each), run(each))[0], torch.float64)
@@ -120,7 +120,7 @@ def check_patches(seed: int, what: str) -> None:
     with record(each.model, list(dict.fromkeys(sites))) as recording:
         run(each)
     other = each._replace(inputs=corrupted)
-    own = make_ready(Metric("loss", each.labels), run(each))
+    own = prepare_metric(Metric("loss", each.labels), run(each))
     after = []
     for place, site in zip(found.places, sites, strict=True):
         where = {

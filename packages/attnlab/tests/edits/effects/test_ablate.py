@@ -8,9 +8,9 @@ import torch
 from attnlab.edits import CutEdge, ZeroHead
 from attnlab.edits.application import edit
 from attnlab.edits.effects import (
-    How,
     Metric,
-    Place,
+    PatchTarget,
+    SweepOptions,
     ablate,
     effect,
     next_tokens,
@@ -18,7 +18,7 @@ from attnlab.edits.effects import (
     pattern_effects,
 )
 from attnlab.edits.effects.baseline import allowed_of, scores_of
-from attnlab.edits.effects.metrics import make_ready
+from attnlab.edits.effects.metrics import prepare_metric
 from attnlab.errors import WrongUsage
 from attnlab.look import inputs as module_of_inputs
 from attnlab.look.heads import head_name
@@ -78,7 +78,12 @@ def test_budget_and_threads_change_nothing(seed, options):
     for what in ("heads", "layers"):
         plain = ablate(each.model, each.inputs, what, metric="loss", target=each.labels)
         found = ablate(
-            each.model, each.inputs, what, metric="loss", target=each.labels, how=How(**options)
+            each.model,
+            each.inputs,
+            what,
+            metric="loss",
+            target=each.labels,
+            how=SweepOptions(**options),
         )
         assert found.places == plain.places
         close(found.after, plain.after, torch.float64)
@@ -92,7 +97,7 @@ def test_a_small_budget_parts_the_rows_and_the_cases():
         sizes.append(len(arguments[0]))
 
     handle = each.model.register_forward_pre_hook(watch, with_kwargs=True)
-    ablate(each.model, tokens, how=How(budget=1))
+    ablate(each.model, tokens, how=SweepOptions(budget=1))
     handle.remove()
     assert max(sizes) <= 3  # two rows, or three where they are odd; one case
     assert len(sizes) > 17
@@ -113,7 +118,7 @@ def test_the_last_block_is_cut_short_where_only_last_positions_count(positions, 
     handle.remove()
     assert lengths[0] > 1  # the plain pass
     assert set(lengths[1:]) == {1}
-    own = make_ready(Metric("logit"), run(each))
+    own = prepare_metric(Metric("logit"), run(each))
     for place, after in zip(found.places, found.after, strict=True):
         with edit(each.model, ZeroHead(site=place.path, head=place.head), certify=False):
             close(after, own(run(each), run(each))[0], torch.float64)
@@ -140,7 +145,7 @@ def test_a_function_of_the_logits_sees_all_rows_of_each_case():
         shapes.append(tuple(logits.shape))
         return logits[:, 0, 0]
 
-    found = ablate(each.model, each.inputs, metric=first_logit, how=How(budget=1))
+    found = ablate(each.model, each.inputs, metric=first_logit, how=SweepOptions(budget=1))
     assert set(shapes) == {(*each.inputs.shape, 11)}
     assert found.metric == "first_logit"
 
@@ -162,7 +167,7 @@ def test_a_table_has_a_row_for_each_part_and_nan_where_there_is_no_such_head():
         heads=[1],
         parts="*cross_attention",
     )
-    assert some.places == (Place("decoder.layers.0.cross_attention", 1),)
+    assert some.places == (PatchTarget("decoder.layers.0.cross_attention", 1),)
     assert torch.isnan(some.table()[0, 0])
     place, value = found.largest(1)[0]
     assert abs(value) == float(found.table().abs().max())
@@ -184,7 +189,7 @@ def test_edges_are_laid_out_by_query_and_key():
 def test_progress_is_told_in_order_until_all_are_done():
     each, told = given(4, "decoder"), []
     found = ablate(
-        each.model, each.inputs, how=How(20_000, progress=lambda *both: told.append(both))
+        each.model, each.inputs, how=SweepOptions(20_000, progress=lambda *both: told.append(both))
     )
     assert told == sorted(told)
     assert told[-1][0] == told[-1][1] >= len(found.places)
@@ -204,7 +209,7 @@ def test_hooks_are_gone_and_parameters_kept_also_after_an_error(threads):
         return logits[:, 0, 0]
 
     with pytest.raises(RuntimeError, match="can fail"):
-        ablate(each.model, each.inputs, metric=breaks, how=How(threads=threads))
+        ablate(each.model, each.inputs, metric=breaks, how=SweepOptions(threads=threads))
     assert hooks_of(each.model) == []
     assert torch.get_num_threads() == number
     assert all(torch.equal(value, before[name]) for name, value in each.model.state_dict().items())
@@ -224,7 +229,7 @@ def test_a_recording_may_stand_by():
         ({"heads": [9]}, "has the heads 0 to"),
         ({"heads": [True]}, "has the heads 0 to"),
         ({"parts": "layer.0.attention"}, "no site of this model matches"),
-        ({"what": "mlps", "heads": [0]}, "taken out whole"),
+        ({"what": "mlps", "heads": [0]}, "ablated whole"),
         ({"edges": [(0, 0)]}, "goes with what='edges'"),
         ({"what": "edges", "edges": [(0, 1)]}, "it is blocked"),
         ({"what": "edges", "edges": [(99, 1)]}, "an edge is (query, key)"),
@@ -233,7 +238,7 @@ def test_a_recording_may_stand_by():
         ({"metric": "loss"}, "needs target="),
         (
             {"metric": Metric("loss", torch.zeros(1).long()), "target": torch.zeros(1).long()},
-            "the target is given twice",
+            "target= was given twice",
         ),
         ({"metric": lambda logits: logits}, "one number for each row"),
     ],
@@ -327,11 +332,21 @@ def test_passes_are_shared_out_among_threads():
     """Each thread follows its own script; nothing of one gets into another."""
     each = given(1, "padded decoder", num_layers=3)
     plain = ablate(
-        each.model, each.inputs, "edges", metric="loss", target=each.labels, how=How(threads=1)
+        each.model,
+        each.inputs,
+        "edges",
+        metric="loss",
+        target=each.labels,
+        how=SweepOptions(threads=1),
     )
     for _ in range(3):
         found = ablate(
-            each.model, each.inputs, "edges", metric="loss", target=each.labels, how=How(threads=4)
+            each.model,
+            each.inputs,
+            "edges",
+            metric="loss",
+            target=each.labels,
+            how=SweepOptions(threads=4),
         )
         close(found.after, plain.after, torch.float64)
 
@@ -445,7 +460,7 @@ def test_dropout_of_pytorchs_own_is_refused_too():
     )
     ablate(each.model.eval(), each.inputs)
     each.model.train()
-    with pytest.raises(WrongUsage, match="drops out at random"):
+    with pytest.raises(WrongUsage, match="random dropout"):
         ablate(each.model, each.inputs)
 
 
@@ -457,10 +472,10 @@ def test_dropout_of_pytorchs_own_is_refused_too():
         ({"what": "edges", "edges": [(1.0, 0.0)]}, "edges are pairs"),
         ({"what": "edges", "edges": [(True, False)]}, "edges are pairs"),
         ({"what": "edges", "edges": 3}, "got 3"),
-        ({"how": None}, "how= is a How"),
-        ({"how": How(budget="1 GiB")}, "budget (in bytes) must be an integer"),
-        ({"how": How(threads=0)}, "threads must be an integer of at least 1"),
-        ({"how": How(progress=True)}, "progress is a function"),
+        ({"how": None}, "how= is such as SweepOptions"),
+        ({"how": SweepOptions(budget="1 GiB")}, "budget (in bytes) must be an integer"),
+        ({"how": SweepOptions(threads=0)}, "threads must be an integer of at least 1"),
+        ({"how": SweepOptions(progress=True)}, "progress is a function"),
         (
             {"metric": lambda logits: logits[:, -1, 0], "target": torch.zeros(5)},
             "takes no target",
@@ -484,8 +499,8 @@ def test_threads_are_left_alone_under_autocast():
     """It holds for one thread alone; in others the same pass would be computed otherwise."""
     each = given(4, "decoder", dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        one = ablate(each.model, each.inputs, how=How(threads=1))
-        two = ablate(each.model, each.inputs, how=How(threads=2))
+        one = ablate(each.model, each.inputs, how=SweepOptions(threads=1))
+        two = ablate(each.model, each.inputs, how=SweepOptions(threads=2))
     close(two.after, one.after, torch.float32)
 
 

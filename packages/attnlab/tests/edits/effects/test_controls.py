@@ -8,10 +8,10 @@ import torch
 
 from attnlab.edits import SetPattern
 from attnlab.edits.application import edit
-from attnlab.edits.effects import CONTROLS, How, Place, Rule, pattern_effects
+from attnlab.edits.effects import CONTROLS, PatchTarget, Rule, SweepOptions, pattern_effects
 from attnlab.edits.effects.baseline import Pattern, pattern_of, run_plain
 from attnlab.edits.effects.controls import PATTERN_CONTROLS, _shuffled
-from attnlab.edits.effects.metrics import Metric, make_ready
+from attnlab.edits.effects.metrics import Metric, prepare_metric
 from attnlab.edits.sources import other_rows
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
@@ -70,7 +70,7 @@ def test_each_other_control_is_its_definition(seed, control):
     base = run_plain(
         each.model, Call.of(each.inputs), [f"layers.{n}.attention.call" for n in range(9)]
     )
-    own = make_ready(Metric("loss", each.labels), run(each))
+    own = prepare_metric(Metric("loss", each.labels), run(each))
     for head, effect in zip(found.heads, found.effects, strict=True):
         whole = pattern_of(base.calls[head.path])
         weights, allowed = whole.weights[:, head.head], whole.allowed[:, head.head]
@@ -182,9 +182,9 @@ def test_heads_that_work_are_told_from_heads_that_only_look_so(seed):
     found = pattern_effects(model, tokens, metric="loss", target=labels, seed=seed)
     part = "layers.0.attention"
     assert found.is_sharp.tolist() == [True, True, False, False]
-    assert found.needed == [Place(part, 0), Place(part, 2)]
-    assert found.pretty_but_idle == [Place(part, 1)]
-    assert found.plain_but_needed == [Place(part, 2)]
+    assert found.needed == [PatchTarget(part, 0), PatchTarget(part, 2)]
+    assert found.pretty_but_idle == [PatchTarget(part, 1)]
+    assert found.plain_but_needed == [PatchTarget(part, 2)]
     table = {(row["head"], row["control"]): row for row in found.rows()}
     assert table[0, "mean"]["matters"] is False  # it looks alike whatever the input
     assert table[0, "frozen"]["effect"] == pytest.approx(0.0, abs=1e-6)
@@ -292,11 +292,9 @@ def test_a_few_copies_among_many_inputs_are_told_of_and_judged():
 
 def test_copies_of_one_input_are_refused():
     model, tokens, _ = planted(0)
-    with pytest.raises(
-        WrongUsage, match=r"is asked of many different inputs; got 12 copies of one\."
-    ):
+    with pytest.raises(WrongUsage, match=r"needs many different inputs; got 12 copies of one\."):
         pattern_effects(model, tokens[:1].repeat(12, 1))
-    with pytest.raises(WrongUsage, match=r"is asked of many different inputs; got one\."):
+    with pytest.raises(WrongUsage, match=r"needs many different inputs; got one\."):
         pattern_effects(model, tokens[:1])
 
 
@@ -322,12 +320,12 @@ def test_inputs_too_few_to_show_anything_give_no_verdict(number, correction):
     told = str(found)
     if found.can_tell:
         assert found.caution == ""
-        assert "not found to matter" in told
+        assert "not shown to matter" in told
         return
     assert not any(row["can_tell"] for row in found.rows())
     assert bool(found.is_sharp.any())
     assert found.pretty_but_idle == []
-    assert "not found to matter" not in told
+    assert "not shown to matter" not in told
     assert "none" not in told
     assert found.caution == told.splitlines()[-1]
     assert f"{number} inputs cannot show an" in told
@@ -338,7 +336,7 @@ def test_as_many_inputs_as_are_asked_for_find_what_there_is():
     model, tokens, labels = planted(0)
     found = pattern_effects(model, tokens[:11], metric="loss", target=labels[:11])
     assert found.can_tell
-    assert Place("layers.0.attention", 1) in found.pretty_but_idle
+    assert PatchTarget("layers.0.attention", 1) in found.pretty_but_idle
 
 
 def test_too_few_draws_to_show_anything_are_told_too():
@@ -356,7 +354,7 @@ def test_the_seed_decides_what_is_drawn_and_nothing_else_does():
     torch.manual_seed(0)
     one = pattern_effects(each.model, each.inputs, seed=5, **told)
     torch.manual_seed(1)
-    two = pattern_effects(each.model, each.inputs, seed=5, how=How(threads=2), **told)
+    two = pattern_effects(each.model, each.inputs, seed=5, how=SweepOptions(threads=2), **told)
     other = pattern_effects(each.model, each.inputs, seed=6, **told)
     close(one.effects, two.effects, torch.float64)
     assert torch.equal(one.tested.p, two.tested.p)
@@ -392,7 +390,7 @@ def test_what_makes_no_sense_is_said(told, words):
 
 
 def test_one_input_is_not_enough():
-    with pytest.raises(WrongUsage, match="asked of many different inputs; got one"):
+    with pytest.raises(WrongUsage, match="needs many different inputs; got one"):
         pattern_effects(given(0, "decoder").model, torch.zeros(1, 3, dtype=torch.int64))
 
 

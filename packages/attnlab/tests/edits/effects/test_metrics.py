@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnlab.edits.effects.metrics import IGNORED, Metric, make_ready, next_tokens
+from attnlab.edits.effects.metrics import IGNORED, Metric, next_tokens, prepare_metric
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
 
@@ -16,7 +16,7 @@ LABELS = torch.tensor([[0, 1], [IGNORED, 2]])
 
 
 def measured(name, logits=LOGITS, before=LOGITS, **told):
-    return make_ready(Metric(name, **told), before)(logits, before)[0].tolist()
+    return prepare_metric(Metric(name, **told), before)(logits, before)[0].tolist()
 
 
 def test_each_metric_is_its_formula_averaged_over_the_positions_that_count():
@@ -40,15 +40,15 @@ def test_without_others_the_difference_is_to_the_likeliest_other_token():
 
 def test_the_last_position_is_the_last_that_is_no_padding():
     real = torch.tensor([[True, False], [True, True]])
-    padded = make_ready(Metric("logit"), LOGITS, real)
+    padded = prepare_metric(Metric("logit"), LOGITS, real)
     assert padded.labels.tolist() == [[0, IGNORED], [IGNORED, 0]]
     assert padded(LOGITS, LOGITS)[0].tolist() == pytest.approx([math.log(0.5), math.log(0.8)])
-    assert make_ready(Metric("logit"), LOGITS, real.flip(1)).labels.tolist() == [
+    assert prepare_metric(Metric("logit"), LOGITS, real.flip(1)).labels.tolist() == [
         [IGNORED, 2],
         [IGNORED, 0],
     ]
     asked = Metric("logit", position=1)
-    assert make_ready(asked, LOGITS, real).labels.tolist() == [
+    assert prepare_metric(asked, LOGITS, real).labels.tolist() == [
         [IGNORED, 2],
         [IGNORED, 0],
     ]  # as it was said
@@ -84,7 +84,7 @@ def test_without_labels_the_models_own_answer_at_the_position_counts():
 
 
 def test_copies_of_the_rows_are_measured_each_with_its_own_labels():
-    metric = make_ready(Metric("loss", LABELS), LOGITS)
+    metric = prepare_metric(Metric("loss", LABELS), LOGITS)
     copies = torch.cat([LOGITS, LOGITS.flip(0)])
     assert metric(copies, LOGITS)[0].tolist() == pytest.approx(measured("loss", target=LABELS))
     assert metric(copies, LOGITS)[1].tolist() == pytest.approx(
@@ -93,11 +93,11 @@ def test_copies_of_the_rows_are_measured_each_with_its_own_labels():
 
 
 def test_the_last_positions_alone_are_enough():
-    metric = make_ready(Metric("loss", torch.tensor([1, 2])), LOGITS)
+    metric = prepare_metric(Metric("loss", torch.tensor([1, 2])), LOGITS)
     assert metric.num_last == 1
     assert torch.equal(metric(LOGITS[:, -1:], LOGITS[:, -1:]), metric(LOGITS, LOGITS))
-    assert make_ready(Metric("loss", LABELS), LOGITS).num_last == 2
-    assert make_ready(Metric(lambda logits: logits[:, 0, 0]), LOGITS).num_last is None
+    assert prepare_metric(Metric("loss", LABELS), LOGITS).num_last == 2
+    assert prepare_metric(Metric(lambda logits: logits[:, 0, 0]), LOGITS).num_last is None
 
 
 def test_classes_are_one_position():
@@ -108,7 +108,7 @@ def test_classes_are_one_position():
 
 
 def test_half_precision_is_measured_as_float32():
-    metric = make_ready(Metric("loss", LABELS), LOGITS.half())
+    metric = prepare_metric(Metric("loss", LABELS), LOGITS.half())
     expected = torch.tensor(measured("loss", target=LABELS)).double()
     assert torch.allclose(metric(LOGITS.half(), LOGITS.half())[0], expected, atol=1e-3)
 
@@ -135,7 +135,7 @@ def test_half_precision_is_measured_as_float32():
 )
 def test_labels_that_do_not_fit_are_refused(told, words):
     with pytest.raises(WrongUsage) as caught:
-        make_ready(Metric("loss", **told), LOGITS)
+        prepare_metric(Metric("loss", **told), LOGITS)
     assert words in str(caught.value)
 
 

@@ -5,8 +5,8 @@ import importlib
 import pytest
 import torch
 
-from attnlab.edits.effects import How, Patched, Path, Place, patch_all, patch_paths
-from attnlab.edits.effects.metrics import Metric, make_ready
+from attnlab.edits.effects import Patched, PatchTarget, Path, SweepOptions, patch_all, patch_paths
+from attnlab.edits.effects.metrics import Metric, prepare_metric
 from attnlab.edits.effects.patches import Recovery
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import record
@@ -18,7 +18,7 @@ from attnlab.sites import Hook, installed, site_names
 from tests.edits.effects.checks import check_ends, check_patches, close
 from tests.edits.effects.models import given, run
 
-LOGITS = Place("logits")
+LOGITS = PatchTarget("logits")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -56,7 +56,9 @@ def between(gap, *changes, direction="denoise"):
     corrupted = torch.tensor([2.0, 4.0], dtype=torch.float64)
     ends = Recovery(corrupted + gap, corrupted)
     start = ends.corrupted if direction == "denoise" else ends.clean
-    places = tuple(Place("layers.0.residual_before", query=index) for index in range(len(changes)))
+    places = tuple(
+        PatchTarget("layers.0.residual_before", query=index) for index in range(len(changes))
+    )
     return Patched(
         places,
         "logit",
@@ -171,22 +173,22 @@ def test_every_path_is_what_its_definition_says(seed, into):
     each = given(seed, "decoder", num_layers=3, num_heads=2, norm_place="pre", positions="learned")
     other = (each.inputs + 1) % 11
     receivers = [
-        Place("layers.2.attention", 1),
-        Place("layers.1.feed_forward"),
+        PatchTarget("layers.2.attention", 1),
+        PatchTarget("layers.1.feed_forward"),
         LOGITS,
-        Place("layers.1.attention", 0),
+        PatchTarget("layers.1.attention", 0),
     ]
     senders = [
-        Place("layers.0.attention", 0),
-        Place("layers.0.attention", 1),
-        Place("layers.1.attention", 1),
+        PatchTarget("layers.0.attention", 0),
+        PatchTarget("layers.0.attention", 1),
+        PatchTarget("layers.1.attention", 1),
     ]
     found = patch_paths(
         each.model, each.inputs, other, senders=senders, receivers=receivers, into=into,
-        metric="loss", target=each.labels, how=How(budget=10**5 if seed % 2 else 2**29),
+        metric="loss", target=each.labels, how=SweepOptions(budget=10**5 if seed % 2 else 2**29),
     )  # fmt: skip
     assert len(found.places) == 4 + 4 + 3
-    own = make_ready(Metric("loss", each.labels), run(each))
+    own = prepare_metric(Metric("loss", each.labels), run(each))
     wanted = [
         by_hand(each, each.inputs, other, path.sender, path.receiver, into) for path in found.places
     ]
@@ -199,7 +201,7 @@ def test_held_paths_add_up_where_nothing_is_bent(seed):
     stream's start apart."""
     each = given(seed, "decoder", norm_place="none", final_norm=False)
     other = (each.inputs + 1) % 11
-    senders = [Place(f"layers.{i}.feed_forward") for i in range(each.model.config.num_layers)]
+    senders = [PatchTarget(f"layers.{i}.feed_forward") for i in range(each.model.config.num_layers)]
     told = {"metric": "logit", "target": each.labels}
     heads = patch_paths(each.model, each.inputs, other, **told)
     mlps = patch_paths(each.model, each.inputs, other, senders=senders, **told)
@@ -250,12 +252,12 @@ def test_runs_that_differ_by_rounding_alone_are_refused():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda m, t: patch_all(m, t, t), "nothing that a patch could bring back"),
+        (lambda m, t: patch_all(m, t, t), "a patch has nothing to restore"),
         (lambda m, t: patch_all(m, t, t[:, 1:]), "of the same shapes"),
         (lambda m, t: patch_all(m, t, t + 1, "streams"), "did you mean 'stream'"),
         (
             lambda m, t: patch_all(m, t, t + 1, "layers.0.attention.weights"),
-            "not patched one by one",
+            "patch_all does not patch",
         ),
         (
             lambda m, t: patch_all(m, t, t + 1, "layers.9.residual_before"),
@@ -267,23 +269,26 @@ def test_runs_that_differ_by_rounding_alone_are_refused():
             lambda m, t: patch_all(m, t, t + 1, metric=lambda z: z[:, 0, 0] / 0),
             "shares need finite numbers",
         ),
-        (lambda m, t: patch_all(m, t, t + 1, how=How(budget=0)), "budget (in bytes) must be"),
+        (
+            lambda m, t: patch_all(m, t, t + 1, how=SweepOptions(budget=0)),
+            "budget (in bytes) must be",
+        ),
         (lambda m, t: patch_paths(m, t, t + 1, into=["queries"]), "did you mean 'query'"),
         (lambda m, t: patch_paths(m, t, t + 1, into="queries"), "no input of a head 'queries'"),
         (lambda m, t: patch_paths(m, t, t + 1, into=()), "by which inputs a head is reached"),
         (
             lambda m, t: patch_paths(m, t, t + 1, senders=["layers.0.attention"]),
-            "senders are places",
+            "senders are patch targets",
         ),
-        (lambda m, t: patch_paths(m, t, t + 1, receivers="logits"), "receivers are places"),
-        (lambda m, t: patch_paths(m, t, t + 1, senders=[]), "at least one of the senders"),
-        (lambda m, t: patch_paths(m, t, t + 1, how=None), "how= is a How"),
+        (lambda m, t: patch_paths(m, t, t + 1, receivers="logits"), "receivers are patch targets"),
+        (lambda m, t: patch_paths(m, t, t + 1, senders=[]), "senders= needs at least one"),
+        (lambda m, t: patch_paths(m, t, t + 1, how=None), "how= is such as SweepOptions"),
         (
-            lambda m, t: patch_paths(m, t, t + 1, senders=[Place("layers.0.attention", 9)]),
+            lambda m, t: patch_paths(m, t, t + 1, senders=[PatchTarget("layers.0.attention", 9)]),
             "has the heads 0 to",
         ),
         (
-            lambda m, t: patch_paths(m, t, t + 1, senders=[Place("layers.0.attention")]),
+            lambda m, t: patch_paths(m, t, t + 1, senders=[PatchTarget("layers.0.attention")]),
             "no head or feed-forward part",
         ),
         (lambda m, t: patch_paths(m, t, t + 1, senders=[LOGITS]), "no head or feed-forward part"),
@@ -292,13 +297,15 @@ def test_runs_that_differ_by_rounding_alone_are_refused():
                 m,
                 t,
                 t + 1,
-                senders=[Place("layers.1.attention", 0)],
-                receivers=[Place("layers.0.attention", 0)],
+                senders=[PatchTarget("layers.1.attention", 0)],
+                receivers=[PatchTarget("layers.0.attention", 0)],
             ),
             "no receiver comes after",
         ),
         (
-            lambda m, t: patch_paths(m, t, t + 1, receivers=[Place("layers.1.attention", 0, 3)]),
+            lambda m, t: patch_paths(
+                m, t, t + 1, receivers=[PatchTarget("layers.1.attention", 0, 3)]
+            ),
             "whole heads",
         ),
     ],
@@ -313,7 +320,7 @@ def test_what_cannot_be_patched_is_said(call, words):
 def test_one_place_and_one_input_need_no_list():
     each = given(0, "decoder", num_layers=2)
     other = (each.inputs + 1) % 11
-    sender, receiver = Place("layers.0.attention", 0), Place("layers.1.attention", 1)
+    sender, receiver = PatchTarget("layers.0.attention", 0), PatchTarget("layers.1.attention", 1)
     one = patch_paths(
         each.model, each.inputs, other, senders=sender, receivers=receiver, into="value"
     )
@@ -346,7 +353,7 @@ def test_a_small_budget_parts_the_inputs_and_changes_nothing(patch, metric, monk
         clean,
         corrupted,
         **told,
-        how=How(budget=1, progress=lambda *both: progress.append(both)),
+        how=SweepOptions(budget=1, progress=lambda *both: progress.append(both)),
     )
     assert max(rows) == 3
     assert found.places == plain.places

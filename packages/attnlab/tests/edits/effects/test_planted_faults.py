@@ -135,7 +135,7 @@ def the_wrong_head_is_silenced(monkeypatch):
 
 def labels_are_counted_from_the_start(monkeypatch):
     """Positions are taken from the start, also where the first ones were left out."""
-    real = metrics.Ready.__call__
+    real = metrics.PreparedMetric.__call__
 
     def call(self, logits, before):
         return (
@@ -144,7 +144,7 @@ def labels_are_counted_from_the_start(monkeypatch):
             else real(self, logits, before)
         )
 
-    monkeypatch.setattr(metrics.Ready, "__call__", call)
+    monkeypatch.setattr(metrics.PreparedMetric, "__call__", call)
 
 
 def the_share_is_upside_down(monkeypatch):

@@ -7,10 +7,25 @@ from attnlab.edits.effects.metrics import Metric, next_tokens
 from attnlab.edits.effects.patches import Patched, patch_all
 from attnlab.edits.effects.paths import Path, patch_paths
 from attnlab.edits.effects.significance import assess
-from attnlab.edits.effects.sweep import How, Place
+from attnlab.edits.effects.sweep import PatchTarget, SweepOptions
 
 __all__ = [
-    "CONTROLS", "Ablation", "Both", "Effect", "How", "Metric", "Patched", "Path", "PatternEffects",
-    "Place", "Rule", "ablate", "assess", "effect", "next_tokens", "patch_all", "patch_paths",
+    "CONTROLS",
+    "Ablation",
+    "Both",
+    "Effect",
+    "Metric",
+    "PatchTarget",
+    "Patched",
+    "Path",
+    "PatternEffects",
+    "Rule",
+    "SweepOptions",
+    "ablate",
+    "assess",
+    "effect",
+    "next_tokens",
+    "patch_all",
+    "patch_paths",
     "pattern_effects",
 ]  # fmt: skip

@@ -1,10 +1,10 @@
 """Ablation: take out every head, edge, layer or feed-forward part, one at a time.
 
-    found = ablate(model, tokens)     # every head; what happens to the logit of the answer
-    print(found)                         # a row for each layer, a column for each head
-    found.table()                        # the same as a tensor; found.frame() as a DataFrame
+    ablation = ablate(model, tokens)  # every head; the change of the answer's logit
+    print(ablation)                   # a row for each layer, a column for each head
+    ablation.table()                  # the same as a tensor; ablation.frame() as a DataFrame
 
-Each is what the edit by itself would give, but for rounding; see `sweep` for why it costs far less.
+The results are those of the edits one by one, but for rounding; see `sweep` for the lower cost.
 """
 
 import math
@@ -19,7 +19,7 @@ from attnlab.display import Card, NumberTable, card_text, count_words, displayed
 from attnlab.edits.effects.baseline import Baseline, allowed_of, attention_calls, scores_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.place_tables import place_tables, place_words
-from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure, writer
+from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, measure, writer
 from attnlab.edits.targets import listed, parts_with, require_known
 from attnlab.errors import WrongUsage, is_integer
 from attnlab.look.heads import layer_name
@@ -43,22 +43,22 @@ _SITE = {
 }
 _EDGES = ("edges", "head edges")
 _ALSO = {"layers": "residual_before", "edges": "call", "head edges": "call"}
-"""What must be known besides."""
+"""The second site that a case needs."""
 _Pairs: TypeAlias = list[tuple[int, int]]
 
 
 @displayed
 @dataclass(frozen=True)
 class Ablation:
-    """The effect of taking out each place alone.
+    """The effect of ablating every place alone.
 
-    what · metric: its name · places · before (row,): the metric of the model as it is · after
+    what · metric: its name · places · before (row,): the metric of the unedited model · after
     (place, row) · tokens: the names of the positions of each stack.
     """
 
     what: str
     metric: str
-    places: tuple[Place, ...]
+    places: tuple[PatchTarget, ...]
     before: Tensor
     after: Tensor
     tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Ablation:
 
     @property
     def parts(self) -> list[str]:
-        """The paths of the parts, each once."""
+        """The paths of the parts."""
         return list(dict.fromkeys(place.path for place in self.places))
 
     def table(self) -> Tensor:
@@ -78,10 +78,10 @@ class Ablation:
 
         For edges (part, query, key), the mean over heads where they were cut one by one.
         """
-        return Place.table(self.places, self.effects.mean(1))
+        return PatchTarget.table(self.places, self.effects.mean(1))
 
-    def largest(self, number: int = 10) -> list[tuple[Place, float]]:
-        """List the places of the largest mean effects, either way, largest first."""
+    def largest(self, number: int = 10) -> list[tuple[PatchTarget, float]]:
+        """List the places of the largest mean effects of either sign, largest first."""
         means = self.effects.mean(1)
         ranked = means.abs().argsort(descending=True, stable=True)[:number]
         return [(self.places[index], float(means[index])) for index in ranked.tolist()]
@@ -156,34 +156,33 @@ def ablate(
     parts: str | Sequence[str] = "*",
     heads: int | Iterable[int] | None = None,
     edges: Iterable[tuple[int, int]] | None = None,
-    how: How = USUAL,
+    how: SweepOptions = USUAL,
 ) -> Ablation:
-    """Take out one thing after another, and measure what each does to the output.
+    """Ablate one place after another, and measure the effects on the output.
 
     Args:
         model: made of attnlab's parts, in evaluation mode.
         inputs: a tensor of ids, a tuple (source, target), or a mapping of what the model's forward
             takes.
-        what: "heads": a head's output is zeros. "edges": one query may not look at one key, in all
-            heads at once, and its other weights share what is left; "head edges": in each head
-            alone. "layers": a block gives on what it was given. "mlps", "attentions": the part adds
-            nothing.
+        what: "heads": a head's output is zero. "edges": one query may not attend to one key, in all
+            heads at once, and its other weights are renormalised; "head edges": in one head alone.
+            "layers": a block returns its input. "mlps", "attentions": the part adds nothing.
         metric: a name, or a `Metric`.
-        target: the answer that is measured: " Mary", an id, a list with one for each input, or
-            ids (row, length); None for what the model says.
+        target: the answer to measure: " Mary", an id, a list with one for each input, or ids (row,
+            length); None for the model's answer.
         parts: paths of the parts, with `*` for anything, such as "*.cross_attention".
         heads: numbers of the heads; None for all.
-        edges: (query, key) pairs; None for every one that may be looked along.
-        how: it is computed: memory, threads, progress.
+        edges: (query, key) pairs; None for every allowed one.
+        how: memory, threads and progress, see `SweepOptions`.
 
     Raises:
         WrongUsage: nothing matches, an edit is in force, the model is in training mode, a
             target that is no token.
     """
-    how = How.of(how, "ablations")
+    how = SweepOptions.of(how, "ablations")
     require_known("sweep over", what, get_args(What))
     if heads is not None and _SITE[what] != "heads":
-        raise WrongUsage(f"heads= goes with heads and edges; {what} are taken out whole.")
+        raise WrongUsage(f"heads= goes with heads and edges; {what} are ablated whole.")
     if edges is not None and what not in _EDGES:
         raise WrongUsage(f"edges= goes with what='edges'; got what={what!r}.")
     paths = parts_with(model, _SITE[what], parts)
@@ -212,10 +211,10 @@ def _taken_out(
     """List a case for each head, layer or part."""
     effects = []
     for path in paths:
-        site, places = site_of(path, _SITE[what]), [Place(path)]
+        site, places = site_of(path, _SITE[what]), [PatchTarget(path)]
         if what == "heads":
             chosen = _checked_heads(heads, base.values[site].shape[1], path)
-            places = [Place(path, head) for head in chosen]
+            places = [PatchTarget(path, head) for head in chosen]
         before = base.values.get(site_of(path, "residual_before"))  # kept for layers alone
         for place in places:
             effects.append(Case(site, writer(before, place), place))
@@ -230,7 +229,7 @@ def _edges_cut(
     each_head: bool,
     base: Baseline,
 ) -> list[Case]:
-    """List a case for each edge, in all of the heads at once or in each."""
+    """List a case for each edge, in all of the heads at once or in one."""
     cases: list[Case] = []
     for path in paths:
         chosen = _checked_heads(heads, base.values[site_of(path, "heads")].shape[1], path)
@@ -246,9 +245,9 @@ def _edges(
     call = call._replace(key=share_heads(call.key, num_heads), mask=_mask_of(call))
     value = share_heads(call.value, num_heads)
     for query, key in pairs:
-        places = {Place(path, None, query, key): heads}
+        places = {PatchTarget(path, None, query, key): heads}
         if each_head:
-            places = {Place(path, head, query, key): [head] for head in heads}
+            places = {PatchTarget(path, head, query, key): [head] for head in heads}
         for place, place_heads in places.items():
             write = _cutting(call, value, place_heads, query, key)
             cases.append(Case(site_of(path, "heads"), write, place))
@@ -258,8 +257,7 @@ def _edges(
 def _cutting(
     call: AttentionCall, value: Tensor, heads: list[int], query: int, key: int
 ) -> Callable[[Tensor], object]:
-    """What lets a query of these heads look at all but one of its keys; only this query's scores
-    are made."""
+    """Return a function that cuts one edge of these heads."""
 
     def write(whole: Tensor) -> None:
         left = _row_of_scores(call, query)[:, heads]
@@ -271,7 +269,7 @@ def _cutting(
 
 
 def _row_of_scores(call: AttentionCall, query: int) -> Tensor:
-    """Make the scores of one query: (row, head, 1, key)."""
+    """Compute the scores of one query: (row, head, 1, key)."""
     mask = _mask_of(call)
     if mask is not None and mask.shape[-2] > 1:
         mask = mask[..., query : query + 1, :]
@@ -286,8 +284,7 @@ def _mask_of(call: AttentionCall) -> Tensor | None:
 def _allowed_edges(
     model: nn.Module, call: Call, sites: Sequence[str], budget: int
 ) -> dict[str, Tensor]:
-    """Say for each attention who may look at whom, in any head of any input: (query, key)
-    boolean."""
+    """Return the edges that any head of any input allows, by attention: (query, key) boolean."""
     values: dict[str, Tensor] = {}
     for path, attention in attention_calls(model, call, budget, sites):
         allowed = allowed_of(attention)
@@ -296,7 +293,7 @@ def _allowed_edges(
 
 
 def _listed_pairs(edges: Any) -> _Pairs:
-    """Return edges as (query, key), each once."""
+    """Return edges as (query, key) pairs without repeats."""
     if isinstance(edges, Tensor):
         edges = edges.tolist()
     if not isinstance(edges, Iterable):
@@ -325,8 +322,7 @@ def _checked_pairs(pairs: _Pairs | None, allowed: Tensor, path: str) -> _Pairs:
 
 
 def _checked_heads(heads: Sequence[int] | None, size: int, part: str) -> list[int]:
-    """Return the numbers of heads, each once, all if none are named; there are `size` in this
-    part."""
+    """Return the numbers of heads of a part with `size` heads; None for all."""
     for head in heads or ():
         if not is_integer(head) or not 0 <= head < size:
             raise WrongUsage(f"{part or 'this'} has the heads 0 to {size - 1}; got {head!r}.")

@@ -1,4 +1,4 @@
-"""The plain pass: what the unedited model computes, kept so that later passes reuse it."""
+"""The plain pass: the values of the unedited model, kept so that later passes reuse them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ _ALWAYS = ("heads", "residual_after", "embedding")
 
 @dataclass(eq=False)
 class Baseline(Hook):
-    """One plain pass, and the hook that keeps what passes its sites, without copying it.
+    """One plain pass, and the hook that keeps its values without copying them.
 
-    also: the sites that are kept besides every `heads`, `residual_after` and `embedding`; of an
-    attention's `call`, what it is computed from.
-    logits: what the model put out, or its last positions. length: of all its positions.
+    also: the sites that are kept besides every `heads`, `residual_after` and `embedding`; the site
+    `call` of an attention stands for its inputs.
+    logits: the model's output, or its last positions. length: the number of all positions.
     values: by site, in the order of the pass.
-    calls: by the attention's path, where its `call` was asked for. masks: of every attention.
+    calls: by the attention's path, where `also` has its `call`. masks: of every attention.
     hidden: numbers in the widest value, for each row.
     """
 
@@ -42,12 +42,12 @@ class Baseline(Hook):
 
     @property
     def order(self) -> list[str]:
-        """The sites that were kept, in the order of the pass."""
+        """The kept sites, in the order of the pass."""
         return list(self.values)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is kept."""
+        """Bytes of all kept values."""
         kept = [self.logits, *self.values.values()]
         for call in self.calls.values():
             kept += call[:3]
@@ -78,13 +78,13 @@ class Baseline(Hook):
         if site_suffix(site) != "hidden" or site in self.also:
             if site in self.values:
                 raise WrongUsage(
-                    f"{site} is passed twice in one forward pass; its effects are not told apart."
+                    f"{site} runs twice in one forward pass, so its effects cannot be separated."
                 )
             self.values[site] = value.detach()
         return value
 
     def watch(self, part: str, call: AttentionCall) -> None:
-        """Keep the mask of an attention, and the rest where weights are to be made anew."""
+        """Keep the mask of an attention, and its other inputs if `also` has its `call`."""
         self.masks[part] = call.mask
         if site_of(part, "call") in self.also:
             self.calls[part] = call
@@ -92,7 +92,7 @@ class Baseline(Hook):
 
 @torch.no_grad()
 def run_plain(model: nn.Module, call: Call, sites: Iterable[str] = ()) -> Baseline:
-    """Run the model as it is; see `Baseline` for what is kept."""
+    """Run the unedited model; see `Baseline`."""
     check_plain(model)
     baseline = Baseline(call, frozenset(sites))
     with installed(model, baseline):
@@ -103,13 +103,13 @@ def run_plain(model: nn.Module, call: Call, sites: Iterable[str] = ()) -> Baseli
 
 
 def check_plain(model: nn.Module) -> None:
-    """Raise unless a pass of the model is the same each time, and nothing is changed in it."""
+    """Raise unless the model is deterministic and unedited."""
     if any(hook.changes for hook in hooks_of(model)):
         raise WrongUsage(
-            "an edit is in force; effects are measured from the model as it is, so leave it first."
+            "an edit is in force; effects are measured on the unedited model, so leave it first."
         )
     if drops_out(model):
-        raise WrongUsage("a model in training mode drops out at random; call model.eval() first.")
+        raise WrongUsage("a model in training mode has random dropout; call model.eval() first.")
 
 
 def portions_that_fit(
@@ -126,15 +126,15 @@ def portions_that_fit(
 def attention_calls(
     model: nn.Module, call: Call, budget: int, sites: Iterable[str]
 ) -> Iterator[tuple[str, AttentionCall]]:
-    """Run plain passes, and yield what each attention is computed from, with its path."""
+    """Run plain passes, and yield the path and the inputs of each attention."""
     for _, part in portions_that_fit(model, call, budget, sites):
         yield from run_plain(model, part, sites).calls.items()
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Where heads look: weights and allowed (row, head, query, key); value (row, head, key,
-    value_width); is_cross: keys are of something else than the queries."""
+    """The pattern of heads: weights and allowed (row, head, query, key); value (row, head, key,
+    value_width); is_cross: the keys are of another sequence than the queries."""
 
     weights: Tensor
     allowed: Tensor
@@ -143,23 +143,22 @@ class Pattern:
 
     @property
     def real(self) -> Tensor:
-        """Which queries are no padding, (row, head, query): some query may attend to them."""
+        """The queries that are not padding, (row, head, query): some query may attend to them."""
         if self.is_cross or self.weights.shape[-1] != self.weights.shape[-2]:
             return torch.ones_like(self.allowed[..., 0])
         return self.allowed.any(-2)
 
     @property
     def real_weights(self) -> Tensor:
-        """The weights, those of padded queries zero."""
+        """The weights, zero for padded queries."""
         return self.weights.masked_fill(~self.real.unsqueeze(-1), 0.0)
 
     @staticmethod
     def renormalised(weights: Tensor, allowed: Tensor) -> Tensor:
-        """Keep what lies on allowed keys, and let each row sum to 1 again: (..., query, key) -> the
-        same.
+        """Keep the weights on allowed keys, and renormalise the rows: (..., query, key) -> same.
 
-        A row with nothing left there is spread evenly over what it may look at; one that may look
-        at nothing stays zeros. NaN, which comes where padding looks, is nothing.
+        A row without weight on allowed keys is spread evenly over them; one without allowed keys
+        stays zero. NaN, which padded queries have, counts as zero.
         """
         kept = torch.where(allowed, weights, 0.0).nan_to_num(0.0)
         is_empty = kept.sum(-1, keepdim=True) <= 0.0
@@ -168,7 +167,7 @@ class Pattern:
 
 
 def allowed_of(call: AttentionCall) -> Tensor:
-    """Say who may look at whom in some head of some row: (query, key) boolean."""
+    """Return the edges that are allowed in any head of any row: (query, key) boolean."""
     num_queries, num_keys = call.query.shape[-2], call.key.shape[-2]
     mask = as_tensor(call.mask, num_queries, num_keys, call.query.device)  # type: ignore[arg-type]
     if mask is None:
@@ -179,18 +178,18 @@ def allowed_of(call: AttentionCall) -> Tensor:
 
 
 def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return the scores (row, head, query, key), -inf where blocked, and each head's values.
+    """Return the scores (row, head, query, key), -inf where blocked, and the heads' values.
 
-    With a head's number, of that head alone; the axis stays, of size 1.
+    With a head's number only that head's; the axis stays, of size 1.
 
     Raises:
-        WrongUsage: this attention makes its scores from more than is known of it.
+        WrongUsage: this attention computes its scores from more than queries, keys and a mask.
     """
     if not call.is_whole:
         raise WrongUsage(
-            "this model's scores are made from more than queries, keys and a mask (soft-capped "
-            "scores, sinks, or only the softmax is met), so patterns cannot be made anew here; "
-            "change the weights by edits instead, such as CutEdge or UniformPattern."
+            "this model's scores depend on more than queries, keys and a mask (soft-capped scores, "
+            "sinks, or a softmax alone), so patterns cannot be computed here; change the weights "
+            "by edits instead, such as CutEdge or UniformPattern."
         )
     num_heads, num_shared = call.query.shape[-3], call.key.shape[-3]
     query, key, value, mask = call[:4]
@@ -207,6 +206,6 @@ def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Ten
 
 
 def pattern_of(call: AttentionCall, head: int | None = None) -> Pattern:
-    """Return where all heads look, or one of them."""
+    """Return the pattern of all heads, or of one."""
     scores, value = scores_of(call, head)
     return Pattern(attention_weights(scores), scores > float("-inf"), value, call.is_cross)

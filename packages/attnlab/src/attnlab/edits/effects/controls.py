@@ -1,23 +1,22 @@
 """Does this pattern matter? Each head is replaced by controls, and the effects are tested.
 
-Seven controls, each alone. The first five leave the head its values and change where it looks:
+There are seven controls. The first five keep the head's values and change its weights:
 
-    uniform        evenly at all it may look at
+    uniform        equal weights on all allowed keys
     shuffled       the same weights, on other keys, drawn for each query
-    mean           the pattern that is the mean over all inputs: what does not depend on the input
-    frozen         the pattern it had on another of the inputs
-    first          at the first token it may look at
-    value_zeroed   the value of the key with the largest weight is zeros (Mohebbi et al. 2023)
-    zeroed         it says nothing
+    mean           the mean pattern over all inputs, which does not depend on the input
+    frozen         the pattern on another of the inputs
+    first          all weight on the first allowed key
+    value_zeroed   the value of the key with the largest weight is zero (Mohebbi et al. 2023)
+    zeroed         the head's output is zero
 
-A pattern that sums differently after a change of keys (padding) keeps what lies on allowed keys,
-summing to 1 again. That a pattern is sharp does not say that it matters, nor the other way round
-(Jain and Wallace 2019; Wiegreffe and Pinter 2019); heads where picture and effect disagree are
-listed.
+A pattern of another input, whose padding differs, is renormalised on the allowed keys. A sharp
+pattern need not matter, and one that matters need not be sharp (Jain and Wallace 2019; Wiegreffe
+and Pinter 2019); heads where picture and effect disagree are listed.
 
 Few inputs cannot show anything: with n of them p is at least 2 / 2^n, times the number of tests
-(one for each head and control). Where that is above alpha, nothing is said of idle heads, but how
-many inputs it takes; see `PatternEffects.caution`. Copies of an input say nothing new: in the
+(one for each head and control). Where that is above alpha, no head is called idle, and
+`PatternEffects.caution` says how many inputs it takes. Copies of an input add no evidence: in the
 tests their effects count once, as their mean.
 """
 
@@ -35,7 +34,7 @@ from attnlab.edits.effects import significance
 from attnlab.edits.effects.baseline import Baseline, Pattern, attention_calls, pattern_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.significance import Assessed, Correction
-from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure
+from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, measure
 from attnlab.edits.sources import other_rows
 from attnlab.edits.targets import listed, parts_with, require_known
 from attnlab.errors import WrongUsage, present
@@ -53,11 +52,11 @@ PATTERN_CONTROLS = CONTROLS[:5]
 
 @dataclass(frozen=True)
 class Rule:
-    """When an effect is called one, and a picture sharp.
+    """The rule by which effects are significant and patterns sharp.
 
-    correction, draws: see `assess`; all heads and controls together are one family of
-    tests. alpha: the level at which an effect is there. least: how large its mean must be, in the
-    metric's unit. sharp: the mean largest weight from which on a picture is sharp.
+    correction, draws: see `assess`; all heads and controls together are one family of tests. alpha:
+    the level of significance. least: the smallest mean effect that counts, in the metric's unit.
+    sharp: the smallest mean largest weight of a sharp pattern.
     """
 
     correction: Correction = "holm"
@@ -73,16 +72,16 @@ USUAL_RULE = Rule()
 @displayed
 @dataclass(frozen=True)
 class PatternEffects:
-    """What the controls did to each head.
+    """The effects of the controls on each head.
 
-    heads · controls · metric: its name · before (input,): the metric of the model as it is ·
-    effects (head, control, input): changed less plain · tested: of each effect, (head, control), p
-    corrected for all of them together · largest, entropy (head,): the picture: the mean of the
-    rows' largest weights, and of their entropies as a share of the most there could be · rule: by
-    which they are judged · distinct: how many of the inputs are different.
+    heads · controls · metric: its name · before (input,): the metric of the unedited model ·
+    effects (head, control, input): changed less plain · tested (head, control): their tests, with p
+    corrected for all of them together · largest, entropy (head,): the means of the rows' largest
+    weights, and of their entropies as shares of the maximum · rule: of significance and sharpness ·
+    distinct: how many of the inputs are different.
     """
 
-    heads: tuple[Place, ...]
+    heads: tuple[PatchTarget, ...]
     controls: tuple[Control, ...]
     metric: str
     before: Tensor
@@ -95,45 +94,43 @@ class PatternEffects:
 
     @property
     def matters(self) -> Tensor:
-        """Which effects are there: (head, control) boolean."""
+        """The significant effects: (head, control) boolean."""
         is_large = self.tested.mean.abs() >= self.rule.least
         return (self.tested.p_corrected <= self.rule.alpha) & is_large
 
     @property
     def is_sharp(self) -> Tensor:
-        """Which heads have a sharp picture: (head,) boolean."""
+        """The heads with a sharp pattern: (head,) boolean."""
         return self.largest >= self.rule.sharp
 
     @property
     def pattern_matters(self) -> Tensor:
-        """For which heads it is shown to matter where they look: (head,) boolean; see
-        `can_tell`."""
+        """The heads whose pattern is shown to matter: (head,) boolean; see `can_tell`."""
         chosen = [name in PATTERN_CONTROLS for name in self.controls]
         return self.matters[:, chosen].any(1)
 
     @property
-    def needed(self) -> list[Place]:
-        """The heads that any control shows to be needed."""
+    def needed(self) -> list[PatchTarget]:
+        """The heads with a significant effect of any control."""
         return self._where(self.matters.any(1))
 
     @property
-    def pretty_but_idle(self) -> list[Place]:
-        """Sharp heads whose pattern was not found to matter; empty unless `can_tell`.
-
-        None either where no control changed where they look.
+    def pretty_but_idle(self) -> list[PatchTarget]:
+        """Sharp heads whose pattern is not shown to matter; empty unless `can_tell`, and without
+        controls of patterns.
         """
         if not (self.can_tell and self._asks_where):
             return []
         return self._where(self.is_sharp & ~self.pattern_matters)
 
     @property
-    def plain_but_needed(self) -> list[Place]:
-        """Heads without a sharp picture that are needed nevertheless."""
+    def plain_but_needed(self) -> list[PatchTarget]:
+        """Heads without a sharp pattern that are needed nevertheless."""
         return self._where(~self.is_sharp & self.matters.any(1))
 
     @property
     def least_p(self) -> float:
-        """The least corrected p that so many inputs can give one effect among so many tests."""
+        """The smallest corrected p that these inputs can give one effect among these tests."""
         tests = self.tested.p.numel()
         return significance.least_p(
             self.distinct, tests, correction=self.rule.correction, draws=self.rule.draws
@@ -141,13 +138,12 @@ class PatternEffects:
 
     @property
     def can_tell(self) -> bool:
-        """Could any effect, however large, be found with so few inputs? If not, silence means
-        nothing."""
+        """Could any effect, however large, be significant with these inputs?"""
         return self.least_p <= self.rule.alpha
 
     @property
     def caution(self) -> str:
-        """What weakens the tests, and what to do about it; empty where nothing does."""
+        """The weaknesses of the tests, and what to do about them; empty without any."""
         parts = []
         if self.distinct < len(self.before):
             parts.append(
@@ -219,12 +215,12 @@ class PatternEffects:
         lines = list(filter(None, [self.caution]))
         if self.can_tell and self._asks_where:
             idle = "; ".join(map(str, self.pretty_but_idle)) or "none"
-            lines.append(f"sharp, but where they look is not found to matter: {idle}")
+            lines.append(f"sharp, but the pattern is not shown to matter: {idle}")
         if self.can_tell:
             plain = "; ".join(map(str, self.plain_but_needed)) or "none"
             lines.append(f"not sharp, but needed: {plain}")
         names = ("head", "largest weight", *self.controls)
-        return Card(f"{before}; mean changes, * where sure", (), names, rows, lines)
+        return Card(f"{before}; mean changes, * where significant", (), names, rows, lines)
 
     def __str__(self) -> str:
         return card_text(self._card())
@@ -233,7 +229,7 @@ class PatternEffects:
     def _asks_where(self) -> bool:
         return any(name in PATTERN_CONTROLS for name in self.controls)
 
-    def _where(self, chosen: Tensor) -> list[Place]:
+    def _where(self, chosen: Tensor) -> list[PatchTarget]:
         return [self.heads[index] for index in chosen.nonzero().flatten().tolist()]
 
 
@@ -247,7 +243,7 @@ def pattern_effects(
     controls: Iterable[Control] = CONTROLS,
     rule: Rule = USUAL_RULE,
     seed: int = 0,
-    how: How = USUAL,
+    how: SweepOptions = USUAL,
 ) -> PatternEffects:
     """Put every head under every control, over many inputs.
 
@@ -257,19 +253,20 @@ def pattern_effects(
             Two heads under seven controls are 14 tests, which take ten inputs to show anything at
             0.05; `PatternEffects.caution` says what is short.
         metric: a name, or a `Metric`.
-        target: the answer that is measured: " Mary", an id, a list with one for each input, or
-            ids (row, length); None for what the model says.
+        target: the answer to measure: " Mary", an id, a list with one for each input, or ids (row,
+            length); None for the model's answer.
         parts: paths of the attentions, with `*` for anything.
         controls: which of `CONTROLS`.
-        rule: by which an effect is called one, and a picture sharp.
-        seed: of what is drawn: shuffles, donors, signs.
-        how: it is computed; what is drawn depends on the portions that the budget makes.
+        rule: when effects are significant and patterns sharp.
+        seed: of the shuffles, donors and signs.
+        how: memory, threads and progress; random numbers depend on the portions that the budget
+            makes.
 
     Raises:
-        WrongUsage: fewer than two inputs, an unknown control, an alpha that is no level, and what
-            `ablate` refuses.
+        WrongUsage: fewer than two inputs, an unknown control, an invalid alpha, or an error of
+            `ablate`.
     """
-    how = How.of(how, "controls")
+    how = SweepOptions.of(how, "controls")
     _check_rule(rule)
     chosen, call = tuple(listed(controls)), Call.of(inputs, model)
     for control in chosen:
@@ -280,7 +277,7 @@ def pattern_effects(
     distinct = int(copies.max()) + 1
     if distinct < 2:
         got = f"{call.num_rows} copies of one" if call.num_rows > 1 else "one"
-        raise WrongUsage(f"whether a pattern matters is asked of many different inputs; got {got}.")
+        raise WrongUsage(f"pattern_effects needs many different inputs; got {got}.")
     paths = parts_with(model, "heads", parts)
     sites = [site_of(path, "call") for path in paths]
     means, largest, entropy = _look(model, call, sites, how.budget, keeps_means="mean" in chosen)
@@ -290,7 +287,7 @@ def pattern_effects(
         portion, parts = next(portions), []
         for path in paths:
             for head in range(base.values[site_of(path, "heads")].shape[1]):
-                place = Place(path, head)
+                place = PatchTarget(path, head)
                 for control in chosen:
                     draw = seeds.generator(seed, "effects", control, portion, str(place))
                     write = _writer(base, place, control, means.get(path), draw)
@@ -325,9 +322,9 @@ def _check_rule(rule: Rule) -> None:
 def _look(
     model: nn.Module, call: Call, sites: Sequence[str], budget: int, *, keeps_means: bool
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Average where the heads look over all inputs, one head at a time to save memory.
+    """Average the patterns of the heads over all inputs, one head at a time to save memory.
 
-    Returns the mean patterns by path, each head's largest weight and entropy.
+    Returns the mean patterns by path, and the heads' mean largest weights and entropies.
     """
     means: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {}  # (largest, entropy, rows), each (head,)
@@ -347,10 +344,10 @@ def _look(
 
 
 def _sharpness(pattern: Pattern) -> Tensor:
-    """Add up the rows' largest weights and relative entropies, and count the rows: (3, head).
+    """Sum the rows' largest weights and relative entropies, and count the rows: (3, head).
 
-    A row with one key has no choice, and a position that no query may attend to is padding;
-    they do not count.
+    A row with one key has no choice, and a position that no query may attend to is padding; both
+    are left out.
     """
     choices = pattern.allowed.sum(-1)
     counts = (choices > 1) & pattern.real
@@ -361,11 +358,15 @@ def _sharpness(pattern: Pattern) -> Tensor:
 
 
 def _writer(
-    base: Baseline, place: Place, control: Control, means: Tensor | None, draw: torch.Generator
+    base: Baseline,
+    place: PatchTarget,
+    control: Control,
+    means: Tensor | None,
+    draw: torch.Generator,
 ) -> Callable[[Tensor], None]:
-    """Return what puts in place what a head gathers under a control, made when it is wanted.
+    """Return a function that writes a head's output under a control.
 
-    means: of the part's patterns, (head, query, key).
+    means: the part's mean patterns, (head, query, key).
     """
 
     def write(heads: Tensor) -> None:
@@ -396,7 +397,7 @@ def _writer(
 
 
 def _shuffled(weights: Tensor, allowed: Tensor, generator: torch.Generator) -> Tensor:
-    """Deal each row's weights out anew among the keys it may look at."""
+    """Shuffle each row's weights among its allowed keys."""
     draw = torch.rand(weights.shape, generator=generator).to(weights.device)
     random = draw.masked_fill(~allowed, 2.0).argsort(-1)
     natural = (~allowed).to(torch.uint8).argsort(dim=-1, stable=True)

@@ -1,12 +1,12 @@
 """The effect of edits: the same inputs without and with them, side by side.
 
-    found = effect(model, tokens, ZeroHead(layer=0, head=1), sites="*residual_after")
-    print(found)                                   # loss 0.012 -> 1.574 (+1.562) …
-    found.logits.difference                        # (row, length, vocabulary)
-    found.at("layers.0.residual_after").after
+    change = effect(model, tokens, ZeroHead(layer=0, head=1), sites="*residual_after")
+    print(change)                                  # loss 0.012 -> 1.574 (+1.562) …
+    change.logits.difference                       # (row, length, vocabulary)
+    change.at("layers.0.residual_after").after
 
-Both passes take the same kernels: where an edit makes attention compute openly, the pass without it
-does so too, so that an edit that changes nothing has an effect of exactly 0.
+Both passes use the same kernels: where an edit opens an attention, the pass without it does so too,
+so that a no-op edit has an effect of exactly 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from attnlab.edits.application import edit
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit
 from attnlab.edits.effects.baseline import check_plain
-from attnlab.edits.effects.metrics import Metric, divergence, make_ready, widened
+from attnlab.edits.effects.metrics import Metric, divergence, prepare_metric, widened
 from attnlab.edits.effects.sweep import Script
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
@@ -59,13 +59,13 @@ class Both(Generic[T]):
 @displayed
 @dataclass(frozen=True)
 class Effect:
-    """What edits did to an output.
+    """The effect of edits on an output.
 
-    edits: as they print · certificate: that they landed · logits: (row, length, vocabulary), (row,
-    classes) or whatever vectors the model puts out; of a generation those of its first pass · loss:
-    mean cross-entropy of each row's target, nats, None without one · tokens: what was generated,
-    prompt included, None where nothing was · recordings of the sites that were asked for · real:
-    (row, length), False at padding, which the figures that are told leave out.
+    edits: as they print · certificate: of the edits · logits: (row, length, vocabulary), (row,
+    classes) or other vectors of the model; of a generation those of its first pass · loss: mean
+    cross-entropy of each row's target, nats, None without one · tokens: the generated ones after
+    the prompt, None without a generation · recordings: of `sites` · real: (row, length), False at
+    padding, which the figures leave out.
     """
 
     edits: tuple[str, ...]
@@ -95,8 +95,7 @@ class Effect:
 
     @property
     def diverged_at(self) -> list[int | None] | None:
-        """For each row the first step, from 1, whose token differs; None for rows that do not
-        part."""
+        """For each row the first step, from 1, whose token differs; None for equal rows."""
         if self.tokens is None:
             return None
         length = min(self.tokens.before.shape[1], self.tokens.after.shape[1])
@@ -110,9 +109,9 @@ class Effect:
         return steps
 
     def text(self, row: int = 0) -> Both[list[str]]:
-        """Return what was generated for one input, as words."""
+        """Return the generated tokens of one input by name."""
         if self.tokens is None:
-            raise WrongUsage("nothing was generated; ask for it with num_tokens=.")
+            raise WrongUsage("nothing was generated; pass num_tokens=.")
         number = len(self.tokens.before)
         if row not in range(number):
             raise WrongUsage(f"there are the inputs 0 to {number - 1}; got row={row!r}.")
@@ -120,9 +119,9 @@ class Effect:
         return self.tokens.map(lambda ids: [name_of(token, names) for token in ids[row].tolist()])
 
     def at(self, site: str) -> Both[Tensor]:
-        """Return what was recorded at a site, without the edits and with them."""
+        """Return the value at a recorded site, without the edits and with them."""
         if self.recordings is None:
-            raise WrongUsage("no sites were recorded; ask for them with sites=.")
+            raise WrongUsage("no sites were recorded; pass sites=.")
         return self.recordings.map(lambda recording: recording[site])
 
     def to_mapping(self) -> dict[str, object]:
@@ -217,7 +216,7 @@ def effect(
     loss = None
     if target is not None:
         loss_metric = Metric.of(Metric("loss", target, position=position), None, model, inputs)
-        metric = make_ready(loss_metric, logits.before, call.real)
+        metric = prepare_metric(loss_metric, logits.before, call.real)
         loss = logits.map(lambda tensor: metric(tensor, logits.before)[0])
     prompt_length = call.arguments[-1].shape[1] if num_tokens else 0
     names = tuple(map(repr, edits))
@@ -232,7 +231,7 @@ def _both(before: Any, after: Any) -> Any:
 def _run(
     model: nn.Module, call: Call, sites: str | Sequence[str] | None, num_tokens: int, **options: Any
 ) -> tuple[Any, Any, Any]:
-    """Return the logits of the first pass, what was generated, and what was recorded."""
+    """Return the logits of the first pass, the generated tokens, and the recording."""
     first, recording = Script(keep=frozenset(["logits"])), None
     with ExitStack() as stack:
         if sites is not None:

@@ -7,8 +7,8 @@
     logit_difference    logit of the right token less that of another
     kl                  Kullback–Leibler divergence from the unedited to the edited model, nats
 
-Where several positions of an input are counted, the number is their mean. Any function of the
-logits that gives one number for each row will do as well.
+Where several positions of an input count, the number is their mean. A metric may also be a function
+from logits to one number for each row.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,17 +35,17 @@ _NEED_LABELS = ("loss", "accuracy")
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured.
+    """A metric and its target.
 
     Args:
-        measure: a name, or a function of the logits (row, …) that gives one number for each row.
-        target: what is right: a token's text or id, for all inputs at their `position`; a list of
-            these or ids (row,), one for each input; ids (row, length), -100 where a position does
-            not count; None for what the model itself says there (loss and accuracy need a target).
+        measure: a name, or a function from the logits (row, …) to one number for each row.
+        target: the right token's text or id, for all inputs at their `position`; a list of these or
+            ids (row,), one for each input; ids (row, length), -100 where a position does not count;
+            None for the model's own answer there (loss and accuracy need a target).
         others: for a difference, the same for the other token; None for the likeliest other one.
-        position: which one counts where a target is one for each input: an integer, or (row,) of
-            them. Negative ones count from the last token that is no padding, where the inputs
-            (real=, attention_mask=, mask=) say what is.
+        position: the one that counts where a target is one for each input: an integer, or (row,) of
+            them. Negative ones count from the last token that is not padding, if the inputs
+            (real=, attention_mask=, mask=) tell.
     """
 
     measure: MetricKind | Callable[[Tensor], Tensor] = "logit"
@@ -61,15 +61,17 @@ class Metric:
         if not isinstance(metric, Metric):
             metric = cls(metric, target)
         elif target is not None:
-            raise WrongUsage("the target is given twice; put it into the Metric alone.")
+            raise WrongUsage("target= was given twice; put it into the Metric alone.")
         if callable(metric.measure) and (metric.target is not None or metric.others is not None):
-            raise WrongUsage("a function of the logits takes no target; let it hold it.")
+            raise WrongUsage(
+                "a metric that is a function takes no target; let the function know it."
+            )
         right, others = metric.target, metric.others
         ids = target_ids(right, model, inputs), target_ids(others, model, inputs)
         return cls(metric.measure, *ids, metric.position)
 
     def rows(self, span: slice) -> "Metric":
-        """Return the same for some of the inputs; a single number is for all."""
+        """Return the metric for some of the inputs; a single number is for all."""
         arguments: list[Any] = [self.target, self.others, self.position]
         for place, argument in enumerate(arguments):
             if isinstance(argument, Sequence) or (isinstance(argument, Tensor) and argument.dim()):
@@ -78,11 +80,11 @@ class Metric:
 
 
 @dataclass(frozen=True, eq=False)
-class Ready:
-    """A metric that knows what is right, ready for the logits of any pass over the same inputs.
+class PreparedMetric:
+    """A metric with its labels, for the logits of any pass over the same inputs.
 
     name · labels (row, length) ids, `IGNORED` where a position does not count; None for a function
-    · others: the ids that a difference is taken to, likewise · measure: a user's function of the
+    · others: the ids whose logits are subtracted, likewise · measure: a user's function of the
     logits; None for a named metric.
     """
 
@@ -93,7 +95,7 @@ class Ready:
 
     @property
     def num_last(self) -> int | None:
-        """How many positions, counted from the end, the metric looks at; None for all there are."""
+        """The number of last positions that the metric needs; None for all."""
         if self.labels is None:
             return None
         counted = (self.labels != IGNORED).any(0)
@@ -131,7 +133,7 @@ class Ready:
         values = present(self.measure)(logits)
         if isinstance(values, Tensor) and values.shape == (len(logits),):
             return values.detach().double()
-        raise WrongUsage(f"a metric gives one number for each row; got {described(values)}.")
+        raise WrongUsage(f"a metric returns one number for each row; got {described(values)}.")
 
 
 def _values(name: str, logits: Tensor, labels: Tensor) -> Tensor:
@@ -158,7 +160,7 @@ def next_tokens(tokens: Tensor) -> Tensor:
     return torch.cat((tokens[:, 1:], torch.full_like(tokens[:, :1], IGNORED)), 1)
 
 
-def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Ready:
+def prepare_metric(asked: Metric, logits: Tensor, real: Tensor | None = None) -> PreparedMetric:
     """Prepare a metric for inputs whose plain logits are (row, length, vocabulary) or (row,
     classes).
 
@@ -169,7 +171,7 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
     """
     metric, others = asked.measure, asked.others
     if callable(metric):
-        return Ready(getattr(metric, "__name__", "metric"), None, measure=metric)
+        return PreparedMetric(getattr(metric, "__name__", "metric"), None, measure=metric)
     require_known("metric", metric, get_args(MetricKind))
     if logits.dim() not in (2, 3):
         raise WrongUsage(
@@ -181,18 +183,18 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
     if metric != "logit_difference":
         if others is not None:
             raise WrongUsage(f"others= goes with logit_difference; {metric} takes a target alone.")
-        return Ready(metric, labels)
+        return PreparedMetric(metric, labels)
     if others is None:
         right = torch.nn.functional.one_hot(labels.clamp(min=0), whole.shape[-1]).bool()
-        return Ready(metric, labels, whole.masked_fill(right, float("-inf")).argmax(-1))
+        return PreparedMetric(metric, labels, whole.masked_fill(right, float("-inf")).argmax(-1))
     others = _spread("others", others, whole, asked.position, real)
     if bool(((others == IGNORED) & (labels != IGNORED)).any()):
         raise WrongUsage("others must name a token wherever the target does.")
-    return Ready(metric, labels, others)
+    return PreparedMetric(metric, labels, others)
 
 
 def _labels(metric: Metric, whole: Tensor, real: Tensor | None) -> Tensor:
-    """Return what is right, (row, length): what is given, or what the model itself says."""
+    """Return the labels (row, length): the target, or the model's own answer."""
     if metric.target is not None:
         labels = _spread("target", metric.target, whole, metric.position, real)
     elif metric.measure in _NEED_LABELS:
@@ -200,12 +202,12 @@ def _labels(metric: Metric, whole: Tensor, real: Tensor | None) -> Tensor:
     else:
         labels = whole.argmax(-1).masked_fill(~_at(metric.position, whole, real), IGNORED)
     if not bool((labels != IGNORED).any(1).all()):
-        raise WrongUsage("every input needs a position that counts; some targets are -100 alone.")
+        raise WrongUsage("every input needs a position that counts; some have only -100.")
     return labels
 
 
 def _at(position: int | Tensor, whole: Tensor, real: Tensor | None) -> Tensor:
-    """Which places (row, length) a position for each row means."""
+    """Mark the position of each row: (row, length)."""
     places = places_of(position, whole.shape[0], whole.shape[1], real).to(whole.device)
     return torch.arange(whole.shape[1], device=whole.device) == places.unsqueeze(1)
 
@@ -239,7 +241,7 @@ def _spread(
 
 
 def widened(logits: Tensor) -> Tensor:
-    """Make half precision float32; leave the rest."""
+    """Convert half precision to float32."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 

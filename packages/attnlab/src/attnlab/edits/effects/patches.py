@@ -1,14 +1,13 @@
 """Patching: which part of a clean run, put into a corrupted one, restores the answer.
 
-A patch is told by the usual normalised metric: 0 where it changes nothing of the corrupted run, 1
-where it brings the metric all the way to the clean run's (Wang et al. 2022; Heimersheim and Nanda
-2024). Where clean and corrupted barely differ, that divides by next to nothing, and shares far
-beyond 0 and 1 come out: `Patched.contrast` says how far apart they are against what patches change,
-and `Patched.caution` warns.
+A patch is measured by the usual normalised metric: 0 if it leaves the metric at the corrupted
+run's, 1 if it brings it to the clean run's (Wang et al. 2022; Heimersheim and Nanda 2024). Where
+clean and corrupted barely differ, shares lie far beyond 0 and 1: `Patched.contrast` compares the
+difference of the runs with the changes by patches, and `Patched.caution` warns.
 
     patch_all(model, clean, corrupted)       # the stream before each block, at each position
     patch_all(model, clean, corrupted, "heads")     # each head, at all positions
-    patch_paths(model, clean, corrupted)            # what each head says to the logits directly
+    patch_paths(model, clean, corrupted)            # the direct effect of each head on the logits
 
 A path (Wang et al. 2022; Goldowsky-Dill et al. 2023) is one edge: the sender's change reaches the
 receiver by the residual stream alone, every head and feed-forward part between them stays as it
@@ -25,9 +24,9 @@ from torch import Tensor, nn
 
 from attnlab.display import NumberTable, count_words, displayed
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
-from attnlab.edits.effects.metrics import Metric, MetricLike, Ready, make_ready
+from attnlab.edits.effects.metrics import Metric, MetricLike, PreparedMetric, prepare_metric
 from attnlab.edits.effects.place_tables import place_tables, place_words
-from attnlab.edits.effects.sweep import USUAL, Case, How, Place, sweep, writer
+from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, sweep, writer
 from attnlab.edits.targets import require_known
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
@@ -65,7 +64,7 @@ class Recovery:
 @displayed
 @dataclass(frozen=True)
 class Patched:
-    """What each patch does, alone.
+    """The effect of every patch alone.
 
     places · metric: its name · direction: "denoise" puts clean values into the corrupted run,
     "noise" the other way round · ends: the metric of both runs · after (place, row): the metric
@@ -88,20 +87,18 @@ class Patched:
     def table(self) -> Tensor:
         """Return the shares as (site, head or position) or (site, head, position); NaN if not
         patched."""
-        return Place.table(self.places, self.shares)
+        return PatchTarget.table(self.places, self.shares)
 
     @property
     def difference(self) -> float:
-        """The metric of the clean run less that of the corrupted one, mean over the rows: what a
-        share of 1 is."""
+        """The mean metric of the clean run less that of the corrupted one: a share of 1."""
         return float(self.ends.clean.mean() - self.ends.corrupted.mean())
 
     @property
     def typical_change(self) -> float:
-        """How much a patch that does something changes the mean metric: each counts by its size, Σ
-        c² / Σ |c|.
+        """The typical change of the mean metric by a patch: weighted by size, Σ c² / Σ |c|.
 
-        So the many patches that do next to nothing do not make it small.
+        So the many patches with almost no effect do not make it small.
         """
         start = self.ends.corrupted if self.direction == "denoise" else self.ends.clean
         changes = (self.after.mean(-1) - start.mean()).abs()
@@ -109,25 +106,23 @@ class Patched:
 
     @property
     def contrast(self) -> float:
-        """The size of `difference`, in typical changes; infinite where no patch changes
-        anything."""
+        """`difference` in typical changes; infinite if no patch changes anything."""
         typical = self.typical_change
         return abs(self.difference) / typical if typical > 0.0 else math.inf
 
     @property
     def caution(self) -> str:
-        """A warning where clean and corrupted are less than half a typical change apart; else
-        empty."""
+        """A warning if clean and corrupted differ by less than half a typical change; else ""."""
         if self.contrast >= _FAINT:
             return ""
         return (
             f"caution: clean and corrupted barely differ, by {abs(self.difference):.3g}, while a "
-            f"patch typically changes {self.metric} by {self.typical_change:.3g}; shares of so "
-            "little say hardly anything. Choose inputs or a metric that differ more"
+            f"patch typically changes {self.metric} by {self.typical_change:.3g}; such shares mean "
+            "little. Choose inputs or a metric that differ more"
         )
 
     def largest(self, number: int = 10) -> list[tuple[Any, float]]:
-        """List the patches that change the metric most, either way, most first."""
+        """List the patches with the largest changes of either sign, largest first."""
         start = 0.0 if self.direction == "denoise" else 1.0
         ranked = (self.shares - start).abs().argsort(descending=True, stable=True)[:number]
         return [(self.places[index], float(self.shares[index])) for index in ranked.tolist()]
@@ -158,17 +153,17 @@ class Patched:
 class Pair:
     """Two plain runs of one shape: values of `source` are patched into `base`.
 
-    reference: the clean run's logits, from which a divergence is taken.
+    reference: the clean run's logits, the base of a divergence.
     """
 
     base: Baseline
     source: Baseline
-    metric: Ready
+    metric: PreparedMetric
     ends: Recovery
     reference: Tensor
 
-    def sweep(self, model: nn.Module, cases: Sequence[Case], how: How) -> Tensor:
-        """Measure each of these changes of the base: (case, row)."""
+    def sweep(self, model: nn.Module, cases: Sequence[Case], how: SweepOptions) -> Tensor:
+        """Measure the cases on the base: (case, row)."""
         return sweep(model, self.base, cases, self.metric, reference=self.reference, how=how)
 
 
@@ -182,7 +177,7 @@ def patch_all(
     target: Target = None,
     each_position: bool | None = None,
     direction: Direction = "denoise",
-    how: How = USUAL,
+    how: SweepOptions = USUAL,
 ) -> Patched:
     """Patch one place after another, from one run into the other.
 
@@ -192,27 +187,26 @@ def patch_all(
         what: "stream" (before each block), "heads", "attentions", "mlps", or sites with `*` for
             anything.
         metric: a name, or a `Metric`.
-        target: the answer that is measured: " Mary", an id, a list with one for each input, or
-            ids (row, length); None for what the model says of the clean input.
-        each_position: patch position by position; None: for all but heads, which are patched as a
-            whole.
+        target: the answer to measure: " Mary", an id, a list with one for each input, or ids (row,
+            length); None for the model's answer to the clean input.
+        each_position: patch position by position; None for all but heads, which are patched whole.
         direction: "denoise" puts clean values into the corrupted run, "noise" corrupted ones into
             the clean run.
-        how: it is computed: memory, threads, progress.
+        how: memory, threads and progress, see `SweepOptions`.
 
     Raises:
-        WrongUsage: the shapes differ, or the metric is the same for both, so that there is nothing
-            to bring back.
+        WrongUsage: the shapes differ, or the metric is the same for both, so that nothing can be
+            restored.
     """
-    how = How.of(how, "patches")
+    how = SweepOptions.of(how, "patches")
     if not isinstance(what, str) or not ("." in what or "*" in what):
         require_known("set of patches", what, _PATTERNS)
     sites = matches(_PATTERNS.get(what, what), model)
     for site in sites:
         if site_suffix(site) in ("mask", "scores", "weights", "logits"):
-            raise WrongUsage(f"{site} is not patched one by one; use the edit Patch.")
+            raise WrongUsage(f"patch_all does not patch {site}; use the edit Patch.")
 
-    def patched(pair: Pair, how: How) -> tuple[list[Place], Tensor]:
+    def patched(pair: Pair, how: SweepOptions) -> tuple[list[PatchTarget], Tensor]:
         cases = []
         for site in sites:
             for place in _places(site, pair.base.values[site], each_position):
@@ -225,14 +219,14 @@ def patch_all(
     )
 
 
-def _places(site: str, value: Tensor, each_position: bool | None) -> list[Place]:
-    """List what is patched at a site: heads, positions, both, or the whole of it."""
+def _places(site: str, value: Tensor, each_position: bool | None) -> list[PatchTarget]:
+    """List the patches at a site: heads, positions, both, or the whole value."""
     is_heads = site_suffix(site) == "heads"
     if each_position is None:
         each_position = not is_heads
-    places = [Place(site)]
+    places = [PatchTarget(site)]
     if is_heads:
-        places = [Place(part_of(site), head) for head in range(value.shape[1])]
+        places = [PatchTarget(part_of(site), head) for head in range(value.shape[1])]
     if not each_position:
         return places
     patches = []
@@ -247,19 +241,19 @@ def patch_pairs(
     clean: Inputs,
     corrupted: Inputs,
     metric: Metric,
-    patched: Callable[[Pair, How], tuple[list[Any], Tensor]],
+    patched: Callable[[Pair, SweepOptions], tuple[list[Any], Tensor]],
     sites: Sequence[str],
     *,
     direction: Direction,
-    how: How,
+    how: SweepOptions,
 ) -> Patched:
-    """Run the model on both inputs, over as many rows at a time as fit, and patch one run.
+    """Run the model on both inputs, as many rows at a time as fit, and patch one run.
 
     Args:
         model, clean, corrupted, metric, direction, how: see `patch_all`. A user's own metric is a
-            function of all rows, so these are then not parted.
-        patched: returns what was patched in a pair of runs, and the metric, (place, row).
-        sites: what is kept of both runs; see `Baseline`.
+            function of all rows, which then stay together.
+        patched: returns the places patched in a pair of runs, and the metric, (place, row).
+        sites: the kept sites of both runs; see `Baseline`.
     """
     require_known("direction", direction, get_args(Direction))
     one, other = Call.of(clean, model), Call.of(corrupted, model)
@@ -277,9 +271,9 @@ def patch_pairs(
         clean_call = one.rows(span)
         clean = run_plain(model, clean_call, sites)
         corrupted = run_plain(model, other.rows(span), sites)
-        # The clean run says what is right, and is what a divergence is taken from.
+        # The clean run is the base of labels and divergences.
         reference = clean.logits
-        row_metric = make_ready(metric.rows(span), reference, clean_call.real)
+        row_metric = prepare_metric(metric.rows(span), reference, clean_call.real)
         ends = Recovery(
             row_metric(reference, reference)[0].cpu(),
             row_metric(corrupted.logits, reference)[0].cpu(),
@@ -317,7 +311,7 @@ def _check_apart(ends: Recovery, metric: str, precision: float) -> None:
     if abs(high - low) <= max(1e-9, precision * max(abs(high), abs(low))):
         raise WrongUsage(
             f"the metric {metric} is {high:.6g} for the clean and for the corrupted input, but "
-            "for rounding: there is nothing that a patch could bring back."
+            "for rounding: a patch has nothing to restore."
         )
 
 

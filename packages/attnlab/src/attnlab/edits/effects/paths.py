@@ -1,8 +1,8 @@
-"""Path patching: what one part says to another directly; see `patches` for what a path is.
+"""Path patching: the direct effect of one part on another; see `patches` for paths.
 
-Two passes a sender. In the first, all that lies between is held where it was, and each receiver
-shows what it would make of the sender's change: computed, kept, and put back. In the second that is
-put into the receiver, and all after it is computed anew. Norms are computed, never frozen.
+Every sender takes two passes. In the first, everything between is held at its old value, and each
+receiver's new input is computed, kept, and put back. In the second, that input is put into the
+receiver, and everything after it is computed anew. Norms are computed, never frozen.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from attnlab.edits.effects import sweep
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.patches import Direction, Pair, Patched, patch_pairs
-from attnlab.edits.effects.sweep import USUAL, Case, How, Place, Script, writer
+from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, Script, SweepOptions, writer
 from attnlab.edits.targets import listed, require_known
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Inputs
@@ -26,15 +26,15 @@ from attnlab.sites import installed, part_of, site_names, site_of, site_suffix
 
 Into = Literal["query", "key", "value"]
 _ALL: tuple[Into, ...] = get_args(Into)
-LOGITS = Place("logits")
+LOGITS = PatchTarget("logits")
 
 
 @dataclass(frozen=True)
 class Path:
     """One edge, from a head or feed-forward part to a head, a feed-forward part or the logits."""
 
-    sender: Place
-    receiver: Place
+    sender: PatchTarget
+    receiver: PatchTarget
 
     def __str__(self) -> str:
         return f"{self.sender} -> {self.receiver}"
@@ -46,31 +46,31 @@ def patch_paths(
     clean: Inputs,
     corrupted: Inputs,
     *,
-    senders: Place | Iterable[Place] | None = None,
-    receivers: Place | Iterable[Place] = (LOGITS,),
+    senders: PatchTarget | Iterable[PatchTarget] | None = None,
+    receivers: PatchTarget | Iterable[PatchTarget] = (LOGITS,),
     into: Into | Sequence[Into] = _ALL,
     metric: MetricLike = "logit",
     target: Target = None,
     direction: Direction = "denoise",
-    how: How = USUAL,
+    how: SweepOptions = USUAL,
 ) -> Patched:
     """Patch one path after another; the `places` of what comes back are `Path`s.
 
     Args:
         model: made of attnlab's parts, in evaluation mode.
         clean, corrupted: inputs of the same shapes, row by row a pair.
-        senders: such as Place("layers.0.attention", head=1) or Place("layers.0.feed_forward"); None
-            for every head.
-        receivers: the same, or Place("logits"); each path goes to those that come after its sender.
-        into: by which of its inputs a receiving head is reached; the others stay as they were.
+        senders: such as PatchTarget("layers.0.attention", head=1) or
+            PatchTarget("layers.0.feed_forward"); None for every head.
+        receivers: the same, or PatchTarget("logits"); each path goes to those after its sender.
+        into: the inputs by which a receiving head is reached; the others keep their values.
         metric, target, direction: see `patch_all`.
-        how: it is computed: memory, threads, progress (which counts senders).
+        how: memory, threads and progress, which counts senders.
 
     Raises:
-        WrongUsage: an unknown sender or receiver, no receiver after any sender, and what
-            `patch_all` refuses.
+        WrongUsage: an unknown sender or receiver, no receiver after any sender, or an error of
+            `patch_all`.
     """
-    how = How.of(how, "paths")
+    how = SweepOptions.of(how, "paths")
     inputs: list[Into] = listed(into)
     for name in inputs:
         require_known("input of a head", name, _ALL)
@@ -79,7 +79,7 @@ def patch_paths(
     starts = None if senders is None else _listed("senders", senders)
     ends = _listed("receivers", receivers)
 
-    def patched(pair: Pair, how: How) -> tuple[list[Path], Tensor]:
+    def patched(pair: Pair, how: SweepOptions) -> tuple[list[Path], Tensor]:
         chosen = starts or _heads(pair)
         for place in chosen:
             _check_place(pair, place)
@@ -95,7 +95,7 @@ def patch_paths(
 
 
 def _sites_kept(model: nn.Module, into: Sequence[Into]) -> list[str]:
-    """List what must be kept of the plain passes."""
+    """List the sites to keep of the plain passes."""
     sites = [LOGITS.site]
     for name in site_names(model):
         if name.endswith("feed_forward.output"):
@@ -108,10 +108,10 @@ def _sites_kept(model: nn.Module, into: Sequence[Into]) -> list[str]:
 def _each_path(
     model: nn.Module,
     pair: Pair,
-    starts: Sequence[Place],
-    ends: Sequence[Place],
+    starts: Sequence[PatchTarget],
+    ends: Sequence[PatchTarget],
     into: Sequence[Into],
-    how: How,
+    how: SweepOptions,
 ) -> tuple[list[Path], Tensor]:
     """Patch every path from a sender to a receiver after it: the metric, (path, row)."""
     most = max(1, how.budget // (pair.base.row_bytes(None) * pair.base.call.num_rows))
@@ -132,8 +132,8 @@ def _each_path(
     return paths, torch.cat(after)
 
 
-def _together(senders: Sequence[Place], most: int) -> Iterable[list[Place]]:
-    """Yield senders of one site side by side, at most so many."""
+def _together(senders: Sequence[PatchTarget], most: int) -> Iterable[list[PatchTarget]]:
+    """Yield groups of senders of one site, at most `most` each."""
     for site in dict.fromkeys(sender.site for sender in senders):
         alike = [sender for sender in senders if sender.site == site]
         for start in range(0, len(alike), most):
@@ -143,11 +143,11 @@ def _together(senders: Sequence[Place], most: int) -> Iterable[list[Place]]:
 def _first_pass(
     model: nn.Module,
     pair: Pair,
-    senders: Sequence[Place],
-    receivers: Sequence[Place],
+    senders: Sequence[PatchTarget],
+    receivers: Sequence[PatchTarget],
     into: Sequence[Into],
 ) -> dict[str, Tensor]:
-    """Change each sender with all else held, and return the receivers' inputs."""
+    """Change each sender with everything else held, and return the receivers' inputs."""
     base, site, times = pair.base, senders[0].site, len(senders)
     writes = [writer(pair.source.values[site], sender) for sender in senders]
     held = {site: sweep.side_by_side(base.values[site], writes)}
@@ -166,15 +166,19 @@ def _first_pass(
 
 
 def _second_pass(
-    model: nn.Module, pair: Pair, seen: dict[str, Tensor], receivers: Sequence[Place], how: How
+    model: nn.Module,
+    pair: Pair,
+    seen: dict[str, Tensor],
+    receivers: Sequence[PatchTarget],
+    how: SweepOptions,
 ) -> Tensor:
     """Put each receiver's changed input into the run: the metric, (sender · receiver, row)."""
     times = next(iter(seen.values())).shape[0]
     inner = [receiver for receiver in receivers if receiver != LOGITS]
     cases = []
-    for each in inner:
-        for value in seen[each.site]:
-            cases.append(Case(each.site, writer(value, each)))
+    for receiver in inner:
+        for value in seen[receiver.site]:
+            cases.append(Case(receiver.site, writer(value, receiver)))
     chunks = torch.split(pair.sweep(model, cases, how), times)
     columns = dict(zip(inner, chunks, strict=False))  # of no case there is one empty piece
     if LOGITS.site in seen:
@@ -182,29 +186,30 @@ def _second_pass(
     return torch.stack([columns[receiver] for receiver in receivers], 1).flatten(0, 1)
 
 
-def _heads(pair: Pair) -> list[Place]:
-    """Every head there is."""
+def _heads(pair: Pair) -> list[PatchTarget]:
+    """List every head."""
     heads = []
     for site, value in pair.base.values.items():
         if site_suffix(site) == "heads":
             for head in range(value.shape[1]):
-                heads.append(Place(part_of(site), head))
+                heads.append(PatchTarget(part_of(site), head))
     return heads
 
 
-def _listed(name: str, places: object) -> list[Place]:
-    """Return one place or several, each once."""
+def _listed(name: str, places: object) -> list[PatchTarget]:
+    """Return one place or several, without repeats."""
     listing = listed(places)
     for place in listing:
-        if not isinstance(place, Place):
-            raise WrongUsage(f'{name} are places, Place("layers.0.attention", 1); got {place!r}.')
+        if not isinstance(place, PatchTarget):
+            example = 'PatchTarget("layers.0.attention", head=1)'
+            raise WrongUsage(f"{name} are patch targets, such as {example}; got {place!r}.")
     if not listing:
-        raise WrongUsage(f"name at least one of the {name}; got none.")
+        raise WrongUsage(f"{name}= needs at least one; got none.")
     return listing
 
 
-def _check_place(pair: Pair, place: Place) -> None:
-    """Raise unless this is a whole head, or a feed-forward part."""
+def _check_place(pair: Pair, place: PatchTarget) -> None:
+    """Raise unless this is a whole head or a feed-forward part."""
     if place.query is not None or place.key is not None:
         raise WrongUsage(f"paths begin and end at whole heads and parts; got {place}.")
     value, is_head = pair.base.values.get(place.site), site_suffix(place.site) == "heads"

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from attnlab.display import NumberTable
-from attnlab.edits.effects.sweep import Place
+from attnlab.edits.effects.sweep import PatchTarget
 from attnlab.look.heads import head_name, layer_name
 from attnlab.look.position_names import stack_at
 
@@ -22,10 +22,10 @@ Tokens = Mapping[str, Sequence[str]]
 def place_words(place: Any, tokens: Tokens) -> str:
     """Write a place or path with the tokens at its positions.
 
-    >>> place_words(Place("layers.0.residual_before", query=1), {"": ("the", "cat")})
+    >>> place_words(PatchTarget("layers.0.residual_before", query=1), {"": ("the", "cat")})
     "layers.0.residual_before, position 1 'cat'"
     """
-    if not isinstance(place, Place):
+    if not isinstance(place, PatchTarget):
         return str(place)
     query = _token(tokens, stack_at(place.path), place.query)
     if place.key is None:
@@ -55,8 +55,8 @@ def place_tables(
 
 
 def _cell(place: Any, tokens: Tokens) -> tuple[str, str, str, tuple[str, str]]:
-    """Return the title of a place's table, its row and column in it, and what these are called."""
-    if not isinstance(place, Place):
+    """Return the title of a place's table, its row and column there, and the axes' names."""
+    if not isinstance(place, PatchTarget):
         return "Paths", str(place.sender), str(place.receiver), ("sender", "receiver")
     kind, layer = _kind_and_layer(place.path)
     if place.key is not None:

@@ -1,4 +1,4 @@
-"""How sure an effect is: sign-flip tests, intervals, and corrections for many tests.
+"""The significance of effects: sign-flip tests, intervals, and corrections for many tests.
 
 The values of a test are one difference for each input, changed less plain. If the change did
 nothing, plus and minus would be as likely for each input, so the mean is compared with those under
@@ -195,7 +195,7 @@ def adjusted(p: Tensor, correction: Correction = "holm") -> Tensor:
     """
     require_known("correction", correction, get_args(Correction))
     if not isinstance(p, Tensor) or p.dim() != 1 or not bool(((p >= 0) & (p <= 1)).all()):
-        raise WrongUsage(f"expected a row of p values from 0 to 1, a tensor; got {described(p)}.")
+        raise WrongUsage(f"expected a tensor of p values from 0 to 1, (test,); got {described(p)}.")
     if correction == "none" or len(p) == 0:
         return p.clone()
     order = p.argsort(stable=True)

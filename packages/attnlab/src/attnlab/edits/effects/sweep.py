@@ -1,16 +1,16 @@
-"""Sweeps: many small changes to one pass, each alone, sharing what they have in common.
+"""Sweeps: many small changes to one pass, each alone, which share their common computation.
 
-A case changes what passes one site. Everything that came before that site is as it was, so it is
-not computed again: the blocks before give what they gave, and within the block a known attention is
-not attended. Many cases at one site lie side by side as rows of one batch. Where only the last
-positions of a decoder are asked for, its last block and its logits are computed for these alone.
-All of it is exact: each case is what it would be by itself, but for rounding.
+A case changes the value of one site. Everything before that site keeps its value and is not
+computed again: earlier blocks supply their outputs, and known attentions of the block are skipped.
+Many cases at one site are rows of one batch. Where only the last positions of a decoder matter, its
+last block and its logits are computed for these alone. All of this is exact: a case has the result
+that it would have by itself, but for rounding.
 
-What is no more than rounding is no effect. How far rounding moves the metric of an input is tried
-out: the value at the first site that a case changes is moved by one rounding, in directions drawn
-at random, several times over, and the model carries that to its output as it carries the rounding
-of the cases. A case that moves the metric of an input by no more than `_MARGIN` times the most of
-these gets the plain number, to the bit.
+A change that is no larger than rounding is no effect. How far rounding moves the metric of an input
+is tried out several times: the value at the first site of any case is moved by one rounding error
+in random directions, which the model carries to its output as it does the rounding of the cases. A
+case that moves the metric of an input by no more than `_MARGIN` times the largest of these gets the
+plain number, to the bit.
 """
 
 import contextvars
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from attnlab import seeds
 from attnlab.core.sizes import count_numbers
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
-from attnlab.edits.effects.metrics import Metric, Ready, make_ready
+from attnlab.edits.effects.metrics import Metric, PreparedMetric, prepare_metric
 from attnlab.edits.effects.tail import Tail, find_tail
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_name
@@ -41,8 +41,8 @@ from attnlab.sites import Hook, installed, site_of, site_suffix
 
 
 @dataclass(frozen=True)
-class Place:
-    """A part or site of the model by its path, with one head, position or edge if given.
+class PatchTarget:
+    """A part or site of the model by its path, or one head, position or edge of it.
 
     query alone is a position; query and key are an edge.
     """
@@ -63,14 +63,14 @@ class Place:
 
     @property
     def cell(self) -> tuple[int, ...]:
-        """The place in a table of its part: of an edge (query, key), else head and position."""
+        """The index in its part's table: (query, key) of an edge, else head and position."""
         numbers = (self.query, self.key)
         if self.key is None:
             numbers = (self.head, self.query)
         return tuple(number for number in numbers if number is not None) or (0,)
 
     @staticmethod
-    def table(places: "Sequence[Place]", values: Tensor) -> Tensor:
+    def table(places: "Sequence[PatchTarget]", values: Tensor) -> Tensor:
         """Lay values out by part and cell, (part, ...): means of several, NaN where there is
         none."""
         parts = list(dict.fromkeys(place.path for place in places))
@@ -104,14 +104,14 @@ _WORTH_A_THREAD = 2e8
 
 
 @dataclass(frozen=True)
-class How:
-    """How a sweep is computed; the numbers are the same, but for rounding.
+class SweepOptions:
+    """The computation of a sweep; its numbers do not depend on it, but for rounding.
 
-    budget: bytes that may be taken beside the model; inputs and cases are computed in portions that
-    fit. threads: passes computed at once, on a processor; None for as many as torch has, or one
-    where the passes are too small for it. progress: is told how many cases are done, and of how
-    many; None for a bar in a notebook. Two inputs and one case are computed together in any case,
-    whatever the budget: controls make the patterns of one head of two inputs.
+    budget: bytes to use beside the model; inputs and cases are computed in portions that fit.
+    threads: passes at once on a processor; None for torch's number of threads, or one if the passes
+    are too small. progress: called with the numbers of done and of all cases; None for a bar in a
+    notebook. Whatever the budget, two inputs and one case are computed together, because controls
+    need the patterns of one head on two inputs.
     """
 
     budget: int = 512 * 1024**2
@@ -119,14 +119,14 @@ class How:
     progress: Callable[[int, int], None] | None = None
 
     @staticmethod
-    def of(how: "How", title: str) -> "How":
-        """Return how a sweep is computed, in a notebook with a bar of this title.
+    def of(how: "SweepOptions", title: str) -> "SweepOptions":
+        """Check the options, and add a progress bar of this title in a notebook.
 
         Raises:
-            WrongUsage: a sweep cannot be computed like that.
+            WrongUsage: an option is invalid.
         """
-        if not isinstance(how, How):
-            raise WrongUsage(f"how= is a How, such as How(budget=2**30); got {how!r}.")
+        if not isinstance(how, SweepOptions):
+            raise WrongUsage(f"how= is such as SweepOptions(budget=2**30); got {how!r}.")
         require_integer("budget (in bytes)", how.budget)
         if how.threads is not None:
             require_integer("threads", how.threads)
@@ -137,9 +137,9 @@ class How:
             raise WrongUsage(f"progress is a function of two numbers; got {how.progress!r}.")
         return how
 
-    def portion(self, number: int, portions: int) -> "How":
-        """Return how one of several portions of the inputs is computed: it tells its own share of
-        the progress."""
+    def portion(self, number: int, portions: int) -> "SweepOptions":
+        """Return the options for one of several portions of the inputs, with its share of the
+        progress."""
         report = self.progress
         if report is None:
             return self
@@ -148,14 +148,14 @@ class How:
         )
 
 
-USUAL = How()
+USUAL = SweepOptions()
 
 
 @dataclass(frozen=True)
 class Case:
-    """One change: `write` changes, in place, a copy of what passed `site`, (row, …).
+    """One change: `write` changes, in place, a copy of the value at `site`, (row, …).
 
-    place: what the change is called in results, such as a `Place`.
+    place: the name of the change in results, such as a `PatchTarget`.
     """
 
     site: str
@@ -163,8 +163,8 @@ class Case:
     place: Any = None
 
 
-def writer(source: Tensor | None, place: Place) -> Callable[[Tensor], None]:
-    """Return what puts a place's values in the source, or zeros, into another run's."""
+def writer(source: Tensor | None, place: PatchTarget) -> Callable[[Tensor], None]:
+    """Return a function that writes the source's values, or zeros, at a place of another run."""
     query: Any = slice(None) if place.query is None else place.query
     at: tuple[Any, ...] = (..., query, slice(None))
     if place.head is not None:
@@ -178,11 +178,11 @@ def writer(source: Tensor | None, place: Place) -> Callable[[Tensor], None]:
 
 @dataclass(eq=False)
 class Script(threading.local, Hook):
-    """What happens in the next pass; each thread has a script of its own.
+    """The hook of one pass; each thread has its own script.
 
-    known: what is supplied instead of being computed, made when it is asked for. change: what goes
-    on in place of a value. keep: the sites whose values are wanted; `kept` holds them, as they
-    came first, afterwards. tail: how the last block is cut short, if it is.
+    known: functions that return the values to supply instead of computing them. change: the new
+    values by site. keep: the sites to keep; afterwards `kept` holds their first values. tail: the
+    last block for the last positions alone, if used.
     """
 
     known: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
@@ -192,17 +192,17 @@ class Script(threading.local, Hook):
     tail: Tail | None = None
 
     def wants(self, site: str) -> bool:
-        """Say whether the script has to do with a site."""
+        """Say whether the script changes or keeps a site."""
         return site in self.change or site in self.keep
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        """Keep the value, and return what the script puts in its place."""
+        """Keep the value, and return the script's value for the site."""
         if site in self.keep:
             self.kept.setdefault(site, value)
         return self.change.get(site, value)
 
     def supply(self, site: str) -> Tensor | None:
-        """Return what the script knows already."""
+        """Return the value of a site if the script knows it."""
         tail = self.tail
         value = self.known[site]() if site in self.known else None
         if tail is None or site != tail.leaves:
@@ -212,7 +212,7 @@ class Script(threading.local, Hook):
         return self._cut_short(tail)
 
     def _cut_short(self, tail: Tail) -> Tensor:
-        """What the last block gives at the last positions alone."""
+        """Compute the output of the last block at the last positions alone."""
         x = self.kept.pop(tail.enters)
         if tail.heads in self.known:
             heads = self.known[tail.heads]()[..., -tail.num_last :, :]
@@ -230,12 +230,12 @@ def measure(
     make_cases: Callable[[Baseline], list[Case]],
     metric: Metric,
     sites: Sequence[str],
-    how: How,
+    how: SweepOptions,
 ) -> tuple[str, tuple[Any, ...], Tensor, Tensor]:
     """Run plain passes and sweeps over as many rows at a time as fit.
 
     Returns the metric's name, the cases' places, and the metric before (row,) and after (case,
-    row). A user's own metric is a function of all rows, so these are then not parted.
+    row). A user's own metric is a function of all rows, which then stay together.
     """
     portions = [(slice(None), call)]
     if not callable(metric.measure):
@@ -243,10 +243,10 @@ def measure(
     before, after = [], []
     for number, (span, part) in enumerate(portions):
         base = run_plain(model, part, sites)
-        row_metric = make_ready(metric.rows(span), base.logits, part.real)
+        row_metric = prepare_metric(metric.rows(span), base.logits, part.real)
         cases = make_cases(base)
         if not cases:
-            raise WrongUsage("there is nothing to measure: every case was left out.")
+            raise WrongUsage("there is nothing to measure: no case is left.")
         before.append(row_metric(base.logits, base.logits)[0].cpu())
         base.keep_last(row_metric.num_last)
         after.append(sweep(model, base, cases, row_metric, how=how.portion(number, len(portions))))
@@ -259,10 +259,10 @@ def sweep(
     model: nn.Module,
     baseline: Baseline,
     cases: Sequence[Case],
-    metric: Ready,
+    metric: PreparedMetric,
     *,
     reference: Tensor | None = None,
-    how: How = USUAL,
+    how: SweepOptions = USUAL,
 ) -> Tensor:
     """Measure every case: (case, row), in float64; a change below rounding counts as none.
 
@@ -271,8 +271,8 @@ def sweep(
         baseline: the plain pass, with the sites of all cases kept.
         cases: one change each.
         metric: of the baseline's inputs.
-        reference: the logits that a divergence is taken from; None for the baseline's.
-        how: it is computed; half of the budget is left for the baseline.
+        reference: the logits at the base of a divergence; None for the baseline's.
+        how: half of the budget is left for the baseline.
     """
     num_rows = baseline.call.num_rows
     if not cases:
@@ -323,10 +323,10 @@ def _move(number: int, precision: float, value: Tensor) -> None:
 
 
 def _settled(values: Tensor, plain: Tensor, tried: Tensor, precision: float) -> Tensor:
-    """Put the plain number where a case is no further from it than rounding takes it.
+    """Return the plain number for cases that differ from it by no more than rounding.
 
-    A row that the trials happened to leave where it was is held to what they did to the middle one
-    of the rows, and to a step of the metric itself.
+    A row that the trials happened not to move takes the bound of the median row, and at least one
+    rounding step of the metric itself.
     """
     moved = (tried - plain).abs().amax(0)
     floor = torch.maximum(_MARGIN * torch.maximum(moved, moved.median()), precision * plain.abs())
@@ -334,7 +334,7 @@ def _settled(values: Tensor, plain: Tensor, tried: Tensor, precision: float) -> 
 
 
 def known_before(baseline: Baseline, site: str, times: int) -> dict[str, Callable[[], Tensor]]:
-    """Return which blocks and attentions come before `site` and so cannot change."""
+    """Return the values of the blocks and attentions before `site`, which cannot change."""
     writers: dict[str, Callable[[], Tensor]] = {}
     for earlier, value in baseline.values.items():
         if earlier == site:
@@ -345,12 +345,12 @@ def known_before(baseline: Baseline, site: str, times: int) -> dict[str, Callabl
 
 
 def copies(value: Tensor, times: int) -> Tensor:
-    """Put a value (row, …) side by side so many times: (copy · row, …)."""
+    """Repeat a value (row, …) `times` times: (copy · row, …)."""
     return value.unsqueeze(0).expand(times, *value.shape).flatten(0, 1)
 
 
 def side_by_side(value: Tensor, writes: Sequence[Callable[[Tensor], object]]) -> Tensor:
-    """Change a copy of a value (row, …) by each of these: (copy · row, …)."""
+    """Apply each function to its own copy of a value (row, …): (copy · row, …)."""
     changed = value.unsqueeze(0).repeat(len(writes), *[1] * value.dim())
     for copy, write in zip(changed, writes, strict=True):
         write(copy)
@@ -372,7 +372,7 @@ def _logits(
     if site_suffix(site) in ("heads", "residual_after"):
         known[site] = lambda: value
     script.known, script.keep, script.tail = known, frozenset(), tail
-    # Also where it is supplied: not every part asks whether what it computes is known already.
+    # Also where it is supplied: not every part asks for known values.
     script.change = {site: value}
     if tail is not None:
         script.keep = frozenset({tail.enters})
@@ -380,15 +380,15 @@ def _logits(
             script.change = {}
     script.kept.clear()
     call = baseline.call.repeated(times)
-    # all logits are left where they are what a case changes
+    # a case that changes the logits needs all of them
     if num_last is not None and site != "logits" and isinstance(model, Decoder | Pretrained):
         call = dataclasses.replace(call, options={**model.last_alone(num_last), **call.options})
-    with torch.no_grad():  # which holds for the thread that says it
+    with torch.no_grad():  # which holds for one thread
         return call(model)
 
 
 def _batches(cases: Sequence[Case], most: int, workers: int) -> Iterator[list[int]]:
-    """Split the cases into batches of one site each, at most so many, spread evenly."""
+    """Split the cases into even batches of one site each, of at most `most` cases."""
     by_site: dict[str, list[int]] = {}
     for index, case in enumerate(cases):
         by_site.setdefault(case.site, []).append(index)
@@ -428,7 +428,7 @@ def _mapped(
     torch.set_num_threads(1)
     pool = ThreadPoolExecutor(workers)
     try:
-        # A context of its own for each: what holds in a `with` here shall hold there.
+        # A context for each: what holds in a `with` here shall hold there.
         contexts = [contextvars.copy_context() for _ in batches]
         yield from pool.map(lambda context, batch: context.run(run, batch), contexts, batches)
     finally:

@@ -1,4 +1,4 @@
-"""The last positions alone: a decoder's last block and logits skip the positions not asked for."""
+"""The last positions alone: a decoder's last block and logits skip all other positions."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ from attnlab.parts.positions import Rotary
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """How the last block is cut short.
+    """The last block, computed for the last positions alone.
 
-    block: the module. enters, leaves, heads: the sites of what it reads, of what it gives, of what
-    its heads gather. num_last: positions that are wanted. mask: for these, as `attend` takes it.
+    block: the module. enters, leaves, heads: the sites of its input, of its output and of its
+    heads' outputs. num_last: the number of positions. mask: for these, as `attend` takes it.
     """
 
     block: Block
@@ -28,8 +28,8 @@ class Tail:
     mask: Tensor | str | None
 
     def attended(self, x: Tensor) -> Tensor:
-        """What the heads gather for the last positions: the stream (batch, length, d_model) ->
-        (batch, head, last, w).
+        """Return the heads' outputs at the last positions: the stream (batch, length, d_model) ->
+        (batch, head, last, width).
 
         Keys and values are made for all positions, queries for the last ones only.
         """
@@ -50,11 +50,10 @@ class Tail:
 def find_tail(
     model: nn.Module, baseline: Baseline, num_last: int | None, times: int, site: str
 ) -> Tail | None:
-    """Return how the last block can be cut short for copies of all rows, or None.
+    """Return the tail of the last block for copies of all rows, or None if it must stay whole.
 
-    Only a decoder's can: its output is one vector for each position, made of that position's stream
-    alone. A change at another site of that block than those supplied would have to be cut short
-    likewise; there the block is left whole.
+    Only a decoder has one: its output at a position depends on that position's stream alone. A
+    change at another site of that block keeps the block whole.
     """
     if not isinstance(model, Decoder) or num_last is None or baseline.length <= num_last:
         return None
