@@ -21,11 +21,7 @@ STEP = re.compile(r"<!-- (new file|in|run)(.*?) -->\n```(\w+)\n(.*?)^```$", re.S
 def copy(tmp_path):
     """A copy of this tree, without what git does not know."""
     for name in ("packages", "tests", "docs", "examples"):
-        shutil.copytree(
-            ROOT / name,
-            tmp_path / name,
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
+        shutil.copytree(ROOT / name, tmp_path / name)  # with what Python compiled: it is quicker
     for name in ("pyproject.toml", "conftest.py"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path

@@ -3,6 +3,8 @@
 import doctest
 import importlib
 import pkgutil
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ MODULES = sorted(
     for package in (attnlab, attnlab_course, attnlab_lab)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.rsplit(".", 1)[-1].startswith("__")
+    and ">>> " in Path(find_spec(module.name).origin).read_text()
 )
 
 

@@ -385,11 +385,6 @@ def test_a_training_that_diverges_ends_in_one_sentence():
 
 
 @needs_node
-def test_a_dropped_model_is_gone():
-    assert "there is no model 1" in call(["create", {}], ["drop", 1], ["check", 1])[2]["refused"]
-
-
-@needs_node
 def test_a_worker_answers_in_order():
     messages = [
         {"number": 1, "method": "create", "args": [{}]},

@@ -5,8 +5,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -240,14 +238,16 @@ def test_one_run_is_paused_and_one_is_canceled_by_keyboard(context: Any, lab: La
     assert told == "attnlab resume runs/sorting"
 
 
-def test_the_form_says_what_the_command_line_says(context: Any, lab: Lab) -> None:
+def test_the_form_says_what_the_command_line_says(
+    context: Any, lab: Lab, capsys: Any, monkeypatch: Any
+) -> None:
     page = opened(context, lab)
     fill(page, letters=99)
     message = page.locator(".run-form .message")
     message.filter(has_text="letters").wait_for()
-    line = [sys.executable, "-m", "attnlab", "run", "sorting", "--set", "letters=99"]
-    found = subprocess.run(line, cwd=lab.folder, capture_output=True, text=True, check=False)
-    assert message.inner_text() in " ".join(found.stderr.split())
+    monkeypatch.chdir(lab.folder)
+    assert main(["run", "sorting", "--set", "letters=99"]) == 2
+    assert message.inner_text() in " ".join(capsys.readouterr().err.split())
     assert page.locator("[aria-invalid=true]").evaluate_all("all => all.map(each => each.id)") == [
         "setting-letters"
     ]
@@ -261,8 +261,7 @@ def test_the_form_says_what_the_command_line_says(context: Any, lab: Lab) -> Non
     words = shlex.split(command.inner_text())
     start(page)
     until(page, "finished")
-    line = [sys.executable, "-m", *words, "--out", "same"]
-    subprocess.run(line, cwd=lab.folder, capture_output=True, check=False)
+    main([*words[1:], "--out", "same"])
     one, two = (lab.folder / each / "model.safetensors" for each in ("runs/sorting", "same"))
     assert one.read_bytes() == two.read_bytes()
     page.locator("#experiment").select_option("handmade")

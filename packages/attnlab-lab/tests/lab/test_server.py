@@ -134,39 +134,6 @@ def steps_of(lab, name, after=0):
     raise AssertionError("the stream ended")
 
 
-def test_a_job_outlives_a_killed_server_and_pauses(tmp_path):
-    asked = {"experiment": "sorting", "seed": 5, "settings": LONGER}
-    with served(tmp_path) as lab:
-        names = [lab.post("/api/jobs", asked)["name"] for _ in range(3)]
-        assert names == ["sorting", "sorting-2", "sorting-3"]
-        seen = steps_of(lab, "sorting")
-        lab.end(signal.SIGKILL)
-    with served(tmp_path) as lab:
-        # The processes end by themselves, with a checkpoint, when their server has gone.
-        until(lambda: {job["state"] for job in lab.ask("GET", "/api/jobs").value} == {"stopped"})
-        assert [job["name"] for job in lab.ask("GET", "/api/jobs").value] == names[::-1]
-        assert lab.ask("GET", "/api/runs").value[0]["state"] == "unfinished"
-        (last, _) = list(lab.events("sorting"))[-1]
-        assert last >= seen
-        assert (
-            lab.begin("GET", "/api/jobs/sorting/events", **{"last-event-id": str(last)}).status
-            == 204
-        )
-        lab.post("/api/jobs/sorting/resume", {})
-        last = steps_of(lab, "sorting", last)
-        assert lab.post("/api/jobs/sorting/pause", {})["state"] in ("running", "paused")
-        *_, (last, event) = lab.events("sorting", last)
-        assert (event["event"], event["state"]) == ("ended", "paused")
-        lab.post("/api/jobs/sorting/resume", {})
-        *told, (_, event) = lab.events("sorting", last)
-        assert event["state"] == "finished"
-        assert [number for number, _ in told] == list(range(last + 1, last + 1 + len(told)))
-    alone = attnlab.run("sorting", seed=5, **LONGER)
-    mine = attnlab.open(tmp_path / "runs" / "sorting")
-    for name, value in mine.model.state_dict().items():
-        assert value.equal(alone.model.state_dict()[name]), name
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_and_its_jobs(tmp_path, number):
     with served(tmp_path) as lab:

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 
@@ -15,7 +14,6 @@ import pytest
 
 import attnlab
 from attnlab.cli import commands, main
-from attnlab.core.store import locked
 from attnlab.errors import CouldNotRun
 from tests.sampling import sampled
 
@@ -484,15 +482,6 @@ def test_too_little_memory_is_one_sentence(capsys, monkeypatch, error):
     )
 
 
-def test_the_words_of_torch_for_too_little_memory_are_known(capsys, monkeypatch):
-    import torch
-
-    monkeypatch.setattr("attnlab.experiments.folder.list_runs", lambda parent: torch.empty(10**15))
-    assert run(capsys, "list")[0] == 3
-    failing_with(monkeypatch, torch.OutOfMemoryError("CUDA out of memory."))
-    assert run(capsys, "list")[0] == 3
-
-
 def test_a_fault_of_ours_still_shows_its_traceback(monkeypatch):
     failing_with(monkeypatch, RuntimeError("shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
@@ -588,14 +577,6 @@ def test_what_only_reads_the_files_of_runs_does_not_load_torch(runs):
 def test_an_interrupt_while_the_commands_load_is_said(capsys, monkeypatch):
     monkeypatch.setattr("attnlab.cli.commands.main", lambda _: signal.raise_signal(signal.SIGINT))
     assert run(capsys, "list") == (130, "", "attnlab: stopped by you.\n")
-
-
-def test_commands_work_outside_the_main_thread():
-    statuses = []
-    thread = threading.Thread(target=lambda: statuses.append(main(["settings"])))
-    thread.start()
-    thread.join()
-    assert statuses == [0]
 
 
 def shell(runs, command, **environment):
@@ -696,18 +677,6 @@ def test_a_finished_run_that_failed_says_why_its_status_is_1(capsys, tmp_path):
         assert json.loads(out)["passed"] is False
         assert "nothing was changed" in err
         assert "The exit status is 1: 2 of 3 claims failed" in err
-
-
-def test_names_in_a_list_are_never_broken(capsys, tmp_path):
-    names = ["a-rather-long-name-of-a-run-that-somebody-chose-with-care", "b"]
-    for name in names:
-        shutil.copytree("runs/good", tmp_path / name)
-    with locked(tmp_path / "b"):
-        (tmp_path / "b" / "claims.json").unlink()
-        out = run(capsys, "list", str(tmp_path))[1]
-        assert f"running (process {os.getpid()})" in out
-        assert "attnlab resume" not in out
-    assert all(str(tmp_path / name) in out for name in names)
 
 
 def test_the_doctor_names_what_populations_and_searches_use(capsys):

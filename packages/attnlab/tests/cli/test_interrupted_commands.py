@@ -16,16 +16,17 @@ from attnlab.core.store import LOCK, write_bytes
 from attnlab.draw import long_text_report
 from tests.kills import FILLS, content_of, killed_at, without_room_at, writes_of
 from tests.pretrained.speaking import SENTENCES, saved
+from tests.sampling import sampled
 from tests.train.runs import FAILED
 
 TINY = "steps=20 evaluate_every=10 letters=2 length=2 d_model=4 d_ff=4"
 COMMANDS = {
-    "run": f"run sorting -q --set {TINY}",
     "population": f"run sorting --seeds 2 -q --set {TINY}",
-    "sweep": f"sweep sorting --seeds 1 -q --set rank=1,2 {TINY}",
     "tune": f"tune sorting --seeds 1 --trials 7 -q --set rank=1..4 norm=layer,rms {TINY}",
     "search": "search llama --corpus texts.csv",
     "long text": "look llama --document book.txt --tiles 16 --head 1.2",
+    "run": f"run sorting -q --set {TINY}",
+    "sweep": f"sweep sorting --seeds 1 -q --set rank=1,2 {TINY}",
 }
 DONE = (0, FAILED)  # in so few steps nothing is learned
 WITH_TIMES = {"config.json", "search.json", "document.json"}
@@ -40,7 +41,7 @@ class Undisturbed(NamedTuple):
     writes: list[str]
 
 
-@pytest.fixture(scope="module", params=COMMANDS)
+@pytest.fixture(scope="module", params=sampled(COMMANDS, 3))
 def whole(request, tmp_path_factory):
     """A command of each kind that nothing disturbed, in a folder with what it reads."""
     if request.param == "tune":

@@ -19,6 +19,7 @@ from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import RecallTask
 from attnlab.train import train_together
 from attnlab.train.observer import Silent
+from tests.sampling import sampled
 
 TINY = {
     "seeds": 2, "control_seeds": 1, "samples": 400, "epochs": 20, "patience": 1, "own_patience": 1,
@@ -556,25 +557,33 @@ def test_settings_that_make_no_sense_are_refused_in_words(fields, message):
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"part": "fixed", "num_layers": "2", "pad_to": "10"},
-        {"part": "fixed", "control_positions": "rotary", "norm_place": "pre", "patience": "none"},
-        {
-            "part": "fixed",
-            "control_positions": "concatenated",
-            "norm_place": "none",
-            "samples": "10",
-        },
-        {"part": "recall", "recall_positions": "concatenated", "recall_layers": "2"},
-        {"part": "recall", "recall_positions": "sinusoidal", "recall_facts": "1"},
-        {
-            "part": "recall",
-            "recall_facts": "32",
-            "recall_keys": "32",
-            "recall_values": "40",
-            "recall_held_out": "16",
-        },
-    ],
+    sampled(
+        [
+            {"part": "fixed", "num_layers": "2", "pad_to": "10"},
+            {
+                "part": "fixed",
+                "control_positions": "rotary",
+                "norm_place": "pre",
+                "patience": "none",
+            },
+            {
+                "part": "fixed",
+                "control_positions": "concatenated",
+                "norm_place": "none",
+                "samples": "10",
+            },
+            {"part": "recall", "recall_positions": "concatenated", "recall_layers": "2"},
+            {"part": "recall", "recall_positions": "sinusoidal", "recall_facts": "1"},
+            {
+                "part": "recall",
+                "recall_facts": "32",
+                "recall_keys": "32",
+                "recall_values": "40",
+                "recall_held_out": "16",
+            },
+        ],
+        2,
+    ),
     ids=lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
 )
 def test_every_option_works(settings):

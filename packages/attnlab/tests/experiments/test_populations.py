@@ -98,15 +98,6 @@ def test_who_is_solved_answers_all_inputs_right(learned):
         assert right.passed == (step is not None)
 
 
-def test_tables_are_seed_by_step(learned):
-    table = learned.table("accuracy")
-    assert table.shape == (10, 4)
-    assert learned.judged_steps == [100, 200, 300, 400]
-    assert bool(((table >= 0) & (table <= 1)).all())
-    with pytest.raises(WrongUsage, match="no figure 'acuracy'; did you mean 'accuracy'"):
-        learned.table("acuracy")
-
-
 def test_the_claims_of_a_population_hold(learned):
     assert learned.passed, learned.report
     assert {each.name for each in learned.report.claims} == {

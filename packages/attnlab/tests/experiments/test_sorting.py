@@ -14,6 +14,7 @@ from attnlab.experiments.sorting import SortingConfig, sorting_claims
 from attnlab.experiments.sorting import sorter as sorting
 from attnlab.train.checkpoint import latest_checkpoint
 from attnlab.train.observer import Silent
+from tests.sampling import sampled
 
 QUICK = {"steps": 1_200, "learning_rate": 1e-2, "evaluate_every": 200}
 TINY = {"steps": 20, "evaluate_every": 10}
@@ -281,29 +282,32 @@ def test_a_holdout_that_keeps_nothing_out_or_cannot_be_listed_is_refused():
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"projections": "strict"},
-        {"holdout": "0.3"},
-        {"holdout": "0.5", "letters": "6", "length": "4", "most_judged": "50"},
-        {"projections": "dense"},
-        {"positions": "none"},
-        {"positions": "rotary"},
-        {"positions": "alibi"},
-        {"positions": "concatenated"},
-        {"positions": "sinusoidal"},
-        {"letters": "8", "length": "5", "most_judged": "50"},
-        {"letters": "26", "length": "12", "most_judged": "20"},
-        {"letters": "1", "length": "1"},
-        {"task": "reverse"},
-        {"task": "copy"},
-        {"task": "add", "length": "2"},
-        {"task": "induction", "length": "4"},
-        {"rank": "1", "temperature": "0.3"},
-        {"norm_place": "none", "activation": "swiglu", "bias": "true", "num_layers": "2"},
-        {"norm_place": "post", "norm": "rms", "dropout": "0.1"},
-        {"d_model": "12", "num_heads": "4", "d_ff": "24"},
-        {"batch_size": "5"},
-    ],
+    sampled(
+        [
+            {"projections": "strict"},
+            {"holdout": "0.3"},
+            {"holdout": "0.5", "letters": "6", "length": "4", "most_judged": "50"},
+            {"projections": "dense"},
+            {"positions": "none"},
+            {"positions": "rotary"},
+            {"positions": "alibi"},
+            {"positions": "concatenated"},
+            {"positions": "sinusoidal"},
+            {"letters": "8", "length": "5", "most_judged": "50"},
+            {"letters": "26", "length": "12", "most_judged": "20"},
+            {"letters": "1", "length": "1"},
+            {"task": "reverse"},
+            {"task": "copy"},
+            {"task": "add", "length": "2"},
+            {"task": "induction", "length": "4"},
+            {"rank": "1", "temperature": "0.3"},
+            {"norm_place": "none", "activation": "swiglu", "bias": "true", "num_layers": "2"},
+            {"norm_place": "post", "norm": "rms", "dropout": "0.1"},
+            {"d_model": "12", "num_heads": "4", "d_ff": "24"},
+            {"batch_size": "5"},
+        ],
+        8,
+    ),
     ids=lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
 )
 def test_every_option_works(settings, tmp_path):

@@ -21,12 +21,6 @@ def test_the_shares_of_all_parts_sum_to_the_logit(seed, kind):
     check_attribution(seed, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", sampled(range(5), 2))
-def test_the_shares_sum_to_the_logit_in_float32(seed, kind):
-    check_attribution(seed, kind, torch.float32)
-
-
 @pytest.mark.parametrize("seed", sampled(range(8), 4))
 def test_a_difference_of_logits_is_taken_apart_likewise(seed):
     each = given(seed, "decoder")

@@ -1,7 +1,6 @@
 """Foreign models in ways nobody was asked about: gone back over, copied, compiled, loaded twice,
 laid out otherwise."""
 
-import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,10 +14,8 @@ from torch import Tensor, nn
 import attnlab
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.backends.products import WeightsProduct
 from attnlab.pretrained.backends.registry import is_replaced
 from attnlab.pretrained.probe import probe_inputs
-from attnlab.pretrained.verify import require_batch_first
 from tests.pretrained.families import FAMILIES, stirred
 from tests.pretrained.trying import difference, tried
 
@@ -138,22 +135,6 @@ def check_block_alone(name: str) -> None:
 
 def test_a_block_that_is_called_by_itself_is_recorded() -> None:
     check_block_alone("bloom")
-
-
-@pytest.mark.parametrize("name", ["llama", FALCON, "bloom"])
-def test_a_copy_of_the_foreign_model_made_under_an_edit_is_plain_and_its_own(name: str) -> None:
-    each = tried(name)
-    with attnlab.edit(each.model, SECOND):
-        each.run()
-        copied = copy.deepcopy(each.foreign)
-        assert torch.equal(logits(copied, name), each.plain)
-    with torch.no_grad():
-        for path, parameter in copied.named_parameters():
-            if ".0." in path:
-                parameter.zero_()
-    other = copy.deepcopy(each.foreign)
-    other.load_state_dict(copied.state_dict())
-    assert torch.equal(logits(copied, name), logits(other, name))
 
 
 # Loaded twice, inside one another, under another's function
@@ -395,11 +376,6 @@ def test_attention_whose_axes_stand_in_another_order_is_refused(form: str) -> No
     check_orders(form)
 
 
-@pytest.mark.parametrize("name", ["gptj", FALCON, "xlnet", "mpnet"])
-def test_the_check_of_axes_passes_what_stands_in_order(name: str) -> None:
-    require_batch_first(tried(name).model, tried(name).inputs)
-
-
 def test_weights_that_give_nan_are_named() -> None:
     module = reader("usual")
     with torch.no_grad():
@@ -492,14 +468,6 @@ def test_what_attends_more_often_than_the_doors_know_is_told() -> None:
         attnlab.record(model, "*.weights"),
     ):
         model(ids_of(1, 9))
-
-
-def test_einsum_gives_the_same_order_for_operands_one_by_one_and_together() -> None:
-    one, other = torch.zeros(2, 4, 3, 5), torch.zeros(5, 2, 4, 6)
-    for given in ((one, other), ((one, other),), ([one, other],)):
-        product = WeightsProduct.of([one], torch.einsum, ("bnij,jbnd->ibnd", *given), {})
-        assert product is not None
-        assert product.heads(product.run(), one.shape).shape == (2, 4, 3, 6)
 
 
 FAULTS = [

@@ -144,12 +144,6 @@ def test_the_dtype_can_be_chosen(tmp_path):
         assert {value.dtype for value in opened.parameters()} == {torch.float64}
 
 
-def test_without_a_word_about_it_the_dtype_is_that_of_most_numbers(tmp_path):
-    made("GPT-2", tmp_path / "model", torch.float16)
-    change(tmp_path / "model", dtype=None)
-    assert next(open_pretrained(tmp_path / "model").model.parameters()).dtype == torch.float16
-
-
 def test_tied_weights_are_the_same_tensor(tmp_path):
     made("Llama with tied weights", tmp_path / "model")
     assert "lm_head.weight" not in load_file(tmp_path / "model" / "model.safetensors")
@@ -165,22 +159,6 @@ def test_a_head_can_be_left_away_and_what_is_not_used_is_said(tmp_path):
     torch.testing.assert_close(ask(opened.model), model.bert(torch.tensor([[1, 7, 3, 9]]))[0])
     assert opened.notes[0] == "the file holds no pooler, so the model was built without one"
     assert opened.notes[1].startswith("not used by BertModel, and ignored: cls.predictions")
-
-
-def test_a_pooler_and_a_second_head_that_the_model_does_not_use_are_said(tmp_path):
-    made("BERT with a head", tmp_path / "model")
-    change_weights(
-        tmp_path / "model",
-        {
-            "bert.pooler.dense.weight": torch.zeros(16, 16),
-            "cls.seq_relationship.bias": torch.zeros(2),
-        },
-    )
-    (note,) = open_pretrained(tmp_path / "model").notes
-    assert (
-        note == "not used by BertForMaskedLM, and ignored: bert.pooler.dense.weight, "
-        "cls.seq_relationship.bias"
-    )
 
 
 @pytest.mark.parametrize(
@@ -390,26 +368,6 @@ def test_a_switched_off_network_is_not_tried(name, tmp_path, monkeypatch):
         CouldNotRun, match=r"'org/tiny' \(revision main2\) is no folder here and not in"
     ):
         open_pretrained("org/tiny", revision="main2")
-
-
-def test_a_hub_that_does_not_answer_is_given_up_after_one_attempt(tmp_path, monkeypatch):
-    cached(tmp_path, monkeypatch)
-    tried = []
-    monkeypatch.setattr(hub, "_answers", lambda host, port: tried.append((host, port)))
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://mirror.example:8080")
-    monkeypatch.setenv("no_proxy", "*")
-    with pytest.raises(CouldNotRun, match=r"mirror\.example cannot be reached"):
-        open_pretrained("org/other")
-    assert tried == [("mirror.example", 8080)]
-
-
-def test_a_proxy_is_what_has_to_be_reached(monkeypatch):
-    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    assert hub._address("https://huggingface.co") == ("proxy.example", 3128)
-    monkeypatch.setenv("no_proxy", "huggingface.co")
-    assert hub._address("https://huggingface.co") == ("huggingface.co", 443)
 
 
 class Hub:

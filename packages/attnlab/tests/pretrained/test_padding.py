@@ -213,19 +213,6 @@ def test_two_models_in_two_threads_do_not_disturb_each_other(name: str) -> None:
     assert _installed(first.foreign) == _installed(other.foreign) == []
 
 
-def test_a_copy_is_a_model_of_its_own_and_keeps_the_weights() -> None:
-    each = tried("llama")
-    with attnlab.record(each.model, "*") as recording:
-        copied = copy.deepcopy(each.model)
-        assert torch.equal(copied(**each.inputs), each.plain)
-        assert len(recording) == 0
-    assert _installed(copied.foreign) == []
-    assert list(copied.state_dict()) == [f"foreign.{name}" for name in each.foreign.state_dict()]
-    other = attach(FAMILIES["llama"].build(seed=1))
-    other.load_state_dict(each.model.state_dict())
-    assert torch.equal(other(**each.inputs), each.plain)
-
-
 def test_a_model_in_training_mode_stays_in_it_and_is_checked_in_rest() -> None:
     foreign = FAMILIES["bert"].build().train()
     model = attach(foreign)

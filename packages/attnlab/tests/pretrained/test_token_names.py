@@ -53,14 +53,6 @@ def test_the_check_of_names_finds_letters_that_are_not_told_apart(monkeypatch):
         check_no_two_alike(TokenNames(byte_level()))
 
 
-def test_a_name_is_looked_up_without_counting_the_vocabulary_for_each_entry(monkeypatch):
-    tokenizer, counts = byte_level(), []
-    size = len(tokenizer)
-    monkeypatch.setattr(type(tokenizer), "__len__", lambda _: counts.append(1) or size)
-    assert TokenNames(tokenizer, size + 5).ids_of("Mary")
-    assert len(counts) <= 2
-
-
 def test_ids_beyond_the_tokenizer_are_called_by_their_numbers():
     names = TokenNames(byte_level(), len(byte_level()) + 2)
     assert names[-1] == f"<id {len(byte_level()) + 1}>"

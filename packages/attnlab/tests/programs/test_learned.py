@@ -198,12 +198,6 @@ def test_what_torch_computes_lies_within_the_bound(name):
         assert (np.abs(found - value) <= bound).all()
 
 
-@pytest.fixture(scope="module")
-def sorters(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sorters") / "run"
-    return attnlab.train_population("sorting", range(3), recipe="fast", out=folder)
-
-
 def test_trained_sorters_are_proved_with_certificates(sorters, tmp_path):
     out = tmp_path / "proofs"
     assert main(["prove", str(sorters.folder), "--out", str(out), "--float64"]) == 0

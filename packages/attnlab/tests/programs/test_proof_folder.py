@@ -4,7 +4,6 @@ from contextlib import nullcontext
 
 import pytest
 
-import attnlab
 from attnlab.cli import main
 from attnlab.core.store import locked
 from attnlab.errors import CouldNotRun
@@ -28,20 +27,13 @@ program = Program(aggregate(select(indices, 0, "=="), tokens), "ab", "first")
 """
 
 
-@pytest.fixture(scope="module")
-def seeds(tmp_path_factory):
-    """Two trained sorters in a folder."""
-    folder = tmp_path_factory.mktemp("seeds") / "run"
-    return attnlab.train_population("sorting", range(2), recipe="fast", out=folder).folder
-
-
 @pytest.fixture(params=["compile", "prove", "prove many"])
 def command(request, tmp_path):
     """A command of each kind, without its --out, which the tests give it."""
     if request.param == "compile":
         (tmp_path / "program.py").write_text(PROGRAM)
         return ["compile", str(tmp_path / "program.py"), "--length", "3"]
-    folder = request.getfixturevalue("seeds")
+    folder = request.getfixturevalue("sorters").folder
     if request.param == "prove":
         folder = folder / "1"
     return ["prove", str(folder), "--float64"]

@@ -278,22 +278,6 @@ def test_wrong_use_is_said():
         fit(members=[member(0), member(1, model=nn.Linear(2, 1))])
 
 
-def test_a_history_comes_back_from_its_state():
-    history = History(2)
-    history.note(50, torch.tensor([1.0, math.nan]), torch.ones(2), torch.full((2,), 0.1))
-    history.judged_steps.append(50)
-    history.evaluations[0].append(Evaluation((1.0, -2.0), {"a": 0.1, "b": 1.0}))
-    history.ends[1], history.faults[1] = 40, "at step 41"
-    again = History.from_state(*history.to_state())
-    assert again.evaluations == history.evaluations
-    assert (again.ends, again.faults) == (history.ends, history.faults)
-    assert [again.lines(place) for place in range(2)] == [
-        history.lines(place) for place in range(2)
-    ]
-    assert again.lines(1) == []
-    assert History.from_state(*History(3).to_state()).num_members == 3
-
-
 def test_stacked_judgements_are_taken_apart():
     stacked = Evaluation((torch.tensor([1.0, 2.0, 3.0]),), {"a": torch.tensor([4, 5, 6])})
     assert plain(stacked, [0, 2]) == [

@@ -7,7 +7,7 @@ from attnlab.errors import WrongUsage
 from attnlab.truth import turned
 from attnlab.truth.network import put_together
 
-NAMES = ("where-c", "has-b", "what-precedes")
+NAMES = ("where-c", "what-precedes")
 
 
 def parameters(model):

@@ -143,17 +143,6 @@ def test_next_tokens_end_with_nothing():
     assert next_tokens(torch.tensor([[4, 5, 6]])).tolist() == [[5, 6, IGNORED]]
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
-def test_ids_are_integers_of_any_type(dtype):
-    labels = torch.tensor([0, 2])
-    assert measured("loss", target=labels.to(dtype)) == measured("loss", target=labels)
-
-
-def test_lists_are_parted_with_the_rows():
-    metric = Metric("loss", [0, 2], position=[1, 0]).rows(slice(1, 2))
-    assert (metric.target, metric.position) == ([2], [0])
-
-
 def test_what_could_not_be_said_before_adds_nothing_to_a_divergence():
     was, now = torch.tensor([[0.0, float("-inf"), 1.0]]), torch.tensor([[1.0, 2.0, 0.0]])
     both = torch.tensor([0.0, 1.0]).double().log_softmax(-1)

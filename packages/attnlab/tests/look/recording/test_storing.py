@@ -184,25 +184,11 @@ def test_reduce_is_checked():
         reduced(budget=150)
 
 
-def test_an_empty_recording_is_not_saved(tmp_path):
-    with record(Decoder(DecoderConfig()), "*") as recording:
-        pass
-    with pytest.raises(WrongUsage, match="nothing has been recorded yet"):
-        recording.save(tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_missing_recording_is_an_error(tmp_path):
     with pytest.raises(
         CouldNotRun, match=r"there is no recording in .*: recording\.json is missing"
     ):
         open_recording(tmp_path)
-
-
-def test_a_folder_that_cannot_be_made_is_an_error(recording, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CouldNotRun, match=r"could not write .*file"):
-        recording.save(tmp_path / "file")
 
 
 def test_a_recording_too_large_for_the_budget_is_not_read(folder, monkeypatch):
