@@ -406,7 +406,7 @@ def test_batches_that_turn_out_to_be_of_another_shape_are_said():
         train_together(members, square, layout="simd", engine="eager")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", sorted(set(LAYOUTS) - {"vmap"}))  # `expected_of` refuses it
 def test_a_loss_that_changes_buffers_is_refused(layout):
     with pytest.raises(NotExpressible):
         LAYOUTS[layout](

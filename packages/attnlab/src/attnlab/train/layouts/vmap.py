@@ -28,10 +28,8 @@ def vmapped(
     Raises:
         NotExpressible: something stands against it; the message says what.
     """
-    refuse_noise(models[0])
     one_dtype(models)
     engine = _Vmapped(models, loss)
-    before = {name: buffer.clone() for name, buffer in engine.frame.named_buffers()}
     try:
         engine.losses(tuple(torch.stack([part] * len(models)) for part in example))
     except (AttnlabError, NotExpressible):
@@ -40,9 +38,6 @@ def vmapped(
         raise NotExpressible(
             f"the loss cannot be computed for all members at once ({first_line(error)})"
         ) from None
-    for name, each in engine.frame.named_buffers():
-        if not torch.equal(each, before[name]):
-            raise NotExpressible(f"the loss changes the buffer {name}")
     return EngineBlocks(
         "vmap", models, configs, len(models), lambda: engine, workers=1, lanes_first=True
     )
@@ -52,7 +47,7 @@ class _Vmapped:
     """An engine (see `blocks.py`): all members' losses under `torch.func.vmap`, then autograd."""
 
     def __init__(self, models: Sequence[nn.Module], loss: Loss) -> None:
-        self.frame = frame_of(models[0])
+        frame = frame_of(models[0])
         rows = [weight.flatten(1) for weight in stacked(models).values()]
         self.parameters = torch.cat(rows, 1)
         self.gradients = torch.zeros_like(self.parameters)
@@ -63,7 +58,7 @@ class _Vmapped:
         for name, leaf in cut(self.parameters, shapes).items():
             self._leaves[name] = leaf.detach().requires_grad_()
         self._to = list(cut(self.gradients, shapes).values())
-        self._losses = vmap(Lent(self.frame, loss).to_member)
+        self._losses = vmap(Lent(frame, loss).to_member)
 
     def losses(self, batch: Batch) -> Tensor:
         """Compute and differentiate."""
