@@ -564,7 +564,7 @@ def test_intervals_stand_beside_the_diagram_and_around_the_curves():
     assert [row[:4] for row in rows][:2] == [[1, 0.3, "0/4", 0.0], [1, 3.0, "4/4", 1.0]]
     assert rows[1][4] == pytest.approx(1 / (1 + 1.959964**2 / 4))  # Wilson at all of four
     first = section(document, "Success rate, with intervals").series[0]
-    assert (first.name, first.x, first.y) == ("rank 1", [0.3, 3.0], [0.0, 1.0])
+    assert (first.name, first.x, first.y) == ("rank=1", [0.3, 3.0], [0.0, 1.0])
     assert first.low[1] == rows[1][4]
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -76,18 +76,6 @@ class RunFolder:
 
     path: Path
     config: RunConfig
-
-    @classmethod
-    def begin(
-        cls,
-        path: Path,
-        config: RunConfig,
-        tell: Callable[[str], None],
-        *,
-        resume: bool = False,
-    ) -> AbstractContextManager[Self]:
-        """Create the folder, or resume the run in it."""
-        return cls.resume(path, config, tell) if resume else cls.create(path, config)
 
     @classmethod
     @contextmanager
@@ -232,7 +220,7 @@ def read_to_go_on(folder: Path, kind: Kind, described: RunConfig) -> RunConfig:
     Args:
         folder: the run's.
         kind: run, population, sweep or search.
-        asked: the fields of the config that must be the same (`experiment`, `seed`, `settings`,
+        described: the fields of the config that must be the same (`experiment`, `seed`, `settings`,
             …); fields that are missing are not compared.
 
     Raises:

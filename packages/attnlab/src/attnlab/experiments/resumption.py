@@ -1,12 +1,12 @@
 """`resume`: continue a run that was stopped, from what its folder holds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import get_args
 
 from attnlab.core.store import refusing_damage
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage, require_known
 from attnlab.experiments.folder import RunConfig, read_unfinished
 from attnlab.experiments.population import Population, train_population
 from attnlab.experiments.report import Report
@@ -67,8 +67,8 @@ def resume(
 def _begun_again(begun: RunConfig) -> Callable[..., Report | Population]:
     """Return what trains a run or a population as its config says."""
     layout, engine = begun["layout"], begun["engine"]
-    _check_known("layout", layout, get_args(LayoutName))
-    _check_known("engine", engine, get_args(EngineName))
+    require_known("layout", layout, get_args(LayoutName))
+    require_known("engine", engine, get_args(EngineName))
     rerun: Callable[..., Report | Population] = partial(run, seed=begun["seed"])
     if "population" in begun:
         members = begun["population"]
@@ -80,8 +80,3 @@ def _begun_again(begun: RunConfig) -> Callable[..., Report | Population]:
     # As texts, since a setting may have the name of an argument, as handmade's `seeds` has.
     settings = all_shown(begun["settings"])
     return partial(rerun, begun["experiment"], settings=settings, layout=layout, engine=engine)
-
-
-def _check_known(name: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} is {value!r}; {did_you_mean(str(value), known)}")

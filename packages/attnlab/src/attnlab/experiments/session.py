@@ -67,7 +67,9 @@ class Session(ExitStack):
         """Make the folder, or open the one of the run that is resumed; return its config."""
         if self.path is None:
             return config
-        opened = RunFolder.begin(self.path, config, self.observer.tell, resume=self.is_resumed)
+        opened = RunFolder.create(self.path, config)
+        if self.is_resumed:
+            opened = RunFolder.resume(self.path, config, self.observer.tell)
         self.folder = self.enter_context(opened)
         return self.folder.config
 

@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from attnlab.configs import Config
 from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Problem
-from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.report import make_report
 from attnlab.experiments.population.storage import open_population
@@ -81,26 +81,19 @@ def train_population(
     base = config(name, settings, **fields)
     described: ManyConfig = {"seeds": list(numbers), "stop_when_solved": stop_when_solved}
     with Session("population", name, out, resume=resume, observer=observer) as session:
-        asked: RunConfig = {
-            "experiment": name,
-            "settings": base.to_mapping(),
-            "layout": layout,
-            "engine": engine,
-            "population": described,
-        }
-        session.compute_as_begun(asked)
-        problem = make_problem(name, [base] * len(numbers), numbers)
-        models = [member.model for member in problem.members]
-        description = describe_run(
+        describe = partial(
+            describe_run,
             name,
             numbers[0],
             base.to_mapping(),
             session.started,
-            models[0],
             layout=layout,
             engine=engine,
         )
-        description = session.open({**description, "population": described})
+        session.compute_as_begun({**describe(None), "population": described})
+        problem = make_problem(name, [base] * len(numbers), numbers)
+        models = [member.model for member in problem.members]
+        description = session.open({**describe(models[0]), "population": described})
         result = train_problem(
             problem,
             stop_when_solved=stop_when_solved,

@@ -19,13 +19,23 @@ _TOLERANCE = 1e-5
 
 
 def evaluate_claims(population: Population) -> list[Claim]:
-    """Evaluate the claims; the first, middle and last of the members that are whole are checked."""
+    """Evaluate the claims; of the members that did not diverge, the first, middle and last are
+    trained again."""
     whole = population.whole
     checked = sorted({whole[0], whole[len(whole) // 2], whole[-1]})
     names = ", ".join(map(population.name, checked))
-    which = f"the {plural(len(checked), 'member')} {names}"
+    solved = population.problem_description.solved
+    steps, difference = largest_difference_from_alone(population, checked)
+    have, they = ("have", "they") if len(checked) > 1 else ("has", "it")
     return [
-        _most_seeds_solve_it(population),
+        Claim(
+            "most_seeds_solve_it",
+            f"at least half of the members solve the problem ({solved}); with the 95 % interval "
+            "(Wilson)",
+            population.solved_words.replace(" solved", ""),
+            "at least 50 %",
+            population.success.value >= 0.5,
+        ),
         Claim(
             "none_broke",
             "no member's loss or gradient stopped being finite",
@@ -33,50 +43,18 @@ def evaluate_claims(population: Population) -> list[Claim]:
             "0",
             not population.faults,
         ),
-        _as_if_alone(population, checked, which),
-        _kept_weights_are_the_best(population, checked, which),
+        Claim(
+            "as_if_alone",
+            f"trained again alone for {steps:,} steps, the {plural(len(checked), 'member')} "
+            f"{names} {have} the losses that {they} had in the population (layout "
+            f"{population.layout}); largest relative difference, over at most {_STEPS_ALONE} "
+            "steps and until one rounding of the initial weights shows",
+            f"{difference:.1e}",
+            f"at most {_TOLERANCE:g}",
+            difference <= _TOLERANCE,
+            is_self_check=True,
+        ),
     ]
-
-
-def _most_seeds_solve_it(population: Population) -> Claim:
-    solved = population.problem_description.solved
-    return Claim(
-        "most_seeds_solve_it",
-        f"at least half of the members solve the problem ({solved}); with the 95 % interval "
-        "(Wilson)",
-        population.solved_words.replace(" solved", ""),
-        "at least 50 %",
-        population.success.value >= 0.5,
-    )
-
-
-def _as_if_alone(population: Population, checked: list[int], which: str) -> Claim:
-    steps, difference = largest_difference_from_alone(population, checked)
-    they = "they" if len(checked) > 1 else "it"
-    have = "have" if len(checked) > 1 else "has"
-    return Claim(
-        "as_if_alone",
-        f"trained again alone for {steps:,} steps, {which} {have} the losses that {they} had in "
-        f"the population (layout {population.layout}); largest relative difference, over at most "
-        f"{_STEPS_ALONE} steps and until one rounding of the initial weights shows",
-        f"{difference:.1e}",
-        f"at most {_TOLERANCE:g}",
-        difference <= _TOLERANCE,
-        is_self_check=True,
-    )
-
-
-def _kept_weights_are_the_best(population: Population, checked: list[int], which: str) -> Claim:
-    difference = largest_difference_of_kept(population, checked)
-    return Claim(
-        "kept_weights_are_the_best",
-        f"evaluated once more, the saved weights of {which} give the figures of their best "
-        "evaluation; largest relative difference",
-        f"{difference:.1e}",
-        f"at most {_TOLERANCE:g}",
-        difference <= _TOLERANCE,
-        is_self_check=True,
-    )
 
 
 def largest_difference_from_alone(population: Population, members: list[int]) -> tuple[int, float]:
@@ -114,22 +92,6 @@ def _with_twins(problem: Problem) -> Sequential:
     configs = [member.config for member in problem.members]
     noises = [member.noise for member in problem.members]
     return Sequential([*models, *map(nudged, models)], configs * 2, problem.loss, noises * 2)
-
-
-def largest_difference_of_kept(population: Population, members: list[int]) -> float:
-    """Evaluate the saved weights once more; return the largest relative difference of a figure."""
-    difference = 0.0
-    for index in members:
-        trained = population.trained(index)
-        if trained is None:
-            continue
-        judge = population.problem_of([index]).members[0].judge
-        with torch.no_grad():
-            again = judge(population.model_at(index))
-        known = trained.evaluation.figures
-        figures = torch.tensor([float(again.figures[name]) for name in known])
-        difference = max(difference, _relative(figures, torch.tensor(list(known.values()))))
-    return difference
 
 
 def _relative(one: Tensor, other: Tensor) -> float:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from attnlab.core.store import refusing_damage
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_integer
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_integer, present
 from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.sweeps.unit import Failure, Result, Unit, compute
 from attnlab.train.observer import Observer
@@ -73,19 +73,18 @@ class _Processes(Engine):
         # Ctrl-C may come at any point: this thread only waits for a queue, and never holds a lock
         # of the pool then.
         answers: queue.SimpleQueue[Future[Answer]] = queue.SimpleQueue()
-        with _sigint_blocked():
-            for unit in units:
-                self._pool.submit(compute, unit).add_done_callback(answers.put)
-        for _ in units:
-            try:
+        try:
+            with _sigint_blocked():
+                for unit in units:
+                    self._pool.submit(compute, unit).add_done_callback(answers.put)
+            for _ in units:
                 yield answers.get().result()
-            except BrokenProcessPool:
-                raise CouldNotRun(
-                    "a worker process ended before its work was done (the system kills one when "
-                    "memory runs out; a script that uses workers needs `if __name__ == "
-                    '"__main__":`). What is finished is kept in the folder, if there is one; '
-                    "--resume does the rest."
-                ) from None
+        except BrokenProcessPool:
+            raise CouldNotRun(
+                "a worker process ended before its work was done (the system kills one when memory "
+                'runs out; a script that uses workers needs `if __name__ == "__main__":`). What is '
+                "finished is kept in the folder, if there is one; --resume does the rest."
+            ) from None
 
     def close(self) -> None:
         self._ours.close()
@@ -247,7 +246,9 @@ def make_engine(where: Where) -> Engine:
         raise WrongUsage(
             f"an address, {where.address}, is for a cluster: give --engine ray with it."
         )
-    return _Processes(workers) if workers is not None and workers > 1 else Engine()
+    if workers in (None, 1):
+        return Engine()
+    return _Processes(present(workers))
 
 
 def _make_cluster(where: Where) -> Engine:

@@ -196,12 +196,14 @@ class Outcome:
         if self.diverged:
             models += f", {self.diverged:,} diverged"
         places = Counter(result.computed for result in self.results)
-        computed = [f"{count:,} {plural(count, 'population')} {at}" for at, count in places.items()]
+        computed = list(places)
+        if len(places) > 1:
+            computed = [f"{num:,} {plural(num, 'population')} {at}" for at, num in places.items()]
         return {
             "models": models,
             "layout": " and ".join(sorted({result.layout for result in self.results})),
             "machines": f"{len({result.machine for result in self.results}):,}",
-            "computed": ", ".join(places if len(places) == 1 else computed) or "nothing yet",
+            "computed": ", ".join(computed) or "nothing yet",
             "versions": versions_words(versions),
         }
 

@@ -11,7 +11,7 @@ from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.folder import RunConfig, read_config
 from attnlab.experiments.population.fit import checked_seeds
 from attnlab.experiments.registry import find, learnable
-from attnlab.experiments.report import begins_at, versions
+from attnlab.experiments.report import begins_at, describe_run
 from attnlab.experiments.run_config import ManyConfig
 from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.cells import Cell, divide, make_grid
@@ -101,7 +101,7 @@ class Plan:
                 cast(LayoutName, config["layout"]),
                 cast(MatrixPath, config["matrix_path"]),
                 described.get("stop_when_solved", False),
-                None if kind == "sweep" else described["trials"],
+                described.get("trials"),
             )
         except (WrongUsage, KeyError, TypeError, AttributeError) as error:
             raise CouldNotRun(f"the {kind}'s config.json is not usable: {error}") from None
@@ -124,7 +124,7 @@ class Plan:
     @property
     def noun(self) -> str:
         """The noun of its settings."""
-        return "cell" if self.trials is None else "trial"
+        return {"sweep": "cell", "search": "trial"}[self.kind]
 
     @property
     def config_class(self) -> type[Config]:
@@ -164,17 +164,16 @@ class Plan:
 
     def to_config(self) -> RunConfig:
         """Return the contents of `config.json`."""
-        config: RunConfig = {
-            "experiment": self.experiment,
-            "seed": self.seeds[0],
-            "started": begins_at(),
-            "settings": dict(self.fixed),
-            "versions": versions(),
-            "threads": 1,
-            "matrix_path": self.matrix_path,
-            "layout": self.layout,
-            "model": {},
-        }
+        config = describe_run(
+            self.experiment,
+            self.seeds[0],
+            self.fixed,
+            begins_at(),
+            None,
+            threads=1,
+            layout=self.layout,
+        )
+        config |= {"matrix_path": self.matrix_path, "model": {}}
         described: ManyConfig = {
             "axes": {axis.name: list(axis.values) for axis in self.axes},
             "seeds": list(self.seeds),
@@ -196,7 +195,7 @@ def read_config_of(kind: Kind, folder: Path) -> RunConfig:
     """
     config = read_config(folder)
     if config is None:
-        command = "sweep" if kind == "sweep" else "tune"
+        command = {"sweep": "sweep", "search": "tune"}[kind]
         raise CouldNotRun(
             f"there is no {kind} in {folder}; make one with: attnlab {command} NAME --out {folder}"
         )

@@ -173,8 +173,7 @@ def _success_series(outcome: Outcome, along: Axis) -> list[draw.BarSeries]:
         line = list(cells[place])
         if series and not any(cell.seeds for cell in line):
             continue  # impossible values
-        fixed = _values(others, place)
-        name = ", ".join(f"{name} {shown(value)}" for name, value in fixed.items())
+        name = typed(_values(others, place))
         shares = [cell.success or (None, None, None) for cell in line]
         series.append(draw.BarSeries.of_intervals(name or "success rate", shares))
     return series

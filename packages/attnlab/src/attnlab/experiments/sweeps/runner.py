@@ -92,8 +92,11 @@ class CellRun:
     report: Report
 
     def __init__(self, plan: Plan, folder: RunFolder | None, observer: Observer) -> None:
-        self._plan, self._folder, self._observer = plan, folder, observer
-        self._config = plan.to_config() if folder is None else folder.config
+        self._plan, self._observer = plan, observer
+        self._config = plan.to_config()
+        self.path: Path | None = None
+        if folder is not None:
+            self._config, self.path = folder.config, folder.path
         self._cells: list[Cell] = []
         self._units: list[Unit] = []
         self._results: dict[int, Result] = {}
@@ -113,9 +116,9 @@ class CellRun:
         units = self._plan.units(cells, len(self._cells), len(self._units))
         self._cells += cells
         self._units += units
-        if self._folder is not None:
+        if self.path is not None:
             for unit in units:
-                result = read_result(self._folder.path, unit.number)
+                result = read_result(self.path, unit.number)
                 if result is not None:
                     self._results[unit.number] = result
 
@@ -170,7 +173,7 @@ class CellRun:
 
     def parts(self) -> tuple[Outcome, Report, Path | None]:
         """Return what a `CellResults` holds."""
-        return self._outcome(), self.report, None if self._folder is None else self._folder.path
+        return self._outcome(), self.report, self.path
 
     def _compute_all(self, engine: Engine) -> None:
         failures = self._compute(engine)
@@ -179,7 +182,7 @@ class CellRun:
             words = (
                 f"{len(failures)} of {len(self._units)} populations could not be trained: {error}"
             )
-            if self._folder is not None:
+            if self.path is not None:
                 words += " The finished ones are kept; --resume does the rest."
             raise type(error)(words)
 
@@ -213,13 +216,13 @@ class CellRun:
 
     def _keep(self, result: Result) -> None:
         self._results[result.unit] = result
-        if self._folder is not None:
-            write_result(self._folder.path, result)
+        if self.path is not None:
+            write_result(self.path, result)
 
     def _show_so_far(self) -> None:
-        if self._folder is not None and self._results:
-            write_text(self._folder.path / "table.csv", self._outcome().csv())
-            write_text(self._folder.path / "report.html", self._make_report([]).html())
+        if self.path is not None and self._results:
+            write_text(self.path / "table.csv", self._outcome().csv())
+            write_text(self.path / "report.html", self._make_report([]).html())
         self._written = time.monotonic()
 
     def _outcome(self) -> Outcome:

@@ -150,7 +150,7 @@ class _SearchRun(CellRun):
 
     @property
     def _file(self) -> Path | None:
-        return None if self._folder is None else self._folder.path / "trials.json"
+        return None if self.path is None else self.path / "trials.json"
 
     def _cell(self, fields: Fields) -> Cell:
         return make_cell(self._plan.config_class, self._plan.fixed, fields)
