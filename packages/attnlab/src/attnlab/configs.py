@@ -60,7 +60,10 @@ class Option:
             return None
         original = value
         if self.kind is float and is_integer(value):
-            value = _as_float(value)
+            try:
+                value = float(value)
+            except OverflowError:
+                value = math.inf  # refused below, as infinity is
         if not (self._has_kind(value) and self._is_allowed(value)):
             raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(original)}.")
         return value
@@ -199,13 +202,6 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
             raise WrongUsage(f"the setting {name.strip()!r} was given twice; keep one of them.")
         settings[name.strip()] = value.strip()
     return settings
-
-
-def _as_float(number: int) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf  # no float is as large, so `check` refuses it as it refuses infinity
 
 
 def _shown(value: Any) -> str:

@@ -212,7 +212,8 @@ class SitedModule(nn.Module):
         if in_backward():
             return
         for path, hook in self._installed:
-            _check_thread(hook)
+            if hook.one_thread and not torch.compiler.is_compiling():
+                _check_thread(hook)
             hook.read(path, StackInput(tokens, offset, real, rows))
 
     def supplied(self, site: str) -> Tensor | None:
@@ -376,8 +377,6 @@ def in_backward() -> bool:
 
 def _check_thread(hook: Hook) -> None:
     """Raise where two threads run one model under one hook, whose passes would mix."""
-    if not hook.one_thread or torch.compiler.is_compiling():
-        return
     here = threading.current_thread()
     if hook.reader is not None and hook.reader is not here and hook.reader.is_alive():
         raise WrongUsage(

@@ -154,7 +154,7 @@ def test_the_usual_permissions_are_given(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1, "a": 2}', "stands twice"),
+        ('{"a": 1, "a": 2}', "occurs twice"),
         ('{"a": NaN}', "NaN is not a JSON number"),
         ("{", "could not read"),
         ("[" * 100_000, "could not read"),

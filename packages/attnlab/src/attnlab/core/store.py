@@ -434,18 +434,19 @@ def _text(path: Path) -> str:
 
 def _parsed(text: str, where: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=unique_keys, parse_constant=_refuse_constant)
     except AttnlabError as error:
         raise CouldNotRun(f"{where} is not clean JSON: {error}") from None
     except (ValueError, RecursionError) as error:
         raise CouldNotRun(f"could not read {where}: {error}.") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
+def unique_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
+    """Build a JSON object; a key that occurs twice is an error."""
     result: JsonObject = {}
     for name, value in pairs:
         if name in result:
-            raise CouldNotRun(f"the key {name!r} stands twice.")
+            raise CouldNotRun(f"the key {name!r} occurs twice.")
         result[name] = value
     return result
 

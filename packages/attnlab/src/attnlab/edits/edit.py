@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self, dataclass_transform
 
 from torch import Tensor, nn
 
+from attnlab.core.store import unique_keys
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.json_values import live, plain, short
 from attnlab.edits.sources import (
@@ -30,7 +31,7 @@ from attnlab.edits.targets import (
     normal,
     numbers,
 )
-from attnlab.errors import WrongUsage, did_you_mean, type_words
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, type_words
 from attnlab.look import open_recording
 
 VERSION = 2
@@ -324,18 +325,9 @@ def edits_from_json(text: str | list[Any]) -> list[Edit]:
     """Read edits that `edits_to_json` wrote, or a list of their forms."""
     if isinstance(text, str):
         try:
-            text = json.loads(text, object_pairs_hook=_each_key_once)
-        except (ValueError, RecursionError) as error:
+            text = json.loads(text, object_pairs_hook=unique_keys)
+        except (ValueError, RecursionError, CouldNotRun) as error:
             raise WrongUsage(f"edits are a JSON list; this is not JSON: {error}.") from None
     if not isinstance(text, list):
         raise WrongUsage(f"edits are a JSON list of objects; got {type_words(text)}.")
     return list(map(Edit.from_json, text))
-
-
-def _each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    form: dict[str, object] = {}
-    for name, value in pairs:
-        if name in form:
-            raise ValueError(f"{name!r} is there twice")
-        form[name] = value
-    return form

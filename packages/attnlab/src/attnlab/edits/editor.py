@@ -65,8 +65,10 @@ class Editor(Hook):
     ) -> None:
         self.history = TokenHistory()
         self.coverages = [Coverage(edit, vocabulary) for edit in edits]
+        backends = [str(part.backend) for part in model.modules() if hasattr(part, "backend")]
         self.certificate = Certificate(
-            backend=_backends_of(model), edits=[coverage.change for coverage in self.coverages]
+            backend=" and ".join(dict.fromkeys(backends)) or "native",
+            edits=[coverage.change for coverage in self.coverages],
         )
         self.at: dict[str, list[Coverage]] = {}
         self.largest_attention = 0
@@ -249,12 +251,6 @@ class Editor(Hook):
             heads = query[1]
         _check_room(part, 4 * rows * heads * query[-2] * key[-2], device)
         return rows, heads
-
-
-def _backends_of(model: nn.Module) -> str:
-    """Name the ways in which attention reaches the hook points of a model."""
-    backends = [str(module.backend) for module in model.modules() if hasattr(module, "backend")]
-    return " and ".join(dict.fromkeys(backends)) or "native"
 
 
 def _is_checkpointed() -> bool:

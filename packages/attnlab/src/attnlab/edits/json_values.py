@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.edits.targets import require_known
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, require_known
 from attnlab.shapes import shape_text
 
 _MOST = 1_000  # numbers that a brief form still spells out

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.sources import Recorded, average, donors, recorded
-from attnlab.edits.targets import normal, numbers, require_known
-from attnlab.errors import WrongUsage
+from attnlab.edits.targets import normal, numbers
+from attnlab.errors import WrongUsage, require_known
 from attnlab.look.heads import number_of_heads
 from attnlab.sites import part_of, site_suffix
 

@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from attnlab.errors import WrongUsage, did_you_mean, type_words
-from attnlab.errors import require_known as require_known
 from attnlab.look.heads import layer_name
 from attnlab.shapes import shape_text
 from attnlab.sites import SITES, matches, part_of, site_names, site_suffix

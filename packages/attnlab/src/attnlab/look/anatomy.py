@@ -104,13 +104,31 @@ def stack_of(model: nn.Module) -> tuple[str, int]:
 def anatomy_of(model: nn.Module) -> Anatomy:
     """Return how the last stack writes to its stream, and what reads it.
 
+    The anatomy of a foreign model is found in one small pass.
+
     Raises:
         CouldNotRun: a foreign model has no output embedding, or a logit is not a sum through
             matrices and norms.
     """
-    if isinstance(model, Pretrained):
-        return _traced(model)
-    return _own(model)
+    if not isinstance(model, Pretrained):
+        return _own(model)
+    reader = _reader_of(model)
+    example: dict[str, Any] = {}
+    for name, value in model.example.items():
+        if isinstance(value, Tensor) and value.is_floating_point():
+            value = value.to(next(model.foreign.parameters()))
+        example[name] = value.to(device_of(model)) if isinstance(value, Tensor) else value
+    with set_aside(model):
+        seen = trace_model(model.foreign, example)
+    blocks = _blocks_of(model, seen)
+    reader_call = next(call for call in reversed(seen.calls) if call.path == reader)
+    behind, factor = _behind(model, seen, blocks[-1], reader_call)
+    scale, bias = _after(model, seen, reader_call)
+    steps: list[_Step] = []
+    for index, block in enumerate(blocks):
+        steps += _block_steps(model, seen, index, block)
+    read = model.foreign.get_submodule(reader)
+    return Anatomy(steps, behind, factor, reader, read, scale, bias)
 
 
 def _own(model: Any) -> Anatomy:
@@ -134,23 +152,6 @@ def _own(model: Any) -> Anatomy:
     if model.head is None:
         return Anatomy(steps, [], 1.0, "embedding", stack.embedding.read_out, 1.0, None)
     return Anatomy(steps, [], 1.0, "head", model.head, 1.0, None)
-
-
-def _traced(model: Pretrained) -> Anatomy:
-    """Find the steps of a foreign model in one small pass."""
-    reader = _reader_of(model)
-    example = {name: _moved(tensor, model) for name, tensor in model.example.items()}
-    with set_aside(model):
-        seen = trace_model(model.foreign, example)
-    blocks = _blocks_of(model, seen)
-    reader_call = next(call for call in reversed(seen.calls) if call.path == reader)
-    behind, factor = _behind(model, seen, blocks[-1], reader_call)
-    scale, bias = _after(model, seen, reader_call)
-    steps: list[_Step] = []
-    for index, block in enumerate(blocks):
-        steps += _block_steps(model, seen, index, block)
-    read = model.foreign.get_submodule(reader)
-    return Anatomy(steps, behind, factor, reader, read, scale, bias)
 
 
 def not_a_sum(why: str) -> CouldNotRun:
@@ -408,12 +409,3 @@ def cap_of(model: Pretrained) -> float:
 def device_of(model: nn.Module) -> torch.device:
     """Return the device of a model's weights."""
     return next(foreign_of(model).parameters()).device
-
-
-def _moved(value: Any, model: Pretrained) -> Any:
-    """Bring a tensor to the model's device, and real numbers to its precision."""
-    if not isinstance(value, Tensor):
-        return value
-    if value.is_floating_point():
-        return value.to(next(model.foreign.parameters()))
-    return value.to(device_of(model))

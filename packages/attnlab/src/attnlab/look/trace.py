@@ -83,9 +83,7 @@ class Trace:
     def _card(self) -> Card:
         rows = []
         for number, step in enumerate(self.steps, 1):
-            named = zip(step.candidates, step.probabilities, strict=True)
-            shares = [share for name, share in named if name == step.choice]
-            rows.append([number, step.choice, max(shares, default=None), step.expected or ""])
+            rows.append([number, step.choice, step.share, step.expected or ""])
         facts = [("read", " ".join(self.input)), ("heads", len(self.attention))]
         columns = ("step", "choice", "probability", "expected")
         return Card(f"Trace of {len(self.steps)} steps", facts, columns, rows)

@@ -25,6 +25,7 @@ from attnlab.models import Encoder, EncoderConfig
 from attnlab.parts.masks import causal_mask
 from attnlab.seeds import isolated
 from attnlab.sites import AttentionCall, SitedModule
+from tests.parts.planting import planted
 
 WORDS = ["the", "cat", "sat", "on", "Mat", "and", "42", ",", "a", "dog"]
 TEXTS = [
@@ -210,11 +211,9 @@ def test_texts_whose_rows_are_mixed_up_are_caught(encoder, monkeypatch):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
 
 
-def test_heads_whose_keys_are_mixed_up_are_caught(encoder, monkeypatch):
-    monkeypatch.setattr(
-        measures, "_keys_of", lambda call, heads: call.key.roll(1, 1)[:, list(heads)]
-    )
-    with pytest.raises(AssertionError):
+def test_heads_whose_keys_are_mixed_up_are_caught(encoder):
+    fault = ("head // share for head in heads", "0 for head in heads")
+    with planted("attnlab.look.corpus.measures", *fault), pytest.raises(AssertionError):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
 
 

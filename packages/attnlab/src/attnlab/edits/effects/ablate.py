@@ -20,8 +20,8 @@ from attnlab.edits.effects.baseline import Baseline, allowed_of, attention_calls
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.place_tables import place_tables, place_words
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, measure, writer
-from attnlab.edits.targets import listed, parts_with, require_known
-from attnlab.errors import WrongUsage, is_integer
+from attnlab.edits.targets import listed, parts_with
+from attnlab.errors import WrongUsage, is_integer, require_known
 from attnlab.look.heads import layer_name
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.position_names import position_names

@@ -36,8 +36,8 @@ from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.significance import Assessed, Correction
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, measure
 from attnlab.edits.sources import other_rows
-from attnlab.edits.targets import listed, parts_with, require_known
-from attnlab.errors import WrongUsage, present
+from attnlab.edits.targets import listed, parts_with
+from attnlab.errors import WrongUsage, present, require_known
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.target_ids import Target
 from attnlab.parts.attend import weighted_values

@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.targets import described, require_known
-from attnlab.errors import WrongUsage, present
+from attnlab.edits.targets import described
+from attnlab.errors import WrongUsage, present, require_known
 from attnlab.look.inputs import places_of
 from attnlab.look.target_ids import Target, target_ids
 from attnlab.shapes import shape_text

@@ -27,8 +27,7 @@ from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plai
 from attnlab.edits.effects.metrics import Metric, MetricLike, PreparedMetric, prepare_metric
 from attnlab.edits.effects.place_tables import place_tables, place_words
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, sweep, writer
-from attnlab.edits.targets import require_known
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, require_known
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.position_names import position_names
 from attnlab.look.target_ids import Target

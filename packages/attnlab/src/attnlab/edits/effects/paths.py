@@ -18,8 +18,8 @@ from attnlab.edits.effects import sweep
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.patches import Direction, Pair, Patched, patch_pairs
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, Script, SweepOptions, writer
-from attnlab.edits.targets import listed, require_known
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.edits.targets import listed
+from attnlab.errors import WrongUsage, did_you_mean, require_known
 from attnlab.look.inputs import Inputs
 from attnlab.look.target_ids import Target
 from attnlab.sites import installed, part_of, site_names, site_of, site_suffix

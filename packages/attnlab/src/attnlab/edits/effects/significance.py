@@ -16,8 +16,8 @@ from torch import Tensor
 from attnlab import seeds
 from attnlab.core.stats import student_quantile, student_tails
 from attnlab.display import displayed
-from attnlab.edits.targets import described, require_known
-from attnlab.errors import WrongUsage
+from attnlab.edits.targets import described
+from attnlab.errors import WrongUsage, require_known
 from attnlab.shapes import require_integer
 
 Correction: TypeAlias = Literal["holm", "bh", "none"]
@@ -78,9 +78,15 @@ def assess(
         seed: of the draws.
     """
     flat = _checked(values)
-    p = torch.maximum(p_values(flat, draws=draws, seed=seed), _skewed_p(flat))
+    mean, error, skewness = _moments(flat)
+    t = mean / error
+    cube = t + skewness * t.square() / 3.0 + skewness.square() * t.pow(3) / 27.0 + skewness / 6.0
+    transformed = torch.where(skewness.abs() > 1e-6, cube, t)  # see `intervals`
+    tails = torch.from_numpy(student_tails(transformed.numpy(), flat.shape[1] - 1))
+    # NaN where all values are 0
+    p = torch.maximum(p_values(flat, draws=draws, seed=seed), tails.nan_to_num(1.0))
     low, high = intervals(flat, level=level)
-    return Assessed(flat.mean(1), low, high, p, adjusted(p, correction))
+    return Assessed(mean, low, high, p, adjusted(p, correction))
 
 
 def p_values(values: Tensor, *, draws: int = 10_000, seed: int = 0) -> Tensor:
@@ -162,16 +168,6 @@ def intervals(values: Tensor, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
         return torch.where(skewness.abs() > 1e-6, t, transformed)
 
     return mean - t_at(quantile) * error, mean - t_at(-quantile) * error
-
-
-def _skewed_p(values: Tensor) -> Tensor:
-    """Return the two-sided p of the same transformed t: 0 is in the interval of level 1 - p."""
-    mean, error, skewness = _moments(values)
-    t = mean / error
-    cube = t + skewness * t.square() / 3.0 + skewness.square() * t.pow(3) / 27.0 + skewness / 6.0
-    transformed = torch.where(skewness.abs() > 1e-6, cube, t)
-    tails = torch.from_numpy(student_tails(transformed.numpy(), values.shape[1] - 1))
-    return tails.nan_to_num(1.0)  # where all are 0
 
 
 def _moments(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:

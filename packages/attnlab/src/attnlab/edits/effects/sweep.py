@@ -209,10 +209,7 @@ class Script(threading.local, Hook):
             return value
         if value is not None:
             return value[:, -tail.num_last :]
-        return self._cut_short(tail)
-
-    def _cut_short(self, tail: Tail) -> Tensor:
-        """Compute the output of the last block at the last positions alone."""
+        # the last block at the last positions alone
         x = self.kept.pop(tail.enters)
         if tail.heads in self.known:
             heads = self.known[tail.heads]()[..., -tail.num_last :, :]
@@ -311,15 +308,14 @@ def _trials(baseline: Baseline, cases: Sequence[Case]) -> list[Case]:
     dtypes = (baseline.values[site].dtype, baseline.logits.dtype)
     precision = max(torch.finfo(dtype).eps for dtype in dtypes)
 
-    return [Case(site, partial(_move, number, precision)) for number in range(_TRIALS)]
+    def move(number: int, value: Tensor) -> None:
+        draw = seeds.generator(number, "effects", "rounding")
+        signs = torch.randint(2, value.shape, generator=draw) * 2 - 1
+        # NaN at padded queries
+        largest = value.abs().amax(-1, keepdim=True).nan_to_num(0.0, 0.0)
+        value += precision * largest * signs.to(value)
 
-
-def _move(number: int, precision: float, value: Tensor) -> None:
-    draw = seeds.generator(number, "effects", "rounding")
-    signs = torch.randint(2, value.shape, generator=draw) * 2 - 1
-    # NaN where padding looks
-    largest = value.abs().amax(-1, keepdim=True).nan_to_num(0.0, 0.0)
-    value += precision * largest * signs.to(value)
+    return [Case(site, partial(move, number)) for number in range(_TRIALS)]
 
 
 def _settled(values: Tensor, plain: Tensor, tried: Tensor, precision: float) -> Tensor:
@@ -402,19 +398,12 @@ def _workers(model: nn.Module, baseline: Baseline, num_cases: int, threads: int 
         return 1  # autocast holds for one thread alone
     if threads is None:
         threads = 1
-        if _multiply_adds(model, baseline) > _WORTH_A_THREAD:
+        streams = [value for site, value in baseline.values.items() if site_suffix(site) != "heads"]
+        positions = max((value.shape[1] for value in streams), default=1)
+        multiply_adds = count_numbers(model.parameters()) * positions * baseline.call.num_rows
+        if multiply_adds > _WORTH_A_THREAD:
             threads = torch.get_num_threads()
     return max(1, min(threads, num_cases))
-
-
-def _multiply_adds(model: nn.Module, baseline: Baseline) -> int:
-    """Estimate the work of a pass."""
-    positions = [1]
-    for site, value in baseline.values.items():
-        if site_suffix(site) != "heads":
-            positions.append(value.shape[1])
-    parameters = count_numbers(model.parameters())
-    return parameters * max(positions) * baseline.call.num_rows
 
 
 def _mapped(

@@ -245,7 +245,9 @@ class Measurer(Collector):
         kept_mask = KeptMask(mask, call.query.shape[2], call.key.shape[2], call.query.device)
         rows_of: Callable[[slice], Tensor]
         if weights is None:
-            kept = KeptCall(call.query[:, heads], _keys_of(call, heads), kept_mask, call.scale)
+            share = call.query.shape[1] // call.key.shape[1]
+            keys_of_heads = call.key[:, [head // share for head in heads]]
+            kept = KeptCall(call.query[:, heads], keys_of_heads, kept_mask, call.scale)
             rows_of = lambda queries: kept.make(queries=queries)  # noqa: E731
         else:
             rows_of = lambda queries: weights[:, heads, queries]  # noqa: E731
@@ -280,8 +282,3 @@ class Measurer(Collector):
         if allowed.dtype != torch.bool:
             allowed = allowed > torch.finfo(allowed.dtype).min / 2
         return real & allowed
-
-
-def _keys_of(call: AttentionCall, heads: Sequence[int]) -> Tensor:
-    share = call.query.shape[1] // call.key.shape[1]
-    return call.key[:, [head // share for head in heads]]

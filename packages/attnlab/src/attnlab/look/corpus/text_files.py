@@ -207,16 +207,13 @@ def _parquet(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:
         with pyarrow.parquet.ParquetFile(lines.path) as file:
             _check_column(column, file.schema_arrow.names, lines.path)
             for batch in file.iter_batches(batch_size=256, columns=[column]):
-                yield from map(_plain_value, batch.column(0))
+                for value in batch.column(0):
+                    try:
+                        yield value.as_py(), ""
+                    except UnicodeDecodeError:  # Parquet does not check its text
+                        yield None, _BROKEN
     except pyarrow.ArrowException as error:
         raise CouldNotRun(f"{lines.path} is no Parquet file that can be read: {error}.") from None
-
-
-def _plain_value(value: Any) -> tuple[Any, str]:
-    try:
-        return value.as_py(), ""
-    except UnicodeDecodeError:  # Parquet does not check its text
-        return None, _BROKEN
 
 
 _READERS: dict[str, Callable[[_Lines, str], Iterator[tuple[Any, str]]]] = {

@@ -8,6 +8,7 @@ that damage and a mix of two recordings are refused.
 import json
 from collections import namedtuple
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,16 @@ _Tensors = Mapping[str, Tensor]
 def write_store(store: Store, folder: Path) -> None:
     """Write a store into a folder, created if needed."""
     store.check_recorded()
-    writer = _Writer()
+    writer, names = _Writer(), None
+    if store.vocabulary is not None:
+        ids = [read.ids.flatten().tolist() for read in store.reads if read.ids is not None]
+        names = names_of(chain.from_iterable(ids), store.vocabulary)
     document = {
         "model": store.model,
         "sites": list(store.sites),
         "edits": list(store.edits),
         "heads": store.heads,
-        "names": _names(store),
+        "names": names,
         "reads": list(map(writer.read, store.reads)),
         "passed": {site: list(map(writer.passed, steps)) for site, steps in store.passed.items()},
     }
@@ -90,16 +94,6 @@ def _digest(document: JsonObject) -> str:
 
 def _state_folder(folder: Path) -> disk.StateFolder:
     return disk.StateFolder(folder, "recording.json", "attnlab recording 1", "recording")
-
-
-def _names(store: Store) -> dict[str, str] | None:
-    if store.vocabulary is None:
-        return None
-    ids: set[int] = set()
-    for read in store.reads:
-        if read.ids is not None:
-            ids.update(read.ids.flatten().tolist())
-    return names_of(ids, store.vocabulary)
 
 
 class _Writer:

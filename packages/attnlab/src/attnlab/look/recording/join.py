@@ -208,7 +208,13 @@ def _joined_mask(masks: Sequence[KeptMask], firsts: Sequence[int]) -> KeptMask:
     if not any(firsts) and (_is_panel(masks) or _is_triangle(masks)):
         return last._replace(num_queries=num_queries)
     num_keys = last.num_keys + firsts[-1]
-    whole = _stacked(list(map(_written_out, masks)), firsts, num_keys)
+    written = []
+    for mask in masks:
+        rows = mask.part()
+        if rows is None:
+            rows = torch.ones(1, 1, mask.num_queries, mask.num_keys, dtype=torch.bool)
+        written.append(rows)
+    whole = _stacked(written, firsts, num_keys)
     while whole.dim() > max(len(mask.shape) for mask in masks):
         whole = whole[0]
     return last._replace(mask=whole, num_queries=num_queries, num_keys=num_keys)
@@ -249,13 +255,6 @@ def _is_triangle(masks: Sequence[KeptMask]) -> bool:
         if not isinstance(mask.mask, str) or mask.num_keys != num_keys:
             return False
     return True
-
-
-def _written_out(mask: KeptMask) -> Tensor:
-    rows = mask.part()
-    if rows is None:
-        return torch.ones(1, 1, mask.num_queries, mask.num_keys).bool()
-    return rows
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -206,7 +206,12 @@ class _Recorder(Hook):
             return
         names = self._asked.get(part)
         if call.is_cross and part not in self._cross:
-            self._learn_cross(part)
+            # from now on, and in what was just recorded too
+            self._cross.add(part)
+            self._sides.pop(part, None)
+            for name in ("query", "key", "value"):
+                if passed := self._store.passed.get(site_of(part, name)):
+                    passed[-1].key = self._sides_of(part)[1]
         if names is not None:
             self._look_at(part, call, names)
         self._now = {}
@@ -308,14 +313,6 @@ class _Recorder(Hook):
                 )
             self._sides[part] = query, key
         return self._sides[part]
-
-    def _learn_cross(self, part: str) -> None:
-        """Treat an attention as cross-attention from now on, and in what was just recorded too."""
-        self._cross.add(part)
-        self._sides.pop(part, None)
-        for name in ("query", "key", "value"):
-            if passed := self._store.passed.get(site_of(part, name)):
-                passed[-1].key = self._sides_of(part)[1]
 
     def _kept_once(self, part: str, name: str, value: Tensor, site: str) -> Tensor | Part:
         """Keep a query, a key or a value once for all sites that need it."""

@@ -207,9 +207,12 @@ class Recording(Mapping[str, Any]):
         for site in self:
             part, _, name = site.rpartition(".")
             if name == "weights" and all(f"{part}.{site_name}" in self for site_name in _WITNESSES):
-                differences[part] = _largest_difference(
-                    *(self[f"{part}.{witness}"] for witness in _WITNESSES)
-                )
+                weights, value, heads = (self[f"{part}.{witness}"] for witness in _WITNESSES)
+                made = weights.double() @ share_heads(value, weights.shape[1]).double()
+                # NaN on both sides is no difference
+                both = made.isnan() & heads.isnan()
+                difference = (made - heads.double()).abs().masked_fill(both, 0.0)
+                differences[part] = float(difference.max()) if difference.numel() else 0.0
         if not differences:
             raise WrongUsage(
                 "a witness needs weights, values and heads of one attention: "
@@ -351,14 +354,6 @@ class Recording(Mapping[str, Any]):
         elif shape is not None and len(shape) > 2 and not isinstance(passed.held, KeptMask):
             check_index("row", row, shape[0])
         return passed
-
-
-def _largest_difference(weights: Tensor, value: Tensor, heads: Tensor) -> float:
-    """Return how far weights times values are from heads; NaN on both sides is no difference."""
-    made = weights.double() @ share_heads(value, weights.shape[1]).double()
-    apart = (made - heads.double()).abs()
-    apart = apart.masked_fill(made.isnan() & heads.isnan(), 0.0)
-    return float(apart.max()) if apart.numel() else 0.0
 
 
 def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Recording:
