@@ -50,19 +50,9 @@ def attach(
         WrongUsage: it has hook points already, or its inputs are unknown.
         CouldNotRun: it fails on these inputs, no attention was found, or verification fails.
     """
-    if any(isinstance(module, SitedModule) for module in foreign.modules()):
-        raise WrongUsage(f"{type(foreign).__name__} has hook points already: use it as it is.")
     if type(foreign).__name__ == "OptimizedModule":  # what torch.compile wraps a model in
         foreign = foreign.get_submodule("_orig_mod")
-    if isinstance(foreign, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        kind = type(foreign).__name__
-        raise WrongUsage(f"{kind} runs copies of a model; load the model itself: model.module.")
-    _require_python(foreign)
-    if any(map(is_lazy, chain(foreign.parameters(), foreign.buffers()))):
-        raise CouldNotRun(
-            f"{type(foreign).__name__} has lazy parameters, which get their shapes in its first "
-            "pass; run it once, then load it."
-        )
+    _require_hookable(foreign)
     with state_kept(foreign, example), uncompiled():
         with suppress(NotImplementedError):  # of an exported program
             foreign.eval()
@@ -90,16 +80,26 @@ def attach(
         return model
 
 
-def _require_python(foreign: nn.Module) -> None:
-    """Raise if attention lies in a program of TorchScript, inside which no hook reaches."""
+def _require_hookable(foreign: nn.Module) -> None:
+    """Raise unless hooks can be installed in a model as it is."""
+    kind = type(foreign).__name__
+    if any(isinstance(module, SitedModule) for module in foreign.modules()):
+        raise WrongUsage(f"{kind} has hook points already: use it as it is.")
+    if isinstance(foreign, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise WrongUsage(f"{kind} runs copies of a model; load the model itself: model.module.")
     for path, module in foreign.named_modules():
         graph = str(getattr(module, "inlined_graph", ""))
         if "softmax" in graph or "scaled_dot_product_attention" in graph:
             where = f" ({path})" if path else ""
             raise CouldNotRun(
-                f"{type(foreign).__name__} holds attention compiled to TorchScript{where}, inside "
-                "which hooks do not reach; load the model that it was made from."
+                f"{kind} holds attention compiled to TorchScript{where}, which hooks cannot reach; "
+                "load the model that it was made from."
             )
+    if any(map(is_lazy, chain(foreign.parameters(), foreign.buffers()))):
+        raise CouldNotRun(
+            f"{kind} has lazy parameters, which get their shapes in its first pass; run it once, "
+            "then load it."
+        )
 
 
 def _require_same_modules(before: Mapping[str, nn.Module], foreign: nn.Module) -> None:

@@ -361,17 +361,17 @@ class StackPoint(SitedModule):
         return self._called[0] or self
 
 
-def seen(part: SitedModule, site: str, value: Tensor, form: str) -> Tensor:
+def visit_stream(part: SitedModule, site: str, value: Tensor, form: str) -> Tensor:
     """Show a value at a site as (batch, length, width); return the result in the value's own
     form."""
-    shown = turned(value, form)
+    shown = to_batch_first(value, form)
     edited = part.visit(site, shown)
     if edited is shown and not shown.requires_grad:
         return value
-    return turned_back(edited, form)
+    return to_stream_axes(edited, form)
 
 
-def turned(value: Tensor, form: str) -> Tensor:
+def to_batch_first(value: Tensor, form: str) -> Tensor:
     """Reshape the stream of plain torch to (batch, length, width)."""
     if form == "length first":
         return value.transpose(0, 1)
@@ -380,9 +380,9 @@ def turned(value: Tensor, form: str) -> Tensor:
     return value
 
 
-def turned_back(value: Tensor, form: str) -> Tensor:
-    """Give the stream of plain torch its own axes again."""
-    return value[0] if form == "one input" else turned(value, form)
+def to_stream_axes(value: Tensor, form: str) -> Tensor:
+    """Return a (batch, length, width) value in the axes of plain torch's stream."""
+    return value[0] if form == "one input" else to_batch_first(value, form)
 
 
 def stream_of(args: Any, kwargs: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
@@ -399,7 +399,7 @@ def stream_of(args: Any, kwargs: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
 
 
 def with_value(output: Any, new: Tensor, old: Tensor) -> Any:
-    """Replace the tensor `found` in a module's output."""
+    """Replace a tensor in a module's output."""
     if new is old:
         return output
     if isinstance(output, Tensor):

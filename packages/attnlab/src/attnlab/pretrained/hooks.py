@@ -20,10 +20,10 @@ from attnlab.errors import CouldNotRun
 from attnlab.pretrained.attention_call import (
     AttentionPoint,
     BlockPoint,
-    seen,
     stream_of,
-    turned,
-    turned_back,
+    to_batch_first,
+    to_stream_axes,
+    visit_stream,
     with_value,
 )
 from attnlab.pretrained.backends.caches import reorders_recorded
@@ -202,7 +202,7 @@ class ForeignHooks:
         if structure.name == "decoder" and "encoder" in model.structure.names:
             model.current_pass.remind(structure.name, "encoder", model.point("encoder"))
         is_turned = form == "length first" and not hasattr(model.foreign, "config")
-        point, stream = model.point(structure.name), turned(hidden, form)
+        point, stream = model.point(structure.name), to_batch_first(hidden, form)
         model.current_pass.announce(structure.name, point, stream, is_turned=is_turned)
 
     def _padding(self, path: str, encoder: nn.TransformerEncoder) -> None:
@@ -311,7 +311,7 @@ class ForeignHooks:
         if index > 0 or not self._asks(stack.name, "embedding"):
             return args, kwargs
         point = self._model.point(stack.name)
-        return put(seen(point, "embedding", hidden, stack.blocks[0].stream))
+        return put(visit_stream(point, "embedding", hidden, stack.blocks[0].stream))
 
     def _block(self, stack: StackStructure, index: int, *, reads: bool) -> None:
         """Register the functions at one block's modules that are asked for."""
@@ -351,7 +351,7 @@ class ForeignHooks:
             if known is None:
                 return forward(*args, **kwargs)
             model.current_pass.hooked += 1
-            known = turned_back(known, structure.stream)
+            known = to_stream_axes(known, structure.stream)
             return (known,) if structure.gives == "one" else known
 
         module.forward = ModuleHook(known_or_run, forward)
@@ -418,7 +418,7 @@ class _BlockHooks:
     def enter(self, args: Any, kwargs: Any) -> Any:
         """Show the residual stream that the block reads."""
         hidden, put = stream_of(args, kwargs)
-        hidden = seen(self.point, "residual_before", hidden, self.form)
+        hidden = visit_stream(self.point, "residual_before", hidden, self.form)
         if self.has_streams:
             self.model.current_pass.stream[self.path] = hidden
         return put(hidden)
@@ -430,8 +430,10 @@ class _BlockHooks:
         stream = shown = tensor_of(output)
         known = self.point.supplied("residual_after")
         if known is not None:
-            shown = turned_back(known, self.form)
-        return with_value(output, seen(self.point, "residual_after", shown, self.form), stream)
+            shown = to_stream_axes(known, self.form)
+        return with_value(
+            output, visit_stream(self.point, "residual_after", shown, self.form), stream
+        )
 
     def attention_added(self, attention: AttentionStructure, output: Any) -> Any:
         """Show what an attention adds to the stream and, where no module returns it, the sum."""
@@ -465,7 +467,7 @@ class _BlockHooks:
         return with_value(output, self._seen(".feed_forward", "output", added), added)
 
     def _seen(self, part: str, site: str, value: Tensor) -> Tensor:
-        return seen(self.model.point(self.path + part), site, value, self.form)
+        return visit_stream(self.model.point(self.path + part), site, value, self.form)
 
 
 def _stream_after(attention: AttentionStructure) -> str:

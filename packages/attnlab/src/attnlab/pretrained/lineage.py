@@ -61,14 +61,17 @@ class Lineage:
                 return []
             self.mark(output, True)
             return [mark for mark in marks if mark is not None]
-        for operand in operands:  # a function of every feature alone, such as a scale
+        self._carry(operands, marks, output)
+        return []
+
+    def _carry(self, operands: list[Tensor], marks: list[Any], output: Tensor) -> None:
+        """Pass what is known of the operands of an elementwise function on to its output."""
+        for operand, mark in zip(operands, marks, strict=True):
             known = self._features.get(_base_of(operand))
             if known is not None and operand.stride() == output.stride() == known[0]:
                 self._features[_base_of(output)] = known
-        for operand, mark in zip(operands, marks, strict=True):
             if mark is not None and operand.numel() == output.numel():
                 self.mark(output, mark)
-        return []
 
     def _mark_of(self, value: Tensor) -> Any:
         known = self._marks.get(id(value))

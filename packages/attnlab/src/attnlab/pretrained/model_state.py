@@ -46,7 +46,7 @@ def state_kept(model: nn.Module, *others: Any, weights: bool = True) -> Iterator
 
 
 class _State:
-    """All that some values reach: tensors and containers, and what was in them."""
+    """A snapshot of everything that some values reach: tensors, containers, random generators."""
 
     def __init__(self, model: nn.Module, others: Sequence[Any], *, weights: bool) -> None:
         self._room = _COPIED

@@ -254,7 +254,7 @@ class TokenNames(Sequence[str]):
         return list(map(int, encoding["input_ids"]))
 
     def is_unknown(self, token: int) -> bool:
-        """Does this id stand for whatever the tokenizer does not know?"""
+        """Is this the id of the unknown token?"""
         return bool(token == self._tokenizer.unk_token_id and token in self._special)
 
     def missing(self, name: str) -> str:

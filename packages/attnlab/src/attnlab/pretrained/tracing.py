@@ -120,7 +120,7 @@ class ModelTrace:
 
     @property
     def why_set_aside(self) -> str:
-        """A sentence about what is no attention, or cannot be shown, to end a message."""
+        """A sentence on softmaxes that are no attention or cannot be shown, to end a message."""
         if not self.set_aside and self.unread:
             return f" It computes {'; and '.join(self.unread)}, which cannot be shown."
         if not self.set_aside:
@@ -505,7 +505,7 @@ def first_tensor(output: Any) -> Tensor | None:
 
 
 def tensor_of(output: Any) -> Tensor:
-    """Return the tensor that a module certainly returns."""
+    """Return the first tensor in a module's output, which must hold one."""
     return present(first_tensor(output))
 
 

@@ -227,7 +227,7 @@ def _verified(
 
 
 def _not_reached(model: Pretrained, path: str, point: AttentionPoint, calls: int) -> str:
-    """Say why an attention cannot be shown that is not reached once in a pass."""
+    """Say why an attention that one pass does not reach exactly once cannot be shown."""
     if point.function is not None and calls:
         name = getattr(point.function, "__qualname__", type(point.function).__name__)
         return (

@@ -232,7 +232,7 @@ def _fused(
 
 
 def _is_causal_bias(mask: Any) -> bool:
-    """Is a mask one of torch's that only say which corner they begin in, and hold no numbers?"""
+    """Is a mask one of torch's causal biases, objects that hold no numbers?"""
     source = sys.modules.get("torch.nn.attention.bias")  # importing it would take seconds
     return source is not None and isinstance(mask, source.CausalBias)
 
@@ -311,8 +311,8 @@ def _opened(
 
 
 def _watched(point: AttentionPoint, scores: Tensor) -> Tensor | None:
-    """Show the mask of an attention of which only the softmax is known; return what an edit blocks
-    beyond it, (batch, head, query, key).
+    """Show the mask of an attention whose softmax alone is intercepted; return the keys that an
+    edit blocks beside it, (batch, head, query, key).
 
     Raises:
         CouldNotRun: an edit opens what the model has blocked.

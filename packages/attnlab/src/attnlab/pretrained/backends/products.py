@@ -98,8 +98,8 @@ class WeightsProduct:
         return heads.reshape(output.permute(order).shape).permute(back)
 
     def every_value(self, shape: Sequence[int]) -> Tensor:
-        """Return every head's values, (batch, head, key, width): what weights bring that choose one
-        key for each query."""
+        """Return every head's values, (batch, head, key, width), by weights that pick one key for
+        each query."""
         queries, keys = shape[-2:]
         values = []
         for start in range(0, keys, max(queries, 1)):
@@ -167,7 +167,7 @@ def operands_of(args: Any) -> list[Tensor]:
 
 
 def carries(made: Sequence[Tensor], args: Any, output: Any) -> bool:
-    """Is an output made of attention weights, as many numbers (masked, dropped, reshaped)?"""
+    """Are attention weights passed on in an output of the same size (masked, dropped, reshaped)?"""
     if not isinstance(output, Tensor) or not output.is_floating_point():
         return False
     if output.numel() != made[0].numel():

@@ -51,9 +51,9 @@ _TEXT, _LIST = 8, 9
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """The header of a GGUF file: numbers and short texts by name, how many tensors and weights."""
+    """The header of a GGUF file: its metadata, how many tensors and how many numbers they hold."""
 
-    facts: JsonObject
+    metadata: JsonObject
     num_tensors: int
     num_numbers: int
 
@@ -86,19 +86,19 @@ class _HeaderReader:
         version = self.number("I")
         known = "2 and 3 are read (little-endian)."
         require(version in (2, 3), self.path, f"is GGUF of version {version:,}; {known}")
-        num_tensors, num_facts = self.number("Q"), self.number("Q")
-        are_few = 0 < num_tensors <= header.MAX_TENSORS and num_facts <= MAX_METADATA
+        num_tensors, num_metadata = self.number("Q"), self.number("Q")
+        are_few = 0 < num_tensors <= header.MAX_TENSORS and num_metadata <= MAX_METADATA
         most = f"at most {header.MAX_TENSORS:,} and {MAX_METADATA:,} are read."
-        words = f"declares {num_tensors:,} tensors and {num_facts:,} metadata entries; {most}"
+        words = f"declares {num_tensors:,} tensors and {num_metadata:,} metadata entries; {most}"
         require(are_few, self.path, words)
-        facts: JsonObject = {}
-        for _ in range(num_facts):
+        metadata: JsonObject = {}
+        for _ in range(num_metadata):
             name, value = self.text(header.MAX_NAME), self.value(self.number("I"))
-            require(name not in facts, self.path, f"has the metadata key {name!a} twice.")
-            facts[name] = value
-        return GgufHeader(facts, num_tensors, self.tensors(num_tensors, facts))
+            require(name not in metadata, self.path, f"has the metadata key {name!a} twice.")
+            metadata[name] = value
+        return GgufHeader(metadata, num_tensors, self.tensors(num_tensors, metadata))
 
-    def tensors(self, count: int, facts: JsonObject) -> int:
+    def tensors(self, count: int, metadata: JsonObject) -> int:
         """Check that all tensors lie within the file; return how many numbers they hold."""
         with needed("gguf", _WHAT):
             from gguf.constants import GGML_QUANT_SIZES  # numbers in a block, and its bytes
@@ -121,7 +121,7 @@ class _HeaderReader:
             require(numbers % block == 0, where, words)
             end = max(end, offset + numbers // block * size)
             num_numbers += numbers
-        alignment = facts.get("general.alignment", 32)
+        alignment = metadata.get("general.alignment", 32)
         is_possible = type(alignment) is int and 0 < alignment <= 2**16
         require(is_possible, self.path, f"has an impossible alignment, {ascii(alignment)[:40]}.")
         room = self.size - (self.at + alignment - 1) // alignment * alignment
@@ -186,7 +186,7 @@ def convert_gguf(file: Path) -> Path:
         CouldNotRun: the file is damaged, transformers cannot read its type, or the disk is full.
     """
     stated = read_gguf_header(file)
-    check_numbers(stated.facts, file)
+    check_numbers(stated.metadata, file)
     check_memory(4 * stated.num_numbers, f"the weights in {file}, converted,")
     with open(file, "rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
@@ -197,7 +197,7 @@ def convert_gguf(file: Path) -> Path:
         import_transformers(_WHAT)
         with needed("accelerate", _WHAT):
             import accelerate  # noqa: F401  transformers requires it
-        _check_family(stated.facts, file)
+        _check_family(stated.metadata, file)
         try:
             _convert(file, goal, stated)
         except CouldNotWrite as error:
@@ -209,12 +209,12 @@ def convert_gguf(file: Path) -> Path:
     return goal
 
 
-def _check_family(facts: JsonObject, file: Path) -> None:
+def _check_family(metadata: JsonObject, file: Path) -> None:
     """Refuse a family that transformers cannot read from GGUF."""
     from transformers.integrations.gguf import GGUF_CONFIG_ARCHS
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
-    family = str(facts.get("general.architecture"))
+    family = str(metadata.get("general.architecture"))
     known = {*GGUF_CONFIG_ARCHS, *GGUF_SUPPORTED_ARCHITECTURES}
     words = f"is of the family {ascii(family)[:60]}, which transformers cannot read from GGUF; "
     require(family in known, file, f"{words}{did_you_mean(family, known)}.")

@@ -33,7 +33,7 @@ JsonPath = tuple[str, ...]
 
 
 def require(holds: object, where: object, words: str) -> None:
-    """Refuse a file, or something in it, with a sentence unless something holds."""
+    """Raise a sentence about a file, or something in it, unless a condition holds."""
     if not holds:
         raise CouldNotRun(f"{where} {words}")
 
@@ -112,7 +112,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """What a file says of a tensor."""
+    """The shape and dtype that a file states for a tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
