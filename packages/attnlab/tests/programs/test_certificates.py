@@ -492,7 +492,7 @@ def test_what_cannot_be_opened_is_told_in_a_sentence(folder):
         open_compiled(folder).ids(["aaaaaa"])
     with pytest.raises(WrongUsage, match="takes inputs of one length"):
         open_compiled(folder).ids("ab")
-    with pytest.raises(WrongUsage, match="the tokens are a, b, c; got 'x'"):
+    with pytest.raises(WrongUsage, match="one or more of the tokens a, b, c; got 'x'"):
         open_compiled(folder)("xa")
     (folder / "program.json").write_text('{"format": "attnlab program 1"}')
     with pytest.raises(CouldNotRun, match="damaged"):

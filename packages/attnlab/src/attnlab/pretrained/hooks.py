@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -68,7 +69,8 @@ class ForeignHooks:
             points = self._points.setdefault((attention.backend, attention.place), {})
             points[attention.nth] = model.point(path)
         self._calls: dict[str, int] = {}  # how often each module is called in one pass
-        for place in model.structure.places:
+        blocks = chain.from_iterable(stack.blocks for stack in model.structure.stacks)
+        for place in chain.from_iterable(block.places for block in blocks):
             self._calls[place.path] = max(self._calls.get(place.path, 0), place.number + 1)
         self._attentions: set[str] = set()  # modules whose attention is asked for
         self._numbered: set[str] = set()

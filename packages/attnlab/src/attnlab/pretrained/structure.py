@@ -124,13 +124,6 @@ class ModelStructure:
         for stack in self.stacks:
             yield from stack.attentions
 
-    @property
-    def places(self) -> Iterator[ModuleCall]:
-        """Every module call that the structure names."""
-        for stack in self.stacks:
-            for block in stack.blocks:
-                yield from block.places
-
 
 Block = tuple[TracedCall | None, list[TracedAttention]]
 """A block's call in the trace, None where no module is the block, and the attentions in it."""

@@ -125,19 +125,18 @@ def steps_of(program: Program, tokens: Items[Value]) -> Steps:
 
 def ids_of(program: Program, tokens: Items[Value]) -> Codes:
     """Return an input as ids (1, position), or refuse it."""
-    codes = token_codes(program.alphabet, tokens)
-    if -1 in codes or not codes:
-        known = ", ".join(map(str, program.alphabet))
-        strange = repr(tokens[codes.index(-1)]) if codes else "'nothing'"
-        raise WrongUsage(f"an input is one or more of the tokens {known}; got {strange}.")
-    return np.array([codes])
+    return np.array([token_codes(program.alphabet, tokens)])
 
 
 def token_codes(alphabet: Items[Value], tokens: Items[Value]) -> list[int]:
-    """Return each token's place in the alphabet; -1 where it is not there."""
+    """Return each token's place in the alphabet, or refuse the input."""
     places, codes = numbered(alphabet), []
     for token in map(plain, tokens):
         codes.append(-1 if fault_of(token) else places.get(identity(token), -1))
+    if -1 in codes or not codes:
+        known = ", ".join(map(str, alphabet))
+        strange = repr(tokens[codes.index(-1)]) if codes else "'nothing'"
+        raise WrongUsage(f"an input is one or more of the tokens {known}; got {strange}.")
     return codes
 
 
