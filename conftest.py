@@ -43,7 +43,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what one of them ha
 gc.disable()  # until all tests are collected: nothing of them is garbage
 
 
-# What a file makes once for all of its tests is made by one worker alone.
+# What a file or a folder makes once for all of its tests is made by one worker alone.
 ONCE = {"module", "package"}
 
 
@@ -51,9 +51,10 @@ ONCE = {"module", "package"}
 def pytest_collection_modifyitems(config, items):
     for item in items:
         found = item._fixtureinfo.name2fixturedefs.values()
-        is_shared = any(each.scope in ONCE for definitions in found for each in definitions)
-        if is_shared and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+        scopes = {each.scope for definitions in found for each in definitions}
+        if scopes & ONCE and not item.get_closest_marker("xdist_group"):
+            home = item.path.parent if "package" in scopes else item.path
+            item.add_marker(pytest.mark.xdist_group(str(home)))
     items.sort(key=lambda item: "journeys" not in item.path.parts)  # they come first
     yield
     gc.freeze()

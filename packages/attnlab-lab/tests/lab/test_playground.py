@@ -519,8 +519,7 @@ def test_the_accessibility_checks_find_nothing(open_lab: Open, scheme: str) -> N
         assert violations(page, None if scheme == "light" else ["color-contrast"]) == [], room
 
 
-@pytest.mark.parametrize("room", ["play", "bench"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("room", "scheme"), [("play", "light"), ("bench", "dark")])
 def test_the_page_never_scrolls_sideways_and_is_legible(
     open_lab: Open, room: str, scheme: str
 ) -> None:

@@ -380,12 +380,6 @@ def test_the_doctor_finds_this_machine_fit(capsys):
     assert "matrix path" in out
 
 
-def test_a_model_without_a_name_is_not_this_machine(capsys):
-    status, out, error = run(capsys, "doctor", "")
-    assert (status, out) == (2, "")
-    assert "its folder" in error
-
-
 def test_the_doctor_finds_a_missing_package(capsys, monkeypatch):
     from attnlab.cli import doctor
 
@@ -507,26 +501,6 @@ def test_an_import_that_an_interrupt_broke_is_an_interrupt(capsys, monkeypatch):
         main(["list"])
 
 
-def test_an_import_that_an_interrupt_broke_within_a_run_names_the_run_too(
-    capsys, tmp_path, monkeypatch
-):
-    def broken(*args):
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            raise ImportError(
-                "cannot import name 'x' from a partially initialised module"
-            ) from None
-
-    monkeypatch.setattr("attnlab.experiments.report.render_page", broken)
-    folder = tmp_path / "r"
-    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder), "--set", *TINY)
-    kept = f"the results so far are in {folder}; to go on: attnlab resume {folder}"
-    assert (status, err) == (130, f"attnlab: stopped by you; {kept}\n")
-    monkeypatch.undo()
-    assert run(capsys, "resume", str(folder), "-q")[0] == 1
-
-
 class Last:
     """Ends with a signal, as if it had come at that very moment."""
 
@@ -602,11 +576,6 @@ def test_an_output_that_is_full_is_one_sentence(runs, command):
     )
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-def test_an_error_that_cannot_be_written_keeps_its_status(runs):
-    assert shell(runs, "attnlab list nowhere 2>/dev/full").returncode == 3
-
-
 @pytest.mark.parametrize(
     "command", sampled(["trace runs/good <&- 2>&-", "list runs >&-", "list runs >&- 2>&-"], 1)
 )
@@ -656,11 +625,6 @@ def test_a_mistyped_run_is_shown_the_way(capsys, arguments, sentence):
     assert (status, sentence in err) == (2, True)
 
 
-def test_a_run_without_a_name_is_asked_for_one(capsys):
-    assert "name a run" in run(capsys, "show", "")[2]
-    assert run(capsys, "show", "  ")[0] == 2
-
-
 def test_the_settings_of_an_experiment_end_in_those_of_a_full_run(capsys):
     assert (
         "attnlab run handmade --full starts from seeds=20" in run(capsys, "settings", "handmade")[1]
@@ -677,11 +641,6 @@ def test_a_finished_run_that_failed_says_why_its_status_is_1(capsys, tmp_path):
         assert json.loads(out)["passed"] is False
         assert "nothing was changed" in err
         assert "The exit status is 1: 2 of 3 claims failed" in err
-
-
-def test_the_doctor_names_what_populations_and_searches_use(capsys):
-    found = {each["what"] for each in json.loads(run(capsys, "doctor", "--json")[1])}
-    assert {"optuna", "ray", "tensorboard", "mlflow-skinny", "C++ compiler"} <= found
 
 
 def test_what_was_typed_at_great_length_is_repeated_in_part_alone(capsys):

@@ -916,10 +916,6 @@ def check_vectors(*, wants: bool) -> None:
         assert torch.equal(module(x, src_key_padding_mask=RIGHT_PADDED), plain)
 
 
-def test_vectors_that_want_gradients_keep_torch_off_its_fast_path() -> None:
-    check_vectors(wants=True)
-
-
 def check_memory(gradients: str) -> None:
     module = stirred(nn.Transformer(WIDTH, HEADS, 2, 2, 24, batch_first=True))
     given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)

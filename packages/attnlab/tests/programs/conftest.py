@@ -1,21 +1,12 @@
-"""Sorters that several files of proofs read, trained once for all workers."""
-
-import os
+"""Sorters that several files of proofs read."""
 
 import pytest
-from filelock import FileLock
 
 import attnlab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sorters(tmp_path_factory):
     """Three trained sorters, in a folder that no test changes."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    folder = shared / "sorters"
-    with FileLock(shared / "sorters.lock"):
-        if not folder.exists():
-            attnlab.train_population("sorting", range(3), recipe="fast", out=folder)
-    return attnlab.open(folder)
+    folder = tmp_path_factory.mktemp("sorters") / "run"
+    return attnlab.train_population("sorting", range(3), recipe="fast", out=folder)

@@ -28,12 +28,12 @@ program = Program(aggregate(select(indices, 0, "=="), tokens), "ab", "first")
 
 
 @pytest.fixture(params=["compile", "prove", "prove many"])
-def command(request, tmp_path):
+def command(request, sorters, tmp_path):
     """A command of each kind, without its --out, which the tests give it."""
     if request.param == "compile":
         (tmp_path / "program.py").write_text(PROGRAM)
         return ["compile", str(tmp_path / "program.py"), "--length", "3"]
-    folder = request.getfixturevalue("sorters").folder
+    folder = sorters.folder
     if request.param == "prove":
         folder = folder / "1"
     return ["prove", str(folder), "--float64"]

@@ -10,7 +10,7 @@ SAMPLE = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def proved():
     found = {}
     for name in SAMPLE:
