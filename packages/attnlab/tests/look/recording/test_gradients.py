@@ -86,13 +86,13 @@ def test_gradients_by_pattern_record_these_sites_too(model):
         loss = loss_of(model)
     with pytest.raises(
         WrongUsage,
-        match=r"come back to layers\.1\.attention\.weights: backward\(\) has not run yet, or ran",
+        match=r"arrived at layers\.1\.attention\.weights: backward\(\) has not run yet, or ran",
     ):
         recording.gradient(WEIGHTS)
     loss.backward()
     assert recording.gradient(WEIGHTS).shape == recording[WEIGHTS].shape == (2, 4, 4, 4)
     with pytest.raises(
-        WrongUsage, match=r"the gradient of logits was not recorded; ask for it by .*gradients=True"
+        WrongUsage, match=r"the gradient of logits was not recorded; use .*gradients=True"
     ):
         recording.gradient("logits")
 
@@ -133,7 +133,7 @@ def test_without_a_graph_there_is_no_gradient_and_the_error_says_why(model):
     with torch.no_grad(), record(model, "logits", gradients=True) as recording:
         model(TOKENS)
     with pytest.raises(
-        WrongUsage, match=r"logits was computed without a graph: under torch.no_grad"
+        WrongUsage, match=r"logits was computed without gradients: under torch.no_grad"
     ):
         recording.gradient("logits")
 

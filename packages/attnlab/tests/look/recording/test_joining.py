@@ -178,7 +178,7 @@ def test_steps_that_cannot_be_joined_are_an_error():
         with record(part, [site, "layers.0.residual_after"]) as recording:
             part(PROMPT[:, :1], cache=cache)
     assert recording.tokens(site) == (["1"], ["[0]", "[1]", "[2]", "1"])
-    with pytest.raises(WrongUsage, match="the first 3 positions passed unrecorded"):
+    with pytest.raises(WrongUsage, match="the first 3 positions were not recorded"):
         recording.joined(site)
     with (
         record(part, site) as recording,

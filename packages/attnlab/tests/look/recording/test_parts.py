@@ -123,7 +123,7 @@ def test_a_tile_that_is_not_there_is_an_error(recording, asked, message, name):
 
 def test_tiles_are_of_what_has_queries_and_keys(recording):
     with pytest.raises(
-        WrongUsage, match="tiles are of kept weights, scores and masks, not of logits"
+        WrongUsage, match="kept weights, scores and masks have tiles; logits has none"
     ):
         recording.tile("logits")
 
@@ -231,7 +231,7 @@ def test_recordings_that_cannot_be_compared_are_an_error(model, recording):
         recording.compare(recorded(model, tokens=TOKENS[:1, :3]))
     with pytest.raises(WrongUsage, match="no site in common: embedding here, logits there"):
         recorded(model, "embedding").compare(recorded(model, "logits"))
-    with pytest.raises(WrongUsage, match="compared with another recording; got a dict"):
+    with pytest.raises(WrongUsage, match="compare takes another recording; got a dict"):
         recording.compare({})
 
 

@@ -61,7 +61,7 @@ def test_what_is_blocked_and_what_is_real_is_known_for_each_row(translator):
     assert recording.blocked(OWN, 1).tolist() == [[False, True], [False, False]]
     assert recording.real(CROSS, 1) == ([True, True], [True, False, False, False])
     assert recording.real("encoder.layers.0.attention.weights", 1)[0] == [True, False, False, False]
-    with pytest.raises(WrongUsage, match="known of weights, scores and masks, not of logits"):
+    with pytest.raises(WrongUsage, match="have blocked keys; logits has none"):
         recording.blocked("logits")
 
 

@@ -93,7 +93,7 @@ def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> in
 
 
 def in_words(size: int) -> str:
-    """Return a number of bytes in words.
+    """Write a number of bytes.
 
     >>> in_words(1536)
     '1.5 KiB'

@@ -26,10 +26,9 @@ BY_HEAD = ("query", "key", "value", *HAS_KEYS, "heads")
 class Passed:
     """One value at a site.
 
-    held: the value, or what it is made from, or a part of something that has grown, or what
-    `reduce` made of it. query, key: the numbers of what was read on either side. mask: who could
-    look at whom, for attention's sites. gradient: what has come back; `awaits` says that it was
-    asked for and can come.
+    held: the value, or its inputs (a `KeptCall`), or a part of a grown tensor, or the result of
+    `reduce`. query, key: the numbers of the reads on either side. mask: at attention's sites.
+    gradient: the sum of those that have arrived; `awaits`: one was requested and may arrive.
     """
 
     held: Any
@@ -40,14 +39,14 @@ class Passed:
     awaits: bool = False
 
     def shape(self) -> tuple[int, ...] | None:
-        """Of the value, without making it; None for what has none."""
+        """Return the shape of the value without computing it; None for a reduced value."""
         if isinstance(self.held, Tensor | Part | KeptMask | KeptCall):
             return tuple(self.held.shape)
         return None
 
     def lengths(self, name: str) -> tuple[int, int]:
-        """Return the numbers of queries and of keys; 0 where a value of this name does not show
-        it."""
+        """Return the numbers of queries and of keys; 0 if a value of this name does not have
+        them."""
         if self.mask is not None:
             return self.mask.num_queries, self.mask.num_keys
         shape = self.shape()
@@ -62,7 +61,7 @@ class Passed:
         return shape[-2], shape[-2]
 
     def value(self, site: str, budget: Budget) -> Any:
-        """The value, made if need be, within the budget."""
+        """Return the value, computed if necessary, within the budget."""
         held = self.held
         if isinstance(held, Part):
             return held.tensor()
@@ -81,7 +80,7 @@ class Passed:
 class Store:
     """All contents of a recording: its sites, their values, the tokens read.
 
-    heads: how many heads look, by the part. gradients: the sites of which they were asked for.
+    heads: the number of query heads of each part. gradients: the sites whose gradients are kept.
     """
 
     sites: tuple[str, ...]
@@ -95,12 +94,12 @@ class Store:
     gradients: frozenset[str] = frozenset()
 
     def check_recorded(self) -> None:
-        """Raise if there is nothing in it."""
+        """Raise if nothing has been recorded."""
         if not self.passed:
             raise WrongUsage(NOTHING_YET)
 
     def nbytes(self) -> int:
-        """Bytes of all that is held, what is shared once."""
+        """Return the bytes of all values; shared ones count once."""
         sizes: dict[int, int] = {}
         for entries in self.passed.values():
             for passed in entries:
@@ -112,26 +111,26 @@ class Store:
         return total
 
     def of(self, site: str) -> list[Passed]:
-        """Return what passed a site, in order; there is at least one.
+        """Return the values of a site, in order; there is at least one.
 
         Raises:
-            WrongUsage: the site was not asked for, or nothing has passed it.
+            WrongUsage: the site is not recorded, or has no value yet.
         """
         if site in self.passed:
             return self.passed[site]
         if site not in self.sites:
             raise WrongUsage(f"{site!r} is not recorded; {did_you_mean(str(site), self.sites)}")
         if self.passed and site.endswith("mask"):
-            raise WrongUsage(f"no mask has passed {site!r}: every query could look at every key.")
-        raise WrongUsage(f"nothing has passed {site!r} yet; {_WHAT_TO_DO}")
+            raise WrongUsage(f"{site!r} had no mask: every query could attend to every key.")
+        raise WrongUsage(f"{site!r} has no value yet; {_WHAT_TO_DO}")
 
 
 def tensors_of(held: Any) -> Iterator[Tensor]:
-    """Return all tensors that something holds: a value, what it is made from, or several."""
+    """Yield all tensors of a held value."""
     if isinstance(held, Tensor):
         yield held
     elif isinstance(held, Grown):
         yield held.store
-    elif isinstance(held, tuple | list):  # a call, a mask, a part, or what `reduce` made
+    elif isinstance(held, tuple | list):  # a call, a mask, a part, or a reduced value
         for item in held:
             yield from tensors_of(item)

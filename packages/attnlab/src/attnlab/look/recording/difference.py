@@ -1,4 +1,4 @@
-"""Two recordings side by side: the difference of their values at each site, and its place."""
+"""Two recordings compared: the difference of their values at each site, and its place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def _difference(site: str, here: Any, there: Any) -> Difference:
     if here.numel() == 0:
         return Difference(0.0, 0.0, ())
     here, there = here.to("cpu", torch.float64), there.to("cpu", torch.float64)
-    # Equal infinities, as in scores that are blocked, are no difference.
+    # Equal infinities, as in blocked scores, are no difference.
     apart = (here - there).abs().masked_fill_(here == there, 0.0)
     largest, place = apart.flatten().max(0)
     where = tuple(map(int, torch.unravel_index(place, apart.shape)))

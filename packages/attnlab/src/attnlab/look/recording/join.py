@@ -1,9 +1,9 @@
-"""Join the steps of a cached generation: what one pass over all tokens would have shown.
+"""Join the steps of a cached generation into the result of one pass over all tokens.
 
-Self-attention becomes one triangle, its rows as long as what each query could see; cross-attention
-a panel of all queries over the same keys; everything else is laid end to end. Where a beam search
-has put the rows in another order, each row is followed back to where it came from; where a cache
-has let go of old keys, the others keep their places.
+Self-attention becomes one triangle, with a row for each query over the keys that it could see;
+cross-attention a panel of all queries over the same keys; other values are concatenated. Rows that
+a beam search has reordered are traced back; if a cache has dropped old keys, the others keep their
+positions.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def joined(store: Store, site: str) -> Passed:
     name, firsts = site_suffix(site), []
     for step in passed:
         if step.shape() is None:
-            raise WrongUsage(f"{site} was reduced; what is kept of single steps cannot be joined.")
+            raise WrongUsage(f"{site} was reduced; reduced steps cannot be joined.")
         firsts.append(_first_key(store, step, name))
     steps = _Steps(site, store, passed, firsts)
     if name in ("key", "value"):
@@ -82,7 +82,7 @@ class _Steps:
         return [step.value(self.site, self.store.budget) for step in self.passed]
 
     def all_keys(self, keys: Sequence[Tensor]) -> Tensor:
-        """Concatenate the new keys of each step, if the last one no longer holds all."""
+        """Concatenate the new keys of each step, for a last step that no longer holds all."""
         new = []
         for step, step_keys in zip(self.passed, keys, strict=True):
             length = self.store.reads[present(step.query)].shape[1]  # its first key is known
@@ -90,7 +90,7 @@ class _Steps:
         return torch.cat(new, -2)
 
     def call(self, mask: KeptMask) -> KeptCall | None:
-        """Return the call that the steps' calls make up, if all their keys are still held."""
+        """Join the calls of the steps, if all their keys are still held; else None."""
         calls = [step.held for step in self.passed if isinstance(step.held, KeptCall)]
         if len(calls) < len(self.passed):
             return None
@@ -111,12 +111,11 @@ class _Steps:
         return last._replace(query=whole, key=keys, mask=mask)
 
     def end_to_end(self) -> Tensor:
-        """Put values end to end; weights and scores with nothing for the keys that a step did not
-        have."""
+        """Concatenate values; weights and scores are empty at the keys that a step did not have."""
         values, budget = self.values(), self.store.budget
         last = values[-1]
         if last.dim() < 3:
-            raise WrongUsage(f"{self.site} has no positions, so that steps cannot be joined there.")
+            raise WrongUsage(f"{self.site} has no positions, so its steps cannot be joined.")
         length = sum(value.shape[-2] for value in values)
         whole = (*last.shape[:-2], length, last.shape[-1] + self.firsts[-1])
         budget.allow(self.site, working_bytes(whole, last.dtype))
@@ -146,8 +145,8 @@ def _last_generation(store: Store, site: str) -> list[Passed]:
     if reads and reads[-1].offset:
         raise WrongUsage(
             f"the steps at {site} cannot be joined: the first {reads[-1].offset} "
-            "positions passed unrecorded. Record a generation from its beginning; one that "
-            "guesses ahead and goes back, as with prompt lookup, has no steps to join."
+            "positions were not recorded. Record a generation from its beginning; speculative "
+            "decoding, as with prompt lookup, has no steps to join."
         )
     joined = steps[:1]
     for step, rows in zip(steps[1:], _row_orders(reads)[1:], strict=True):
@@ -156,8 +155,8 @@ def _last_generation(store: Store, site: str) -> list[Passed]:
 
 
 def _row_orders(reads: Sequence[Read]) -> list[list[int] | None]:
-    """Return the rows of each reading, the last one first, from which the rows of the last come;
-    None for the same rows."""
+    """Return the rows of each read, the last one first, that the rows of the last continue; None
+    for the same rows."""
     orders: list[list[int] | None] = []
     rows: list[int] | None = None
     for read in reads:
@@ -176,7 +175,7 @@ def _first_key(store: Store, step: Passed, name: str) -> int:
 
 
 def _joined_read(reads: Sequence[Read], number: int) -> Read:
-    """Join what was read in the steps up to one: the ids and the padding of its rows."""
+    """Join the reads of the steps up to one: the ids and the padding of its rows."""
     chain = [reads[number]]
     while chain[-1].before is not None:
         chain.append(reads[chain[-1].before])
@@ -203,7 +202,7 @@ def _joined_read(reads: Sequence[Read], number: int) -> Read:
 
 
 def _joined_mask(masks: Sequence[KeptMask], firsts: Sequence[int]) -> KeptMask:
-    """Put the rows of all steps below one another; keys that a step did not have are masked."""
+    """Stack the rows of all steps; keys that a step did not have are masked."""
     last, num_queries = masks[-1], sum(mask.num_queries for mask in masks)
     if not any(firsts) and (_is_panel(masks) or _is_triangle(masks)):
         return last._replace(num_queries=num_queries)
@@ -221,7 +220,7 @@ def _joined_mask(masks: Sequence[KeptMask], firsts: Sequence[int]) -> KeptMask:
 
 
 def _stacked(masks: Sequence[Tensor], firsts: Sequence[int], num_keys: int) -> Tensor:
-    """Put the rows of masks below one another, as numbers to add if one of them is."""
+    """Stack the rows of masks; the result is added to scores if one of the masks is."""
     blocked: float | bool = False
     floating = [mask.dtype for mask in masks if mask.is_floating_point()]
     if floating:
@@ -238,7 +237,7 @@ def _stacked(masks: Sequence[Tensor], firsts: Sequence[int], num_keys: int) -> T
 
 
 def _is_panel(masks: Sequence[KeptMask]) -> bool:
-    """Do all steps look at the same keys, whatever the query?"""
+    """Do all steps have the same keys, whatever the query?"""
     last, rows = masks[-1], [mask.mask for mask in masks]
     if any(mask.num_keys != last.num_keys for mask in masks):
         return False
@@ -248,7 +247,7 @@ def _is_panel(masks: Sequence[KeptMask]) -> bool:
 
 
 def _is_triangle(masks: Sequence[KeptMask]) -> bool:
-    """Does each step look at all keys up to its queries, and is its first key the first of all?"""
+    """Is each step causal, with all keys from the first on?"""
     num_keys = 0
     for mask in masks:
         num_keys += mask.num_queries

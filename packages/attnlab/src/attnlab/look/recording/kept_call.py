@@ -1,7 +1,7 @@
 """Scores and weights on demand, whole or in tiles, from queries, keys, the mask and the scale.
 
-They are made as `attend` makes them, block by block, so that little more memory is needed than for
-what is asked.
+They are computed as `attend` does, block by block, so that little more memory is needed than for
+the result.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Grown:
         self.used = start.shape[-2]
 
     def goes_on(self, value: Tensor, length: int) -> bool:
-        """Does a value begin with exactly what is held, up to `length`?"""
+        """Does a value begin with exactly the held tensor, up to `length`?"""
         held = self.store[..., :length, :]
         return value.dtype == held.dtype and torch.equal(value[..., :length, :], held)
 
@@ -58,11 +58,11 @@ class Part(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape then."""
+        """Its shape at the time."""
         return tuple(self.tensor().shape)
 
     def tensor(self) -> Tensor:
-        """As it was then."""
+        """Return the tensor as it was at the time."""
         return self.grown.store[..., : self.length, :]
 
 
@@ -142,7 +142,7 @@ class KeptCall(NamedTuple):
 
     @property
     def keys(self) -> Tensor:
-        """All the keys of this call."""
+        """The keys of this call."""
         return self.key.tensor() if isinstance(self.key, Part) else self.key
 
     def make(

@@ -1,6 +1,6 @@
-"""Site names or inputs? A text is a pattern where it matches sites, else an input.
+"""Site names or inputs? A text is a pattern if it matches sites, else an input.
 
-What looks like a site but matches none is refused: a typo must not be read as a text in silence.
+A text that looks like a site but matches none is refused: a typo must not be read as an input.
 """
 
 import difflib
@@ -29,8 +29,8 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
     num_texts = sum(isinstance(pattern, str) for pattern in patterns) if is_list else 0
     if not is_list or 0 < num_texts < len(patterns):
         raise WrongUsage(
-            'say what is recorded: a text or ids, as attnlab.record(model, "a text"), or sites '
-            f'within a with; sites are named by a pattern such as "*.weights"; got {inputs!r:.80}.'
+            'record takes a text or ids, as attnlab.record(model, "a text"), or names of sites '
+            f'such as "*.weights", to record within a `with`; got {inputs!r:.80}.'
         )
     if not num_texts:
         return None
@@ -42,7 +42,7 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
         if not reads_text(model) or looks_like_sites(pattern, names):
             raise WrongUsage(_refusal(pattern, model))
     if len(unmatched) < len(patterns):
-        raise WrongUsage(f"{unmatched[0]!r} is no site of this model, but others of the list are.")
+        raise WrongUsage(f"{unmatched[0]!r} is not a site of this model, but other items are.")
     return None
 
 
@@ -81,7 +81,7 @@ def _looks_like_site(word: str, known: Collection[str]) -> bool:
 
 
 def _refusal(pattern: str, model: nn.Module) -> str:
-    """Say that no site has this name, which one may be meant, and what else can be recorded."""
+    """Return the error for an unknown site, with the closest name and the known ones."""
     names = site_names(model)
     if not names:
         return f"{type(model).__name__} has no sites; attnlab.load(model) gives it hook points."
@@ -94,10 +94,10 @@ def _refusal(pattern: str, model: nn.Module) -> str:
         return f'{words}. Several are a list: ["*.weights", "*.scores"].'
     if not reads_text(model):
         return (
-            f"{words}. This {type(model).__name__} does not know what its tokens are called, so it "
+            f"{words}. This {type(model).__name__} does not know the names of its tokens, so it "
             "reads no text either: give ids, attnlab.record(model, tokens)."
         )
-    return f"{words}. A text that is called like a site is recorded as ids."
+    return f"{words}. To record a text that looks like a site, give its ids."
 
 
 def _are_texts(values: Sequence[Any]) -> bool:

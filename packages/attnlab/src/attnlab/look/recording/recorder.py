@@ -1,8 +1,8 @@
 """The hook that records: it keeps the values at chosen sites, and changes nothing.
 
-Weights and scores are not made while the model runs: the recorder keeps queries, keys and the mask
-of each attention, and leaves the fused kernel in place. Where an edit opens the attention, or
-gradients of weights are asked for, it takes the weights that are used.
+Weights and scores are not computed while the model runs: the recorder keeps the queries, keys and
+mask of each attention, and leaves the fused kernel in place. Where an edit opens the attention, or
+gradients of weights are recorded, it keeps the weights that the model uses.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,13 +40,13 @@ from attnlab.sites import (
 
 
 class Reduction(Protocol):
-    """The argument `reduce=`: it makes something small of an attention, instead of its weights."""
+    """The argument `reduce=`: it keeps something smaller of an attention than its weights."""
 
     def reduce(self, call: AttentionCall) -> Any:
-        """Of an attention that is about to be computed."""
+        """Reduce an attention that is about to be computed."""
 
     def of_weights(self, weights: Tensor) -> Any:
-        """Of weights that are there already, (batch, head, query, key)."""
+        """Reduce weights that are already computed, (batch, head, query, key)."""
 
 
 def record(
@@ -71,26 +71,25 @@ def record(
         inputs: what the model reads: a text, token ids, a tuple (source, target) or a mapping of
             named inputs; the model of a run is recorded over its whole answer to a text. Or names
             of sites, with `*` for anything: these are recorded within a `with`.
-        sites: what is recorded of inputs, with `*` for anything; None for everything.
-        reduce: keep what this makes of the weights instead of them, such as a summary.
-        gradients: keep the gradients too, of all recorded sites or of those that match; they arrive
-            when `backward` is called. Asking for those of scores or weights makes attention compute
-            these openly.
-        budget: how much the recording may hold, in bytes or as "2 GiB"; None for half of the memory
-            available.
+        sites: the sites to record of inputs, with `*` for anything; None for everything.
+        reduce: keep its result instead of the weights, such as a summary.
+        gradients: keep gradients, too, of all recorded sites or of those that match; they arrive
+            when `backward` is called. Those of scores or weights make attention compute these
+            openly.
+        budget: the size limit in bytes or as "2 GiB"; None for half of the available memory.
         vocabulary: the name of each token id: a sequence, a mapping or a function; None for the
             model's own, if any.
         keep_on: the device where values are kept; each is moved there as it passes.
 
     Raises:
-        WrongUsage: a pattern that matches nothing, or arguments that cannot be.
+        WrongUsage: a pattern that matches nothing, or invalid arguments.
         CouldNotRun: a value would not fit in the budget; within a `with` it is raised from the
             model's call.
     """
     if not isinstance(model, nn.Module):
         raise WrongUsage(
-            f"what is recorded is a torch module; got {type_words(model)}. attnlab.load opens one "
-            "by its name or folder."
+            f"record takes a torch module; got {type_words(model)}. attnlab.load opens one by its "
+            "name or folder."
         )
     chosen, passage = named_sites(inputs, model), None
     if chosen is None:
@@ -127,7 +126,7 @@ def record(
 def _passage_of(
     inputs: Any, model: nn.Module
 ) -> tuple[nn.Module, tuple[Call, Mapping[str, Sequence[str]]]]:
-    """Return the model that reads inputs, its call, and the names of the tokens as far as known."""
+    """Return the model that reads the inputs, its call, and the names of the tokens if known."""
     reader = reader_of(model)
     if isinstance(inputs, str) and reader is not None:
         question = reader.ask(model, inputs)
@@ -233,12 +232,12 @@ class _Recorder(Hook):
         return value
 
     def end(self) -> None:
-        """Release the model, and what was held only for comparison."""
+        """Release the model and the values that were kept only for comparison."""
         self._points, self._installed, self._last_mask = [], [], None
         self._now, self._before, self._masks = {}, {}, {}
 
     def _number_before(self, part: str, reading: StackInput) -> int | None:
-        """Return the number of the recorded reading that this one goes on from, if there is one."""
+        """Return the number of the recorded read that this one continues, or None."""
         number = self._stacks.get(part)
         if number is None or not reading.offset:
             return None
@@ -254,7 +253,7 @@ class _Recorder(Hook):
         return number
 
     def _look_around(self) -> None:
-        """Note what the other hooks change, if it differs from before."""
+        """Note the edits of the other hooks, if the hooks have changed."""
         standing = [point._installed for point in self._points]
         if standing != self._installed:
             self._installed = standing
@@ -279,7 +278,7 @@ class _Recorder(Hook):
     def _add_call(
         self, part: str, call: AttentionCall, mask: KeptMask | None, names: Sequence[str]
     ) -> None:
-        """Keep what weights and scores are made of."""
+        """Keep the inputs of weights and scores."""
         site = site_of(part, names[0])
         query = self._kept_once(part, "query", call.query, site)
         key = self._kept_once(part, "key", call.key, site)
@@ -303,7 +302,7 @@ class _Recorder(Hook):
         self._add(site, _moved(value, self._keep_on), part)
 
     def _sides_of(self, part: str) -> tuple[int | None, int | None]:
-        """Return what the queries and the keys of a part have read."""
+        """Return the numbers of the reads of a part's queries and keys."""
         if part not in self._sides:
             query = key = stack_of(part, self._stacks)
             if (part in self._cross or part.endswith("cross_attention")) and query is not None:
@@ -315,7 +314,7 @@ class _Recorder(Hook):
         return self._sides[part]
 
     def _kept_once(self, part: str, name: str, value: Tensor, site: str) -> Tensor | Part:
-        """Keep a query, a key or a value once for all sites that need it."""
+        """Keep a query, key or value once for all sites that need it."""
         if name in self._now and self._now[name][0] is value:
             return self._now[name][1]
         held: Tensor | Part | None = None

@@ -44,8 +44,7 @@ class Recording(Mapping[str, Any]):
     """Site names and their values; after several forward passes the value is the last one, `all`
     returns every one.
 
-    Weights and scores are made when they are asked for, each time anew; `tile` makes a part of
-    them.
+    Weights and scores are computed whenever they are read; `tile` computes a part of them.
     """
 
     def __init__(self, store: Store, session: AbstractContextManager[None] | None = None) -> None:
@@ -55,8 +54,8 @@ class Recording(Mapping[str, Any]):
         """Record what the model does within the `with`."""
         if self._session is None:
             raise WrongUsage(
-                "this recording is complete: read it without a with, as recording[site]; a with "
-                'goes with names of sites, attnlab.record(model, "*.weights").'
+                "this recording is complete: read it without `with`, as recording[site]; `with` "
+                'takes names of sites, attnlab.record(model, "*.weights").'
             )
         self._session.__enter__()
         return self
@@ -103,14 +102,14 @@ class Recording(Mapping[str, Any]):
         """Return the shape of the last value at a site, without computing it."""
         shape = self._last(site).shape()
         if shape is None:
-            raise WrongUsage(f"{site} was reduced: what is kept of it has no shape of its own.")
+            raise WrongUsage(f"{site} was reduced, so its value has no shape.")
         return shape
 
     def tokens(self, site: str, row: int = 0) -> Sides:
         """Return the names of the queries and of the keys of a site's last value.
 
-        Ids are named by the vocabulary, without one by their numbers; a position of which no id is
-        known is `[3]`.
+        Ids are named by the vocabulary, without one by their numbers; a position with an unknown id
+        is `[3]`.
         """
         vocabulary = self._store.vocabulary
         queries, keys = self._positions(site, row)
@@ -120,15 +119,15 @@ class Recording(Mapping[str, Any]):
         """Return the recording of one input with these names of its tokens: `{"encoder": ["a",
         "b"]}`.
 
-        A model that is one stack is called "". Words are taken where their number is that of the
-        positions.
+        The name of a model that is one stack is "". Names are ignored if their number is not that
+        of the positions.
         """
         names = {part: tuple(part_words) for part, part_words in words.items()}
         reads = [replace(read, names=names.get(read.part)) for read in self._store.reads]
         return Recording(replace(self._store, reads=reads))
 
     def real(self, site: str, row: int = 0) -> tuple[list[bool], list[bool]]:
-        """Return which queries and keys are not padding, as far as known."""
+        """Return which queries and keys are not padding, if known."""
         queries, keys = self._positions(site, row)
         return queries.real(), keys.real()
 
@@ -137,7 +136,7 @@ class Recording(Mapping[str, Any]):
         a mask."""
         passed = self._at_row(site, row)
         if passed.mask is None:
-            raise WrongUsage(f"blocked keys are known of weights, scores and masks, not of {site}.")
+            raise WrongUsage(f"weights, scores and masks have blocked keys; {site} has none.")
         self._check_head(site, head)
         self._store.budget.allow(f"what is blocked at {site}", passed.mask.working_bytes(head))
         blocked = passed.mask.blocked(row, head)
@@ -157,12 +156,12 @@ class Recording(Mapping[str, Any]):
         Shapes: (query, key) of one head, (head, query, key) of all.
 
         Raises:
-            WrongUsage: a head, row, query or key that is not there.
+            WrongUsage: there is no such head, row, query or key.
         """
         passed = self._at_row(site, row)
         held, shape, budget = passed.held, passed.shape(), self._store.budget
         if site_suffix(site) not in HAS_KEYS or shape is None:
-            raise WrongUsage(f"tiles are of kept weights, scores and masks, not of {site}.")
+            raise WrongUsage(f"kept weights, scores and masks have tiles; {site} has none.")
         num_queries, num_keys = passed.lengths(site_suffix(site))
         queries = check_slice("queries", queries, num_queries)
         keys = check_slice("keys", keys, num_keys)
@@ -186,22 +185,23 @@ class Recording(Mapping[str, Any]):
         """Put the steps of the last generation together, at one site or (without one) as a
         recording of one pass.
 
-        With a key/value cache every step shows its own queries alone. Weights and scores of
+        With a key/value cache every step has only its own queries. Weights and scores of
         self-attention become one triangle, those of cross-attention a panel of all queries over the
-        same keys; all else is laid end to end.
+        same keys; other values are concatenated.
         """
         if site is None:
             return Recording(joined_store(self._store))
         return joined(self._store, site).value(site, self._store.budget)
 
     def witness(self) -> dict[str, float]:
-        """Return how far weights times values are from the heads' outputs, for every attention of
-        which all three were recorded; zero but for rounding where the weights shown mix the tokens.
+        """Return the largest difference of weights times values from the heads' outputs, for every
+        attention with all three recorded; zero but for rounding if the recorded weights are those
+        that the model used.
 
-        An edit of the heads moves it, and so does dropout in training.
+        An edit of the heads changes it, and so does dropout in training.
 
         Raises:
-            WrongUsage: there is no such attention.
+            WrongUsage: no attention has all three.
         """
         differences = {}
         for site in self:
@@ -221,25 +221,24 @@ class Recording(Mapping[str, Any]):
         return differences
 
     def gradient(self, site: str) -> Tensor:
-        """Return the gradient of the last value at a site; those of several `backward` calls are
-        summed.
+        """Return the gradient of the last value at a site, summed over `backward` calls.
 
         Raises:
-            WrongUsage: it was not asked for, or has not come.
+            WrongUsage: it was not recorded, or has not arrived.
         """
         passed = self._last(site)
         if passed.gradient is not None:
             return passed.gradient
-        why = f"the gradient of {site} was not recorded; ask for it by record(…, gradients=True)."
+        why = f"the gradient of {site} was not recorded; use record(…, gradients=True)."
         if passed.awaits:
             why = (
-                f"no gradient has come back to {site}: backward() has not run yet, or ran on "
-                "something that does not depend on the last value recorded there."
+                f"no gradient has arrived at {site}: backward() has not run yet, or ran on a value "
+                "that does not depend on the last one recorded there."
             )
         elif site in self._store.gradients:
             why = (
-                f"{site} was computed without a graph: under torch.no_grad(), or no parameter and "
-                "no input before it requires a gradient; run the model with gradients enabled."
+                f"{site} was computed without gradients: under torch.no_grad(), or no parameter "
+                "and no input before it requires one; run the model with gradients enabled."
             )
         raise WrongUsage(why)
 
@@ -251,12 +250,12 @@ class Recording(Mapping[str, Any]):
 
     @property
     def model(self) -> JsonObject:
-        """The recorded model: its type, and for models of attnlab its config and dtype."""
+        """The type of the recorded model, and for models of attnlab its config and dtype."""
         return self._store.model
 
     @property
     def nbytes(self) -> int:
-        """The bytes that are kept; shared values count once."""
+        """The bytes of all values; shared ones count once."""
         return self._store.nbytes()
 
     def select(
@@ -270,8 +269,8 @@ class Recording(Mapping[str, Any]):
         """Return a part: matching sites, some layers, some heads (at sites that have heads), some
         inputs.
 
-        Keys and values that heads share are there once for each selected head. What is not there is
-        an error.
+        Keys and values that heads share are repeated for each selected head. A part that was not
+        recorded is an error.
         """
         self._store.check_recorded()
         sites = selected_sites(self._store, patterns, numbers_of(layers))
@@ -298,7 +297,7 @@ class Recording(Mapping[str, Any]):
     def compare(self, other: "Recording") -> Comparison:
         """Return the differences from another recording at the sites of both."""
         if not isinstance(other, Recording):
-            raise WrongUsage(f"compared with another recording; got {type_words(other)}.")
+            raise WrongUsage(f"compare takes another recording; got {type_words(other)}.")
         return compared(self, other)
 
     def save(self, folder: Path | str) -> Path:
@@ -317,13 +316,13 @@ class Recording(Mapping[str, Any]):
         return cls(read_store(Path(folder), Budget(to_bytes(budget))))
 
     def _positions(self, site: str, row: int) -> tuple[Positions, Positions]:
-        """Return the positions of a site's queries and of its keys, as far as known."""
+        """Return the positions of a site's queries and of its keys, if known."""
         passed, reads = self._at_row(site, row), self._store.reads
         num_queries, num_keys = passed.lengths(site_suffix(site))
         queries = unknown_positions(num_queries)
         if passed.query is not None:
             read = reads[passed.query]
-            # A model may put positions of its own before what it reads; then these are others.
+            # A model may put positions of its own before its input.
             if num_queries in (0, read.shape[1]):
                 queries = Positions([Span(read, row, read.shape[1])])
         if site_suffix(site) not in BY_HEAD:

@@ -18,7 +18,7 @@ from attnlab.look.recording.tokens import Read
 
 
 def numbers_of(chosen: Iterable[int] | int | None) -> list[int] | None:
-    """Return what a user gives, a number or several, as a list."""
+    """Return one number or several as a list."""
     if chosen is None:
         return None
     if isinstance(chosen, int):
@@ -136,7 +136,7 @@ def check_all(name: str, numbers: list[int], size: int, site: str) -> None:
 
 
 def rows_read(read: Read, rows: list[int]) -> Read:
-    """Return some rows of what was read."""
+    """Return some rows of a read."""
     rows = [row for row in rows if row < read.shape[0]]
     ids, real = read.ids, read.real
     if ids is not None:
@@ -148,5 +148,5 @@ def rows_read(read: Read, rows: list[int]) -> Read:
         return picked
     before = list(map(read.row_before, rows))
     if not set(before) <= set(rows):
-        return replace(picked, before=None, rows=None)  # what they go on from was left out
+        return replace(picked, before=None, rows=None)  # the rows that they continue were left out
     return replace(picked, rows=torch.tensor(list(map(rows.index, before))))

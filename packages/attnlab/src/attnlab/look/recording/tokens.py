@@ -27,10 +27,10 @@ class Read:
     """The input of one stack in one pass.
 
     ids (batch, length) or (batch, length, parts), None for vectors · real (batch, length), False at
-    padding · before: the number of the reading that this one goes on from, under a key/value cache
-    · edits: what stood at the hook points · names: what the positions of the one input there is are
-    called, where this is known better than by ids · rows (batch,): those of the reading before that
-    these go on from, None for their own.
+    padding · before: the number of the read that this one continues, under a key/value cache ·
+    edits: in force during the pass · names: of the positions of a single input, if there are better
+    ones than those of its ids · rows (batch,): the rows of the read before that these continue,
+    None for the same rows.
     """
 
     part: str
@@ -44,14 +44,14 @@ class Read:
     rows: Tensor | None = None
 
     def row_before(self, row: int) -> int:
-        """Say which row of the reading before one goes on from."""
+        """Return the row of the read before that a row continues."""
         if self.rows is None:
             return row
         return int(self.rows[row])
 
 
 def vocabulary_of(model: object, vocabulary: Vocabulary | None) -> Vocabulary | None:
-    """Return the given vocabulary, or the model's own: its tokenizer's, or that of its run.
+    """Return a vocabulary, by default the model's: its tokenizer's or its run's.
 
     Raises:
         WrongUsage: it cannot name ids.
@@ -91,7 +91,7 @@ def name_of(token: int, vocabulary: Vocabulary | None) -> str:
 def token_name(token: int, vocabulary: Vocabulary | None) -> str:
     """Return the name of an id, or its number where the vocabulary does not know it.
 
-    A read-out often has more rows than the vocabulary has names.
+    A model often has more logits than its vocabulary has names.
     """
     try:
         return name_of(token, vocabulary)
@@ -106,7 +106,7 @@ def names_of(tokens: Iterable[int], vocabulary: Vocabulary | None) -> dict[str, 
 
 @dataclass(frozen=True)
 class Span:
-    """Consecutive positions of one input: a row of a reading, None if it was not recorded."""
+    """Consecutive positions of one input: a row of a read, None if it was not recorded."""
 
     read: Read | None
     row: int
@@ -127,7 +127,7 @@ class Span:
         return names
 
     def real(self) -> list[bool]:
-        """Return which positions are no padding, as far as known."""
+        """Return which positions are not padding, if known."""
         if self.read is None or self.read.real is None:
             return [True] * self.length
         is_real: list[bool] = self.read.real[self.row].tolist()
@@ -147,18 +147,18 @@ class Positions:
         return list(names)[self.first :]
 
     def real(self) -> list[bool]:
-        """Return which positions are no padding, as far as known."""
+        """Return which positions are not padding, if known."""
         are_real = chain.from_iterable(span.real() for span in self.spans)
         return list(are_real)[self.first :]
 
 
 def unknown_positions(length: int) -> Positions:
-    """Return positions of which nothing is known."""
+    """Return positions of unknown tokens."""
     return Positions([Span(None, 0, length)])
 
 
 def all_positions(reads: Sequence[Read], read: Read, row: int, first: int) -> Positions:
-    """Return the positions of a pass and, under a key/value cache, of all before."""
+    """Return the positions of a pass and, under a key/value cache, of all earlier passes."""
     spans = [Span(read, row, read.shape[1])]
     while read.before is not None:
         row, read = read.row_before(row), reads[read.before]
