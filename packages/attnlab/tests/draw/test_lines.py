@@ -286,34 +286,6 @@ def test_an_axis_from_zero_has_zero_on_it(open_page: Open) -> None:
     assert "0.0" in page.locator(".chart text").all_text_contents()
 
 
-NAMED = {
-    "name": "heads",
-    "x": [0.5, 0.1, 0.5],
-    "y": [2.0, 1.0, -1.0],
-    "style": "points",
-    "names": ["3.1", "0.0", "7.2"],
-}
-
-
-def test_points_with_names_are_read_one_by_one(open_page: Open) -> None:
-    page = open_series(open_page, [NAMED], x_log=False)
-    chart, output = page.locator(".chart"), page.locator(".legend output")
-    assert output.inner_text() == "3 points"
-    chart.focus()
-    read = []
-    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowRight"):
-        page.keyboard.press(key)
-        read.append(output.inner_text())
-    assert read == ["0.0: 1 at 0.100", "3.1: 2 at 0.500", "7.2: −1 at 0.500", "7.2: −1 at 0.500"]
-    lowest = chart.locator("circle.point").last.bounding_box()
-    highest = chart.locator("circle.point").nth(1).bounding_box()
-    for place, words in ((lowest, "7.2: −1 at 0.500"), (highest, "3.1: 2 at 0.500")):
-        page.mouse.move(place["x"] + 4, place["y"] + 4)
-        assert output.inner_text() == words
-    page.mouse.move(0, 0)
-    assert output.inner_text() == "3 points"
-
-
 def test_the_name_of_a_level_is_written_where_fewer_points_are(open_page: Open) -> None:
     x = [index / 10 for index in range(11)]
     below = {"name": "a", "x": x, "y": [-0.3] * 11, "style": "points"}

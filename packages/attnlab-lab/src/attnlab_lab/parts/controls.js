@@ -38,21 +38,6 @@ export function makeChoice({ label, names, titles = {} }, known, choose) {
   return { root: make("div", look, ...buttons), choose, show: press };
 }
 
-// Arrow keys among buttons that stand in lines: `choose(i)` hears of the one that gets the focus.
-export function listenToArrows(list, buttonsOf, across, choose) {
-  list.addEventListener("keydown", (event) => {
-    const buttons = buttonsOf();
-    const i = buttons.indexOf(event.target);
-    const line = across(event.target);
-    const moves = { ArrowLeft: i - 1, ArrowRight: i + 1, ArrowUp: i - line, ArrowDown: i + line };
-    const to = { ...moves, Home: 0, End: buttons.length - 1 }[event.key];
-    if (i < 0 || !buttons[to]) return;
-    event.preventDefault();
-    choose(to);
-    buttonsOf()[to].focus();
-  });
-}
-
 // What went wrong, which is seen while there is something.
 export function makeNotice() {
   const root = make("p", { class: "notice", role: "alert", hidden: true });

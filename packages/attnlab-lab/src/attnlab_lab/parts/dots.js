@@ -1,8 +1,7 @@
 // The whole domain: a dot for each input, green where the answer is right. A dot is a button that makes it the input.
 
-import { clamp, make, makeButton, setVariable, wordNumber } from "attnlab/draw/report/elements.js";
+import { clamp, listenToArrows, make, makeButton, setVariable, wordNumber } from "attnlab/draw/report/elements.js";
 import { countRight, leastMargin, WORDS } from "../words.js";
-import { listenToArrows } from "./controls.js";
 
 const MOST_MARGIN = 10; // where the bar ends
 

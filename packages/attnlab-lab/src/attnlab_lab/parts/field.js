@@ -1,7 +1,6 @@
 // Every input of a task as a small button, row after row by length: green where a head is right.
 
-import { make, makeButton } from "attnlab/draw/report/elements.js";
-import { listenToArrows } from "./controls.js";
+import { listenToArrows, make, makeButton } from "attnlab/draw/report/elements.js";
 import { DESIGN } from "../words_design.js";
 
 export function makeField(choose) {

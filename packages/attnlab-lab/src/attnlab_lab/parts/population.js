@@ -1,6 +1,5 @@
 // A population as the server tells it: its members, each with the kinds of its heads, and the attention of all.
 
-const MOST_LETTERS = 4;
 const FIRST = "A".charCodeAt(0);
 const letterOf = (group) => String.fromCharCode(FIRST + group);
 
@@ -11,24 +10,16 @@ export function groupOf(letter) {
 export function readPopulation(told) {
   const attentions = told.attentions.map(readAttention);
   const rowOf = new Map(told.looked.map((member, row) => [member, row]));
-  const kindAt = (row) => attentions.map(({ letters }) => wordKind(letters[row])).join(" · ");
   const members = told.names.map((name, index) => {
     const row = rowOf.get(index) ?? null;
     return {
       name, index, row, loss: told.loss[index], solvedAt: told.solvedAt[index], fault: told.faults[index],
       figures: Object.fromEntries(Object.entries(told.figures).map(([figure, all]) => [figure, all[index]])),
-      kind: row === null ? "" : kindAt(row), distance: row === null ? null : told.distances[row],
+      kind: row === null ? "" : told.kinds[row], distance: row === null ? null : told.distances[row],
       percentile: row === null ? null : told.percentiles[row],
     };
   });
   return { ...told, attentions, members };
-}
-
-// The groups of a seed's heads: "AAB", of many heads "6A 2B".
-function wordKind(letters) {
-  const sorted = [...letters].sort();
-  if (sorted.length <= MOST_LETTERS) return sorted.join("");
-  return [...new Set(sorted)].map((letter) => `${sorted.filter((each) => each === letter).length}${letter}`).join(" ");
 }
 
 function readAttention({ groups, ...told }) {

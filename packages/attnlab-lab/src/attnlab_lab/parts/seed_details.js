@@ -1,6 +1,6 @@
 // One seed among the others: its loss, its heads beside the means of their groups, and where it can be opened.
 
-import { make, makeSvg, nameHead, wordTrimmed } from "attnlab/draw/report/elements.js";
+import { make, makeSvg, wordTrimmed } from "attnlab/draw/report/elements.js";
 import { SEED_WORDS } from "../words_populations.js";
 import { makeTyped } from "./controls.js";
 import { makeLineChart, writeLine } from "./line_chart.js";
@@ -25,7 +25,7 @@ export function makeSeedDetails(choose) {
   input.addEventListener("input", () => input.value.trim() && choose(input.value.trim()));
 
   function showHeads(attention, { row }, colors) {
-    const { letters, heads: number, queries, keys, site } = attention;
+    const { letters, heads: number, queries, keys, headNames } = attention;
     if (maps.length !== 2 * number) {
       const hear = { read: (cell) => maps.forEach((map) => map.point(cell)) };
       maps = Array.from({ length: 2 * number }, () => makeTableMap("", hear));
@@ -42,7 +42,7 @@ export function makeSeedDetails(choose) {
     letters[row].forEach((letter, head) => {
       const own = mapAt(attention.maps, attention, row * number + head);
       const mean = mapAt(attention.means, attention, groupOf(letter));
-      const both = [[own, SEED_WORDS.head(nameHead(site, head), letter)], [mean, SEED_WORDS.mean(letter)]];
+      const both = [[own, SEED_WORDS.head(headNames[head], letter)], [mean, SEED_WORDS.mean(letter)]];
       both.forEach(([values, label], k) => maps[2 * head + k].show(values, { ...source(values), label }, label));
     });
   }

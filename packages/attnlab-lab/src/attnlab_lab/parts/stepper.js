@@ -1,9 +1,8 @@
 // The steps of an answer: which letter is written, how likely each one was, and what the heads looked at.
 
-import { make, makeButton, wordProbability } from "attnlab/draw/report/elements.js";
+import { make, makeButton, makeShare, wordProbability } from "attnlab/draw/report/elements.js";
 import { makeStrip } from "attnlab/draw/report/strip.js";
 import { WORDS } from "../words.js";
-import { makeTrack } from "./bars.js";
 
 export function makeStepper({ lab }, state, { goTo, choose }) {
   const slider = make("input", { type: "range", min: 0, value: 0, "aria-label": WORDS.step });
@@ -48,7 +47,6 @@ function traceOf(ask) {
   const tokens = [...ask.steps.at(-1).tokens, ask.steps.at(-1).answer];
   const heads = ask.steps[0].heads;
   const attention = heads.map(({ name }, k) => {
-    const [layer, head] = name.split(".");
     const most = ask.steps.at(-1).heads[k].rows;
     const lengths = Array(most).fill(0);
     const weights = new Float32Array(most * most);
@@ -57,7 +55,7 @@ function traceOf(ask) {
       lengths[rows - 1] = columns;
       weights.set(all.subarray((rows - 1) * columns, rows * columns), (rows - 1) * most);
     }
-    return { site: `layers.${layer}.attention.weights`, head: Number(head), lengths, weights };
+    return { name, lengths, weights };
   });
   const steps = ask.steps.map(({ tokens: read }) => ({ position: read.length - 1 }));
   return { tokens, input: [...ask.input], steps, attention };
@@ -67,9 +65,6 @@ function makeChance(token, chance, { answer, expected }) {
   const isRight = token === expected;
   const chosen = isRight ? WORDS.chosenRight : WORDS.chosenWrong;
   const other = isRight ? WORDS.expected : "";
-  return make("li", { class: token === answer ? "is-choice" : "" },
-    make("span", { class: "word" }, token),
-    makeTrack(chance),
-    make("span", { class: "number" }, wordProbability(chance)),
-    make("span", { class: "tag" }, token === answer ? chosen : other));
+  const look = { class: token === answer ? "is-choice" : "" };
+  return makeShare(token, chance, wordProbability(chance), token === answer ? chosen : other, look);
 }

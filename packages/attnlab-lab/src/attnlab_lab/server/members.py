@@ -35,6 +35,7 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import open_sweep
 from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.experiments.sweeps.outcome import CellOutcome
+from attnlab.look.heads import head_at
 from attnlab.look.questions import recorded
 
 _MOST_EXACT = 2**19  # weights that are sent as float32, which take 2 MB
@@ -72,6 +73,7 @@ def _members(folder: str, text: str) -> dict[str, object]:
         "oddest": population.name(heads.ranking[-1]),
         "distances": heads.distances.tolist(),
         "percentiles": heads.percentiles.tolist(),
+        "kinds": [heads.kind(row) for row in range(len(heads.members))],
         "attentions": [_described(part, maps, levels) for part, maps in pairs],
     }
 
@@ -143,7 +145,7 @@ def _described(part: AttentionHeads, maps: _Maps, levels: int) -> dict[str, obje
     means = [flat[groups.of == group].mean(0) for group in range(len(groups.centres))]
     return {
         "name": attention_name(part.site),
-        "site": part.site,
+        "headNames": [head_at(part.site, head) for head in range(weights.shape[1])],
         "heads": weights.shape[1],
         "queries": maps.queries,
         "keys": maps.keys,

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab.core.store import JsonObject
 from attnlab.draw.attention.figure_files import plain_style, to_bytes
+from attnlab.draw.attention.traces import trace_figure
 from attnlab.draw.carried import carry
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.diagram import diagram_figure
-from attnlab.draw.pictures.maps import maps_figure, trace_figure
+from attnlab.draw.pictures.maps import maps_figure
 from attnlab.draw.sections import Bars, Diagram, Figured, Lines, Maps, ReportContent, Traces
 
 if TYPE_CHECKING:

@@ -33,6 +33,7 @@ from attnlab.draw.sections import (
     Traces,
 )
 from attnlab.draw.wire import pack
+from attnlab.look.heads import head_at
 
 _DIGITS = 7
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -148,7 +149,7 @@ def drawn_trace(trace: ShownTrace) -> JsonObject:
         heads.append(
             {
                 "site": head.site,
-                "head": head.head,
+                "name": head_at(head.site, head.head),
                 "key_tokens": head.key_tokens,
                 "lengths": lengths,
                 "weights": pack(weights),

@@ -71,7 +71,7 @@ class Series:
     """A line, separate points or steps, which hold until the next x.
 
     `low` and `high` are an interval around each y: a band of a line, a whisker of a point. `bands`
-    are named bands instead, the widest first; `names` label points one by one.
+    are named bands instead, the widest first.
     """
 
     name: str
@@ -81,7 +81,6 @@ class Series:
     high: Numbers | None = None
     bands: Sequence[Band] = ()
     style: SeriesStyle = "line"
-    names: Texts | None = None
 
     @classmethod
     def of_intervals(
@@ -95,8 +94,6 @@ class Series:
         length = len(self.y)
         check_equal(self, "", "as many y as x", len(self.x), length)
         _check_interval(self, "", self.low, self.high, length, "y")
-        if self.names is not None:
-            check_equal(self, ".names", "one name per y", length, len(self.names))
         for index, band in enumerate(self.bands):
             _check_interval(self, f".bands[{index}]", band.low, band.high, length, "y")
 

@@ -57,21 +57,23 @@ def _letters() -> frozenset[int]:
     return frozenset(code for name in fonts() for code in get_font(findfont(name)).get_charmap())
 
 
-def name_axis(axis: Any, tokens: Sequence[str], cell: float, *, title: str, side: int = 1) -> None:
+def name_axis(
+    axis: Any, tokens: Sequence[str], cell: float, *, title: str = "", side: int = 1
+) -> None:
     """Label an axis with tokens, as many as there is room for.
 
     Args:
         axis: `axes.xaxis` or `axes.yaxis`, with one unit per cell.
         tokens: the names of all places, also if a cell holds several.
         cell: the width of a cell in inches.
-        title: what the axis shows, such as "key".
+        title: what the axis shows, such as "key"; empty for no title.
         side: how many tokens a cell holds.
     """
     num_cells = -(-len(tokens) // side)
     stride = next((stride for stride in STRIDES if stride * cell >= _NAME_INCHES), num_cells)
     places, apart = range(0, num_cells, stride), stride * side
     names = list(map(token_words, tokens[::apart]))
-    if apart > 1:
+    if apart > 1 and title:
         names = [f"{index * apart:,}  {name}" for index, name in enumerate(names)]
         title = f"{title} (place and name of every {apart:,}{_ending(apart)})"
     leans = axis.axis_name == "x" and max(map(len, names), default=0) * 0.075 > stride * cell

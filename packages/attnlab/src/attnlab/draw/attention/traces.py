@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnlab.draw.attention.names import fonts, token_words
+from attnlab.draw.attention.names import fonts, name_axis, token_words
 from attnlab.draw.attention.shades import draw_shades, state_scale
 from attnlab.draw.colors import STRONG
+from attnlab.draw.json_form import to_json
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
+from attnlab.draw.sections import Traces
 from attnlab.errors import WrongUsage, type_words
 from attnlab.look.heads import head_at
 from attnlab.look.trace import HeadTrace, Step, Trace
@@ -21,6 +23,7 @@ _MAX_CANDIDATES = 12
 _MAX_HEADS = 16
 _MAX_COLUMNS = 4
 _HEAD_INCHES = 2.5
+_MAP_INCHES = 1.5  # of the longer side of a head's map
 _LETTER = 0.092  # width of a letter of the title in inches
 
 
@@ -57,6 +60,15 @@ def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) ->
         axes = figure.add_subplot(grid[1 + index // across, index % across])
         _draw_head(figure, axes, head, drawn.tokens, is_last=index == len(shown_heads) - 1)
     return figure
+
+
+def trace_figure(section: Traces) -> "Figure":
+    """Draw the trace whose input is `figure_input`, or the first, with its first heads."""
+    wanted = list(section.figure_input or ())
+    matching = [trace for trace in section.traces if list(trace.input) == wanted]
+    trace = (matching or section.traces)[0]
+    heads = [(head.site, head.head) for head in trace.attention[:_MAX_HEADS]]
+    return draw_trace(to_json(trace), heads=heads)
 
 
 def _read(trace: Any) -> Trace:
@@ -191,10 +203,9 @@ def _draw_head(
     for i, row in enumerate(rows):
         table[i, : len(row)] = _floats(row)
     picture = draw_shades(axes, table, scale="linear", high=1.0)
-    _name_places(axes.yaxis, tokens[: len(rows)])
-    _name_places(axes.xaxis, keys)
-    if max(map(len, _short(keys, 8)), default=0) > 2:
-        axes.xaxis.set_tick_params(rotation=90)
+    cell = _MAP_INCHES / max(table.shape)
+    name_axis(axes.yaxis, tokens[: len(rows)], cell)
+    name_axis(axes.xaxis, keys, cell)
     title = shown(f"head {head_at(head.site, head.head)}", 34)
     axes.set_title(title, fontsize=8, loc="left", color=INK)
     if is_last:
@@ -208,12 +219,3 @@ def _floats(values: Iterable[float | None]) -> Any:
 
 def _short(names: Sequence[str], most: int) -> list[str]:
     return [token_words(name, most) for name in names]
-
-
-def _name_places(axis: Any, names: Sequence[str]) -> None:
-    stride = max(1, -(-len(names) // 12))
-    words = _short(names[::stride], 8)
-    axis.set_ticks(range(0, len(names), stride), words, fontfamily=fonts() or None)
-    axis.set_tick_params(length=0, labelcolor=INK, labelsize=7)
-    if stride > 1:
-        axis.set_label_text(f"every {stride} named", color=MUTED, fontsize=7)

@@ -9,7 +9,7 @@ const SANS = 'system-ui, "Segoe UI", sans-serif';
 
 // A canvas of one pixel per cell.
 export function makePicture(pixels, columns, rows) {
-  const picture = make("canvas", { width: columns, height: rows });
+  const picture = make("canvas", { width: columns, height: rows, "aria-hidden": true });
   const image = new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows);
   picture.getContext("2d").putImageData(image, 0, 0);
   return picture;

@@ -1,4 +1,4 @@
-"""Maps: shaded cells side by side, with numbers if they are few; also attention maps of a trace.
+"""Maps: shaded cells side by side, with numbers if they are few.
 
 Shades differ in lightness and are linear in the value: one color from `low` up, two colors around
 zero if `low` is negative. Cells without a number stay blank.
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from attnlab.draw.colors import COOL, STRONG, WARM
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, RULE, finite, new_figure, shown
-from attnlab.draw.sections import Heatmap, Maps, TraceHead, Traces
-from attnlab.look.heads import head_at
+from attnlab.draw.sections import Heatmap, Maps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,30 +33,6 @@ _STEPS = np.linspace(0, 1, 33).tolist()  # of a color map, between which matplot
 def maps_figure(section: Maps) -> "Figure":
     """Draw the first choice of a `maps` section."""
     return _grid_of_maps(section.title, section.choices[0].maps)
-
-
-def trace_figure(section: Traces) -> "Figure":
-    """Draw every head of the trace whose input is `figure_input`, or of the first trace."""
-    wanted = list(section.figure_input or ())
-    trace = next(
-        (trace for trace in section.traces if list(trace.input) == wanted), section.traces[0]
-    )
-    choices = " ".join(step.choice for step in trace.steps)
-    title = " ".join(trace.input)
-    if choices:
-        title += f" → {choices}"
-    maps = [_head_to_map(head, trace.tokens) for head in trace.attention if head.rows]
-    return _grid_of_maps(title, maps)
-
-
-def _head_to_map(head: TraceHead, tokens: Sequence[str]) -> Heatmap:
-    """Turn a head into a map; keys beyond the end of a row are masked and stay blank."""
-    keys = head.key_tokens
-    if keys is None:
-        keys = tokens[: max(map(len, head.rows), default=0)]
-    rows = [[*row, *[None] * (len(keys) - len(row))] for row in head.rows]
-    title = f"Head {head_at(head.site, head.head)}"
-    return Heatmap.of_weights(title, rows, tokens[: len(rows)], keys)
 
 
 def _grid_of_maps(title: str, maps: Sequence[Heatmap]) -> "Figure":

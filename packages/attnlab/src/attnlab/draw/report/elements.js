@@ -124,20 +124,27 @@ export function count(number, noun) {
   return `${number.toLocaleString("en-GB")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// The name of a head, as `look/heads.py` writes and reads it: "layers.0.attention.weights", head 1 -> "0.1";
-// "encoder 0.1", "cross 0.1"; other sites keep their path.
-export function nameHead(site, head) {
-  const part = site.replace(/\.?weights$/, "");
-  const cross = /^(?:decoder\.)?layers\.(\d+)\.cross_attention$/.exec(part);
-  if (cross) return `cross ${cross[1]}.${head}`;
-  const plain = /^(?:(encoder|decoder)\.)?layers\.(\d+)\.attention$/.exec(part);
-  if (plain) return `${plain[1] ? `${plain[1]} ` : ""}${plain[2]}.${head}`;
-  return `${part || "0"}.${head}`;
+// Arrow keys among buttons that stand in lines: `choose(i)` hears of the one that gets the focus.
+export function listenToArrows(list, buttonsOf, across, choose) {
+  list.addEventListener("keydown", (event) => {
+    const buttons = buttonsOf();
+    const i = buttons.indexOf(event.target);
+    if (i < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+    const line = across(event.target);
+    const moves = { ArrowLeft: i - 1, ArrowRight: i + 1, ArrowUp: i - line, ArrowDown: i + line };
+    const to = { ...moves, Home: 0, End: buttons.length - 1 }[event.key];
+    if (!buttons[to]) return;
+    event.preventDefault();
+    choose(to);
+    buttonsOf()[to].focus();
+  });
 }
 
-export function wordHead(entry) {
-  const brief = nameHead(entry.site, entry.head);
-  return { long: `Head ${brief}`, brief };
+// A share as a line of a list: its word, a bar of 0 to 1, its number, and a tag.
+export function makeShare(word, share, number, tag = "", look = {}) {
+  const bar = setVariable(make("i"), "--w", isNumber(share) ? clamp(share, 0, 1) : 0);
+  return make("li", look, make("span", { class: "word", title: word }, word), make("span", { class: "track" }, bar),
+    make("span", { class: "number" }, number), make("span", { class: "tag" }, tag));
 }
 
 // Calls `fit(width)` now and whenever the node's width changes.

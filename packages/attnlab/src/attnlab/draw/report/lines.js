@@ -13,7 +13,6 @@ export function mountLines(stage, section) {
     section, lines,
     levels: (section.levels ?? []).filter((level) => isNumber(level.y)),
     isLog: Boolean(section.y_log), isLogX: Boolean(section.x_log), width: 0, at: null,
-    named: listNamed(lines), read: null,
     svg: makeSvg("svg", { class: "chart", tabindex: 0, role: "img" }),
     note: make("p", { class: "note" }),
   };
@@ -28,8 +27,7 @@ export function mountLines(stage, section) {
   const head = make("div", { class: "chart-head" }, makeLegend(chart));
   if (chart.canLog) head.append(makeLogButton(chart));
   stage.append(head, chart.svg, chart.note);
-  if (chart.named.length) listenToNamed(chart);
-  else listenToChart(chart);
+  listenToChart(chart);
   onWidth(chart.svg, (width) => {
     chart.width = width;
     drawChart(chart);
@@ -81,7 +79,7 @@ function drawChart(chart) {
   const right = width - MARGIN.right;
   const bottom = HEIGHT - MARGIN.bottom;
   const places = shown.flat().map((point) => point.x);
-  const xs = chart.named.length && !chart.isLogX ? paddedExtent(places) : extent(places);
+  const xs = extent(places);
   const heights = [...shown.flat(), ...chart.levels].flatMap((item) => [item.y, item.low, item.high, ...(item.bands ?? []).flat()]);
   if (chart.section.from_zero) heights.push(0);
   const ys = paddedExtent(heights.filter(drawable), chart.isLog);
@@ -105,8 +103,7 @@ function drawChart(chart) {
   drawLevels(chart, drawable, right, bottom);
   chart.crosshair = svg.appendChild(makeSvg("g"));
   chart.note.textContent = wordNote(chart, isThinned);
-  if (chart.named.length) readNamed(chart, chart.read);
-  else readOut(chart, chart.at);
+  readOut(chart, chart.at);
 }
 
 function drawAxes(chart, xs, ticks, right, bottom) {
@@ -239,41 +236,6 @@ function listenToChart(chart) {
     }),
     go: (index) => readOut(chart, points[index].x),
   });
-}
-
-// Points with names, in order of x.
-function listNamed(lines) {
-  const named = lines.flatMap((line) => line.points.filter((point) => point.name !== null && point.y !== null).map((point) => ({ line, point })));
-  return named.sort((one, other) => one.point.x - other.point.x);
-}
-
-// Points with names are read one by one: the nearest to the pointer, or the next by arrow keys.
-function listenToNamed(chart) {
-  const inSight = () => chart.named.filter(({ point }) => !chart.isLog || point.y > 0);
-  listenToReading(chart.svg, {
-    point(event, box) {
-      const distance = ({ point }) => Math.hypot(chart.scaleX(point.x) - event.clientX + box.left, chart.scaleY(point.y) - event.clientY + box.top);
-      readNamed(chart, inSight().reduce((best, each) => (distance(each) < distance(best) ? each : best)));
-    },
-    rest: () => readNamed(chart, null),
-    reach(event) {
-      const all = inSight();
-      const at = all.indexOf(chart.read);
-      return { now: at < 0 && event.key === "ArrowLeft" ? all.length : at, last: all.length - 1 };
-    },
-    go: (index) => readNamed(chart, inSight()[index]),
-  });
-}
-
-function readNamed(chart, read) {
-  chart.read = read;
-  chart.crosshair.replaceChildren();
-  for (const line of chart.lines) line.output.textContent = count(line.points.length, "point");
-  if (!read) return;
-  const { line, point } = read;
-  line.output.textContent = `${point.name}: ${wordWithInterval(point.y, point.low, point.high)} at ${wordNumber(point.x)}`;
-  if (chart.isLog && point.y <= 0) return;
-  chart.crosshair.append(makeSvg("circle", { class: `dot ${line.hue}`, cx: chart.scaleX(point.x), cy: chart.scaleY(point.y), r: 5 }));
 }
 
 // The last point with a value.

@@ -76,7 +76,7 @@ export function cleanPoints(series, isLogX = false) {
     if (isLogX && x <= 0) hidden += 1;
     else {
       const bands = (series.bands ?? []).map((band) => (isGap ? [null, null] : [band.low[i], band.high[i]]));
-      points.push({ x, y: isGap ? null : series.y[i], low: series.low?.[i] ?? null, high: series.high?.[i] ?? null, bands, name: series.names?.[i] ?? null });
+      points.push({ x, y: isGap ? null : series.y[i], low: series.low?.[i] ?? null, high: series.high?.[i] ?? null, bands });
     }
   });
   points.sort((one, other) => one.x - other.x);

@@ -1,7 +1,7 @@
 // The tokens so far and the current query's weights on them: arcs for one chosen head, a row of bars for every
 // head, all in the same columns.
 
-import { clamp, isNumber, longest, make, makeButton, makeSvg, onWidth, quote, setVariable, wordBriefly, wordHead, wordLabel, wordProbability, wordToken } from "./elements.js";
+import { clamp, isNumber, longest, make, makeButton, makeSvg, onWidth, quote, setVariable, wordBriefly, wordLabel, wordProbability, wordToken } from "./elements.js";
 
 // What a query looks at, without the keys that are masked.
 export function allowedWeights({ lengths, weights }, row) {
@@ -12,8 +12,8 @@ export function allowedWeights({ lengths, weights }, row) {
 export function makeStrip(trace, chooseHead) {
   const { tokens } = trace;
   const strip = make("div", { class: "strip", role: "group", "aria-label": "Tokens so far, and the attention weights of each head" });
-  const names = trace.attention.map(wordHead);
-  const longestName = longest(names.map((name) => name.brief));
+  const names = trace.attention.map(({ name }) => name);
+  const longestName = longest(names);
   setVariable(strip, "--label", `${clamp(longestName * 0.42 + 1.2, 3.8, 7)}rem`);
   setVariable(strip, "--count", tokens.length);
   setVariable(strip, "--tall", trace.attention.length > 6 ? "1.5rem" : "2.75rem");
@@ -43,7 +43,7 @@ export function makeStrip(trace, chooseHead) {
       chips.forEach((chip, i) => showToken(chip, tokens[i], i, step));
       bars.forEach((row, i) => row.show(step, i === head));
       showArcs(arcs, trace.attention[head], step);
-      arcsName.textContent = names[head] && !trace.attention[head].key_tokens ? `arcs of ${names[head].brief}` : "";
+      arcsName.textContent = names[head] && !trace.attention[head].key_tokens ? `arcs of ${names[head]}` : "";
     },
   };
 }
@@ -88,7 +88,7 @@ function showToken(chip, token, i, step) {
 }
 
 function makeBarRow(entry, keys, name, whenChosen) {
-  const button = makeButton(name.brief, whenChosen, { class: "head-name", title: `Draw ${name.long} as arcs`, "aria-pressed": false });
+  const button = makeButton(name, whenChosen, { class: "head-name", title: `Draw Head ${name} as arcs`, "aria-pressed": false });
   const columns = keys.map(() => {
     const bar = make("i");
     const value = make("b");
@@ -104,7 +104,7 @@ function makeBarRow(entry, keys, name, whenChosen) {
       columns.forEach((column, j) => {
         const isMasked = j >= weights.length;
         column.root.classList.toggle("masked", isMasked);
-        column.root.title = `${name.long} → ${quote(isMasked && !entry.key_tokens ? "" : keys[j])} at ${j}: ${isMasked ? "masked" : wordProbability(weights[j])}`;
+        column.root.title = `Head ${name} → ${quote(isMasked && !entry.key_tokens ? "" : keys[j])} at ${j}: ${isMasked ? "masked" : wordProbability(weights[j])}`;
         column.value.textContent = isMasked ? "" : wordBriefly(weights[j]);
         setVariable(column.bar, "--w", isNumber(weights[j]) ? clamp(weights[j], 0, 1) : 0);
       });

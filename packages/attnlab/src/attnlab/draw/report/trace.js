@@ -2,7 +2,7 @@
 
 import { extent } from "./axes.js";
 import { listSome, makeChooser } from "./chooser.js";
-import { breakable, clamp, count, isNumber, make, makeButton, quote, setVariable, wordHead, wordProbability, wordToken, wordTokens, wordTrimmed } from "./elements.js";
+import { breakable, clamp, count, isNumber, make, makeButton, makeShare, quote, setVariable, wordProbability, wordToken, wordTokens, wordTrimmed } from "./elements.js";
 import { makeSideBySide } from "./side_by_side.js";
 import { makeStrip, allowedWeights } from "./strip.js";
 import { axisName } from "../map/layout.js";
@@ -115,7 +115,7 @@ function makeFigure(entry, tokens) {
   const keys = entry.key_tokens ?? tokens;
   const { lengths, weights } = entry;
   const columns = Math.max(0, ...lengths);
-  const name = wordHead(entry).long;
+  const name = `Head ${entry.name}`;
   const isMasked = (i, j) => j >= lengths[i];
   const source = {
     rows: lengths.length, columns, values: weights, scale: WEIGHTS,
@@ -180,7 +180,7 @@ function sayLooks(trace, step) {
     const weights = allowedWeights(entry, step.position);
     const most = weights.reduce((best, weight, j) => (isNumber(weight) && (best < 0 || weight > weights[best]) ? j : best), -1);
     if (most < 0) return null;
-    return `${wordHead(entry).long} looks most at ${quote((entry.key_tokens ?? trace.tokens)[most])}, position ${most} (${wordProbability(weights[most])})`;
+    return `Head ${entry.name} looks most at ${quote((entry.key_tokens ?? trace.tokens)[most])}, position ${most} (${wordProbability(weights[most])})`;
   }).filter(Boolean);
   const rest = trace.attention.length - 4;
   return parts.length ? `${parts.join("; ")}${rest > 0 ? `; ${count(rest, "more head")} below` : ""}.` : "";
@@ -192,28 +192,12 @@ function showChances(list, step) {
   // Few candidates keep their order, so that bars can be compared between steps.
   const value = (pair) => (isNumber(pair.chance) ? pair.chance : -1) + (pair.isChoice ? 2 : 0);
   const shown = pairs.length <= MAX_CANDIDATES ? pairs : [...pairs].sort((one, other) => value(other) - value(one)).slice(0, MAX_CANDIDATES);
-  while (list.children.length > shown.length) list.lastChild.remove();
-  while (list.children.length < shown.length) list.append(makeChance());
-  shown.forEach((pair, i) => showChance(list.children[i], pair));
-  if (shown.length < pairs.length) {
-    const rest = pairs.filter((pair) => !shown.includes(pair));
-    const mass = rest.reduce((sum, pair) => sum + (isNumber(pair.chance) ? pair.chance : 0), 0);
-    list.append(make("li", { class: "rest" }, make("span"), make("span", { class: "note" }, `${rest.length} others`), make("span", { class: "number" }, wordProbability(mass)), make("span")));
-  }
-}
-
-function makeChance() {
-  return make("li", {}, make("span", { class: "word" }), make("span", { class: "track" }, make("i")), make("span", { class: "number" }), make("span", { class: "tag" }));
-}
-
-function showChance(row, { token, chance, isChoice }) {
-  const [word, track, number, tag] = row.children;
-  row.className = isChoice ? "is-choice" : "";
-  word.textContent = wordToken(token);
-  word.title = token;
-  setVariable(track.firstChild ?? track.appendChild(make("i")), "--w", isNumber(chance) ? clamp(chance, 0, 1) : 0);
-  number.textContent = wordProbability(chance);
-  tag.textContent = isChoice ? "← choice" : "";
+  const rest = pairs.filter((pair) => !shown.includes(pair));
+  const mass = rest.reduce((sum, pair) => sum + (isNumber(pair.chance) ? pair.chance : 0), 0);
+  const others = make("li", { class: "rest" }, make("span"), make("span", { class: "note" }, `${rest.length} others`),
+    make("span", { class: "number" }, wordProbability(mass)), make("span"));
+  return list.replaceChildren(...shown.map(({ token, chance, isChoice }) => makeShare(wordToken(token), chance, wordProbability(chance),
+    isChoice ? "← choice" : "", { class: isChoice ? "is-choice" : "" })), ...(rest.length ? [others] : []));
 }
 
 export function stepByKey(view, event) {

@@ -1,5 +1,7 @@
 """The heads of all members on the same inputs: aligned, grouped, and how typical each member is."""
 
+import string
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +19,7 @@ from attnlab.train.layouts.sequential import batch_of
 _MOST_MEMBERS = 1_000
 _MOST_NUMBERS = 20_000_000  # attention weights that are compared at once
 _MOST_MASKS = 100  # inputs whose masks are looked at
+_MOST_LETTERS = 4  # of the groups of a member's heads
 _MOST_GROUPED = 1_000  # heads whose groups are searched for
 
 
@@ -61,6 +64,18 @@ class PopulationHeads:
     def ranking(self) -> list[int]:
         """The indices of the members, the most typical first."""
         return [self.members[at] for at in self.distances.argsort(stable=True).tolist()]
+
+    def kind(self, row: int) -> str:
+        """Name the groups of a member's heads: "AAB", of many heads "6A 2B"."""
+        kinds = []
+        for part in self.parts:
+            groups = part.groups.of.view(part.means.shape[:2])[row].tolist()
+            letters = Counter(sorted(string.ascii_uppercase[group] for group in groups))
+            if len(groups) <= _MOST_LETTERS:
+                kinds.append("".join(letters.elements()))
+            else:
+                kinds.append(" ".join(f"{count}{letter}" for letter, count in letters.items()))
+        return " · ".join(kinds)
 
 
 def record_heads(population: Population) -> PopulationHeads | None:

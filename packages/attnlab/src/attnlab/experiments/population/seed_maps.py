@@ -1,7 +1,6 @@
 """The heads of all seeds as small maps, for a page in a notebook."""
 
 import math
-import string
 from typing import TypedDict
 
 from attnlab.draw.wire import LEVELS, pack
@@ -14,7 +13,6 @@ from attnlab.experiments.population.population_heads import (
 )
 
 _MOST_WEIGHTS = 4_000_000
-_MOST_LETTERS = 4  # of the groups of a seed's heads
 
 
 class SeedMaps(TypedDict, total=False):
@@ -53,21 +51,11 @@ def _member(population: Population, index: int, heads: PopulationHeads | None) -
     if heads is None or index not in heads.members:
         return card
     row = heads.members.index(index)
-    kinds = [_kind(part, row) for part in heads.parts]
     return card | {
         "row": row,
         "rank": heads.ranking.index(index) + 1,
-        "kind": " · ".join(kinds),
+        "kind": heads.kind(row),
     }
-
-
-def _kind(part: AttentionHeads, row: int) -> str:
-    """Name the groups of a member's heads: "AAB", of many heads "6A 2B"."""
-    of = part.groups.of.view(part.means.shape[:2])[row].tolist()
-    letters = sorted(string.ascii_uppercase[group] for group in of)
-    if len(letters) <= _MOST_LETTERS:
-        return "".join(letters)
-    return " ".join(f"{letters.count(letter)}{letter}" for letter in sorted(set(letters)))
 
 
 def _attention(parts: list[AttentionHeads], part: AttentionHeads) -> dict[str, object]:

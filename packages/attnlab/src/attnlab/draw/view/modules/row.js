@@ -1,6 +1,6 @@
 // One query: a profile of its weights below the map, its largest weights as a list, all of them as a table.
 
-import { clamp, count, make, setVariable, wordNumber, wordProbability } from "../../report/elements.js";
+import { clamp, count, make, makeShare, wordNumber, wordProbability } from "../../report/elements.js";
 import { setSize } from "../../map/layout.js";
 
 const LISTED = 8;
@@ -81,11 +81,8 @@ function showLargest(list, rest, state) {
   const all = ranked(state);
   const most = Math.abs(all[0]?.value ?? 0) || 1;
   const listed = all.slice(0, LISTED).filter(({ value }) => value !== 0);
-  list.replaceChildren(...listed.map(({ value, j }) => make("li", {},
-    make("span", { class: "word", title: state.names[j] }, state.names[j]),
-    make("span", { class: "track" }, setVariable(make("i"), "--w", clamp(Math.abs(value) / most, 0, 1))),
-    make("span", { class: "number" }, signed(value, state, most)),
-    make("span", { class: "tag" }, `key ${state.numbers(j)}`))));
+  list.replaceChildren(...listed.map(({ value, j }) =>
+    makeShare(state.names[j], Math.abs(value) / most, signed(value, state, most), `key ${state.numbers(j)}`)));
   const masked = state.map.columns - all.length;
   const others = all.slice(listed.length);
   const sum = others.reduce((total, { value }) => total + value, 0);

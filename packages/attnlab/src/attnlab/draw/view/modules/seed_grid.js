@@ -3,7 +3,7 @@
 // A member is { name, row (or null), kind, solvedAt (or null), fault (or null) }; an attention has the maps of all
 // members { rows, columns, heads, order, maps }: member, head, query, key, and NaN where a pair is masked.
 
-import { make, makeButton, setVariable } from "../../report/elements.js";
+import { listenToArrows, make, makeButton, setVariable } from "../../report/elements.js";
 import { makePicture } from "../../map/paint.js";
 import { makeScale, pixelOf } from "../../map/shades.js";
 
@@ -13,19 +13,10 @@ const SEED_SCALE = makeScale(0, 1);
 export function makeSeedGrid(choose) {
   const root = make("div", { class: "seed-grid", role: "radiogroup", "aria-label": "All seeds" });
   let [cells, built] = [new Map(), []];
-  root.addEventListener("keydown", (event) => {
-    const all = [...root.children];
-    const at = all.indexOf(event.target);
-    const across = all.filter(({ offsetTop }) => offsetTop === all[0].offsetTop).length;
-    const ends = { Home: -at, End: all.length - 1 - at };
-    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across, ...ends };
-    const to = all[at + by[event.key]];
-    if (!to || event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    choose(to.dataset.name);
-    to.focus();
-  });
-  const find = (wanted) => [...root.children].find(({ dataset }) => dataset.name === wanted);
+  const all = () => [...root.children];
+  const across = () => all().filter(({ offsetTop }) => offsetTop === root.firstChild.offsetTop).length;
+  listenToArrows(root, all, across, (i) => choose(all()[i].dataset.name));
+  const find = (wanted) => all().find(({ dataset }) => dataset.name === wanted);
   return {
     root,
     // Draws the pictures, if they are others.
@@ -83,7 +74,5 @@ export function pictureOfHeads(maps, { rows, columns }, colors) {
     const x = (head % across) * (columns + 1) + (k % columns);
     pixels[y * width + x] = Number.isNaN(value) ? 0 : pixelOf(value, SEED_SCALE, colors);
   }));
-  const picture = makePicture(pixels, width, pixels.length / width);
-  picture.setAttribute("aria-hidden", "true");
-  return picture;
+  return makePicture(pixels, width, pixels.length / width);
 }
