@@ -225,7 +225,6 @@ def test_a_difference_whose_colours_are_not_centred_is_caught(
 
 def test_a_budget_that_is_not_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_maps, "_text_size", lambda packed: 0)
-    monkeypatch.setattr(view_maps, "_estimate", lambda variants, levels: 0)
     monkeypatch.setattr(view_maps, "_ladder", lambda variants, max_bytes: [(254, 1)])
     with pytest.raises(WrongUsage, match=r"the page takes .* bytes, more than the 300,000 allowed"):
         view_page(make_layers(2, 6, 300, is_causal=False), max_bytes=300_000)

@@ -6,7 +6,6 @@ view says so.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,10 @@ from attnlab.draw.wire import LEVELS, Packed, pack
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at, layer_name
 
-_LEVELS = (LEVELS, 127, 63, 31)
+_LEVELS = (LEVELS, 63)
 _POOLED_LEVELS = 127
 _THUMB = 28  # cells of a thumbnail's longer side
 _TEXT = 4 / 3  # characters of base64 per byte
-_SAMPLED = 8  # heads from which the total size is estimated
 _FORM_SIZE = 150  # characters of an array beside its content
 _MIN_BITS = 1.5  # of a weight in practice; coarser codes are not tried
 
@@ -62,8 +60,6 @@ def fit_maps(
     if others:
         variants, titles = [list(patterns), list(others)], list(names)
     for levels, side in _ladder(variants, max_bytes):
-        if side == 1 and _estimate(variants, levels) > 1.05 * max_bytes:
-            continue
         try:
             return {**_Packer(levels, side, max_bytes).maps(variants), "names": titles}
         except _TooLarge:
@@ -122,25 +118,6 @@ def _ladder(variants: Sequence[Sequence[Drawable]], max_bytes: int) -> list[tupl
         ladder.append((_POOLED_LEVELS, side))
         side = max(side + 1, side * 9 // 8)
     return [*ladder, (_POOLED_LEVELS, max(2, longest))]
-
-
-def _estimate(variants: Sequence[Sequence[Drawable]], levels: int) -> float:
-    """Estimate the size of all maps as text from a few heads."""
-    heads, all_cells = [], 0
-    for pattern in itertools.chain(*variants):
-        if isinstance(pattern, SummaryMaps):
-            return 0.0
-        heads += [(pattern, head) for head in range(pattern.num_heads)]
-        all_cells += prod(pattern.shape)
-    # Steps of the golden ratio sample layers and heads evenly.
-    places = {int(len(heads) * (number * 0.618034 % 1)) for number in range(_SAMPLED)}
-    size = cells = 0
-    for place in sorted(places):
-        pattern, head = heads[place]
-        weights = np.abs(pattern.whole(head))
-        size += _text_size(pack(weights, levels))
-        cells += weights.size
-    return size / cells * all_cells
 
 
 def _cells(pattern: Drawable, side: int) -> tuple[int, int]:
