@@ -22,23 +22,23 @@ from .view.reading import read_back
         (
             "title",
             ...,
-            r"report: expected the key 'title', got \['claims'",
+            r"report: expected the keys title, .*; got subtitle",
         ),
         (
             "colour",
             "red",
-            r"report: expected only known keys, got 'colour'; known: claims",
+            r"report: expected the keys title, .*; got .*, colour",
         ),
         (
             "sections.0.kind",
             "txt",
-            r"sections\[0\]: expected a known kind, got 'txt'; did you mean 'text'",
+            r"sections\[0\]: expected an object with a known kind, one of .*text.*, got str 'txt'",
         ),
-        ("sections.0.kind", ["text"], r"expected a known kind, got \['text'\]"),
-        ("sections.0.kind", ..., r"sections\[0\]: expected the key 'kind'"),
-        ("sections.1.y_label", ..., r"sections\[1\]: expected the key 'y_label', got"),
-        ("sections.1.series.0.y", [1.0], r"series\[0\]: expected as many y as x, 10, got 1"),
-        ("sections.4.rows.0", [1], r"rows\[0\]: expected one cell per column, 3, got 1"),
+        ("sections.0.kind", ["text"], r"with a known kind, .*, got list"),
+        ("sections.0.kind", ..., r"sections\[0\]: expected an object with a known kind"),
+        ("sections.1.y_label", ..., r"sections\[1\]: expected the keys .*y_label"),
+        ("sections.1.series.0.y", [1.0], r"Series: expected as many y as x, 10, got 1"),
+        ("sections.4.rows.0", [1], r"Table.rows\[0\]: expected one cell per column, 3, got 1"),
         (
             "claims.0.passed",
             "yes",
@@ -92,18 +92,18 @@ MAP = "sections.2.choices.0.maps.1"
         (
             "sections.0.figure",
             "maps",
-            r"sections\[2\].figure: expected a name of its own, got 'maps' as in .*\[0\]",
+            r"sections\[2\].figure: expected a name of its own, got 'maps' for the second time",
         ),
         ("sections.0.groups", ["a"], r"series\[0\].values: expected one value per group, 1, got 2"),
-        (f"{SERIES}.values", [1.0], r"series\[0\].low: expected one number per value, 1, got 2"),
+        (f"{SERIES}.values", [1.0], r"BarSeries.low: expected one number per value, 1, got 2"),
         (
             f"{SERIES}.low",
             ...,
-            r"series\[0\]: expected low and high together, got 'high' without 'low'",
+            r"BarSeries: expected low and high together, got one of them",
         ),
-        (f"{SERIES}.low", [0.1], r"series\[0\].low: expected one number per value, 2, got 1"),
-        (f"{SERIES}.high", [0.1] * 3, r"series\[0\].high: expected one number per value, 2, got 3"),
-        (f"{SERIES}.low.1", 0.7, r"series\[0\].low\[1\]: expected low at most high, 0.6, got 0.7"),
+        (f"{SERIES}.low", [0.1], r"BarSeries.low: expected one number per value, 2, got 1"),
+        (f"{SERIES}.high", [0.1] * 3, r"BarSeries.high: expected one number per value, 2, got 3"),
+        (f"{SERIES}.low.1", 0.7, r"BarSeries.low\[1\]: expected low at most high, 0.6, got 0.7"),
         (
             "sections.0.groups",
             ["group"] * 501,
@@ -112,19 +112,19 @@ MAP = "sections.2.choices.0.maps.1"
         (
             "sections.1.series.0.high",
             [1.0],
-            r"series\[0\].high: expected one number per y, 4, got 1",
+            r"Series.high: expected one number per y, 4, got 1",
         ),
         ("sections.1.x_log", 1, r"x_log: expected True or False, got int"),
         ("sections.2.choices", [], r"choices: expected one choice or more, got none"),
-        ("sections.2.choices.1.maps", [], r"choices\[1\].maps: expected one map or more, got none"),
-        (f"{MAP}.rows", [[1.0, 2.0]], r"maps\[1\].rows: expected one row per label, 2, got 1"),
-        (f"{MAP}.rows.0", [1.0], r"maps\[1\].rows\[0\]: expected one number per column, 2, got 1"),
-        (f"{MAP}.row_labels", [], r"maps\[1\]: expected one row and one column or more, got none"),
-        (f"{MAP}.low", 2.0, r"maps\[1\].low: expected a number below high, 2.0, got 2.0"),
+        ("sections.2.choices.1.maps", [], r"MapChoice.maps: expected one map or more, got none"),
+        (f"{MAP}.rows", [[1.0, 2.0]], r"Heatmap.rows: expected one row per label, 2, got 1"),
+        (f"{MAP}.rows.0", [1.0], r"Heatmap.rows\[0\]: expected one number per column, 2, got 1"),
+        (f"{MAP}.row_labels", [], r"Heatmap: expected one row and one column or more, got none"),
+        (f"{MAP}.low", 2.0, r"Heatmap.low: expected a number below high, 2.0, got 2.0"),
         (
             f"{MAP}.low",
             -1.0,
-            r"maps\[1\].high: expected two colors around 0, so high = 1.0, as low is -1.0; got 2.0",
+            r"Heatmap.high: expected two colors around 0, so high = 1.0, as low is -1.0; got 2.0",
         ),
         (
             f"{MAP}.low",
@@ -135,7 +135,7 @@ MAP = "sections.2.choices.0.maps.1"
         (
             "sections.3.width",
             0,
-            r"sections\[3\].width: expected pixels above 0, at most 4,000, got 0",
+            r"Diagram.width: expected pixels above 0, at most 4,000, got 0",
         ),
         (
             "sections.3.boxes.1.x",
@@ -145,7 +145,7 @@ MAP = "sections.2.choices.0.maps.1"
         (
             "sections.3.boxes.1.width",
             0,
-            r"boxes\[1\]: expected a width and a height above 0, got 0 x 50",
+            r"Box: expected a width and a height above 0, got 0 x 50",
         ),
         (
             "sections.3.boxes.1.tone",
@@ -155,7 +155,7 @@ MAP = "sections.2.choices.0.maps.1"
         (
             "sections.3.arrows.1.points",
             [[1, 2]],
-            r"arrows\[1\].points: expected two points or more, got 1",
+            r"Arrow.points: expected two points or more, got 1",
         ),
         (
             "sections.3.arrows.1.points.0",

@@ -98,7 +98,7 @@ def test_a_document_may_lack_its_claims_but_nothing_else() -> None:
     del document["claims"]
     assert set(figures.section_figures(content_of(document))) == {"block.png", "block.svg"}
     del document["title"]
-    with pytest.raises(WrongUsage, match="expected the key 'title'"):
+    with pytest.raises(WrongUsage, match="expected the keys title"):
         figures.section_figures(content_of(document))
 
 

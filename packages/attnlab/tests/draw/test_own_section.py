@@ -42,10 +42,10 @@ def test_a_kind_of_section_from_outside_is_drawn_written_and_read():
     assert set(section_figures(found)) == {"said.png", "said.svg"}
 
 
-def test_a_kind_that_nobody_knows_is_refused_with_a_hint():
+def test_a_kind_that_nobody_knows_is_refused_with_those_that_are_known():
     stored = report("x").to_json()
     stored["sections"][0]["kind"] = "quotations"
-    with pytest.raises(WrongUsage, match=r"known kind, got 'quotations'.*did you mean"):
+    with pytest.raises(WrongUsage, match=r"known kind, .*quotation, .*got str 'quotations'"):
         ReportContent.from_json(stored)
 
 

@@ -376,7 +376,7 @@ def test_damaged_runs_are_listed_as_such(tmp_path):
         "finished",
     ]
     (tmp_path / "good" / "claims.json").write_text(json.dumps([{"name": 1}]))
-    with pytest.raises(CouldNotRun, match=r"claims\[0\]: expected the key 'statement'"):
+    with pytest.raises(CouldNotRun, match=r"claims\[0\]: expected the keys name, statement"):
         attnlab.open(tmp_path / "good")
 
 

@@ -12,21 +12,13 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attnlab.core.store import JsonObject
-from attnlab.errors import WrongUsage, did_you_mean, is_integer, is_number
+from attnlab.errors import WrongUsage, is_integer, is_number
 
 Number = float | None
 """A number of a chart; None and NaN are gaps."""
 
 Scalar = str | float | bool | None
 """A cell of a table, or the value of a fact."""
-
-
-class Contradiction(WrongUsage):
-    """Values of one object that do not fit each other; `place` is a field of it, or empty."""
-
-    def __init__(self, where: str, place: str, problem: str) -> None:
-        super().__init__(f"{where}{place}: {problem}")
-        self.place, self.problem = place, problem
 
 
 def to_json(value: Any) -> Any:
@@ -109,15 +101,10 @@ def kinds_of(base: Any) -> dict[str, type]:
 
 
 def _class_of_kind(known: Mapping[str, type], value: Any, where: str) -> type:
-    if not isinstance(value, Mapping):
-        raise _unexpected(where, "an object", value)
-    if "kind" not in value:
-        raise WrongUsage(f"{where}: expected the key 'kind', got the keys {_names(value)}")
-    kind = value["kind"]
+    kind = value.get("kind") if isinstance(value, Mapping) else None
     if not isinstance(kind, str) or kind not in known:
-        raise WrongUsage(
-            f"{where}: expected a known kind, got {kind!r}; {did_you_mean(str(kind), known)}"
-        )
+        expected = f"an object with a known kind, one of {', '.join(known)}"
+        raise _unexpected(where, expected, value if kind is None else kind)
     return known[kind]
 
 
@@ -125,21 +112,15 @@ def _read_fields(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, Mapping):
         raise _unexpected(where, "an object", value)
     hints = _hints(kind)
-    for field in fields(kind):
-        if field.default is MISSING and field.name not in value:
-            raise WrongUsage(f"{where}: expected the key {field.name!r}, got {_names(value)}")
-    found = {}
-    for name, item in value.items():
-        if name in hints:
-            found[name] = from_json(hints[name], item, f"{where}.{name}")
-        elif name != "kind" or not hasattr(kind, "kind"):
-            raise WrongUsage(
-                f"{where}: expected only known keys, got {name!r}; {did_you_mean(str(name), hints)}"
-            )
-    try:
-        return kind(**found)
-    except Contradiction as error:
-        raise Contradiction(where, error.place, error.problem) from None
+    required = {field.name for field in fields(kind) if field.default is MISSING}
+    values = {name: item for name, item in value.items() if name != "kind"}
+    if not required <= set(values) <= set(hints):
+        raise WrongUsage(
+            f"{where}: expected the keys {', '.join(hints)}; got {', '.join(map(str, values))}."
+        )
+    for name, item in values.items():
+        values[name] = from_json(hints[name], item, f"{where}.{name}")
+    return kind(**values)
 
 
 @cache
@@ -171,10 +152,6 @@ _PLAIN: dict[Any, tuple[Callable[[Any], bool], str]] = {
     ),
 }
 """Types of single values: their check, and the words of it."""
-
-
-def _names(value: Mapping[Any, Any]) -> list[str]:
-    return sorted(map(str, value))
 
 
 def _unexpected(where: str, expected: str, value: Any) -> WrongUsage:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from attnlab.draw.json_form import Contradiction
+from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,13 +47,10 @@ class Figured(Section):
     figure: str | None = None
 
     def __post_init__(self) -> None:
-        if self.figure is not None and not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,59}", self.figure):
-            raise contradiction(
-                self,
-                ".figure",
-                "expected a name for files: small letters, digits, - and _, got "
-                f"{self.figure[:60]!r}",
-            )
+        name = "none" if self.figure is None else self.figure
+        is_name = re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,59}", name) is not None
+        problem = "expected a name for files: small letters, digits, - and _, got "
+        check(self, is_name, ".figure", f"{problem}{name[:60]!r}")
 
     def picture(self) -> "Figure":
         """Draw the picture with matplotlib; the kinds of this package are in `draw.pictures`."""
@@ -74,9 +71,4 @@ def check_limit(part: Any, place: str, what: str, most: int, got: int) -> None:
 def check(part: Any, fits: bool, place: str, problem: str) -> None:
     """Raise unless the values of a section fit; `place` is a field, or empty."""
     if not fits:
-        raise contradiction(part, place, problem)
-
-
-def contradiction(part: Any, place: str, problem: str) -> Contradiction:
-    """Return the error of a section whose values do not fit; `place` is a field, or empty."""
-    return Contradiction(type(part).__name__, place, problem)
+        raise WrongUsage(f"{type(part).__name__}{place}: {problem}")

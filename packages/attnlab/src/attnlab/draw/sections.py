@@ -21,7 +21,7 @@ from attnlab.draw.json_form import Scalar as Scalar
 from attnlab.draw.json_form import from_json, to_json
 from attnlab.draw.section import Figured as Figured
 from attnlab.draw.section import Section as Section
-from attnlab.draw.section import check, check_equal, check_limit, contradiction
+from attnlab.draw.section import check, check_equal, check_limit
 
 if TYPE_CHECKING:
     from attnlab.look.trace import Trace
@@ -106,20 +106,16 @@ def _columns(intervals: Iterable[Ends]) -> tuple[Numbers, Numbers, Numbers]:
 def _check_interval(
     part: Any, place: str, low: Numbers | None, high: Numbers | None, length: int, what: str
 ) -> None:
-    if (low is None) != (high is None):
-        has, lacks = ("high", "low") if low is None else ("low", "high")
-        raise contradiction(
-            part, place, f"expected low and high together, got {has!r} without {lacks!r}"
-        )
+    problem = "expected low and high together, got one of them"
+    check(part, (low is None) == (high is None), place, problem)
     if low is None or high is None:
         return
     check_equal(part, f"{place}.low", f"one number per {what}", length, len(low))
     check_equal(part, f"{place}.high", f"one number per {what}", length, len(high))
     for index, (one, other) in enumerate(zip(low, high, strict=True)):
-        if one is not None and other is not None and one > other:
-            raise contradiction(
-                part, f"{place}.low[{index}]", f"expected low at most high, {other}, got {one}"
-            )
+        is_reversed = one is not None and other is not None and one > other
+        problem = f"expected low at most high, {other}, got {one}"
+        check(part, not is_reversed, f"{place}.low[{index}]", problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,17 +439,11 @@ class ReportContent:
     claims: Sequence[Claim] | None = None
 
     def __post_init__(self) -> None:
-        places: dict[str, int] = {}
-        for index, section in enumerate(self.sections):
-            name = getattr(section, "figure", None)
-            if name in places:
-                raise contradiction(
-                    self,
-                    f".sections[{index}].figure",
-                    f"expected a name of its own, got {name!r} as in .sections[{places[name]}]",
-                )
-            if name is not None:
-                places[name] = index
+        names = [getattr(section, "figure", None) for section in self.sections]
+        for index, name in enumerate(names):
+            is_new = name is None or name not in names[:index]
+            problem = f"expected a name of its own, got {name!r} for the second time"
+            check(self, is_new, f".sections[{index}].figure", problem)
 
     def section(self, title: str) -> Section:
         """Return the section with this title."""
