@@ -158,16 +158,6 @@ _MASKED = """    if mask is not None:
 """
 
 
-def _masked(scores, weights):
-    """Return the masked softmax with other lines before and after the softmax."""
-    text = "    weights = torch.softmax(scores, dim=-1)\n"
-    if scores:
-        text = f"    if mask is not None:\n        scores = {scores}\n" + text
-    if weights:
-        text += f"    if mask is not None:\n        weights = {weights}\n"
-    return text
-
-
 EXERCISE = Exercise(
     "Scaled dot-product attention",
     level=1,
@@ -187,13 +177,13 @@ EXERCISE = Exercise(
         *root_mistakes("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]"),
         *mask_mistakes(
             _MASKED,
-            _masked,
             "inverted mask",
             "zero taken for masked",
             "mask after the softmax",
             "filled with −10",
             "filled with −10⁹",
             "NaN in dead rows",
+            guard="mask is not None",
         ),
         Mistake(
             "softmax over queries",

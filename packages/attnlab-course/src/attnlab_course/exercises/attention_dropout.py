@@ -206,13 +206,6 @@ _DROP = "torch.nn.functional.dropout(weights, dropout)"
 _RETURN = "return used @ value, weights"
 
 
-def _masked(scores, weights):
-    """Return the masked softmax with other scores and weights."""
-    lines = f"    if mask is not None:\n        scores = {scores}\n" if scores else ""
-    lines += "    weights = torch.softmax(scores, dim=-1)\n"
-    return lines + (f"    if mask is not None:\n        weights = {weights}\n" if weights else "")
-
-
 EXERCISE = Exercise(
     "Attention with dropout",
     level=2,
@@ -230,43 +223,41 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         *mask_mistakes(
-            _MASKED, _masked, "inverted mask", "filled with −10⁹", "NaN in dead rows"
+            _MASKED,
+            "inverted mask",
+            "filled with −10⁹",
+            "NaN in dead rows",
+            guard="mask is not None",
         ),
         Mistake(
             "no scaling",
             "/ math.sqrt(query.shape[-1])",
             "",
-            "The scores are not divided by √width, so they grow with the width."
-        ),
-        Mistake(
-            "no axis",
-            "dim=-1)",
-            "dim=0 if scores.dim() in (1, 3) else 1)",
-            "The softmax runs over axis 0 or 1, as `F.softmax` chooses without a `dim`."
+            "The scores are not divided by √width, so they grow with the width.",
         ),
         Mistake(
             "fixed axes",
             "key.transpose(-2, -1)",
             "key.transpose(1, 2)",
-            "Axes 1 and 2 are exchanged. Count from the end, so that axes in front do not matter."
+            "Axes 1 and 2 are exchanged. Count from the end, so that axes in front do not matter.",
         ),
         Mistake(
             "shown after dropout",
             _RETURN,
             "return used @ value, used",
-            "The weights come back as they are after dropout, so their rows do not sum to 1."
+            "The weights come back as they are after dropout, so their rows do not sum to 1.",
         ),
         Mistake(
             "output dropped",
             f"{_DROP}\n    {_RETURN}",
             "weights\n    return torch.nn.functional.dropout(used @ value, dropout), weights",
-            "Dropout is applied to the output. It belongs on the weights."
+            "Dropout is applied to the output. It belongs on the weights.",
         ),
         Mistake(
             "not made larger",
             _DROP,
             "weights * (torch.rand_like(weights) >= dropout)",
-            "The weights that stay are not divided by 1 − dropout."
+            "The weights that stay are not divided by 1 − dropout.",
         ),
     ),
     hints=(
@@ -279,4 +270,4 @@ EXERCISE = Exercise(
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
     picture=draw_picture,
-)  # fmt: skip
+)

@@ -97,8 +97,7 @@ def cells_right(axes, figure, weights, *_):
     if image.shape == (weights.size,):
         image = image.reshape(weights.shape)
     if not is_map(image, weights):
-        wrong = {"rows and columns swapped": weights.T, "rescaled": weights / weights.max()}
-        mistake = next((name for name, rows in wrong.items() if is_map(image, rows)), None)
+        mistake = "rows and columns swapped" if is_map(image, weights.T) else None
         return Failure(f"expected a map of {show(weights)}; got {show(image)}", mistake)
     left, right, first, last = axes["corners"][0]
     if (axes["xlim"][1] - axes["xlim"][0]) * (right - left) < 0:
@@ -213,7 +212,6 @@ def draw_picture(names):
     return names["attention_heatmap"](weights, ["it", "was", "a", "cat"], keys, "Head 0.1")
 
 
-_BLUE = 'cmap="Blues")'
 _ARRAY = "weights.detach().numpy()"
 _KEYS = "axes.set_xticks(range(len(keys)), keys, rotation=45)"
 _QUERIES = "axes.set_yticks(range(len(queries)), queries)"
@@ -241,16 +239,9 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "upside down",
-            _BLUE,
+            'cmap="Blues")',
             'cmap="Blues", origin="lower")',
             "The first query is at the bottom. Row 0 of a matrix belongs on top.",
-        ),
-        Mistake(
-            "rescaled",
-            _ARRAY,
-            f"{_ARRAY} / {_ARRAY}.max()",
-            "The weights are divided by the largest of them, so a weak map looks like a strong "
-            "one.",
         ),
         Mistake(
             "words swapped",
@@ -277,12 +268,6 @@ EXERCISE = Exercise(
             "",
             "The shades run from the least weight of this picture to its largest. In the next "
             "picture the same shade means something else.",
-        ),
-        Mistake(
-            "gradients attached",
-            _ARRAY,
-            "weights.numpy()",
-            "Weights straight from a model carry gradients and cannot become an array as they are.",
         ),
     ),
     hints=(

@@ -270,7 +270,6 @@ def draw_picture(names):
 _HELD = "held_out.update(distinct[: round(share * len(distinct))])"
 _TRAINING = "training = [n for n, text in enumerate(texts) if text not in held_out]"
 _VALIDATION = "validation = [n for n, text in enumerate(texts) if text in held_out]"
-_BOTH = f"{_TRAINING}\n    {_VALIDATION}\n    return training, validation"
 _LOOP = """for label in sorted(set(labels)):
         distinct = sorted({text for text, mark in zip(texts, labels, strict=True) if mark == label})
         draw.shuffle(distinct)
@@ -294,7 +293,7 @@ EXERCISE = Exercise(
     mistakes=(  # of homework whose data set has ten copies of each text
         Mistake(
             "copies on both sides",
-            _BOTH,
+            f"{_TRAINING}\n    {_VALIDATION}\n    return training, validation",
             "order = list(range(len(texts)))\n    draw.shuffle(order)\n"
             "    cut = round(share * len(texts))\n    return order[cut:], order[:cut]",
             "The positions are split and not the texts, so copies of one text are in training and "
@@ -326,12 +325,6 @@ EXERCISE = Exercise(
             "distinct = list({text",
             "The texts are drawn from a set, whose order changes from run to run of Python: the "
             "seed alone does not fix the split.",
-        ),
-        Mistake(
-            "longest of all",
-            "max(len(row) for row in part)",
-            "max(len(row) for row in rows)",
-            "Every batch is as long as the longest of all rows; that of the batch is enough.",
         ),
         Mistake(
             "inverted mask",

@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import mask_mistakes
+from attnlab_course.material.attention_mistakes import heads_mistakes, mask_mistakes
 from attnlab_course.material.numpy_parts import attend_heads
 from attnlab_course.material.tensors import gradients_case, inputs_case
 
@@ -146,17 +146,6 @@ def draw_picture(names):
     return draw_head(T.stack(rows), tokens=(["output 5", "output 2"], places))
 
 
-_SPLIT = ".view(*front, length, heads, size).transpose(-3, -2)"
-_MERGE = "(weights @ split(value)).transpose(-3, -2).reshape(*front, length, width)"
-_SOFTMAX = "    weights = torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)\n"
-
-
-def _masked(scores, weights):
-    """Return the masked softmax with other scores and weights."""
-    lines = f"    mask = ~later\n    weights = torch.softmax({scores or 'scores'}, dim=-1)\n"
-    return lines + (f"    weights = {weights}\n" if weights else "")
-
-
 EXERCISE = Exercise(
     "Causal heads",
     level=3,
@@ -172,32 +161,28 @@ EXERCISE = Exercise(
     mistakes=(
         Mistake("one key too many", "triu(1)", "triu(2)", "Each position also sees the next one."),
         *mask_mistakes(
-            _SOFTMAX, _masked, "inverted mask", "zero taken for masked", "filled with −10⁹"
-        ),
-        Mistake(
-            "scaled by the whole width",
-            "math.sqrt(size)",
-            "math.sqrt(width)",
-            "The scores are divided by the root of the whole width. A head's scores sum over its "
-            "own columns.",
-        ),
-        Mistake(
-            "split without turning",
-            _SPLIT,
-            ".view(*front, heads, length, size)",
-            "The heads are cut out by a reshape alone, which mixes positions.",
-        ),
-        Mistake(
-            "merged without turning",
-            _MERGE,
-            "(weights @ split(value)).reshape(*front, length, width)",
-            "The heads' results are put together by a reshape alone, which mixes positions.",
+            "    weights = torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)\n",
+            "inverted mask",
+            "zero taken for masked",
+            "filled with −10⁹",
+            make="mask = ~later",
         ),
         Mistake(
             "matrices turned",
             "(x @ matrix.T)",
             "(x @ matrix)",
             "The matrices are applied the wrong way round: they are (outputs, inputs).",
+        ),
+        *heads_mistakes(
+            (
+                ".view(*front, length, heads, size).transpose(-3, -2)",
+                ".view(*front, heads, length, size)",
+            ),
+            (
+                "(weights @ split(value)).transpose(-3, -2).reshape(*front, length, width)",
+                "(weights @ split(value)).reshape(*front, length, width)",
+            ),
+            ("math.sqrt(size)", "math.sqrt(width)"),
         ),
     ),
     hints=(

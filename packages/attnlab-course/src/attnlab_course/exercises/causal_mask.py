@@ -132,13 +132,6 @@ def draw_picture(names):
 
 
 _TRIL = "mask.tril(diagonal=keys - queries)"
-_WEIGHTS = "    return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)\n"
-
-
-def _masked(scores, weights):
-    """Return the masked softmax with other scores and weights."""
-    lines = f"    weights = torch.softmax({scores or 'scores'}, dim=-1)\n"
-    return lines + f"    return {weights or 'weights'}\n"
 
 
 EXERCISE = Exercise(
@@ -191,12 +184,12 @@ EXERCISE = Exercise(
             "the last ones.",
         ),
         *mask_mistakes(
-            _WEIGHTS,
-            _masked,
+            "    return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)\n",
             "inverted mask",
             "zero taken for masked",
             "mask after the softmax",
             "filled with −10⁹",
+            end="return weights",
         ),
     ),
     hints=(

@@ -10,6 +10,7 @@ from attnlab_course.material.weights import (
     Trial,
     float32_words,
     gain_mistake,
+    gain_mistakes,
     is_near,
     judge_weights,
     name_mistake,
@@ -150,26 +151,7 @@ EXERCISE = Exercise(
         Check("float32", "gives the same in float32", judged(FLOAT32), graded=True, side=True),
     ),
     mistakes=(
-        Mistake(
-            "gain too low",
-            "gain = 25.0",
-            "gain = 3.0",
-            "Every place looks at the first, but not firmly enough. The gain is too low.",
-        ),
-        Mistake(
-            "root forgotten",
-            "gain = 25.0",
-            "gain = 8.1",
-            "The scores would be large enough before the division by √qk_dim, but that division "
-            "makes them too small.",
-        ),
-        Mistake(
-            "short inputs only",
-            "gain = 25.0",
-            "gain = 15.0",
-            "It holds for short inputs only: in a longer one more wrong keys share the weight, so "
-            "the first must stand out further.",
-        ),
+        *gain_mistakes(25.0, 3.0, 8.1, 15.0),
         Mistake(
             "looks at itself",
             _ASK,

@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import mask_mistakes
+from attnlab_course.material.attention_mistakes import heads_mistakes, mask_mistakes
 from attnlab_course.material.numpy_parts import attend_heads, linear
 from attnlab_course.material.tensors import as_tensors, draw_arrays, inputs_case, parameter_shapes
 
@@ -180,19 +180,6 @@ _MASKED = """        if source_mask is not None:
         if source_mask is not None:
             weights = weights.nan_to_num(0.0)
 """
-_SPLIT = "x.unflatten(-1, (self.heads, -1)).transpose(1, 2)"
-
-
-def _masked(scores, weights):
-    """Return the masked softmax with other scores and weights."""
-    lines = f"""        if source_mask is not None:
-            mask = source_mask[:, None, None, :]
-            scores = {scores or "scores"}
-        weights = torch.softmax(scores, dim=-1)
-"""
-    if weights:
-        lines += f"        if source_mask is not None:\n            weights = {weights}\n"
-    return lines
 
 
 EXERCISE = Exercise(
@@ -219,39 +206,27 @@ EXERCISE = Exercise(
             "from the target.",
         ),
         Mistake(
-            "values from the target",
-            "self.value(source)",
-            "self.value(target)",
-            "The values come from the target. What is looked at and what is read are both the "
-            "source.",
-        ),
-        Mistake(
             "mask of the target",
             "source_mask[:, None, None, :]",
             "source_mask[:, None, :, None]",
             "The mask lies along the queries, as if it were one of the target. It belongs to the "
             "keys.",
         ),
-        *mask_mistakes(_MASKED, _masked, "inverted mask", "filled with −10⁹", "NaN in dead rows"),
-        Mistake(
-            "scaled by the whole width",
-            "math.sqrt(query.shape[-1])",
-            "math.sqrt(query.shape[-1] * self.heads)",
-            "The scores are divided by the root of the whole width; each head has only its part.",
+        *mask_mistakes(
+            _MASKED,
+            "inverted mask",
+            "filled with −10⁹",
+            "NaN in dead rows",
+            guard="source_mask is not None",
+            make="mask = source_mask[:, None, None, :]",
         ),
-        Mistake(
-            "heads split without a transpose",
-            _SPLIT,
-            "x.reshape(x.shape[0], self.heads, x.shape[1], -1)",
-            "The heads are cut out with one reshape, which mixes positions and columns. First "
-            "split the width, then move the heads in front.",
-        ),
-        Mistake(
-            "heads joined without a transpose",
-            "mixed.transpose(1, 2).flatten(2)",
-            "mixed.reshape(target.shape)",
-            "The heads are joined with one reshape, which mixes positions. First move the heads "
-            "back behind the positions.",
+        *heads_mistakes(
+            (
+                "x.unflatten(-1, (self.heads, -1)).transpose(1, 2)",
+                "x.reshape(x.shape[0], self.heads, x.shape[1], -1)",
+            ),
+            ("mixed.transpose(1, 2).flatten(2)", "mixed.reshape(target.shape)"),
+            ("math.sqrt(query.shape[-1])", "math.sqrt(query.shape[-1] * self.heads)"),
         ),
     ),
     hints=(

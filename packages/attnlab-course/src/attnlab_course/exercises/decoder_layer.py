@@ -219,8 +219,6 @@ def draw_picture(names):
     return draw_head(weights[0].detach(), tokens=[f"token {n + 1}" for n in range(6)])
 
 
-_THIRD = "x = self.norm3(x + self.dropout(self.feed_forward(x)))"
-
 EXERCISE = Exercise(
     "A decoder layer",
     level=4,
@@ -251,13 +249,6 @@ EXERCISE = Exercise(
             also=(".tril().logical_not()",),
         ),
         Mistake(
-            "does not see itself",
-            ".tril()",
-            ".tril(-1)",
-            "A token does not see itself, and the first one sees nothing at all. The diagonal "
-            "belongs to what may be seen.",
-        ),
-        Mistake(
             "source mask ignored",
             "self.cross_attention(x, source, may)",
             "self.cross_attention(x, source)",
@@ -271,14 +262,8 @@ EXERCISE = Exercise(
             "attended to.",
         ),
         Mistake(
-            "self-attention twice",
-            "self.cross_attention(x, source, may)",
-            "self.cross_attention(x, x)",
-            "The second attention looks at the target again, so the source is never read.",
-        ),
-        Mistake(
             "norm before the part",
-            _THIRD,
+            "x = self.norm3(x + self.dropout(self.feed_forward(x)))",
             "x = x + self.dropout(self.feed_forward(self.norm3(x)))",
             "The last norm comes before the feed-forward network (pre-norm). Here it comes after "
             "the sum.",

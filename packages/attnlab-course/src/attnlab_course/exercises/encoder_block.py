@@ -7,6 +7,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.attention_mistakes import dropout_mistakes
 from attnlab_course.material.numpy_parts import attend_heads, layer_norm, linear
 from attnlab_course.material.tensors import as_tensors, parameter_shapes
 
@@ -236,52 +237,28 @@ EXERCISE = Exercise(
             "mixed, weights = self.attention(self.norm1(x), mask)\n"
             "        x = x + self.dropout(mixed)\n"
             "        x = x + self.dropout(self.feed_forward(self.norm2(x)))",
-            "The norms come before the parts, as in newer models. Here they come after each sum."
+            "The norms come before the parts, as in newer models. Here they come after each sum.",
         ),
         Mistake(
             "first sum missing",
             _ONE,
             "x = self.norm1(self.dropout(mixed))",
-            "x is not added to what attention found, so what stood there is lost."
-        ),
-        Mistake(
-            "first sum late",
-            _ONE,
-            "x = x + self.norm1(self.dropout(mixed))",
-            "After attention the norm comes first and the sum second."
+            "x is not added to what attention found, so what stood there is lost.",
         ),
         Mistake(
             "mask lost",
             "self.attention(x, mask)",
             "self.attention(x)",
-            "The mask is not handed on to attention."
+            "The mask is not handed on to attention.",
         ),
         Mistake(
             "inverted mask",
             "self.attention(x, mask)",
             "self.attention(x, None if mask is None else ~mask)",
             "The mask is handed on the wrong way round: True means that a position may be attended "
-            "to."
+            "to.",
         ),
-        Mistake(
-            "side by side",
-            f"{_ONE}\n        {_THINK}",
-            "thought = self.feed_forward(x)\n        x = self.norm1(x + self.dropout(mixed))",
-            "Feed-forward gets the block's input. It gets what the first norm returned."
-        ),
-        Mistake(
-            "always dropped",
-            "self.dropout(mixed)",
-            "nn.functional.dropout(mixed, self.dropout.p)",
-            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
-            "it is told."
-        ),
-        Mistake(
-            "weights averaged",
-            "return x, weights",
-            "return x, weights.mean(dim=1)",
-            "The weights are averaged over the heads. Return those of every head."
-        ),
+        dropout_mistakes("mixed")[0],
     ),
     hints=(
         "What is at a position if a part of the block finds nothing and returns 0?",
@@ -292,4 +269,4 @@ EXERCISE = Exercise(
     ),
     banned=("TransformerEncoderLayer", "TransformerEncoder", "MultiheadAttention"),
     picture=draw_picture,
-)  # fmt: skip
+)

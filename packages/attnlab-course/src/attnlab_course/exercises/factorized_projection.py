@@ -188,13 +188,6 @@ EXERCISE = Exercise(
             "The base matrix is added to the softmax. It should multiply it, entry by entry.",
         ),
         Mistake(
-            "gate inside the softmax",
-            _MIXED,
-            "torch.softmax((1 if self.base is None else self.base)"
-            f" * ({_PRODUCT}), dim=-1)\n        return mixed",
-            "The base matrix is applied before the softmax, which takes the signs away.",
-        ),
-        Mistake(
             "base always there",
             "        if gated:\n"
             "            self.base = nn.Parameter(torch.empty(width, head_width))\n"

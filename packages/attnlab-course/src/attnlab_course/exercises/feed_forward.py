@@ -6,16 +6,16 @@ from functools import partial
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.material.attention_mistakes import dropout_mistakes
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.numpy_parts import linear
 from attnlab_course.material.tensors import (
     as_tensors,
     draw_arrays,
+    dropped_failure,
     inputs_case,
-    kept_failure,
     parameter_shapes,
-    shape_failure,
 )
 
 # %% [markdown]
@@ -137,20 +137,6 @@ def extremes(random):
     yield case(x, 5, state, 0.5, training=True, expected=bias, words=words)
 
 
-def judge_share(whole, chance, answer):
-    """Judge which of the hidden numbers were dropped."""
-    failure = shape_failure(answer, whole.shape)
-    if failure is not None:
-        return failure
-    numbers = answer.numpy()
-    gone = numbers == 0
-    if np.allclose(numbers, whole):
-        return Failure("in training no hidden number was dropped")
-    if abs(gone.mean() - chance) > 0.06:
-        return Failure(f"expected about {chance:.0%} dropped, got {gone.mean():.1%}")
-    return kept_failure(numbers, whole, chance, "hidden numbers")
-
-
 def shares(random):
     """How many hidden numbers are dropped; the outer layer hands them on."""
     width = 13
@@ -161,7 +147,7 @@ def shares(random):
     x = np.abs(random.normal(size=(7, 17, width)))
     whole = oracle(x, state)
     for chance, dropout, words in ((0.25, 0.25, "1 in 4"), (0.1, None, "the default chance")):
-        judge = partial(judge_share, whole, chance)
+        judge = partial(dropped_failure, whole=whole, chance=chance, what="hidden numbers")
         words = f"in training, with {words}"
         yield case(x, width, state, dropout, judge=judge, training=True, words=words)
 
@@ -181,9 +167,7 @@ def draw_picture(names):
     return draw_lines(title, ("x", "answer"), x, {"answer": answer})
 
 
-_HIDDEN = "torch.relu(self.inner(x))"
 _RETURN = "return self.outer(self.dropout(hidden))"
-_DROPOUT = "nn.Dropout(dropout)"
 
 EXERCISE = Exercise(
     "Feed-forward",
@@ -201,22 +185,10 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
-            "gelu",
-            "torch.relu",
-            "nn.functional.gelu",
-            "The activation is GELU. ReLU is asked: it gives exactly 0 below 0.",
-        ),
-        Mistake(
             "no activation",
-            _HIDDEN,
+            "torch.relu(self.inner(x))",
             "self.inner(x)",
             "There is no ReLU, so both layers together are one linear map.",
-        ),
-        Mistake(
-            "activation last",
-            _RETURN,
-            "return torch.relu(self.outer(self.dropout(hidden)))",
-            "A second ReLU is at the end, so the answer has no negative numbers.",
         ),
         Mistake(
             "residual",
@@ -230,25 +202,7 @@ EXERCISE = Exercise(
             "return self.dropout(self.outer(hidden))",
             "Dropout comes after the second layer. It comes before it, on the hidden numbers.",
         ),
-        Mistake(
-            "always dropped",
-            "self.dropout(hidden)",
-            "nn.functional.dropout(hidden, self.dropout.p)",
-            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
-            "it is told.",
-        ),
-        Mistake(
-            "chance kept",
-            _DROPOUT,
-            "nn.Dropout(1 - dropout)",
-            "`dropout` is the chance to be dropped, not the chance to stay.",
-        ),
-        Mistake(
-            "not made larger",
-            "self.dropout(hidden)",
-            "hidden * (torch.rand_like(hidden) >= self.dropout.p) if self.training else hidden",
-            "The hidden numbers that stay are not divided by 1 − chance.",
-        ),
+        *dropout_mistakes("hidden"),
     ),
     hints=(
         "What would two linear layers in a row be worth without something between them?",

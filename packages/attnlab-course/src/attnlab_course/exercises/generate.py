@@ -200,8 +200,6 @@ def draw_picture(names):
     return figure
 
 
-_READ = "model(tokens)[:, -1].detach().clone()"
-_HAS = "has_separator = (tokens == separator).any(dim=1)"
 _FORBID = "logits[has_separator, separator] = -math.inf"
 
 EXERCISE = Exercise(
@@ -229,7 +227,7 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "forbids for the whole batch",
-            _HAS,
+            "has_separator = (tokens == separator).any(dim=1)",
             "has_separator = (tokens == separator).any().expand(len(tokens))",
             "As soon as one row has a separator, it is forbidden in all rows.",
         ),
@@ -254,22 +252,10 @@ EXERCISE = Exercise(
             "The model is shown only the last token. It should read the whole row so far.",
         ),
         Mistake(
-            "first position",
-            _READ,
-            "model(tokens)[:, 0].detach().clone()",
-            "The logits of the first position are read. The last one is about the next token.",
-        ),
-        Mistake(
             "returns only what is new",
             "    return tokens\n",
             "    return tokens[:, prompt.shape[1] :]\n",
             "Only the appended tokens are returned. The prompt belongs to the row.",
-        ),
-        Mistake(
-            "up to a total length",
-            "range(num_tokens)",
-            "range(num_tokens - prompt.shape[1])",
-            "The prompt is counted among the tokens to append.",
         ),
     ),
     hints=(

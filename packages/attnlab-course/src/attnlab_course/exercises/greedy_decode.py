@@ -185,9 +185,6 @@ def draw_picture(names):
     return draw_maps(maps, ("step", "next token"), (5.0, 3.4), labels=labels)
 
 
-_CHOSEN = "logits[:, -1].argmax(dim=-1)"
-_CUT = "row[: row.index(end)] if end in row else row"
-
 EXERCISE = Exercise(
     "Greedy decoding",
     level=3,
@@ -203,7 +200,7 @@ EXERCISE = Exercise(
     mistakes=(
         Mistake(
             "does not stop",
-            _CUT,
+            "row[: row.index(end)] if end in row else row",
             "row",
             "What comes after the end token is kept, with the end token in it.",
         ),
@@ -227,22 +224,10 @@ EXERCISE = Exercise(
             "said at its last position.",
         ),
         Mistake(
-            "drawn at random",
-            _CHOSEN,
-            "torch.multinomial(torch.softmax(logits[:, -1], dim=-1), 1)[:, 0]",
-            "The tokens are drawn at random. Greedy means: always the likeliest.",
-        ),
-        Mistake(
             "stops with the first",
             "is_done.all()",
             "is_done.any()",
             "All texts stop when the first of them is done; the others must go on.",
-        ),
-        Mistake(
-            "one token too many",
-            "for _ in range(most):",
-            "for _ in range(most + 1):",
-            "There may be one token more than `most`.",
         ),
         Mistake(
             "last token only",

@@ -10,6 +10,7 @@ from attnlab_course.material.weights import (
     Trial,
     float32_words,
     gain_mistake,
+    gain_mistakes,
     is_near,
     judge_weights,
     name_mistake,
@@ -151,27 +152,7 @@ EXERCISE = Exercise(
         Check("float32", "gives the same in float32", judged(FLOAT32), graded=True, side=True),
     ),
     mistakes=(
-        Mistake(
-            "gain too low",
-            "gain = 20.0",
-            "gain = 5.0",
-            "Each token looks at its own letter, but not firmly enough: too much weight is left "
-            "for the others. The gain is too low.",
-        ),
-        Mistake(
-            "root forgotten",
-            "gain = 20.0",
-            "gain = 8.6",
-            "The scores would be large enough before the division by √qk_dim, but that division "
-            "makes them too small.",
-        ),
-        Mistake(
-            "short inputs only",
-            "gain = 20.0",
-            "gain = 14.0",
-            "It holds for short inputs only: in a longer one more wrong keys share the weight, so "
-            "the right one must stand out further.",
-        ),
+        *gain_mistakes(20.0, 5.0, 8.6, 14.0),
         Mistake(
             "no letter stands out",
             "Km = np.eye(3)",

@@ -8,8 +8,9 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.material.attention_mistakes import dropout_mistakes
 from attnlab_course.material.pictures import draw_maps
-from attnlab_course.material.tensors import kept_failure, shape_failure
+from attnlab_course.material.tensors import dropped_failure
 
 # %% [markdown]
 # # The input of a transformer
@@ -138,18 +139,10 @@ def extremes(random):
 
 def judge_share(whole, answer):
     """Judge which numbers were dropped, and what became of the others."""
-    failure = shape_failure(answer, whole.shape)
-    if failure is not None:
-        return failure
-    numbers = answer.numpy()
-    gone = numbers == 0
-    if np.allclose(numbers, whole, NEAR, NEAR):
-        return Failure("in training no number was dropped", "no dropout")
-    if abs(gone.mean() - 0.25) > 0.06:
-        return Failure(f"expected about 25% of the numbers dropped, got {gone.mean():.1%}")
-    if np.isin(gone.mean(axis=-1), (0, 1)).all():
+    failure = dropped_failure(answer, whole, 0.25, "numbers", (NEAR, NEAR))
+    if failure is None and np.isin((answer == 0).double().mean(dim=-1), (0, 1)).all():
         return Failure("whole positions were dropped; each number is dropped by itself")
-    return kept_failure(numbers, whole, 0.25, "numbers", (NEAR, NEAR))
+    return failure
 
 
 def shares(random):
@@ -191,7 +184,6 @@ def draw_picture(names):
 
 _SUM = "self.positions(self.tokens(ids))"
 _LAST = "return self.dropout(x)"
-_MADE = "nn.Dropout(dropout)"
 
 EXERCISE = Exercise(
     "The input of a transformer",
@@ -221,39 +213,13 @@ EXERCISE = Exercise(
             "Only the tokens are dropped: the positions are added after the dropout.",
         ),
         Mistake(
-            "always dropped",
-            _LAST,
-            "return nn.functional.dropout(x, self.dropout.p)",
-            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
-            "it is told.",
-        ),
-        Mistake(
             "chance lost",
-            _MADE,
+            "nn.Dropout(dropout)",
             "nn.Dropout()",
             "The chance is not handed on, so half of the numbers are always dropped: that is "
             "PyTorch's default.",
         ),
-        Mistake(
-            "not made larger",
-            _LAST,
-            "return x * (torch.rand_like(x) >= self.dropout.p) if self.training else x",
-            "The numbers that stay are not divided by 1 − chance, so training sees smaller sums "
-            "than evaluation.",
-        ),
-        Mistake(
-            "scaled twice",
-            _SUM,
-            "self.positions(self.tokens(ids) * self.tokens.weight.shape[1] ** 0.5)",
-            "The tokens are scaled by √d_model once more. The given part has done that already.",
-        ),
-        Mistake(
-            "learned positions",
-            "Positions(max_length, d_model)\n",
-            "Positions(max_length, d_model)\n"
-            "        self.positions.table = nn.Parameter(self.positions._buffers.pop('table'))\n",
-            "The positions are learned: there is a second parameter.",
-        ),
+        *dropout_mistakes("x"),
     ),
     hints=(
         "In which order do ids, rows, positions and dropped numbers come?",

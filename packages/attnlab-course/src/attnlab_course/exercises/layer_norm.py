@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import power_mistake
+from attnlab_course.material.attention_mistakes import eps_mistakes, power_mistake
 from attnlab_course.material.numpy_parts import layer_norm_rows
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import inputs_case
@@ -154,13 +154,6 @@ EXERCISE = Exercise(
     ),
     mistakes=(  # of the Annotated Transformer and its copies, and of homework
         Mistake(
-            "eps as a floor",
-            _ROOT,
-            "torch.sqrt(variance.clamp(min=self.eps))",
-            "eps is only the least that is divided by. It is added to the variance.",
-            also=("torch.sqrt(variance).clamp(min=self.eps)",),
-        ),
-        Mistake(
             "parentheses missing",
             "(x - mean) / torch",
             "x - mean / torch",
@@ -168,18 +161,13 @@ EXERCISE = Exercise(
             "Parentheses are missing.",
             also=((_TAIL, f"return self.weight * x - mean / {_ROOT} + self.bias"),),
         ),
+        *eps_mistakes("variance", "self.eps"),
         power_mistake(f"/ {_ROOT}", "(variance + self.eps)"),
         Mistake(
             "unbiased",
             "correction=0",
             "correction=1",
             "The variance is divided by width − 1. PyTorch's `var` and `std` do so unless told.",
-        ),
-        Mistake(
-            "eps outside",
-            _ROOT,
-            "(torch.sqrt(variance) + self.eps)",
-            "eps is added to the root. It belongs inside it.",
         ),
         Mistake(
             "unbiased and outside",
@@ -195,12 +183,6 @@ EXERCISE = Exercise(
             "mean = x.mean(dim=1, keepdim=True)\n"
             "        variance = x.var(dim=1, keepdim=True, correction=0)",
             "The mean runs over axis 1. The columns are the last axis, however many there are.",
-        ),
-        Mistake(
-            "no eps",
-            _ROOT,
-            "torch.sqrt(variance)",
-            "eps is missing: a row of equal numbers is divided by 0.",
         ),
     ),
     hints=(

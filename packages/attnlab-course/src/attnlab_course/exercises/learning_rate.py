@@ -132,9 +132,7 @@ def draw_picture(names):
     return draw_lines(title, axes, steps, {"rate": rates}, from_zero=True)
 
 
-_CLIMB = "return peak * (step + 1) / warmup"
 _PROGRESS = "progress = min((step - warmup) / max(steps - 1 - warmup, 1), 1.0)"
-_HEIGHT = "height = (1 + math.cos(math.pi * progress)) / 2"
 _RATE = "return peak * (share + (1 - share) * height)"
 
 EXERCISE = Exercise(
@@ -154,7 +152,7 @@ EXERCISE = Exercise(
     mistakes=(
         Mistake(
             "parentheses missing",
-            _HEIGHT,
+            "height = (1 + math.cos(math.pi * progress)) / 2",
             "height = 1 + math.cos(math.pi * progress) / 2",
             "A division comes before a sum: `1 + cos / 2` is not the mean of 1 and the cosine. "
             "Parentheses are missing.",
@@ -165,7 +163,7 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "starts at zero",
-            _CLIMB,
+            "return peak * (step + 1) / warmup",
             "return peak * step / warmup",
             "Step 0 has a rate of 0, so it teaches nothing, and the climb comes a step late.",
         ),
@@ -186,19 +184,6 @@ EXERCISE = Exercise(
             _PROGRESS,
             "progress = (step - warmup) / max(steps - 1 - warmup, 1)",
             "After the last step the cosine goes on and climbs again.",
-        ),
-        Mistake(
-            "cosine from step 0",
-            _PROGRESS,
-            "progress = min(step / (steps - 1), 1.0)",
-            "The cosine begins at step 0, behind the climb, so the rate jumps down where they "
-            "meet.",
-        ),
-        Mistake(
-            "degrees",
-            "math.cos(math.pi * progress)",
-            "math.cos(180 * progress)",
-            "The cosine is given degrees. `math.cos` takes radians.",
         ),
         Mistake(
             "divides by zero",

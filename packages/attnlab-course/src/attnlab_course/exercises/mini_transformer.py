@@ -334,12 +334,6 @@ EXERCISE = Exercise(
             "are neither loaded nor learned.",
         ),
         Mistake(
-            "last weights only",
-            "all_weights.append(weights)",
-            "all_weights = [weights]",
-            "Only the weights of the last layer come back, not those of every layer.",
-        ),
-        Mistake(
             "softmax at the end",
             "self.output(mean), all_weights",
             "torch.softmax(self.output(mean), dim=-1), all_weights",

@@ -6,6 +6,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
 from attnlab_course.material.attention_mistakes import (
+    heads_mistakes,
     mask_mistakes,
     power_mistake,
     root_mistakes,
@@ -197,23 +198,17 @@ def draw_picture(names):
     return draw_heads({"layers.0.attention.weights": weights})
 
 
-_SPLIT = "vectors.view(batch, length, self.heads, size).transpose(1, 2)"
 _MERGE = "(weights @ value).transpose(1, 2).reshape(batch, length, width)"
 _ROOT = "/ math.sqrt(size)"
 _RETURN = "return self.output(mixed), weights"
-_MASKED = """            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+_MAKE = "mask = mask if mask.ndim == 2 else mask[:, None]"
+_MASKED = f"""        if mask is not None:
+            {_MAKE}
+            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         weights = torch.softmax(scores, dim=-1)
         if mask is not None:
             weights = weights.masked_fill(~mask, 0.0)
 """
-
-
-def _masked(scores, weights):
-    """Return the masked softmax with other scores and weights."""
-    lines = f"            scores = {scores}\n        weights = torch.softmax(scores, dim=-1)\n"
-    if weights:
-        lines += f"        if mask is not None:\n            weights = {weights}\n"
-    return lines
 
 
 EXERCISE = Exercise(
@@ -232,20 +227,6 @@ EXERCISE = Exercise(
     ),
     mistakes=(  # of homework, and of common copies of multi-head attention
         Mistake(
-            "split without turning",
-            _SPLIT,
-            "vectors.view(batch, self.heads, length, size)",
-            "The heads are cut out by a reshape alone, which mixes positions: a head gets pieces "
-            "of one position where it should get one piece of each.",
-        ),
-        Mistake(
-            "merged without turning",
-            _MERGE,
-            "(weights @ value).reshape(batch, length, width)",
-            "The heads' results are put together by a reshape alone, which mixes positions. Turn "
-            "the axes back first.",
-        ),
-        Mistake(
             "batch and heads mixed",
             _MERGE,
             "(weights @ value).transpose(0, 1).reshape(batch, length, width)",
@@ -253,16 +234,17 @@ EXERCISE = Exercise(
             "The heads' axis must change places with the length.",
             also=("(weights @ value).permute(2, 0, 1, 3).reshape(batch, length, width)",),
         ),
-        Mistake(
-            "scaled by the model width",
-            _ROOT,
-            "/ math.sqrt(width)",
-            "The scores are divided by the root of the whole width. A head's scores sum over its "
-            "own columns only.",
+        *heads_mistakes(
+            (
+                "vectors.view(batch, length, self.heads, size).transpose(1, 2)",
+                "vectors.view(batch, self.heads, length, size)",
+            ),
+            (_MERGE, "(weights @ value).reshape(batch, length, width)"),
+            (_ROOT, "/ math.sqrt(width)"),
         ),
         *root_mistakes(_ROOT, "size", "length")[2:],
         power_mistake(_ROOT, "size"),
-        *mask_mistakes(_MASKED, _masked, "inverted mask"),
+        *mask_mistakes(_MASKED, "inverted mask", guard="mask is not None", make=_MAKE),
         Mistake(
             "softmax over heads",
             "torch.softmax(scores, dim=-1)",

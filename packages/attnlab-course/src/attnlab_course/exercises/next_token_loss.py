@@ -149,7 +149,6 @@ def draw_picture(names):
 _LOG = "torch.log_softmax(logits[:, :-1], dim=-1)"
 _SHARES = "torch.softmax(logits[:, :-1], dim=-1)"
 _MEAN = "return losses[counts].sum() / max(int(counts.sum()), 1)"
-_COUNTS = "counts = targets != padding"
 
 EXERCISE = Exercise(
     "The loss of the next token",
@@ -174,7 +173,7 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "padding counted",
-            _COUNTS,
+            "counts = targets != padding",
             "pass",
             "Padding is counted as if it were there to be predicted.",
         ),

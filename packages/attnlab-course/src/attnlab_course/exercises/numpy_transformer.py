@@ -161,8 +161,6 @@ def draw_picture(names):
     return draw_maps(maps, ("place", "component of output"), (4.6, 3.0), (-4, 4))
 
 
-_JOINED = "np.concatenate([x, self.pos[: len(x)]], axis=1)"
-
 EXERCISE = Exercise(
     "One head in NumPy",
     level=2,
@@ -188,16 +186,10 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "positions first",
-            _JOINED,
+            "np.concatenate([x, self.pos[: len(x)]], axis=1)",
             "np.concatenate([self.pos[: len(x)], x], axis=1)",
             "The positions are in front of the tokens, so that the rows of the matrices meet "
             "the wrong features.",
-        ),
-        Mistake(
-            "last positions",
-            "self.pos[: len(x)]",
-            "self.pos[len(self.pos) - len(x) :]",
-            "A short input gets the last rows of the table: its first token must be at row 0.",
         ),
         Mistake(
             "unguarded softmax",

@@ -134,7 +134,6 @@ def draw_picture(names):
     return draw_head(mask / mask.sum(dim=-1, keepdim=True), tokens=tokens)
 
 
-_MOST = "int(lengths.max()) if longest is None else longest"
 _REAL = "torch.arange(longest) < lengths[:, None]"
 _JOINED = "causal & real[:, None, :]"
 
@@ -160,24 +159,11 @@ EXERCISE = Exercise(
             "at n − 1.",
         ),
         Mistake(
-            "one too few",
-            _REAL,
-            "torch.arange(longest) < lengths[:, None] - 1",
-            "The last token of each text is masked. Positions begin at 0: a text of length n ends "
-            "at n − 1.",
-        ),
-        Mistake(
             "inverted mask",
             _REAL,
             "torch.arange(longest) >= lengths[:, None]",
             "The mask is the wrong way round: True is at the padding, and here True means may "
             "attend.",
-        ),
-        Mistake(
-            "columns ignored",
-            _MOST,
-            "int(lengths.max())",
-            "`longest` has no effect: there are as many columns as the longest text has tokens.",
         ),
         Mistake(
             "numbers in place of truths",
@@ -197,12 +183,6 @@ EXERCISE = Exercise(
             "causal & real[:, :, None]",
             "Queries that are padding are masked, so they have nothing to attend to. It is the "
             "keys that should be masked, for every query.",
-        ),
-        Mistake(
-            "lengths changed",
-            _REAL,
-            "torch.arange(longest) < lengths.clamp_(max=longest)[:, None]",
-            "The lengths are changed in place: the caller's tensor is another one after the call.",
         ),
     ),
     hints=(

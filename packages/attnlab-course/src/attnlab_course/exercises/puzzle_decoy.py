@@ -244,9 +244,6 @@ def draw_picture(names):
     return draw_maps(maps, ("query", "key"), (10, 2.6), labels=("CABA", "CABA"))
 
 
-_CHANGE = "change = result(heads, readout, x, {name: zero}) - result(heads, readout, x)"
-_MEAN = "mean = np.broadcast_to(outputs.mean(axis=(0, 1)), outputs[0].shape)"
-
 EXERCISE = Exercise(
     "Puzzle: the decoy",
     level=4,
@@ -287,14 +284,8 @@ EXERCISE = Exercise(
             "`effect` overlooks changes below 0.",
         ),
         Mistake(
-            "mean change",
-            "largest = max(largest, np.abs(change).max())",
-            "largest += np.abs(change).mean() / len(inputs)",
-            "`effect` returns the mean change; the largest is asked for.",
-        ),
-        Mistake(
             "stream compared",
-            _CHANGE,
+            "change = result(heads, readout, x, {name: zero}) - result(heads, readout, x)",
             "change = head_output(heads[name], x)",
             "`effect` compares what is written into the stream, not what is read from it: a decoy "
             "writes much that is never read.",
@@ -306,19 +297,6 @@ EXERCISE = Exercise(
             "        mean = np.broadcast_to(head_output(heads[name], text).mean(axis=0), "
             "outputs[0].shape)",
             "`mean_effect` takes a mean for each input; it should be one vector for all.",
-        ),
-        Mistake(
-            "one number",
-            _MEAN,
-            "mean = np.full(outputs[0].shape, outputs.mean())",
-            "`mean_effect` takes one number as the mean of all channels of the stream; each "
-            "channel has its own.",
-        ),
-        Mistake(
-            "zero again",
-            _MEAN,
-            "mean = np.zeros(outputs[0].shape)",
-            "`mean_effect` puts zero in the place of the output, as `effect` does.",
         ),
         Mistake(
             "the decoy",

@@ -171,12 +171,6 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
-            "always 1",
-            _NUMBER,
-            "numbers.append(1)",
-            "Not every letter gets 1: look for a text where the head says −1.",
-        ),
-        Mistake(
             "opposite signs",
             _NUMBER,
             "numbers.append(1 if letter in earlier else -1)",

@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import power_mistake
+from attnlab_course.material.attention_mistakes import eps_mistakes, power_mistake
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import inputs_case
 
@@ -115,9 +115,6 @@ def draw_picture(names):
     return draw_lines(title, ("column", "number"), range(12), rows)
 
 
-_ROOT = "torch.sqrt(square + eps)"
-_WIDE = "x.float() if x.dtype in (torch.float16, torch.bfloat16) else x"
-
 EXERCISE = Exercise(
     "RMS norm",
     level=2,
@@ -133,7 +130,8 @@ EXERCISE = Exercise(
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
     mistakes=(
-        power_mistake(f"/ {_ROOT}", "(square + eps)"),
+        *eps_mistakes("square", "eps"),
+        power_mistake("/ torch.sqrt(square + eps)", "(square + eps)"),
         Mistake(
             "mean taken away",
             "else x\n",
@@ -147,22 +145,6 @@ EXERCISE = Exercise(
             "The squares are summed, so x is divided by its length: the mean is missing.",
         ),
         Mistake(
-            "eps outside",
-            _ROOT,
-            "(torch.sqrt(square) + eps)",
-            "eps is added to the root. It belongs inside it.",
-        ),
-        Mistake(
-            "no eps", _ROOT, "torch.sqrt(square)", "eps is missing: a row of zeros is divided by 0."
-        ),
-        Mistake(
-            "eps as a floor",
-            _ROOT,
-            "torch.sqrt(square.clamp(min=eps))",
-            "eps is only the least that is divided by. It is added to the mean square.",
-            also=("torch.sqrt(square).clamp(min=eps)",),
-        ),
-        Mistake(
             "weight plus one",
             "weight * normal",
             "(1 + weight) * normal",
@@ -170,7 +152,7 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "overflow",
-            _WIDE,
+            "x.float() if x.dtype in (torch.float16, torch.bfloat16) else x",
             "x",
             "In half precision the squares overflow, and large rows become 0. Square in float32.",
         ),

@@ -128,8 +128,6 @@ def draw_picture(names):
     return draw_maps(maps, ("position", "position"), (4.6, 4.2), (-1.0, 1.0), (places, places))
 
 
-_ANGLE = "position[:, None] * base ** (-2 * pair / width)"
-_POSITION = "torch.arange(offset, offset + length, dtype=torch.float64)"
 _PARTS = "a, b = x[..., :half], x[..., half:]"
 _JOIN = "torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)"
 
@@ -151,7 +149,7 @@ EXERCISE = Exercise(
     mistakes=(
         Mistake(
             "parentheses missing",
-            _ANGLE,
+            "position[:, None] * base ** (-2 * pair / width)",
             "position[:, None] * (base**-2 * pair / width)",
             "A power comes before a product and a division: only the −2 is the exponent. "
             "Parentheses are missing.",
@@ -177,23 +175,10 @@ EXERCISE = Exercise(
             "The exponent is i / width where it should be 2i / width: all pairs turn too fast.",
         ),
         Mistake(
-            "positions from one",
-            _POSITION,
-            "torch.arange(offset + 1, offset + length + 1, dtype=torch.float64)",
-            "Positions are counted from 1. The first row is at `offset`.",
-        ),
-        Mistake(
             "offset ignored",
-            _POSITION,
+            "torch.arange(offset, offset + length, dtype=torch.float64)",
             "torch.arange(length, dtype=torch.float64)",
             "`offset` is not used, so what is generated next always is at position 0.",
-        ),
-        Mistake(
-            "second axis",
-            "length, width = x.shape[-2:]",
-            "length, width = x.shape[1], x.shape[-1]",
-            "The length is read off axis 1. With heads in front it is not there: count from the "
-            "end.",
         ),
         Mistake(
             "narrow angles",

@@ -195,7 +195,6 @@ def draw_picture(names):
 
 
 _DECIDED = "return bool(same_values and np.abs(here - there).max() <= closeness)"
-_CENTER = "return scores - scores.mean(axis=1, keepdims=True)"
 
 EXERCISE = Exercise(
     "The same head in other numbers",
@@ -224,14 +223,8 @@ EXERCISE = Exercise(
             "compared.",
         ),
         Mistake(
-            "roles exchanged",
-            "Qm @ Km.T / np.sqrt(Km.shape[1])",
-            "Km @ Qm.T / np.sqrt(Km.shape[1])",
-            "The table is transposed: queries are rows, keys are columns.",
-        ),
-        Mistake(
             "not centered",
-            _CENTER,
+            "return scores - scores.mean(axis=1, keepdims=True)",
             "return scores",
             "The mean of each row is still in the table, and softmax does not see it.",
         ),
@@ -261,14 +254,6 @@ EXERCISE = Exercise(
             _DECIDED,
             "return bool(np.abs(here - there).max() <= closeness)",
             "Heads that attend alike but have other values count as the same.",
-        ),
-        Mistake(
-            "other widths refused",
-            _DECIDED,
-            "same_values &= one[0].shape == other[0].shape\n"
-            "    return bool(same_values and np.abs(here - there).max() <= closeness)",
-            "Heads of different qk_dim are called different, although more channels can do the "
-            "same.",
         ),
     ),
     hints=(

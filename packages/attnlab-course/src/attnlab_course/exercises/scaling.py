@@ -167,7 +167,6 @@ def draw_picture(names):
 
 
 _XLOGY = "-torch.xlogy(weights, weights).sum(dim=-1)"
-_LARGEST = "float(scaled.amax(dim=-1).mean())"
 
 EXERCISE = Exercise(
     "Why divide by √width?",
@@ -197,7 +196,7 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "largest of all",
-            _LARGEST,
+            "float(scaled.amax(dim=-1).mean())",
             "float(scaled.max())",
             "The largest weight is that of all rows together; asked for is the mean of the "
             "largest of each row.",

@@ -139,8 +139,6 @@ def draw_picture(names):
 
 
 _ANGLE = "10000 ** (even / d_model)"
-_REGISTER = 'self.register_buffer("table", table)'
-_COSINE = "torch.cos(angle[:, : d_model // 2])"
 
 EXERCISE = Exercise(
     "Sinusoidal positions",
@@ -186,20 +184,14 @@ EXERCISE = Exercise(
             "The exponent is i / d_model where it should be 2i / d_model: the waves are too quick.",
         ),
         Mistake(
-            "from one",
-            "torch.arange(0, max_length, dtype",
-            "torch.arange(1, max_length + 1, dtype",
-            "Positions are counted from 1. The first is 0: its sines are 0, its cosines 1.",
-        ),
-        Mistake(
             "odd width fails",
-            _COSINE,
+            "torch.cos(angle[:, : d_model // 2])",
             "torch.cos(angle)",
             "With an odd width there is one cosine fewer than there are sines.",
         ),
         Mistake(
             "learned",
-            _REGISTER,
+            'self.register_buffer("table", table)',
             "self.table = nn.Parameter(table)",
             "The table is a parameter, so training changes it. It is fixed.",
         ),

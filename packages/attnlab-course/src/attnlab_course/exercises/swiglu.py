@@ -192,18 +192,6 @@ EXERCISE = Exercise(
             "z / (1 + torch.exp(-z))",
             "The value is right, but for very negative z e^(−z) is infinite and the gradient NaN.",
         ),
-        Mistake(
-            "both gated",
-            _PRODUCT,
-            "self.down(opened * swish(self.up(x)))",
-            "swish is applied to both layers. `up` has no activation.",
-        ),
-        Mistake(
-            "two thirds",
-            "self.gate = nn",
-            "d_ff = 2 * d_ff // 3\n        self.gate = nn",
-            "The hidden width is cut to two thirds. Who calls does that; here `d_ff` is meant.",
-        ),
     ),
     hints=(
         "How many matrices does a plain feed-forward part have, and which one is new here?",

@@ -137,7 +137,6 @@ def draw_picture(names):
 
 
 _LOOK = "self.embedding(ids) * math.sqrt(self.d_model)"
-_MADE = "nn.Embedding(vocab_size, d_model)"
 
 EXERCISE = Exercise(
     "Token embeddings",
@@ -180,20 +179,8 @@ EXERCISE = Exercise(
             "The table itself is scaled, so every further call scales it again.",
         ),
         Mistake(
-            "unit rows",
-            "self.embedding(ids) *",
-            "nn.functional.normalize(self.embedding(ids), dim=-1) *",
-            "Each row is brought to length 1, so what its length says is lost.",
-        ),
-        Mistake(
-            "no padding row",
-            "self.embedding(ids) *",
-            "(self.embedding(ids) * (ids != 0)[..., None]) *",
-            "Id 0 gives zeros. Its row must come as it is; a mask keeps padding out later.",
-        ),
-        Mistake(
             "padding row",
-            _MADE,
+            "nn.Embedding(vocab_size, d_model)",
             "nn.Embedding(vocab_size, d_model, padding_idx=0)",
             "The row of id 0 is set apart with `padding_idx`: it begins at 0 and never learns. "
             "Here it is a row like any other.",

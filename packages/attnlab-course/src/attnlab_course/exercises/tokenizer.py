@@ -193,8 +193,6 @@ def draw_picture(names):
     return draw_maps({"ids": rows}, ("text", "place"), (6.0, 2.4), (0, 11), labels)
 
 
-_KNOWN = "for word in self.clean(text).split()]"
-
 EXERCISE = Exercise(
     "Texts to ids",
     level=1,
@@ -230,14 +228,8 @@ EXERCISE = Exercise(
             "Equally frequent words come in alphabetical order; the first to appear comes first.",
         ),
         Mistake(
-            "special extra",
-            "max(vocab_size - len(SPECIAL), 0)",
-            "max(vocab_size, 0)",
-            "The vocabulary is three words too large: the special words count as well.",
-        ),
-        Mistake(
             "encoded uncleaned",
-            _KNOWN,
+            "for word in self.clean(text).split()]",
             "for word in text.split()]",
             "`encode` looks words up as they stand. The words of the vocabulary are clean, so a "
             "word with a capital is never found.",
@@ -247,12 +239,6 @@ EXERCISE = Exercise(
             "[2, *ids][:max_length]",
             "[2, *ids[:max_length]]",
             "The text is cut before <CLS> is put in front, so long texts get one id too many.",
-        ),
-        Mistake(
-            "cut in front",
-            "[2, *ids][:max_length]",
-            "[2, *ids[max(len(ids) - max_length + 1, 0):]]",
-            "Long texts lose their beginning. They must lose their end.",
         ),
         Mistake(
             "padding decoded", "number not in (0, 2)", "number != 2", "`decode` writes out <PAD>."

@@ -197,8 +197,6 @@ def draw_picture(names):
     return figure
 
 
-_JOINED = "torch.cat([x, self.pos[: len(x)]], dim=1)"
-
 EXERCISE = Exercise(
     "The head in PyTorch",
     level=2,
@@ -233,16 +231,10 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "positions first",
-            _JOINED,
+            "torch.cat([x, self.pos[: len(x)]], dim=1)",
             "torch.cat([self.pos[: len(x)], x], dim=1)",
             "The positions are in front of the tokens, so that the columns of the weights meet "
             "the wrong features.",
-        ),
-        Mistake(
-            "last positions",
-            "self.pos[: len(x)]",
-            "self.pos[len(self.pos) - len(x) :]",
-            "A short input gets the last rows of the table: its first token must be at row 0.",
         ),
         Mistake(
             "too long is cut",

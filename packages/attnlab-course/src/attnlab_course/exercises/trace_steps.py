@@ -214,12 +214,9 @@ def draw_picture(names):
     return draw_head(table, tokens=(rows, ["c", "a", "b", "SEP", "1st", "2nd"]))
 
 
-_LAST = "last = logits[0, -1].detach().clone()"
 _FORBID = "last[separator] = -math.inf"
 _SHARES = "shares = torch.softmax(last, dim=-1)"
 _CHOICE = "choice = int(shares.argmax())"
-_SEEN = "seen = weights[0, :, -1].detach()"
-_GROW = "tokens = torch.cat([tokens, torch.tensor([[choice]])], dim=1)"
 
 EXERCISE = Exercise(
     "Trace a model's steps",
@@ -265,28 +262,10 @@ EXERCISE = Exercise(
             "probability. Only −∞ leaves none.",
         ),
         Mistake(
-            "logits for probabilities",
-            _SHARES,
-            "shares = last",
-            "The logits are given where probabilities are asked.",
-        ),
-        Mistake(
-            "first position",
-            _LAST,
-            "last = logits[0, 0].detach().clone()",
-            "The first position's logits are read. The last one is about the next token.",
-        ),
-        Mistake(
             "weights of the first query",
-            _SEEN,
+            "seen = weights[0, :, -1].detach()",
             "seen = weights[0, :, 0].detach()",
             "The weights are those of the first query. The last one makes the choice.",
-        ),
-        Mistake(
-            "never appended",
-            _GROW,
-            "pass",
-            "The choice is not appended, so each step is the first one again.",
         ),
     ),
     hints=(

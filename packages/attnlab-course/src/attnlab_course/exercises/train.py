@@ -282,9 +282,6 @@ def draw_picture(names):
     return draw_lines("Fourteen epochs", labels, range(1, 15), curves, levels=levels)
 
 
-_KEEP = "best = copy.deepcopy(model.state_dict())"
-_BETTER = "if validation_loss < best_loss:\n            best_loss = validation_loss"
-
 EXERCISE = Exercise(
     "Training with validation",
     level=3,
@@ -300,7 +297,7 @@ EXERCISE = Exercise(
     mistakes=(
         Mistake(
             "best weights by reference",
-            _KEEP,
+            "best = copy.deepcopy(model.state_dict())",
             "best = model.state_dict()",
             "What was kept as the best weights changed with every later step: `state_dict` returns "
             "references to the parameters, not a copy.",
@@ -310,13 +307,6 @@ EXERCISE = Exercise(
             "model.load_state_dict(best)",
             "pass",
             "The model ends with the weights of the last epoch; those of the best are asked.",
-        ),
-        Mistake(
-            "best by training loss",
-            _BETTER,
-            "if training_loss < best_loss:\n            best_loss = training_loss",
-            "The best epoch is chosen by the training loss, which also falls while the model "
-            "learns by heart.",
         ),
         Mistake(
             "validated in training mode",

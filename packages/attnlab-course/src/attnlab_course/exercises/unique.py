@@ -11,6 +11,7 @@ from attnlab_course.material.weights import (
     counted,
     float32_words,
     gain_mistake,
+    gain_mistakes,
     judge_weights,
     louder_words,
     name_mistake,
@@ -193,26 +194,7 @@ EXERCISE = Exercise(
         Check("float32", "gives the same in float32", in_float32(), graded=True, side=True),
     ),
     mistakes=(
-        Mistake(
-            "gain too low",
-            "gain = 60.0",
-            "gain = 3.0",
-            "It compares the right things, but not firmly enough. The gain is too low.",
-        ),
-        Mistake(
-            "root forgotten",
-            "gain = 60.0",
-            "gain = 4.5",
-            "The scores would be large enough before the division by √qk_dim, but that division "
-            "makes them too small.",
-        ),
-        Mistake(
-            "short inputs only",
-            "gain = 60.0",
-            "gain = 9.0",
-            "It holds for one and two letters only: in a longer input more other letters share the "
-            "weight, so what is looked at must stand out further.",
-        ),
+        *gain_mistakes(60.0, 3.0, 4.5, 9.0),
         Mistake(
             "sees itself",
             "equal, itself, fallback = 1.0, -2.0, 0.5",

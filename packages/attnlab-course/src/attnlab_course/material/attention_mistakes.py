@@ -6,7 +6,7 @@ softmax over another axis, a division by another root. Each is a piece of a solu
 replaced; an exercise gives the pieces.
 """
 
-from collections.abc import Callable
+import textwrap
 
 from attnlab_course.exercise import Mistake
 
@@ -59,21 +59,39 @@ _MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
 }
 
 
-def mask_mistakes(old: str, write: Callable[[str, str], str], *names: str) -> tuple[Mistake, ...]:
+def mask_mistakes(
+    old: str, *names: str, guard: str = "", make: str = "", end: str = ""
+) -> tuple[Mistake, ...]:
     """Return mistakes that are made with a mask.
 
     Args:
         old: the lines of the solution from the unmasked `scores` to the finished `weights`.
-        write: writes these lines with other expressions: what becomes of `scores` and, after the
-            softmax, of `weights`, in terms of these and of `mask`; empty for nothing.
         names: the mistakes, out of the table above.
+        guard: the condition under which there is a mask; empty if there always is one.
+        make: a line that makes `mask`.
+        end: a line after the weights.
     """
+    indent = old[: len(old) - len(old.lstrip())]
     mistakes = []
     for name in names:
         pairs, says = _MASK_MISTAKES[name]
-        first, *others = [write(scores, weights) for scores, weights in pairs]
-        mistakes.append(Mistake(name, old, first, says, tuple(dict.fromkeys(others))))
+        spellings = []
+        for scores, weights in pairs:
+            lines = _guarded(guard, make, scores and f"scores = {scores}")
+            lines.append("weights = torch.softmax(scores, dim=-1)")
+            lines += [*_guarded(guard, weights and f"weights = {weights}"), *filter(None, [end])]
+            spellings.append(textwrap.indent("\n".join(lines) + "\n", indent))
+        first, *others = spellings
+        mistakes.append(Mistake(name, old, first, says, tuple(others)))
     return tuple(mistakes)
+
+
+def _guarded(guard: str, *lines: str) -> list[str]:
+    """Return the lines that are not empty, under an `if` where there is a guard."""
+    kept = list(filter(None, lines))
+    if guard and kept:
+        return [f"if {guard}:", *(f"    {line}" for line in kept)]
+    return kept
 
 
 def root_mistakes(
@@ -125,6 +143,86 @@ def power_mistake(old: str, value: str, before: str = "/ ") -> Mistake:
         f"{before}{value} ** 1 / 2",
         "`x ** 1 / 2` is half of x, since Python takes the power first; the root is `x ** 0.5`.",
         also=(f"{before}({value} ** 1 / 2)",),
+    )
+
+
+def heads_mistakes(
+    split: tuple[str, str], merge: tuple[str, str], root: tuple[str, str]
+) -> tuple[Mistake, ...]:
+    """Return the mistakes that are made with several heads; each pair is right, then wrong.
+
+    Args:
+        split: cuts the columns into heads; the wrong one by a reshape alone.
+        merge: puts the heads side by side; the wrong one by a reshape alone.
+        root: divides by the root of a head's width; the wrong one by that of the whole.
+    """
+    return (
+        Mistake(
+            "split without turning",
+            *split,
+            "The heads are cut out by a reshape alone, which mixes positions: a head gets pieces "
+            "of one position where it should get one piece of each.",
+        ),
+        Mistake(
+            "merged without turning",
+            *merge,
+            "The heads' results are put together by a reshape alone, which mixes positions. Turn "
+            "the axes back first.",
+        ),
+        Mistake(
+            "scaled by the whole width",
+            *root,
+            "The scores are divided by the root of the whole width. A head's scores sum over its "
+            "own columns only.",
+        ),
+    )
+
+
+def eps_mistakes(number: str, eps: str) -> tuple[Mistake, ...]:
+    """Return the mistakes that are made with the eps of a normalization, √(number + eps)."""
+    old = f"torch.sqrt({number} + {eps})"
+    return (
+        Mistake(
+            "eps as a floor",
+            old,
+            f"torch.sqrt({number}.clamp(min={eps}))",
+            "eps is only the least that is divided by. It is added inside the root.",
+            (f"torch.sqrt({number}).clamp(min={eps})",),
+        ),
+        Mistake(
+            "eps outside",
+            old,
+            f"(torch.sqrt({number}) + {eps})",
+            "eps is added to the root. It belongs inside it.",
+        ),
+        Mistake(
+            "no eps",
+            old,
+            f"torch.sqrt({number})",
+            "eps is missing, so a row without any spread is divided by 0.",
+        ),
+    )
+
+
+def dropout_mistakes(numbers: str) -> tuple[Mistake, ...]:
+    """Return the mistakes that are made where a module drops some numbers."""
+    old = f"self.dropout({numbers})"
+    return (
+        Mistake(
+            "always dropped",
+            old,
+            f"nn.functional.dropout({numbers}, self.dropout.p)",
+            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
+            "it is told.",
+        ),
+        Mistake(
+            "not made larger",
+            old,
+            f"{numbers} * (torch.rand_like({numbers}) >= self.dropout.p) "
+            f"if self.training else {numbers}",
+            "The numbers that stay are not divided by 1 − chance, so training sees smaller sums "
+            "than evaluation.",
+        ),
     )
 
 

@@ -100,3 +100,24 @@ def kept_failure(
     if not np.allclose(kept, np.where(gone, 0, whole / (1 - chance)), *near):
         return Failure(f"the {what} that stay are not those of evaluation / (1 − chance)")
     return None
+
+
+def dropped_failure(
+    answer: Any, whole: Floats, chance: float, what: str, near: tuple[float, float] = (1e-5, 1e-8)
+) -> Failure | None:
+    """Say what is wrong with numbers some of which a dropout should have dropped.
+
+    Args:
+        answer: the student's, in training.
+        whole: see `kept_failure`, as chance, what and near.
+    """
+    failure = shape_failure(answer, whole.shape)
+    if failure is not None:
+        return failure
+    numbers = answer.numpy()
+    share = float((numbers == 0).mean())
+    if np.allclose(numbers, whole, *near):
+        return Failure(f"in training none of the {what} were dropped")
+    if abs(share - chance) > 0.06:
+        return Failure(f"expected about {chance:.0%} of the {what} dropped, got {share:.1%}")
+    return kept_failure(numbers, whole, chance, what, near)

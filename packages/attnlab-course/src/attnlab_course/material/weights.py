@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from attnlab.tasks.vectors import VectorTask
 from attnlab_course.compare import show
-from attnlab_course.exercise import Case, Failure
+from attnlab_course.exercise import Case, Failure, Mistake
 
 Floats = NDArray[np.float64]
 
@@ -388,6 +388,34 @@ def gain_mistake(
     if factor <= 1.001 * head.root <= 1.06 * factor:
         return "root forgotten"
     return "gain too low"
+
+
+def gain_mistakes(gain: float, low: float, root: float, short: float) -> tuple[Mistake, ...]:
+    """Return the mistakes that `gain_mistake` names, each with its gain in place of the right."""
+    old = f"gain = {gain}"
+    return (
+        Mistake(
+            "gain too low",
+            old,
+            f"gain = {low}",
+            "It looks at the right tokens, but not firmly enough: too much weight is left for the "
+            "others. The gain is too low.",
+        ),
+        Mistake(
+            "root forgotten",
+            old,
+            f"gain = {root}",
+            "The scores would be large enough before the division by √qk_dim, but that division "
+            "makes them too small.",
+        ),
+        Mistake(
+            "short inputs only",
+            old,
+            f"gain = {short}",
+            "It holds for short inputs only: in a longer one more wrong keys share the weight, so "
+            "the right one must stand out further.",
+        ),
+    )
 
 
 def value_mistake(head: Head, right_values: Floats, is_right: Callable[[Head], bool]) -> str | None:
