@@ -11,12 +11,11 @@ from torch import Tensor
 from attnlab.errors import present
 from attnlab_course.cases import Questions
 from attnlab_course.cells import solution_text
-from attnlab_course.compare import difference, is_same, leave_out, read_answer
+from attnlab_course.compare import is_same, leave_out, read_answer
 from attnlab_course.exercise import Case, CourseExercise, Failure, Mistake
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_names
 from attnlab_course.sandbox.runner import load_names
 
-_LOOSE = 1e-2  # the tolerance of a common weak check
 _load = lru_cache(maxsize=1024)(load_names)
 
 
@@ -117,16 +116,6 @@ def ask_judge(case: Case, value: Any) -> Failure | None:
     except Exception as error:
         words = f"the answer is not in the requested format ({type(error).__name__})"
         return Failure(words, kind="form")
-
-
-def passes_snapshot(questions: Questions, mistake: Mistake) -> bool:
-    """Whether a mistake passes a common weak check: one input, compared at 1e-2."""
-    number = len(questions.cases[0]) - 1
-    case = questions.cases[0][number]
-    answer = _reference_answer(questions, with_mistake(questions.exercise, mistake), number)
-    if case.judge is not None or answer.error:
-        return False
-    return difference(case.expected, read_answer(answer.value), _LOOSE) is None
 
 
 def _is_telling(value: Any) -> bool:

@@ -10,25 +10,17 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _MAGIC = re.compile(r"\s*([%!?]|[\w., ()\[\]]+=\s*[%!]|[\w.\[\]*]+\?\??\s*(#.*)?$)")
 _PYTHON_CELLS = ("%%time", "%%capture")
 """Magic whose cell runs as any other."""
-_PIECE = re.compile(
-    r"#.*|\"\"\"|'''"
-    r"|\"(?:\\.|[^\"\\])*(?:\"|\\?$)|'(?:\\.|[^'\\])*(?:'|\\?$)"
-    r"|[()\[\]{}]"
-)
-_ENDS = {
-    '"""': re.compile(r'(?:[^\\]|\\.)*?"""'),
-    "'''": re.compile(r"(?:[^\\]|\\.)*?'''"),
-}
 _PRESENT = {*sys.stdlib_module_names, "numpy", "torch"}
 """Modules whose import does not fail."""
 _AROUND = "try:\n    pass\nexcept (Exception, SystemExit):\n    pass\n"
 _MOST_STATEMENTS = 2000  # of a cell
+_MOST_MAGIC = 100  # lines of a cell
 
 
 @dataclass(frozen=True)
@@ -171,56 +163,28 @@ def _is_check(node: ast.stmt) -> bool:
 
 
 def _without_magic(cell: str) -> str:
-    """Return a cell with an empty statement for each line that only a notebook understands."""
-    kept = []
-    state = _State()
-    is_continued = False
-    for line in cell.split("\n"):
-        if is_continued or (state.is_closed() and _MAGIC.match(line)):
-            is_continued = line.rstrip().endswith("\\")
-            indent = line[: len(line) - len(line.lstrip())]
-            kept.append(f"{indent}pass" if indent else "")
+    """Return a cell with an empty statement for each line that only a notebook understands.
+
+    Python's own parser says where such a line is, so one within a text or brackets stays.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: the cell is no Python.
+    """
+    lines = cell.split("\n")
+    for _ in range(_MOST_MAGIC):
+        try:
+            _parsed("\n".join(lines))
+        except SyntaxError as error:
+            place = (error.lineno or 0) - 1
+            if not 0 <= place < len(lines) or not _MAGIC.match(lines[place]):
+                raise
         else:
-            state.read(line)
-            kept.append(line)
-    return "\n".join(kept)
-
-
-@dataclass
-class _State:
-    """What is open at the end of a line: a text, brackets, or a line that goes on."""
-
-    quote: str = ""
-    depth: int = 0
-    goes_on: bool = False
-
-    def is_closed(self) -> bool:
-        """Whether a statement can begin in the next line."""
-        return not self.quote and self.depth == 0 and not self.goes_on
-
-    def read(self, line: str) -> None:
-        """Go over a line."""
-        for piece in self._pieces(line):
-            if piece in _ENDS:
-                self.quote = piece
-            elif piece in "([{":
-                self.depth += 1
-            elif piece in ")]}":
-                self.depth = max(0, self.depth - 1)
-        is_comment = "#" in line and not self.quote
-        self.goes_on = line.endswith("\\") and not is_comment
-
-    def _pieces(self, line: str) -> Iterator[str]:
-        at = 0
-        while at < len(line):
-            if self.quote:
-                end = _ENDS[self.quote].match(line, at)
-                if end is None:
-                    return
-                self.quote, at = "", end.end()
-                continue
-            piece = _PIECE.search(line, at)
-            if piece is None:
-                return
-            yield piece[0]
-            at = piece.end()
+            break
+        is_continued = True
+        while is_continued and place < len(lines):
+            line = lines[place]
+            indent = line[: len(line) - len(line.lstrip())]
+            lines[place] = f"{indent}pass" if indent else ""
+            is_continued = line.rstrip().endswith("\\")
+            place += 1
+    return "\n".join(lines)

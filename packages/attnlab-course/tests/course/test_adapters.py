@@ -13,7 +13,7 @@ from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.check import judge
-from attnlab_course.mistakes import passes_snapshot, with_mistake
+from attnlab_course.mistakes import with_mistake
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import load_names
 from attnlab_course.sandbox.worker import Worker
@@ -234,17 +234,6 @@ def test_every_mistake_that_can_be_made_behind_an_adapter_is_caught(name):
             if outcome_with(name, behind(name, mistake), seed).passed:
                 missed.add(mistake.name)
     assert missed == OUTSIDE.get(name, set())
-
-
-def test_many_of_these_mistakes_pass_a_snapshot_of_one_input():
-    passing = 0
-    for name in BEHIND:
-        exercise = find_exercise(name)
-        questions = draw_questions(exercise, 0, graded=True)
-        for mistake in exercise.parts.mistakes:
-            if mistake.name not in OUTSIDE.get(name, set()):
-                passing += passes_snapshot(questions, mistake)
-    assert passing >= 12
 
 
 CLIP = "        for g in gradients:\n            g.mul_(max_l2_norm / (norm + 1e-6))\n"

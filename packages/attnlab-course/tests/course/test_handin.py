@@ -24,7 +24,7 @@ from attnlab_course.grading.submissions import (
     student_of,
 )
 
-from .classroom import GOOD, SQUARE, exercises_in, handed_in, log_of, zip_of
+from .classroom import GOOD, SQUARE, exercises_in, handed_in, zip_of
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +67,15 @@ def test_a_zip_of_the_course_is_read_with_its_label_time_and_no_problem(read):
     assert found.answers["why"].source == "so"
 
 
-def test_a_changed_file_and_a_changed_log_are_told_and_still_graded(read):
+def test_a_changed_file_is_told_and_still_graded(read):
     files = {}
     with zipfile.ZipFile(io.BytesIO(handed_in({"double.py": GOOD}))) as archive:
         for name in archive.namelist():
             files[name] = archive.read(name)
     files["work/double.py"] = SQUARE.encode()
-    files["log.jsonl"] = files["log.jsonl"] + b'{"event": "check", "previous": "made up"}\n'
     found = read(zip_of(files))
     assert found.answers["double"].source == SQUARE
     assert any("is not the file that was handed in" in words for words in found.problems)
-    assert any("line 2 does not follow" in words for words in found.problems)
 
 
 def test_what_the_log_says_passed_is_noted_with_the_hash_of_the_answer(read):
@@ -357,14 +355,6 @@ def test_the_reader_of_files_takes_nothing_that_no_exercise_needs(tmp_path):
     content = {"a.py": "1", "picture.svg": "2", "__MACOSX/a.py": "3", ".hidden/b.py": "4"}
     (tmp_path / "a.zip").write_bytes(zip_of(content))
     assert list(read_files(tmp_path / "a.zip")[0]) == ["a.py"]
-
-
-def test_a_hash_chain_is_whole_only_in_its_own_order():
-    from attnlab_course.workspace import broken_links
-
-    lines = log_of({"a": 1}, {"b": 2}, {"c": 3}).splitlines()
-    assert broken_links(lines) == []
-    assert broken_links([lines[0], lines[2], lines[1]]) == [2, 3]
 
 
 def test_stray_cells_of_a_notebook_cost_nothing_and_those_that_are_no_python_are_told(read):

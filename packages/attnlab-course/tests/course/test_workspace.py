@@ -26,7 +26,6 @@ from attnlab_course.submit import check_text, hand_in, text_answer
 from attnlab_course.workspace import (
     State,
     Workspace,
-    broken_links,
     find_workspace,
     is_untouched,
 )
@@ -135,7 +134,7 @@ def test_the_answer_is_the_file_that_was_written_in(begun, attention):
         begun.answer(find_exercise("softmax"))
 
 
-def test_the_log_is_a_chain_and_says_how_far_one_is(begun, attention):
+def test_the_log_says_how_far_one_is(begun, attention):
     questions = draw_questions(attention, 0, graded=True)
     solved = solution_text(attention.source)
     begun.record("hint", exercise="attention", number=2)
@@ -143,20 +142,8 @@ def test_the_log_is_a_chain_and_says_how_far_one_is(begun, attention):
     assert begun.states() == {"attention": State(tries=1, hints=2)}
     begun.record_check(attention, solved, check_here(questions, solved))
     assert begun.states() == {"attention": State(tries=2, hints=2, passed=True)}
-    lines = begun.log.read_text().splitlines()
-    assert broken_links(lines) == []
-    assert json.loads(lines[-1])["sha256"] == hashlib.sha256(solved.encode()).hexdigest()
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_line_that_was_changed_or_taken_out_breaks_the_chain(begun, place):
-    for number in range(3):
-        begun.record("hint", exercise="attention", number=number)
-    lines = begun.log.read_text().splitlines()
-    changed = [*lines]
-    changed[place] = changed[place].replace("2", "3", 1)
-    assert broken_links(changed) == [place + 2]
-    assert broken_links(lines[:place] + lines[place + 1 :])[:1] == [place + 1]
+    last = begun.log.read_text().splitlines()[-1]
+    assert json.loads(last)["sha256"] == hashlib.sha256(solved.encode()).hexdigest()
 
 
 def test_a_line_cut_off_by_a_crash_loses_no_other(begun):
@@ -164,14 +151,12 @@ def test_a_line_cut_off_by_a_crash_loses_no_other(begun):
         file.write('{"event": "che')
     begun.record("hint", exercise="attention", number=1)
     assert begun.states()["attention"].hints == 1
-    assert len(broken_links(begun.log.read_text().splitlines())) == 1
 
 
-def test_events_of_many_at_once_all_stand_in_one_chain(begun):
+def test_events_of_many_at_once_are_all_in_the_log(begun):
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda n: begun.record("hint", exercise="a", number=n), range(24)))
     lines = begun.log.read_text().splitlines()
-    assert broken_links(lines) == []
     assert sum('"hint"' in line for line in lines) == 24
 
 

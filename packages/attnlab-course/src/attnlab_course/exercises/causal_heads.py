@@ -13,10 +13,7 @@ from attnlab_course.material.tensors import gradients_case, inputs_case
 # # Causal heads
 #
 # A decoder's attention in one function: no biases, no mask to be passed, four matrices. Each head
-# attends with its own columns, and no position sees what comes after it. The picture shows how the
-# last of six outputs depends on the inputs, and how the third does.
-#
-# ![who depends on whom](causal_heads.svg)
+# attends with its own columns, and no position sees what comes after it.
 #
 # **Write** `causal_heads(x, query, key, value, output, heads)`. It returns the output.
 #
@@ -129,23 +126,6 @@ def inputs_kept(random):
     yield inputs_case(case(random, (2,), 3, 4, 2))
 
 
-def draw_picture(names):
-    """Draw how much two outputs of an untrained layer change with each input."""
-    from attnlab.draw.attention import draw_head
-
-    random = np.random.default_rng(4)
-    made = case(random, (), 6, 8, 2, 2.0)
-    x = made.args[0].requires_grad_()
-    answer = names["causal_heads"](*made.args)
-    rows = []
-    for place in (5, 2):
-        (slope,) = T.autograd.grad(answer[place].sum(), x, retain_graph=True)
-        size = slope.norm(dim=-1)
-        rows.append(size / size.sum())
-    places = [f"x{n}" for n in range(6)]
-    return draw_head(T.stack(rows), tokens=(["output 5", "output 2"], places))
-
-
 EXERCISE = Exercise(
     "Causal heads",
     level=3,
@@ -194,5 +174,4 @@ EXERCISE = Exercise(
         "way back, exchange the axes again before the heads are joined.",
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
-    picture=draw_picture,
 )

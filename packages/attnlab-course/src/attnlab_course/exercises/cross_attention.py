@@ -14,10 +14,7 @@ from attnlab_course.material.tensors import as_tensors, draw_arrays, inputs_case
 #
 # In self-attention a text looks at itself. In cross-attention one text looks at another: each token
 # of the target, which is being written, looks things up in the source, which has been read. The
-# target asks, the source answers. The picture shows one head: four target tokens look at six source
-# tokens, the last two of which are PAD.
-#
-# ![weights](cross_attention.svg)
+# target asks, the source answers.
 #
 # **Write** the class `CrossAttention(width, heads)`. Its parts are four `nn.Linear(width, width)`
 # with biases, named `query`, `key`, `value` and `output`. Called as
@@ -161,19 +158,6 @@ def inputs_kept(random):
     yield inputs_case(case(random, 1, 3, 2, mask=[[True, False]]))
 
 
-def draw_picture(names):
-    """Draw one head with padding in the source."""
-    from attnlab.draw.attention import draw_head
-
-    T.manual_seed(4)
-    layer = names["CrossAttention"](8, 2)
-    target, source = T.randn(1, 4, 8) * 3, T.randn(1, 6, 8) * 3
-    _, weights = layer(target, source, T.tensor([[True] * 4 + [False] * 2]))
-    rows = [f"target {n + 1}" for n in range(4)]
-    columns = [*(f"source {n + 1}" for n in range(4)), "PAD", "PAD"]
-    return draw_head(weights[0].detach(), tokens=(rows, columns))
-
-
 _MASKED = """        if source_mask is not None:
             scores = scores.masked_fill(~source_mask[:, None, None, :], -math.inf)
         weights = torch.softmax(scores, dim=-1)
@@ -239,5 +223,4 @@ EXERCISE = Exercise(
         "softmax over the keys; zeros for rows without any; mix the values; join; `output`.",
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
-    picture=draw_picture,
 )

@@ -18,9 +18,6 @@ from attnlab_course.material.tensors import as_tensors, draw_arrays, parameter_s
 # the target looks back at itself, then it looks into the source, then each position thinks by
 # itself. What each part finds is added to what was there, and the sum is normalized. While it is
 # trained, all positions are computed at once, so a token must be kept from seeing those behind it.
-# The picture shows the weights of the self-attention of one head: nothing right of the diagonal.
-#
-# ![weights](decoder_layer.svg)
 #
 # **Write** the class `DecoderLayer`. The parts `Attention` and `FeedForward` are given. These names
 # are needed, so that weights can be loaded:
@@ -209,16 +206,6 @@ def no_dropout(random):
     yield case(random, 1, 1, 2, wanted=(0,), dropout=0.0, training=True, words=words)
 
 
-def draw_picture(names):
-    """Draw the weights of the self-attention of one head."""
-    from attnlab.draw.attention import draw_head
-
-    T.manual_seed(1)
-    layer = names["DecoderLayer"](8, 2, 8).eval()
-    _, weights, _ = layer(T.randn(1, 6, 8) * 3, T.randn(1, 4, 8))
-    return draw_head(weights[0].detach(), tokens=[f"token {n + 1}" for n in range(6)])
-
-
 EXERCISE = Exercise(
     "A decoder layer",
     level=4,
@@ -291,5 +278,4 @@ EXERCISE = Exercise(
         "result with the source and its mask, add, norm2; feed-forward of that, add, norm3.",
     ),
     banned=("TransformerDecoderLayer",),
-    picture=draw_picture,
 )

@@ -16,10 +16,7 @@ from attnlab_course.material.tensors import as_tensors, parameter_shapes
 #
 # A transformer is a stack of blocks. In each of them the positions first look at one another, then
 # each thinks by itself. What a part finds is added to what came in, so nothing is lost, and the sum
-# is normalized. The picture shows the weights of one head of a fresh block, with a mask that hides
-# the last two positions.
-#
-# ![weights](encoder_block.svg)
+# is normalized.
 #
 # **Write** the class `EncoderBlock(d_model, num_heads, d_ff, dropout=0.1)` from the parts that are
 # given, `nn.LayerNorm` and `nn.Dropout`. Its call takes `x` and `mask=None` and returns the new x
@@ -197,20 +194,6 @@ def parameters(random):
     )
 
 
-def draw_picture(names):
-    """Draw one head's weights with the last two positions hidden."""
-    from attnlab.draw.attention import draw_head
-
-    T.manual_seed(8)
-    block = names["EncoderBlock"](16, 2, 32).eval()
-    with T.no_grad():
-        for parameter in block.attention.parameters():
-            parameter.mul_(3)
-        mask = T.tensor([[True] * 5 + [False] * 2])[None]
-        shown = block(T.randn(1, 7, 16), mask)[1]
-    return draw_head(shown[0, 0], tokens=[f"p{place}" for place in range(7)])
-
-
 _ONE = "x = self.norm1(x + self.dropout(mixed))"
 _TWO = "x = self.norm2(x + self.dropout(thought))"
 _THINK = "thought = self.feed_forward(x)"
@@ -268,5 +251,4 @@ EXERCISE = Exercise(
         "normalized sum before feed-forward reads it.",
     ),
     banned=("TransformerEncoderLayer", "TransformerEncoder", "MultiheadAttention"),
-    picture=draw_picture,
 )

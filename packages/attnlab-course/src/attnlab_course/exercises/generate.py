@@ -14,8 +14,6 @@ from attnlab_course.material.tensors import inputs_case
 # and it reads again. The sorter's rows have one separator, between the letters and the answer, so
 # once it is in a row it may not be chosen again.
 #
-# ![a row that grows](generate.svg)
-#
 # **Write** `generate(model, prompt, num_tokens, separator=0)`.
 #
 # | | |
@@ -184,22 +182,6 @@ def prompt_kept(random):
     yield inputs_case(case(draw_tables(random, 5, 9), letters(random, 2, 3, 5), 3))
 
 
-def draw_picture(names):
-    """Draw the rows of a sorter as they grow, a letter a step."""
-    from attnlab.draw.pictures.look import new_figure
-
-    figure = new_figure(5.4, 2.2)
-    axes = figure.add_subplot()
-    row = ["c", "a", "b", "|", "a", "b", "c"]
-    for step in range(4):
-        for place, token in enumerate(row[: 4 + step]):
-            weight = "bold" if place == 3 + step and step else "normal"
-            axes.text(place, -step, token, ha="center", va="center", weight=weight)
-    axes.set(xlim=(-0.5, 6.5), ylim=(-3.6, 0.6))
-    axes.axis("off")
-    return figure
-
-
 _FORBID = "logits[has_separator, separator] = -math.inf"
 
 EXERCISE = Exercise(
@@ -266,6 +248,4 @@ EXERCISE = Exercise(
         "Index the logits (batch, vocabulary) with that boolean and the separator's id. The choice "
         "needs the shape (batch, 1) before it can be joined to the rows along axis 1.",
     ),
-    banned=(),
-    picture=draw_picture,
 )

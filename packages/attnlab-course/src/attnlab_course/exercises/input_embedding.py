@@ -9,7 +9,6 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
 from attnlab_course.material.attention_mistakes import dropout_mistakes
-from attnlab_course.material.pictures import draw_maps
 from attnlab_course.material.tensors import dropped_failure
 
 # %% [markdown]
@@ -17,10 +16,7 @@ from attnlab_course.material.tensors import dropped_failure
 #
 # What the first block reads is the scaled row of each token plus the pattern of its position. In
 # training, dropout sets a share of these numbers to 0 and makes the others larger, so that the
-# model does not lean on any one of them. The picture shows the same text in evaluation and in
-# training.
-#
-# ![inputs](input_embedding.svg)
+# model does not lean on any one of them.
 #
 # **Write** the class `InputEmbedding(vocab_size, d_model, max_length, dropout=0.1)` from the two
 # parts that are given and `nn.Dropout`.
@@ -171,17 +167,6 @@ def parameters(random):
     yield Case("InputEmbedding", build=((5, 3, 7), {}), expected=expected, answer="parameters")
 
 
-def draw_picture(names):
-    """Draw one text in evaluation and in training."""
-    T.manual_seed(1)
-    module = names["InputEmbedding"](10, 14, 8, dropout=0.3)
-    ids = T.tensor([[2, 7, 4, 7, 1, 0]])
-    maps = {}
-    for mode in ("evaluation", "training"):
-        maps[mode] = module.train(mode == "training")(ids)[0].detach()
-    return draw_maps(maps, ("position", "column"), (8.4, 2.9), (-3.0, 3.0))
-
-
 _SUM = "self.positions(self.tokens(ids))"
 _LAST = "return self.dropout(x)"
 
@@ -228,5 +213,4 @@ EXERCISE = Exercise(
         "Three attributes in `__init__`, the first named `tokens`; three calls in `forward`, each "
         "taking what the one before returned.",
     ),
-    picture=draw_picture,
 )

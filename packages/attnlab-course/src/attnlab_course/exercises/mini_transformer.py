@@ -23,9 +23,6 @@ from attnlab_course.material.tensors import (
 # them, normalize, take the mean over the text and turn it into one number for each class. The
 # embedding and the block are given below, so only the model is left to write. Watch the padding:
 # texts of a batch are filled up with PAD (id 0) to the same length, and PAD is no part of a text.
-# The picture shows one head on a text of four tokens and three PAD: no token looks at PAD.
-#
-# ![weights](mini_transformer.svg)
 #
 # **Write** the class `MiniTransformer`. Its parts have these names, so that weights can be loaded:
 #
@@ -264,17 +261,6 @@ def parameters(random):
     yield Case("MiniTransformer", build=build, expected=expected, answer="parameters")
 
 
-def draw_picture(names):
-    """Draw one head on a text with padding."""
-    from attnlab.draw.attention import draw_head
-
-    T.manual_seed(5)
-    model = names["MiniTransformer"](11, 8, 2, 1, 5, 2).eval()
-    T.nn.init.normal_(model.embedding.token.weight, std=2.0)
-    _, weights = model(T.tensor([[2, 7, 4, 9, 0, 0, 0]]))
-    return draw_head(weights[0][0].detach(), tokens=["CLS", "what", "a", "film", *["PAD"] * 3])
-
-
 _BLOCKS = "Block(width, heads, hidden, dropout) for _ in range(layers)"
 _MEAN = "mean = (x * real).sum(dim=1) / real.sum(dim=1)"
 
@@ -350,5 +336,4 @@ EXERCISE = Exercise(
         "weights in a list; normalize; sum of the real rows divided by their number; the linear "
         "layer.",
     ),
-    picture=draw_picture,
 )

@@ -6,7 +6,6 @@ from dataclasses import replace
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
 from attnlab_course.material.attention_mistakes import root_mistakes
 from attnlab_course.material.numpy_parts import attend
-from attnlab_course.material.pictures import draw_maps
 from attnlab_course.material.tensors import inputs_case
 
 # %% [markdown]
@@ -20,10 +19,7 @@ from attnlab_course.material.tensors import inputs_case
 #     output = softmax(Q Kᵀ / √qk_dim) V
 #
 # The position is not added to the token, it stands **behind** it: `[x ; pos]` is row by row the
-# token's vector followed by the position's. The picture shows the output of a head with random
-# matrices for the same token four times: only the positions tell them apart.
-#
-# ![output](numpy_transformer.svg)
+# token's vector followed by the position's.
 #
 # **Write** the class `NumpyTransformer(Km, Qm, Vm, pos=None)`; an object of it is called on `x` and
 # returns the output.
@@ -153,14 +149,6 @@ def inputs_kept(random):
     yield inputs_case(case(head(random, 2, 3, 1), random.normal(size=(3, 2))))
 
 
-def draw_picture(names):
-    """Draw the output for four equal tokens at four places."""
-    random = np.random.default_rng(5)
-    output = names["NumpyTransformer"](*head(random, 2, 3, 5, 4, 4))(np.ones((4, 2)))
-    maps = {"The same token at four places": output}
-    return draw_maps(maps, ("place", "component of output"), (4.6, 3.0), (-4, 4))
-
-
 EXERCISE = Exercise(
     "One head in NumPy",
     level=2,
@@ -208,5 +196,4 @@ EXERCISE = Exercise(
         "A softmax does not change if you take the same number off all scores of a row. Which "
         "number makes every exponential at most 1? Keep the axis, so that it is one number a row.",
     ),
-    picture=draw_picture,
 )

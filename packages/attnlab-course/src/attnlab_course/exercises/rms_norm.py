@@ -6,7 +6,6 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
 from attnlab_course.material.attention_mistakes import eps_mistakes, power_mistake
-from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import inputs_case
 
 # %% [markdown]
@@ -14,9 +13,7 @@ from attnlab_course.material.tensors import inputs_case
 #
 # Newer models leave half of layer normalization away: no mean is subtracted, no bias is added. Each
 # row is divided by its root mean square, and each column has a learned scale. It works as well and
-# costs less. The picture shows a row before and after.
-#
-# ![row](rms_norm.svg)
+# costs less.
 #
 # **Write** `normalize_rms(x, weight, eps=1e-6)`, which returns
 #
@@ -107,14 +104,6 @@ def inputs_kept(random):
     yield inputs_case(case(random, (2, 3, 5)))
 
 
-def draw_picture(names):
-    """Draw a row before and after."""
-    x = T.from_numpy(3 + 2 * np.random.default_rng(2).normal(size=12))
-    rows = {"before": x, "after": names["normalize_rms"](x, T.ones(12).double())}
-    title = "one row before and after, weight 1"
-    return draw_lines(title, ("column", "number"), range(12), rows)
-
-
 EXERCISE = Exercise(
     "RMS norm",
     level=2,
@@ -166,5 +155,4 @@ EXERCISE = Exercise(
         "end.",
     ),
     banned=("RMSNorm", "rms_norm", "LayerNorm", "layer_norm"),
-    picture=draw_picture,
 )

@@ -205,6 +205,5 @@ EXERCISE = Exercise(
         "Fill a table of zeros with the sines and the cosines, register it as a buffer, and in "
         "`forward` refuse what is too long, then add as many rows as x is long.",
     ),
-    banned=(),
     picture=draw_picture,
 )

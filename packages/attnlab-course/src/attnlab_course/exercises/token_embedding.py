@@ -7,17 +7,13 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
 from attnlab_course.material.attention_mistakes import power_mistake
-from attnlab_course.material.pictures import draw_maps
 from attnlab_course.material.tensors import inputs_case, shape_failure
 
 # %% [markdown]
 # # Token embeddings
 #
 # Each id of the vocabulary has a row of numbers that is learned. When a row is read, it is
-# multiplied by √d_model, so that the positions that are added next do not drown it. The picture
-# shows what comes of six ids; equal ids have equal rows.
-#
-# ![rows](token_embedding.svg)
+# multiplied by √d_model, so that the positions that are added next do not drown it.
 #
 # **Write** the class `TokenEmbedding(vocab_size, d_model)`. Its one parameter is that of an
 # `nn.Embedding` named `embedding`, so it is called `embedding.weight`.
@@ -124,18 +120,6 @@ def inputs_kept(random):
     yield inputs_case(case(random, (2, 5), 7, 3))
 
 
-def draw_picture(names):
-    """Draw the rows of six ids."""
-    T.manual_seed(5)
-    module = names["TokenEmbedding"](10, 12)
-    module.embedding.weight.data.div_(12)
-    ids = [2, 7, 4, 7, 1, 0]
-    rows = module(T.tensor(ids)).detach()
-    high = float(rows.abs().max())
-    labels = [f"id {number}" for number in ids], None
-    return draw_maps({"scaled rows": rows}, ("place", "column"), (5.6, 3.0), (-high, high), labels)
-
-
 _LOOK = "self.embedding(ids) * math.sqrt(self.d_model)"
 
 EXERCISE = Exercise(
@@ -193,5 +177,4 @@ EXERCISE = Exercise(
         "Keep the width in `__init__`, and multiply what the table returns by its root, outside of "
         "the table.",
     ),
-    picture=draw_picture,
 )

@@ -2,16 +2,13 @@
 
 # %% [course]
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.pictures import draw_maps
 
 # %% [markdown]
 # # A tokenizer
 #
 # A model reads numbers, so each word gets one, its id. Frequent words get the small ids; what the
 # vocabulary has no room for becomes `<UNK>`. All texts of a batch must be equally long, so short
-# ones are filled up with `<PAD>`. In the picture, three texts are cut or filled to eight ids.
-#
-# ![ids](tokenizer.svg)
+# ones are filled up with `<PAD>`.
 #
 # **Write** the class `WordTokenizer(texts, vocab_size)` with four methods.
 #
@@ -180,19 +177,6 @@ def literal(random):
     yield ask(texts, 9, "decode", [2, 5, 3, 0], expected="film <pad>")
 
 
-def draw_picture(names):
-    """Draw the ids of three texts."""
-    texts = [
-        "a dull plot",
-        "the best film of the year",
-        "the plot of the film is a dull mess indeed",
-    ]
-    tokenizer = names["WordTokenizer"](texts, 12)
-    rows = [tokenizer.encode(text, 8) for text in texts]
-    labels = ("1", "2", "3"), None
-    return draw_maps({"ids": rows}, ("text", "place"), (6.0, 2.4), (0, 11), labels)
-
-
 EXERCISE = Exercise(
     "Texts to ids",
     level=1,
@@ -252,5 +236,4 @@ EXERCISE = Exercise(
         "To encode: look up each word of the clean text, with <UNK> for those that are missing; "
         "put <CLS> in front; cut; then fill up what is missing to the length.",
     ),
-    picture=draw_picture,
 )

@@ -21,10 +21,6 @@ from attnlab_course.material.tensors import as_tensors, gradients_case, inputs_c
 #     K = [x ; pos] Km     Q = [x ; pos] Qm     V = [x ; pos] Vm
 #     output = softmax(Q Kᵀ / √qk_dim) V
 #
-# The picture shows the shapes for one sequence of 5 tokens.
-#
-# ![shapes](torch_transformer.svg)
-#
 # **Write** the class `TorchTransformer(input_dim, qk_dim, v_dim, pos_dim=None, max_seq_len=10)`, an
 # `nn.Module` called on `seq` of shape (length, input_dim), one sequence without a batch. It returns
 # the output, (length, v_dim), alone.
@@ -179,24 +175,6 @@ def inputs_kept(random):
     yield inputs_case(case(random, (2, 3, 1, 2, 3), 3))
 
 
-def draw_picture(names):
-    """Draw the shapes of everything on the way, from the module's own sizes."""
-    from matplotlib.figure import Figure
-
-    head = names["TorchTransformer"](3, 2, 1, 4, 6)
-    inside = head.Km.weight.shape[1]
-    blocks = [("[x ; pos]", (5, inside)), ("Km", (inside, 2)), ("Qm", (inside, 2))]
-    blocks += [("Vm", (inside, 1)), ("K", (5, 2)), ("Q", (5, 2)), ("V", (5, 1))]
-    blocks += [("weights", (5, 5)), ("output", (5, 1))]
-    figure = Figure(figsize=(9, 2.4), layout="constrained")
-    for axes, (name, shape) in zip(figure.subplots(1, len(blocks)), blocks, strict=True):
-        axes.pcolormesh(np.zeros(shape), edgecolors="gray", cmap="Blues")
-        axes.set(title=name, xlabel=f"{shape[0]} × {shape[1]}", xticks=[], yticks=[])
-        axes.set(xlim=(0, 7), ylim=(7, 0), aspect="equal")
-        axes.spines[:].set_visible(False)
-    return figure
-
-
 EXERCISE = Exercise(
     "The head in PyTorch",
     level=2,
@@ -253,5 +231,4 @@ EXERCISE = Exercise(
         "`forward` before you join anything or compare lengths.",
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
-    picture=draw_picture,
 )

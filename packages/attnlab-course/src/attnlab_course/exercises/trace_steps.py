@@ -14,8 +14,6 @@ from attnlab_course.material.tensors import inputs_case
 # To see how a sorter sorts, look at each step as it is made: how likely was each token, which one
 # was chosen, and where did each head look while it was?
 #
-# ![where a head looks, step by step](trace_steps.svg)
-#
 # **Write** `trace(model, prompt, num_tokens, separator=0)`. It generates as before, for one prompt,
 # and returns a list with a dict for each step, in order:
 #
@@ -198,22 +196,6 @@ def prompt_kept(random):
     yield inputs_case(case(random, 3, 1, 2))
 
 
-def draw_picture(names):
-    """Draw where the first head looks at each step."""
-    from attnlab.draw.attention import draw_head
-
-    T.manual_seed(5)
-    shapes = (4, 4), (7, 4), (2, 4, 4), (2, 4, 4), (2, 4, 4)
-    model = names["OneLayerModel"](*(T.randn(shape) * 0.7 for shape in shapes))
-    steps = names["trace"](model, T.tensor([3, 1, 2, 0]), 3)
-    table = T.zeros(3, 6)
-    for number, step in enumerate(steps):
-        row = step["weights"][0]
-        table[number, : len(row)] = row
-    rows = [f"step {number}" for number in (1, 2, 3)]
-    return draw_head(table, tokens=(rows, ["c", "a", "b", "SEP", "1st", "2nd"]))
-
-
 _FORBID = "last[separator] = -math.inf"
 _SHARES = "shares = torch.softmax(last, dim=-1)"
 _CHOICE = "choice = int(shares.argmax())"
@@ -276,5 +258,4 @@ EXERCISE = Exercise(
         "For each step: run the model; from the last position's logits, with the separator at "
         "minus infinity, a softmax; its largest is the choice. Keep the three, then append.",
     ),
-    picture=draw_picture,
 )

@@ -9,7 +9,6 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Given, Mistake
 from attnlab_course.material.numpy_parts import softmax_rows
-from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import as_tensors
 
 # %% [markdown]
@@ -17,10 +16,7 @@ from attnlab_course.material.tensors import as_tensors
 #
 # Training is one small step, many times: ask the model, measure how wrong it is, find out which way
 # each parameter should move, and move it a little. Each of the five parts is a line, and a wrong
-# order still runs and still prints numbers that look like a loss. The picture shows the loss of a
-# tiny model over thirty right steps.
-#
-# ![loss](training_step.svg)
+# order still runs and still prints numbers that look like a loss.
 #
 # **Write** `training_step(model, optimizer, ids, targets, max_norm)`. It takes one step and returns
 # the loss before the step, as a number.
@@ -192,15 +188,6 @@ def one_target(random):
     yield case(random, 1, 1, words="with a single token")
 
 
-def draw_picture(names):
-    """Draw the loss over thirty steps."""
-    T.manual_seed(0)
-    ids = T.randint(1, 7, (4, 5))
-    losses, *_ = names["take_steps"](names["TinyModel"](7, 4), ids, 7 - ids, 1.0, 0.5, 30)
-    axes, curves = ("step", "loss (nats per token)"), {"loss": losses}
-    return draw_lines("Thirty steps of a tiny model", axes, range(1, 31), curves, from_zero=True)
-
-
 _CLIP = "nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
 
 EXERCISE = Exercise(
@@ -286,5 +273,4 @@ EXERCISE = Exercise(
         "Training mode; clear; logits and loss; backward; clip the norm; step; return the loss as "
         "a plain number.",
     ),
-    picture=draw_picture,
 )

@@ -28,7 +28,7 @@ from attnlab_course.grading.submission_files import read_files
 from attnlab_course.notebook_cells import join_cells
 from attnlab_course.sandbox.runner import Json, encode
 from attnlab_course.submit import text_answer
-from attnlab_course.workspace import FORM, LOG, broken_links, is_untouched, read_events
+from attnlab_course.workspace import FORM, LOG, is_untouched, read_events
 
 _ENDINGS = (".py", ".ipynb", ".json", ".txt")  # the first that answers an exercise is taken
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # of odd JSON
@@ -295,14 +295,9 @@ class _Reader:
         self._take(exercise, root + file)
 
     def _read_log(self, root: str) -> None:
-        """Check the log's chain of hashes, and note which answers passed by the log."""
+        """Note which answers passed by the log."""
         text = self.files.get(root + LOG, b"").decode(errors="replace")
-        lines = text.splitlines()
-        broken = broken_links(lines)
-        if broken:
-            numbers = ", ".join(map(str, broken[:5]))
-            self.submission.tell(f"the log was changed: line {numbers} does not follow")
-        for event in read_events(lines):
+        for event in read_events(text.splitlines()):
             if event.get("done") is True:
                 digests = self.submission.claims.setdefault(str(event.get("exercise")), set())
                 digests.add(str(event.get("sha256")))

@@ -196,17 +196,12 @@ def judge_weights(
         diagnose: names the mistake of a head that is not right; None where it is not known.
     """
 
-    @lru_cache(maxsize=256)
-    def judge_matrices(*packed: _Packed) -> Failure | None:
-        head = Head(*map(_unpacked, packed))
-        words = criterion(head)
-        return None if words is None else Failure(words, diagnose(head))
-
     def judge(answer: Any) -> Failure | None:
         head = read_head(answer, task, positions)
         if isinstance(head, Failure):
             return head
-        return judge_matrices(*map(_packed, (head.Km, head.Qm, head.Vm, head.pos)))
+        words = criterion(head)
+        return None if words is None else Failure(words, diagnose(head))
 
     case = Case("weights", judge=judge)
     return lambda random: [case]
