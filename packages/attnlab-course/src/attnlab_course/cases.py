@@ -1,17 +1,27 @@
-"""The questions put to an answer: the cases of an exercise's checks, drawn with a seed."""
+"""The questions put to an answer: the cases of an exercise's checks, drawn with a seed.
+
+The right answer of a case that brings none is what the solution answers.
+"""
 
 import hashlib
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from attnlab_course.cells import solution_text
+from attnlab_course.compare import read_answer
 from attnlab_course.exercise import Case, Check, CourseExercise, Given
-from attnlab_course.sandbox.replies import CaseAnswer
-from attnlab_course.sandbox.runner import EncodedCase, Json, encode
+from attnlab_course.sandbox.replies import CaseAnswer, ask_names
+from attnlab_course.sandbox.runner import EncodedCase, Json, encode, load_names
+
+load_source = lru_cache(maxsize=1024)(load_names)
+"""Runs a program of the course once and returns its names."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +68,52 @@ def draw_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = 
     drawn = []
     for check in checks:
         digest = hashlib.sha256(f"{exercise.name}/{check.name}/{seed}".encode()).digest()
-        drawn.append(tuple(check.cases(np.random.default_rng(list(digest)))))
+        cases = check.cases(np.random.default_rng(list(digest)))
+        drawn.append(tuple(_with_expected(exercise, case) for case in cases))
     encoded = tuple(map(encode_case, itertools.chain.from_iterable(drawn)))
     return Questions(exercise, checks, tuple(drawn), encoded)
+
+
+def _with_expected(exercise: CourseExercise, case: Case) -> Case:
+    """Return a case with what the solution answers, if it has nothing to compare with.
+
+    The solution gets the tensors in float64; what it computes comes back in their own dtype.
+    """
+    if case.expected is not None or case.judge is not None or case.raises:
+        return case
+    args, dtype = [], torch.float64
+    for arg in case.args:
+        if isinstance(arg, Tensor) and arg.is_floating_point():
+            dtype = arg.dtype
+            arg = arg.double()
+        args.append(arg)
+    wide = encode_case(replace(case, args=tuple(args)))
+    (answer,) = ask_names(load_source(solution_text(exercise.source)), [wide]).answers
+    assert not answer.error, f"{exercise.name}: the solution raises {answer.words}"
+    expected = _narrowed(read_answer(answer.value), dtype)
+    if case.only:
+        expected = _compared(expected, case.only)
+    return replace(case, expected=expected)
+
+
+def _narrowed(value: Any, dtype: torch.dtype) -> Any:
+    """Return an answer with its float64 tensors in a dtype."""
+    if isinstance(value, Tensor) and value.dtype == torch.float64:
+        return value.to(dtype)
+    if isinstance(value, Mapping):
+        return {key: _narrowed(item, dtype) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_narrowed(item, dtype) for item in value]
+    return value
+
+
+def _compared(value: Any, parts: Sequence[int | str]) -> Any:
+    """Return an answer with None in place of what is not compared; keys are those of mappings."""
+    if isinstance(value, Mapping):
+        return {key: item if key in parts else None for key, item in value.items()}
+    if isinstance(parts[0], str):
+        return [_compared(item, parts) for item in value]
+    return [item if number in parts else None for number, item in enumerate(value)]
 
 
 def encode_case(case: Case) -> EncodedCase:

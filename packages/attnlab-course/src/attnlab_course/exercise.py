@@ -65,7 +65,9 @@ class Case:
         call: the name of a function, class or variable of the student's file.
         args: its arguments. Arrays arrive as the tensors or NumPy arrays they are.
         settings: its keyword arguments.
-        expected: the right answer; tuples and lists are the same, None in it is not compared.
+        expected: the right answer; tuples and lists are the same, None in it is not compared. Where
+            it is left out, it is the solution's, computed in float64.
+        only: the parts of the solution's answer that are compared, by number or key; empty for all.
         judge: says what is wrong with an answer, in place of a comparison with `expected`.
         build: for a class: the arguments of its constructor; `args` then go to the object.
         state: parameters that are written into the object, by name; all of them are needed.
@@ -84,6 +86,7 @@ class Case:
     args: tuple[Any, ...] = ()
     settings: Settings = field(default_factory=dict)
     expected: Any = None
+    only: tuple[int | str, ...] = ()
     judge: Callable[[Any], Failure | None] | None = None
     build: tuple[tuple[Any, ...], Settings] | None = None
     state: Tensors | None = None

@@ -2,21 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from attnlab.errors import present
-from attnlab_course.cases import Questions
+from attnlab_course.cases import Questions, load_source
 from attnlab_course.cells import solution_text
 from attnlab_course.compare import is_same, leave_out, read_answer
 from attnlab_course.exercise import Case, CourseExercise, Failure, Mistake
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_names
-from attnlab_course.sandbox.runner import load_names
-
-_load = lru_cache(maxsize=1024)(load_names)
 
 
 def with_mistake(exercise: CourseExercise, mistake: Mistake) -> str:
@@ -41,7 +37,7 @@ def _reference_answer(questions: Questions, source: str, number: int) -> CaseAns
     """Put one case to a program of the course, in this process and only once."""
     key = (source, number)
     if key not in questions.known:
-        names = _load(source)
+        names = load_source(source)
         with np.errstate(all="ignore"):  # a mistake may divide by 0
             reply = ask_names(names, [questions.encoded[number]])
         questions.known[key] = reply.answers[0]

@@ -9,10 +9,8 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
 from attnlab_course.material.attention_mistakes import mask_mistakes
-from attnlab_course.material.numpy_parts import attend
 from attnlab_course.material.pictures import draw_maps
 from attnlab_course.material.tensors import (
-    first_failure,
     inputs_case,
     kept_failure,
     shape_failure,
@@ -79,11 +77,8 @@ def case(random, front, sizes, mask=None, dtype=np.float64, change=None, **more)
     arrays = [random.normal(size=(*front, *shape)).astype(dtype) for shape in shapes]
     if change is not None:
         change(*arrays)
-    may = True if mask is None else mask
-    expected = attend(*(array.astype(np.float64) for array in arrays), may)
-    expected = [T.from_numpy(array.astype(dtype)) for array in expected]
     args = [T.from_numpy(array) for array in (*arrays, mask) if array is not None]
-    return Case("attention", tuple(args), **{"expected": expected, **more})
+    return Case("attention", tuple(args), **more)
 
 
 def open_mask(random, *shape):
@@ -139,8 +134,7 @@ def dead_rows(random):
 def all_dropped(random):
     """Chances for which there is one answer: 1, and one at which nothing is dropped."""
     made = case(random, (2, 3), (2, 5, 3, 4), settings={"dropout": 1.0}, words="with dropout 1")
-    output, weights = made.expected
-    yield replace(made, expected=[T.zeros_like(output), weights])
+    yield made
     yield replace(made, settings={"dropout": 1e-12}, words="with a dropout of nearly 0")
 
 
@@ -148,9 +142,9 @@ def judge_dropped(weights, answer):
     """Judge an output that holds the used weights twice, side by side."""
     keys = weights.shape[-1]
     output, shown = answer
-    shapes = (output, (*weights.shape[:-1], 2 * keys)), (shown, weights.shape)
-    failure = first_failure(lambda pair: shape_failure(*pair), shapes)
-    if failure is not None:
+    failure = shape_failure(output, (*weights.shape[:-1], 2 * keys))
+    failure = failure or shape_failure(shown, weights.shape)
+    if failure:
         return failure
     used, shown = output.numpy(), shown.numpy()
     first, gone = used[..., :keys], used[..., :keys] == 0
@@ -169,10 +163,9 @@ def judge_dropped(weights, answer):
 
 def shares(random):
     """Values that make the output show the used weights."""
-    query, key = (random.normal(size=(1, size, 3)) for size in (47, 29))
-    value = np.concatenate([np.eye(29)] * 2, axis=1)[None]
-    judge = partial(judge_dropped, attend(query, key, value)[1])
-    args = tuple(map(T.from_numpy, (query, key, value)))
+    query, key = (T.from_numpy(random.normal(size=(1, size, 3))) for size in (47, 29))
+    args = query, key, T.cat([T.eye(29).double()] * 2, dim=1)[None]
+    judge = partial(judge_dropped, attention(*args)[1].numpy())
     yield Case("attention", args, {"dropout": 0.25}, judge=judge, words="with dropout 1 in 4")
 
 

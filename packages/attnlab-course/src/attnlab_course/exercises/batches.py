@@ -4,7 +4,6 @@
 from functools import partial
 
 import numpy as np
-import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
 from attnlab_course.material.pictures import draw_lines
@@ -223,14 +222,7 @@ def batch_case(random, lengths, size, words=""):
     rows = [random.integers(1, 30, size=length).tolist() for length in lengths]
     labels = random.integers(2, size=len(rows)).tolist()
     labels[:2] = [1, 0][: len(rows)]
-    batches = []
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        places = range(max(map(len, part)))
-        ids = [[row[n] if n < len(row) else 0 for n in places] for row in part]
-        mask = [[n < len(row) for n in places] for row in part]
-        batches.append([T.tensor(ids), T.tensor(mask), T.tensor(labels[start : start + size])])
-    return Case("make_batches", (rows, labels, size), expected=batches, words=words)
+    return Case("make_batches", (rows, labels, size), words=words)
 
 
 def one_batch(random):

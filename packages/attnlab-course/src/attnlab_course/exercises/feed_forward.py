@@ -9,14 +9,7 @@ import torch as T
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
 from attnlab_course.material.attention_mistakes import dropout_mistakes
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.numpy_parts import linear
-from attnlab_course.material.tensors import (
-    as_tensors,
-    draw_arrays,
-    dropped_failure,
-    inputs_case,
-    parameter_shapes,
-)
+from attnlab_course.material.tensors import built, draw_state, dropped_failure, inputs_case
 
 # %% [markdown]
 # # Feed-forward
@@ -67,28 +60,15 @@ class FeedForward(nn.Module):
 
 
 # %% [course]
-def draw_state(random, width, hidden):
-    """Draw the four parameters."""
-    shapes = parameter_shapes({"inner": (hidden, width), "outer": (width, hidden)})
-    return draw_arrays(random, shapes)
-
-
-def oracle(x, state):
-    """Compute both layers in NumPy."""
-    return linear(state, "outer", np.maximum(linear(state, "inner", x), 0))
-
-
 def case(x, hidden, state, dropout=0.0, **more):
     """One call with these parameters; the default dropout where it is None."""
     build = ((x.shape[-1], hidden), {} if dropout is None else {"dropout": dropout})
-    settings = {"expected": T.from_numpy(oracle(x, state)), **more}
-    state = as_tensors(state)
-    return Case("FeedForward", (T.from_numpy(x),), build=build, state=state, **settings)
+    return Case("FeedForward", (T.from_numpy(x),), build=build, state=state, **more)
 
 
 def drawn(random, shape, hidden, dropout=0.0, **more):
     """One call with random parameters."""
-    state = draw_state(random, shape[-1], hidden)
+    state = draw_state(random, FeedForward(shape[-1], hidden))
     return case(random.normal(size=shape), hidden, state, dropout, **more)
 
 
@@ -100,16 +80,15 @@ def values(random):
 
 def parameters(random):
     """The names and shapes, with a hidden width that is not four times the other."""
-    shapes = {name: list(array.shape) for name, array in draw_state(random, 3, 5).items()}
-    yield Case("FeedForward", build=((3, 5), {}), expected=shapes, answer="parameters")
+    yield Case("FeedForward", build=((3, 5), {}), answer="parameters")
 
 
 def probe(random):
     """Layers that hand each number on, so that the answer is the activation itself."""
     x = np.array([[-30.0, -3.0, -1.0, -0.2, 0.0], [0.3, 1.0, 2.0, 7.0, 50.0]])
     x = (x + random.uniform(0, 0.1, x.shape))[None]
-    state = {f"{name}.weight": np.eye(5) for name in ("inner", "outer")}
-    state |= {f"{name}.bias": np.zeros(5) for name in ("inner", "outer")}
+    state = {f"{name}.weight": T.eye(5).double() for name in ("inner", "outer")}
+    state |= {f"{name}.bias": T.zeros(5).double() for name in ("inner", "outer")}
     yield case(x, 5, state, words="with layers that hand each number on")
 
 
@@ -126,26 +105,24 @@ def evaluation(random):
 
 def extremes(random):
     """Chances for which training has one answer."""
-    state = draw_state(random, 3, 5)
+    state = draw_state(random, FeedForward(3, 5))
     x = random.normal(size=(2, 4, 3))
-    bias = T.from_numpy(np.broadcast_to(state["outer.bias"], x.shape).copy())
-    words = "in training, with a chance of 1"
-    yield case(x, 5, state, 1.0, training=True, expected=bias, words=words)
-    yield case(x, 5, state, 0.0, training=True, words="in training, with a chance of 0")
-    state = state | {"outer.weight": np.zeros((3, 5))}
+    for chance in (1.0, 0.0):
+        words = f"in training, with a chance of {chance:g}"
+        yield case(x, 5, state, chance, training=True, words=words)
+    state = state | {"outer.weight": T.zeros(3, 5).double()}
     words = "in training, with a chance of 1 in 2, where outer.weight is 0"
-    yield case(x, 5, state, 0.5, training=True, expected=bias, words=words)
+    yield case(x, 5, state, 0.5, training=True, words=words)
 
 
 def shares(random):
     """How many hidden numbers are dropped; the outer layer hands them on."""
     width = 13
-    state = draw_state(random, width, width)
-    state |= {"outer.weight": np.eye(width), "outer.bias": np.zeros(width)}
-    state["inner.weight"] = np.abs(state["inner.weight"])
-    state["inner.bias"] = np.abs(state["inner.bias"])
+    state = draw_state(random, FeedForward(width, width))
+    state = {name: tensor.abs() for name, tensor in state.items()}
+    state |= {"outer.weight": T.eye(width).double(), "outer.bias": T.zeros(width).double()}
     x = np.abs(random.normal(size=(7, 17, width)))
-    whole = oracle(x, state)
+    whole = built(FeedForward, case(x, width, state))(T.from_numpy(x)).detach().numpy()
     for chance, dropout, words in ((0.25, 0.25, "1 in 4"), (0.1, None, "the default chance")):
         judge = partial(dropped_failure, whole=whole, chance=chance, what="hidden numbers")
         words = f"in training, with {words}"

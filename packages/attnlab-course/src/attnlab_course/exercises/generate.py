@@ -70,18 +70,6 @@ def generate(model, prompt, num_tokens, separator=0):
 
 
 # %% [course]
-def oracle(tables, row, num_tokens, separator):
-    """Continue one row, in plain lists."""
-    row = list(row)
-    for _ in range(num_tokens):
-        logits = tables["following"][row[-1]] + tables["place"][len(row) - 1]
-        for token in row:
-            logits = logits + tables["memory"][token]
-        allowed = [i for i in range(len(logits)) if i != separator or separator not in row]
-        row.append(max(allowed, key=lambda i: logits[i]))
-    return row
-
-
 def draw_tables(random, vocabulary, length, separator=0, lean=0.0):
     """Draw a model's tables; lean makes it choose the separator more often.
 
@@ -100,9 +88,7 @@ def case(tables, prompt, num_tokens, separator=None, **more):
     prompt = np.asarray(prompt)
     model = Given("TableModel", tuple(T.tensor(table).float() for table in tables.values()))
     settings = {} if separator is None else {"separator": separator}
-    rows = [oracle(tables, row, num_tokens, separator or 0) for row in prompt]
-    args = (model, T.from_numpy(prompt), num_tokens)
-    return Case("generate", args, settings, expected=T.tensor(rows), **more)
+    return Case("generate", (model, T.from_numpy(prompt), num_tokens), settings, **more)
 
 
 def letters(random, batch, length, vocabulary):

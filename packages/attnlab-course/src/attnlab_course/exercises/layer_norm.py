@@ -6,7 +6,6 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
 from attnlab_course.material.attention_mistakes import eps_mistakes, power_mistake
-from attnlab_course.material.numpy_parts import layer_norm_rows
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import inputs_case
 
@@ -73,7 +72,6 @@ def case(random, shape, spread=10.0, center=0.0, eps=None, words="", tolerance=1
         (T.from_numpy(x),),
         build=((shape[-1],), {} if eps is None else {"eps": eps}),
         state={"weight": T.from_numpy(weight), "bias": T.from_numpy(bias)},
-        expected=T.from_numpy(layer_norm_rows(x, weight, bias, eps or 1e-5)),
         words=words,
         tolerance=tolerance,
     )
@@ -87,10 +85,8 @@ def values(random):
 
 def fresh(random):
     """Parameters as they are at the start."""
-    expected = {"weight": T.ones(3).double(), "bias": T.zeros(3).double()}
-    yield Case("LayerNormalization", build=((3,), {}), expected=expected, answer="state")
-    shapes = {"weight": [3], "bias": [3]}
-    yield Case("LayerNormalization", build=((3,), {}), expected=shapes, answer="parameters")
+    for answer in ("state", "parameters"):
+        yield Case("LayerNormalization", build=((3,), {}), answer=answer)
 
 
 def axes(random):

@@ -1,6 +1,7 @@
 """A classifier of texts, put together from an embedding and blocks that are given."""
 
 # %% [course]
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,13 +9,7 @@ import torch as T
 
 from attnlab_course.compare import difference
 from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
-from attnlab_course.material.numpy_parts import layer_norm, linear, packed_attention
-from attnlab_course.material.tensors import (
-    as_tensors,
-    draw_arrays,
-    first_failure,
-    parameter_shapes,
-)
+from attnlab_course.material.tensors import built, draw_state, shape_failure
 
 # %% [markdown]
 # # A mini transformer
@@ -129,90 +124,41 @@ class MiniTransformer(nn.Module):
 
 
 # %% [course]
-def oracle(state, text, heads, layers):
-    """Classify one text without PAD, in NumPy."""
-    x = state["embedding.token.weight"][text] + state["embedding.position.weight"][: len(text)]
-    all_weights = []
-    for block in (f"blocks.{layer}" for layer in range(layers)):
-        mixed, weights = packed_attention(state, f"{block}.attention.", x, x, heads)
-        x = layer_norm(state, f"{block}.norm1", x + mixed)
-        hidden = np.maximum(linear(state, f"{block}.feed_forward.0", x), 0)
-        x = layer_norm(
-            state, f"{block}.norm2", x + linear(state, f"{block}.feed_forward.2", hidden)
-        )
-        all_weights.append(weights)
-    return linear(state, "output", layer_norm(state, "norm", x).mean(axis=0)), all_weights
-
-
-def all_dropped(state):
-    """Return the parameters with which nothing is left of all that a dropout stands behind."""
-    before = ("embedding.", "attention.out_proj.", "feed_forward.2.")
-    return {
-        name: array * (not any(part in name for part in before)) for name, array in state.items()
-    }
-
-
-def shapes(vocab, width, layers, hidden, classes, longest=13):
-    """Return the shapes of all parameters."""
-    parts = {"norm": (width,), "output": (classes, width)}
-    blocks = [f"blocks.{layer}" for layer in range(layers)]
-    for block in blocks:
-        parts[f"{block}.feed_forward.0"] = (hidden, width)
-        parts[f"{block}.feed_forward.2"] = (width, hidden)
-        parts |= {f"{block}.norm{number}": (width,) for number in (1, 2)}
-    shapes = parameter_shapes(parts, {f"{block}.attention": width for block in blocks})
-    tables = {"token": (vocab, width), "position": (longest, width)}
-    return shapes | {f"embedding.{name}.weight": shape for name, shape in tables.items()}
-
-
 def case(random, texts, heads=2, size=3, layers=1, wanted="logits", pad=0, dropout=0.1, **more):
     """Ask for texts, each a list of ids; PAD fills the shorter ones and follows the longest."""
     width, classes = heads * size, 3
-    state = draw_arrays(random, shapes(11, width, layers, 5, classes))
-    used = all_dropped(state) if more.get("training") and dropout == 1 else state
+    build = ((11, width, heads, layers, 5, classes), {"longest": 13, "dropout": dropout})
     ids = np.zeros((len(texts), max(map(len, texts)) + pad), np.int64)
     for row, text in zip(ids, texts, strict=True):
         row[: len(text)] = text
-    results = [oracle(used, text, heads, layers) for text in texts]
-    logits = T.from_numpy(np.array([result[0] for result in results]))
-    weights = [list(map(T.from_numpy, result[1])) for result in results]
-    if wanted == "logits":
-        more["expected"] = [logits, None]
-    elif wanted == "weights":
-        more["expected"] = [None, list(map(T.stack, zip(*weights, strict=True)))]
-    else:
-        more["judge"] = partial(padded_failure, weights)
-    return Case(
+    made = Case(
         "MiniTransformer",
         (T.from_numpy(ids),),
-        build=((11, width, heads, layers, 5, classes), {"longest": 13, "dropout": dropout}),
-        state=as_tensors(state),
+        build=build,
+        state=draw_state(random, MiniTransformer(*build[0], longest=13)),
+        only=(0,) if wanted == "logits" else (1,),
         **more,
     )
+    if wanted != "padded":
+        return made
+    right = built(MiniTransformer, made)(*made.args)[1]
+    return replace(made, judge=partial(padded_failure, right, list(map(len, texts))))
 
 
-def padded_failure(expected, answer):
-    """Compare the weights between real tokens, and hold those on PAD to 0."""
+def padded_failure(expected, lengths, answer):
+    """Compare the weights of the queries that are real tokens, PAD among their keys included."""
     _, got = answer
-    layers = len(expected[0])
-    if not isinstance(got, list) or len(got) != layers:
-        return Failure(f"expected the weights of {layers} layers, in a list")
-    places = np.ndindex(len(expected), layers)
-    return first_failure(partial(layer_failure, expected, got), places)
-
-
-def layer_failure(expected, got, place):
-    """Compare the weights of one layer on one text."""
-    text, layer = place
-    weights, right = got[layer], expected[text][layer]
-    if not isinstance(weights, T.Tensor) or weights.ndim != 4 or len(weights) != len(expected):
-        return Failure(f"layer {layer}: expected weights (batch, head, query, key)")
-    length = right.shape[-1]
-    where = f"text {text}, layer {layer}: the weights of its {length} real tokens"
-    rows = weights[text, :, :length]
-    full = T.zeros(*right.shape[:2], rows.shape[-1], dtype=right.dtype)
-    full[..., :length] = right
-    return difference(full, rows, 1e-6, where)
+    if not isinstance(got, list) or len(got) != len(expected):
+        return Failure(f"expected the weights of {len(expected)} layers, in a list")
+    for layer, (right, weights) in enumerate(zip(expected, got, strict=True)):
+        failure = shape_failure(weights, right.shape)
+        for text, length in enumerate(lengths):
+            where = f"text {text}, layer {layer}: the weights of its {length} real tokens"
+            rows = right[text, :, :length].detach()
+            failure = failure or difference(rows, weights[text, :, :length], 1e-6, where)
+        if failure:
+            return failure
+    return None
 
 
 def draw_texts(random, *lengths):
@@ -256,9 +202,8 @@ def extremes(random):
 
 def parameters(random):
     """The names and shapes of all parameters of two layers."""
-    expected = {name: list(shape) for name, shape in shapes(11, 6, 2, 5, 3).items()}
     build = ((11, 6, 2, 2, 5, 3), {"longest": 13})
-    yield Case("MiniTransformer", build=build, expected=expected, answer="parameters")
+    yield Case("MiniTransformer", build=build, answer="parameters")
 
 
 _BLOCKS = "Block(width, heads, hidden, dropout) for _ in range(layers)"

@@ -52,12 +52,9 @@ def case(random, shape, spread=1.0, center=5.0, eps=None, dtype=np.float64, **mo
     """Draw x and weight."""
     x = (center + random.normal(size=shape) * spread).astype(dtype)
     weight = (random.normal(size=shape[-1]) + 0.5).astype(dtype)
-    wide = x.astype(np.float64)
-    root = np.sqrt((wide**2).mean(axis=-1, keepdims=True) + (eps or 1e-6))
-    expected = T.from_numpy((wide / root * weight.astype(np.float64)).astype(dtype))
     settings = {} if eps is None else {"eps": eps}
     args = (T.from_numpy(x), T.from_numpy(weight))
-    return Case("normalize_rms", args, settings, expected, **{"tolerance": 1e-5, **more})
+    return Case("normalize_rms", args, settings, **{"tolerance": 1e-5, **more})
 
 
 def values(random):

@@ -56,21 +56,10 @@ def rotate(x, offset=0, base=10000.0):
 NEAR = 1e-4  # what single precision leaves of an angle
 
 
-def oracle(x, offset=0, base=10000.0):
-    """Turn the pairs as complex numbers."""
-    half = x.shape[-1] // 2
-    places = np.arange(x.shape[-2]) + offset
-    angles = places[:, None] * base ** (-np.arange(half) / half)
-    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
-    return np.concatenate([turned.real, turned.imag], axis=-1)
-
-
 def case(random, shape, dtype=np.float64, settings=None, words="", tolerance=NEAR):
     """Draw x, and turn it."""
-    x, settings = random.normal(size=shape).astype(dtype), settings or {}
-    expected = T.from_numpy(oracle(x.astype(np.float64), **settings).astype(dtype))
-    args = (T.from_numpy(x),)
-    return Case("rotate", args, settings, expected, words=words, tolerance=tolerance)
+    args = (T.from_numpy(random.normal(size=shape).astype(dtype)),)
+    return Case("rotate", args, settings or {}, words=words, tolerance=tolerance)
 
 
 def values(random):

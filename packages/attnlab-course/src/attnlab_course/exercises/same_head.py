@@ -68,12 +68,6 @@ def same_head(one, other):
 
 
 # %% [course]
-def table(Km, Qm):
-    """Compute the table in NumPy."""
-    scores = np.einsum("qc,kc->qk", Qm, Km) / Km.shape[1] ** 0.5
-    return scores - scores.mean(axis=1, keepdims=True)
-
-
 def draw(random, tokens, qk_dim, v_dim):
     """Draw the matrices of a head."""
     return tuple(random.normal(size=(tokens, width)) for width in (qk_dim, qk_dim, v_dim))
@@ -105,7 +99,7 @@ def tables(random):
     """Tables of all sizes."""
     for tokens, qk_dim in ((2, 1), (3, 5), (5, 2)):
         Km, Qm, _ = draw(random, tokens, qk_dim, 1)
-        yield Case("score_table", (Km, Qm), expected=table(Km, Qm))
+        yield Case("score_table", (Km, Qm))
 
 
 def changes(random):
@@ -113,7 +107,7 @@ def changes(random):
     for tokens, size in ((2, 1), (4, 3), (3, 5)):
         Km, Qm, _ = draw(random, tokens, size, 1)
         R = random.normal(size=(size, size)) + 3 * np.eye(size)
-        yield Case("change", (Km, Qm, R), expected=[Km @ R, np.linalg.solve(R, Qm.T).T])
+        yield Case("change", (Km, Qm, R))
 
 
 def decision(one, other, right, words):

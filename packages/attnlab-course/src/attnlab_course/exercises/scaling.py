@@ -6,7 +6,6 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
 from attnlab_course.material.attention_mistakes import root_mistakes
-from attnlab_course.material.numpy_parts import softmax_rows
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import inputs_case
 
@@ -93,21 +92,6 @@ def scaling(draws):
 
 
 # %% [course]
-def row_entropy(weights):
-    """Return the entropy of each row; a weight of 0 has none."""
-    return -(weights * np.log(np.where(weights > 0, weights, 1.0))).sum(axis=-1)
-
-
-def oracle(query, key):
-    """Measure in NumPy."""
-    measures = {}
-    for ending, scale in (("", query.shape[-1] ** 0.5), (" unscaled", 1.0)):
-        weights = softmax_rows(query @ key.swapaxes(-2, -1) / scale)
-        measures["largest" + ending] = float(weights.max(axis=-1).mean())
-        measures["entropy" + ending] = float(row_entropy(weights).mean())
-    return measures
-
-
 def draw(random, draws, queries, keys, width):
     """Draw normal queries and keys."""
     return random.normal(size=(draws, queries, width)), random.normal(size=(draws, keys, width))
@@ -122,33 +106,26 @@ def entropies(random):
     """Weights of some shapes."""
     for shape in ((3,), (2, 4), (3, 2, 5)):
         weights = random.dirichlet(np.ones(shape[-1]), size=shape[:-1])
-        expected = T.from_numpy(np.array(row_entropy(weights)))
-        yield Case("entropy", (T.from_numpy(weights),), expected=expected)
+        yield Case("entropy", (T.from_numpy(weights),))
 
 
 def zeros(random):
     """Weights of which some are exactly 0."""
     weights = np.array([[0.0, *random.dirichlet(np.ones(3))], [1.0, 0, 0, 0]])
-    expected = T.from_numpy(row_entropy(weights))
-    words = "of weights that hold a 0"
-    yield Case("entropy", (T.from_numpy(weights),), expected=expected, words=words)
+    yield Case("entropy", (T.from_numpy(weights),), words="of weights that hold a 0")
 
 
 def measures(random):
     """One width, and means over draws and queries."""
     for sizes in ((1, 1, 2, 3), (1, 3, 4, 5), (3, 2, 5, 7)):
-        arrays = draw(random, *sizes)
-        yield Case("measure", tensors(arrays), expected=oracle(*arrays))
+        yield Case("measure", tensors(draw(random, *sizes)))
 
 
 def several(random):
     """Several widths, in the order they come."""
     for widths in ((2,), (5, 3, 11)):
         pairs = [draw(random, 2 + n, 3, 4 + n, width) for n, width in enumerate(widths)]
-        measures = [oracle(*pair) for pair in pairs]
-        expected = {name: [measure[name] for measure in measures] for name in measures[0]}
-        args = (list(map(tensors, pairs)),)
-        yield Case("scaling", args, expected={"width": list(widths), **expected})
+        yield Case("scaling", (list(map(tensors, pairs)),))
 
 
 def inputs_kept(random):

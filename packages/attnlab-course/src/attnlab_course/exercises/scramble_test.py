@@ -1,8 +1,6 @@
 """Scramble the encoder's input in every order, and see whether the decoder notices."""
 
 # %% [course]
-from itertools import permutations
-
 import numpy as np
 import torch as T
 
@@ -109,30 +107,17 @@ def scramble_test(model, source, target):
 VOCAB, WIDTH = 9, 11
 
 
-def read(parts, source, target):
-    """Return the logits for one source without PAD and one target, in NumPy."""
-    tokens, positions, output = parts
-    memory = np.tanh(tokens[source] + positions[: len(source)]).mean(axis=0)
-    return np.tanh(3 * memory + np.cumsum(tokens[target], axis=0)) @ output
-
-
-def write(parts, source):
-    """Return the likeliest tokens, three at most."""
-    written = []
-    while len(written) < 3 and 2 not in written:
-        written.append(int(read(parts, source, [1, *written])[-1].argmax()))
-    return written
-
-
 def oracle(parts, source, target):
     """Tell for each order: is the output the same, how far are the logits off, the likeliest?"""
-    output, logits = write(parts, source), read(parts, source, target)
+    model, target = Reader(*map(T.from_numpy, parts)), T.tensor([target])
     same, gaps, likeliest = [], [], []
-    for order in map(list, permutations(source)):
-        others = read(parts, order, target)
-        same.append(write(parts, order) == output)
-        gaps.append(np.abs(others - logits).max())
-        likeliest.append((others.argmax(axis=1) == logits.argmax(axis=1)).all())
+    for order in map(T.tensor, itertools.permutations(source)):
+        others, output = model(order[None], target)[0], decode(model, order)
+        if not same:  # the original order
+            logits, first_output = others, output
+        same.append(output == first_output)
+        gaps.append(float((others - logits).abs().max()))
+        likeliest.append(bool((others.argmax(dim=1) == logits.argmax(dim=1)).all()))
     return np.array(same), np.array(gaps), np.array(likeliest)
 
 
@@ -154,9 +139,8 @@ def case(random, size, positions=0.0, pad=0, accept=None, **more):
         if accept is None or accept(same, gaps, likeliest):
             break
     ids = T.tensor(source + [0] * pad)
-    expected = [len(same), int(same.sum()), int((gaps < 1e-9).sum())]
     model = Given("Reader", tuple(map(T.from_numpy, parts)))
-    return Case("scramble_test", (model, ids, T.tensor(target)), expected=expected, **more)
+    return Case("scramble_test", (model, ids, T.tensor(target)), **more)
 
 
 def no_positions(random):

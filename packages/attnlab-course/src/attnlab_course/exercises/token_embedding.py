@@ -65,7 +65,6 @@ def case(random, shape, vocabulary, width, **more):
         (T.from_numpy(ids),),
         build=((vocabulary, width), {}),
         state={"embedding.weight": T.from_numpy(table)},
-        expected=T.from_numpy(table[ids] * width**0.5),
         **more,
     )
 
@@ -79,8 +78,7 @@ def values(random):
 
 def parameters(random):
     """The parameter's name and shape."""
-    expected = {"embedding.weight": [5, 3]}
-    yield Case("TokenEmbedding", build=((5, 3), {}), expected=expected, answer="parameters")
+    yield Case("TokenEmbedding", build=((5, 3), {}), answer="parameters")
 
 
 def judge_start(answer):

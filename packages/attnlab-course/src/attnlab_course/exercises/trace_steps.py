@@ -5,7 +5,6 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Given, Mistake
-from attnlab_course.material.numpy_parts import softmax_rows
 from attnlab_course.material.tensors import inputs_case
 
 # %% [markdown]
@@ -85,28 +84,6 @@ def trace(model, prompt, num_tokens, separator=0):
 
 
 # %% [course]
-def run(tables, tokens):
-    """Return the last position's logits and weights (heads, tokens), in NumPy."""
-    x = tables["token"][tokens] + tables["place"][: len(tokens)]
-    queries, keys = x[-1] @ tables["query"], x @ tables["key"]
-    weights = softmax_rows((keys @ queries[:, :, None])[..., 0])
-    return np.einsum("hl,lw,hwv->v", weights, x, tables["output"]), weights
-
-
-def oracle(tables, prompt, num_tokens, separator):
-    """Generate step by step."""
-    tokens, steps = list(prompt), []
-    for _ in range(num_tokens):
-        logits, weights = run(tables, tokens)
-        logits[separator] = -np.inf
-        choice = int(logits.argmax())
-        parts = {"probabilities": softmax_rows(logits), "weights": weights}
-        parts = {name: T.from_numpy(part).float() for name, part in parts.items()}
-        steps.append(parts | {"choice": choice})
-        tokens.append(choice)
-    return steps
-
-
 def case(
     random,
     letters,
@@ -117,7 +94,7 @@ def case(
     separator=None,
     lean=-2.0,
     level=0.0,
-    only=("probabilities", "choice", "weights"),
+    only=(),
     words="",
 ):
     """Draw a model and a prompt that ends in the separator; ask for its steps.
@@ -142,12 +119,9 @@ def case(
     others = [i for i in range(vocabulary) if i != end]
     prompt = np.array([*random.choice(others, size=letters), end])
     model = Given("OneLayerModel", tuple(T.from_numpy(table).float() for table in tables.values()))
-    steps = []
-    for step in oracle(tables, prompt, num_tokens, end):
-        steps.append({name: part if name in only else None for name, part in step.items()})
     args = (model, T.from_numpy(prompt), num_tokens)
     settings = {} if separator is None else {"separator": separator}
-    return Case("trace", args, settings, steps, words=words, tolerance=1e-5)
+    return Case("trace", args, settings, only=tuple(only), words=words, tolerance=1e-5)
 
 
 def choices(random):

@@ -1,49 +1,27 @@
 """Tensors and cases that several exercises share, and the judge of what a dropout left."""
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from attnlab.errors import present
 from attnlab_course.exercise import Case, Failure
-from attnlab_course.material.numpy_parts import numeric_gradients
 
 Floats = NDArray[np.float64]
 
 
-def as_tensors(state: Mapping[str, Floats]) -> dict[str, Tensor]:
-    """Return the arrays of a state as tensors, under the same names."""
-    return {name: torch.from_numpy(array) for name, array in state.items()}
-
-
-def parameter_shapes(
-    layers: Mapping[str, tuple[int, ...]], attention: Mapping[str, int] | None = None
-) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of weights and biases by their names.
-
-    Args:
-        layers: the shape of each layer's weight, by the layer's name.
-        attention: the width of each of PyTorch's multi-head attentions, by its name.
-    """
-    shapes, parts = dict[str, tuple[int, ...]](), dict(layers)
-    for name, width in (attention or {}).items():
-        shapes[f"{name}.in_proj_weight"] = (3 * width, width)
-        shapes[f"{name}.in_proj_bias"] = (3 * width,)
-        parts[f"{name}.out_proj"] = (width, width)
-    for name, shape in parts.items():
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    return shapes
-
-
-def draw_arrays(
-    random: np.random.Generator, shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, Floats]:
-    """Draw each parameter from the standard normal distribution, in the order of the names."""
-    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+def draw_state(
+    random: np.random.Generator, module: nn.Module, scale: float = 1.0
+) -> dict[str, Tensor]:
+    """Draw the parameters of a module of the solution, normally distributed, in float64."""
+    state = {}
+    for name, parameter in module.named_parameters():
+        state[name] = torch.from_numpy(random.normal(size=tuple(parameter.shape)) * scale)
+    return state
 
 
 def inputs_case(case: Case) -> Case:
@@ -53,26 +31,18 @@ def inputs_case(case: Case) -> Case:
     return replace(case, answer="inputs", expected=tensors, judge=None, words=words)
 
 
-def gradients_case(case: Case, function: Callable[..., Floats], tolerance: float = 1e-4) -> Case:
-    """Ask for the gradients of a case's floating-point tensors.
-
-    Args:
-        case: the call.
-        function: computes the first part of the answer in NumPy, from the arrays of these tensors.
-        tolerance: how far a gradient may be off.
-    """
-    tensors = [x for x in case.args if isinstance(x, Tensor) and x.is_floating_point()]
-    slopes = numeric_gradients(function, [tensor.double().numpy() for tensor in tensors])
-    expected = [torch.from_numpy(array).to(tensors[0].dtype) for array in slopes]
+def gradients_case(case: Case, tolerance: float = 1e-4) -> Case:
+    """Ask for the gradients of a case's floating-point tensors."""
     words = f"{case.words} (its gradients)".strip()
-    return replace(
-        case, answer="gradients", expected=expected, judge=None, words=words, tolerance=tolerance
-    )
+    return replace(case, answer="gradients", words=words, tolerance=tolerance)
 
 
-def first_failure(judge: Callable[[Any], Failure | None], parts: Iterable[Any]) -> Failure | None:
-    """Judge one part after the other; return the first failure."""
-    return next(filter(None, map(judge, parts)), None)
+def built(kind: type[nn.Module], case: Case) -> nn.Module:
+    """Return a module of the solution with the parameters of a case, in evaluation mode."""
+    args, settings = present(case.build)
+    module = kind(*args, **settings).double().eval()
+    module.load_state_dict(dict(case.state or {}))
+    return module
 
 
 def shape_failure(answer: Any, shape: tuple[int, ...]) -> Failure | None:
