@@ -149,7 +149,7 @@ def check(
     seed
         Draw other cases.
     as_json
-        Print what came of it as JSON.
+        Print the results as JSON.
     """
     if adapters is not None:
         return _check_adapters(adapters, list(names), seed, as_json=as_json)

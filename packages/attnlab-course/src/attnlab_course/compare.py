@@ -36,7 +36,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Other:
-    """A value that is no plain one: the name of its type."""
+    """A value that JSON cannot hold: the name of its type."""
 
     type: str
 

@@ -31,15 +31,18 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
     width = max((len(result.check.name) for result in outcome.checks), default=0)
     shown = shown_failure(outcome)
     for result in outcome.checks:
-        mark = "✓" if result.passed else "✗"
-        if result.is_pending:
-            mark = "–"
-        lines.append(f"  {mark} {result.check.name:{width}}  {check_words(result)}")
+        lines.append(f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}")
         if result is shown:
             lines += _indented(_failure_lines(exercise, shown))
     if outcome.mistake is not None:
         lines.append(f"  → {outcome.mistake.says}")
     return lines + waiting
+
+
+def _mark(result: CheckResult) -> str:
+    if result.passed:
+        return "✓"
+    return "–" if result.is_pending else "✗"
 
 
 def check_words(result: CheckResult) -> str:

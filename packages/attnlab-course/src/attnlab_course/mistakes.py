@@ -115,7 +115,7 @@ def ask_judge(case: Case, value: Any) -> Failure | None:
 
 
 def _is_telling(value: Any) -> bool:
-    """Whether two programs hardly give an answer by chance: it holds two numbers, or a text."""
+    """Is an answer unlikely to be equal by chance? It holds two numbers, or a text."""
     if isinstance(value, Tensor | np.ndarray):
         numbers = np.asarray(value)
         return len(np.unique(numbers[np.isfinite(numbers)])) > 1

@@ -15,7 +15,7 @@ from attnlab_course.workspace import find_workspace
 
 
 class Feedback:
-    """What came of a check, as text at the prompt and as lines in a notebook."""
+    """The result of a check, as text at the prompt and as lines in a notebook."""
 
     def __init__(self, exercise: CourseExercise, outcome: Outcome) -> None:
         self.exercise = exercise

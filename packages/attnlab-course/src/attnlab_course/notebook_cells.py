@@ -58,12 +58,8 @@ def _part(cell: str, futures: list[str]) -> str:
         SyntaxError, ValueError, RecursionError, MemoryError: the cell is no Python or too
             long.
     """
-    text = cell
-    try:
-        tree = _parsed(cell)
-    except SyntaxError:
-        text = _without_magic(cell)
-        tree = _parsed(text)
+    text = _without_magic(cell)
+    tree = _parsed(text)
     if len(tree.body) > _MOST_STATEMENTS:
         raise ValueError("too many statements")
     lines = text.split("\n")
@@ -78,8 +74,7 @@ def _part(cell: str, futures: list[str]) -> str:
     part = "\n".join(kept)
     if len(kept) == len(tree.body) and all(map(_is_safe, tree.body)):
         part = text
-    for piece in ("\n".join(imports), part):
-        _compile(piece)  # a stray `return` parses, too
+    _compile("\n".join([*imports, part]))  # a stray `return` parses, too
     futures += imports
     return part
 

@@ -36,7 +36,7 @@ _WORTHLESS = ("pass", "raise ValueError", "return None", "return False", "return
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of checking an exercise itself.
+    """The result of checking an exercise itself.
 
     Args:
         exercise: which.

@@ -37,7 +37,7 @@ _PATIENCE = 10.0  # seconds; a check beside `watch` writes a line, and is done
 
 @dataclass(frozen=True)
 class State:
-    """How far an exercise is: checks made, hints seen, what came of the last check.
+    """The progress on an exercise: checks made, hints seen, the last check's result.
 
     `passed` is whether all checks that were run passed, `waiting` how many were not run.
     """
@@ -55,7 +55,7 @@ class State:
 
 
 NEW = State()
-"""How far an exercise is that was not begun."""
+"""The progress on an exercise that was not begun."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Workspace:
         yield from read_events(self._lines())
 
     def record_check(self, exercise: CourseExercise, source: str, outcome: Outcome) -> None:
-        """Append what came of a check."""
+        """Append the result of a check."""
         self.record(
             "check",
             exercise=exercise.name,
@@ -174,7 +174,7 @@ class Workspace:
         )
 
     def states(self) -> dict[str, State]:
-        """Return how far each exercise is, as the log tells."""
+        """Return the progress on each exercise, by the log."""
         states: dict[str, State] = {}
         for event in self.events():
             name, kind = str(event.get("exercise")), event.get("event")

@@ -163,7 +163,7 @@ FAILURES = {
     "no form": (ask_judge(Case("a", judge=len), 3), "the answer is not in the requested format"),
 }
 ERRORS = {
-    "Missing": "a name that is asked for is not defined",
+    "Missing": "a required name is not defined",
     "NotImplementedError": "it is not written yet",
     "ValueError": "it raised ValueError",
     "TimeoutError": "it raised TimeoutError",

@@ -189,9 +189,8 @@ def test_one_head_of_the_second_puzzle_matters_and_one_always_says_the_same():
     heads, readout, inputs = names["HEADS"], names["READOUT"], names["every_input"]()
     to_zero, to_mean, sharpness = {}, {}, {}
     for name, (Km, Qm, Vm) in heads.items():
-        to_zero[name], to_mean[name] = (
-            names["measured"](heads, readout, name, inputs, to_mean=mean) for mean in (False, True)
-        )
+        to_zero[name] = names["effect"](heads, readout, name, inputs)
+        to_mean[name] = names["mean_effect"](heads, readout, name, inputs)
         sharpness[name] = attend(inputs @ Qm, inputs @ Km, inputs @ Vm)[1].max(-1).min()
     assert max(sharpness, key=sharpness.get) == names["sharpest"]
     unchanged = [name for name in heads if to_zero[name] > 0.1 and to_mean[name] < 0.01]

@@ -111,7 +111,6 @@ INIT = "def __init__(self, **widths): pass"
         (lambda: edited(lambda r: r["designs"][1].update(pos=3)), "pos of copy_first must be a"),
         (lambda: edited(lambda r: r["designs"][2].update(Vm=[[1], [1, 2]])), "Vm of unique must"),
         (lambda: made(**{"class": "a b"}), "class must be the name of a class; got 'a b'"),
-        (lambda: made(**{"class": "class"}), "class must be the name of a class"),
         (lambda: made(source={"forward": "x"}), "source must hold __init__ and forward"),
         (lambda: made(source={"__init__": 3, "forward": None}) | {}, None),
         (

@@ -6,7 +6,6 @@ from functools import partial
 
 from attnlab_course.exercise import Check, Exercise, Mistake
 from attnlab_course.material.weights import (
-    Repair,
     Trial,
     float32_words,
     gain_mistake,
@@ -86,7 +85,7 @@ def without_letters(head):
 
 
 PATTERNS = {(0, 1, 2, 3): "looks at itself", (1, 1, 1, 1): "looks at the second place"}
-REPAIRS = [Repair("letters in the scores", without_letters)]
+REPAIRS = [("letters in the scores", without_letters)]
 
 
 @once

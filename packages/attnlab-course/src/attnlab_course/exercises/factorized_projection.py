@@ -151,7 +151,7 @@ EXERCISE = Exercise(
         Check("weight", "makes the right weight, gated and strict", both, points=4),
         Check("temperature", "divides by the temperature", temperatures),
         Check("applied", "applies its weight to inputs with any leading axes", applied),
-        Check("parameters", "has the parameters that are asked for", parameters, graded=True),
+        Check("parameters", "has the required parameters", parameters, graded=True),
         Check("large", "stays finite where A B is large", large, graded=True),
         Check("narrow", "works with rank 1 and with a head of width 1", narrow, graded=True),
     ),

@@ -6,7 +6,6 @@ from functools import partial
 
 from attnlab_course.exercise import Check, Exercise, Mistake
 from attnlab_course.material.weights import (
-    Repair,
     Trial,
     float32_words,
     gain_mistake,
@@ -91,9 +90,9 @@ def with_order(order, head):
 
 ORDERS = ([0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])
 REPAIRS = (
-    Repair("gain in the values", gain_in_values),
-    Repair("away from its letter", lambda head: head.louder(-1e6)),
-    *(Repair("looks at another letter", partial(with_order, order)) for order in ORDERS),
+    ("gain in the values", gain_in_values),
+    ("away from its letter", lambda head: head.louder(-1e6)),
+    *(("looks at another letter", partial(with_order, order)) for order in ORDERS),
 )
 
 

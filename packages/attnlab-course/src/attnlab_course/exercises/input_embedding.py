@@ -125,7 +125,7 @@ def extremes(random):
 
 
 def judge_share(whole, answer):
-    """Judge which numbers were dropped, and what became of the others."""
+    """Judge which numbers were dropped, and whether the others were enlarged."""
     failure = dropped_failure(answer, whole, 0.25, "numbers", (NEAR, NEAR))
     if failure is None and np.isin((answer == 0).double().mean(dim=-1), (0, 1)).all():
         return Failure("whole positions were dropped; each number is dropped by itself")

@@ -130,7 +130,7 @@ EXERCISE = Exercise(
     checks=(
         Check("keys", "tells tokens from padding", keys, points=2),
         Check("joined", "joins padding and future", both, points=2),
-        Check("columns", "makes as many columns as asked for", columns),
+        Check("columns", "makes the requested number of columns", columns),
         Check("no text", "takes a text of length 0", empty, graded=True),
         Check("cut text", "takes a text longer than the columns", cut, graded=True),
         Check("lengths", "leaves the lengths as they are", inputs_kept, graded=True),
@@ -154,7 +154,7 @@ EXERCISE = Exercise(
             "numbers in place of truths",
             "return " + _REAL,
             "return (torch.arange(longest) < lengths[:, None]).long()",
-            "The mask holds the numbers 0 and 1; asked for are the booleans True and False.",
+            "The mask holds the numbers 0 and 1; it should hold the booleans True and False.",
         ),
         Mistake(
             "either is enough",

@@ -2,7 +2,6 @@
 
 # %% [course]
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.numpy_parts import attend
 from attnlab_course.material.pictures import draw_maps
 from attnlab_course.material.predictions import Question
 from attnlab_course.material.tensors import inputs_case
@@ -162,18 +161,6 @@ matters = "h3"
 
 
 # %% [course]
-def measured(heads, readout, name, inputs, *, to_mean):
-    """Compute the change of the result where a head is taken out.
-
-    The result is a sum over the heads, so that a head's change is its output less what takes its
-    place, times the readout.
-    """
-    Km, Qm, Vm = heads[name]
-    written, _ = attend(inputs @ Qm, inputs @ Km, inputs @ Vm)
-    place = written.reshape(-1, written.shape[-1]).mean(axis=0) if to_mean else 0.0
-    return float(np.abs((written - place) @ readout).max())
-
-
 def model(random, names, length, width, stream, numbers):
     """Draw a model of any size."""
     heads = {}
@@ -185,8 +172,7 @@ def model(random, names, length, width, stream, numbers):
 
 def case(call, heads, readout, name, inputs, words=""):
     """Ask for an effect."""
-    right = measured(heads, readout, name, inputs, to_mean=call == "mean_effect")
-    return Case(call, (heads, readout, name, inputs), expected=right, words=words)
+    return Case(call, (heads, readout, name, inputs), words=words)
 
 
 def drawn(call):

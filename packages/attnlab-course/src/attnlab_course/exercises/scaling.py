@@ -175,7 +175,7 @@ EXERCISE = Exercise(
             "largest of all",
             "float(scaled.amax(dim=-1).mean())",
             "float(scaled.max())",
-            "The largest weight is that of all rows together; asked for is the mean of the "
+            "The largest weight is that of all rows together; it should be the mean of the "
             "largest of each row.",
         ),
     ),

@@ -234,7 +234,7 @@ EXERCISE = Exercise(
             "outputs for logits",
             _CLOSE,
             "torch.equal(logits.argmax(dim=-1), first_logits.argmax(dim=-1))",
-            "Only the likeliest tokens are compared where the logits are asked: the likeliest "
+            "Only the likeliest tokens are compared where the logits should be: the likeliest "
             "token can stay while all numbers change.",
         ),
         Mistake(

@@ -138,7 +138,7 @@ EXERCISE = Exercise(
     minutes=15,
     checks=(
         Check("values", "gives the right shares", values, points=2),
-        Check("axis", "sums to 1 along the axis that is asked for", axes),
+        Check("axis", "sums to 1 along the requested axis", axes),
         Check("large scores", "stays finite with large scores", large),
         Check("minus infinity", "gives a score of −∞ no share", minus_infinity),
         Check("nothing left", "gives 0 where all scores are −∞", dead, graded=True),

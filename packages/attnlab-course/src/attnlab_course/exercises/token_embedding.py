@@ -146,7 +146,7 @@ EXERCISE = Exercise(
             "scaled by width",
             "math.sqrt(self.d_model)",
             "self.d_model",
-            "The rows are multiplied by the width itself. Its root is asked.",
+            "The rows are multiplied by the width itself. It should be its root.",
         ),
         Mistake(
             "divided",

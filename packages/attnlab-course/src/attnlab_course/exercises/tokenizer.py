@@ -96,28 +96,24 @@ def ask(texts, size, method, *args, **more):
 
 def cleaned(random):
     """White space of all kinds, and capitals."""
-    yield ask(["a"], 9, "clean", "Good", expected="good")
-    yield ask(["a"], 9, "clean", " A  GOOD\tFilm\n\nÉclair ", expected="a good film éclair")
-    yield ask(["a"], 9, "clean", " \t ", expected="", words="with white space alone")
+    yield ask(["a"], 9, "clean", "Good")
+    yield ask(["a"], 9, "clean", " A  GOOD\tFilm\n\nÉclair ")
+    yield ask(["a"], 9, "clean", " \t ", words="with white space alone")
 
 
 def ordered(random):
     """Words that all differ in frequency; the most frequent one is not the first of its text."""
     for kinds in (2, 5, 7):
-        texts, words = corpus(random, kinds)
-        expected = ["<PAD>", "<UNK>", "<CLS>", *words]
-        yield ask(texts, 50, "vocabulary", expected=expected)
-        yield ask(texts, 3 + kinds - 1, "vocabulary", expected=expected[:-1])
+        texts, _ = corpus(random, kinds)
+        for size in (50, 3 + kinds - 1):
+            yield ask(texts, size, "vocabulary")
 
 
 def one_text(random):
     """A word that is frequent in one text, against words that are in two."""
-    texts = ["so so so so bad", "not bad", "bad not"]
-    expected = ["<PAD>", "<UNK>", "<CLS>", "so", "bad", "not"]
-    yield ask(texts, 9, "vocabulary", expected=expected)
+    yield ask(["so so so so bad", "not bad", "bad not"], 9, "vocabulary")
     texts = ["The\tplot", "the PLOT THE  end", "THE\nPLOT end the"]
-    expected = ["<PAD>", "<UNK>", "<CLS>", "the", "plot", "end"]
-    yield ask(texts, 9, "vocabulary", expected=expected, words="with capitals and tabs")
+    yield ask(texts, 9, "vocabulary", words="with capitals and tabs")
 
 
 def ties(random):
@@ -125,56 +121,49 @@ def ties(random):
     words = list(map(str, random.permutation(TEXT.split())[:6]))
     while words == sorted(words) or words == sorted(words, reverse=True):
         words = list(map(str, random.permutation(TEXT.split())[:6]))
-    expected = ["<PAD>", "<UNK>", "<CLS>", *words]
-    yield ask([" ".join(words)], 9, "vocabulary", expected=expected)
-    expected = ["<PAD>", "<UNK>", "<CLS>", "z", *words]
-    yield ask([" ".join([*words, "z"]), "z"], 99, "vocabulary", expected=expected)
+    yield ask([" ".join(words)], 9, "vocabulary")
+    yield ask([" ".join([*words, "z"]), "z"], 99, "vocabulary")
 
 
 def encoded(random):
-    """Texts shorter and longer than asked, and words that are not known."""
+    """Texts shorter and longer than `max_length`, and words that are not known."""
     texts, words = corpus(random, 5)
-    ids = list(map(int, random.integers(3, 8, 4)))
-    text = " ".join(words[number - 3] for number in ids)
-    yield ask(texts, 8, "encode", text, 7, expected=[2, *ids, 0, 0])
-    yield ask(texts, 8, "encode", text, 3, expected=[2, *ids[:2]])
+    text = " ".join(words[number] for number in random.integers(0, 5, 4))
+    for length in (7, 3):
+        yield ask(texts, 8, "encode", text, length)
     text = f"{words[1]} unseen {words[0]}"
-    yield ask(texts, 8, "encode", text, 5, expected=[2, 4, 1, 3, 0], words="with a new word")
+    yield ask(texts, 8, "encode", text, 5, words="with a new word")
     text = f" {words[2].upper()}\t{words[0].title()}\n"
-    expected = [2, 5, 3, 0]
-    yield ask(texts, 8, "encode", text, 4, expected=expected, words="with capitals and a tab")
+    yield ask(texts, 8, "encode", text, 4, words="with capitals and a tab")
 
 
 def lengths(random):
     """Lengths at the edge."""
-    yield ask(["so bad"], 9, "encode", "so bad", 1, expected=[2])
-    yield ask(["so so bad"], 9, "encode", "so bad", 3, expected=[2, 3, 4])
-    yield ask(["so bad"], 9, "encode", "", 4, expected=[2, 0, 0, 0], words="with an empty text")
+    yield ask(["so bad"], 9, "encode", "so bad", 1)
+    yield ask(["so so bad"], 9, "encode", "so bad", 3)
+    yield ask(["so bad"], 9, "encode", "", 4, words="with an empty text")
 
 
 def decoded(random):
     """Ids of a text and its padding, and special ids in the middle."""
-    texts, words = corpus(random, 5)
-    yield ask(texts, 8, "decode", [2, 3, 5, 0, 0], expected=f"{words[0]} {words[2]}")
-    yield ask(texts, 8, "decode", [2, 4, 1, 7, 1], expected=f"{words[1]} <UNK> {words[4]} <UNK>")
-    expected = f"{words[1]} {words[3]} {words[0]}"
-    yield ask(texts, 8, "decode", [4, 0, 6, 2, 3], expected=expected)
+    texts, _ = corpus(random, 5)
+    for ids in ([2, 3, 5, 0, 0], [2, 4, 1, 7, 1], [4, 0, 6, 2, 3]):
+        yield ask(texts, 8, "decode", ids)
 
 
 def small(random):
     """No room, or no texts."""
     for size in (3, 2, 0):
-        yield ask(["so bad"], size, "vocabulary", expected=["<PAD>", "<UNK>", "<CLS>"])
-    yield ask([], 9, "vocabulary", expected=["<PAD>", "<UNK>", "<CLS>"], words="with no texts")
+        yield ask(["so bad"], size, "vocabulary")
+    yield ask([], 9, "vocabulary", words="with no texts")
 
 
 def literal(random):
     """Words that look like special ones."""
     texts = ["<pad> <PAD> <Unk> <pad> <unk> film"]
-    expected = ["<PAD>", "<UNK>", "<CLS>", "<pad>", "<unk>", "film"]
-    yield ask(texts, 9, "vocabulary", expected=expected)
-    yield ask(texts, 9, "encode", "<pad> <unk> film", 5, expected=[2, 3, 4, 5, 0])
-    yield ask(texts, 9, "decode", [2, 5, 3, 0], expected="film <pad>")
+    yield ask(texts, 9, "vocabulary")
+    yield ask(texts, 9, "encode", "<pad> <unk> film", 5)
+    yield ask(texts, 9, "decode", [2, 5, 3, 0])
 
 
 EXERCISE = Exercise(
@@ -188,7 +177,7 @@ EXERCISE = Exercise(
         Check("decode", "turns ids into a text", decoded),
         Check("counts", "counts every word of every text, once cleaned", one_text, graded=True),
         Check("ties", "orders equally frequent words by appearance", ties, graded=True),
-        Check("lengths", "always gives as many ids as asked", lengths, graded=True),
+        Check("lengths", "always gives `max_length` ids", lengths, graded=True),
         Check("small", "always has the three special words", small, graded=True),
         Check("special", "takes words that look special as words", literal, graded=True),
     ),

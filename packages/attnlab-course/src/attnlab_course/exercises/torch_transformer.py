@@ -156,7 +156,7 @@ EXERCISE = Exercise(
         Check("no positions", "gives the right output without positions", without, points=2),
         Check("positions", "puts the positions behind the tokens", full, points=2),
         Check("short input", "leaves positions it does not reach alone", shorter, points=2),
-        Check("parameters", "has the parameters that are asked for", parameters, points=2),
+        Check("parameters", "has the required parameters", parameters, points=2),
         Check("one token", "works with a single token", one_token),
         Check("too long", "refuses more tokens than positions", too_long, graded=True),
         Check("any length", "takes any length without positions", any_length, graded=True),

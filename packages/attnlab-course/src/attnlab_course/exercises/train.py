@@ -307,7 +307,7 @@ EXERCISE = Exercise(
             "last weights",
             "model.load_state_dict(best)",
             "pass",
-            "The model ends with the weights of the last epoch; those of the best are asked.",
+            "The model ends with the weights of the last epoch; it should have those of the best.",
         ),
         Mistake(
             "validated in training mode",

@@ -68,7 +68,7 @@ class TinyModel(nn.Module):
 
 
 def take_steps(model, ids, targets, max_norm, rate, steps, left_over=False):
-    """Take some steps with your function; return what came of them.
+    """Take some steps with your function; return the results.
 
     These are the losses, the parameters afterwards, and how often the model was asked.
     """
@@ -222,13 +222,13 @@ EXERCISE = Exercise(
             "clip_grad_norm_",
             "clip_grad_value_",
             "Each number of the gradients is clipped by itself, which changes their direction. The "
-            "norm of all of them together is asked.",
+            "norm of all of them together should be.",
         ),
         Mistake(
             "clipped one by one",
             _CLIP,
             "[nn.utils.clip_grad_norm_(own, max_norm) for own in model.parameters()]",
-            "Each parameter is clipped by its own norm. The norm of all of them together is asked.",
+            "Each parameter is clipped by its own norm. It should be the norm of all together.",
         ),
     ),
     hints=(

@@ -5,7 +5,6 @@ from functools import partial
 
 from attnlab_course.exercise import Check, Exercise, Mistake
 from attnlab_course.material.weights import (
-    Repair,
     Trial,
     add_scores,
     counted,
@@ -126,9 +125,9 @@ def with_scores(table, sizes, head):
 
 
 REPAIRS = (
-    Repair("sees itself", partial(with_scores, OWN_PLACE, [-1000.0])),
-    Repair("CLS is no fallback", partial(with_scores, TO_CLS, GAPS)),
-    Repair("CLS too strong", partial(with_scores, TO_CLS, [-gap for gap in GAPS])),
+    ("sees itself", partial(with_scores, OWN_PLACE, [-1000.0])),
+    ("CLS is no fallback", partial(with_scores, TO_CLS, GAPS)),
+    ("CLS too strong", partial(with_scores, TO_CLS, [-gap for gap in GAPS])),
 )
 
 

@@ -157,7 +157,7 @@ def grade_class(
     again: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> list[GradedAnswer]:
-    """Grade the answers that are not graded yet, and return what came of all of them.
+    """Grade the answers that are not graded yet; return the results of all.
 
     Args:
         submissions: those of the class.

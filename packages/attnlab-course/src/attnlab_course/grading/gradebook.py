@@ -74,7 +74,7 @@ class Grade:
         of: that there are.
         held: that wait for a review.
         state: graded, missing, needs review, rejected or waits (a text without points).
-        graded: what came of it; None for texts, and where there is no answer.
+        graded: the result; None for texts, and where there is no answer.
         criteria: of a text, each with the points that it got from 0 to 1, empty while it waits.
     """
 
@@ -260,7 +260,7 @@ def make_gradebook(
     Args:
         course: what the instructor says of it.
         submissions: those of the class.
-        graded: what came of their answers.
+        graded: the results of their answers.
         folder: of the grades.
         passed_over: names among the submissions that are none.
 

@@ -8,7 +8,8 @@ are 3 numbers wide. The values that it says were computed are left alone.
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,14 @@ from attnlab_course.grading.record import CLASS, IMPORTS, RecordAnswer
 HOMEWORK_LOG = "submission_log"
 """How the homework names the file, without its ending."""
 
-_DESIGNS = {
-    "identity": ("attention_by_content", ("K", "Q", "V")),
-    "copy_first": ("attention_by_position", ("K", "Q", "V", "pos")),
+_PROGRAM = "torch_transformer"
+_PARTS = {
+    "identity": tuple(f"attention_by_content_{name}" for name in ("K", "Q", "V")),
+    "copy_first": tuple(f"attention_by_position_{name}" for name in ("K", "Q", "V", "pos")),
+    _PROGRAM: ("torch_transformer_init", "torch_transformer_forward"),
 }
-_METHODS = ("torch_transformer_init", "torch_transformer_forward")
+"""The keys of a log, by the exercises that they answer."""
+
 _V_DIM = 3  # of both designs: the letters A, B and C
 _GIVEN_CLASS = "PytorchTransformer"  # as the homework calls it
 
@@ -73,61 +77,51 @@ def answers_of_log(log: Mapping[str, Any]) -> tuple[dict[str, RecordAnswer], lis
     """
     answers: dict[str, RecordAnswer] = {}
     problems: list[str] = []
-    for exercise, (key, names) in _DESIGNS.items():
-        flat = {name: log.get(f"{key}_{name}") for name in names}
-        missing = [f"{key}_{name}" for name, numbers in flat.items() if numbers is None]
+    for exercise, keys in _PARTS.items():
+        kind = str if exercise == _PROGRAM else list
+        parts = {key: log[key] for key in keys if isinstance(log.get(key), kind) and log[key]}
+        missing = [key for key in keys if key not in parts]
         if missing:
             problems.append(f"{exercise}: the log lacks {', '.join(missing)}")
         answers[exercise] = {}
-        if len(missing) < len(names):
-            matrices = _matrices(flat)
+        if parts and exercise == _PROGRAM:
+            answers[exercise] = _program(list(parts.values()))
+        elif parts:
+            matrices = _matrices({key: parts.get(key) for key in keys})
             answers[exercise] = {"weights": list(matrices.values())}
-            problems += _misfits(f"{exercise}: {key}", matrices)
-    methods = {name: log.get(name) for name in _METHODS}
-    texts = [text for text in methods.values() if isinstance(text, str) and text.strip()]
-    answers["torch_transformer"] = _program(texts) if texts else {}
-    if len(texts) < len(methods):
-        missing = [name for name, text in methods.items() if text not in texts]
-        problems.append(f"torch_transformer: the log lacks {', '.join(missing)}")
+            problems += _misfits(exercise, matrices)
     return answers, problems
 
 
 def _matrices(flat: Mapping[str, Any]) -> dict[str, NDArray[np.float64] | None]:
     """Give the flat lists of a design their shapes; one that fits none stays flat, and is wrong."""
-    matrices = {name: _numbers(value) for name, value in flat.items()}
-    values = matrices["V"]
-    if values is None or not values.size or values.size % _V_DIM:
-        return matrices
-    width = values.size // _V_DIM
-    for name, matrix in matrices.items():
-        if matrix is None or matrix.ndim != 1:
-            continue
-        if name == "pos":
-            matrices[name] = _shaped(matrix, width - _V_DIM, (-1, width - _V_DIM))
-        else:
-            matrices[name] = _shaped(matrix, width, (width, -1))
+    matrices = {key: _numbers(value) for key, value in flat.items()}
+    values = matrices[_values_key(matrices)]
+    width = 0 if values is None else values.size // _V_DIM
+    shapes = {"V": (-1, _V_DIM), "pos": (-1, width - _V_DIM)}
+    for key, matrix in matrices.items():
+        if matrix is not None and matrix.ndim == 1:
+            with suppress(ValueError):
+                matrices[key] = matrix.reshape(shapes.get(key.rpartition("_")[2], (width, -1)))
     return matrices
 
 
-def _shaped(
-    numbers: NDArray[np.float64], divisor: int, shape: tuple[int, int]
-) -> NDArray[np.float64]:
-    if divisor < 1 or not numbers.size or numbers.size % divisor:
-        return numbers
-    return numbers.reshape(shape)
-
-
-def _misfits(key: str, matrices: Mapping[str, NDArray[np.float64] | None]) -> Iterator[str]:
+def _misfits(exercise: str, matrices: Mapping[str, NDArray[np.float64] | None]) -> Iterator[str]:
     """Say which lists of a design have no length of a matrix: V, or what does not fit to it."""
-    values = matrices["V"]
-    if values is None:
-        return
-    if values.ndim != 2:
-        matrices = {"V": values}
-    for name, matrix in matrices.items():
+    flat = {}
+    for key, matrix in matrices.items():
         if matrix is not None and matrix.ndim != 2:
-            rule = "V has rows of 3 numbers, and K, Q and pos fit to it"
-            yield f"{key}_{name} has {matrix.size} numbers, which make no matrix: {rule}"
+            flat[key] = matrix.size
+    values = _values_key(matrices)
+    if matrices[values] is None:
+        return
+    for key in [values] if values in flat else flat:
+        rule = "V has rows of 3 numbers, and K, Q and pos fit to it"
+        yield f"{exercise}: {key} has {flat[key]} numbers, which make no matrix: {rule}"
+
+
+def _values_key(keys: Iterable[str]) -> str:
+    return next(key for key in keys if key.endswith("_V"))
 
 
 def _numbers(value: Any) -> NDArray[np.float64] | None:

@@ -6,7 +6,6 @@ anew and runs the source again.
 """
 
 import ast
-import keyword
 import reprlib
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -112,7 +111,7 @@ def _matrices(rule: str, design: Mapping[str, object]) -> list[NDArray[np.float6
 
 def _program(name: Any, source: Any) -> str | None:
     """Write a program that defines the class; None where a method's source is not known."""
-    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+    if not isinstance(name, str) or not name.isidentifier():
         raise WrongUsage(f"class must be the name of a class; got {_short(name)}.")
     if not isinstance(source, Mapping) or set(source) != set(METHODS):
         raise WrongUsage(f"source must hold {' and '.join(METHODS)}; got {_short(source)}.")
@@ -121,10 +120,7 @@ def _program(name: Any, source: Any) -> str | None:
     if name == SingleHead.__name__ and SingleHeadConfig.__name__ in str(source["__init__"]):
         return None
     body = "\n\n".join(_method(method, source[method]) for method in METHODS)
-    alias = ""
-    if name != CLASS:
-        alias = f"\n\n{CLASS} = {name}\n"
-    return f"{IMPORTS}\n\nclass {name}(nn.Module):\n{body}\n{alias}"
+    return f"{IMPORTS}\n\nclass {name}(nn.Module):\n{body}\n\n\n{CLASS} = {name}\n"
 
 
 def _method(name: str, text: Any) -> str:

@@ -133,7 +133,7 @@ class Sheet:
         return entry.lower()
 
     def write(self) -> None:
-        """Write the rows that were filled in or asked for; no file if there are none."""
+        """Write the rows that were filled in or requested; no file if there are none."""
         everything = {**dict.fromkeys(self.reasons, ""), **self.rows}
         if not everything:
             return

@@ -21,7 +21,7 @@ _SENTENCES = {
     "TookTooLong": "it took too long",
     "TooLarge": TOO_LARGE,
     "ProcessEnded": "its process ended before it had answered",
-    "Missing": "a name that is asked for is not defined",
+    "Missing": "a required name is not defined",
     "NotImplementedError": "it is not written yet",
     PENDING: "it counts once the first check passes",
 }

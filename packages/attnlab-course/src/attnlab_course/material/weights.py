@@ -6,9 +6,10 @@ named by its *repair*: the design is right as soon as one thing in it is put rig
 """
 
 import math
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -142,15 +143,11 @@ class Worst:
         )
 
 
-@dataclass(frozen=True)
-class Repair:
-    """A mistake, and the change that would mend a design that makes it and no other.
+Repair = tuple[str, Callable[[Head], Head | None]]
+"""A mistake, and the change that would mend a design that makes it and no other.
 
-    The change may return None where it does not apply.
-    """
-
-    mistake: str
-    change: Callable[[Head], Head | None]
+The change may return None where it does not apply.
+"""
 
 
 def read_head(answer: Any, task: VectorTask, positions: int = 0) -> Head | Failure:
@@ -207,27 +204,15 @@ def judge_weights(
     return lambda random: [case]
 
 
-_Packed = tuple[tuple[int, ...], bytes] | None
-
-
-def _packed(matrix: Floats | None) -> _Packed:
-    """Return a matrix as its shape and its bytes, which can be remembered."""
-    return None if matrix is None else (matrix.shape, matrix.tobytes())
-
-
-def _unpacked(packed: _Packed) -> Any:
-    return None if packed is None else np.frombuffer(packed[1]).reshape(packed[0])
-
-
 def once(diagnose: Callable[[Head], str | None]) -> Callable[[Head], str | None]:
     """Return a diagnosis that remembers the heads it has seen."""
-
-    @lru_cache(maxsize=256)
-    def diagnose_matrices(*packed: _Packed) -> str | None:
-        return diagnose(Head(*map(_unpacked, packed)))
+    known: dict[bytes, str | None] = {}
 
     def diagnosis(head: Head) -> str | None:
-        return diagnose_matrices(*map(_packed, (head.Km, head.Qm, head.Vm, head.pos)))
+        key = pickle.dumps(head)
+        if key not in known:
+            known[key] = diagnose(head)
+        return known[key]
 
     return diagnosis
 
@@ -319,10 +304,10 @@ def name_mistake(
     head: Head, repairs: Sequence[Repair], is_right: Callable[[Head], bool]
 ) -> str | None:
     """Return the mistake of the first repair that makes a design right; None without any."""
-    for repair in repairs:
-        changed = repair.change(head)
+    for mistake, change in repairs:
+        changed = change(head)
         if changed is not None and is_right(changed):
-            return repair.mistake
+            return mistake
     return None
 
 

@@ -270,13 +270,13 @@ def _check_parameters(made: nn.Module, state: Mapping[str, Tensor]) -> None:
     if shapes == wanted:
         return
     words = [
-        *_lacking("asked for and not there", wanted, shapes),
-        *_lacking("there and not asked for", shapes, wanted),
+        *_lacking("missing", wanted, shapes),
+        *_lacking("unexpected", shapes, wanted),
     ]
     for name, shape in shapes.items():
         if shape != wanted.get(name, shape):
-            words.append(f"{name} has the shape {shape}, asked for {wanted[name]}")
-    raise RuntimeError(f"its parameters are not those of the text; {'; '.join(words)}")
+            words.append(f"{name} has the shape {shape}; it should be {wanted[name]}")
+    raise RuntimeError(f"its parameters are not those of the statement; {'; '.join(words)}")
 
 
 def _lacking(words: str, these: Iterable[str], those: Container[str]) -> Iterator[str]:
