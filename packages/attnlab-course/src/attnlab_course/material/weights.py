@@ -6,7 +6,6 @@ named by its *repair*: the design is right as soon as one thing in it is put rig
 """
 
 import math
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -48,12 +47,14 @@ class Head:
         return replace(self, Qm=self.Qm * factor)
 
     @property
+    def matrices(self) -> list[Floats]:
+        """Its matrices, in this order."""
+        return [matrix for matrix in (self.Km, self.Qm, self.Vm, self.pos) if matrix is not None]
+
+    @property
     def is_finite(self) -> bool:
         """Whether all of its numbers are finite."""
-        matrices = [
-            matrix for matrix in (self.Km, self.Qm, self.Vm, self.pos) if matrix is not None
-        ]
-        return all(bool(np.isfinite(matrix).all()) for matrix in matrices)
+        return all(bool(np.isfinite(matrix).all()) for matrix in self.matrices)
 
     @property
     def root(self) -> float:
@@ -206,10 +207,10 @@ def judge_weights(
 
 def once(diagnose: Callable[[Head], str | None]) -> Callable[[Head], str | None]:
     """Return a diagnosis that remembers the heads it has seen."""
-    known: dict[bytes, str | None] = {}
+    known: dict[object, str | None] = {}
 
     def diagnosis(head: Head) -> str | None:
-        key = pickle.dumps(head)
+        key = tuple((matrix.shape, matrix.tobytes()) for matrix in head.matrices)
         if key not in known:
             known[key] = diagnose(head)
         return known[key]
