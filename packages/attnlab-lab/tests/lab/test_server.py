@@ -12,6 +12,7 @@ import pytest
 
 import attnlab
 from attnlab.draw.wire import unpack
+from tests.sampling import sampled
 
 from .jobs_checks import is_running
 from .serving import PROGRAM, served, until
@@ -134,7 +135,7 @@ def steps_of(lab, name, after=0):
     raise AssertionError("the stream ended")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", sampled([signal.SIGTERM, signal.SIGINT], 1))
 def test_a_signal_ends_the_server_and_its_jobs(tmp_path, number):
     with served(tmp_path) as lab:
         asked = {"experiment": "sorting", "settings": {**LONGER, "steps": 1_000_000}}

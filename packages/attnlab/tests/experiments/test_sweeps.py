@@ -35,6 +35,7 @@ from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import make_content
 from attnlab.experiments.sweeps.unit import Member, Result
 from attnlab.train.faults import NotFinite
+from tests.sampling import sampled
 
 SORTING = find("sorting")
 HOW = {"steps": 40, "evaluate_every": 20, "learning_rate": 1e-2, "layout": "vmap"}
@@ -435,7 +436,7 @@ def test_a_sweep_whose_worker_is_killed_says_so_and_resumes_to_the_same_numbers(
 
 
 @linux
-@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("blow", sampled([signal.SIGKILL, signal.SIGINT], 1))
 def test_no_worker_outlives_a_sweep_that_is_stopped_or_killed(blow, tmp_path):
     arguments = ["sweep", "sorting", "--set", "rank=1..4", "steps=100000", "--workers", "2"]
     arguments += ["--out", str(tmp_path / "s")]
