@@ -465,18 +465,76 @@ def is_running(number):
     return False
 
 
-def test_what_a_worker_prints_does_not_get_between_the_lines_of_json(tmp_path):
-    code = (
-        "import sys; from attnlab.cli import main\n"
+def test_a_script_that_uses_workers_is_run_once_and_their_prints_are_no_output(tmp_path):
+    file = tmp_path / "script.py"
+    file.write_text(
         "from attnlab.experiments.sweeps import executors\n"
-        "if __name__ == '__main__':\n"
-        "    with executors.make_engine(executors.Where('local', 2)) as engine:\n"
-        "        engine._pool.submit(print, 'noise').result()\n"
+        "print('begun')\n"
+        "executors.compute = print\n"
+        "with executors.make_engine(executors.Where('local', 2)) as engine:\n"
+        "    list(engine.compute(['noise']))\n"
     )
-    file = tmp_path / "noisy.py"
-    file.write_text(code)
     done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "noise\n")
+    assert (done.stdout, done.stderr) == ("begun\n", "noise\n")
+
+
+RAY = """
+import os
+
+class Task:
+    def __init__(self, work, unit=None):
+        self.work, self.unit = work, unit
+
+    def remote(self, unit):
+        return Task(self.work, unit)
+
+def init(address, **options):
+    if address == "refusing:1":
+        raise ConnectionError("no such cluster")
+
+def cluster_resources():
+    return {"CPU": 1}
+
+def remote(**options):
+    return Task
+
+def wait(tasks):
+    return tasks[:1], tasks[1:]
+
+def get(task):
+    if task.unit.fields[0]["rank"] == 3:
+        raise RuntimeError("the worker died")
+    if task.unit.fields[0]["rank"] == 4:
+        os._exit(1)
+    return task.work(task.unit)
+"""
+"""What the process that talks to a cluster calls of Ray, in one process: rank 3 loses its worker,
+rank 4 the cluster."""
+
+
+@pytest.fixture
+def stand_in_for_ray(tmp_path, monkeypatch):
+    (tmp_path / "ray.py").write_text(RAY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_a_sweep_on_a_cluster_gives_the_numbers_of_this_process(stand_in_for_ray, here):
+    there = sweep("sorting", seeds=range(3), engine="ray", address="one:1", **GRID, **HOW)
+    assert there.rows() == here.rows()
+    assert claims(there) == {"all_there": True, "same_here": True}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "address", "sentence"),
+    [
+        ([1, 3], "one:1", "1 of 2 populations could not be trained: Ray .* the worker died"),
+        ([1, 4], "one:1", "the connection to the Ray cluster at one:1 was lost"),
+        ([1, 2], "refusing:1", "could not be used: ConnectionError: no such cluster"),
+    ],
+)
+def test_what_a_cluster_loses_is_told(stand_in_for_ray, ranks, address, sentence):
+    with pytest.raises(CouldNotRun, match=sentence):
+        sweep("sorting", seeds=[0], rank=ranks, engine="ray", address=address, **HOW)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, Self, get_args
 
 from attnlab.core.store import refusing_damage
@@ -33,6 +35,7 @@ _MAX_WORKERS = 256
 _RETRIES = 3  # by Ray, of a unit whose worker or machine was lost
 _PATIENCE = 15.0  # seconds in which a cluster must answer
 _SPAWN = multiprocessing.get_context("spawn")
+_CTRL_C = {signal.SIGINT}
 
 
 class Engine:
@@ -74,16 +77,16 @@ class _Processes(Engine):
         # of the pool then.
         answers: queue.SimpleQueue[Future[Answer]] = queue.SimpleQueue()
         try:
-            with _sigint_blocked():
+            with _starting_processes():
                 for unit in units:
                     self._pool.submit(compute, unit).add_done_callback(answers.put)
             for _ in units:
                 yield answers.get().result()
         except BrokenProcessPool:
             raise CouldNotRun(
-                "a worker process ended before its work was done (the system kills one when memory "
-                'runs out; a script that uses workers needs `if __name__ == "__main__":`). What is '
-                "finished is kept in the folder, if there is one; --resume does the rest."
+                "a worker process ended before its work was done: the system kills one when memory "
+                "runs out. What is finished is kept in the folder, if there is one; --resume does "
+                "the rest."
             ) from None
 
     def close(self) -> None:
@@ -92,13 +95,15 @@ class _Processes(Engine):
 
 
 @contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Let processes that are started within the `with` never see Ctrl-C: a terminal sends it to
-    all, and we end them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _starting_processes() -> Iterator[None]:
+    """Let processes that are started within the `with` never see Ctrl-C, which a terminal sends to
+    all of them, nor run the user's script again."""
+    main, before = sys.modules["__main__"], signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
+    sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield
     finally:
+        sys.modules["__main__"] = main
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -127,7 +132,7 @@ class _Cluster(Engine):
         self._link, theirs = _SPAWN.Pipe()
         self._driver = _SPAWN.Process(target=_drive, args=(address, theirs), daemon=True)
         self.words = f"on {self._name}"
-        with _sigint_blocked():
+        with _starting_processes():
             self._driver.start()
         theirs.close()
         if not self._link.poll(_PATIENCE):
