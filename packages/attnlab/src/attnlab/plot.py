@@ -13,7 +13,6 @@ from attnlab.draw.attention import (
     draw_heads,
     draw_long_map,
     draw_measure,
-    draw_rows,
     draw_trace,
 )
 from attnlab.draw.attention import save_figure as save
@@ -21,7 +20,7 @@ from attnlab.draw.attention import save_figure as save
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["difference", "head", "heads", "long_map", "measure", "rows", "save", "trace"]
+__all__ = ["difference", "head", "heads", "long_map", "measure", "save", "trace"]
 
 P = ParamSpec("P")
 
@@ -45,5 +44,4 @@ head = _below_cell(draw_head)
 heads = _below_cell(draw_heads)
 long_map = _below_cell(draw_long_map)
 measure = _below_cell(draw_measure)
-rows = _below_cell(draw_rows)
 trace = _below_cell(draw_trace)

@@ -186,7 +186,7 @@ def test_claims_are_read_back_or_refused_whole():
         read_claims([{**GOOD.to_mapping(), "passed": 1}])
     with pytest.raises(WrongUsage, match=r"\[0\].name: expected a string, got int '7'"):
         read_claims([{**GOOD.to_mapping(), "name": 7}])
-    with pytest.raises(WrongUsage, match="expected the keys .*colour"):
+    with pytest.raises(WrongUsage, match=r"expected the keys .*colour"):
         read_claims([{**GOOD.to_mapping(), "colour": "red"}])
 
 
