@@ -267,7 +267,7 @@ def test_a_sink_is_no_fault() -> None:
     _, certificate = edited(each, op.ShufflePattern(site=attention(each)), prompts(each))
     assert certificate.holds
     assert certificate.rows[f"{attention(each)}.weights"].off > 0
-    assert "because of what came before (a sink of the model" in str(certificate)
+    assert "because of something earlier (a sink of the model" in str(certificate)
 
 
 def test_a_static_cache_is_shown_as_it_is_and_its_empty_places_have_no_names() -> None:

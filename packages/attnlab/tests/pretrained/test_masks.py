@@ -267,7 +267,7 @@ def test_what_a_model_has_overwritten_is_not_opened_and_the_refusal_says_so(edit
     model = attach(foreign)
     with (
         torch.no_grad(),
-        pytest.raises(CouldNotRun, match="has overwritten the scores there before its softmax"),
+        pytest.raises(CouldNotRun, match="has overwritten their scores before its softmax"),
         attnlab.edit(model, edit),
     ):
         foreign(TOKENS)

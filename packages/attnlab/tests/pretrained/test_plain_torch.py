@@ -998,7 +998,7 @@ def check_told(gradients: str, *edits: op.Edit) -> None:
     told = float((slow - plain).abs().max())
     assert effect.fast_path == (told or None)
     assert (gradients == "gradients") == (effect.fast_path is None)
-    line = f"of which leaving torch's fast path, which cannot be watched: {told:.3g}"
+    line = f"of which leaving torch's fast path, where no hook runs: {told:.3g}"
     assert (line in str(certificate)) == (effect.fast_path is not None)
 
 

@@ -193,7 +193,7 @@ def test_weights_that_are_changed_in_a_later_pass_alone_are_refused_there(
     lab = attnlab.load(model, example=(X,))
     model.layers[1].mask, model.layers[1].in_place = TRIL, in_place
     with (
-        pytest.raises(CouldNotRun, match="changed in this pass"),
+        pytest.raises(CouldNotRun, match="this pass changes the weights"),
         attnlab.record(lab, "*.weights"),
     ):
         model(X)
@@ -330,7 +330,7 @@ NONE = [
     (KeysAlone, "linear attention"),
     (Experts, "experts or windows"),
     (Windows, "experts or windows"),
-    (Codebook, "no tokens"),
+    (Codebook, "not tokens"),
 ]
 
 
