@@ -328,8 +328,8 @@ def test_the_compiled_matrices_stand_beside_the_others_with_program_and_certific
             for row, cells in zip(drawn[f"{name}, learned"].rows, own, strict=True):
                 assert row == pytest.approx(cells, rel=5e-3)
     labels = {each.title.partition(":")[0]: each.row_labels for each in choice.maps}
-    assert labels["Km, compiled"] == ["BOS", "A", "B", "C", "r1"]
-    assert labels["hidden units write, compiled"] == ["u1", "u2", "u3", "u4", "bias"]
+    assert labels["Km, compiled"] == ["BOS", "A", "B", "C", "r1", "r2"]
+    assert labels["hidden units write, compiled"] == ["u1", "u2", "bias"]
 
 
 def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_their_range(learned):

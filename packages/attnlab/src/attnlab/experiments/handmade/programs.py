@@ -1,5 +1,6 @@
 """The three tasks as programs, compiled and proved: what a hand-made head does, said in a line."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,16 +200,18 @@ def _numbers(count: int) -> list[str]:
 
 
 def _stream(task: CompiledTask) -> list[str]:
-    """Name the dimensions of the residual stream by what they hold first."""
+    """Name the dimensions of the residual stream by what they hold."""
     names = [f"free {number}" for number in _numbers(task.compiled.model.config.d_model)]
-    for block, first, last in reversed(task.compiled.stream):
+    computed = itertools.count(1)
+    for block, first, last in task.compiled.stream:
         width = last - first + 1
-        stream_rows = [f"r{number}" for number in _numbers(width)]
         if block == "tokens":
-            stream_rows = list(map(str, task.compiled.alphabet))
+            rows = list(map(str, task.compiled.alphabet))
         elif block == "indices":
-            stream_rows = [f"p{number}" for number in _numbers(width)]
+            rows = [f"p{number}" for number in _numbers(width)]
         elif block == "bos":
-            stream_rows = ["BOS"]
-        names[first : last + 1] = stream_rows
+            rows = ["BOS"]
+        else:
+            rows = [f"r{next(computed)}" for _ in range(width)]
+        names[first : last + 1] = rows
     return names
