@@ -118,9 +118,9 @@ const ANSWERS = {
     });
   },
   /** Calls of the served page: what each answers, whether the page's engine was asked, and the paths of the server. */
-  async served({ calls, replies }) {
+  async served({ calls, replies, script }) {
     globalThis.location = { port: "1" };
-    const { joinEngines } = await load("../parts/server");
+    const { joinEngines } = await import(`data:text/javascript,${encodeURIComponent(script)}`);
     const port = {};
     serve(port);
     const asked = { local: false, paths: [] };

@@ -4,6 +4,8 @@ import json
 import re
 from typing import Any
 
+from attnlab.draw.bundle import bundle
+
 from .engine_cases import ENGINE, needs_node, run_engine
 
 REFUSED: list[list[Any]] = [["ask", 1, "no input"], ["anatomy", "no experiment", {}]]
@@ -59,7 +61,9 @@ def static(calls: list[list[Any]]) -> list[Any]:
 
 def served(calls: list[list[Any]]) -> list[Any]:
     """Put calls as the served page does."""
-    [answers] = run_engine([{"what": "served", "calls": calls, "replies": REPLIES}])
+    script = bundle("attnlab_lab/parts/server.js")
+    request = {"what": "served", "calls": calls, "replies": REPLIES, "script": script}
+    [answers] = run_engine([request])
     return answers
 
 
