@@ -17,7 +17,7 @@ import torch
 import torch._dynamo  # which opening a model loads
 
 import attnlab.cli.commands
-import attnlab.experiments.registry  # noqa: F401
+import attnlab.experiments.runner  # noqa: F401
 
 
 def next_command() -> dict[str, Any]:
