@@ -1,11 +1,11 @@
-"""How results show themselves: a few lines at the prompt, a small table in a notebook.
+"""The display of results: a few lines at the prompt, a small table in a notebook.
 
 @displayed
 class Lens(NamedTuple): ...
 
-A class says what it shows in a method `_card`. Without one its own `__str__` is shown, and where it
-has none, its fields in short. Nothing large is shown whole, and no text from a file can end a tag
-or steer a terminal.
+A class defines its display in a method `_card`. Without one its `__str__` is shown, or else its
+fields in short. Nothing large is shown whole, and no text from a file can end a tag or control a
+terminal.
 """
 
 import html
@@ -24,7 +24,8 @@ _BIDI = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _HARMLESS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
 _HARMLESS[0x7F] = "␡"
 _HARMLESS |= dict.fromkeys((*range(0x80, 0xA0), *_BIDI, *range(0xD800, 0xE000)), "\ufffd")
-"""What a terminal would obey or order text by, or could not write, and what is shown instead."""
+"""Replacements of characters that control a terminal, change the order of text, or cannot be
+written."""
 
 
 class Card(NamedTuple):
@@ -147,7 +148,7 @@ def frame(rows: Iterable[Mapping[str, object]]) -> Any:
 
 
 def _card_of(result: Any) -> Card:
-    """Return the card of a result, or one that says why it cannot be shown."""
+    """Return the card of a result, or one with the reason why it has none."""
     kind = type(result)
     try:
         if hasattr(result, "_card"):

@@ -33,8 +33,7 @@ class WrongUsage(AttnlabError, ValueError):
 
 
 class CouldNotRun(AttnlabError, RuntimeError):
-    """The request is fine, the world is not: a full disk, a missing file, a folder that is
-    taken."""
+    """The request is valid but cannot be met: a full disk, a missing file, a locked folder."""
 
     exit_status = 3
 

@@ -1,4 +1,4 @@
-"""How much memory is free, as far as the system says."""
+"""Free memory, as reported by the system."""
 
 from pathlib import Path
 
@@ -6,8 +6,7 @@ import torch
 
 
 def free_memory(device: torch.device | str = "cpu", system: Path = Path("/")) -> int | None:
-    """Return the bytes that can be taken without harm, or None where unknown: the system's, or
-    a GPU's."""
+    """Return the free bytes of the system, or of a GPU; None if unknown."""
     if torch.device(device).type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached

@@ -11,7 +11,7 @@ _PAUSE = 0.2  # seconds between two drawings
 
 
 def is_notebook() -> bool:
-    """Is this a kernel that displays things, not a terminal?"""
+    """Is this a notebook kernel, not a terminal?"""
     return getattr(_shell(), "kernel", None) is not None
 
 
@@ -37,23 +37,23 @@ class Bar:
         self._drawn = time.monotonic() + _PATIENCE - _PAUSE
 
     def stage(self, name: str) -> None:
-        """Begin another part of it."""
+        """Begin another stage."""
         self._stage, self._figures, self._done, self._total = name, {}, 0, 0
         self._draw()
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
-        """Show how far it is; of no number of steps it is not known how many there are."""
+        """Show the progress; `steps` is 0 if their number is unknown."""
         self._figures |= figures
         self._done, self._total = step, steps
         self._draw(is_last=step == steps)
 
     def tell(self, sentence: str) -> None:
-        """Show a sentence beside it from now on."""
+        """Show a sentence beside the bar from now on."""
         self._sentence = sentence
         self._draw()
 
     def count(self, done: int, total: int = 0) -> None:
-        """Show how much is done, and of how much."""
+        """Show how many of a total are done."""
         self.step(done, total, {})
 
     def __repr__(self) -> str:

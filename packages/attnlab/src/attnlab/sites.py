@@ -63,7 +63,7 @@ def site_of(part: str, suffix: str) -> str:
 
 
 class OutputSlot:
-    """Holds an attention's output that a hook computed along the way, to the same bits.
+    """Holds an attention's output that a hook has computed with the same bits.
 
     output: (batch, head, query, value_width); attention does not compute it again.
     """
@@ -72,13 +72,13 @@ class OutputSlot:
 
 
 class AttentionCall(NamedTuple):
-    """One call of attention, about to be computed: what its scores and weights are made from.
+    """One call of attention, about to be computed, with the inputs of its scores and weights.
 
     query (batch, head, query, head_width) · key (batch, kv_head, key, head_width) · value (batch,
     kv_head, key, value_width), with their positions · mask and scale as `attend` takes them, every
     bias in the mask · is_open: scores and weights are computed openly, because a hook may change
-    them, and hooks are handed them at `visit` · is_cross: keys and values are of something
-    else than the queries · place: for the output, where it is to be computed without weights and
+    them, and hooks get them in `visit` · is_cross: keys and values are of another sequence than the
+    queries · place: for the output, where it is to be computed without weights and
     dropout · is_whole: False where scores and weights are made from more than this, as in a foreign
     model with soft-capped scores or sinks.
     """
@@ -109,7 +109,7 @@ class StackInput(NamedTuple):
 
 
 class Hook:
-    """Base class of hooks: a subclass says which sites it wants, and what it does with them.
+    """Base class of hooks: a subclass chooses its sites, and handles their values.
 
     `sites`: the only sites that it will ever want, watch or supply; None where that is not known. A
     foreign model is given hooks at these alone.
@@ -134,18 +134,17 @@ class Hook:
         return value
 
     def watch(self, part: str, call: AttentionCall) -> None:
-        """Learn what the attention at this path is about to compute, once for each of its calls."""
+        """Receive a call of the attention at this path before it is computed."""
 
     def read(self, part: str, reading: StackInput) -> None:
-        """Learn what the stack at this path begins to read, once for each forward pass through
-        it."""
+        """Receive the input of the stack at this path before each of its forward passes."""
 
     def supply(self, site: str) -> Tensor | None:
         """Return the value of a `heads` or `residual_after` site if it is already known."""
         return None
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the changes as plain values for JSON, for recordings made under this hook."""
+        """Return the hook's changes as plain values for JSON, for recordings made under it."""
         return []
 
 
@@ -208,7 +207,7 @@ class SitedModule(nn.Module):
         real: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> None:
-        """Tell the hooks what this stack reads; not again while `backward()` recomputes it."""
+        """Give the hooks this stack's input; not again while `backward()` recomputes it."""
         if in_backward():
             return
         for path, hook in self._installed:
@@ -303,7 +302,7 @@ def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
     that look.
 
     Raises:
-        WrongUsage: this very hook stands there already.
+        WrongUsage: this hook is already installed.
     """
     parts = _parts_of(model)
     for path, part in parts:
@@ -376,7 +375,7 @@ def in_backward() -> bool:
 
 
 def _check_thread(hook: Hook) -> None:
-    """Raise where two threads run one model under one hook, whose passes would mix."""
+    """Raise if two threads run one model under one hook, whose passes would mix."""
     here = threading.current_thread()
     if hook.reader is not None and hook.reader is not here and hook.reader.is_alive():
         raise WrongUsage(

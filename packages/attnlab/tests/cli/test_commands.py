@@ -186,12 +186,12 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
         (
             ["run", "sorting", "--out", "afile", "--set", *TINY],
             3,
-            "A file stands where a folder is needed",
+            "There is a file where a folder is needed",
         ),
         (
             ["run", "sorting", "--out", "afile/x", "--set", *TINY],
             3,
-            "A file stands where a folder is needed",
+            "There is a file where a folder is needed",
         ),
         (["show", "goood"], 3, "no run in goood; did you mean 'good'?"),
         (["show", "[/red]"], 3, "no run in [/red]; known: good"),
@@ -270,7 +270,7 @@ def test_a_folder_of_somebody_else_is_said(capsys, tmp_path):
         capsys, "run", "sorting", "-q", "--out", str(tmp_path / "theirs" / "r"), "--set", *TINY
     )
     assert status == 3
-    assert "may not be written by you" in err
+    assert "no permission to write" in err
 
 
 def test_a_disk_with_too_little_room_is_said_before_the_training(capsys, mount):

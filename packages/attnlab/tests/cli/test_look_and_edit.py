@@ -369,7 +369,7 @@ def test_the_edits_are_listed_with_what_they_are_told(capsys):
     assert found["temperature"] == "temperature="
     assert found["zero-head"] == ""
     assert found["cut-edge"] == "[renormalise=]"
-    assert "the head says nothing" in said(capsys, "edits")[1].lower()
+    assert "set a head's output to zero" in said(capsys, "edits")[1].lower()
 
 
 def test_a_run_can_be_asked_in_python_as_on_the_command_line(capsys):
@@ -400,7 +400,7 @@ def test_tokens_named_to_a_model_of_vectors_are_answered_with_their_positions(ca
 
 def test_a_layer_that_is_not_there_is_told_without_an_edit_that_nobody_made(capsys):
     _, _, err = said(capsys, "look", "good", "cab", "--head", "9.1")
-    assert "'9.1' is no head, LAYER.HEAD, and no layer; known: 0" in err
+    assert "'9.1' is neither a head, LAYER.HEAD, nor a layer; known: 0" in err
     assert "ZeroHead" not in err
 
 

@@ -176,7 +176,11 @@ def test_the_doctor_of_the_machine_knows_what_pretrained_models_need(capsys):
         (["look", "gpt2", " "], 2, "the text is empty"),
         (["look", "gpt2", "the cat " * 40], 2, "reads at most 40"),
         (["look", "gpt2", "a", "--head", "0.9"], 2, "no head 0.9"),
-        (["look", "gpt2", "a", "--head", "7.0"], 2, "'7.0' is no head, LAYER.HEAD, and no layer"),
+        (
+            ["look", "gpt2", "a", "--head", "7.0"],
+            2,
+            "'7.0' is neither a head, LAYER.HEAD, nor a layer",
+        ),
         (["look", "gpt2", "a", "--head", "x"], 2, "a head is LAYER.HEAD"),
         (["look", "gpt2", "a", "--head", "0.1", "--site", "*"], 2, "give one of them"),
         (["look", "gpt2", "a", "--site", "*nothing"], 2, "no site of this model matches"),

@@ -169,6 +169,6 @@ def test_a_read_out_that_mixes_numbers_is_refused_by_its_name():
     model.foreign.cls.predictions.transform.transform_act_fn.forward = lambda x: x.softmax(-1)
     with pytest.raises(
         CouldNotRun,
-        match=r"transform_act_fn, through which .* neither matrix, norm nor act",
+        match=r"transform_act_fn, .* neither matrix, norm nor act",
     ):
         attnlab.direct_logits(model, model.example)

@@ -107,7 +107,7 @@ def test_other_choices_lead_elsewhere():
     ("kind", "choices"), [("continuation", "abcd"), ("verdict", ["no"]), ("vectors", ["once"])]
 )
 def test_there_is_nothing_after_the_last_step(kind, choices):
-    with pytest.raises(WrongUsage, match="it cannot be continued after"):
+    with pytest.raises(WrongUsage, match="there is none left"):
         QUESTIONS[kind]().after(list(choices))
 
 

@@ -106,7 +106,7 @@ def test_half_precision_weights_are_measured_as_float32(dtype):
 def test_what_makes_no_sense_is_said():
     with pytest.raises(WrongUsage, match=r"floating-point \(..., query, key\); got int64 \(2, 2\)"):
         entropy(torch.ones(2, 2, dtype=torch.int64))
-    with pytest.raises(WrongUsage, match="no weights have no largest"):
+    with pytest.raises(WrongUsage, match="the largest of no weights is undefined"):
         largest_weight(torch.zeros(2, 0))
     with pytest.raises(WrongUsage, match=r"boolean, True = may attend; got torch\.float32"):
         blocked_weight(torch.ones(2, 2), torch.ones(2, 2))

@@ -113,6 +113,6 @@ def test_a_word_piece_is_found_in_any_case_and_an_unknown_word_is_refused():
 
 def test_a_model_without_names_asks_for_an_id():
     decoder = Decoder(DecoderConfig(vocab_size=5, d_model=8, num_heads=2, max_length=8)).eval()
-    with pytest.raises(WrongUsage, match="give the id in the place of 'a'"):
+    with pytest.raises(WrongUsage, match="give the id instead of 'a'"):
         attnlab.ablate(decoder, [1, 2], target="a")
     assert attnlab.ablate(decoder, [1, 2], target=3).before.shape == (1,)

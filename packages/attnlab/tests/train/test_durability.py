@@ -285,7 +285,7 @@ class TestPlacesThatMayNotBeWritten:
     def test_a_file_stands_there(self, tmp_path):
         (tmp_path / "file").write_text("mine")
         for folder in (tmp_path / "file", tmp_path / "file" / "run"):
-            self.refused(folder, tmp_path, "A file stands where a folder is needed")
+            self.refused(folder, tmp_path, "There is a file where a folder is needed")
             (tmp_path / "output").unlink()
         assert (tmp_path / "file").read_text() == "mine"
 
@@ -302,7 +302,7 @@ class TestPlacesThatMayNotBeWritten:
         self.refused(
             tmp_path / "theirs" / "run",
             tmp_path,
-            "It may not be written by you",
+            "You have no permission to write there",
             lambda: os.setuid(65534),
         )
 
@@ -314,7 +314,7 @@ class TestPlacesThatMayNotBeWritten:
 
     def test_a_checkpoint_folder_that_may_not_be_written(self, tmp_path):
         (tmp_path / "checkpoints").write_text("mine")
-        with pytest.raises(CouldNotRun, match="A file stands where a folder is needed"):
+        with pytest.raises(CouldNotRun, match="There is a file where a folder is needed"):
             fit(tmp_path / "checkpoints", loss=lambda *_: pytest.fail("a step was taken"))
 
 

@@ -113,7 +113,7 @@ def median_interval(values: Sequence[float]) -> Interval:
     """Return the median and its 95 % interval between two of the sorted values, whatever their
     distribution (Thompson 1936); fewer than six values have NaN ends.
 
-    Values may be infinite: of what was not seen to happen.
+    Values may be infinite, such as times of events that did not happen.
 
     >>> median_interval([5, 1, 2, 3, 4, math.inf])
     Interval(value=3.5, low=1, high=inf)

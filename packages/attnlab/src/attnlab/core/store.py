@@ -41,8 +41,8 @@ LOCK = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _PATIENCE = 0.1  # seconds; another process may just be asking who writes here
 _ELSEWHERE = "choose another folder with --out."
-_NOT_YOURS = f"It may not be written by you: {_ELSEWHERE}"
-_FILE_IN_THE_WAY = f"A file stands where a folder is needed: {_ELSEWHERE}"
+_NOT_YOURS = f"You have no permission to write there: {_ELSEWHERE}"
+_FILE_IN_THE_WAY = f"There is a file where a folder is needed: {_ELSEWHERE}"
 _ADVICE = {
     errno.ENOSPC: f"The disk is full: free some space, or {_ELSEWHERE}",
     errno.EDQUOT: f"The disk quota is used up: free some space, or {_ELSEWHERE}",
@@ -134,7 +134,7 @@ class StateFolder:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """What a file says of a tensor before it is read: its dtype ("float32") and its shape."""
+    """The dtype ("float32") and shape of a tensor in a file that has not been read."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -221,7 +221,7 @@ def read_json_lines(path: Path) -> list[JsonObject]:
 
 
 def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
-    """Return what a file of tensors says it holds, and its metadata; no number is read.
+    """Return the dtypes and shapes of a file of tensors, and its metadata, without reading numbers.
 
     Raises:
         CouldNotRun: it is missing or not such a file.
@@ -259,7 +259,7 @@ def digest_of(content: Path | bytes) -> str:
 
 @contextmanager
 def refusing_damage(what: str) -> Iterator[None]:
-    """Turn the errors of taking apart what is missing or odd into one sentence."""
+    """Turn the errors of reading damaged values into one sentence."""
     try:
         yield
     except (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
@@ -281,7 +281,7 @@ def explained(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 def check_room(path: Path, size: int, what: str) -> None:
-    """Refuse to begin where it is known that there is too little room.
+    """Raise if too little space is free.
 
     Raises:
         CouldNotWrite: fewer bytes are free than `what` needs.
@@ -297,7 +297,7 @@ def check_room(path: Path, size: int, what: str) -> None:
 
 
 def remove_remains(folder: Path) -> None:
-    """Remove what a killed writer had begun; call only while holding the lock."""
+    """Remove the unfinished files of a killed writer; call only while holding the lock."""
     with explained(folder):
         for path in list(folder.rglob(".*.part/")):
             shutil.rmtree(path)
@@ -305,10 +305,10 @@ def remove_remains(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
-    """Be the only one who writes into a folder, which must be there.
+    """Hold the lock of an existing folder, for one writer at a time.
 
     Args:
-        folder: which.
+        folder: to lock.
         patience: seconds to wait for another writer.
 
     The system frees a lock when its process ends, however it ends: none is ever stale. Where the
@@ -343,8 +343,8 @@ def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
 
 
 def writer_of(folder: Path) -> str | None:
-    """Say who writes into a folder, such as "process 4711"; None where none does, or none can
-    tell."""
+    """Return the writer of a folder, such as "process 4711"; None if there is none, or if
+    unknown."""
     from filelock import Timeout
 
     if not os.path.isfile(folder / LOCK):

@@ -1,4 +1,4 @@
-"""The anatomy of a model: which parts write to the stream that becomes its logits, in order.
+"""The anatomy of a model: the parts that write to the stream of its logits, in order.
 
 In every block, heads write through a projection and perhaps a norm, and one more part is added; the
 stream itself may be normalized. After the last block come matrices, norms and an activation, and
@@ -156,7 +156,7 @@ def _own(model: Any) -> Anatomy:
 
 def not_a_sum(why: str) -> CouldNotRun:
     """Return the error for a model whose logits are no sum of parts."""
-    return CouldNotRun(f"this model cannot be taken apart: {why}. logit_lens can read it.")
+    return CouldNotRun(f"this model's logits cannot be decomposed: {why}. logit_lens can read it.")
 
 
 def _blocks_of(model: Pretrained, seen: ModelTrace) -> list[TracedCall]:
@@ -221,8 +221,8 @@ def _behind(
 def _path(
     model: Pretrained, call: TracedCall, reader: TracedCall, after: Sequence[TracedCall], left: int
 ) -> tuple[_Named, float] | None:
-    """Find the way from the output of a call to the output embedding, through at most `left` of the
-    calls after: names and functions, and a factor."""
+    """Find the path from a call's output to the output embedding, through at most `left` of the
+    later calls: names and functions, and a factor."""
     output = present(call.output)
     factor = _factor(reader.input, output)
     if factor is not None:
@@ -375,7 +375,7 @@ def _is_leaf(call: TracedCall) -> bool:
 
 
 def _factor(multiple: Any, value: Tensor) -> float | None:
-    """Return the factor of `found` over `value`; None if it is not a multiple."""
+    """Return the factor of `multiple` over `value`; None if it is not a multiple."""
     if not isinstance(multiple, Tensor) or not multiple.is_floating_point():
         return None
     if multiple.numel() != value.numel():

@@ -1,8 +1,8 @@
-"""One streaming collector: it makes something of each chosen attention while a model runs, and
-stops the model after the last.
+"""The base of streaming collectors: they process the chosen attentions while a model runs, and stop
+it after the last.
 
-Summaries of long texts and measures of a corpus are such collectors. What is collected is made from
-queries, keys and the mask; from the weights where the model computes them explicitly.
+Summaries of long texts and measures of a corpus are such collectors. They use queries, keys and the
+mask, or the weights of a model that computes them explicitly.
 """
 
 from collections.abc import Iterable

@@ -149,10 +149,10 @@ def _heads_of(
     layer, _, head = name.rpartition(".")
     if layer not in by_name or not head.isdecimal():
         known = did_you_mean(layer or name, by_name)
-        raise WrongUsage(f"{name!r} is no head, LAYER.HEAD, and no layer; {known}")
+        raise WrongUsage(f"{name!r} is neither a head, LAYER.HEAD, nor a layer; {known}")
     part = by_name[layer]
     if int(head) >= sizes[part]:
-        raise WrongUsage(f"there is no head {name}; it has {sizes[part]} heads, from 0.")
+        raise WrongUsage(f"there is no head {name}; the layer has {sizes[part]} heads, from 0.")
     return part, [int(head)]
 
 

@@ -34,7 +34,7 @@ class Call:
 
     @classmethod
     def of(cls, inputs: "Inputs | Call", model: nn.Module | None = None) -> Self:
-        """Make a call of what a user passes; texts are tokenized by the model's tokenizer.
+        """Make a call of a user's inputs; texts are tokenized by the model's tokenizer.
 
         Raises:
             WrongUsage: no tensor, no rows, or tensors with different numbers of rows; texts of
@@ -73,12 +73,12 @@ class Call:
         if not isinstance(output, Tensor):  # a single head returns an Attention
             output = getattr(output, "output", None)
         if not isinstance(output, Tensor):
-            raise WrongUsage(f"{type(model).__name__} returns no tensor that could be measured.")
+            raise WrongUsage(f"{type(model).__name__} returns no tensor to measure.")
         return output
 
     @property
     def real(self) -> Tensor | None:
-        """Which tokens of the sequence that the output continues are not padding, (batch,
+        """The tokens that are not padding, of the sequence that the output belongs to: (batch,
         length)."""
         names: tuple[str, ...] = ("real", "attention_mask")
         mask = "mask"
@@ -91,7 +91,7 @@ class Call:
         return real_positions(cast(Mask, self.options.get(mask)), self.num_rows)
 
     def ids_of(self, stack: str) -> Tensor | None:
-        """Return the ids (row, length) that a stack reads; None where it reads no such tokens."""
+        """Return the ids (row, length) that a stack reads; None if it reads none."""
         place = int(stack == "decoder" and len(self.arguments) > 1)
         names = ("target", "decoder_input_ids") if stack == "decoder" else ("source", "input_ids")
         ids: Any = self.arguments[place] if place < len(self.arguments) else None
@@ -237,7 +237,7 @@ def read_texts(texts: str | Sequence[str], model: nn.Module) -> Inputs:
     if not isinstance(model, Pretrained):
         raise WrongUsage(
             f"inputs are a tensor of ids (row, length): this {type(model).__name__} does not know "
-            "what its tokens are called; load it from its run, which does."
+            "the names of its tokens; load it from its run, which does."
         )
     tensors = model.inputs(texts)
     real = tensors.get("attention_mask")

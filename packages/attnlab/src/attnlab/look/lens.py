@@ -3,14 +3,14 @@
     lens = logit_lens(model, tokens)             # the prediction after each block
     lens = head_lens(model, tokens)              # the prediction of each head by itself
     lens = direct_logits(model, tokens)          # the share of each head, MLP and bias in a logit
-    print(lens)                                  # each prints as a short table
+    print(lens)                                  # a short table
 
 The logit lens (nostalgebraist 2020) puts the stream through the final norm and the read-out.
 Attribution (Elhage et al. 2021) decomposes a logit instead: the stream is the sum of what was
 written to it, and a norm is linear while its scale is held fixed, so the shares of all parts sum to
 the logit, exactly but for rounding. The fixed scale is the one convention in it: no part is
-credited with changing the scale. Blocks that normalize after each sum (`post`) are decomposed
-through each of these norms likewise. Nothing here is causal; for that, ablate the part.
+credited with changing the scale. The norms of blocks that normalize after every sum (`post`) are
+handled likewise. None of this is causal; for that, ablate the part.
 """
 
 from collections.abc import Sequence
@@ -181,7 +181,7 @@ def logit_lens(
 
 
 def _names_of(model: nn.Module, vocabulary: Vocabulary | None) -> Vocabulary | None:
-    """Return the names of a model's logits, which are not always its inputs'."""
+    """Return the names of a model's logits, which may differ from its inputs'."""
     if vocabulary is None:
         vocabulary = answer_names(model)
     return vocabulary_of(model, vocabulary)

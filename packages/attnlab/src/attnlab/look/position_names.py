@@ -1,4 +1,4 @@
-"""The positions of a model's inputs, named by the tokens that are read there."""
+"""The positions of a model's inputs, named by their tokens."""
 
 from collections.abc import Sequence
 

@@ -3,8 +3,8 @@
 A question knows its model, the model's inputs, and the names of the tokens. So the tools that read,
 edit or trace need not know whether the model continues, translates, classifies or maps vectors:
 
-    question.prompt_inputs() what the model reads before it answers, by name
-    question.passage()       the inputs for all of the answer in one pass, generated tokens included
+    question.prompt_inputs() the model's inputs before it answers, by name
+    question.passage()       the inputs for the whole answer in one pass, generated tokens included
     question.trace()         the answer step by step, and the attention of each head
     question.after(choices)  the same question after its first choices
 """
@@ -47,7 +47,7 @@ class Passage(NamedTuple):
 
 
 class Question(Protocol):
-    """One input for one model; see the head of this file."""
+    """One input for one model; see the docstring of this file."""
 
     @property
     def model(self) -> nn.Module:
@@ -55,13 +55,13 @@ class Question(Protocol):
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """The names of the ids that the model reads; None where it reads vectors."""
+        """The names of the model's input ids; None for vectors."""
 
     def prompt_inputs(self) -> Mapping[str, Tensor]:
-        """Return what the model reads before it answers, by name."""
+        """Return the model's inputs before it answers, by name."""
 
     def passage(self) -> Passage:
-        """Return the inputs for all of the answer in one pass."""
+        """Return the inputs for the whole answer in one pass."""
 
     def trace(self) -> Trace:
         """Answer, and record each step."""
@@ -303,13 +303,13 @@ def recorded(
 
 
 def steps_left(num_tokens: int, choices: Sequence[str]) -> int:
-    """Return how many steps are left after some choices, at least one unless none was made.
+    """Return the number of steps left after some choices.
 
     Raises:
-        WrongUsage: none is.
+        WrongUsage: no step is left.
     """
     if choices and len(choices) >= num_tokens:
-        raise WrongUsage(f"of {num_tokens} steps it cannot be continued after {len(choices)}.")
+        raise WrongUsage(f"after {len(choices)} of {num_tokens} steps there is none left.")
     return num_tokens - len(choices)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a model's texts: how one is put to it, what its tokens and answers are called.
+"""The texts of a model: how it reads one, and the names of its tokens and answers.
 
 A pretrained model has a tokenizer. A model that comes from a run has the run's `TextReader` as its
 attribute `reader`; other models of this package read ids alone.
@@ -13,21 +13,21 @@ from attnlab.pretrained.model import Pretrained
 
 
 class TextReader(Protocol):
-    """What a run knows of its model."""
+    """The text format of a run's model."""
 
     @property
     def prompt(self) -> str:
-        """What can be typed, in words."""
+        """A description of the texts that the model takes."""
 
     @property
     def example(self) -> str:
         """A text that the model answers."""
 
     def ask(self, model: nn.Module, text: str) -> Any:
-        """Put a text to the model: a question, see `look/questions.py`."""
+        """Make a question of a text, see `look/questions.py`."""
 
     def token_names(self, model: nn.Module) -> Sequence[str] | None:
-        """Return the names of the ids that the model reads and writes, if there is one list."""
+        """Return the names of the model's ids, if inputs and outputs share them."""
 
     def answer_names(self, model: nn.Module) -> Sequence[str] | None:
         """Return the names of its logits."""
@@ -40,12 +40,12 @@ def reader_of(model: nn.Module) -> TextReader | None:
 
 
 def reads_text(model: nn.Module) -> bool:
-    """Can a text be put to this model, or at least be refused with the reason?"""
+    """Does this model read texts, or refuse them with a reason?"""
     return isinstance(model, Pretrained) or reader_of(model) is not None
 
 
 def answer_names(model: nn.Module) -> Any:
-    """Return the names of a model's logits, as far as known: a sequence, or a tokenizer's names."""
+    """Return the names of a model's logits, if known: a sequence, or a tokenizer's names."""
     reader = reader_of(model)
     if reader is not None:
         return reader.answer_names(model)

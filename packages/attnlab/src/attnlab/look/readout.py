@@ -1,4 +1,4 @@
-"""How the residual stream of a model becomes its logits, part by part.
+"""The decomposition of logits: the contribution of every part of the residual stream.
 
 A head writes to the stream through the output projection and perhaps a norm, each block adds one
 more part, and after the last block come norms and matrices, the output embedding last. All of that
@@ -232,7 +232,7 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
         scaled = _held(function, written, wanted, bias)
         if scaled is None:
             raise not_a_sum(
-                f"{name}, through which it goes, is neither matrix, norm nor activation"
+                f"{name}, between the stream and the logits, is neither matrix, norm nor activation"
             )
         parts = scaled
     if bool((bias != 0).any()):
@@ -267,11 +267,13 @@ def _held(function: Function, written: Tensor, wanted: Tensor, bias: Tensor) -> 
 
 
 def _check(model: nn.Module, position: int | Tensor) -> None:
-    """Raise where a lens would answer at random, or ignore a position."""
+    """Raise if a lens would be random, or would ignore a position."""
     if drops_out(model):
-        raise WrongUsage("the model drops out at random; call model.eval() first.")
+        raise WrongUsage("the model has random dropout; call model.eval() first.")
     if _reads_mean(model) and not (isinstance(position, int) and position == -1):
-        raise WrongUsage(f"an encoder reads out the mean over its positions: no {position=!r}.")
+        raise WrongUsage(
+            f"an encoder reads out the mean over its positions; leave position={position!r} out."
+        )
 
 
 def _reads_mean(model: nn.Module) -> bool:

@@ -32,7 +32,9 @@ def largest_weight(weights: Tensor) -> Tensor:
     Shapes: (..., query, key) -> (..., query).
     """
     if checked_weights(weights).shape[-1] == 0:
-        raise WrongUsage(f"no weights have no largest; got shape {shape_text(weights.shape)}.")
+        raise WrongUsage(
+            f"the largest of no weights is undefined; got {shape_text(weights.shape)}."
+        )
     return weights.amax(-1)
 
 
@@ -88,7 +90,7 @@ def numerical_rank(matrix: Tensor, *, tolerance: float | None = None) -> Tensor:
 
 
 def checked_weights(weights: Any, least_axes: int = 1) -> Tensor:
-    """Return weights in at least single precision, or raise unless they can be some."""
+    """Return weights in at least single precision, or raise if they cannot be weights."""
     is_tensor = isinstance(weights, Tensor) and weights.is_floating_point()
     if not is_tensor or weights.dim() < least_axes:
         raise WrongUsage(f"weights are floating-point (..., query, key); got {short(weights)}.")

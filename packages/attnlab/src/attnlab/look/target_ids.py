@@ -1,4 +1,4 @@
-"""The answer that is meant, as ids: a token by its text or id, one for all inputs or for each."""
+"""Targets as ids: a token by its text or id, one for all inputs or for each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ from attnlab.pretrained.text import BLANK, TokenNames
 
 Target: TypeAlias = Tensor | int | str | Sequence[Any] | None
 """A token by its text or id, for all inputs; a list of these, one for each input; ids (row, length)
-of every position; None where nothing is named."""
+of every position; None without a target."""
 
 
 def target_ids(target: Target, model: nn.Module, inputs: object = None) -> Tensor | None:
@@ -21,8 +21,8 @@ def target_ids(target: Target, model: nn.Module, inputs: object = None) -> Tenso
     Args:
         target: see `Target`. A text that does not begin with a blank begins a new word where the
             tokenizer knows such a token, unless the input ends in a blank.
-        model: which knows what its tokens or classes are called.
-        inputs: what the target follows, where it is a text.
+        model: knows the names of its tokens or classes.
+        inputs: the texts before the target, if they are texts.
 
     Raises:
         WrongUsage: a text of several tokens or of none, or something else.
@@ -54,14 +54,16 @@ def _id_of(target: Any, model: nn.Module, text: object) -> int:
     names = answer_names(model)
     if names is None:
         raise WrongUsage(
-            f"this {type(model).__name__} does not know what its tokens are called: give the id "
-            f"in the place of {target!r}."
+            f"this {type(model).__name__} does not know the names of its tokens: give the id "
+            f"instead of {target!r}."
         )
     if isinstance(names, TokenNames):
         return _token_id(target, names, text)
     known = {str(name): number for number, name in _numbered(names)}
     if target.strip() not in known:
-        raise WrongUsage(f"{target!r} is no answer of this model; {did_you_mean(target, known)}")
+        raise WrongUsage(
+            f"{target!r} is not an answer of this model; {did_you_mean(target, known)}"
+        )
     return known[target.strip()]
 
 

@@ -23,7 +23,7 @@ from attnlab.pretrained.text import TokenNames, max_tokens, stops_of, target_ids
 from attnlab.shapes import require_integer
 
 CANDIDATES = 24  # likeliest tokens in a step of a trace; the choice and the right one are added
-MOST_WEIGHTS = 4_000_000  # in a trace
+MAX_WEIGHTS = 4_000_000  # in a trace
 _DEFAULT_ANSWER = 20  # tokens of a translation
 
 
@@ -39,7 +39,7 @@ class TextReading:
     model: Pretrained = field(repr=False)
     inputs: Mapping[str, Tensor]
 
-    _refusal: ClassVar[str] = "this model makes no choices, so there is nothing to continue."
+    _refusal: ClassVar[str] = "this model makes no choices, so its answer cannot be continued."
     _stack: ClassVar[str] = "encoder"  # whose attention is shown, where there are two
     _is_causal: ClassVar[bool] = False
 
@@ -59,11 +59,11 @@ class TextReading:
         return str(tokenizer.decode(ids))
 
     def prompt_inputs(self) -> Mapping[str, Tensor]:
-        """Return what the model reads before it answers."""
+        """Return the model's inputs before it answers."""
         return self.inputs
 
     def passage(self) -> Passage:
-        """Return the inputs for all of the text."""
+        """Return the inputs for the whole text."""
         return self._passage(self.inputs)
 
     def trace(self) -> Trace:
@@ -86,14 +86,14 @@ class TextReading:
     def _traced(self, inputs: Mapping[str, Tensor], steps: Sequence[Step]) -> Trace:
         """Record the attention of all heads in one more pass, and return it with the steps.
 
-        Beyond `MOST_WEIGHTS` the attention is left out: a recording or a summary holds it better.
+        Beyond `MAX_WEIGHTS` the attention is left out: a recording or a summary holds it better.
         """
         words, pattern = self._words(inputs["input_ids"]), "*weights"
         if "decoder_input_ids" in inputs:
             pattern = f"{self._stack}.*weights"
         with record(self.model, pattern) as recording:
             self.model(**inputs, **_without_cache(self.model))
-        if sum(prod(recording.shape(site)[1:]) for site in recording) > MOST_WEIGHTS:
+        if sum(prod(recording.shape(site)[1:]) for site in recording) > MAX_WEIGHTS:
             return Trace(words, words, tuple(steps), ())
         key_tokens = {}
         for site in recording:
@@ -115,8 +115,8 @@ class TextChoice(TextReading):
     """A text that a model classifies, tags or fills in one pass.
 
     places: positions with an answer, or None for one of the whole text · names: of the answers ·
-    right: the ids of the correct ones, as far as known · is_each: each class has a probability of
-    its own.
+    right: the ids of the correct ones, if known · is_each: the classes have independent
+    probabilities.
     """
 
     places: tuple[int, ...] | None
@@ -149,9 +149,9 @@ class TextChoice(TextReading):
 @displayed
 @dataclass(frozen=True)
 class _Generated(TextReading):
-    """A text that a model goes on from greedily, by up to `num_tokens`.
+    """A text that a model continues greedily by up to `num_tokens`.
 
-    right: the ids of the correct tokens, as far as known.
+    right: the ids of the correct tokens, if known.
     """
 
     num_tokens: int
@@ -209,8 +209,8 @@ class _Generated(TextReading):
 class TextContinuation(_Generated):
     """A prompt that a model continues greedily by up to `num_tokens`.
 
-    right: the ids of the correct continuation, as far as known · num_input: how many tokens are the
-    user's; None for all.
+    right: the ids of the correct continuation, if known · num_input: the number of the user's own
+    tokens; None for all.
     """
 
     num_input: int | None = None
@@ -253,7 +253,7 @@ class TextContinuation(_Generated):
 class TextAnswer(_Generated):
     """A source that an encoder–decoder answers greedily by up to `num_tokens`.
 
-    right: the ids of the correct answer, as far as known.
+    right: the ids of the correct answer, if known.
     """
 
     _growing = "decoder_input_ids"
@@ -278,7 +278,7 @@ def question_of(
         steps: how many tokens to generate at most; None for those of the target, or 1 of a
             continuation and 20 of an answer.
         target: the correct continuation, answer, words at the masks, or class; a trace then marks
-            what is wrong.
+            wrong choices.
 
     Raises:
         WrongUsage: an empty text, one that is too long, an unknown class, or a target for a model
@@ -302,12 +302,12 @@ def question_of(
     if kind != "reads":
         return _classification(model, inputs, kind, target or "")
     if target is not None:
-        raise WrongUsage(f"{model.name} answers with vectors: there is no right answer.")
+        raise WrongUsage(f"{model.name} answers with vectors, so it takes no target.")
     return TextReading(model, inputs)
 
 
 def example_text(model: Pretrained) -> str:
-    """Return a text of the kind that a model answers, by what its class is called."""
+    """Return an example of a text for a model, by the name of its class."""
     kind, mask = type(model.foreign).__name__, model.tokenizer.mask_token
     if "MaskedLM" in kind and mask is not None:
         return f"The capital of France is {mask}."
@@ -317,8 +317,8 @@ def example_text(model: Pretrained) -> str:
 
 
 def _kind_of(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
-    """Return what a model does with a text: it "continues", "answers", "fills", "tags", "judges" or
-    "reads" it."""
+    """Return what a model does with a text: it "continues", "answers", "fills", "tags",
+    "classifies" or "reads" it."""
     try:
         return _kind_by_output(model, inputs)
     except AttnlabError:
@@ -326,8 +326,8 @@ def _kind_of(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
     except Exception as error:  # a foreign model can fail in any way
         words = " ".join(str(error).split())[:200].rstrip(".")
         raise CouldNotRun(
-            f"{model.name} could not read this text by itself ({type(error).__name__}: {words}); "
-            "if it needs more than a text, call it with all its inputs: model(**inputs)."
+            f"{model.name} could not read this text alone ({type(error).__name__}: {words}); if it "
+            "needs more than a text, call it with all its inputs: model(**inputs)."
         ) from None
 
 
@@ -336,7 +336,7 @@ def _kind_by_output(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
     if "logits" not in model.sites:
         return "reads"
     if logits.dim() != 3:
-        return "judges"
+        return "classifies"
     if "decoder_input_ids" in inputs:
         return "answers"
     size = len(_names(model))
@@ -394,7 +394,9 @@ def _answer(
 def _check_length(model: Pretrained, steps: int, length: int) -> None:
     most = max_tokens(model.foreign)
     if most is not None and length > most:
-        raise WrongUsage(f"{steps} more: {length:,} tokens; {model.name} reads at most {most:,}.")
+        raise WrongUsage(
+            f"{steps} steps need {length:,} tokens; {model.name} reads at most {most:,}."
+        )
 
 
 def _filling(model: Pretrained, inputs: Mapping[str, Tensor], target: str) -> Question:
@@ -441,7 +443,9 @@ def _right_classes(
     """Return the numbers of the wanted classes."""
     for name in wanted:
         if name not in classes:
-            raise WrongUsage(f"{name!r} is no class of {model.name}; it has {', '.join(classes)}.")
+            raise WrongUsage(
+                f"{name!r} is not a class of {model.name}; it has {', '.join(classes)}."
+            )
     return tuple(map(classes.index, wanted))
 
 

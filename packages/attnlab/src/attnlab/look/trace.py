@@ -89,7 +89,7 @@ class Trace:
         return Card(f"Trace of {len(self.steps)} steps", facts, columns, rows)
 
     def with_expected(self, expected: Sequence[str] | None) -> "Trace":
-        """Return the trace with the correct choice of each step, as far as known."""
+        """Return the trace with the correct choice of each step, if known."""
         known = (expected or ())[: len(self.steps)]
         steps = []
         for step, choice in zip_longest(self.steps, known):
@@ -105,9 +105,9 @@ class Trace:
 
 
 def answer_card(kind: str, trace: Trace, text: str = "") -> Card:
-    """Return what is shown of a question: its text, the answer, and how sure the model is.
+    """Return the card of a question: its text, the answer, and its probability.
 
-    text: as it was typed, where that is known; else the tokens are joined.
+    text: as typed, if known; else the tokens are joined.
     """
     if not text:
         text = (" " * any(len(token) > 1 for token in trace.input)).join(trace.input)
@@ -165,8 +165,8 @@ def _traces(
     stop: int | None = None,
     sources: Sequence[Sequence[str]] | None = None,
 ) -> list[Trace]:
-    """Return the trace of each row, with the probabilities of the shown ids in the steps that chose
-    the tokens from `start` on."""
+    """Return the trace of each row, with the probabilities of the shown ids in the steps from
+    `start` on."""
     candidates = names_at(vocabulary, shown)
     traces = []
     for index, row in enumerate(generation.tokens.tolist()):

@@ -261,7 +261,7 @@ def test_patterns_and_functions_of_ones_own_are_measures_too(encoder):
         search(encoder, lambda rows: rows.weights)
     with pytest.raises(WrongUsage, match="previous"):
         search(encoder, "previus")
-    with pytest.raises(WrongUsage, match="no pattern"):
+    with pytest.raises(WrongUsage, match="not a valid pattern"):
         search(encoder, "token:(")
 
 
@@ -448,7 +448,7 @@ def test_bad_rows_are_counted_and_a_corpus_without_any_text_is_refused(encoder, 
     (tmp_path / "b.csv").write_text("text,label\nthe cat\na dog,1\n")
     assert search(encoder, "own", tmp_path / "b.csv").counts["rows left out"] == 1
     for empty, why in (([], "no row at all"), (["", "  "], "2 left out: empty")):
-        with pytest.raises(WrongUsage, match=f"no text that could be read: .*{why}"):
+        with pytest.raises(WrongUsage, match=f"no text could be read: .*{why}"):
             search(encoder, "previous", empty)
 
 

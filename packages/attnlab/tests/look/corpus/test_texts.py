@@ -45,7 +45,7 @@ ROWS = {
     "the names once more, and cells too many": (
         "a.csv",
         "id,text\n1,a,\nid,text\n2,b,c\n",
-        ["a", "the names of the columns once more", "3 cells where 2 have names"],
+        ["a", "the header row again", "3 cells for 2 columns"],
     ),
     "UTF-16": ("a.csv", "text\na\n".encode("utf-16"), ["a"]),
     "a compressed file": ("a.jsonl.gz", gzip.compress(b'"a"\n"b"\n'), ["a", "b"]),

@@ -171,7 +171,7 @@ def test_only_chosen_layers_are_done_and_the_model_runs_no_further(model, ids, t
     )
     assert run == [0, 1]
     assert open_document(tmp_path / "a").parts == ("layers.0.attention", "layers.1.attention")
-    with pytest.raises(WrongUsage, match="no layer"):
+    with pytest.raises(WrongUsage, match="nor a layer"):
         summarize_document(model, ids, out=tmp_path / "b", layers=["7"])
 
 

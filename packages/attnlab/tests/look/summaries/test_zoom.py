@@ -160,5 +160,5 @@ def test_a_head_with_nan_is_like_none_that_can_be_told():
 
 @pytest.mark.parametrize("head", [None, 0.0, "0", (0, 0), 2, True])
 def test_a_head_that_is_none_is_refused(head):
-    with pytest.raises(WrongUsage, match="a head is its place in the leading axes"):
+    with pytest.raises(WrongUsage, match="a head is an index into the leading axes"):
         Zoom(torch.zeros(2, 3, 4), torch.zeros(2, 3, 4)).tile(0, 0, 0, head=head)

@@ -1,8 +1,8 @@
 """Measures of a head at a token: its weight on chosen keys, or a statistic of its weights; and the
 hook that measures every chosen head on a batch of texts.
 
-A measure gets some rows of the weights of every head; it is NaN where it is not defined: the first
-token has no previous one, and some tokens no earlier occurrence.
+A measure gets some rows of the weights of every head. It is NaN if undefined: the first token has
+no previous one, and some tokens no earlier occurrence.
 """
 
 import hashlib
@@ -79,7 +79,7 @@ def measure_of(measure: str | Callable[[Rows], Tensor]) -> tuple[str, Measure]:
         try:
             return measure, _named(measure.removeprefix("token:"))
         except re.error as error:
-            raise WrongUsage(f"{measure!r} is no pattern: {error}.") from None
+            raise WrongUsage(f"{measure!r} is not a valid pattern: {error}.") from None
     require_known("measure", measure, MEASURES)
     return measure, _MEASURES[measure]
 
@@ -182,7 +182,7 @@ def _distance(rows: Rows) -> tuple[Tensor, Tensor]:
     return (rows.weights * away).sum(-1), _most(rows)
 
 
-# What is measured, by name: in words, and from rows.
+# The measures: name, description, function.
 _TABLE: tuple[tuple[str, str, Measure], ...] = (
     ("previous", "the weight on the token before", _weight_on(_previous)),
     ("first", "the weight on the first token, of all queries after it", _weight_on(_first)),
@@ -207,9 +207,9 @@ class Measurer(Collector):
     """Measures the heads of a model on one batch.
 
     Args:
-        heads: which heads of which attentions.
-        measure: what is measured.
-        ids, real: (batch, length), and what is not padding.
+        heads: the heads to measure, by attention.
+        measure: the measure.
+        ids, real: (batch, length); real is False at padding.
         names: the name of an id.
     """
 

@@ -57,7 +57,7 @@ class Example:
 class CorpusSearch:
     """The result of a search so far.
 
-    measure: its name · counts: of rows, texts and tokens · heads: their names · is_done: all of the
+    measure: its name · counts: of rows, texts and tokens · heads: their names · is_done: the whole
     corpus was read.
     """
 
@@ -146,7 +146,7 @@ def open_search(folder: Path | str) -> CorpusSearch:
 
 
 def is_there(folder: Path) -> bool:
-    """Does a folder hold a search?"""
+    """Is there a search in a folder?"""
     return SearchFolder(folder).is_there
 
 

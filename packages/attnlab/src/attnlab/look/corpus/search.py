@@ -131,7 +131,7 @@ def search_corpus(
     longest = longest_of(model, texts.max_length)
     chosen = chosen_heads(model, parts_of(model), heads)
     if not chosen:
-        raise WrongUsage("heads names no head; leave it out for all.")
+        raise WrongUsage("heads= has no head; leave it out for all.")
     state: JsonObject = {
         "model": str(getattr(model, "name", "") or type(model).__name__),
         "fingerprint": fingerprint(model),
@@ -167,7 +167,7 @@ def search_corpus(
 
 
 class _Search:
-    """A search while it runs; `told` is its state, but for the tally."""
+    """A search while it runs; `state` is written to its folder, beside the tally."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class _Search:
             self._keep()
         if not counts["texts read"]:
             reasons = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-            raise WrongUsage(f"there is no text that could be read: {reasons or 'no row at all'}.")
+            raise WrongUsage(f"no text could be read: {reasons or 'no row at all'}.")
         self._state["is_done"] = True
         self._keep()
         return CorpusSearch(self._state, self._tally)
@@ -215,7 +215,7 @@ class _Search:
         """Write into a folder, and resume the search there, if it is this one.
 
         Raises:
-            WrongUsage: it is another one; the sentence says what differs.
+            WrongUsage: the folder holds another search; the message names the difference.
         """
         self._folder = folder
         if not folder.is_there:
@@ -225,8 +225,8 @@ class _Search:
         different = different or self._differences(rows, before)
         if different:
             raise WrongUsage(
-                f"{folder.path} holds another search: {', '.join(different)} is not the same. "
-                "Choose another folder."
+                f"{folder.path} holds another search: {', '.join(different)} differs. Choose "
+                "another folder."
             )
         self._state["counts"].update(before["counts"])
         self._state |= {"rows": before["rows"], "texts": before["texts"]}
@@ -277,7 +277,7 @@ class _Search:
             self._folder.keep(self._state, self._tally)
 
     def _differences(self, rows: Iterator[Row], before: JsonObject) -> list[str]:
-        """Read the rows of a search again, and say what is not as it was."""
+        """Read the rows of a search again, and list the differences."""
         count = 0
         for row in islice(rows, before["rows"]):
             count += 1
@@ -321,8 +321,7 @@ def encoder_of(model: nn.Module, encode: Encode | None, longest: int) -> Encode:
 
 
 def longest_of(model: nn.Module, length: int | None) -> int:
-    """Return how many tokens of a text are read: the number asked for, or the model's limit, at
-    most 1,024."""
+    """Return the most tokens of a text: a given number, or the model's limit, at most 1,024."""
     most = max_tokens(foreign_of(model))
     if length is None:
         return min(most or _USUAL, _USUAL)

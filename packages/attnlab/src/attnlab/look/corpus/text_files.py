@@ -1,6 +1,6 @@
 """Texts one after another from a file of any length: CSV, TSV, JSONL, Parquet, or plain lines.
 
-A row without a text is returned with the reason, so that it can be counted; reading goes on.
+A row without a text is returned with the reason, so that it can be counted.
 """
 
 import csv
@@ -150,11 +150,11 @@ def _cells(lines: _Lines, column: str, delimiter: str) -> Iterator[tuple[Any, st
             if rows.is_unclosed:
                 yield None, f"a quotation mark in line {rows.line:,} is never closed"
             elif cells == header:
-                yield None, "the names of the columns once more"
+                yield None, "the header row again"
             elif len(cells) == len(header):
                 yield cells[place], ""
             else:
-                yield None, f"{len(cells)} cells where {len(header)} have names"
+                yield None, f"{len(cells)} cells for {len(header)} columns"
     finally:
         csv.field_size_limit(limit)
 
@@ -167,17 +167,17 @@ def _header(rows: Rows, path: Path) -> list[str]:
     except (csv.Error, UnicodeEncodeError):
         header = ["\0"]
     if "\0" in "".join(header):
-        raise CouldNotRun(f"{path} has no row of names at its head; save it as CSV in UTF-8.")
+        raise CouldNotRun(f"{path} has no header row; save it as CSV in UTF-8.")
     return header
 
 
 def _check_column(column: str, names: Sequence[str], path: Path) -> None:
     if not names:
-        raise WrongUsage(f"{path} is empty; expected a row of names, {column!r} among them.")
+        raise WrongUsage(f"{path} is empty; expected a header row with {column!r}.")
     if column not in names:
         raise WrongUsage(f"{path} has no column {column!r}; {did_you_mean(column, names)}")
     if list(names).count(column) > 1:
-        raise WrongUsage(f"{path} has several columns {column!r}; give them names of their own.")
+        raise WrongUsage(f"{path} has several columns {column!r}; give them different names.")
 
 
 def _jsonl(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:
@@ -213,7 +213,7 @@ def _parquet(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:
                     except UnicodeDecodeError:  # Parquet does not check its text
                         yield None, _BROKEN
     except pyarrow.ArrowException as error:
-        raise CouldNotRun(f"{lines.path} is no Parquet file that can be read: {error}.") from None
+        raise CouldNotRun(f"{lines.path} is not a readable Parquet file: {error}.") from None
 
 
 _READERS: dict[str, Callable[[_Lines, str], Iterator[tuple[Any, str]]]] = {

@@ -88,7 +88,7 @@ def document_inputs(
             # Without padding the model need not make a mask of all pairs.
             more.pop("attention_mask", None)
     else:
-        raise WrongUsage("a model of attnlab reads no text here; give ids, (length,).")
+        raise WrongUsage("a model of attnlab takes ids here, (length,), not a text.")
     check_ids(model, ids)
     foreign, length = foreign_of(model), ids.shape[1]
     most = max_tokens(foreign)
@@ -98,7 +98,7 @@ def document_inputs(
     if isinstance(made_for, int) and 0 < made_for < length and not beyond:
         raise WrongUsage(
             f"{length:,} tokens, and the model was made for {made_for:,}; shorten the text, or "
-            "say beyond=True (--beyond) to read it all the same."
+            "pass beyond=True (--beyond) to read it anyway."
         )
     arguments, options = arguments_for(model, ids)
     return DocumentInputs(ids, arguments, {**options, **more})
@@ -218,5 +218,5 @@ def check_open(part: str, call: AttentionCall, limit: int) -> None:
     """Raise if an explicit attention would make matrices of all pairs beyond the limit."""
     if call.is_open:
         pairs = call.query.shape[:-1].numel() * call.key.shape[-2]
-        what = f"all pairs of {part}, whose weights are not made of queries and keys alone"
+        what = f"all pairs of {part}, whose weights depend on more than queries and keys"
         check_room_for({what: _OPEN * pairs * call.query.element_size()}, limit)

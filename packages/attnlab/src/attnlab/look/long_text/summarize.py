@@ -43,7 +43,7 @@ from attnlab.shapes import shape_text
 from attnlab.sites import AttentionCall
 
 _USUAL = Summarize()
-# What a resumed run has in common with the one that was stopped.
+# The settings that a resumed run shares with the stopped one.
 _SAME = {
     "fingerprint": "the model", "length": "the length", "ids": "the text", "tiles": "tiles",
     "top": "top", "parts": "layers", "keep": "keep",
@@ -106,7 +106,7 @@ def summarize_document(
     read = document_inputs(model, document, beyond=beyond)
     chosen = list(chosen_heads(model, parts_of(model), layers))
     if not chosen:
-        raise WrongUsage("layers names no layer; leave it out for all.")
+        raise WrongUsage("layers= has no layer; leave it out for all.")
     kept = chosen_heads(model, chosen, list(keep)) if keep else {}
     state = {
         **_described(model, read.ids),
@@ -169,7 +169,7 @@ def _begin(folder: Folder, state: JsonObject) -> None:
     for name, what in _SAME.items():
         if before.get(name) != state[name]:
             raise WrongUsage(
-                f"{folder.path} holds another document: {what} is not the same. Choose another."
+                f"{folder.path} holds another document: {what} differs. Choose another folder."
             )
     layers = before.get("layers")
     if not isinstance(layers, dict):
@@ -260,7 +260,9 @@ class Summarizer(Collector):
     def _kept(self, part: str, call: AttentionCall, facts: JsonObject) -> dict[str, Tensor]:
         """Return queries, keys and mask of the kept heads, from which any tile can be computed."""
         if not call.is_whole:
-            raise CouldNotRun(f"{part} has weights of more than queries and keys; do not keep it.")
+            raise CouldNotRun(
+                f"the weights of {part} depend on more than queries and keys; do not keep it."
+            )
         heads, question = self._keep[part], ask_about(call)
         share = call.query.shape[1] // call.key.shape[1]
         facts["kept"] = {

@@ -31,9 +31,9 @@ def reason_against(question: Question, top: int, *, is_finite: bool = False) -> 
     if not (query.numel() and key.numel()):
         return "there is nothing to compute"
     if top > _MOST_TOP:
-        return f"it finds at most {_MOST_TOP} top keys"
+        return f"it has at most {_MOST_TOP} top keys"
     if not is_finite and not _is_small(question):
-        return "numbers are too large, or not numbers"
+        return "some numbers are too large, or NaN"
     kernels = attention.library()
     return kernels if isinstance(kernels, str) else None
 

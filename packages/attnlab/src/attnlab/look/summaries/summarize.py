@@ -74,7 +74,7 @@ def answer(question: Question, *, tiles: int, top: int, way: Way | None = None) 
         raise WrongUsage(f'a way is "native", "torch" or None for the quicker; got {way!r}.')
     reason = None if way == "torch" else native.reason_against(question, top)
     if way == "native" and reason is not None:
-        raise CouldNotRun(f'the compiled way cannot be taken: {reason}; ask for way="torch".')
+        raise CouldNotRun(f'the compiled implementation does not apply: {reason}; use way="torch".')
     if way == "torch" or reason is not None:
         return row_blocks.summary_of(question, tiles=tiles, top=top)
     return native.summary_of(question, tiles=tiles, top=top)[0]

@@ -137,5 +137,5 @@ class Zoom:
         places = tuple(head) if isinstance(head, Sequence) else (head,)
         if len(places) != len(self.shape) or not all(map(is_index, places, self.shape)):
             shape = shape_text(self.shape)
-            raise WrongUsage(f"a head is its place in the leading axes {shape}; got {head!r}.")
+            raise WrongUsage(f"a head is an index into the leading axes {shape}; got {head!r}.")
         return int(torch.arange(self._question.num_heads).reshape(self.shape)[places])
