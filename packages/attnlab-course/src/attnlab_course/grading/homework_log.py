@@ -78,8 +78,7 @@ def answers_of_log(log: Mapping[str, Any]) -> tuple[dict[str, RecordAnswer], lis
     answers: dict[str, RecordAnswer] = {}
     problems: list[str] = []
     for exercise, keys in _PARTS.items():
-        kind = str if exercise == _PROGRAM else list
-        parts = {key: log[key] for key in keys if isinstance(log.get(key), kind) and log[key]}
+        parts = _written_parts(log, keys, str if exercise == _PROGRAM else list)
         missing = [key for key in keys if key not in parts]
         if missing:
             problems.append(f"{exercise}: the log lacks {', '.join(missing)}")
@@ -91,6 +90,11 @@ def answers_of_log(log: Mapping[str, Any]) -> tuple[dict[str, RecordAnswer], lis
             answers[exercise] = {"weights": list(matrices.values())}
             problems += _misfits(exercise, matrices)
     return answers, problems
+
+
+def _written_parts(log: Mapping[str, Any], keys: Iterable[str], kind: type) -> dict[str, Any]:
+    """Return the parts of a log that are there, of the right kind and not empty."""
+    return {key: log[key] for key in keys if isinstance(log.get(key), kind) and log[key]}
 
 
 def _matrices(flat: Mapping[str, Any]) -> dict[str, NDArray[np.float64] | None]:
