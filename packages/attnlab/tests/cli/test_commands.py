@@ -83,13 +83,13 @@ def test_a_self_check_that_fails_is_shown_by_itself_and_is_status_1(capsys, runs
     folder = shutil.copytree(runs / "runs" / "good", tmp_path / "bad")
     claims = json.loads((folder / "claims.json").read_text())
     for claim in claims:
-        if claim["name"] == "cache_changes_nothing":
+        if claim["name"] == "generation_is_the_formulas":
             claim["passed"] = False
     (folder / "claims.json").write_text(json.dumps(claims))
     status, out, _ = run(capsys, "show", str(folder))
     assert status == 1
-    assert "✗ failed  cache changes nothing" in out
-    assert "key/value cache" in out
+    assert "✗ failed  generation is the formulas" in out
+    assert "token by token with a cache" in out
     assert "parameters counted" not in out
     assert "1 of 4 claims failed, self-checks: 4 of 5" in out
 

@@ -1,7 +1,6 @@
 import copy
 import itertools
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -350,14 +349,6 @@ def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_t
                 assert (each.low, each.high) == (0.0, 1.0)
                 assert [sum(row) for row in each.rows] == pytest.approx([1.0] * len(each.rows))
     assert section.choices[0].maps[2].title == "Qm by hand: 0 to 14.77"
-
-
-def test_the_usual_comparison_refuses_894_inputs_at_5_7_and_none_at_6():
-    design = design_for("identity")
-    refused = [
-        comparison.usual_failures(design.with_gap(scale**2 / math.sqrt(3))) for scale in (5.7, 6.0)
-    ]
-    assert refused == [894, 0]
 
 
 @pytest.mark.parametrize(

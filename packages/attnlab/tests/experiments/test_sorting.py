@@ -61,7 +61,7 @@ def test_a_cache_that_mixes_up_positions_is_caught(monkeypatch):
     monkeypatch.setattr(
         LayerCache, "keys_and_values", lambda self: (whole(self)[0].roll(1, -2), whole(self)[1])
     )
-    assert not claim(attnlab.run("sorting", **QUICK), "cache_changes_nothing").passed
+    assert not claim(attnlab.run("sorting", **QUICK), "generation_is_the_formulas").passed
 
 
 def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():
@@ -313,7 +313,7 @@ def test_a_holdout_that_keeps_nothing_out_or_cannot_be_listed_is_refused():
 def test_every_option_works(settings, tmp_path):
     report = attnlab.run("sorting", settings={"steps": "4", **settings}, out=tmp_path / "run")
     assert claim(report, "causal").passed
-    assert claim(report, "cache_changes_nothing").passed
+    assert claim(report, "generation_is_the_formulas").passed
     assert attnlab.ask(report, report.reader.config.sequence_task().example).trace().steps
 
 

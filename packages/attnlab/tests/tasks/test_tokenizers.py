@@ -233,3 +233,21 @@ def test_without_the_library_tokenizers_say_what_to_install(kind, what, monkeypa
         CouldNotRun, match=rf"{what} the library tokenizers; .*pip install 'attnlab\[text\]'"
     ):
         kind.build(TEXTS, 50, 8)
+
+
+def test_a_tokenizer_that_forgets_the_order_of_its_words_is_caught(monkeypatch):
+    whole = WordTokenizer.to_mapping
+    monkeypatch.setattr(
+        WordTokenizer,
+        "to_mapping",
+        lambda self: {**whole(self), "words": whole(self)["words"][::-1]},
+    )
+    with pytest.raises(AssertionError):
+        test_a_tokenizer_saved_and_opened_again_gives_the_same_ids(WordTokenizer)
+
+
+def test_a_tokenizer_that_loses_words_is_caught(monkeypatch):
+    whole = WordTokenizer.decode
+    monkeypatch.setattr(WordTokenizer, "decode", lambda self, ids: whole(self, list(ids)[:3]))
+    with pytest.raises(AssertionError):
+        test_a_text_of_the_corpus_comes_back_whole()

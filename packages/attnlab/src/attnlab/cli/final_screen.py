@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MAX_CLAIMS = 8  # failed or undecided claims that are listed
 _FINDING_LINES = 2
+_UNDECIDED = "Undecided: so few seeds or texts cannot tell, one way or the other; more may."
 
 
 def show_final_screen(
@@ -68,6 +69,8 @@ def _show_open_claims(reports: "Sequence[Report]", parent: Path) -> None:
         say_short(Text.assemble(terminal.mark(claim), one_line(words)))
     if len(open_claims) > _MAX_CLAIMS:
         terminal.say(f"… and {len(open_claims) - _MAX_CLAIMS} more: attnlab open {typed(parent)}")
+    if any(claim.passed is None for _, claim in open_claims):
+        terminal.output().print(Text(_UNDECIDED, style="dim"))
 
 
 def _finding(report: "Report") -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.draw.sections import Heatmap, MapChoice, Maps, Section, Table
+from attnlab.draw.sections import Heatmap, MapChoice, Maps, Section
 from attnlab.errors import present
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
@@ -169,20 +169,7 @@ def _sections(
         MapChoice(maps=weight_maps, **WORDS.texts("masking.weights", numbers)),
         MapChoice(maps=dependence_maps, **WORDS.texts("masking.dependence", numbers)),
     ]
-    records = []
-    for kind, leaks in numbers["leaks"].items():
-        changes = numbers["changes"][kind]
-        record = {
-            "mask": kind,
-            "derivative": f"{least(leaks):.3g} to {most(leaks):.3g}",
-            "change of an output": f"{least(changes):.3g} to {most(changes):.3g}",
-            "sees the future": "yes" if most(leaks) > 0.0 else "no",
-        }
-        records.append(record)
-    return [
-        Maps(choices=choices, **WORDS.texts("masking.maps", numbers)),
-        Table.of_records(records=records, **WORDS.texts("masking.table", numbers)),
-    ]
+    return [Maps(choices=choices, **WORDS.texts("masking.maps", numbers))]
 
 
 def _weights(query: Tensor, key: Tensor, kind: str) -> Tensor:

@@ -65,12 +65,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Growth:
-    """The exponents with which memory and time grow with the length, between two lengths."""
+    """The exponent with which memory grows with the length, between two lengths."""
 
     first: int
     last: int
     memory: float
-    time: float
 
 
 Costs = dict[str, dict[int, Measured]]
@@ -251,15 +250,10 @@ def _measure(works: Callable[[int], dict[str, Work]], config: AnatomyConfig, con
 
 
 def _growth(cost: dict[int, Measured]) -> Growth:
-    """Return the exponents with which memory and time grow, over the last three lengths."""
+    """Return the exponent with which memory grows, over the last three lengths."""
     first, *_, last = list(cost)[-3:]
-    span = math.log(last / first)
-    return Growth(
-        first,
-        last,
-        math.log(cost[last].memory / cost[first].memory) / span,
-        math.log(cost[last].median / cost[first].median) / span,
-    )
+    exponent = math.log(cost[last].memory / cost[first].memory) / math.log(last / first)
+    return Growth(first, last, exponent)
 
 
 def _slowdowns(costs: Costs, last: int) -> list[Interval]:
@@ -300,10 +294,6 @@ def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
     kept = list(costs["kept"])
     alone = [weights_bytes(length) / _MEBI for length in kept]
     mebibytes.append(Series(name="the weights alone (counted)", x=kept, y=alone))
-    grown = []
-    for name, growth in numbers["grown"].items():
-        exponents = [f"{growth.time:.2f}", f"{growth.memory:.2f}"]
-        grown.append([_NAMES[name], growth.first, growth.last, *exponents])
     crossings = [
         ["scores and values", "counted", f"at {_D_FF:,} tokens"],
         ["all of attention", "counted", f"at {_EQUAL:,} tokens"],
@@ -318,11 +308,6 @@ def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
             columns=["what", "how", "where"],
             rows=crossings,
             **WORDS.texts("complexity.crossings"),
-        ),
-        Table(
-            columns=["part", "from", "to", "time", "peak memory"],
-            rows=grown,
-            **WORDS.texts("complexity.growth"),
         ),
         Table.of_records(
             records=[_record(costs, length) for length in lengths],

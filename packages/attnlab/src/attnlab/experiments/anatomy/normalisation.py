@@ -86,12 +86,10 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         Series(name="ε outside", x=_SCALES, y=outside),
     ]
     widths = [_width_record(width, shrunk.get(width), biased[width]) for width in _WIDTHS]
-    places = [_position_record(place, before, after) for place in range(_LENGTH)]
     sections: list[Section] = [
         Lines(series=densities, **WORDS.texts("normalisation.densities", numbers)),
         Lines(x_log=True, series=sizes, **WORDS.texts("normalisation.epsilon", numbers)),
         Table.of_records(records=widths, **WORDS.texts("normalisation.widths", numbers)),
-        Table.of_records(records=places, **WORDS.texts("normalisation.positions")),
     ]
     return PartResult("normalisation", numbers, _claims(numbers), sections)
 
@@ -151,16 +149,6 @@ def _width_record(width: int, factor: float | None, difference: float) -> dict[s
     }
 
 
-def _position_record(place: int, before: Tensor, after: Tensor) -> dict[str, Scalar]:
-    return {
-        "position": place,
-        "mean before": _thousandths(before[:, place].mean()),
-        "deviation before": _thousandths(before[:, place].std()),
-        "mean after": _thousandths(after[:, place].mean()),
-        "deviation after": _thousandths(after[:, place].std()),
-    }
-
-
 def _apart(norm: Callable[[Tensor], Tensor], x: Tensor) -> float:
     """Return the largest difference of a value from PyTorch's formula."""
     return float((norm(x) - F.layer_norm(x, x.shape[-1:])).abs().max())
@@ -183,10 +171,6 @@ def _uneven(draws: int, generator: torch.Generator) -> Tensor:
     spread = torch.logspace(-1.0, 1.0, _LENGTH).unsqueeze(-1)
     drawn = torch.randn(min(draws, 500), _LENGTH, _WIDTH, generator=generator)
     return (mean + spread * drawn).double()
-
-
-def _thousandths(figure: Tensor) -> str:
-    return f"{round(float(figure), 3) + 0.0:.3f}"  # no -0.000
 
 
 def _density(name: str, values: Tensor) -> Series:

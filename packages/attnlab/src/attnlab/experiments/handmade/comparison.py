@@ -3,7 +3,6 @@
 import itertools
 import math
 from dataclasses import dataclass
-from statistics import fmean
 
 import numpy as np
 import torch
@@ -66,39 +65,6 @@ def compare(design: Design, cohort: Cohort) -> Comparison:
     return comparison
 
 
-def counting_way(cohort: Cohort) -> dict[str, float]:
-    """Return how learned heads solve `unique`: their mean scores and values.
-
-    Scores of a letter for itself, its likes (the same letter elsewhere), others and cls; and the
-    values of a letter and of CLS.
-    """
-    task = cohort.task
-    means: dict[str, list[float]] = {"itself": [], "likes": [], "others": [], "cls": []}
-    means |= {"letter_value": [], "cls_value": []}
-    for head in cohort.finite:
-        matrices = head.matrices()
-        table = score_table(matrices, task)
-        for query, row in zip(table.queries, table.scores.tolist(), strict=True):
-            for key, score in zip(table.keys, row, strict=True):
-                if not math.isnan(score):
-                    means[_key_kind(query, key)].append(score)
-        letters = matrices.Vm[: task.input_dim]
-        positions = present(matrices.pos) @ matrices.Vm[task.input_dim :]
-        means["letter_value"].append(float(letters[: task.letters].mean() + positions[1:].mean()))
-        means["cls_value"].append(float(letters[task.letters] + positions[0]))
-    return {name: fmean(values) for name, values in means.items()}
-
-
-def _key_kind(query: str, key: str) -> str:
-    if key == "CLS":
-        return "cls"
-    if key == query:
-        return "itself"
-    if key[0] == query[0]:
-        return "likes"
-    return "others"
-
-
 @dataclass(frozen=True)
 class GaugeEffect:
     """The relative change of Km, and the largest change of any weight and output of any input."""
@@ -157,21 +123,6 @@ def largest_difference(draws: int, seed: int) -> float:
                 return math.inf
             largest = max(largest, difference)
     return largest
-
-
-def usual_failures(design: Design) -> int:
-    """Count the inputs that fail NumPy's usual comparison.
-
-    |output - target| ≤ 1e-8 + 1e-3 |target| allows a thousandth for ones, but a hundred-millionth
-    for zeros.
-    """
-    task = design.task
-    ids = every_input(task)
-    with torch.no_grad():
-        output = design.model()(task.vectors(ids, torch.float64), real=ids != PADDING).output
-    target = task.target(ids, torch.float64)
-    fits = ((output - target).abs() <= 1e-8 + 1e-3 * target.abs()).all(-1)
-    return int((~fits & task.counted(ids)).any(-1).sum())
 
 
 def _answers(model: SingleHead, task: VectorTask) -> tuple[Tensor, Tensor]:

@@ -1,17 +1,17 @@
 """The report of `handmade`."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from attnlab.core.stats import mean_interval, share_interval
+from attnlab.core.stats import mean_interval
 from attnlab.design import Design, Proof, prove
 from attnlab.draw.sections import Bars, BarSeries, Lines, ReportContent, Scalar, Series, Table, Text
 from attnlab.experiments.handmade.cohorts import BLOCK, CLOSE, Cohort
-from attnlab.experiments.handmade.comparison import Comparison, counting_way, usual_failures
+from attnlab.experiments.handmade.comparison import Comparison
 from attnlab.experiments.handmade.config import NAME, WORDS, HandmadeConfig
-from attnlab.experiments.handmade.handmade_claims import HandmadeResult, Proved, wrong_design
+from attnlab.experiments.handmade.handmade_claims import HandmadeResult, Proved
 from attnlab.experiments.handmade.panels import comparison_section, head_section, panels_section
 from attnlab.experiments.handmade.programs import (
     program_maps,
@@ -60,13 +60,10 @@ def make_content(result: HandmadeResult) -> ReportContent:
             program_maps(result.compiled, pairs),
             Text(**WORDS.texts("derivation", {**designs, "tolerance": config.tolerance})),
             _gain_section(designs.values()),
-            _refuted_section(designs["identity"], result.wrong),
             _learned_section(cohorts),
             _losses_section(cohorts),
-            _seeds_section(cohorts),
             comparison_section([(designs[cohort.task.rule], cohort) for cohort in cohorts]),
             _agreement_section(cohorts, result.comparisons),
-            _record_section(proved, result.record),
             replace(parameters, caption=WORDS.text("parameters")),
             settings_section(config),
         ],
@@ -142,33 +139,6 @@ def _gain_section(designs: Iterable[Design]) -> Lines:
     return Lines(series=series, **WORDS.texts("gain", {"tolerance": design.tolerance}))
 
 
-def _refuted_section(design: Design, wrong: Proof) -> Text:
-    refused = []
-    for scale in (5.7, 6.0):
-        gap = scale**2 / math.sqrt(len(design.Km[0]))
-        failures = usual_failures(design.with_gap(gap))
-        refused.append(
-            f"with Km = Qm = {scale:g} · I (gap {gap:.2f}) it refuses {failures:,} of "
-            f"{wrong.inputs:,}"
-        )
-    example = "No input refutes it."
-    if wrong.counterexample is not None:
-        example = (
-            f"But {wrong.failures:,} of {wrong.inputs:,} inputs are further than "
-            f"{wrong.tolerance:g} from their targets. The first: {wrong.counterexample}. The worst "
-            f"is {wrong.worst_input}, off by {wrong.worst_error:.4f}."
-        )
-    text = (
-        f"An identity design with a gap of {wrong_design(design).gap:.3g} puts "
-        f"{wrong.min_right_weight or 0.0:.2%} of the weight or more on right keys, which looks "
-        f"fine. {example}\n\n"
-        "The gap that is enough depends on the comparison. NumPy's usual one (within 0.001 of a "
-        "one, but within 0.00000001 of a zero) is far stricter on zeros: "
-        f"{', '.join(refused)}."
-    )
-    return Text(title="A design that is refuted", text=text)
-
-
 def _learned_section(cohorts: Sequence[Cohort]) -> Bars:
     right = [_percent(cohort.shares) for cohort in cohorts]
     close = [_percent(cohort.close) for cohort in cohorts]
@@ -203,23 +173,6 @@ def _losses_section(cohorts: Sequence[Cohort]) -> Lines:
     return Lines(series=series, y_log=True, **WORDS.texts("losses", {"block": BLOCK}))
 
 
-def _seeds_section(cohorts: Sequence[Cohort]) -> Table:
-    records = []
-    for cohort in cohorts:
-        total = len(cohort.heads)
-        success = share_interval(cohort.num_perfect, total)
-        record = {
-            "task": cohort.title,
-            "seeds with every input right": f"{cohort.num_perfect} of {total}",
-            "95 % interval": f"{success.low:.0%} to {success.high:.0%}",
-            "mean share": f"{fmean(cohort.shares):.2%}",
-            "least share": f"{min(cohort.shares):.2%}",
-            f"mean share within {CLOSE:g}": f"{fmean(cohort.close):.2%}",
-        }
-        records.append(record)
-    return Table.of_records(records=records, **WORDS.texts("seeds"))
-
-
 def _agreement_section(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> Table:
     remark, records = "", []
     for cohort, comparison in zip(cohorts, comparisons, strict=True):
@@ -241,38 +194,13 @@ def _agreement_section(cohorts: Sequence[Cohort], comparisons: Sequence[Comparis
                 remark = (
                     f" In {cohort.title}, the score tables of learned heads agree with each other "
                     f"({among:.3f}) and not with the design's ({beside:.3f}): training finds "
-                    f"another solution, the same with every seed.{_counting_text(cohort)}"
+                    "another solution, the same with every seed."
                 )
     return Table.of_records(records=records, **WORDS.texts("agreement", {"remark": remark}))
 
 
 def _mean(values: Sequence[float]) -> str:
     return f"{fmean(values):.3f}" if values else "n/a"
-
-
-def _counting_text(cohort: Cohort) -> str:
-    """Say how learned heads solve unique by counting, if they do: CLS outvotes one letter."""
-    if cohort.task.rule != "unique":
-        return ""
-    way = counting_way(cohort)
-    if not (way["itself"] > way["others"] and way["cls_value"] > 0 > way["letter_value"]):
-        return ""
-    return (
-        f" They count: a letter attends to itself too (scores {way['itself']:.1f} for itself, "
-        f"{way['likes']:.1f} for the same letter elsewhere, {way['cls']:.1f} for CLS, "
-        f"{way['others']:.1f} for others, means over heads), and CLS, with a value of "
-        f"{way['cls_value']:+.1f} against {way['letter_value']:+.1f} of a letter, outvotes one "
-        "letter but not two."
-    )
-
-
-def _record_section(proved: Iterable[Proved], record: Mapping[str, object]) -> Table:
-    records = []
-    for design_proof in proved:
-        gain, gap = f"{design_proof.design.gain:.6f}", f"{design_proof.design.gap:.4f}"
-        task, digest = design_proof.proof.task, design_proof.proof.digest
-        records.append({"task": task, "gain": gain, "gap": gap, "sha256": digest})
-    return Table.of_records(records=records, **WORDS.texts("record", {"record": record}))
 
 
 def _power(logarithm: float) -> float | None:

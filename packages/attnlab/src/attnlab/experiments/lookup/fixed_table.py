@@ -16,7 +16,6 @@ from attnlab.errors import present
 from attnlab.experiments.experiment import MetricLine, Problem, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.experiments.lookup.trainer import train_problem
-from attnlab.look.causality import largest_change, largest_leak
 from attnlab.look.recording import record
 from attnlab.models.config import PositionKind
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -43,20 +42,6 @@ class Scrambled:
     difference64: float
 
 
-@dataclass(frozen=True)
-class Masses:
-    """A model's cross-attention by kind of token, on average over its test samples.
-
-    mean: (head, row, kind), heads of all layers, row 0 the query at `[SOS]`, row 1 the one at the
-    value, kinds as in `KINDS`. largest_error: the largest distance of a row's sum from 1.
-    largest_on_padding: the largest weight on padding.
-    """
-
-    mean: Tensor
-    largest_error: float
-    largest_on_padding: float
-
-
 class Probed(NamedTuple):
     """How many models answer a mismatched pair with the value shown, the key's own, or another."""
 
@@ -72,7 +57,8 @@ class Probed(NamedTuple):
 class TableModel:
     """One trained model, and what was measured of it.
 
-    number: of its seed and data. metrics: of its training; none if that diverged.
+    number: of its seed and data. metrics: of its training; none if that diverged. masses: see
+    `measure_masses`.
     """
 
     number: int
@@ -80,7 +66,7 @@ class TableModel:
     split: task.Split
     metrics: Sequence[MetricLine]
     scrambled: Scrambled
-    masses: Masses
+    masses: Tensor
 
     @property
     def num_steps(self) -> int:
@@ -98,7 +84,7 @@ class FixedTable:
 
     def weights_on(self, kind: int) -> list[float]:
         """Return each model's mean weight over its heads on one of `KINDS`, at `[SOS]`."""
-        return [float(model.masses.mean[:, 0, kind].mean()) for model in self.models]
+        return [float(model.masses[:, 0, kind].mean()) for model in self.models]
 
 
 def build_model(
@@ -187,7 +173,8 @@ def train(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedTabl
         if models:
             context.stage(stage)
             members = [learner(model, how, seed, at) for at, model in enumerate(models, first)]
-            trained += train_problem(context, name, problem_of(how, members), name)
+            problem, is_checked = problem_of(how, members), models is not others
+            trained += train_problem(context, name, problem, name, is_checked=is_checked)
     context.stage("every order of every source")
     measured = []
     numbers = [*range(config.seeds), *range(config.control_seeds)]
@@ -344,8 +331,12 @@ def scramble(model: EncoderDecoder) -> Scrambled:
 
 
 @torch.no_grad()
-def measure_masses(model: EncoderDecoder, sources: Tensor) -> Masses:
-    """Sum each head's weights by kind of token, over sources padded to the maximal length."""
+def measure_masses(model: EncoderDecoder, sources: Tensor) -> Tensor:
+    """Return the mean cross-attention weight by kind of token: (head, row, kind).
+
+    Heads of all layers; row 0 is the query at `[SOS]`, row 1 the one at the value; kinds as in
+    `KINDS`. Sources are padded to the maximal length.
+    """
     batch = task.make_batch(sources, length=task.MAX_LENGTH)
     target_input = task.target_input(task.answer(sources))
     with record(model, "decoder.layers.*.cross_attention.weights") as recording:
@@ -356,38 +347,4 @@ def measure_masses(model: EncoderDecoder, sources: Tensor) -> Masses:
     is_value = batch.source == task.answer(sources).unsqueeze(-1)
     is_padding = ~batch.source_real
     kinds = torch.stack((is_key, is_value, ~(is_key | is_value | is_padding), is_padding)).double()
-    mean = torch.einsum("shrk,tsk->hrt", weights, kinds) / len(sources)
-    error = float((weights.sum(-1) - 1).abs().max())
-    on_padding = weights.masked_fill(batch.source_real[:, None, None, :], 0.0)
-    return Masses(mean, error, float(on_padding.max()))
-
-
-class _Given(nn.Module):
-    """The model as a function of its target alone."""
-
-    def __init__(self, model: EncoderDecoder, sources: Tensor) -> None:
-        super().__init__()
-        self.model, self._sources = model, sources
-
-    def forward(self, target: Tensor) -> Tensor:
-        logits: Tensor = self.model(self._sources, target)
-        return logits
-
-
-def decoder_leak(model: EncoderDecoder) -> tuple[float, float, int]:
-    """Measure whether an output of the decoder depends on a later target token.
-
-    Returns:
-        the largest derivative, the largest change when later tokens are exchanged, and the number
-            of targets.
-    """
-    sources = task.all_sources()
-    target_input = task.make_batch(sources).target_input
-    # Targets of 5 tokens, longer than in training.
-    target = torch.cat((target_input, task.key_of(sources).unsqueeze(-1), target_input), -1)
-    seen = _Given(model, sources)
-    return (
-        largest_leak(seen, target, site="model.decoder.embedding"),
-        largest_change(seen, target),
-        len(target),
-    )
+    return torch.einsum("shrk,tsk->hrt", weights, kinds) / len(sources)

@@ -8,7 +8,7 @@ from attnlab.display import plural
 from attnlab.draw import sections as draw
 from attnlab.experiments.lookup.config import NAME, WORDS, LookupConfig
 from attnlab.experiments.lookup.fixed_table import KINDS, FixedTable
-from attnlab.experiments.lookup.format import difference_text, rounded_share
+from attnlab.experiments.lookup.format import rounded_share
 from attnlab.experiments.lookup.recall import Recalled
 from attnlab.experiments.lookup.summary import subtitle, summary
 from attnlab.experiments.lookup.traces import trace_sources
@@ -90,8 +90,7 @@ def _table_sections(
 ) -> Iterator[draw.Section]:
     sources, metrics = task.all_sources(), table.models[0].metrics
     weights_each = main.config.num_layers * main.config.num_heads * 2 * (sources.shape[1] + 2)
-    traces = trace_sources(main, sources)
-    shown = traces[: max(1, _MOST_WEIGHTS // weights_each)]
+    shown = trace_sources(main, sources[: max(1, _MOST_WEIGHTS // weights_each)])
     yield draw.Traces(
         figure="trace",
         figure_input=task.EXAMPLE.split(),
@@ -108,8 +107,6 @@ def _table_sections(
     yield _mass_bars(table, numbers)
     yield _heads_table(table, numbers)
     yield draw.Table(rows=table.probed, **WORDS.texts("probes"))
-    yield _orders_table(table)
-    yield _verdicts(traces)
     series = [
         metric_series("training", metrics, "loss"),
         metric_series("validation", metrics, "validation_loss"),
@@ -132,7 +129,7 @@ def _attention_maps(trace: Trace) -> draw.MapChoice:
 def _heads_table(table: FixedTable, numbers: Numbers) -> draw.Table:
     rows = []
     for model in table.models:
-        for head, masses in enumerate(model.masses.mean[:, :, :3].flatten(1).tolist()):
+        for head, masses in enumerate(model.masses[:, :, :3].flatten(1).tolist()):
             rows.append([model.number, head, *(round(mass, 4) for mass in masses)])
     heads, cut = numbers["table"]["heads"], ""
     if heads > _MOST_ROWS:
@@ -141,7 +138,7 @@ def _heads_table(table: FixedTable, numbers: Numbers) -> draw.Table:
 
 
 def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:
-    masses = table.models[0].masses.mean[:_MOST_GROUPS, 0]
+    masses = table.models[0].masses[:_MOST_GROUPS, 0]
     series = []
     for kind, name in enumerate(KINDS[:3]):
         value, low, high = mean_interval(table.weights_on(kind))
@@ -155,36 +152,6 @@ def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:
         levels=[draw.Level(name="one word of five, evenly", y=0.2)],
         **WORDS.texts("masses", numbers),
     )
-
-
-def _orders_table(table: FixedTable) -> draw.Table:
-    rows: list[list[draw.Scalar]] = []
-    models = {"no positions": table.models, "with positions (control)": table.controls}
-    for name, kind_models in models.items():
-        for model in kind_models:
-            scrambled = model.scrambled
-            ends = map(difference_text, (scrambled.difference32, scrambled.difference64))
-            rows.append(
-                [name, model.number, scrambled.outputs_changed, scrambled.num_orders, *ends]
-            )
-    return draw.Table(rows=rows[:_MOST_ROWS], **WORDS.texts("orders"))
-
-
-def _verdicts(traces: Sequence[Trace]) -> draw.Verdicts:
-    targets = task.target_output(task.answer(task.all_sources()))
-    items = []
-    for trace, target in zip(traces, targets, strict=True):
-        output, expected = list(trace.choices), task.words(target)
-        shares = [step.probabilities[step.candidates.index(step.choice)] for step in trace.steps]
-        item = draw.Verdict(
-            input=list(trace.input),
-            output=output,
-            expected=expected,
-            correct=output == expected,
-            confidence=min(shares),
-        )
-        items.append(item)
-    return draw.Verdicts(items=items, **WORDS.texts("verdicts", {"number": len(items)}))
 
 
 def _reader_sections(

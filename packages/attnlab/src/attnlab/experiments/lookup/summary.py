@@ -1,7 +1,6 @@
 """The summary of a run of look-up: its paragraphs, with this run's numbers."""
 
 from attnlab.display import plural
-from attnlab.experiments.lookup.format import share_text
 from attnlab.experiments.words import Numbers
 
 
@@ -24,31 +23,10 @@ def summary(numbers: Numbers) -> str:
     """Say what the run shows: the paragraphs of its parts."""
     paragraphs, table = [], numbers["table"]
     if table:
-        paragraphs += [_orders(table, numbers["control"]), _heads(table), _mismatched(table)]
+        paragraphs += [_heads(table), _mismatched(table)]
     if numbers["readers"]:
-        paragraphs += [_new_facts(numbers), " ".join(_readers(numbers))]
+        paragraphs.append(_new_facts(numbers))
     return "\n\n".join(paragraphs)
-
-
-def _orders(table: Numbers, control: Numbers) -> str:
-    same = "Every one of the 120 orders of the words of every source gives the same output."
-    if table["changed"]:
-        same = f"{table['changed']:,} orders of the words of a source do not give the same output."
-    with_positions = ""
-    if control["number"]:
-        outputs = "though no decoded output changes"
-        if control["changed"]:
-            outputs = f"and {control['changed']:,} of {control['orders']:,} decoded outputs change"
-        with_positions = (
-            " With positions the encoder does see the order: the logits change by "
-            f"{control['apart']}, {outputs}."
-        )
-    return (
-        "The encoder has no positions, so its output is a set of words, and the decoder can find "
-        f"things in it by content alone. {same} The logits differ by {table['single']:.0e} at most "
-        f"in float32 and {table['double']:.0e} in float64 (the order of a sum changes its "
-        f"rounding).{with_positions}"
-    )
 
 
 def _heads(table: Numbers) -> str:
@@ -92,36 +70,3 @@ def _new_facts(numbers: Numbers) -> str:
         "afterwards, never occurred in its training. The answer cannot be in the weights: it has "
         "to be read."
     )
-
-
-def _readers(numbers: Numbers) -> list[str]:
-    """Say of each variant how many new facts its models read."""
-    sentences = []
-    for reader in numbers["readers"]:
-        new, held_out = share_text(reader["new"].value), share_text(reader["held_out"].value)
-        if reader["variant"] == "bound":
-            sentence = (
-                "With key and value bound into one token (their vectors are added), "
-                f"{new} are right, and {held_out} of pairs that never occurred in training, still "
-                "without positions."
-            )
-        elif reader["variant"] == "ordered":
-            sentence = (
-                f"The loose words, but with positions: {new}, and {held_out} of pairs never seen. "
-                "The encoder binds each value to the key beside it."
-            )
-        elif numbers["facts"] == 1:
-            sentence = (
-                "Written as loose words, a single fact needs no binding, since it has only one "
-                f"value: {new} are right."
-            )
-        else:
-            sentence = (
-                "Written as loose words, the facts cannot be read: the words are the same "
-                "whichever key has which value, so no model can be right more often than 1/k = "
-                f"{share_text(numbers['chance'])}; measured, {new} are right. The models did learn "
-                f"all they can: {share_text(reader['named'].value)} of their answers are one of "
-                "the values shown."
-            )
-        sentences.append(sentence)
-    return sentences

@@ -20,9 +20,9 @@ class OpenProgramConfig(Config):
     FULL: ClassVar[Fields] = {"seeds": 20, "length": 5}
 
     only: Choice = option("all", "one program to learn, or all")
-    seeds: int = option(10, "models of each kind", low=2, high=1_000)
+    seeds: int = option(16, "models of each kind", low=2, high=1_000)
     length: int | None = option(
-        None, "letters of the longest input; none: 5, and 4 for sort_by_frequency", low=4, high=6
+        None, "letters of the longest input; none: 4, and 5 for induction", low=4, high=6
     )
     steps: int = option(1_500, "training steps at most", low=50, high=1_000_000)
     evaluate_every: int = option(25, "steps between two evaluations on all inputs", low=1)
@@ -31,7 +31,7 @@ class OpenProgramConfig(Config):
 
     def length_of(self, name: str) -> int:
         """Return the letters of a program's longest input."""
-        return self.length or (4 if name == "sort_by_frequency" else 5)
+        return self.length or (5 if name == "induction" else 4)
 
     def train_config(self) -> TrainConfig:
         """Return the config of a training; weight decay would move what is frozen."""

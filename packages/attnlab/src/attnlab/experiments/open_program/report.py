@@ -11,19 +11,17 @@ from attnlab.experiments.claims import Claim
 from attnlab.experiments.open_program.cohorts import Cohort
 from attnlab.experiments.open_program.config import NAME, WORDS, OpenProgramConfig
 from attnlab.experiments.open_program.targets import Target
-from attnlab.experiments.sections import filled, parameters_section, settings_section
-from attnlab.programs.side_by_side import Comparison
+from attnlab.experiments.sections import parameters_section, settings_section
 
 _LEVEL = 0.05  # of the sign test
 
 
 @dataclass(frozen=True)
 class TargetResult:
-    """The models of one program by kind, and the first of some beside the compiled program."""
+    """The models of one program by kind."""
 
     target: Target
     cohorts: Mapping[str, Cohort]
-    beside: Mapping[str, Comparison]
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,6 @@ def make_content(
     sections: list[Section] = []
     for result in results:
         sections += [_solved(result, config), _kinds(result, config)]
-    sections += [_beside(results), _differences(results)]
     sections += [parameters_section(results[0].cohorts["frozen"].models[0])]
     sections += [settings_section(config)]
     facts = [
@@ -186,7 +183,7 @@ def make_content(
         title=NAME,
         subtitle=WORDS.text("subtitle"),
         facts=facts,
-        sections=filled(sections),
+        sections=sections,
     )
 
 
@@ -235,23 +232,3 @@ def _share(shares: Sequence[float]) -> str:
         return ""
     mean, low, high = stats.mean_interval(shares)
     return f"{mean:.0%} ({low:.0%} to {high:.0%})"
-
-
-def _beside(results: Sequence[TargetResult]) -> Table:
-    rows: list[list[str]] = []
-    for result in results:
-        for arm, comparison in result.beside.items():
-            for match in comparison.matches:
-                apart = [f"{match.distance:.2f}", f"{match.chance:.2f}"]
-                head = f"{match.head}  {match.line}"
-                rows.append([result.target.name, arm, head, match.learned, *apart])
-    return Table(rows=rows, **WORDS.texts("beside"))
-
-
-def _differences(results: Sequence[TargetResult]) -> Table:
-    rows: list[list[str]] = []
-    for result in results:
-        for arm, comparison in result.beside.items():
-            count = f"{comparison.differing:,} of {comparison.inputs:,}"
-            rows.append([result.target.name, arm, count, "; ".join(map(str, comparison.examples))])
-    return Table(rows=rows, **WORDS.texts("differences"))

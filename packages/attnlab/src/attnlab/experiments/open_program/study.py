@@ -1,4 +1,4 @@
-"""`open_program` from start to finish: compile the parts, train around them, compare, claim."""
+"""`open_program` from start to finish: compile the parts, train around them, make claims."""
 
 from attnlab.experiments.experiment import Findings, Run
 from attnlab.experiments.open_program.cohorts import ARMS, train_cohort
@@ -6,11 +6,10 @@ from attnlab.experiments.open_program.config import OpenProgramConfig as OpenPro
 from attnlab.experiments.open_program.report import TargetResult, make_claims, make_content
 from attnlab.experiments.open_program.targets import SOURCES, Target, target_of
 from attnlab.programs.open_model import model_around
-from attnlab.programs.side_by_side import compare
 
 
 def run(config: OpenProgramConfig, context: Run) -> Findings:
-    """Train models of all kinds for each program, and compare them."""
+    """Train models of all kinds for each program."""
     names = [name for name in SOURCES if config.only in (name, "all")]
     targets = [target_of(name, config.length_of(name)) for name in names]
     context.start(model_around(targets[0].part, targets[0].config, seed=context.seed).model)
@@ -24,11 +23,9 @@ def run(config: OpenProgramConfig, context: Run) -> Findings:
 
 
 def study(target: Target, config: OpenProgramConfig, context: Run) -> TargetResult:
-    """Train the models of one program, and put the first of two kinds beside the compiled one."""
+    """Train models of all kinds for one program."""
     cohorts = {}
     for arm in ARMS:
         context.stage(f"{target.name}, {arm}, {config.seeds} seeds")
         cohorts[arm] = train_cohort(target, arm, config, context)
-    context.stage(f"{target.name}, comparison")
-    beside = {arm: compare(target.whole, cohorts[arm].models[0]) for arm in ("scratch", "frozen")}
-    return TargetResult(target, cohorts, beside)
+    return TargetResult(target, cohorts)

@@ -15,7 +15,6 @@ from attnlab.experiments.experiment import Findings, Problem, ProblemDescription
 from attnlab.experiments.sentiment import fit
 from attnlab.experiments.sentiment.baseline import require_library
 from attnlab.experiments.sentiment.config import MODELS, WORDS, ModelName, SentimentConfig
-from attnlab.experiments.sentiment.controls import exchange_test_texts
 from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
 from attnlab.experiments.sentiment.fit import Outcome, Prepared, TrainedModel
 from attnlab.experiments.sentiment.inspection import ask_text
@@ -60,13 +59,8 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
     outcomes = [fit.train_all(config, context, prepared, main)]
     for other_arrangement in data.arrangements[1:]:
         outcomes.append(fit.train_all(config, context, prepared_for(other_arrangement)))
-    # The held-out texts of the built-in set also choose the epoch, as its report says, so there is
-    # nothing to prove.
-    unseen = None
-    if not data.is_built_in:
-        unseen = exchange_test_texts(config, data, context)
     context.stage("report")
-    return _findings(config, context, data, outcomes, evaluate_claims(data, outcomes, unseen))
+    return _findings(config, context, data, outcomes, evaluate_claims(data, outcomes))
 
 
 def _findings(

@@ -15,15 +15,16 @@ WORDS = Words(__package__)
 ModelName = Literal["mini", "best"]
 MODELS: tuple[ModelName, ...] = ("mini", "best")
 
-_SHORT_TRAINING = 2_000  # texts up to which all epochs are run, without early stopping
+_FEW_TEXTS = 2_000  # training texts up to which all epochs are run, without early stopping
 _USUAL_PATIENCE = 2
+_EPOCHS, _EPOCHS_OF_FEW = 6, 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentimentConfig(Config):
     """Every option of the experiment."""
 
-    FULL: ClassVar[Fields] = {"most_texts": 20_000}
+    FULL: ClassVar[Fields] = {"most_texts": 20_000, "epochs": 10}
 
     data: str | None = option(
         None, "a CSV, TSV, JSONL or Parquet file, or owner/name on the hub; none: the built-in"
@@ -77,7 +78,12 @@ class SentimentConfig(Config):
     dropout: float = option(
         0.1, "probability of dropping in mini, in training only", low=0.0, high=0.9
     )
-    epochs: int = option(10, "largest number of epochs of mini", low=1, high=10_000)
+    epochs: int | None = option(
+        None,
+        "largest number of epochs of mini; none: 10, but 6 for more than 2,000 training texts",
+        low=1,
+        high=10_000,
+    )
     patience: int | None = option(
         None,
         "epochs without a better validation that end mini's training; none: 2, but all "
@@ -159,9 +165,11 @@ class SentimentConfig(Config):
 
     def train_config(self, name: ModelName, num_texts: int) -> TrainConfig:
         """Return the training of a model on so many texts; it is evaluated after each epoch."""
-        steps = -(-num_texts // self.batch_size_of(name))
+        steps, epochs = -(-num_texts // self.batch_size_of(name)), self.best_epochs
+        if name == "mini":
+            epochs = self.epochs or (_EPOCHS_OF_FEW if num_texts <= _FEW_TEXTS else _EPOCHS)
         return TrainConfig(
-            steps=(self.epochs if name == "mini" else self.best_epochs) * steps,
+            steps=epochs * steps,
             evaluate_every=steps,
             learning_rate=self.learning_rate,
             final_share=1.0,
@@ -176,4 +184,4 @@ class SentimentConfig(Config):
         """Return the number of epochs without a better validation that end a training."""
         if name == "best":
             return None
-        return self.patience or (None if num_texts <= _SHORT_TRAINING else _USUAL_PATIENCE)
+        return self.patience or (None if num_texts <= _FEW_TEXTS else _USUAL_PATIENCE)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnlab.core.sizes import count_numbers
 from attnlab.draw import sections as draw
 from attnlab.experiments.sections import rounded
 from attnlab.experiments.sentiment.config import WORDS
@@ -95,34 +94,6 @@ def _layers_of(model: Encoder, prepared: Prepared) -> Iterator[Layer]:
     yield Layer("linear", f"{width} → {classes} classes · {size('head')}", "accent")
 
 
-def recurrence_sections(
-    model: Encoder, prepared: Prepared, texts: Sequence[str]
-) -> list[draw.Section]:
-    """Draw a recurrent network and this model reading one of the texts, and count their steps."""
-    starts = [prepared.tokenizer.words(text)[:_MOST_WORDS] for text in texts]
-    words = max(starts, key=lambda words: len(set(words)))
-    width, inner = model.config.d_model, model.config.inner_width
-    lengths = list(map(len, prepared.test.ids))
-    mean = round(sum(lengths) / len(lengths))
-    rows: list[list[draw.Scalar]] = []
-    for what, length in (
-        (f"a text of mean length, {mean} tokens", mean),
-        (f"the longest text, {max(lengths)} tokens", max(lengths)),
-    ):
-        # Projections and feed-forward part, then scores and weighted values.
-        products = length * (4 * width**2 + 2 * width * inner) + 2 * length**2 * width
-        rows += [
-            [f"steps one after another: {what}", length, 1],
-            [f"longest path between two tokens: {what}", length - 1, 1],
-            [f"multiplications: {what}", length * 6 * width**2, products],
-        ]
-    recurrent = count_numbers(nn.GRU(width, width).parameters())
-    block = count_numbers(model.layers[0].parameters())
-    rows.append(["parameters of a layer", recurrent, block])
-    table = draw.Table(rows=rows, **WORDS.texts("counted", {"width": width}))
-    return [_recurrence_diagram(words, mean), table]
-
-
 def _row_of_boxes(top: int, titles: Sequence[str], tone: draw.Tone) -> list[draw.Box]:
     boxes = []
     for place, title in enumerate(titles):
@@ -131,7 +102,12 @@ def _row_of_boxes(top: int, titles: Sequence[str], tone: draw.Tone) -> list[draw
     return boxes
 
 
-def _recurrence_diagram(words: list[str], mean: int) -> draw.Diagram:
+def recurrence_section(prepared: Prepared, texts: Sequence[str]) -> draw.Diagram:
+    """Draw a recurrent network and this model reading one of the texts."""
+    starts = [prepared.tokenizer.words(text)[:_MOST_WORDS] for text in texts]
+    words = max(starts, key=lambda words: len(set(words)))
+    lengths = list(map(len, prepared.test.ids))
+    mean = round(sum(lengths) / len(lengths))
     numbers = range(1, len(words) + 1)
     boxes = [
         *_row_of_boxes(100, [f"state {number}" for number in numbers], "accent"),
@@ -181,26 +157,10 @@ def positions_section(model: Encoder, prepared: Prepared, text: str) -> draw.Map
     for title, vectors in shown.items():
         cosines = draw.Heatmap.of_weights(title, _cosines(vectors), labels, labels, ("", ""))
         maps.append(replace(cosines, low=-1.0))
-    choice = draw.MapChoice(label=text, note=_repeated_note(words, tokens, both), maps=maps)
+    choice = draw.MapChoice(label=text, note="", maps=maps)
     return draw.Maps(choices=[choice], **WORDS.texts("positions", {"effect": effect}))
 
 
 def _cosines(vectors: Tensor) -> list[list[float]]:
     unit = F.normalize(vectors, dim=-1)
     return rounded((unit @ unit.T).clamp(-1, 1).tolist())
-
-
-def _repeated_note(words: Sequence[str], tokens: Tensor, both: Tensor) -> str:
-    """Compare the vectors of the first word that occurs a second time."""
-    other = next((place for place, word in enumerate(words) if word in words[:place]), None)
-    if other is None:
-        return WORDS.text("repeated.no_word")
-    one = words.index(words[other])
-    numbers = {
-        "word": words[other],
-        "one": one,
-        "other": other,
-        "alone": float(F.cosine_similarity(tokens[one], tokens[other], dim=0)),
-        "placed": float(F.cosine_similarity(both[one], both[other], dim=0)),
-    }
-    return WORDS.text("repeated.word", numbers)

@@ -71,7 +71,7 @@ def make_content(
             *sections,
             _words_section(fair),
             drawn,
-            *pictures.recurrence_sections(model, prepared, [text for text, _ in shown]),
+            pictures.recurrence_section(prepared, [text for text, _ in shown]),
             pictures.positions_section(model, prepared, repeated or shown[0][0]),
         ]
     sections += [parameters_section(model), settings_section(named)]
