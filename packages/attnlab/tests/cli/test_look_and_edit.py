@@ -24,7 +24,7 @@ LEARNED = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
 def runs(tmp_path_factory, sorter):
     parent = tmp_path_factory.mktemp("work")
     shutil.copytree(sorter, parent / "runs" / "good")
-    handmade = ["seeds=1", "steps=1", "draws=1", "positions=one_hot"]
+    handmade = ["seeds=1", "steps=1", "positions=one_hot"]
     assert main(
         ["run", "handmade", "--quiet", "--out", str(parent / "runs" / "made"), "--set", *handmade]
     ) in (0, 1)

@@ -21,7 +21,6 @@ from attnlab.experiments.handmade import (
 )
 from attnlab.experiments.handmade.programs import PROGRAMS
 from attnlab.models import SingleHead
-from attnlab.parts import numpy_transformer as reference
 from attnlab.programs import Program, interpret, open_compiled, reader
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
@@ -29,12 +28,12 @@ from attnlab.train.observer import Silent
 from tests.sampling import sampled
 
 SMALL = {"positions": "one_hot", "seeds": 3, "steps": 3_500, "learning_rate": 0.1}
-TINY = {"steps": 3, "seeds": 2, "draws": 5}
+TINY = {"steps": 3, "seeds": 2}
 WHO = ("by hand", "learned", "compiled")
 CLAIMS = [
-    "same_function", "proved_identity", "proved_copy_first", "proved_unique", "no_smaller_gain",
+    "proved_identity", "proved_copy_first", "proved_unique", "no_smaller_gain",
     "wrong_design_refuted", "learned_identity", "learned_copy_first", "learned_unique",
-    "only_the_product_counts", "agree_where_it_can_be_known", "record_checks",
+    "only_the_product_counts", "agree_where_it_can_be_known",
 ]  # fmt: skip
 
 
@@ -72,11 +71,7 @@ def again(learned, monkeypatch):
             monkeypatch.setattr(
                 workshop, "train_cohort", lambda design, *args, **options: learned[1][design.name]
             )
-        return [
-            claim.name
-            for claim in attnlab.run("handmade", draws=10, **SMALL).claims
-            if not claim.passed
-        ]
+        return [claim.name for claim in attnlab.run("handmade", **SMALL).claims if not claim.passed]
 
     return run
 
@@ -88,7 +83,7 @@ def claim(report, name):
 def test_every_claim_holds(learned):
     report, _ = learned
     assert [each.name for each in report.claims] == [*CLAIMS, TRAINING]
-    assert str(report).startswith("handmade: 10 of 10 claims hold, self-checks: 3 of 3")
+    assert str(report).startswith("handmade: 10 of 10 claims hold, self-checks: 1 of 1")
     assert claim(report, "proved_identity").measured.startswith("1,092/1,092, margin 8.5e-06")
     assert "3 of 3 heads reach the bound" in claim(report, "agree_where_it_can_be_known").measured
     assert (
@@ -99,12 +94,6 @@ def test_every_claim_holds(learned):
 
 def test_without_a_fault_all_claims_hold_again(again):
     assert again() == []
-
-
-def test_a_reference_whose_softmax_is_a_little_warm_is_caught(again, monkeypatch):
-    cold = reference.softmax
-    monkeypatch.setattr(reference, "softmax", lambda scores: cold(scores * (1 - 1e-9)))
-    assert again() == ["same_function"]
 
 
 @pytest.mark.parametrize("rule", ["identity", "copy_first", "unique"])
@@ -177,18 +166,6 @@ def test_a_comparison_of_raw_keys_is_caught(again, monkeypatch):
     assert again() == ["agree_where_it_can_be_known"]
 
 
-def test_a_record_whose_values_are_not_the_class_s_is_caught(again, monkeypatch):
-    whole = workshop.submission_record
-
-    def forged(*args):
-        record = whole(*args)
-        record["values"][3]["output"][0][0] += 1e-6
-        return record
-
-    monkeypatch.setattr(workshop, "submission_record", forged)
-    assert again() == ["record_checks"]
-
-
 @pytest.mark.parametrize("is_learned", [False, True])
 def test_heads_trained_together_end_where_each_would_end_alone(is_learned):
     design, settings = (
@@ -254,8 +231,6 @@ def test_heads_whose_training_breaks_fail_their_claims_and_nothing_else(tmp_path
     assert failed >= {"learned_identity", "learned_unique", "agree_where_it_can_be_known"}
     assert not failed & {
         "proved_identity",
-        "same_function",
-        "record_checks",
         "only_the_product_counts",
     }
     assert attnlab.open(tmp_path / "run").html()
@@ -359,7 +334,7 @@ def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_t
             {"tolerance": "0.4"},
             {"positions": "learned"},
             {"positions": "both", "seeds": "1"},
-            {"steps": "1", "draws": "1"},
+            {"steps": "1"},
             {"steps": "201", "seeds": "1"},
             {"learning_rate": "0"},
         ],

@@ -6,6 +6,7 @@ from numpy.testing import assert_array_equal
 import attnlab
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
+from attnlab.parts import numpy_transformer
 from attnlab.parts.numpy_transformer import NumpyTransformer
 
 
@@ -35,6 +36,13 @@ def test_the_numpy_and_the_pytorch_head_agree_on_random_weights_at_every_length(
                 abs(found.weights[0, 0].numpy() - panels.attention).max(),
             )
     assert largest <= 1e-12
+
+
+def test_a_reference_whose_softmax_is_a_little_warm_is_caught(monkeypatch):
+    cold = numpy_transformer.softmax
+    monkeypatch.setattr(numpy_transformer, "softmax", lambda scores: cold(scores * (1 - 1e-9)))
+    with pytest.raises(AssertionError):
+        test_the_numpy_and_the_pytorch_head_agree_on_random_weights_at_every_length(True)
 
 
 @pytest.mark.parametrize(

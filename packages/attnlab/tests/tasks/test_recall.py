@@ -110,3 +110,13 @@ def test_typed_facts_are_read_in_any_of_the_usual_forms():
 def test_what_cannot_be_is_refused_in_words(call, message):
     with pytest.raises(WrongUsage, match=message):
         call()
+
+
+def test_held_out_pairs_that_occur_in_training_are_caught(monkeypatch):
+    def careless(self, batch_size, generator):
+        facts = self.sample(batch_size, generator)
+        return facts._replace(which=torch.arange(self.num_facts).expand(batch_size, -1))
+
+    monkeypatch.setattr(RecallTask, "sample_training", careless)
+    with pytest.raises(AssertionError):
+        test_training_never_shows_a_held_out_pair_and_shows_all_others(8)

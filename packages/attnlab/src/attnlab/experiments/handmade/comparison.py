@@ -1,10 +1,8 @@
 """Comparisons of heads: score tables, weights and outputs are comparable, matrices are not."""
 
 import itertools
-import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,11 +12,9 @@ from attnlab.errors import present
 from attnlab.experiments.handmade.cohorts import Cohort, every_input
 from attnlab.experiments.handmade.config import NAME
 from attnlab.models.single_head import SingleHead
-from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import PADDING, VectorTask
 
 _MOST_COMPARED = 20  # heads of a cohort
-_WIDEST = 9
 
 
 @dataclass(frozen=True)
@@ -92,37 +88,6 @@ def gauge_effect(model: SingleHead, task: VectorTask, seed: int) -> GaugeEffect:
         float((new_weights - weights).abs().max()),
         float((new_outputs - outputs).abs().max()),
     )
-
-
-def largest_difference(draws: int, seed: int) -> float:
-    """Return the largest difference of NumPy's and PyTorch's outputs over random heads, in float64.
-
-    Widths and inputs are random too; every other head has positions; the inputs have every length
-    from 1 to the longest.
-    """
-    source = np.random.default_rng(seeds.stream_seed(seed, NAME, "agreement"))
-    largest = 0.0
-    for draw in range(draws):
-        input_dim, qk_dim, v_dim, pos_dim, longest = source.integers(1, _WIDEST + 1, 5).tolist()
-        width, pos = input_dim, None
-        if draw % 2:
-            width += pos_dim
-        Km = source.normal(size=(width, qk_dim))
-        Qm = source.normal(size=(width, qk_dim))
-        Vm = source.normal(size=(width, v_dim))
-        if draw % 2:
-            pos = source.normal(size=(longest, pos_dim))
-        reference = NumpyTransformer(Km, Qm, Vm, pos)
-        model = SingleHead.from_matrices(Km, Qm, Vm, pos)
-        for length in range(1, longest + 1):
-            x = source.normal(size=(length, input_dim))
-            with torch.no_grad():
-                got = model(torch.from_numpy(x).unsqueeze(0)).output[0].numpy()
-            difference = float(np.abs(reference(x) - got).max())
-            if not math.isfinite(difference):
-                return math.inf
-            largest = max(largest, difference)
-    return largest
 
 
 def _answers(model: SingleHead, task: VectorTask) -> tuple[Tensor, Tensor]:

@@ -32,9 +32,6 @@ class HandmadeConfig(Config):
         "both", "positions of learned heads: given as one-hot, learned too, or both"
     )
     learned: VectorRule = option("copy_first", "the task of the heads of a population (--seeds)")
-    draws: int = option(
-        200, "random heads on which NumPy and PyTorch are compared", low=1, high=100_000
-    )
 
     def train_config(self) -> TrainConfig:
         """Return the config of the training: plain gradient descent at a constant rate.

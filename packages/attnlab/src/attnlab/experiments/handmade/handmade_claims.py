@@ -1,18 +1,16 @@
 """The claims about the designs, about learned heads, and about the two compared."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import torch
 
-from attnlab.configs import Fields
 from attnlab.core.stats import share_interval
-from attnlab.design import Design, Proof, check_record, prove
+from attnlab.design import Design, Proof, prove
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.handmade.cohorts import Cohort
-from attnlab.experiments.handmade.comparison import Comparison, gauge_effect, largest_difference
+from attnlab.experiments.handmade.comparison import Comparison, gauge_effect
 from attnlab.experiments.handmade.config import HandmadeConfig
 from attnlab.experiments.handmade.programs import CompiledTask
 
@@ -60,8 +58,7 @@ def wrong_design(design: Design) -> Design:
 class HandmadeResult:
     """All that a run has designed, proved, learned and compared.
 
-    wrong: the proof of the wrong design. record: the submission record. compiled: the tasks as
-    programs.
+    wrong: the proof of the wrong design. compiled: the tasks as programs.
     """
 
     config: HandmadeConfig
@@ -70,7 +67,6 @@ class HandmadeResult:
     wrong: Proof
     cohorts: Sequence[Cohort]
     comparisons: Sequence[Comparison]
-    record: Fields
     compiled: Sequence[CompiledTask]
 
 
@@ -79,14 +75,12 @@ def evaluate_claims(result: HandmadeResult) -> list[Claim]:
     proofs = list(result.proved.values())
     wrong_gap = wrong_design(result.proved["identity"].design).gap
     return [
-        _same_function(result.config.draws, result.seed),
         *map(_proved, proofs),
         _no_smaller_gain([proved.smaller for proved in proofs]),
         _wrong_design_refuted(result.wrong, wrong_gap),
         *map(_learned, result.cohorts),
         _gauge(proofs, result.cohorts, result.seed),
         _agreement(result.cohorts, result.comparisons),
-        _record_checks(result.record),
     ]
 
 
@@ -96,20 +90,6 @@ def evaluate_learned_claims(cohort: Cohort, comparison: Comparison, seed: int) -
     if _is_comparable(cohort):
         claims.append(_agreement([cohort], [comparison]))
     return claims
-
-
-def _same_function(draws: int, seed: int) -> Claim:
-    largest = largest_difference(draws, seed)
-    return Claim(
-        "same_function",
-        "the readable NumPy head and the PyTorch one compute the same outputs, float64: "
-        f"{draws:,} random heads, half of them with positions, at every length from 1 to the "
-        "longest",
-        f"at most {largest:.1e} apart",
-        f"{_EXACT:g}",
-        largest <= _EXACT,
-        is_self_check=True,
-    )
 
 
 def _proved(proved: Proved) -> Claim:
@@ -212,17 +192,3 @@ def _agreement(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> 
 def _is_comparable(cohort: Cohort) -> bool:
     """Does training find the design's solution? With unique or learned positions it does not."""
     return cohort.task.rule != "unique" and not cohort.has_learned_positions
-
-
-def _record_checks(record: Fields) -> Claim:
-    problems = check_record(json.loads(json.dumps(record)))
-    confirmed = f"{len(record['values'])} values and {len(record['designs'])} proofs confirmed"
-    return Claim(
-        "record_checks",
-        "the submission record, read back from JSON, is confirmed from nothing but itself: its "
-        "values by the NumPy reference, its designs by new proofs",
-        str(problems[0]) if problems else confirmed,
-        "no difference",
-        not problems,
-        is_self_check=True,
-    )

@@ -63,9 +63,7 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
             context.step(len(comparisons), len(cohorts))
         record = submission_record(SingleHead, list(designs.values()))
         compiled = [compile_task(design.task, config.tolerance) for design in designs.values()]
-        result = HandmadeResult(
-            config, context.seed, proved, wrong, cohorts, comparisons, record, compiled
-        )
+        result = HandmadeResult(config, context.seed, proved, wrong, cohorts, comparisons, compiled)
         claims, content = evaluate_claims(result), make_content(result)
     models = {rule: designs[rule].model() for rule in ("identity", "unique")}
     models |= {cohort.name: cohort.finite[0] for cohort in cohorts if cohort.finite}

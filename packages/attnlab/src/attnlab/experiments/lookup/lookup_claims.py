@@ -44,7 +44,6 @@ def evaluate_claims(
     if readers:
         numbers |= _reader_numbers(config, readers)
         claims += [_reader_claim(reader, numbers) for reader in numbers["readers"]]
-        claims.append(_asked_pairs_are_new(numbers))
     return claims, numbers
 
 
@@ -127,19 +126,6 @@ def _reader_claim(reader: Numbers, numbers: Numbers) -> Claim:
     )
 
 
-def _asked_pairs_are_new(numbers: Numbers) -> Claim:
-    trained_on, asked_pairs = numbers["trained_on"], numbers["asked"]
-    return Claim(
-        "asked_pairs_are_new",
-        "no pair of a key and a value that is evaluated as held out occurred in training",
-        f"{trained_on or 'none'} of the {asked_pairs:,} {plural(asked_pairs, 'pair')} asked was "
-        f"ever trained on; training showed {share_text(numbers['shown'])} of the others",
-        "0",
-        trained_on == 0,
-        is_self_check=True,
-    )
-
-
 def _table_numbers(config: LookupConfig, table: FixedTable) -> Numbers:
     models = table.models
     right = torch.stack([is_right(model.model, model.split.test) for model in models])
@@ -183,23 +169,12 @@ def _scrambled(models: list[TableModel]) -> Numbers:
 def _reader_numbers(config: LookupConfig, readers: list[Recalled]) -> Numbers:
     task, number = config.recall_task(), config.recall_facts
     near = min(_NEAR_CHANCE, task.chance / 2)
-    keys, values = torch.arange(task.num_keys).unsqueeze(-1), torch.arange(task.num_values)
-    may = ~task.is_held_out(keys, values)
-    shown = trained_on = asked_pairs = 0
-    for recalled in readers:
-        shown += int((recalled.pairs & may).sum())
-        trained_on += int((recalled.pairs & recalled.asked_held_out).sum())
-        asked_pairs += int(recalled.asked_held_out.sum())
     return {
         "facts": number,
         "chance": task.chance,
         "near": near,
         "sets": power_text(math.comb(task.num_keys, number) * math.perm(task.num_values, number)),
         "samples": max(reader.steps for reader in readers) * config.recall_batch_size,
-        "held_out": int(readers[0].asked_held_out.sum()),
-        "trained_on": trained_on,
-        "asked": asked_pairs,
-        "shown": shown / (len(readers) * int(may.sum())),
         "readers": [_numbers_of(reader) for reader in readers],
     }
 

@@ -34,9 +34,7 @@ class Recalled:
 
     new: each model's accuracy on facts drawn from all pairs. held_out: on pairs that never occurred
     in training. named: each model's share of answers to new facts that are one of the values shown,
-    right or wrong. by_facts: each model's accuracy by number of facts. pairs: which pairs occurred
-    in the training of any model, (key, value). asked_held_out: which held-out pairs were asked in
-    the evaluation.
+    right or wrong. by_facts: each model's accuracy by number of facts.
     """
 
     variant: Variant
@@ -46,8 +44,6 @@ class Recalled:
     held_out: list[float]
     named: list[float]
     by_facts: dict[int, list[float]]
-    pairs: Tensor
-    asked_held_out: Tensor
 
     @property
     def steps(self) -> int:
@@ -124,15 +120,8 @@ def evaluate(
 ) -> Recalled:
     """Evaluate trained models of one variant on new facts."""
     task, number, variant = config.recall_task(), config.recall_judged, config.reader_variant
-    pairs = torch.zeros(task.num_keys, task.num_values, dtype=torch.bool)
-    for index, result in enumerate(trained):
-        pairs |= shown_pairs(config, seed, index, _num_steps(result))
     new = task.sample(number, seeds.generator(seed, NAME, "recall judge", variant))
     held_out = task.sample_held_out(number, seeds.generator(seed, NAME, "recall held out", variant))
-    asked_pairs = torch.zeros_like(pairs)
-    asked_pairs[
-        held_out.keys.gather(1, held_out.which), held_out.values.gather(1, held_out.which)
-    ] = True
     return Recalled(
         variant=variant,
         models=models,
@@ -141,8 +130,6 @@ def evaluate(
         held_out=[accuracy(model, task, held_out) for model in models],
         named=[named(model, task, new) for model in models],
         by_facts=_accuracy_by_facts(config, models, seed),
-        pairs=pairs,
-        asked_held_out=asked_pairs,
     )
 
 
@@ -186,16 +173,6 @@ def make_draw(config: LookupConfig, seed: int, index: int = 0) -> Draw:
         return tuple(part[start : start + count] for part in by_step)
 
     return draw
-
-
-def shown_pairs(config: LookupConfig, seed: int, index: int, steps: int) -> Tensor:
-    """Return which pairs the first steps of a training show, drawn again: (key, value)."""
-    shown = torch.zeros(config.recall_keys, config.recall_values, dtype=torch.bool)
-    for first in range(0, steps, _BLOCK):
-        facts, is_there = draw_facts(config, seed, index, first // _BLOCK)
-        is_there[(steps - first) * config.recall_batch_size :] = False
-        shown[facts.keys[is_there], facts.values[is_there]] = True
-    return shown
 
 
 def recall_loss(

@@ -65,8 +65,7 @@ def _new_facts(numbers: Numbers) -> str:
     return (
         f"{so} afresh: {facts} {plural(facts, 'key')} with {facts} {plural(facts, 'value')}, "
         f"paired at random, a key as the question. There are {numbers['sets']} such sets of facts; "
-        f"a model saw at most {numbers['samples']:,} of them, and {numbers['held_out']:,} of the "
-        f"{config.recall_keys * config.recall_values:,} pairs of a key and a value, asked "
-        "afterwards, never occurred in its training. The answer cannot be in the weights: it has "
-        "to be read."
+        f"a model saw at most {numbers['samples']:,} of them, and one in {config.recall_held_out} "
+        "pairs of a key and a value, asked afterwards too, never occurs in its training. The "
+        "answer cannot be in the weights: it has to be read."
     )
