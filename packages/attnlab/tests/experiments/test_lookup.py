@@ -282,7 +282,7 @@ def test_masses_tell_the_key_from_the_value_and_the_rows_apart(monkeypatch):
         yield {"weights": torch.stack(rows, 1).unsqueeze(1)}
 
     monkeypatch.setattr(fixed_table, "record", forged)
-    mean = fixed_table.measure_masses(fixed_table.build_model(LookupConfig(), 0), sources).mean
+    mean = fixed_table.measure_masses(fixed_table.build_model(LookupConfig(), 0), sources)
     assert fixed_table.KINDS[:2] == ("key", "value")
     assert mean.tolist() == [[[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]]
 
