@@ -133,7 +133,7 @@ class SideBySide:
 def _fork_server() -> Any:
     """Return a context whose processes start with everything imported, and one thread each."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attnlab.cli", "attnlab.experiments.registry"])
+    context.set_forkserver_preload(["attnlab.cli", "attnlab.experiments.runner"])
     before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
     try:
