@@ -508,7 +508,7 @@ def test_what_cannot_be_opened_is_refused_in_a_sentence(tmp_path: Path, monkeypa
         ("sortng", "there is no run, folder or file 'sortng'."),
         (str(tmp_path / "file.txt"), "expected a model's folder"),
         (str(tmp_path), "expected a model's folder"),
-        (str(code), "asks for Python code of its own"),
+        (str(code), "wants to run Python code of its own"),
         ("x" * 999, ""),
         ("a\0b", ""),
     ]
