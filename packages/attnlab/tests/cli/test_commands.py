@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 import attnlab
+import attnlab_course
 from attnlab.cli import commands, main
 from attnlab.errors import CouldNotRun
 from tests.sampling import sampled
@@ -690,8 +691,14 @@ def test_a_command_of_a_package_that_is_missing_says_how_to_install_it(monkeypat
         command("submissions", "--out", "grades")
 
 
-def test_the_course_is_part_of_attnlab_where_it_is_installed(monkeypatch):
-    assert attnlab.course.check is importlib.import_module("attnlab_course.notebook").check
+def test_the_course_is_part_of_attnlab_where_it_is_installed():
+    for name in ("catalog", "grading.bans", "notebook"):
+        module = importlib.import_module(f"attnlab.course.{name}")
+        assert module is importlib.import_module(f"attnlab_course.{name}")
+        assert module.__spec__.name == f"attnlab_course.{name}"
+    assert attnlab.course.check is attnlab_course.check
+    with pytest.raises(ModuleNotFoundError, match=r"attnlab_course\.nothing"):
+        importlib.import_module("attnlab.course.nothing")
 
 
 class WithoutTheCourse:
