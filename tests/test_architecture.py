@@ -143,6 +143,8 @@ def test_imports_only_go_down():
         wrong = violations(room_of(path), imports_of(path.read_text()))
         if path == PACKAGE / "experiments" / "registry.py":
             wrong.remove("an import by name")  # experiments are loaded when they are asked for
+        if path == PACKAGE / "course.py":
+            wrong.remove("an import by name")  # modules of attnlab-course get a second name
         assert not wrong, f"{path} on floor {FLOORS[room_of(path)]} imports {wrong}"
 
 

@@ -46,7 +46,7 @@ def test_the_package_has_modules_and_they_have_examples():
     }
     assert floors <= set(MODULES)
     assert all(examples_in(name) > 0 for name in floors)
-    assert sum(examples_in(name) for name in MODULES if name.startswith("attnlab.parts.")) >= 18
+    assert sum(examples_in(name) for name in MODULES if name.startswith("attnlab.parts.")) >= 12
 
 
 def test_an_example_that_is_not_true_would_be_noticed():

@@ -220,6 +220,7 @@ SMALL = {
     "Interval",
     "PatchTarget",
     "Problem",
+    "RunReader",
     "ProblemDescription",
 }
 
