@@ -128,7 +128,7 @@ def found_files(folder):
         (
             ["look", "llama", "--document", "book.txt", "--out", "x", "--head", "7.1"],
             2,
-            "is no head",
+            "is neither a head, LAYER.HEAD, nor a layer",
         ),
         (["look", "llama", "--document", "book.txt", "--out", "x", "--tiles", "0"], 2, "tiles"),
         (["look", "llama", "words", "--tiles", "3"], 2, "--tiles"),
@@ -142,7 +142,7 @@ def found_files(folder):
         (["search", "llama", "--corpus", "texts.csv", "--resume"], 2, "--resume needs --out"),
         (["search", "llama", "--corpus", "texts.csv", "--head", "1.9"], 2, "there is no head 1.9"),
         (["search", "llama"], 2, "corpus"),
-        (["search", "llama", "--corpus", "empty.txt"], 2, "no text that could be read"),
+        (["search", "llama", "--corpus", "empty.txt"], 2, "no text could be read"),
     ],
 )
 def test_mistakes_get_one_sentence_and_a_status(capsys, arguments, status, told):
