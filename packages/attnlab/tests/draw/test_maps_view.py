@@ -48,7 +48,7 @@ def test_another_choice_changes_note_and_maps(open_page: Open) -> None:
     assert page.locator("figure.map").count() == 2
     page.get_by_role("button", name="Next choice").click()
     assert page.locator(".choice-note").inner_text() == "All look everywhere."
-    assert page.locator("figure.map").count() == 1
+    page.wait_for_function("document.querySelectorAll('figure.map').length === 1")
     assert read_cell(page, 0, 0, 0) == "‘the’, ‘the’: 0.3333333"
     assert page.get_by_role("button", name="Next choice").is_disabled()
     field = page.get_by_label("Show", exact=True)
@@ -95,6 +95,7 @@ def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page: Op
     document["sections"][2]["choices"][1]["maps"][0] |= wide
     page = open_page(document, width=360)
     page.get_by_role("button", name="Next choice").click()
+    page.wait_for_function("document.querySelectorAll('figure.map').length === 1")
     assert numbers(page) == []
     assert len(written(page)) < 60
     page.get_by_role("button", name="Enlarge weights").click()

@@ -212,11 +212,13 @@ def test_where_no_gradient_comes_the_reason_is_true() -> None:
     model, site = attach(foreign), "layers.1.attention.weights"
     with torch.no_grad(), attnlab.record(model, site, gradients=True) as recording:
         foreign(TOKENS)
-    with pytest.raises(WrongUsage, match=r"without a graph: under torch.no_grad\(\), or no param"):
+    with pytest.raises(
+        WrongUsage, match=r"without gradients: under torch.no_grad\(\), or no param"
+    ):
         recording.gradient(site)
     with attnlab.record(model, site, gradients=True) as recording:
         loss = foreign(TOKENS).logits.sum()
-    with pytest.raises(WrongUsage, match=r"backward\(\) has not run yet, or ran on something that"):
+    with pytest.raises(WrongUsage, match=r"backward\(\) has not run yet, or ran on a value that"):
         recording.gradient(site)
     loss.backward()
     assert recording.gradient(site).shape == recording.shape(site)

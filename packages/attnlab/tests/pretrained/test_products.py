@@ -204,7 +204,7 @@ def test_queries_are_not_counted_from_the_end_where_their_positions_are_unknown(
     model = Layers(kind).eval()
     lab = attnlab.load(model, example=(X,))
     with (
-        pytest.raises(WrongUsage, match="not known which positions of the input the queries are"),
+        pytest.raises(WrongUsage, match="which positions of the input the queries are is unknown"),
         attnlab.edit(lab, attnlab.CutEdge(query=5, key=2)),
     ):
         model(X)

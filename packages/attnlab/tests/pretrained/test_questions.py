@@ -164,7 +164,7 @@ def test_what_cannot_be_asked_gets_a_sentence(kind, options, told):
 
 
 def test_attention_that_would_fill_the_memory_is_left_out_of_a_trace(monkeypatch):
-    monkeypatch.setattr(text_questions, "MOST_WEIGHTS", 10)
+    monkeypatch.setattr(text_questions, "MAX_WEIGHTS", 10)
     trace = asked("gpt2").trace()
     assert trace.attention == ()
     assert trace.steps

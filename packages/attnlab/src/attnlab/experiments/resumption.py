@@ -43,6 +43,9 @@ def resume(
     folder = Path(folder)
     begun = read_unfinished(folder)
     name = begun["experiment"]
+    for kind in ("population", "sweep", "search"):
+        if kind in begun:
+            refuse_launched(f"a {kind}")
     if "sweep" in begun:
         return sweep(name, out=folder, resume=True, workers=workers, observer=observer)
     if "search" in begun:
@@ -52,9 +55,6 @@ def resume(
             "workers share the cells of a sweep or the trials of a search; a run is computed "
             "in one process."
         )
-    if "population" in begun:
-        # Refused here, since the handler below would blame the config for it.
-        refuse_launched("a population")
     file = folder / "config.json"
     with refusing_damage(str(file)):
         rerun = _begun_again(begun)

@@ -416,7 +416,7 @@ def test_a_head_is_found_by_the_name_that_pages_print() -> None:
             "did you mean 'layers.1.attention.weights'",
         ),
         (lambda: draw_head(make_pattern(), 3), "has heads 0 to 2; got 3"),
-        (lambda: draw_head(make_pattern(), "0.3"), "no head 0.3; it has 3 heads"),
+        (lambda: draw_head(make_pattern(), "0.3"), "no head 0.3; the layer has 3 heads"),
         (
             lambda: draw_difference(make_pattern(queries=4), make_pattern(queries=5)),
             "only maps of one site and shape",
