@@ -11,7 +11,6 @@ import attnlab
 import attnlab.edits as op
 from attnlab.edits import checks, edit
 from attnlab.edits.certificate import Certificate, Change, OutputChange, RowSums
-from attnlab.edits.checks import Checks
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models import generate
 from attnlab.parts import Cache
@@ -266,24 +265,6 @@ def test_what_an_edit_did_in_an_earlier_pass_is_still_its_doing_where_a_cache_ho
         largest[use_cache] = certificate.effects[path].largest
         assert certificate.effects[path].passes == 4
     assert largest[True] == pytest.approx(largest[False], abs=1e-12)
-
-
-def test_a_certificate_that_compares_the_first_pass_alone_is_caught(monkeypatch):
-    """The fault that was there: nothing after the first pass counts."""
-    once = Checks._with_twins
-    monkeypatch.setattr(
-        Checks,
-        "_with_twins",
-        lambda self, given: None if self._editor.certificate.effects else once(self, given),
-    )
-    model = make("decoder", 0)
-    with edit(model, op.CutEdge(query=3, key=1)) as certificate:
-        generate(model, tokens(length=3), 4)
-    assert certificate.effects[""].largest == 0
-    assert (
-        "the output of 3 more forward passes: they were compiled or interrupted, continued"
-        in str(certificate)
-    )
 
 
 def test_passes_that_go_on_from_a_cache_filled_before_the_edit_are_counted_as_not_compared():

@@ -14,7 +14,6 @@ import attnlab.edits as op
 from attnlab.edits import edit, targets
 from attnlab.errors import WrongUsage
 from attnlab.look import record
-from attnlab.models import stack
 from attnlab.parts.masks import causal_mask, padding_mask
 from attnlab.seeds import generator
 
@@ -356,12 +355,6 @@ def test_means_leave_out_the_padding_that_a_mask_tells_of(form, over):
     for row, (mean, length) in enumerate(zip(means, lengths, strict=True)):
         found = under[f"{site}.heads"][row, 1, :length]
         assert torch.allclose(found, mean.expand_as(found), atol=1e-12), (row, length)
-
-
-def test_a_mean_over_padding_is_caught(monkeypatch):
-    monkeypatch.setattr(stack, "real_positions", lambda *_: None)
-    with pytest.raises(AssertionError):
-        test_means_leave_out_the_padding_that_a_mask_tells_of("padding", "positions")
 
 
 @pytest.mark.parametrize(

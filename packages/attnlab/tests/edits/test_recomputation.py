@@ -1,6 +1,5 @@
 """Activation checkpointing: `backward()` would compute an edited block again, so it is refused."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
@@ -12,7 +11,6 @@ import attnlab
 import attnlab.edits as op
 from attnlab.errors import CouldNotRun
 from attnlab.parts.heads import multi_head_attention
-from tests.parts.planting import planted
 
 TOKENS = torch.tensor([[1, 2, 3, 4]])
 EDIT = op.ZeroHead(site="layers.1", head=1)
@@ -128,21 +126,3 @@ def test_nothing_is_kept_for_gradients_by_the_passes_that_are_only_compared() ->
         with torch.autograd.graph.saved_tensors_hooks(lambda t: alive.append(1) or t, lambda t: t):
             model(TOKENS)
     assert number == len(alive)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "check"),
-    [
-        ("in_backward() or _is_checkpointed()", "in_backward()", check_under),
-        (
-            '.get("__name__") == "torch.utils.checkpoint"',
-            '.get("__name__") == "torch"',
-            check_under,
-        ),
-        ("in_backward() or _is_checkpointed()", "False", check_earlier),
-    ],
-)
-def test_a_planted_fault_is_noticed(old: str, new: str, check: Callable[..., None]) -> None:
-    arguments = (False, False)[: check.__code__.co_argcount]
-    with planted("attnlab.edits.editor", old, new), pytest.raises(pytest.fail.Exception):
-        check(*arguments)

@@ -11,7 +11,7 @@ import re
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
@@ -100,3 +100,31 @@ def _differs(one: types.CodeType, other: types.CodeType) -> bool:
         return (code.co_code, constants, code.co_names, code.co_varnames)
 
     return essence(one) != essence(other)
+
+
+class Fault(NamedTuple):
+    """A mistake in a module, and the name of the check that must see it."""
+
+    name: str
+    module: str
+    check: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def faults_in(table: str, package: str = "attnlab") -> list[Fault]:
+    """Read a table of faults, the parameters of a test.
+
+    A fault is a line `what is wrong | module | check`, then the old lines after a minus and the new
+    ones after a plus.
+    """
+    faults: list[Fault] = []
+    for entry in re.split(r"\n(?=\w)", table.strip()):
+        head, *lines = entry.splitlines()
+        name, module, check = head.split(" | ")
+        old, new = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+")
+        faults.append(Fault(name, f"{package}.{module}", check, old, new))
+    return faults

@@ -10,19 +10,23 @@ from attnlab.errors import CouldNotRun
 from attnlab.look import open_recording, record
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.seeds import isolated
-from tests.parts.planting import planted
 
 WEIGHTS, STREAM = "layers.0.attention.weights", "layers.0.residual_after"
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved")
+def made():
     with isolated(0, "hostile"):
         model = Decoder(DecoderConfig(vocab_size=11, d_model=16, num_heads=4, num_layers=1)).eval()
         with torch.no_grad(), record(model, [WEIGHTS, STREAM, "*mask"]) as recording:
             model(torch.randint(0, 11, (3, 7)))
-    return recording.save(folder)
+    return recording
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = made().save(tmp_path_factory.mktemp("saved"))
+    assert open_recording(folder)[WEIGHTS].shape == (3, 4, 7, 7)
+    return folder
 
 
 def _first(document):
@@ -52,17 +56,13 @@ def test_a_recording_that_lies_is_refused(deceit, saved, tmp_path):
         open_recording(tmp_path)
 
 
-def test_what_is_true_is_read(saved):
-    assert open_recording(saved)[WEIGHTS].shape == (3, 4, 7, 7)
-
-
 def test_a_mask_is_written_out_within_the_budget_only():
     with isolated(0, "long"):
         model = Decoder(
-            DecoderConfig(vocab_size=11, d_model=8, num_heads=2, num_layers=1, max_length=4096)
+            DecoderConfig(vocab_size=11, d_model=8, num_heads=2, num_layers=1, max_length=1024)
         ).eval()
-    with torch.no_grad(), record(model, ["*weights", "*mask"], budget="4 MiB") as recording:
-        model(torch.zeros(1, 4096, dtype=torch.int64))
+    with torch.no_grad(), record(model, ["*weights", "*mask"], budget="512 KiB") as recording:
+        model(torch.zeros(1, 1024, dtype=torch.int64))
     site = "layers.0.attention.mask"
     for ask in (
         lambda: recording[site],
@@ -70,15 +70,6 @@ def test_a_mask_is_written_out_within_the_budget_only():
         lambda: recording.tile(site, head=0),
         lambda: recording.joined(site),
     ):
-        with pytest.raises(CouldNotRun, match=r"budget is 4\.0 MiB"):
+        with pytest.raises(CouldNotRun, match=r"budget is 512\.0 KiB"):
             ask()
-    assert recording.tile(site, head=0, queries=slice(0, 8)).shape == (8, 4096)
-
-
-def test_without_the_checksum_of_the_json_a_recording_that_lies_is_read(saved, tmp_path):
-    check = 'document.pop("digest") != _digest(document)'
-    with (
-        planted("attnlab.look.recording.archive", check, 'document.pop("digest") == ""'),
-        pytest.raises((pytest.fail.Exception, AssertionError)),
-    ):
-        test_a_recording_that_lies_is_refused(DECEITS["too many heads"], saved, tmp_path)
+    assert recording.tile(site, head=0, queries=slice(0, 8)).shape == (8, 1024)
