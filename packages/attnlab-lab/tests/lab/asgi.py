@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,6 @@ from starlette.responses import Response
 
 from attnlab_lab.server import answers, guard
 from attnlab_lab.server import app as routes
-
-from .aside import aside
 
 PORT = 8765
 HOST = f"127.0.0.1:{PORT}"
@@ -40,7 +39,8 @@ class Page:
     """An app over a folder of runs, with the cookie of its page."""
 
     def __init__(self, folder: Path) -> None:
-        self.runner = asyncio.Runner()
+        self._thread = ThreadPoolExecutor(1)  # the browser of other tests has a loop in this one
+        self._runner = asyncio.Runner()
         self.runs = folder / "runs"
         assets = folder / "assets"
         for each in (self.runs, assets):
@@ -90,7 +90,11 @@ class Page:
         sent = self.own() if headers is None else headers
         raw = [] if body is None else [json.dumps(body).encode()]
         asked = send(self.guard, method, target, sent, chunks or raw)
-        return aside(self.runner.run, asked)
+        return self._thread.submit(self._runner.run, asked).result()
+
+    def close(self) -> None:
+        self._thread.submit(self._runner.close).result()
+        self._thread.shutdown()
 
 
 @contextmanager
@@ -105,7 +109,7 @@ def page_over(patch: Any, folder: Path) -> Iterator[Page]:
     try:
         yield page
     finally:
-        aside(page.runner.close)
+        page.close()
 
 
 async def send(

@@ -161,7 +161,7 @@ async def check_patience(jobs: Watched) -> None:
     jobs.script = STUBBORN
     await jobs.begin("one")
     jobs.end("one", "paused")
-    await asyncio.sleep(4 * module.KILL_AFTER)
+    await asyncio.sleep(2 * module.KILL_AFTER)
     assert jobs.state("one") == "running"
     jobs.end("one", "canceled")
     await jobs.ended("one", "canceled")

@@ -1,34 +1,11 @@
-"""Connections: slow clients are closed, sizes hold on the wire, and what is no HTTP is refused."""
+"""Connections: clients that leave in the middle of a stream, and bytes that are no HTTP."""
 
 import logging
 import random
-import resource
 
 import pytest
 
-from . import connections_checks
 from .connections_checks import threaded
-
-CHECKS = [
-    connections_checks.check_slow,
-    connections_checks.check_idle,
-    connections_checks.check_sizes_on_the_wire,
-    connections_checks.check_no_http,
-]
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_connections(check, tmp_path, monkeypatch):
-    with threaded(monkeypatch, tmp_path) as server:
-        check(server)
-
-
-@pytest.mark.slow
-def test_500_slow_clients_are_closed(tmp_path, monkeypatch):
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, most), most))  # both ends are ours
-    with threaded(monkeypatch, tmp_path) as server:
-        connections_checks.check_slow(server, 165)
 
 
 def test_clients_that_leave_a_stream_leave_nothing_behind(tmp_path, monkeypatch):
@@ -88,7 +65,7 @@ def check_raw(server, number, caplog):
 
 def test_no_bytes_break_it(tmp_path, monkeypatch, caplog):
     with threaded(monkeypatch, tmp_path) as server:
-        check_raw(server, 300, caplog)
+        check_raw(server, 100, caplog)
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from attnlab_lab.server.answers import Answers
 from attnlab_lab.server.jobs import Jobs
 
 from .asgi import Page
-from .aside import aside
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -40,7 +39,7 @@ def page(tmp_path_factory):
         patch.setenv("HF_HUB_OFFLINE", "1")
         made = Page(tmp_path_factory.mktemp("fuzz"))
         yield made
-        aside(made.runner.close)
+        made.close()
 
 
 PLAIN = {
@@ -93,7 +92,7 @@ def check_any_request(page: Page, data: st.DataObject) -> None:
         assert b"Traceback" not in answer.body
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(st.data())
 def test_any_request_has_an_answer_or_a_sentence(page, data):
     check_any_request(page, data)

@@ -1,4 +1,4 @@
-"""Jobs: processes that are paused, resumed and canceled, and a log that outlives the server."""
+"""Jobs: what is noted of their steps, and whom a signal reaches."""
 
 import json
 import signal
@@ -6,30 +6,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import pytest
-
 from attnlab_lab.server import events, jobs
-
-from . import jobs_checks
-from .jobs_checks import carried
-
-CHECKS = [
-    jobs_checks.check_pause_and_resume,
-    jobs_checks.check_force,
-    jobs_checks.check_patience,
-    jobs_checks.check_places,
-    jobs_checks.check_names,
-    jobs_checks.check_ends,
-    jobs_checks.check_log,
-]
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_jobs(check, tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "TERM_AFTER", 0.3)
-    monkeypatch.setattr(jobs, "KILL_AFTER", 0.6)
-    monkeypatch.setattr(jobs, "_CLOSING", 0.5)
-    carried(monkeypatch, tmp_path / "runs", check)
 
 
 def test_steps_are_noted_at_most_ten_in_a_second_and_the_last_always(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
-"""Planted faults: a line of the guard, the connections, the jobs or the answers is changed, and a
-check that the other tests rely on must fail."""
+"""The checks of the guard, the connections, the jobs and the answers hold, and each fails where a
+line of them is changed."""
 
+import resource
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -8,10 +9,77 @@ from typing import Any
 
 import pytest
 
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_lab.server import answers, connections, events, guard, jobs, refusals, state
 
 from . import answers_checks, connections_checks, guard_checks, jobs_checks
 from .asgi import page_over
+
+CHECKS = [
+    check
+    for module in (guard_checks, jobs_checks, answers_checks, connections_checks)
+    for name, check in vars(module).items()
+    if name.startswith("check_")
+]
+
+
+def run(check: Any, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Run a check of a module over a folder."""
+    if check.__module__ == jobs_checks.__name__:
+        for name, value in (("TERM_AFTER", 0.3), ("KILL_AFTER", 0.6), ("_CLOSING", 0.5)):
+            patch.setattr(jobs, name, value)
+        jobs_checks.carried(patch, folder / "runs", check)
+    elif check.__module__ == answers_checks.__name__:
+        answers_checks.carried(patch, check)
+    elif check.__module__ == connections_checks.__name__:
+        with connections_checks.threaded(patch, folder) as server:
+            check(server)
+    else:
+        with page_over(patch, folder) as page:
+            if check is guard_checks.check_headers:
+                guard_checks.break_one_run(patch, page)
+            check(page)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_it_holds(check, tmp_path, monkeypatch):
+    run(check, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+def test_no_path_of_very_many_leads_out_of_the_runs(tmp_path, monkeypatch):
+    run(lambda page: guard_checks.check_paths(page, 1), tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+def test_500_slow_clients_are_closed(tmp_path, monkeypatch):
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, most), most))  # both ends are ours
+    with connections_checks.threaded(monkeypatch, tmp_path) as server:
+        connections_checks.check_slow(server, 165)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (jobs.Busy("so much waits"), 429),
+        (jobs.Missing("there is no job"), 404),
+        (answers.Superseded("a newer one came"), 409),
+        (answers.Crashed("it ended"), 503),
+        (WrongUsage("this is wrong"), 400),
+        (CouldNotRun("the disk is full"), 409),
+    ],
+)
+def test_each_error_has_its_status_and_its_sentence(tmp_path, monkeypatch, error, status):
+    def fail(*_: object) -> None:
+        raise error
+
+    with page_over(monkeypatch, tmp_path) as page:
+        monkeypatch.setattr(page.lab.jobs, "resume", fail)
+        answer = page.ask("POST", "/api/jobs/one/resume", body={})
+    assert (answer.status, answer.error) == (status, str(error))
+    assert answer.header("retry-after") == ("2" if status == 429 else None)
+
 
 # file, line as it stands, line as it becomes, the check that fails
 FAULTS = [
@@ -111,30 +179,12 @@ def plant(patch: pytest.MonkeyPatch, module: ModuleType, line: str, changed: str
         patch.setattr(function, "__code__", with_fault[name].__code__)
 
 
-def run(check: Any, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Run a check as its own test does."""
-    for checks in (jobs_checks, answers_checks, connections_checks):
-        patch.setattr(checks, "PATIENCE", 5.0)
-    if check.__module__ == jobs_checks.__name__:
-        for name, value in (("TERM_AFTER", 0.3), ("KILL_AFTER", 0.6), ("_CLOSING", 0.5)):
-            patch.setattr(jobs, name, value)
-        jobs_checks.carried(patch, folder / "runs", check)
-    elif check.__module__ == answers_checks.__name__:
-        answers_checks.carried(patch, check)
-    elif check.__module__ == connections_checks.__name__:
-        with connections_checks.threaded(patch, folder) as server:
-            check(server)
-    else:
-        with page_over(patch, folder) as page:
-            if check is guard_checks.check_headers:
-                guard_checks.break_one_run(patch, page)
-            check(page)
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("fault", range(len(FAULTS)))
 def test_each_fault_is_caught(fault, tmp_path, monkeypatch):
     module, line, changed, check = FAULTS[fault]
     plant(monkeypatch, module, line, changed)
+    for checks in (jobs_checks, answers_checks, connections_checks):
+        monkeypatch.setattr(checks, "PATIENCE", 2.0)
     with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)):
         run(check, tmp_path, monkeypatch)
