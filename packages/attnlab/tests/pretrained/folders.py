@@ -77,20 +77,18 @@ def without_weights(folder: Path, **more: Any) -> Path:
 
 
 def with_config(text: str | bytes) -> Callable[[Path, Path], None]:
-    def make(folder: Path, outside: Path) -> None:
-        llama(folder)
-        (folder / "config.json").write_bytes(text.encode() if isinstance(text, str) else text)
-
-    return make
+    return with_file("config.json", text)
 
 
 def with_words(**more: Any) -> Callable[[Path, Path], None]:
     return lambda folder, outside: llama(folder, more) and None
 
 
-def with_file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
+def with_file(
+    name: str, content: bytes | str, *, weights: bool = True
+) -> Callable[[Path, Path], None]:
     def make(folder: Path, outside: Path) -> None:
-        llama(folder)
+        llama(folder) if weights else without_weights(folder)
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
     return make
@@ -126,7 +124,7 @@ def with_index(weight_map: Any, files: tuple[str, ...] = ()) -> Callable[[Path, 
     return make
 
 
-def linked(name: str, goal: Callable[[Path], Path]) -> Callable[[Path, Path], None]:
+def linked(name: str, goal: str, *, inside: bool = False) -> Callable[[Path, Path], None]:
     """Make a folder where one file is a link to somewhere else."""
 
     def make(folder: Path, outside: Path) -> None:
@@ -134,7 +132,7 @@ def linked(name: str, goal: Callable[[Path], Path]) -> Callable[[Path, Path], No
         llama(outside / "secret")
         (outside / "secret" / "tokenizer.json").write_text("{}")
         (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to(goal(outside))
+        (folder / name).symlink_to(goal if inside else outside / goal)
 
     return make
 

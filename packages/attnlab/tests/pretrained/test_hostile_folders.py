@@ -10,12 +10,15 @@ import os
 import struct
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.pretrained.folders import (
+    INDEX,
     SHAPES,
+    WEIGHTS,
     gguf,
     gguf_bytes,
     linked,
@@ -38,18 +41,11 @@ from tests.pretrained.folders import (
 FIRST, LAST = "model.embed_tokens.weight", "lm_head.weight"
 MAX_MODULES, MAX_MEGABYTES = 1_000, 100  # once transformers is imported
 
-
-def nothing(folder, outside):
-    folder.mkdir()
-
-
-def many_files(folder, outside):
-    llama(folder)
-    for number in range(10_001):
-        (folder / f"{number}").touch()
+with_weights = partial(with_file, WEIGHTS)
+with_settings = partial(with_file, "tokenizer_config.json")  # of a tokenizer
 
 
-def change(name, **more):
+def changed(name, **more):
     """Change the description of one tensor in a header."""
     return with_header(lambda header: header[name].update(more))
 
@@ -60,16 +56,10 @@ def renamed(name):
 
 def cut(count):
     def make(folder, outside):
-        llama(folder)
-        whole = (folder / "model.safetensors").read_bytes()
-        (folder / "model.safetensors").write_bytes(whole[:count])
+        weights = llama(folder) / WEIGHTS
+        weights.write_bytes(weights.read_bytes()[:count])
 
     return make
-
-
-def bomb(count):
-    """A header that would become `count` Python objects."""
-    return safetensors(b'{"a":[' + b"[]," * count + b"[]]}", b"")
 
 
 def empty(name):
@@ -84,338 +74,218 @@ def empty(name):
     return make
 
 
-def described(**more):
-    """Describe a small Llama as GGUF does."""
+def of_class(model_type, **more):
+    return with_words(model_type=model_type, architectures=None, **more)
+
+
+def quantized(method):
+    return with_words(quantization_config={"quant_method": method})
+
+
+def shards(name):
+    return with_index(dict.fromkeys(SHAPES, name))
+
+
+def gguf_with(*facts, **more):
+    """A GGUF file with metadata of (kind, bytes)."""
+    return gguf(gguf_bytes(dict(zip("abc", facts, strict=False)) or None, **more))
+
+
+def gguf_tensor(shape, kind=0, offset=0):
+    return gguf_with(tensors=[("a", shape, kind, offset)])
+
+
+def gguf_llama(architecture="llama", **more):
+    """A small Llama as GGUF describes it."""
     facts = {
         "block_count": 1,
         "context_length": 32,
         "embedding_length": 8,
         "feed_forward_length": 16,
         "vocab_size": 6,
-    }
-    facts |= {
         "attention.head_count": 2,
         "attention.head_count_kv": 1,
         "rope.dimension_count": 4,
         **more,
     }
     numbers = {f"llama.{name}": (4, struct.pack("<I", number)) for name, number in facts.items()}
-    return {"general.architecture": (8, text("llama")), **numbers}
+    return gguf(gguf_bytes({"general.architecture": (8, text(architecture)), **numbers}))
 
 
-EMPTY = {name: shape for name, shape in SHAPES.items() if "norm" not in name}
+NO_NORMS = {name: shape for name, shape in SHAPES.items() if "norm" not in name}
 TALL = {**SHAPES, "model.norm.weight": (9,)}
 EXTRA = {**SHAPES, "model.layers.1.mlp.up_proj.weight": (16, 8)}
 REMOTE = {
-    "auto_map": {
-        "AutoConfig": "configuration_evil.EvilConfig",
-        "AutoModelForCausalLM": "modeling_evil.Evil",
-    }
+    "AutoConfig": "configuration_evil.EvilConfig",
+    "AutoModelForCausalLM": "modeling_evil.Evil",
 }
-WEIGHT_MAP = dict.fromkeys(SHAPES, "a.safetensors")
+KERNEL = "evil/kernel"
 
 HOSTILE = {
     # what is there
-    "an empty folder": (nothing, "is empty"),
-    "ten thousand files": (many_files, "more than 10,000 files"),
-    "no description": (
-        lambda f, o: llama(f).joinpath("config.json").unlink(),
-        "holds no config.json",
-    ),
+    "an empty folder": (lambda f, o: f.mkdir(), "is empty"),
+    "no description": (lambda f, o: llama(f).joinpath("config.json").unlink(), "no config.json"),
     "an adapter": (
         lambda f, o: (f.mkdir(), (f / "adapter_config.json").write_text("{}")),
         "holds an adapter",
     ),
-    "a run of ours": (
-        with_config('{"experiment": "sorting", "settings": {}}'),
-        "written by attnlab itself",
-    ),
+    "a run of ours": (with_config('{"experiment": "a", "settings": {}}'), "by attnlab itself"),
     "no weights": (lambda f, o: without_weights(f), "holds no weights"),
     "weights of another name": (
-        lambda f, o: llama(f).joinpath("model.safetensors").rename(f / "consolidated.safetensors"),
+        lambda f, o: llama(f).joinpath(WEIGHTS).rename(f / "consolidated.safetensors"),
         "rename it",
     ),
     "weights of Keras": (
         lambda f, o: without_weights(f).joinpath("tf_model.h5").touch(),
-        "convert it where",
+        "convert",
     ),
     # pickles, and other files under the right name
-    "a pickle": (pickled("pytorch_model.bin"), "Python's pickle. Opening it could run a program"),
+    "a pickle": (pickled("pytorch_model.bin"), "Opening it could run a program"),
     "a zipped pickle": (pickled("model.pt", zipped=True), "Python's pickle"),
-    "a pickle called safetensors": (
-        pickled("model.safetensors"),
-        "not a safetensors file but a pickle",
-    ),
-    "a zip called safetensors": (pickled("model.safetensors", zipped=True), "but a zip archive"),
-    "the pointer of git-lfs": (
-        with_file(
-            "model.safetensors",
-            "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n",
-        ),
-        "git lfs pull",
-    ),
-    "a web page": (with_file("model.safetensors", "<!doctype html><p>404</p>"), "a web page"),
-    "an HDF5 file": (with_file("model.safetensors", b"\x89HDF\r\n\x1a\n" + b"\0" * 99), "HDF5"),
-    "a GGUF file called safetensors": (
-        with_file("model.safetensors", gguf_bytes()),
-        "ending .gguf",
-    ),
-    "nothing at all": (with_file("model.safetensors", b""), "is cut off"),
+    "a pickle called safetensors": (pickled(WEIGHTS), "but a pickle"),
+    "a zip called safetensors": (pickled(WEIGHTS, zipped=True), "but a zip archive"),
+    "the pointer of git-lfs": (with_weights("version https://git-lfs.github.com/"), "git lfs pull"),
+    "a web page": (with_weights("<!doctype html><p>404</p>"), "a web page"),
+    "an HDF5 file": (with_weights(b"\x89HDF\r\n\x1a\n" + b"\0" * 99), "HDF5"),
+    "a GGUF file called safetensors": (with_weights(gguf_bytes()), "ending .gguf"),
+    "nothing at all": (with_weights(b""), "is cut off"),
     # links and pipes
-    "a description elsewhere": (
-        linked("config.json", lambda o: o / "secret" / "config.json"),
-        "leads out of the folder",
-    ),
-    "weights elsewhere": (
-        linked("model.safetensors", lambda o: o / "secret" / "model.safetensors"),
-        "leads out",
-    ),
-    "a tokenizer elsewhere": (
-        linked("tokenizer.json", lambda o: o / "secret" / "tokenizer.json"),
-        "leads out",
-    ),
-    "templates elsewhere": (
-        linked("additional_chat_templates", lambda o: o / "secret"),
-        "leads out",
-    ),
-    "a link to nowhere": (linked("tokenizer.json", lambda o: Path("gone")), "leads nowhere"),
-    "a link to itself": (
-        linked("tokenizer.json", lambda o: Path("tokenizer.json")),
-        "leads nowhere",
-    ),
+    "a description elsewhere": (linked("config.json", "secret/config.json"), "leads out"),
+    "weights elsewhere": (linked(WEIGHTS, "secret/model.safetensors"), "leads out"),
+    "a tokenizer elsewhere": (linked("tokenizer.json", "secret/tokenizer.json"), "leads out"),
+    "templates elsewhere": (linked("additional_chat_templates", "secret"), "leads out"),
+    "a link to nowhere": (linked("tokenizer.json", "gone", inside=True), "leads nowhere"),
+    "a link to itself": (linked("tokenizer.json", "tokenizer.json", inside=True), "leads nowhere"),
     "a pipe for a description": (piped("config.json"), "not a regular file"),
-    "a pipe for weights": (piped("model.safetensors"), "not a regular file"),
+    "a pipe for weights": (piped(WEIGHTS), "not a regular file"),
     # the description as JSON
     "a description that is a list": (with_config("[]"), "must hold an object"),
     "a description cut off": (with_config('{"model_type": "llama"'), "is not JSON"),
-    "a description in Latin-1": (
-        with_config('{"model_type": "é"}'.encode("latin-1")),
-        "is not JSON",
-    ),
-    "a thousand brackets": (
-        with_config('{"a":' * 1000 + "1" + "}" * 1000),
-        "nested more than 32 deep",
-    ),
-    "a hundred thousand brackets": (with_config("[" * 100_000), "nested more than 32 deep"),
-    "forty brackets": (
-        with_config('{"model_type": "llama", "a":' + "[" * 40 + "]" * 40 + "}"),
-        "nested more than 32",
-    ),
-    "three megabytes": (
-        with_config('{"a": "' + "x" * 3 * 2**20 + '"}'),
-        "at most 2,097,152 are read",
-    ),
-    "a million values": (
-        with_config('{"a": [' + "0," * 600_000 + "0]}"),
-        "more than 500,000 values",
-    ),
+    "a description in Latin-1": (with_config('{"a": "é"}'.encode("latin-1")), "is not JSON"),
+    "a thousand brackets": (with_config('{"a":' * 1000 + "1" + "}" * 1000), "nested more than 32"),
+    "a hundred thousand brackets": (with_config("[" * 100_000), "nested more than 32"),
+    "three megabytes": (with_config('{"a": "' + "x" * 3 * 2**20 + '"}'), "at most 2,097,152"),
+    "a million values": (with_config('{"a": [' + "0," * 600_000 + "0]}"), "500,000 values"),
     # what the description says
     "a number of four thousand digits": (
         with_config('{"model_type": "llama", "hidden_size": ' + "9" * 4000 + "}"),
         "is a number of 4000 digits",
     ),
-    "cycles without end": (
-        with_words(model_type="hrm_text", architectures=None, H_cycles=10**6),
-        "no model has more than 1,000",
-    ),
+    "cycles without end": (of_class("hrm_text", H_cycles=10**6), "no model has more than 1,000"),
     "layers of a recurrent part without end": (
-        with_words(model_type="encodec", architectures=None, num_lstm_layers=50_000),
+        of_class("encodec", num_lstm_layers=50_000),
         "no model has more than 1,000",
     ),
     "no kind": (with_config("{}"), "does not say model_type"),
     "an unknown kind": (with_words(model_type="lama"), "did you mean"),
     "a path for a kind": (with_words(model_type="../../evil"), "model_type must be a name"),
-    "an unknown class": (
-        with_words(architectures=["EvilForCausalLM"]),
-        "which transformers does not have for llama",
-    ),
+    "an unknown class": (with_words(architectures=["EvilForCausalLM"]), "does not have for llama"),
     "the class of another kind": (
         with_words(architectures=["BertModel"]),
         "does not have for llama",
     ),
-    "a class that is a path": (
-        with_words(architectures=["os.system"]),
-        "must be a list of class names",
-    ),
-    "code of its own": (with_code(**REMOTE), "remote_code=True"),
+    "a class that is a path": (with_words(architectures=["os.system"]), "a list of class names"),
+    "code of its own": (with_code(auto_map=REMOTE), "remote_code=True"),
     "code of another place": (
         with_words(auto_map={"AutoModel": "evil/repo--modeling.Evil"}),
         "remote_code=True",
     ),
     "code for the tokenizer": (
-        with_file("tokenizer_config.json", '{"auto_map": {"AutoTokenizer": ["evil.Evil", null]}}'),
+        with_settings('{"auto_map": {"AutoTokenizer": ["evil.Evil", null]}}'),
         "remote_code=True",
     ),
-    "attention to be fetched": (
-        with_words(_attn_implementation="evil/kernel"),
-        "names code to compute with",
-    ),
+    "attention to be fetched": (with_words(_attn_implementation=KERNEL), "names code"),
     "attention to be fetched inside": (
-        with_words(_attn_implementation_internal="evil/kernel"),
-        "names code to compute",
+        with_words(_attn_implementation_internal=KERNEL),
+        "names code",
     ),
     "attention to be fetched deeper": (
-        with_words(text_config={"attn_implementation": {"": "evil/kernel@main:f"}}),
-        "names code to compute",
+        with_words(text_config={"attn_implementation": {"": KERNEL}}),
+        "names code",
     ),
-    "experts to be fetched": (
-        with_words(_experts_implementation="evil/kernel"),
-        "names code to compute with",
-    ),
-    "kernels to be fetched": (
-        with_words(kernel_config={"RMSNorm": "evil/kernel:RMSNorm"}),
-        "points at code or files",
-    ),
+    "experts to be fetched": (with_words(_experts_implementation=KERNEL), "names code"),
+    "kernels to be fetched": (with_words(kernel_config={"RMSNorm": KERNEL}), "points at code"),
     "weights to be read elsewhere": (
         with_words(transformers_weights="../secret/model.safetensors"),
         "points at code",
     ),
-    "GPTQ": (
-        with_words(quantization_config={"quant_method": "gptq", "bits": 4}),
-        "quantized ('gptq')",
-    ),
-    "AWQ": (with_words(quantization_config={"quant_method": "awq"}), "quantized ('awq')"),
-    "bitsandbytes": (
-        with_words(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
-        "quantized",
-    ),
-    "fp8": (with_words(quantization_config={"quant_method": "fp8"}), "quantized ('fp8')"),
+    "GPTQ": (quantized("gptq"), "quantized ('gptq')"),
+    "bitsandbytes": (quantized("bitsandbytes"), "quantized"),
     "a function for a dtype": (with_words(dtype="load"), "known: auto, float64"),
-    "a thousand million layers": (
-        with_words(num_hidden_layers=10**9),
-        "no model has more than 1,000",
-    ),
+    "a thousand million layers": (with_words(num_hidden_layers=10**9), "more than 1,000"),
     "a thousand layers": (with_words(num_hidden_layers=1_000), "asks for more than"),
-    "a thousand million labels": (with_words(num_labels=10**9), "no model has more than 100,000"),
-    "a width without end": (with_words(hidden_size=10**9), "no model has more than 4,194,304"),
+    "a thousand million labels": (with_words(num_labels=10**9), "more than 100,000"),
+    "a width without end": (with_words(hidden_size=10**9), "more than 4,194,304"),
     "a pattern without end": (
-        with_words(model_type="gpt_neo", architectures=None, attention_types=[[["global"], 10**9]]),
-        "no model has more than 100,000",
+        of_class("gpt_neo", attention_types=[[["global"], 10**9]]),
+        "more than 100,000",
     ),
     "a vocabulary without end": (with_words(vocab_size=10**15), "no model has more than"),
     "a vocabulary larger than its weights": (with_words(vocab_size=10**9), "of another shape"),
     "no width": (with_words(hidden_size=0), "transformers could not build"),
-    "a negative width": (
-        with_words(hidden_size=-8),
-        "hidden_size is -8; expected a number of at least 0",
-    ),
+    "a negative width": (with_words(hidden_size=-8), "hidden_size is -8"),
     "a text for a width": (with_words(hidden_size="8"), "transformers could not build"),
-    "heads that do not divide": (with_words(num_attention_heads=0), "transformers could not build"),
-    "an activation that is a module": (
-        with_words(hidden_act="os.system"),
-        "transformers could not build",
-    ),
+    "heads that do not divide": (with_words(num_attention_heads=0), "could not build"),
+    "an activation that is a module": (with_words(hidden_act="os.system"), "could not build"),
     # the index of shards
-    "a shard above": (
-        with_index(dict.fromkeys(SHAPES, "../outside/secret/model.safetensors")),
-        "lie beside it",
-    ),
-    "a shard by its full path": (
-        with_index(dict.fromkeys(SHAPES, "/etc/passwd.safetensors")),
-        "lie beside it",
-    ),
-    "a shard of Windows": (
-        with_index(dict.fromkeys(SHAPES, "..\\evil.safetensors")),
-        "lie beside it",
-    ),
-    "a shard that is a pickle": (with_index(dict.fromkeys(SHAPES, "a.bin")), "end in .safetensors"),
-    "a shard that is missing": (with_index(WEIGHT_MAP), "lacks 1 of 1 shards"),
+    "a shard above": (shards("../outside/secret/model.safetensors"), "lie beside it"),
+    "a shard by its full path": (shards("/etc/passwd.safetensors"), "lie beside it"),
+    "a shard of Windows": (shards("..\\evil.safetensors"), "lie beside it"),
+    "a shard that is a pickle": (shards("a.bin"), "end in .safetensors"),
+    "a shard that is missing": (shards("a.safetensors"), "lacks 1 of 1 shards"),
     "a shard that holds less": (
-        with_index({**WEIGHT_MAP, "more": "a.safetensors"}, ("a.safetensors",)),
+        with_index(dict.fromkeys([*SHAPES, "more"], "a.safetensors"), ("a.safetensors",)),
         "does not hold",
     ),
     "an index of lists": (with_index({"a": ["b"]}), "must hold weight_map"),
-    "an index without a map": (with_index([]), "must hold weight_map"),
+    "an index without a map": (with_file(INDEX, "{}", weights=False), "must hold weight_map"),
     # the tokenizer's files
-    "a vocabulary elsewhere": (
-        with_file("tokenizer_config.json", '{"vocab_file": "../outside/secret/config.json"}'),
-        "named without a folder",
-    ),
+    "a vocabulary elsewhere": (with_settings('{"vocab_file": "../a.json"}'), "without a folder"),
     "a tokenizer by its full path": (
-        with_file("tokenizer_config.json", '{"tokenizer_file": "/etc/passwd"}'),
-        "named without",
+        with_settings('{"tokenizer_file": "/etc/passwd"}'),
+        "without a folder",
     ),
-    "tokenizer settings that are a list": (
-        with_file("tokenizer_config.json", "[1]"),
-        "must hold an object",
-    ),
-    "a template of two gigabytes": (empty("chat_template.jinja"), "at most 1,048,576 are read"),
-    "a vocabulary of two gigabytes": (empty("tekken.json"), "at most 134,217,728 are read"),
-    "pieces of two gigabytes": (empty("tokenizer.model"), "at most 134,217,728 are read"),
+    "tokenizer settings that are a list": (with_settings("[1]"), "must hold an object"),
+    "a template of two gigabytes": (empty("chat_template.jinja"), "at most 1,048,576"),
+    "pieces of two gigabytes": (empty("tokenizer.model"), "at most 134,217,728"),
     "a further template of two gigabytes": (
         empty("additional_chat_templates/x.jinja"),
-        "at most 1,048,576 are read",
+        "at most 1,048,576",
     ),
     # the header of safetensors
     "half a header": (cut(100), "is cut off"),
     "half the numbers": (cut(-64), "is cut off"),
-    "numbers to spare": (
-        with_header(lambda header: None, b"\0" * 8),
-        "is cut off or damaged",
-    ),
-    "a header of a terabyte": (
-        with_file("model.safetensors", struct.pack("<Q", 2**40) + b"{" * 99),
-        "cut off",
-    ),
+    "numbers to spare": (with_header(lambda header: None, b"\0" * 8), "is cut off or damaged"),
+    "a header of a terabyte": (with_weights(struct.pack("<Q", 2**40) + b"{" * 99), "cut off"),
     "a header of 17 MiB": (
-        with_file("model.safetensors", struct.pack("<Q", 17 * 2**20) + b"{}" + b" " * 17 * 2**20),
+        with_weights(struct.pack("<Q", 17 * 2**20) + b"{}" + b" " * 17 * 2**20),
         "at most 16,777,216",
     ),
-    "a header that is a list": (
-        with_file("model.safetensors", safetensors(b"[1]", b"1234567")),
-        "must hold an object",
-    ),
+    "a header that is a list": (with_weights(safetensors(b"[1]", b"1234567")), "hold an object"),
     "a header of a million lists": (
-        with_file("model.safetensors", bomb(10**6)),
+        with_weights(safetensors(b'{"a":[' + b"[]," * 10**6 + b"[]]}", b"")),
         "more than 500,000 values",
     ),
-    "a header with nothing": (
-        with_file("model.safetensors", safetensors(b"{}      ", b"")),
-        "holds no tensor",
-    ),
-    "numbers of eight bits": (change(FIRST, dtype="F8_E4M3"), "unquantized form"),
-    "numbers of an unknown kind": (change(FIRST, dtype="os.system"), "known: F64"),
-    "a shape that is negative": (
-        change(FIRST, shape=[-16, 8]),
-        "is cut off or damaged",
-    ),
-    "a shape with a zero": (change(FIRST, shape=[0, 8]), "whole numbers of at least 1"),
-    "a shape that overflows": (
-        change(FIRST, shape=[2**62, 2**62]),
-        "is cut off or damaged",
-    ),
-    "a shape of fractions": (
-        change(FIRST, shape=[16.0, 8]),
-        "is cut off or damaged",
-    ),
-    "nine dimensions": (change(FIRST, shape=[16, 8, 1, 1, 1, 1, 1, 1, 1]), "at most 8"),
-    "offsets that overlap": (
-        change(LAST, data_offsets=[0, 512]),
-        "is cut off or damaged",
-    ),
-    "offsets outside": (
-        change(LAST, data_offsets=[2**40, 2**40 + 512]),
-        "is cut off or damaged",
-    ),
-    "offsets backwards": (
-        change(LAST, data_offsets=[512, 0]),
-        "is cut off or damaged",
-    ),
-    "a hole": (
-        with_header(lambda header: header.pop(FIRST) and None),
-        "is cut off or damaged",
-    ),
-    "a word too many": (change(LAST, evil=1), "described by dtype, shape and data_offsets alone"),
+    "a header with nothing": (with_weights(safetensors(b"{}      ", b"")), "holds no tensor"),
+    "numbers of eight bits": (changed(FIRST, dtype="F8_E4M3"), "unquantized form"),
+    "numbers of an unknown kind": (changed(FIRST, dtype="os.system"), "known: F64"),
+    "a shape that is negative": (changed(FIRST, shape=[-16, 8]), "is cut off or damaged"),
+    "a shape with a zero": (changed(FIRST, shape=[0, 8]), "whole numbers of at least 1"),
+    "a shape that overflows": (changed(FIRST, shape=[2**62, 2**62]), "is cut off or damaged"),
+    "a shape of fractions": (changed(FIRST, shape=[16.0, 8]), "is cut off or damaged"),
+    "nine dimensions": (changed(FIRST, shape=[16, 8, 1, 1, 1, 1, 1, 1, 1]), "at most 8"),
+    "offsets that overlap": (changed(LAST, data_offsets=[0, 512]), "is cut off or damaged"),
+    "offsets outside": (changed(LAST, data_offsets=[2**40, 2**40 + 512]), "is cut off or damaged"),
+    "offsets backwards": (changed(LAST, data_offsets=[512, 0]), "is cut off or damaged"),
+    "a hole": (with_header(lambda header: header.pop(FIRST) and None), "is cut off or damaged"),
+    "a word too many": (changed(LAST, evil=1), "dtype, shape and data_offsets alone"),
     "a name with a bell": (renamed("a\x07b"), "not a valid tensor name"),
     "a name that climbs": (renamed("../../evil"), "not a valid tensor name"),
     "a name without end": (renamed("x" * 300), "not a valid tensor name"),
     "two tebibytes": (sparse, "not enough memory"),
     # the weights against the description
-    "norms missing": (with_tensors(EMPTY), "3 missing: model.layers.0.input_layernorm.weight"),
-    "a layer too many": (
-        with_tensors(EXTRA),
-        "1 not of this model: model.layers.1.mlp.up_proj.weight",
-    ),
+    "norms missing": (with_tensors(NO_NORMS), "3 missing: model.layers.0.input_layernorm.weight"),
+    "a layer too many": (with_tensors(EXTRA), "1 not of this model: model.layers.1.mlp.up_proj"),
     "a layer too few": (with_words(num_hidden_layers=2), "9 missing"),
     "a norm of another width": (
         with_tensors(TALL),
@@ -424,81 +294,40 @@ HOSTILE = {
     # GGUF
     "no GGUF": (gguf(b"GGML" + b"\0" * 99), "not a GGUF file"),
     "GGUF cut off at once": (gguf(b"GGUF\3"), "cut off"),
-    "GGUF of version 99": (gguf(gguf_bytes(version=99)), "version 99"),
-    "GGUF the other way round": (gguf(gguf_bytes(version=3 << 24)), "little-endian"),
-    "GGUF with tensors without end": (gguf(gguf_bytes(counts=(2**62, 1))), "at most 10,000"),
-    "GGUF with facts without end": (gguf(gguf_bytes(counts=(1, 2**62))), "at most"),
-    "GGUF with a text without end": (
-        gguf(gguf_bytes({"a": (8, struct.pack("<Q", 2**62))})),
-        "at most 1,048,576",
-    ),
-    "GGUF with a list without end": (
-        gguf(gguf_bytes({"a": (9, struct.pack("<IQ", 4, 2**62))})),
-        "is not supported",
-    ),
-    "GGUF with lists of lists": (
-        gguf(gguf_bytes({"a": (9, struct.pack("<IQ", 9, 1))})),
-        "is not supported",
-    ),
-    "GGUF with a fact of no kind": (gguf(gguf_bytes({"a": (77, b"")})), "is not known"),
-    "GGUF with a tensor outside": (
-        gguf(gguf_bytes(tensors=[("a", [8], 0, 2**40)])),
-        "cut off or damaged",
-    ),
-    "GGUF with half a block": (
-        gguf(gguf_bytes(tensors=[("a", [8], 2, 0)])),
-        "no multiple of its blocks",
-    ),
-    "GGUF with an unknown kind": (
-        gguf(gguf_bytes(tensors=[("a", [8], 999, 0)])),
-        "which is not known",
-    ),
-    "GGUF with a shape that overflows": (
-        gguf(gguf_bytes(tensors=[("a", [2**62, 2**62], 0, 0)])),
-        "cut off or damaged",
-    ),
-    "GGUF with layers without end": (
-        gguf(
-            gguf_bytes(
-                {
-                    "general.architecture": (8, text("llama")),
-                    "llama.block_count": (4, struct.pack("<I", 10**9)),
-                }
-            )
-        ),
-        "no model has more than 100,000",
-    ),
+    "GGUF of version 99": (gguf_with(version=99), "version 99"),
+    "GGUF the other way round": (gguf_with(version=3 << 24), "little-endian"),
+    "GGUF with tensors without end": (gguf_with(counts=(2**62, 1)), "at most 10,000"),
+    "GGUF with facts without end": (gguf_with(counts=(1, 2**62)), "at most"),
+    "GGUF with a text without end": (gguf_with((8, struct.pack("<Q", 2**62))), "at most 1,048,576"),
+    "GGUF with a list without end": (gguf_with((9, struct.pack("<IQ", 4, 2**62))), "not supported"),
+    "GGUF with lists of lists": (gguf_with((9, struct.pack("<IQ", 9, 1))), "is not supported"),
+    "GGUF with a fact of no kind": (gguf_with((77, b"")), "is not known"),
+    "GGUF with a tensor outside": (gguf_tensor([8], offset=2**40), "cut off or damaged"),
+    "GGUF with half a block": (gguf_tensor([8], kind=2), "no multiple of its blocks"),
+    "GGUF with an unknown kind": (gguf_tensor([8], kind=999), "which is not known"),
+    "GGUF with a shape that overflows": (gguf_tensor([2**62, 2**62]), "cut off or damaged"),
+    "GGUF with layers without end": (gguf_llama(block_count=10**9), "more than 100,000"),
     "GGUF with a description of gigabytes": (
-        gguf(gguf_bytes(described(embedding_length=2**14, feed_forward_length=2**15))),
+        gguf_llama(embedding_length=2**14, feed_forward_length=2**15),
         "asks for 1,61",
     ),
-    "GGUF with three thousand layers": (
-        gguf(gguf_bytes(described(block_count=3000))),
-        "asks for more than 504 modules",
-    ),
-    "GGUF of an unknown family": (
-        gguf(gguf_bytes({"general.architecture": (8, text("lama"))})),
-        "did you mean",
-    ),
+    "GGUF with three thousand layers": (gguf_llama(block_count=3000), "more than 504 modules"),
+    "GGUF of an unknown family": (gguf_llama("lama"), "did you mean"),
     "two GGUF files": (
         lambda f, o: (gguf(gguf_bytes())(f, o), (f / "other.gguf").write_bytes(gguf_bytes())),
         "name one of them",
     ),
 }
 
-PLANTED = {  # the check that is taken out: the folder it stands against, and where the harm shows
-    "links may lead anywhere": ("a description elsewhere", "elsewhere"),
-    "remote code is trusted": ("code of its own", "canary"),
-    "pickles are opened": ("a pickle", "unpickled"),
-    "nobody compares": ("a vocabulary of half a million", "megabytes"),
-    "the network is always there": ("a hub id", "sockets"),
-    "as many modules as asked": ("four hundred layers", "modules"),
+PLANTED = {  # the check that is taken out: a folder that it refuses, and where the harm shows
+    "links may lead anywhere": (HOSTILE["a description elsewhere"][0], "elsewhere"),
+    "remote code is trusted": (HOSTILE["code of its own"][0], "canary"),
+    "pickles are opened": (HOSTILE["a pickle"][0], "unpickled"),
+    "nobody compares": (with_words(vocab_size=500_000, hidden_size=64), "megabytes"),
+    "the network is always there": (None, "sockets"),
+    "as many modules as asked": (with_words(num_hidden_layers=400), "modules"),
 }
-HARMFUL = {
-    **{name: make for name, (make, _) in HOSTILE.items()},
-    "a vocabulary of half a million": with_words(vocab_size=500_000, hidden_size=64),
-    "four hundred layers": with_words(num_hidden_layers=400),
-}
+HUB_ID = "evil-organisation/evil-model"
 
 
 @pytest.fixture(scope="module")
@@ -507,18 +336,15 @@ def opened(tmp_path_factory):
     each did."""
     root = tmp_path_factory.mktemp("hostile")
     cases = [("sound", str(llama(root / "sound" / "model")), "")]
-    for number, (name, (make, _)) in enumerate(HOSTILE.items()):
-        make(root / f"{number}" / "model", made(root / f"{number}" / "outside"))
-        cases.append((name, str(root / f"{number}" / "model"), ""))
-    cases.append(("a hub id", "evil-organisation/evil-model", ""))
-    for number, (fault, (name, _)) in enumerate(PLANTED.items()):
-        path = "evil-organisation/evil-model"
-        if name in HARMFUL:
-            HARMFUL[name](
-                root / f"planted-{number}" / "model", made(root / f"planted-{number}" / "outside")
-            )
-            path = str(root / f"planted-{number}" / "model")
-        cases.append((fault, path, fault))
+    makers = {name: make for name, (make, _) in HOSTILE.items()} | {"a hub id": None}
+    makers |= {fault: make for fault, (make, _) in PLANTED.items()}
+    for number, (name, make) in enumerate(makers.items()):
+        path = HUB_ID
+        if make is not None:
+            (root / f"{number}" / "outside").mkdir(parents=True)
+            make(root / f"{number}" / "model", root / f"{number}" / "outside")
+            path = str(root / f"{number}" / "model")
+        cases.append((name, path, name if name in PLANTED else ""))
     (root / "cases.json").write_text(json.dumps(cases))
     environment = {
         **os.environ,
@@ -527,27 +353,15 @@ def opened(tmp_path_factory):
         "HF_HUB_OFFLINE": "",
         "TRANSFORMERS_OFFLINE": "",
     }
-    program = [
-        sys.executable,
-        str(Path(__file__).with_name("watching.py")),
-        str(root / "cases.json"),
-    ]
     done = subprocess.run(
-        program, capture_output=True, text=True, check=False, timeout=300, env=environment, cwd=root
-    )
+        [sys.executable, str(Path(__file__).with_name("watching.py")), str(root / "cases.json")],
+        capture_output=True, text=True, check=False, timeout=300, env=environment, cwd=root,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = dict(
-        zip([name for name, *_ in cases], json.loads(done.stdout.splitlines()[-1]), strict=True)
-    )
-    for (name, path, _), each in zip(cases, found.values(), strict=True):
-        each["canary"] = (Path(path).parent / "outside" / "canary").exists()
-        assert name in found
+    found = {}
+    for (name, path, _), each in zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        found[name] = {**each, "canary": (Path(path).parent / "outside" / "canary").exists()}
     return found
-
-
-def made(folder):
-    folder.mkdir(parents=True)
-    return folder
 
 
 def harm(each):
@@ -561,18 +375,15 @@ def harm(each):
     return found
 
 
-def refused(each, words):
-    """Say whether a folder was refused with these words, and did nothing."""
-    return each["error"] == "CouldNotRun" and words in each["words"] and harm(each) == {}
-
-
 def test_every_hostile_folder_is_refused_with_a_sentence_and_does_nothing(opened):
     assert len(HOSTILE) > 100
     # One test, so that not every process that tests side by side opens all of them.
     assert {
         name: opened[name]
         for name, (_, words) in HOSTILE.items()
-        if not refused(opened[name], words)
+        if opened[name]["error"] != "CouldNotRun"
+        or words not in opened[name]["words"]
+        or harm(opened[name])
     } == {}
 
 
@@ -583,12 +394,11 @@ def test_a_sound_folder_beside_them_opens(opened):
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_with_a_check_taken_out_the_watch_sees_the_harm(fault, opened):
-    kind, found = PLANTED[fault][1], opened[fault]
-    assert kind in harm(found), found
+    assert PLANTED[fault][1] in harm(opened[fault]), opened[fault]
 
 
 def test_a_hub_id_without_a_network_is_refused_after_one_attempt(opened):
     each = opened["a hub id"]
     assert each["error"] == "CouldNotRun"
     assert "cannot be reached" in each["words"]
-    assert "hf download evil-organisation/evil-model" in each["words"]
+    assert f"hf download {HUB_ID}" in each["words"]

@@ -20,10 +20,11 @@ from unittest import mock
 SEEN: list[tuple[str, str]] = []
 WATCHING: list[bool] = []  # while there is something in it
 MODULES: list[int] = []  # one for each module that is made
+LIBRARIES = [place for place in sys.path if place.endswith("site-packages")]
 ALLOWED = tuple(
     map(
         os.path.realpath,
-        (sys.prefix, sys.base_prefix, "/proc/meminfo", "/sys/fs/cgroup", "/dev/null"),
+        (sys.prefix, sys.base_prefix, *LIBRARIES, "/proc/meminfo", "/sys/fs/cgroup", "/dev/null"),
     )
 )
 
@@ -59,6 +60,7 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
         *([os.path.realpath(path)] if is_folder else []),
     )
     modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    beside = os.path.realpath(os.path.dirname(path)) + os.sep
     return {
         "error": error,
         "words": words,
@@ -68,11 +70,7 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
         "sockets": [details for kind, details in SEEN if kind.startswith("socket.")],
         "programs": [details for kind, details in SEEN if kind.startswith(("subprocess.", "os."))],
         "unpickled": [details for kind, details in SEEN if kind.startswith("pickle.")],
-        "imported": [
-            file
-            for file in modules
-            if file.startswith(os.path.realpath(os.path.dirname(path)) + os.sep)
-        ],
+        "imported": [file for file in modules if file.startswith(beside)],
         "modules": modules_made,
         "megabytes": megabytes,
     }
