@@ -5,14 +5,14 @@ The rows name modules by hand. `attach` reads the same off numbers, so that one 
 other.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
 
-__all__ = ["FAMILIES", "REFUSED", "SAMPLE", "Anatomy", "Family", "each_family", "stirred"]
+__all__ = ["FAMILIES", "REFUSED", "Anatomy", "Family", "each_family", "each_of", "stirred"]
 
 
 class Anatomy(NamedTuple):
@@ -80,12 +80,8 @@ def stirred(model: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
 
 
 _IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_PLAIN = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-}
+_SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_PLAIN = {**_SHAPE, "intermediate_size": 64}
 _TEXT = {**_PLAIN, "vocab_size": 101, "max_position_embeddings": 64, **_IDS}
 _GROUPED = {**_TEXT, "num_key_value_heads": 2}
 _WIDE = {**_GROUPED, "head_dim": 8}
@@ -93,42 +89,25 @@ _WINDOW = {"sliding_window": 4}
 _MIXED = {**_WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 _GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 101, "n_positions": 64, **_IDS}
 _PICTURE = {**_PLAIN, "image_size": 16, "patch_size": 4}
-_BOTH = {
-    "d_model": 32,
-    **{
-        f"{side}_{name}": size
-        for side in ("encoder", "decoder")
-        for name, size in (("layers", 2), ("ffn_dim", 64))
-    },
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "vocab_size": 101,
-    "max_position_embeddings": 64,
-    "decoder_start_token_id": 2,
-    **_IDS,
+_HALF = {"layers": 2, "ffn_dim": 64, "attention_heads": 4}
+_HALVES = {
+    f"{half}_{name}": size for half in ("encoder", "decoder") for name, size in _HALF.items()
 }
+_HALVES = {"d_model": 32, **_HALVES, "vocab_size": 101, **_IDS}
+_BOTH = {**_HALVES, "max_position_embeddings": 64, "decoder_start_token_id": 2}
 _T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 101}
 _T5 = {**_T5, "num_decoder_layers": 2, "decoder_start_token_id": 0}
 _SOUND = {
+    **_PLAIN,
+    "vocab_size": 101,
     "conv_dim": (16, 16),
     "conv_stride": (5, 4),
     "conv_kernel": (10, 8),
     "num_feat_extract_layers": 2,
-}
-_SOUND = {
-    **_SOUND,
     "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 2,
-    **_PLAIN,
-    "vocab_size": 101,
 }
-_FALCON = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "vocab_size": 101,
-    **_IDS,
-}
+_FALCON = {**_SHAPE, "hidden_size": 64, "vocab_size": 101, **_IDS}
 _SWIN = {
     "image_size": 16,
     "patch_size": 2,
@@ -210,78 +189,36 @@ _WAV = Anatomy(
 )
 
 
-def _causal(
-    name: str, called: str, settings: dict[str, Any], has: str, *anatomy: Anatomy, **more: Any
-) -> Family:
-    return Family(
-        name,
-        "decoder",
-        f"{called}ForCausalLM",
-        f"{called}Config",
-        settings,
-        has,
-        anatomy or (_LLAMA,),
-        **more,
-    )
+def _families(kind: str, head: str) -> Callable[..., Family]:
+    """Return a function that makes a row of one kind; `called` is how classes begin."""
+
+    def family(
+        name: str, called: str, settings: dict[str, Any], has: str, *anatomy: Anatomy, **more: Any
+    ) -> Family:
+        config, anatomy = more.pop("config", f"{called}Config"), anatomy or (_LLAMA,)
+        return Family(name, kind, f"{called}{head}", config, settings, has, anatomy, **more)
+
+    return family
 
 
-def _masked(
-    name: str, called: str, settings: dict[str, Any], has: str, anatomy: Anatomy, **more: Any
-) -> Family:
-    return Family(
-        name,
-        "encoder",
-        f"{called}ForMaskedLM",
-        f"{called}Config",
-        settings,
-        has,
-        (anatomy,),
-        **more,
-    )
-
-
-def _both(
-    name: str,
-    called: str,
-    settings: dict[str, Any],
-    has: str,
-    anatomy: tuple[Anatomy, ...],
-    **more: Any,
-) -> Family:
-    model = f"{called}ForConditionalGeneration"
-    return Family(name, "encoder–decoder", model, f"{called}Config", settings, has, anatomy, **more)
-
-
-def _picture(
-    name: str, called: str, settings: dict[str, Any], has: str, anatomy: Anatomy, **more: Any
-) -> Family:
-    return Family(
-        name,
-        "vision",
-        f"{called}ForImageClassification",
-        f"{called}Config",
-        settings,
-        has,
-        (anatomy,),
-        **more,
-    )
+_causal, _decoder = _families("decoder", "ForCausalLM"), _families("decoder", "LMHeadModel")
+_masked, _encoder = _families("encoder", "ForMaskedLM"), _families("encoder", "LMHeadModel")
+_both = _families("encoder–decoder", "ForConditionalGeneration")
+_speech, _picture = _families("speech", "ForCTC"), _families("vision", "ForImageClassification")
 
 
 def _decoders() -> Iterator[Family]:
-    yield Family(
-        "gpt2", "decoder", "GPT2LMHeadModel", "GPT2Config", _GPT, "learned positions", (_GPT2,)
-    )
+    yield _decoder("gpt2", "GPT2", _GPT, "learned positions", _GPT2)
     bigcode = "one key and value for all heads"
     yield _causal("gpt_bigcode", "GPTBigCode", _GPT, bigcode, _GPT2)
     neo = {
         "hidden_size": 32,
         "num_layers": 2,
         "num_heads": 4,
-        "vocab_size": 101,
-        "window_size": 4,
+        "max_position_embeddings": 64,
         **_IDS,
     }
-    neo |= {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": 64}
+    neo |= {"attention_types": [[["global", "local"], 1]], "vocab_size": 101, "window_size": 4}
     neo_parts = _GPT2._replace(projection="attn.attention.out_proj")
     yield _causal(
         "gpt_neo", "GPTNeo", neo, "window overflowing; scores not scaled", neo_parts, gain=0.5
@@ -292,27 +229,11 @@ def _decoders() -> Iterator[Family]:
     yield _causal("gpt_neox", "GPTNeoX", _TEXT, "parallel blocks", neox)
     after = Anatomy("transformer.h.*", "attn.c_proj", "out ln_1", "mlp.c_proj", "mlp")
     openai = {name: each for name, each in _GPT.items() if name not in _IDS}
-    yield Family(
-        "openai-gpt",
-        "decoder",
-        "OpenAIGPTLMHeadModel",
-        "OpenAIGPTConfig",
-        openai,
-        "norms after",
-        (after,),
-    )
+    yield _decoder("openai-gpt", "OpenAIGPT", openai, "norms after", after)
     ctrl = Anatomy("transformer.h.*", "multi_head_attention.dense", "in layernorm2", "ffn.2", "ffn")
-    yield Family(
-        "ctrl", "decoder", "CTRLLMHeadModel", "CTRLConfig", {**_GPT, "dff": 64}, "", (ctrl,)
-    )
-    opt = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "ffn_dim": 64,
-        "vocab_size": 101,
-    }
-    opt |= {"word_embed_proj_dim": 32, "max_position_embeddings": 64, **_IDS}
+    yield _decoder("ctrl", "CTRL", {**_GPT, "dff": 64}, "", ctrl)
+    opt = {**_SHAPE, "ffn_dim": 64, "word_embed_proj_dim": 32, "vocab_size": 101}
+    opt |= {"max_position_embeddings": 64, **_IDS}
     yield _causal("opt", "OPT", opt, "", _OPT)
     yield _causal("biogpt", "BioGpt", _TEXT, "", _OPT._replace(blocks="biogpt.layers.*"))
     xglm = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64, "vocab_size": 101}
@@ -361,9 +282,7 @@ def _llamas() -> Iterator[Family]:
     )
     sandwich = "grouped; sandwich norms; window overflowing in one layer"
     third = {**_WIDE, **_MIXED}
-    yield Family(
-        "gemma3", "decoder", "Gemma3ForCausalLM", "Gemma3TextConfig", third, sandwich, (_SANDWICH,)
-    )
+    yield _causal("gemma3", "Gemma3", third, sandwich, _SANDWICH, config="Gemma3TextConfig")
     yield _causal(
         "phi",
         "Phi",
@@ -447,20 +366,9 @@ def _llamas() -> Iterator[Family]:
         _EXPERTS,
         in_double=False,
     )
-    latent = {
-        "q_lora_rank": 16,
-        "kv_lora_rank": 16,
-        "qk_rope_head_dim": 8,
-        "qk_nope_head_dim": 8,
-        "v_head_dim": 12,
-    }
-    latent |= {
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "n_group": 1,
-        "topk_group": 1,
-        "n_shared_experts": 1,
-    }
+    latent = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
+    latent |= {"v_head_dim": 12, "n_group": 1, "topk_group": 1, "n_shared_experts": 1}
+    latent |= {"n_routed_experts": 4, "num_experts_per_tok": 2}
     latent |= {"first_k_dense_replace": 2, "moe_intermediate_size": 16, "num_key_value_heads": 4}
     yield _causal(
         "deepseek_v3", "DeepseekV3", {**_TEXT, **latent}, "latent keys; values narrower than keys"
@@ -469,13 +377,10 @@ def _llamas() -> Iterator[Family]:
 
 def _encoders() -> Iterator[Family]:
     yield _masked("bert", "Bert", _TEXT, "norms after", _BERT)
-    for name, called, has in (
-        ("roberta", "Roberta", "norms after"),
-        ("electra", "Electra", "norms after"),
-        ("ernie", "Ernie", "norms after"),
-    ):
-        settings = {**_TEXT, "embedding_size": 32} if name == "electra" else _TEXT
-        yield _masked(name, called, settings, has, _BERT._replace(blocks=f"{name}.encoder.layer.*"))
+    for name in ("Roberta", "Electra", "Ernie"):
+        settings = {**_TEXT, "embedding_size": 32} if name == "Electra" else _TEXT
+        parts = _BERT._replace(blocks=f"{name.lower()}.encoder.layer.*")
+        yield _masked(name.lower(), name, settings, "norms after", parts)
     distil = Anatomy(
         "distilbert.transformer.layer.*",
         "attention.out_lin",
@@ -531,53 +436,36 @@ def _encoders() -> Iterator[Family]:
     full = {**_TEXT, "attention_type": "original_full"}
     yield _masked("big_bird (full)", "BigBird", full, "norms after", _BERT)
     xlnet = {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64, "vocab_size": 101}
-    parts = Anatomy("transformer.layer.*")
     has = "relative bias; length before batch"
-    yield Family(
-        "xlnet", "encoder", "XLNetLMHeadModel", "XLNetConfig", xlnet, has, (parts,), gain=0.7
-    )
+    yield _encoder("xlnet", "XLNet", xlnet, has, Anatomy("transformer.layer.*"), gain=0.7)
 
 
 def _others() -> Iterator[Family]:
-    yield _both("t5", "T5", _T5, "relative bias; scores not scaled", _T5S, gain=0.5)
+    yield _both("t5", "T5", _T5, "relative bias; scores not scaled", *_T5S, gain=0.5)
     gated = {**_T5, "feed_forward_proj": "gated-gelu"}
-    yield _both("mt5", "MT5", gated, "relative bias; scores not scaled", _T5S, gain=0.5)
-    experts = {
-        **_T5,
-        "num_experts": 2,
-        "num_sparse_encoder_layers": 2,
-        "num_sparse_decoder_layers": 2,
-    }
+    yield _both("mt5", "MT5", gated, "relative bias; scores not scaled", *_T5S, gain=0.5)
+    experts = {**_T5, "num_experts": 2}
+    experts |= {"num_sparse_encoder_layers": 2, "num_sparse_decoder_layers": 2}
     routed = tuple(
         each._replace(hidden="", added=each.added.replace("DenseReluDense", "mlp")) for each in _T5S
     )
-    yield _both("switch", "SwitchTransformers", experts, "relative bias; experts", routed, gain=0.5)
-    yield _both("bart", "Bart", _BOTH, "norms after", _BARTS)
+    yield _both(
+        "switch", "SwitchTransformers", experts, "relative bias; experts", *routed, gain=0.5
+    )
+    yield _both("bart", "Bart", _BOTH, "norms after", *_BARTS)
     marian = {**_BOTH, "decoder_start_token_id": 0}
-    yield Family(
-        "marian", "encoder–decoder", "MarianMTModel", "MarianConfig", marian, "norms after", _BARTS
-    )
-    yield _both("pegasus", "Pegasus", _BOTH, "norms before", _MBARTS)
-    yield _both("mbart", "MBart", _BOTH, "norms before", _MBARTS)
-    yield _both("m2m_100", "M2M100", _BOTH, "norms before", _MBARTS)
-    yield _both("blenderbot", "Blenderbot", _BOTH, "norms before", _MBARTS)
-    heard = {
-        "max_source_positions": 16,
-        "max_target_positions": 32,
-        "num_mel_bins": 8,
-        "decoder_start_token_id": 1,
-    }
-    whisper = {
-        name: each for name, each in _BOTH.items() if name != "max_position_embeddings"
-    } | heard
-    yield _both("whisper", "Whisper", whisper, "speech in, text out", _MBARTS)
-    yield Family(
-        "wav2vec2", "speech", "Wav2Vec2ForCTC", "Wav2Vec2Config", _SOUND, "norms after", (_WAV,)
-    )
+    translator = _families("encoder–decoder", "MTModel")
+    yield translator("marian", "Marian", marian, "norms after", *_BARTS)
+    yield _both("pegasus", "Pegasus", _BOTH, "norms before", *_MBARTS)
+    yield _both("mbart", "MBart", _BOTH, "norms before", *_MBARTS)
+    yield _both("m2m_100", "M2M100", _BOTH, "norms before", *_MBARTS)
+    yield _both("blenderbot", "Blenderbot", _BOTH, "norms before", *_MBARTS)
+    whisper = {**_HALVES, "max_source_positions": 16, "max_target_positions": 32}
+    whisper |= {"num_mel_bins": 8, "decoder_start_token_id": 1}
+    yield _both("whisper", "Whisper", whisper, "speech in, text out", *_MBARTS)
+    yield _speech("wav2vec2", "Wav2Vec2", _SOUND, "norms after", _WAV)
     hubert = _WAV._replace(blocks="hubert.encoder.layers.*")
-    yield Family(
-        "hubert", "speech", "HubertForCTC", "HubertConfig", _SOUND, "norms after", (hubert,)
-    )
+    yield _speech("hubert", "Hubert", _SOUND, "norms after", hubert)
     yield _picture("vit", "ViT", _PICTURE, "", _VIT)
     yield _picture("deit", "DeiT", _PICTURE, "", _VIT._replace(blocks="deit.layers.*"))
     dino = Anatomy(
@@ -588,7 +476,7 @@ def _others() -> Iterator[Family]:
         "layer_scale2",
         output="layer_scale1",
     )
-    without = {name: each for name, each in _PICTURE.items() if name != "intermediate_size"}
+    without = {**_SHAPE, "image_size": 16, "patch_size": 4}
     yield _picture("dinov2", "Dinov2", without, "what is added is scaled", dino)
     beit = _VIT._replace(blocks="beit.layers.*", output="drop_path@0/2", added="drop_path@1/2")
     relative = {**_PICTURE, "use_relative_position_bias": True}
@@ -597,32 +485,33 @@ def _others() -> Iterator[Family]:
     yield _picture("swin", "Swin", _SWIN, swin, _SWINS, gives_weights=False)
     towers = (_CLIP._replace(blocks="vision_model.encoder.layers.*"), _CLIP)
     two = {"text_config": {**_TEXT}, "vision_config": _PICTURE}
-    has = "two towers"
-    yield Family(
-        "clip", "text and vision", "CLIPModel", "CLIPConfig", two, has, towers, gives_weights=False
-    )
+
+    clip = _families("text and vision", "Model")
+    yield clip("clip", "CLIP", two, "two towers", *towers, gives_weights=False)
 
 
 FAMILIES = {each.name: each for part in (_decoders, _llamas, _encoders, _others) for each in part()}
 
 SAMPLE = [
-    *("gpt2", "gptj", "bloom", "falcon", "llama", "gemma3", "deepseek_v3", "granite", "bert"),
-    *("modernbert", "xlnet", "t5", "bart", "whisper", "vit", "swin", "clip"),
+    *("gpt2", "gptj", "bloom", "falcon", "llama", "gemma3", "deepseek_v3"),
+    *("bert", "xlnet", "t5", "bart", "swin", "clip"),
 ]
 """Families of every kind; `make test-slow` tries all."""
 
-each_family = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.slow) for name in FAMILIES],
-)
+
+def each_of(names: Iterable[str], always: Collection[str] = SAMPLE) -> pytest.MarkDecorator:
+    """Try families, all but a few of them only in the slow run."""
+    slow = {name: () if name in always else pytest.mark.slow for name in names}
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in slow.items()])
+
+
+each_family = each_of(FAMILIES)
 
 _UNMET = "no attention was found in this model"
+_LONGFORMER = {**_TEXT, "attention_window": 4}
 _MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 101}
 
 REFUSED: dict[str, tuple[Family, str]] = {
-    "longformer": (
-        _masked("longformer", "Longformer", {**_TEXT, "attention_window": 4}, "", _BERT),
-        _UNMET,
-    ),
+    "longformer": (_masked("longformer", "Longformer", _LONGFORMER, "", _BERT), _UNMET),
     "mamba": (_causal("mamba", "Mamba", _MAMBA, ""), _UNMET),
 }

@@ -9,9 +9,16 @@ import torch
 
 import attnlab
 from tests.pretrained.families import FAMILIES, REFUSED
-from tests.pretrained.trying import difference, logits_of, recorded_weights, same, tried
+from tests.pretrained.trying import (
+    difference,
+    furthest,
+    logits_of,
+    recorded_weights,
+    same,
+    tried,
+)
 
-__all__ = ["DOCUMENT", "document", "looked", "opened", "unchanged"]
+__all__ = ["DOCUMENT", "document", "looked", "opened"]
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "families.md"
 
@@ -106,30 +113,19 @@ _WANTED = (
 @cache
 def looked(name: str) -> float:
     """How far weights that are only looked at are from the model's own."""
-    return _furthest(name, openly=False)
+    each = tried(name)
+    return furthest(recorded_weights(each)[0], each.own_weights)
 
 
 @cache
-def opened(name: str) -> float:
-    """How far weights that are computed openly are from the model's own."""
-    return _furthest(name, openly=True)
-
-
-@cache
-def unchanged(name: str) -> float:
-    """How far the output is from the family's eager one, under edits of every layer that change
-    nothing."""
+def opened(name: str) -> tuple[float, float]:
+    """How far weights that are computed openly are from the model's own, and how far the output is
+    from the family's eager one, under edits of every layer that change nothing."""
     each = tried(name)
     with attnlab.edit(each.model, *same(each)) as certificate:
-        found = each.run()
+        weights, output = recorded_weights(each)
     assert certificate.failures == []
-    return difference(found, logits_of(each.run_eager()))
-
-
-def _furthest(name: str, *, openly: bool) -> float:
-    each = tried(name)
-    found = recorded_weights(each, openly=openly)
-    return max(difference(one, own) for one, own in zip(found, each.own_weights, strict=True))
+    return furthest(weights, each.own_weights), difference(output, logits_of(each.run_eager()))
 
 
 def document() -> str:
@@ -150,14 +146,13 @@ def _table() -> Iterator[str]:
         each = tried(name)
         backend = ", ".join(sorted({plan.backend for _, plan in each.model.structure.attentions}))
         is_made = any(point.is_lazy for _, point in each.model.attention_points())
-        open_to = max(opened(name), unchanged(name))
         cells = (
             name,
             family.kind,
             family.has,
             backend,
             _bound(looked(name), is_made),
-            _bound(open_to, not family.is_exact),
+            _bound(max(opened(name)), not family.is_exact),
             _absent(name),
         )
         yield f"| {' | '.join(cells)} |"

@@ -1,5 +1,6 @@
 """The residual stream and the feed-forward part, as hooks at each family's own modules see them."""
 
+import re
 from collections.abc import Callable
 from functools import cache
 
@@ -11,7 +12,7 @@ import attnlab
 from attnlab.errors import WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.sites import site_names
-from tests.pretrained.families import Anatomy, each_family, stirred
+from tests.pretrained.families import FAMILIES, Anatomy, each_family, stirred
 from tests.pretrained.trying import Tried, changed_at, difference, logits_of, split, tried
 
 pytest.importorskip("transformers")
@@ -27,22 +28,16 @@ SITES: dict[str, Callable[[Anatomy], str]] = {
     "feed_forward.output": lambda anatomy: anatomy.added,
 }
 
+PARTS = ("attention.output", "feed_forward.hidden", "feed_forward.output")
 UNTOLD: dict[str, tuple[str, ...]] = {
-    # What is added is halved first, so that no module gives it.
-    "granite": (
-        "residual_between",
-        "attention.output",
-        "feed_forward.hidden",
-        "feed_forward.output",
-    ),
-    # What is added is scaled by a parameter of the block's own.
-    "beit": ("feed_forward.hidden",),
+    "granite": ("residual_between", *PARTS),  # what is added is halved first, by no module
+    "beit": ("feed_forward.hidden",),  # what is added is scaled by a parameter of the block's own
 }
 """Sites that a survey cannot tell, though a reader of the family's code could."""
 
 
 @cache
-def _expected(each: Tried) -> dict[str, Tensor]:
+def expected_streams(each: Tried) -> dict[str, Tensor]:
     """What hooks of the test's own see at every part, by the name of its site."""
     seen: dict[str, Tensor] = {}
     for site, where in SITES.items():
@@ -54,18 +49,16 @@ def _expected(each: Tried) -> dict[str, Tensor]:
 @each_family
 def test_every_stream_is_seen_as_hooks_of_one_s_own_see_it(name: str) -> None:
     each = tried(name)
-    expected = _expected(each)
+    expected = expected_streams(each)
     with attnlab.record(each.model, "*") as recording:
         output = each.run()
-    kept = {
-        site: recording[site] for site in recording if site.rpartition(".")[2] not in _NOT_STREAMS
-    }
-    kept = {
-        site: value for site, value in kept.items() if not site.endswith(("embedding", "logits"))
-    }
-    assert set(kept) == set(expected)
-    for site, value in kept.items():
-        assert _close(value, expected[site].reshape(value.shape)), site
+    kept = {site for site in recording if site.rpartition(".")[2] not in _NOT_STREAMS}
+    assert kept == set(expected)
+    for site in kept:
+        found = recording[site]
+        own = expected[site].reshape(found.shape)
+        # Equal, or equal but for the rounding of one sum.
+        assert torch.allclose(found, own, rtol=1e-5, atol=1e-5 * float(own.abs().max())), site
     first = {block.rpartition("layers.")[0]: block for block in reversed(each.blocks)}
     for site in recording:
         if site.endswith("embedding"):
@@ -75,29 +68,38 @@ def test_every_stream_is_seen_as_hooks_of_one_s_own_see_it(name: str) -> None:
         assert torch.equal(recording["logits"], output)
 
 
-_NOT_STREAMS = ("query", "key", "value", "mask", "scores", "weights", "heads")
+_NOT_STREAMS = (
+    "query",
+    "key",
+    "value",
+    "mask",
+    "scores",
+    "weights",
+    "heads",
+    "embedding",
+    "logits",
+)
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    """Equal, or equal but for the rounding of one sum."""
-    return torch.allclose(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+def one_of_each_kind(each: Tried, *ends: str) -> list[str]:
+    """Sites with these ends: of each kind in a stack one, in one block after another."""
+    kinds: dict[str, list[str]] = {}
+    for site in expected_streams(each):
+        if site.endswith(ends):
+            kinds.setdefault(re.sub(r"\d+", "*", site), []).append(site)
+    return [sites[number % len(sites)] for number, sites in enumerate(kinds.values())]
 
 
 @each_family
 def test_a_vector_added_at_a_stream_is_added_by_hand(name: str) -> None:
     each = tried(name)
-    wanted = [
-        site
-        for site in _expected(each)
-        if site.endswith(("residual_before", "residual_between", "after_cross"))
-    ]
-    assert wanted
-    for site in wanted:
-        width = _expected(each)[site].shape[-1]
+    sites = one_of_each_kind(each, "residual_before", "residual_between", "after_cross")
+    assert sites
+    for site in sites:
+        width = expected_streams(each)[site].shape[-1]
         vector = torch.randn(width, generator=torch.Generator().manual_seed(1))
-        with attnlab.edit(
-            each.model, attnlab.edits.AddVector(site=site, vector=vector)
-        ) as certificate:
+        edit = attnlab.edits.AddVector(site=site, vector=vector)
+        with attnlab.edit(each.model, edit) as certificate:
             found = each.run()
         assert certificate.failures == []
         assert not torch.equal(found, each.plain)
@@ -133,17 +135,12 @@ def _added_by_hand(each: Tried, site: str, vector: Tensor) -> Tensor:
 @each_family
 def test_an_edit_at_the_feed_forward_part_reaches_the_output_as_one_by_hand(name: str) -> None:
     each = tried(name)
-    for site in (
-        site
-        for site in _expected(each)
-        if "feed_forward" in site or site.endswith("attention.output")
-    ):
+    for site in one_of_each_kind(each, *PARTS):
         block = site.rpartition(".")[0].rpartition(".")[0]
         anatomy, number = each.place(block)
         where = SITES[site.removeprefix(f"{block}.")](anatomy)
-        with attnlab.edit(
-            each.model, attnlab.edits.ScaleSite(site=site, factor=0.5)
-        ) as certificate:
+        edit = attnlab.edits.ScaleSite(site=site, factor=0.5)
+        with attnlab.edit(each.model, edit) as certificate:
             found = each.run()
 
         def halve(value: Tensor, index: int, number: int = number) -> Tensor | None:
@@ -167,15 +164,8 @@ def test_a_stream_that_is_not_there_is_asked_for_in_vain_and_it_is_said(name: st
 def test_blocks_that_do_not_attend_keep_their_numbers() -> None:
     import transformers
 
-    mixed = transformers.Lfm2Config(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=64,
-        vocab_size=101,
-        layer_types=["conv", "full_attention"],
-    )
+    settings = {**FAMILIES["llama"].settings, "layer_types": ["conv", "full_attention"]}
+    mixed = transformers.Lfm2Config(**settings)
     model = attach(stirred(transformers.Lfm2ForCausalLM(mixed)).eval())
     assert [path for path, _ in model.attention_points()] == ["layers.1.attention"]
     assert "layers.0.residual_after" in site_names(model)

@@ -5,7 +5,7 @@ import copy
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 from unittest import mock
 
@@ -19,18 +19,6 @@ from attnlab.pretrained.attention_call import SOFTMAXES, BlockPoint
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.probe import probe_inputs
 from tests.pretrained.families import FAMILIES, Anatomy, Family
-
-__all__ = [
-    "Tried",
-    "changed_at",
-    "difference",
-    "eager_copy",
-    "logits_of",
-    "recorded_weights",
-    "same",
-    "split",
-    "tried",
-]
 
 
 class Tried:
@@ -57,7 +45,27 @@ class Tried:
     @cached_property
     def own_weights(self) -> list[Tensor]:
         """The weights that the family itself gives, in the order of the hook points."""
-        return _own_weights(self)
+        if not self.family.gives_weights:
+            return self._returned_weights()
+        output = self.run_eager(output_attentions=True)
+        encoder, decoder, cross = (
+            list(output.get(f"{name}attentions") or ())
+            for name in ("encoder_", "decoder_", "cross_")
+        )
+        if decoder:
+            return [*encoder, *(each for both in zip(decoder, cross, strict=True) for each in both)]
+        return list(output["attentions"])
+
+    def _returned_weights(self) -> list[Tensor]:
+        """What the attention modules of the eager copy return beside their output."""
+        found: list[Tensor] = []
+        with ExitStack() as stack:
+            for _, plan in self.model.structure.attentions:
+                module = self.eager.get_submodule(plan.place.path)
+                hook = module.register_forward_hook(lambda _, args, output: found.append(output[1]))
+                stack.callback(hook.remove)
+            self.run_eager()
+        return found
 
     @property
     def points(self) -> list[str]:
@@ -99,21 +107,18 @@ class Tried:
         with torch.no_grad(), _mended(self.family.name):
             return self.eager(**self.inputs, **options)
 
-    def weights_in_full(self) -> list[Tensor]:
-        """The weights that the family itself gives, its softmax computed in the model's own
-        dtype."""
-        with _InFull():
-            return _own_weights(self)
-
     def own(self, where: Callable[[Anatomy], str]) -> dict[str, Tensor]:
         """What a hook at a part of every block sees, by the path of the block."""
         seen: dict[str, Tensor] = {}
+
+        def keep(blocks: list[str], value: Tensor, block: int) -> None:
+            seen[blocks[block]] = value.detach().clone()
+
         with ExitStack() as stack:
             for anatomy, blocks in self.stacks():
                 if where(anatomy):
-                    stack.enter_context(
-                        changed_at(self.foreign, anatomy, where(anatomy), _keeper(seen, blocks))
-                    )
+                    kept = partial(keep, blocks)
+                    stack.enter_context(changed_at(self.foreign, anatomy, where(anatomy), kept))
             self.run()
         return seen
 
@@ -200,14 +205,7 @@ def changed_at(
         yield
 
 
-def _keeper(seen: dict[str, Tensor], blocks: list[str]) -> Callable[[Tensor, int], None]:
-    def keep(value: Tensor, block: int) -> None:
-        seen[blocks[block]] = value.detach().clone()
-
-    return keep
-
-
-class _InFull(TorchFunctionMode):
+class InFull(TorchFunctionMode):
     """Computes every softmax in the dtype of its scores; many families ask for float32 whatever the
     model's is."""
 
@@ -236,39 +234,16 @@ def _mended(name: str) -> Iterator[None]:
         yield
 
 
-def _own_weights(self: Tried) -> list[Tensor]:
-    if not self.family.gives_weights:
-        return _hooked_weights(self)
-    output = self.run_eager(output_attentions=True)
-    encoder, decoder, cross = (
-        list(output.get(f"{name}attentions") or ()) for name in ("encoder_", "decoder_", "cross_")
-    )
-    if decoder:
-        return [*encoder, *(each for both in zip(decoder, cross, strict=True) for each in both)]
-    return list(output["attentions"])
+def recorded_weights(each: Tried) -> tuple[list[Tensor], Tensor]:
+    """The weights of all attentions as a recording has them, and the output of that pass."""
+    with attnlab.record(each.model, "*.weights") as recording:
+        output = each.run()
+    return [recording[f"{point}.weights"] for point in each.points], output
 
 
-def _hooked_weights(self: Tried) -> list[Tensor]:
-    """Of a family that gives its weights otherwise: what its attention modules return beside their
-    output."""
-    found: list[Tensor] = []
-    with ExitStack() as stack:
-        for _, plan in self.model.structure.attentions:
-            module = self.eager.get_submodule(plan.place.path)
-            hook = module.register_forward_hook(lambda _, args, output: found.append(output[1]))
-            stack.callback(hook.remove)
-        self.run_eager()
-    return found
-
-
-def recorded_weights(each: Tried, *, openly: bool) -> list[Tensor]:
-    """The weights of all attentions as a recording has them."""
-    with ExitStack() as stack:
-        if openly:
-            stack.enter_context(attnlab.edit(each.model, *same(each)))
-        recording = stack.enter_context(attnlab.record(each.model, "*.weights"))
-        each.run()
-    return [recording[f"{point}.weights"] for point in each.points]
+def furthest(found: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest difference of any two tensors."""
+    return max(difference(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def same(each: Tried) -> list[Any]:
