@@ -1,7 +1,6 @@
 """Small parts with seeded weights, for the tests to build models from. All widths are distinct
 primes times heads."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,11 +19,8 @@ from attnlab.parts.positions import (
 )
 from attnlab.seeds import generator, isolated
 
-IN_HEADS = ("none", "rotary", "alibi")
-BEFORE = ("sinusoidal", "learned", "concatenated")
-POSITIONS = (*IN_HEADS, *BEFORE)
+POSITIONS = ("none", "rotary", "alibi", "sinusoidal", "learned", "concatenated")
 NORM_PLACES = ("pre", "post", "none")
-VARIANTS = list(itertools.product(NORM_PLACES, POSITIONS))
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

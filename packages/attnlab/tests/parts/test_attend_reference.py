@@ -8,6 +8,7 @@ import torch
 
 from attnlab.parts.attend import attend
 from tests import reference as ref
+from tests.sampling import sampled
 
 from .cases import HALVES, KINDS, Case, as_tensor, random_case
 from .closeness import LARGEST, assert_close, assert_scores_close
@@ -16,8 +17,7 @@ OUTPUT = {torch.float64: 1e-12, torch.float32: 5e-6, torch.float16: 3e-3, torch.
 WEIGHTS = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-6, torch.bfloat16: 2e-6}
 SCORES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-5, torch.bfloat16: 1e-5}
 GRADIENT = {torch.float64: 1e-12, torch.float32: 2e-5}
-CHUNKS, CASES_PER_CHUNK = 8, 270
-QUICK_CHUNKS = 1  # the first 36 cases find every mutant there is
+CHUNKS, CASES_PER_CHUNK = 24, 90
 
 
 def compare(
@@ -77,24 +77,14 @@ def check_cases(first: int, count: int, *, largest: int = 65) -> collections.Cou
     return done
 
 
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        *range(QUICK_CHUNKS),
-        *(pytest.param(each, marks=pytest.mark.slow) for each in range(QUICK_CHUNKS, CHUNKS)),
-    ],
-)
+@pytest.mark.parametrize("chunk", sampled(range(CHUNKS), 1))
 def test_attention_and_its_gradients_agree_with_the_reference_on_random_problems(chunk):
     done = check_cases(chunk * CASES_PER_CHUNK, CASES_PER_CHUNK)
     assert done["cases"] == CASES_PER_CHUNK
     assert min(done[kind] for kind in KINDS) >= CASES_PER_CHUNK // len(KINDS)
-    assert min(done[str(dtype)] for dtype in OUTPUT) >= 30
-    assert min(done["empty batches"], done["dead rows seen"], done["lengths differ"]) >= 5
+    assert min(done[str(dtype)] for dtype in OUTPUT) >= 10
+    assert min(done["empty batches"], done["dead rows seen"], done["lengths differ"]) >= 2
     print(dict(done), {what: f"{error:.2g}" for what, error in sorted(LARGEST.items())})  # noqa: T201
-
-
-def test_the_random_problems_are_at_least_two_thousand():
-    assert CHUNKS * CASES_PER_CHUNK >= 2000
 
 
 def test_the_cases_span_the_sizes_they_promise():

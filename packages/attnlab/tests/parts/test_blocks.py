@@ -2,6 +2,7 @@
 blocks."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch
 from attnlab.parts.blocks import Block
 from attnlab.parts.masks import padding_mask
 
-from .builders import NORM_PLACES, VARIANTS, make_block, normal, with_positions
+from .builders import NORM_PLACES, make_block, normal, with_positions
 from .closeness import assert_close, assert_same
 
 
@@ -49,10 +50,7 @@ def test_a_block_is_its_formula(norm_place, norm):
 def test_places_of_the_norm_are_different_functions():
     x = normal(2, 5, 28)
     outputs = [make_block(norm_place=place)(x) for place in NORM_PLACES]
-    assert (
-        min((a - b).abs().max() for a, b in ((outputs[0], outputs[1]), (outputs[1], outputs[2])))
-        > 0.1
-    )
+    assert min((a - b).abs().max() for a, b in itertools.pairwise(outputs)) > 0.1
 
 
 def test_a_block_whose_sub_layers_add_nothing_passes_the_stream_on():
@@ -70,7 +68,9 @@ def test_a_memory_mask_hides_a_part_of_the_memory():
     assert_close(hidden[1:], block(x[1:], memory=memory[1:]), 1e-12)
 
 
-@pytest.mark.parametrize(("norm_place", "position"), VARIANTS)
+@pytest.mark.parametrize(
+    ("norm_place", "position"), [("pre", "rotary"), ("post", "alibi"), ("none", "learned")]
+)
 def test_gradients_of_a_block_are_those_of_finite_differences(norm_place, position):
     block = make_block(8, 2, norm_place=norm_place, position=position)
     run = with_positions(block, position, 8, mask="causal")
@@ -78,7 +78,7 @@ def test_gradients_of_a_block_are_those_of_finite_differences(norm_place, positi
 
 
 def test_gradients_of_all_parameters_of_a_block_are_those_of_finite_differences():
-    block, x = make_block(4, 2, is_decoder=True, activation="swiglu"), normal(1, 2, 4)
+    block, x = make_block(2, 2, is_decoder=True, activation="swiglu"), normal(1, 2, 2)
     names, values = zip(*block.named_parameters(), strict=True)
 
     def run(*values):

@@ -5,8 +5,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attnlab.parts.cache import Cache, LayerCache
 from attnlab.parts.masks import padding_mask
@@ -17,36 +15,23 @@ from .closeness import assert_close, assert_same
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5}
 LENGTH = 23  # beyond the first 16 positions, for which there is room from the start
 CHUNKS = {"one": [1] * 23, "some": [5, 1, 2, 12, 3], "all": [23], "prompt": [17, *[1] * 6]}
-HEADS = pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
 POSITION = pytest.mark.parametrize("position", ["none", "rotary", "alibi"])
 
 
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=12), st.integers(0, 3), st.integers(1, 3))
-def test_appending_is_concatenating(lengths, batch, heads):
-    cache, keys, values = LayerCache(), [], []
-    for i, length in enumerate(lengths):
-        keys.append(normal(batch, heads, length, 5, seed=i))
-        values.append(normal(batch, heads, length, 7, seed=i + 99))
-        held = cache.append(keys[-1], values[-1])
-        for ours, parts in zip(held, (keys, values), strict=True):
-            assert_same(ours, torch.cat(parts, -2))
-        for ours, again in zip(held, cache.keys_and_values(), strict=True):
-            assert_same(again, ours)
-        assert cache.length == sum(lengths[: i + 1])
-
-
-def test_many_small_appends_keep_everything_that_came_before():
+@pytest.mark.parametrize("batch", [2, 0])
+def test_appending_is_concatenating(batch):
     cache, rng = LayerCache(), np.random.default_rng(0)
-    keys, values = torch.zeros(2, 3, 0, 5), torch.zeros(2, 3, 0, 7)
-    for step in range(120):
-        length = int(rng.integers(1, 4))
-        key = normal(2, 3, length, 5, seed=step, dtype=torch.float32)
-        value = normal(2, 3, length, 7, seed=step + 999, dtype=torch.float32)
+    keys, values = torch.zeros(batch, 3, 0, 5), torch.zeros(batch, 3, 0, 7)
+    for step in range(40):
+        length = int(rng.integers(0, 4))
+        key = normal(batch, 3, length, 5, seed=step, dtype=torch.float32)
+        value = normal(batch, 3, length, 7, seed=step + 999, dtype=torch.float32)
         keys, values = torch.cat((keys, key), -2), torch.cat((values, value), -2)
-        held = cache.append(key, value)
-        assert_same(held[0], keys)
-        assert_same(held[1], values)
-    assert cache.length > 200
+        for held in (cache.append(key, value), cache.keys_and_values()):
+            assert_same(held[0], keys)
+            assert_same(held[1], values)
+        assert cache.length == keys.shape[-2]
+    assert cache.length > 50
 
 
 def test_room_is_doubled_so_that_appending_rarely_copies():
@@ -82,11 +67,10 @@ def step_by_step(run, x, chunks):
 
 @torch.no_grad()
 @pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
-@HEADS
 @POSITION
-def test_heads_step_by_step_give_the_full_causal_pass(position, num_kv_heads, chunks):
+def test_heads_step_by_step_give_the_full_causal_pass(position, chunks):
     for dtype, bound in BOUND.items():
-        part = make_attention(position=position, num_kv_heads=num_kv_heads, dtype=dtype)
+        part = make_attention(position=position, num_kv_heads=2, dtype=dtype)
         x = normal(2, LENGTH, 28, dtype=dtype)
         full = part(x, mask="causal", need_weights=True)
         for need_weights in (True, False):
@@ -107,11 +91,10 @@ def test_heads_step_by_step_give_the_full_causal_pass(position, num_kv_heads, ch
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
 @pytest.mark.parametrize("is_decoder", [False, True])
 @POSITION
 @pytest.mark.parametrize("norm_place", NORM_PLACES)
-def test_blocks_step_by_step_give_the_full_causal_pass(norm_place, position, is_decoder, chunks):
+def test_blocks_step_by_step_give_the_full_causal_pass(norm_place, position, is_decoder):
     for dtype, bound in BOUND.items():
         options = {
             "norm_place": norm_place,
@@ -128,14 +111,16 @@ def test_blocks_step_by_step_give_the_full_causal_pass(norm_place, position, is_
             "memory_mask": padding_mask([3, 7], 7) if is_decoder else None,
         }
         cache = Cache()
-        stepped = step_by_step(partial(block, cache=cache, name="layers.0", **rest), x, chunks)
+        stepped = step_by_step(
+            partial(block, cache=cache, name="layers.0", **rest), x, CHUNKS["some"]
+        )
         assert_close(stepped, block(x, **rest), bound, f"cached block, {dtype}")
         assert cache.layer("layers.0.attention").length == LENGTH
         assert cache.layer("layers.0.cross_attention").length == (7 if is_decoder else 0)
 
 
 @torch.no_grad()
-@HEADS
+@pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
 def test_cross_attention_projects_its_memory_once_and_gives_the_same(num_kv_heads):
     part, x, memory = (
         make_attention(num_kv_heads=num_kv_heads),

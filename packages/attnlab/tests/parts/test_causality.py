@@ -15,7 +15,6 @@ from attnlab.parts.masks import (
 from .builders import (
     NORM_PLACES,
     POSITIONS,
-    VARIANTS,
     make_attention,
     make_block,
     normal,
@@ -65,19 +64,17 @@ def test_attend_is_causal(mask, need_weights):
 
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("position", ["none", "rotary", "alibi"])
-@pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
-def test_multi_head_attention_is_causal(num_kv_heads, position, need_weights):
-    part = make_attention(position=position, num_kv_heads=num_kv_heads)
+def test_multi_head_attention_is_causal(position, need_weights):
+    part = make_attention(position=position, num_kv_heads=2)
     check_causal(
         lambda x: part(x, mask="causal", need_weights=need_weights).output, normal(2, LENGTH, 28)
     )
 
 
-@pytest.mark.parametrize(("norm_place", "position"), VARIANTS)
-def test_a_block_is_causal(norm_place, position):
-    for norm in ("layer", "rms"):
-        block = make_block(norm_place=norm_place, position=position, norm=norm)
-        check_causal(with_positions(block, position, mask="causal"), normal(2, LENGTH, 28))
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_block_is_causal(position):
+    block = make_block(position=position, norm="rms")
+    check_causal(with_positions(block, position, mask="causal"), normal(2, LENGTH, 28))
 
 
 @pytest.mark.parametrize("norm_place", NORM_PLACES)
@@ -121,7 +118,7 @@ def test_windows_and_cut_edges_hold_by_gradient_too():
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
 def test_without_positions_and_masks_a_permutation_passes_through(dtype):
-    for seed in range(40):
+    for seed in range(8):
         order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed))
         x = normal(2, LENGTH, 28, seed=seed, dtype=dtype)
         runs = [

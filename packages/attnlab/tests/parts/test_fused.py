@@ -2,7 +2,6 @@
 without surprises."""
 
 import importlib
-import json
 
 import numpy as np
 import pytest
@@ -21,8 +20,9 @@ from attnlab.parts.fused import (
     use_attention_path,
 )
 from attnlab.parts.heads import join_heads
-from attnlab.parts.probes import Probe, machine
+from attnlab.parts.probes import Probe
 from tests import reference as ref
+from tests.sampling import sampled
 
 from .builders import normal
 from .cases import random_case
@@ -83,7 +83,7 @@ def check_cases(drawn: range, largest: int = 130) -> int:
 
 
 def test_random_problems_agree_with_the_float64_reference(native):
-    assert check_cases(range(400)) == len(native) >= 300
+    assert check_cases(range(200)) == len(native) >= 150
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_narrower_vectors_compute_the_same(width, monkeypatch):
     monkeypatch.setenv("CXXFLAGS", "-O1")  # as right, and compiled in less time
     library = attention.library.__wrapped__()
     monkeypatch.setattr(attention, "library", lambda: library)
-    check_cases(range(60))
+    check_cases(range(30))
 
 
 @pytest.mark.usefixtures("native")
@@ -336,18 +336,6 @@ def test_a_path_that_does_not_exist_is_refused(monkeypatch):
         looked(*tensors(*LONG))
 
 
-@pytest.mark.usefixtures("native")
-def test_what_the_probe_found_is_remembered(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    probe = attention_path_probe()
-    assert probe.reason == "measured"
-    memory = tmp_path / "attnlab" / "attention-path.json"
-    assert json.loads(memory.read_text()) == {machine(): probe.ratio}
-    memory.write_text(json.dumps({machine(): 2.0}))
-    monkeypatch.setattr(module._PATH, "found", None)
-    assert attention_path_probe() == Probe(2.0, False, "remembered")
-
-
 # What is wrong, the old snippet of the C++, the new one.
 FAULTS = [
     (
@@ -382,9 +370,10 @@ FAULTS = [
 
 
 @pytest.mark.usefixtures("native")
-@pytest.mark.parametrize(("name", "old", "new"), FAULTS, ids=[row[0] for row in FAULTS])
-def test_a_fault_planted_in_the_kernel_shows(name, old, new, monkeypatch):
+@pytest.mark.parametrize("fault", sampled(FAULTS, 3), ids=[row[0] for row in FAULTS])
+def test_a_fault_planted_in_the_kernel_shows(fault, monkeypatch):
     compiled = attention.compiled
+    name, old, new = fault
 
     def broken(source, **how):
         assert source.count(old) == 1, f"{name}: its place is there {source.count(old)} times"

@@ -1,14 +1,13 @@
 """Heads: splitting and joining, sharing keys and values, and the whole part against the reference
 and torch."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
-from attnlab.parts.attend import attend
 from attnlab.parts.heads import (
     MultiHeadAttention,
     join_heads,
@@ -21,7 +20,6 @@ from attnlab.parts.positions import Alibi
 from tests import reference as ref
 
 from .builders import make_attention, normal
-from .cases import random_case
 from .closeness import as_array, assert_close, assert_same
 
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -34,17 +32,12 @@ def test_the_first_head_gets_the_first_channels():
     assert_same(join_heads(split_heads(x, 2)), x)
 
 
-@given(st.integers(0, 3), st.integers(1, 7), st.integers(0, 5), st.integers(1, 5))
-def test_joining_undoes_splitting(batch, heads, length, width):
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (0, 2, 1, 3), (1, 4, 0, 2)])
+def test_joining_undoes_splitting(shape):
+    batch, heads, length, width = shape
     x = normal(batch, length, heads * width)
-    assert split_heads(x, heads).shape == (batch, heads, length, width)
+    assert split_heads(x, heads).shape == shape
     assert_same(join_heads(split_heads(x, heads)), x)
-    assert_same(
-        split_heads(x, heads),
-        as_array(ref.split_heads(x.numpy(), heads))
-        if x.numel()
-        else x.reshape(batch, heads, length, width),
-    )
 
 
 def test_neighbouring_query_heads_share_a_key_head():
@@ -69,33 +62,28 @@ def as_reference(part, x, context, mask, num_kv_heads):
 
 
 @PATHS
-@pytest.mark.parametrize("projections", ["dense", "gated", "strict"])
-@pytest.mark.parametrize("num_kv_heads", [6, 3, 2, 1])
+@pytest.mark.parametrize(
+    ("num_kv_heads", "projections"),
+    [(6, "dense"), (3, "dense"), (2, "dense"), (1, "dense"), (3, "gated"), (2, "strict")],
+)
 def test_every_number_of_shared_heads_agrees_with_the_reference(
     num_kv_heads, projections, need_weights
 ):
-    for dtype, bound in BOUND.items():
-        options = {"projections": projections, "rank": 3, "num_kv_heads": num_kv_heads}
-        for scale, bias in ((None, True), (0.3, False)):
-            part = make_attention(30, 6, dtype=dtype, scale=scale, bias=bias, **options)
-            x, memory = normal(2, 7, 30, dtype=dtype), normal(2, 11, 30, seed=1, dtype=dtype)
-            for context in (None, memory):
-                seen = x if context is None else context
-                length = seen.shape[1]
-                for mask in (
-                    None,
-                    causal_mask(7, length),
-                    padding_mask([3, 0], length),
-                    normal(6, 7, length).to(dtype),
-                ):
-                    result = part(x, context, mask=mask, need_weights=need_weights)
-                    told = None if mask is None else mask.numpy()
-                    expected = as_reference(part, x, seen, told, num_kv_heads)
-                    assert_close(result.output, expected.output, bound, f"heads, {dtype}")
-                    if need_weights:
-                        assert_close(
-                            result.weights, expected.weights, bound, f"weights of heads, {dtype}"
-                        )
+    options = {"projections": projections, "rank": 3, "num_kv_heads": num_kv_heads}
+    for (dtype, bound), scale in itertools.product(BOUND.items(), (None, 0.3)):
+        part = make_attention(30, 6, dtype=dtype, scale=scale, bias=scale is None, **options)
+        x, memory = normal(2, 7, 30, dtype=dtype), normal(2, 11, 30, seed=1, dtype=dtype)
+        for context in (None, memory):
+            seen = x if context is None else context
+            length = seen.shape[1]
+            bias = normal(6, 7, length).to(dtype)
+            for mask in (None, causal_mask(7, length), padding_mask([3, 0], length), bias):
+                result = part(x, context, mask=mask, need_weights=need_weights)
+                numbers = None if mask is None else mask.numpy()
+                expected = as_reference(part, x, seen, numbers, num_kv_heads)
+                assert_close(result.output, expected.output, bound, f"heads, {dtype}")
+                if need_weights:
+                    assert_close(result.weights, expected.weights, bound, f"weights, {dtype}")
 
 
 def torch_twin(part, d_model, heads):
@@ -125,7 +113,7 @@ def _slow_torch_path():
 @pytest.mark.parametrize("dtype", list(BOUND))
 @PATHS
 def test_our_heads_are_those_of_torch_with_the_same_weights(need_weights, dtype):
-    for seed in range(12):
+    for seed in range(3):
         d_model, heads = ((28, 4), (15, 3), (11, 1))[seed % 3]
         part = make_attention(d_model, heads, dtype=dtype)
         twin = torch_twin(part, d_model, heads)
@@ -166,38 +154,20 @@ def test_our_heads_are_those_of_torch_with_the_same_weights(need_weights, dtype)
                     )
 
 
-@pytest.mark.parametrize("dtype", list(BOUND))
-@PATHS
-def test_attend_is_torch_scaled_dot_product_attention(need_weights, dtype):
-    for seed in range(200):
-        case = random_case(seed, dtype=dtype, largest=30)
-        query, key, value = case.tensors(dtype)
-        visible = torch.from_numpy(case.visible.copy())
-        mask = case.torch_mask(dtype)
-        theirs = mask if torch.is_tensor(mask) and mask.is_floating_point() else visible
-        scale = {None: None, False: 1.0}.get(case.scale, case.scale)
-        heads = query.shape[:-2]
-        expected = nn.functional.scaled_dot_product_attention(
-            query, key.expand(*heads, -1, -1), value.expand(*heads, -1, -1), theirs, scale=scale
-        )
-        output = attend(query, key, value, mask, scale=case.scale, need_weights=need_weights).output
-        assert_close(output, expected, BOUND[dtype], f"torch's attention, {dtype}")
-
-
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_alibi_in_the_heads_is_the_bias_of_the_reference(need_weights):
     part = make_attention(30, 6, position="alibi", num_kv_heads=3)
     x = normal(2, 7, 30)
     bias = ref.alibi_bias(6, 7, 7)
     padding = padding_mask([4, 7], 7)
-    for mask, told in (
+    for mask, as_bias in (
         (None, bias),
         ("causal", np.where(ref.causal_mask(7), bias, -np.inf)),
         (padding, np.where(padding.numpy(), bias, -np.inf)),
         (normal(7, 7), bias + normal(7, 7).numpy()),
     ):
         result = part(x, mask=mask, need_weights=need_weights)
-        assert_close(result.output, as_reference(part, x, x, told, 3).output, 1e-12)
+        assert_close(result.output, as_reference(part, x, x, as_bias, 3).output, 1e-12)
 
 
 @pytest.mark.parametrize("num_kv_heads", [6, 2])
@@ -248,27 +218,17 @@ def test_what_a_padded_position_holds_reaches_no_other():
 
 def test_what_is_not_asked_for_is_the_usual():
     part = multi_head_attention(28, 4)
-    assert (part.dropout, part.scale, part.position, part.layout) == (0.0, None, None, (4, 4))
-    assert all(
-        projection.bias is not None
-        for projection in (part.query, part.key, part.value, part.output)
-    )
+    parts = {name: getattr(part, name) for name in ("query", "key", "value", "output")}
+    for usual in (part, MultiHeadAttention(**parts, num_heads=4)):
+        assert (usual.dropout, usual.scale, usual.position) == (0.0, None, None)
+        assert usual.layout == (4, 4)
+    assert all(projection.bias is not None for projection in parts.values())
     assert part(normal(1, 3, 28, dtype=torch.float32)).weights is None
-    assert [
-        name
-        for name, _ in multi_head_attention(28, 4, bias=False).named_parameters()
-        if "bias" in name
-    ] == []
-    factorised = multi_head_attention(28, 4, projections="gated", rank=3)
-    assert (factorised.query.temperature, factorised.key.temperature) == (1.0, 1.0)
-    assert (
-        multi_head_attention(28, 4, projections="strict", rank=3, temperature=0.5).value.temperature
-        == 0.5
-    )
-    bare = MultiHeadAttention(
-        query=part.query, key=part.key, value=part.value, output=part.output, num_heads=4
-    )
-    assert (bare.dropout, bare.scale, bare.position, bare.layout) == (0.0, None, None, (4, 4))
+    bare = multi_head_attention(28, 4, bias=False)
+    assert [name for name, _ in bare.named_parameters() if "bias" in name] == []
+    for given, temperature in (({}, 1.0), ({"temperature": 0.5}, 0.5)):
+        factorised = multi_head_attention(28, 4, projections="strict", rank=3, **given)
+        assert factorised.query.temperature == factorised.value.temperature == temperature
 
 
 def test_the_part_prints_what_it_is():

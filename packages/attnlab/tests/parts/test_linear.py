@@ -15,7 +15,6 @@ from torch.autograd import forward_ad
 from attnlab.errors import WrongUsage
 from attnlab.parts.linear import Linear, Probe, linear, matrix_path_probe, use_matrix_path
 from attnlab.parts.probes import machine
-from tests.sampling import sampled
 
 from .builders import normal
 from .closeness import assert_close, assert_same, product_rounding
@@ -30,11 +29,17 @@ BIAS = pytest.mark.parametrize("has_bias", [True, False])
 
 
 @pytest.fixture(autouse=True)
-def _private_memory(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def _as_by_default(monkeypatch):
     monkeypatch.delenv("ATTNLAB_MATRIX_PATH", raising=False)
-    monkeypatch.setattr(module._PATH, "found", None)
     monkeypatch.setattr(module._PATH, "setting", None)
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """The file of a memory that no other test has, and nothing measured yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(module._PATH, "found", None)
+    return tmp_path / "attnlab" / "matrix-path.json"
 
 
 @pytest.fixture
@@ -116,9 +121,8 @@ def test_whichever_of_the_three_is_trainable_gets_its_gradient():
             assert_relatively_close(actual, expected)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*torch.jit.script.* is deprecated"
-)  # torch's own, at its first dual number
+# torch's own, at its first dual number
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated")
 @pytest.mark.usefixtures("_has_onednn")
 def test_forward_mode_derivatives_survive():
     def compute():
@@ -181,14 +185,12 @@ def test_auto_follows_the_probe(monkeypatch):
 
 
 def test_a_path_that_does_not_exist_is_refused(monkeypatch):
-    message = "the matrix path must be one of auto, default, onednn; got 'mkl'."
-    with pytest.raises(WrongUsage) as caught, use_matrix_path("mkl"):
+    fact = "must be one of auto, default, onednn; got 'mkl'"
+    with pytest.raises(WrongUsage, match=fact), use_matrix_path("mkl"):
         pass
-    assert str(caught.value) == message
     monkeypatch.setenv("ATTNLAB_MATRIX_PATH", "mkl")
-    with pytest.raises(WrongUsage) as caught:
+    with pytest.raises(WrongUsage, match=fact):
         linear(*inputs((509,)))
-    assert str(caught.value) == message
 
 
 def test_a_setting_ends_with_its_context_also_after_an_error():
@@ -200,8 +202,8 @@ def test_a_setting_ends_with_its_context_also_after_an_error():
 
 
 @pytest.mark.usefixtures("_has_onednn")
-def test_what_the_probe_found_is_remembered_and_a_fresh_one_measures_again(tmp_path, monkeypatch):
-    memory = tmp_path / "attnlab" / "matrix-path.json"
+def test_what_the_probe_found_is_remembered_and_a_fresh_one_measures_again(memory, monkeypatch):
+    matrix_path_probe()
     assert list(json.loads(memory.read_text())) == [machine()]
     memory.write_text(json.dumps({machine(): 0.5, "another machine": 2.0}))
     monkeypatch.setattr(module._PATH, "found", None)
@@ -211,46 +213,33 @@ def test_what_the_probe_found_is_remembered_and_a_fresh_one_measures_again(tmp_p
     assert os.listdir(memory.parent) == [memory.name]
 
 
-BROKEN = [
-    b"",
-    b"{",
-    b"[1, 2]",
-    b"null",
-    b'{"%s": null}',
-    b'{"%s": "fast"}',
-    b'{"%s": {}}',
-    b"\xff\xfe",
-    b"[" * 100_000,
-]
+BROKEN = [b"", b"[1, 2]", b'{"%s": "fast"}', b"\xff\xfe", b"[" * 100_000]
 
 
 @pytest.mark.usefixtures("_has_onednn")
-@pytest.mark.parametrize(
-    "content", sampled(BROKEN, 4), ids=lambda content: content[:12].decode("latin-1")
-)
-def test_a_corrupt_memory_does_no_harm(tmp_path, monkeypatch, content):
-    memory = tmp_path / "attnlab" / "matrix-path.json"
+@pytest.mark.parametrize("content", BROKEN, ids=lambda content: content[:12].decode("latin-1"))
+def test_a_corrupt_memory_does_no_harm(memory, content):
+    memory.parent.mkdir()
     memory.write_bytes(content.replace(b"%s", machine().encode()))
-    monkeypatch.setattr(module._PATH, "found", None)
     probe = matrix_path_probe()
     assert probe.reason == "measured"
     assert probe.ratio > 0
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a folder", "gone"])
-def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch, obstacle):
+def test_a_folder_that_cannot_be_written_does_no_harm(memory, monkeypatch, obstacle):
     # Root ignores permissions, so what stands in the way is of the wrong kind.
     if obstacle == "a file":
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        (tmp_path / "file").write_text("in the way")
+        memory.parent.write_text("in the way")
     elif obstacle == "a folder":
-        (tmp_path / "attnlab" / "matrix-path.json").mkdir(parents=True)
+        memory.mkdir(parents=True)
     else:
         monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     matrix_path_probe()
     assert_relatively_close(linear(*inputs((509,))), F.linear(*inputs((509,))))
 
 
+@pytest.mark.usefixtures("memory")
 def test_a_torch_without_the_op_uses_the_default(monkeypatch):
     def missing(*_):
         raise AttributeError("no such op")
@@ -278,15 +267,12 @@ def test_linear_is_torch_linear_with_the_same_names_and_initial_values():
     assert repr(ours) == "Linear(7 -> 11, bias=True)"
 
 
+@pytest.mark.usefixtures("_has_onednn")
 @pytest.mark.parametrize("ratio", [0.5, 0.93])
 def test_the_gradient_of_the_weight_is_the_same_whichever_path_it_takes(monkeypatch, ratio):
-    module = importlib.import_module("attnlab.parts.linear")
-    if matrix_path_probe().ratio is None:
-        pytest.skip("this torch has no oneDNN linear")
-    monkeypatch.setattr(module._PATH, "found", module.Probe(ratio, True, "made up"))
-    source = torch.Generator().manual_seed(0)
-    grad, x = torch.randn(1024, 256, generator=source), torch.randn(1024, 256, generator=source)
-    expected = (grad.double().t() @ x.double()).float()
+    monkeypatch.setattr(module._PATH, "found", Probe(ratio, True, "made up"))
+    grad, x = (normal(1024, 256, seed=seed, dtype=torch.float32) for seed in range(2))
+    expected = grad.double().t() @ x.double()
     with use_matrix_path("onednn"):
         bound = product_rounding(grad.t(), x)
         assert_close(module._weight_gradient(grad, x), expected, bound)

@@ -4,8 +4,6 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attnlab.errors import WrongUsage
 from attnlab.parts import masks
@@ -13,8 +11,6 @@ from attnlab.parts.attend import attend
 from tests import reference as ref
 
 from .closeness import assert_same
-
-SIZE = st.integers(0, 13)
 
 
 def drawn(picture: str) -> torch.Tensor:
@@ -60,34 +56,6 @@ def test_masks_are_those_of_the_reference():
     assert_same(masks.padding_mask(torch.tensor([1, 3]), 5), ref.padding_mask([1, 3], 5))
 
 
-@given(SIZE, SIZE, st.integers(1, 5))
-def test_a_window_is_what_is_causal_and_near(num_queries, extra, window):
-    num_keys = num_queries + extra
-    near = masks.either(
-        *(masks.sliding_window_mask(num_queries, w, num_keys) for w in range(1, window + 1))
-    )
-    assert_same(masks.sliding_window_mask(num_queries, window, num_keys), near)
-    assert_same(masks.both(near, masks.causal_mask(num_queries, num_keys)), near)
-    assert (near.sum(-1) <= window).all()
-
-
-@given(st.lists(st.integers(0, 4), max_size=5))
-def test_packed_sequences_see_as_many_positions_as_they_have(lengths):
-    mask = masks.block_mask(lengths)
-    assert mask.shape == (sum(lengths), sum(lengths))
-    assert mask.sum(-1).tolist() == [length for length in lengths for _ in range(length)]
-    assert_same(mask, mask.t())
-
-
-@given(st.lists(st.integers(0, 7), max_size=5))
-def test_padding_lets_everybody_see_the_first_positions(lengths):
-    mask = masks.padding_mask(lengths, 7)
-    assert mask.shape == (len(lengths), 1, 1, 7)
-    assert mask.dtype == torch.bool
-    assert mask.sum(-1).flatten().tolist() == lengths
-    assert mask[..., 0].flatten().tolist() == [length > 0 for length in lengths]
-
-
 def test_both_is_and_either_is_or_and_none_allows_everything():
     truth = [torch.tensor(v) for v in (False, True)]
     for a, b in itertools.product(truth, truth):
@@ -129,67 +97,27 @@ def test_the_word_causal_is_the_causal_mask_for_any_lengths():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "fact"),
     [
-        (
-            lambda: masks.causal_mask(-1),
-            "the number of queries must be an integer of at least 0; got -1.",
-        ),
-        (
-            lambda: masks.causal_mask(2, 1.5),
-            "the number of keys must be an integer of at least 0; got 1.5.",
-        ),
-        (
-            lambda: masks.sliding_window_mask(3, 0),
-            "window must be an integer of at least 1; got 0.",
-        ),
-        (lambda: masks.prefix_mask(3, -2), "prefix must be an integer of at least 0; got -2."),
-        (
-            lambda: masks.block_mask([2, -1]),
-            "each block's length must be an integer of at least 0; got -1.",
-        ),
-        (
-            lambda: masks.padding_mask([1, 5], 4),
-            "each length must be from 0 to the padded length 4; got [1, 5].",
-        ),
-        (
-            lambda: masks.padding_mask([-1], 4),
-            "each length must be from 0 to the padded length 4; got [-1].",
-        ),
-        (
-            lambda: masks.padding_mask(torch.tensor([1.0]), 4),
-            "lengths must be one integer for each input of the batch; got shape (1,) of "
-            "torch.float32.",
-        ),
-        (
-            lambda: masks.padding_mask(torch.tensor(3), 4),
-            "lengths must be one integer for each input of the batch; got shape () of torch.int64.",
-        ),
-        (
-            lambda: masks.padding_mask(torch.tensor([True, False]), 4),
-            "lengths must be one integer for each input of the batch; got shape (2,) of "
-            "torch.bool.",
-        ),
-        (masks.either, "either needs at least one mask; got none."),
-        (
-            lambda: masks.both(torch.zeros(2)),
-            "only boolean masks can be combined; got torch.float32. Add float masks up instead.",
-        ),
-        (
-            lambda: masks.as_tensor("casual", 2, 2),
-            "a mask is a tensor, None or the word \"causal\"; got 'casual'.",
-        ),
-        (
-            lambda: masks.as_tensor(torch.ones(2, 2, dtype=torch.int32), 2, 2),
-            "a mask is boolean (True = may attend) or float (added to the scores); got "
-            "torch.int32. If its ones mean 'may attend', convert it with mask.bool().",
-        ),
+        (lambda: masks.causal_mask(-1), "the number of queries .* at least 0; got -1"),
+        (lambda: masks.causal_mask(2, 1.5), "the number of keys .* at least 0; got 1.5"),
+        (lambda: masks.sliding_window_mask(3, 0), "window must be .* at least 1; got 0"),
+        (lambda: masks.prefix_mask(3, -2), "prefix must be .* at least 0; got -2"),
+        (lambda: masks.block_mask([2, -1]), "each block's length .* got -1"),
+        (lambda: masks.padding_mask([1, 5], 4), r"from 0 to the padded length 4; got \[1, 5\]"),
+        (lambda: masks.padding_mask([-1], 4), r"got \[-1\]"),
+        (lambda: masks.padding_mask(torch.tensor([1.0]), 4), "of torch.float32"),
+        (lambda: masks.padding_mask(torch.tensor(3), 4), r"got shape \(\)"),
+        (lambda: masks.padding_mask(torch.tensor([True, False]), 4), "of torch.bool"),
+        (masks.either, "at least one mask"),
+        (lambda: masks.both(torch.zeros(2)), "got torch.float32. Add float masks up"),
+        (lambda: masks.as_tensor("casual", 2, 2), "got 'casual'"),
+        (lambda: masks.as_tensor(torch.ones(2, 2).int(), 2, 2), r"torch.int32.* mask.bool\(\)"),
     ],
 )
-def test_a_wrong_mask_says_what_was_expected_and_what_came(make, message):
-    with pytest.raises(WrongUsage) as caught:
+def test_a_wrong_mask_says_what_was_expected_and_what_came(make, fact):
+    with pytest.raises(WrongUsage, match=fact):
         make()
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
