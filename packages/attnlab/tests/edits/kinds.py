@@ -5,7 +5,9 @@ Each returns the edit and the NumPy side, {site: what becomes of its array}. `Ai
 numbers for the loops, and the way they are said to the edit.
 """
 
-from collections.abc import Callable, Iterator
+import inspect
+import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,16 +33,10 @@ class Aim(NamedTuple):
     queries: list[int]
     keys: list[int]
 
-    def edges(self) -> Iterator[tuple[int, int, int, int]]:
-        for b, h, i in self.places():
-            for j in self.keys:
-                yield b, h, i, j
 
-    def places(self) -> Iterator[tuple[int, int, int]]:
-        for b in self.rows:
-            for h in self.heads:
-                for i in self.queries:
-                    yield b, h, i
+ROWS = ("row", "head", "query")
+EDGES = (*ROWS, "key")
+MANY = list(range(9))
 
 
 def aim(case: Case, *narrowed: str) -> Aim:
@@ -49,92 +45,76 @@ def aim(case: Case, *narrowed: str) -> Aim:
     said, parts = case.parts()
     lengths = {case.lengths(part) for part in parts}
     num_queries, num_keys = min(lengths)
+    sizes = {"row": case.batch, "head": case.num_heads, "query": num_queries, "key": num_keys}
     found = {}
-    for name, size in (
-        ("row", case.batch),
-        ("head", case.num_heads),
-        ("query", num_queries),
-        ("key", num_keys),
-    ):
+    for name, size in sizes.items():
         is_free = name in narrowed and (len(lengths) == 1 or name in ("row", "head"))
         found[name] = case.some(size) if is_free else None
         if is_free:
             said[name] = case.said(found[name], size, is_position=name in ("query", "key"))
     rows, heads = found["row"] or range(case.batch), found["head"] or range(case.num_heads)
     # Sites of several lengths are edited everywhere; the loops stop at the end of each.
-    return Aim(
-        said,
-        parts,
-        list(rows),
-        list(heads),
-        found["query"] or list(range(9)),
-        found["key"] or list(range(9)),
-    )
+    return Aim(said, parts, list(rows), list(heads), found["query"] or MANY, found["key"] or MANY)
 
 
-def at(where: Aim, own: str, loop: Callable[[np.ndarray, Aim], None]) -> dict[str, Loop]:
-    """The same loop for each part, on a copy, with only what is there."""
+def rows(where: Aim, own: str, change: Callable[..., Any]) -> dict[str, Loop]:
+    """Loop over rows, heads and queries of each part: change(array as it was, b, h, i)."""
 
-    def side(array: np.ndarray) -> np.ndarray:
-        new = array.copy()
-        queries = [i for i in where.queries if i < array.shape[2]]
-        keys = (
-            [j for j in where.keys if j < array.shape[-1]]
-            if own in ("mask", "scores", "weights")
-            else where.keys
-        )
-        keys = [j for j in keys if own != "value" or j < array.shape[2]]
-        loop(new, where._replace(queries=queries, keys=keys))
+    def side(old: np.ndarray) -> np.ndarray:
+        new = old.copy()
+        queries = [i for i in where.queries if i < old.shape[2]]
+        for place in itertools.product(where.rows, where.heads, queries):
+            new[place] = change(old, *place)
         return new
 
     return {f"{part}{own}": side for part in where.parts}
 
 
-ROWS = ("row", "head", "query")
-EDGES = (*ROWS, "key")
+def edges(where: Aim, own: str, change: Callable[..., Any]) -> dict[str, Loop]:
+    """Loop over keys too: change(array as it was, b, h, i, j)."""
+
+    def row(old: np.ndarray, b: int, h: int, i: int) -> np.ndarray:
+        new = old[b, h, i].copy()
+        for j in where.keys:
+            if j < len(new):
+                new[j] = change(old, b, h, i, j)
+        return new
+
+    return rows(where, own, row)
+
+
+def heads(where: Aim) -> dict[str, Any]:
+    return {"head": "all", **where.said}
 
 
 def zero_head(case: Case) -> Both:
     where = aim(case, *ROWS)
-
-    def loop(new, where):
-        for b, h, i in where.places():
-            new[b, h, i, :] = 0.0
-
-    return op.ZeroHead(**{"head": "all", **where.said}), at(where, "heads", loop)
+    return op.ZeroHead(**heads(where)), rows(where, "heads", lambda old, *place: 0.0)
 
 
 def scale_head(case: Case) -> Both:
     where, factor = aim(case, *ROWS), float(case.rng.normal())
-
-    def loop(new, where):
-        for b, h, i in where.places():
-            new[b, h, i, :] = factor * new[b, h, i, :]
-
-    return op.ScaleHead(**{"head": "all", **where.said}, factor=factor), at(where, "heads", loop)
+    edited = op.ScaleHead(**heads(where), factor=factor)
+    return edited, rows(where, "heads", lambda old, *place: factor * old[place])
 
 
 def mean_head(case: Case) -> Both:
     where, over = aim(case, *ROWS), str(case.rng.choice(["all", "rows", "positions"]))
-    real = case.real
+    sides = {}
+    for part in where.parts:
+        of_source = case.kind != "both" or part.startswith("encoder")
 
-    def side_of(part):
-        def loop(new, where):
-            old = new.copy()
-            of_source = case.kind != "both" or part.startswith("encoder")
-            for b, h, i in where.places():
-                others = [
-                    (c, j)
-                    for c in (range(case.batch) if over != "positions" else [b])
-                    for j in (range(new.shape[2]) if over != "rows" else [i])
-                    if real is None or not of_source or real[c, j]
-                ]
-                new[b, h, i, :] = sum(old[c, h, j] for c, j in others) / max(len(others), 1)
+        def mean(old, b, h, i, real=case.real if of_source else None):
+            others = [
+                (c, j)
+                for c in (range(case.batch) if over != "positions" else [b])
+                for j in (range(old.shape[2]) if over != "rows" else [i])
+                if real is None or real[c, j]
+            ]
+            return sum(old[c, h, j] for c, j in others) / max(len(others), 1)
 
-        return at(where._replace(parts=[part]), "heads", loop)
-
-    sides = {site: side for part in where.parts for site, side in side_of(part).items()}
-    return op.MeanHead(**{"head": "all", **where.said}, over=over), sides
+        sides |= rows(where._replace(parts=[part]), "heads", mean)
+    return op.MeanHead(**heads(where), over=over), sides
 
 
 def _recorded(
@@ -153,28 +133,29 @@ def _recorded(
     return found
 
 
+def _from_recording(
+    where: Aim, own: str, recording: dict[str, torch.Tensor], change: Callable[..., Any]
+) -> dict[str, Loop]:
+    """Loop over rows, heads and queries: change(the recorded array, b, h, i)."""
+    sides = {}
+    for site, tensor in recording.items():
+        part = where._replace(parts=[site.removesuffix(own)])
+        source = tensor.numpy()
+        sides |= rows(part, own, lambda old, *place, source=source: change(source, *place))
+    return sides
+
+
 def mean_head_of_a_recording(case: Case) -> Both:
     where, over = aim(case, *ROWS), str(case.rng.choice(["all", "rows", "positions"]))
     recording = _recorded(case, where, "heads", rows=None if over == "positions" else 3)
 
-    def side_of(site):
-        source = recording[site].numpy()
+    def mean(source, b, h, i):
+        if over == "all":
+            return source[:, h].reshape(-1, source.shape[-1]).sum(0) / source[:, h, :, 0].size
+        return np.mean(source[:, h, i] if over == "rows" else source[b, h], 0)
 
-        def loop(new, where):
-            for b, h, i in where.places():
-                if over == "all":
-                    new[b, h, i] = (
-                        source[:, h].reshape(-1, source.shape[-1]).sum(0) / source[:, h, :, 0].size
-                    )
-                else:
-                    new[b, h, i] = (
-                        np.mean(source[:, h, i], 0) if over == "rows" else np.mean(source[b, h], 0)
-                    )
-
-        return at(where._replace(parts=[site.removesuffix("heads")]), "heads", loop)
-
-    sides = {site: side for each in recording for site, side in side_of(each).items()}
-    return op.MeanHead(**{"head": "all", **where.said}, over=over, recording=recording), sides
+    edited = op.MeanHead(**heads(where), over=over, recording=recording)
+    return edited, _from_recording(where, "heads", recording, mean)
 
 
 def resample_head(case: Case) -> Both:
@@ -182,24 +163,13 @@ def resample_head(case: Case) -> Both:
     give."""
     where, seed = aim(case, *ROWS), int(case.rng.integers(1000))
     if case.batch == 2:
-
-        def loop(new, where):
-            old = new.copy()
-            for b, h, i in where.places():
-                new[b, h, i] = old[1 - b, h, i]
-
-        return op.ResampleHead(**{"head": "all", **where.said}, seed=seed), at(where, "heads", loop)
+        edited = op.ResampleHead(**heads(where), seed=seed)
+        return edited, rows(where, "heads", lambda old, b, h, i: old[1 - b, h, i])
     recording = _recorded(case, where, "heads", rows=1, longer=2)
-
-    def side_of(site):
-        def loop(new, where):
-            for b, h, i in where.places():
-                new[b, h, i] = recording[site].numpy()[0, h, i]
-
-        return at(where._replace(parts=[site.removesuffix("heads")]), "heads", loop)
-
-    sides = {site: side for each in recording for site, side in side_of(each).items()}
-    return op.ResampleHead(**{"head": "all", **where.said}, seed=seed, recording=recording), sides
+    edited = op.ResampleHead(**heads(where), seed=seed, recording=recording)
+    return edited, _from_recording(
+        where, "heads", recording, lambda source, b, h, i: source[0, h, i]
+    )
 
 
 def swap_heads(case: Case) -> Both:
@@ -207,67 +177,54 @@ def swap_heads(case: Case) -> Both:
         case = Case(case.seed, "decoder")
     where = aim(case, "row", "query")
     one, other = case.rng.permutation(4)[:2].tolist()
-
-    def loop(new, where):
-        old = new.copy()
-        for b in where.rows:
-            for i in where.queries:
-                new[b, one, i], new[b, other, i] = old[b, other, i], old[b, one, i]
-
-    said = {"head": one - 4 if case.seed % 2 else one, "other": other}
-    return op.SwapHeads(**where.said, **said), at(where, "heads", loop)
+    places = {"head": one - 4 if case.seed % 2 else one, "other": other}
+    partner = {one: other, other: one}
+    sides = rows(
+        where._replace(heads=[one, other]), "heads", lambda old, b, h, i: old[b, partner[h], i]
+    )
+    return op.SwapHeads(**where.said, **places), sides
 
 
 def scale_scores(case: Case) -> Both:
     where, factor = aim(case, *EDGES), float(case.rng.normal())
 
-    def loop(new, where):
-        for place in where.edges():
-            if new[place] > -np.inf:
-                new[place] = new[place] * factor
+    def scaled(old, *place):
+        return old[place] * factor if old[place] > -np.inf else old[place]
 
-    return op.ScaleScores(**where.said, factor=factor), at(where, "scores", loop)
+    return op.ScaleScores(**where.said, factor=factor), edges(where, "scores", scaled)
 
 
 def temperature(case: Case) -> Both:
     where, by = aim(case, *ROWS), float(case.rng.uniform(0.2, 3))
-
-    def loop(new, where):
-        for b, h, i in where.places():
-            new[b, h, i] = new[b, h, i] / by
-
-    return op.Temperature(**where.said, temperature=by), at(where, "scores", loop)
+    sides = rows(where, "scores", lambda old, *place: old[place] / by)
+    return op.Temperature(**where.said, temperature=by), sides
 
 
 def add_to_scores(case: Case) -> Both:
     where, amount = aim(case, *EDGES), float(case.rng.choice([case.rng.normal(), -np.inf]))
+    sides = edges(where, "scores", lambda old, *place: old[place] + amount)
+    return op.AddToScores(**where.said, amount=amount), sides
 
-    def loop(new, where):
-        for place in where.edges():
-            new[place] = new[place] + amount
 
-    return op.AddToScores(**where.said, amount=amount), at(where, "scores", loop)
+def _shape(case: Case, where: Aim, longer: int = 0) -> tuple[int, ...]:
+    """The shape of a tensor for the edges of an aim, with one row or all, one head or all."""
+    lengths = [case.lengths(part) for part in where.parts]
+    first = (int(case.rng.choice([1, case.batch])), int(case.rng.choice([1, case.num_heads])))
+    return (*first, *(np.max(lengths, 0) + longer).tolist())
 
 
 def add_a_tensor_to_scores(case: Case) -> Both:
     where = aim(case, *EDGES)
-    lengths = [case.lengths(part) for part in where.parts]
-    shape = [1, 1, max(n for n, _ in lengths) + 1, max(n for _, n in lengths) + 1]
-    shape[0], shape[1] = (
-        int(case.rng.choice([1, case.batch])),
-        int(case.rng.choice([1, case.num_heads])),
-    )
+    shape = _shape(case, where, longer=1)
     amount = case.rng.normal(size=shape)
     amount[case.rng.random(shape) < 0.2] = -np.inf
 
-    def loop(new, where):
-        for b, h, i, j in where.edges():
-            new[b, h, i, j] += amount[b % shape[0], h % shape[1], i, j]
+    def added(old, b, h, i, j):
+        return old[b, h, i, j] + amount[b % shape[0], h % shape[1], i, j]
 
     tensor = torch.from_numpy(amount)
-    return op.AddToScores(**where.said, amount=tensor[0, 0] if shape[:2] == [1, 1] else tensor), at(
-        where, "scores", loop
-    )
+    edited = op.AddToScores(**where.said, amount=tensor[0, 0] if shape[:2] == (1, 1) else tensor)
+    return edited, edges(where, "scores", added)
 
 
 def cut_edge(case: Case) -> Both:
@@ -276,23 +233,14 @@ def cut_edge(case: Case) -> Both:
         where.said["query"] is None is where.said["key"]
     ):
         where.said["key"], where = 0, where._replace(keys=[0])
-
-    def loop(new, where):
-        for place in where.edges():
-            new[place] = False
-
-    return op.CutEdge(**where.said), at(where, "mask", loop)
+    return op.CutEdge(**where.said), edges(where, "mask", lambda old, *place: False)
 
 
 def cut_edge_for_good(case: Case) -> Both:
     cut, sides = cut_edge(case)
 
     def zeroed(side):
-        def loop(array):
-            kept = side(np.ones_like(array, dtype=bool))
-            return np.where(kept, array, 0.0)
-
-        return loop
+        return lambda array: np.where(side(np.ones_like(array, dtype=bool)), array, 0.0)
 
     sides = {site.replace("mask", "weights"): zeroed(side) for site, side in sides.items()}
     told = {name: getattr(cut, name) for name in ("layer", "site", "head", "query", "key", "row")}
@@ -306,74 +254,49 @@ def cut_tokens(case: Case) -> Both:
     parts = parts if len(parts) == 1 or case.kind != "both" else parts[:1]
     said = {"site": parts[0].removesuffix(".")} if case.kind == "both" else said
     source, own = case.inputs[0], case.inputs[-1]
-    looking, seen = (
-        (source if parts[0].startswith("encoder") else own),
-        (
-            source
-            if case.lengths(parts[0])[1] == source.shape[1]
-            and ("cross" in parts[0] or parts[0].startswith("encoder") or case.kind != "both")
-            else own
-        ),
-    )
+    is_encoder, is_cross = parts[0].startswith("encoder"), "cross" in parts[0]
+    looking = source if is_encoder else own
+    seen = source if is_encoder or is_cross or case.kind != "both" else own
     queries, keys = (case.rng.choice(np.unique(each), 2).tolist() for each in (looking, seen))
 
-    def loop(new, where):
-        for b in range(case.batch):
-            for i in range(new.shape[2]):
-                for j in range(new.shape[3]):
-                    if looking[b, i] in queries and seen[b, j] in keys:
-                        new[b, :, i, j] = False
+    def cut(old, b, h, i, j):
+        return old[b, h, i, j] and not (looking[b, i] in queries and seen[b, j] in keys)
 
+    where = Aim(said, parts, list(range(case.batch)), list(range(case.num_heads)), MANY, MANY)
     names = {
         "query": {VOCABULARY[each] for each in queries},
         "key": [VOCABULARY[each] for each in keys],
     }
-    return op.CutTokens(**said, **names), at(Aim(said, parts, [], [], [], []), "mask", loop)
+    return op.CutTokens(**said, **names), edges(where, "mask", cut)
 
 
 def set_mask(case: Case) -> Both:
     where, kind = aim(case, *EDGES), str(case.rng.choice(["causal", "all", "tensor"]))
-    lengths = [case.lengths(part) for part in where.parts]
-    shape = (
-        int(case.rng.choice([1, case.batch])),
-        int(case.rng.choice([1, case.num_heads])),
-        *np.max(lengths, 0).tolist(),
-    )
+    shape = _shape(case, where)
     given = case.rng.random(shape) < 0.6
 
-    def loop(new, where):
-        for b, h, i, j in where.edges():
-            new[b, h, i, j] = {
-                "causal": j <= i,
-                "all": True,
-                "tensor": given[b % shape[0], h % shape[1], i, j],
-            }[kind]
+    def allowed(old, b, h, i, j):
+        if kind == "tensor":
+            return given[b % shape[0], h % shape[1], i, j]
+        return kind == "all" or j <= i
 
     mask = torch.from_numpy(given) if kind == "tensor" else kind
-    return op.SetMask(**where.said, mask=mask), at(where, "mask", loop)
+    return op.SetMask(**where.said, mask=mask), edges(where, "mask", allowed)
 
 
 def shift_mask(case: Case) -> Both:
     where, by = aim(case, *ROWS), int(case.rng.integers(-2, 3))
 
-    def loop(new, where):
-        old = new.copy()
-        for b, h, i in where.places():
-            for j in range(new.shape[3]):
-                came = j - by
-                new[b, h, i, j] = old[b, h, i, max(came, 0)] if came < new.shape[3] else False
+    def shifted(old, b, h, i):
+        came = np.arange(old.shape[3]) - by
+        return np.where(came < len(came), old[b, h, i, came.clip(0, len(came) - 1)], False)
 
-    return op.ShiftMask(**where.said, by=by), at(where, "mask", loop)
+    return op.ShiftMask(**where.said, by=by), rows(where, "mask", shifted)
 
 
 def relax_mask(case: Case) -> Both:
     where = aim(case, *EDGES)
-
-    def loop(new, where):
-        for place in where.edges():
-            new[place] = True
-
-    return op.RelaxMask(**where.said), at(where, "mask", loop)
+    return op.RelaxMask(**where.said), edges(where, "mask", lambda old, *place: True)
 
 
 def set_pattern(case: Case) -> Both:
@@ -384,33 +307,20 @@ def set_pattern(case: Case) -> Both:
     if len(set(lengths)) > 1:
         pattern = np.ones((1, 1)) / 3
 
-    def loop(new, where):
-        for b, h, i, j in where.edges():
-            new[b, h, i, j] = pattern[i % len(pattern), j % pattern.shape[1]]
+    def put(old, b, h, i, j):
+        return pattern[i % len(pattern), j % pattern.shape[1]]
 
-    return op.SetPattern(**where.said, pattern=pattern.tolist()), at(where, "weights", loop)
+    return op.SetPattern(**where.said, pattern=pattern.tolist()), edges(where, "weights", put)
 
 
 def freeze_pattern(case: Case) -> Both:
     where = aim(case, *ROWS)
-    recording = _recorded(
-        case,
-        where,
-        "weights",
-        rows=None if case.seed % 2 else 1,
-        longer=int(case.rng.integers(0, 2)),
+    longer = int(case.rng.integers(0, 2))
+    one = None if case.seed % 2 else 1
+    recording = _recorded(case, where, "weights", rows=one, longer=longer)
+    sides = _from_recording(
+        where, "weights", recording, lambda source, b, h, i: source[b % len(source), h, i]
     )
-
-    def side_of(site):
-        source = recording[site].numpy()
-
-        def loop(new, where):
-            for b, h, i in where.places():
-                new[b, h, i] = source[b % len(source), h, i]
-
-        return at(where._replace(parts=[site.removesuffix("weights")]), "weights", loop)
-
-    sides = {site: side for each in recording for site, side in side_of(each).items()}
     return op.FreezePattern(**where.said, recording=recording), sides
 
 
@@ -425,16 +335,14 @@ def _over_visible(case: Case, function: Callable[..., np.ndarray]) -> tuple[Aim,
             seen[part] = array > -np.inf
             return array
 
-        def change(array, part=part):
-            def loop(new, where):
-                for b, h, i in where.places():
-                    visible = [j for j in range(new.shape[3]) if seen[part][b, h, i, j]]
-                    if visible:
-                        new[b, h, i] = function(new[b, h, i], visible, (f"{part}weights", b, h, i))
+        def changed(old, *place, part=part):
+            visible = np.flatnonzero(seen[part][place]).tolist()
+            if not visible:
+                return old[place]
+            return function(old[place], visible, (f"{part}weights", *place))
 
-            return at(where._replace(parts=[part]), "weights", loop)[f"{part}weights"](array)
-
-        sides[f"{part}scores"], sides[f"{part}weights"] = note, change
+        sides[f"{part}scores"] = note
+        sides |= rows(where._replace(parts=[part]), "weights", changed)
     return where, sides
 
 
@@ -463,8 +371,7 @@ def shuffle_pattern(case: Case) -> Both:
             visible, key=lambda j: split_mix(stream_seed(seed, "shuffle", site), *numbers, j)
         )
         new = np.zeros_like(row)
-        for source, goal in zip(visible, order, strict=True):
-            new[goal] = row[source]
+        new[order] = row[visible]
         return new
 
     where, sides = _over_visible(case, shuffled)
@@ -485,14 +392,8 @@ def split_mix(state: int, *numbers: int) -> int:
 
 def zero_value(case: Case) -> Both:
     where = aim(case, "row", "head", "key")
-
-    def loop(new, where):
-        for b in where.rows:
-            for h in where.heads:
-                for j in where.keys:
-                    new[b, h, j] = 0.0
-
-    return op.ZeroValue(**where.said), at(where._replace(queries=[]), "value", loop)
+    sides = rows(where._replace(queries=where.keys), "value", lambda old, *place: 0.0)
+    return op.ZeroValue(**where.said), sides
 
 
 def _site(
@@ -506,19 +407,13 @@ def _site(
     sites = [site for site in site_names(case.model) if site.rpartition(".")[2] not in skipped]
     site = sites[case.rng.integers(len(sites))]
     array, own = arrays[site], site.rpartition(".")[2]
-    axes = {
-        "key": ("row", "head", "key"),
-        "value": ("row", "head", "key"),
-        "logits": ("row", "query"),
-    }.get(
-        own,
-        ("row", "head", "query", "key")
-        if own in ("scores", "weights")
-        else ROWS
-        if array.ndim == 4
-        else ("row", "query"),
-    )
-    axes = axes[:1] if array.ndim == 2 else axes
+    axes = ROWS if array.ndim == 4 else ("row", "query")
+    if own in ("key", "value"):
+        axes = ("row", "head", "key")
+    elif own in ("scores", "weights"):
+        axes = EDGES
+    elif array.ndim == 2:
+        axes = ("row",)
     said: dict[str, Any] = {"site": site}
     chosen = []
     for place, axis in enumerate(axes):
@@ -583,35 +478,8 @@ def patch(case: Case) -> Both:
     }
 
 
-KINDS = {
-    function.__name__: function
-    for function in (
-        zero_head,
-        scale_head,
-        mean_head,
-        mean_head_of_a_recording,
-        resample_head,
-        swap_heads,
-        scale_scores,
-        temperature,
-        add_to_scores,
-        add_a_tensor_to_scores,
-        cut_edge,
-        cut_edge_for_good,
-        cut_tokens,
-        set_mask,
-        shift_mask,
-        relax_mask,
-        set_pattern,
-        freeze_pattern,
-        uniform_pattern,
-        redirect_to_first,
-        shuffle_pattern,
-        zero_value,
-        zero_site,
-        scale_site,
-        mean_site,
-        add_vector,
-        patch,
-    )
+KINDS: dict[str, Callable[[Case], Both]] = {
+    name: function
+    for name, function in list(globals().items())
+    if inspect.isfunction(function) and function.__annotations__.get("return") is Both
 }

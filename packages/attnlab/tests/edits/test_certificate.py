@@ -17,6 +17,7 @@ from attnlab.parts import Cache
 from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import generator, isolated
 from attnlab.sites import opened, site_names
+from tests.sampling import sampled
 
 from .cases import Case, anew, is_clean, make, tokens
 
@@ -38,12 +39,10 @@ def identity_edits(case):
     ]
 
 
-@pytest.mark.parametrize(
-    "start", [0, 100, *(pytest.param(each, marks=pytest.mark.slow) for each in (200, 300, 400))]
-)
+@pytest.mark.parametrize("start", sampled(range(0, 490, 70), 1))
 def test_an_edit_that_changes_nothing_changes_the_output_by_exactly_nothing(start):
-    """500 random models and inputs; edits of attention compared on the path they open."""
-    for number in range(start, start + 100):
+    """Random models and inputs; edits of attention compared on the path they open."""
+    for number in range(start, start + 70):
         case = Case(number)
         case.model = anew(case.kind, number, torch.float32 if number % 2 else torch.float64)
         case.inputs = tuple(
@@ -79,6 +78,7 @@ def test_a_pass_that_broke_off_does_not_confuse_the_next():
 
 
 def trained_under_edits(*, certify):
+    """Train a copy of a model by one step, within its edits."""
     model = copy.deepcopy(make("decoder", 0))
     edits = (op.ZeroHead(layer=0, head=1), op.UniformPattern(layer=1, head=0))
     with edit(model, *edits, certify=certify):
@@ -170,7 +170,7 @@ def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
     assert plain_values["holds"] is True
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
 def test_the_sums_of_rows_are_those_of_all_passes_not_of_the_last(order):
     sums, found = (0.5, 1.25, 1.5), RowSums()
     for number in order:
@@ -275,9 +275,14 @@ def test_passes_that_go_on_from_a_cache_filled_before_the_edit_are_counted_as_no
         model(ids[:, 3:4], cache=cache)
         model(ids[:, 4:], cache=cache)
     assert certificate.effects[""].passes == 1
-    assert "not checked: what the edits did to the output of 2 more forward passes" in str(
-        certificate
-    )
+    unsaid = "not checked: what the edits did to the output of 2 more forward passes"
+    assert unsaid in str(certificate)
+    cache = Cache()
+    model(ids[:, :3], cache=cache)
+    with edit(model, op.ZeroHead(layer=0, head=1)) as certificate:
+        model(ids[:, 3:], cache=cache)
+    assert certificate.identity is None
+    assert "continued a cache that existed before" in str(certificate)
 
 
 def test_under_autocast_an_open_attention_is_as_exact_as_a_fused_one():

@@ -25,7 +25,7 @@ from . import (
 )
 from .cases import make, tokens
 from .kinds import KINDS
-from .test_edits_in_numpy import check
+from .test_edits_in_numpy import FEW, check
 
 NOTICED = (AssertionError, pytest.fail.Exception, WrongUsage, CouldNotRun)
 
@@ -63,7 +63,7 @@ misfit = test_coverage.test_a_tensor_that_does_not_fit_its_site_is_an_error_in_t
 unread = test_edits_as_json.test_json_that_is_not_an_edit_is_refused_with_the_reason
 
 CHECKS = {
-    **{kind: partial(check, kind, 0, 16) for kind in KINDS},
+    **{kind: partial(check, kind, 0, FEW) for kind in KINDS},
     "one head": partial(certified, op.ZeroHead(layer=0, head=1)),
     "a head and scores": partial(
         certified,

@@ -63,6 +63,15 @@ def generated(model, edits, *, use_cache, kind="decoder"):
     return found
 
 
+def generates_alike(kind, number, edited):
+    cached, anew = (
+        generated(make(kind, number), [edited], use_cache=use_cache, kind=kind)
+        for use_cache in (True, False)
+    )
+    assert torch.equal(cached.tokens, anew.tokens)
+    assert (cached.probabilities - anew.probabilities).abs().max() < 1e-12
+
+
 @pytest.mark.parametrize("edited", EDITS_OF_A_GENERATION, ids=repr)
 @pytest.mark.parametrize("kind", ["decoder", "both"])
 def test_the_same_edits_generate_the_same_with_a_cache_and_without(kind, edited):
@@ -77,14 +86,7 @@ def test_the_same_edits_generate_the_same_with_a_cache_and_without(kind, edited)
                 f"decoder.{site}": value for site, value in told["recording"].items()
             }
     edited = type(edited)(**told)
-    for number in (1, 4):
-        model = make(kind, number)
-        cached, anew = (
-            generated(model, [edited], use_cache=use_cache, kind=kind)
-            for use_cache in (True, False)
-        )
-        assert torch.equal(cached.tokens, anew.tokens)
-        assert (cached.probabilities - anew.probabilities).abs().max() < 1e-12
+    generates_alike(kind, {"decoder": 1, "both": 4}[kind], edited)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +103,7 @@ def test_the_same_edits_generate_the_same_with_a_cache_and_without(kind, edited)
 )
 def test_cross_attention_is_edited_alike_with_a_cache_and_without(edited):
     for number in (0, 4):
-        model = make("both", number)
-        cached, anew = (
-            generated(model, [edited], use_cache=use_cache, kind="both")
-            for use_cache in (True, False)
-        )
-        assert torch.equal(cached.tokens, anew.tokens)
-        assert (cached.probabilities - anew.probabilities).abs().max() < 1e-12
+        generates_alike("both", number, edited)
 
 
 def test_a_step_is_a_forward_pass():

@@ -12,7 +12,6 @@ import attnlab.edits as op
 from attnlab.edits import edit, editor, edits_from_json, edits_to_json
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
-from attnlab.parts import Cache
 from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import isolated
 from attnlab.sites import SitedModule
@@ -92,15 +91,6 @@ def test_a_copy_made_under_an_edit_is_not_part_of_its_certificate():
     assert certificate.effects[""].largest > 0
 
 
-def test_what_could_not_be_compared_is_said():
-    model, cache, ids = make("decoder", 0), Cache(), tokens()
-    model(ids[:, :3], cache=cache)
-    with edit(model, HEAD) as certificate:
-        model(ids[:, 3:], cache=cache)
-    assert certificate.identity is None
-    assert "continued a cache that existed before" in str(certificate)
-
-
 def test_after_a_pass_that_was_interrupted_the_next_one_is_compared():
     model = make("decoder", 0)
 
@@ -167,25 +157,6 @@ def test_an_edit_of_the_stream_that_reaches_into_another_row_is_caught():
         edit(make("decoder", 0), _Greedy(site="layers.0.residual_after", factor=2.0, row=0)),
     ):
         make("decoder", 0)(tokens())
-
-
-@pytest.mark.parametrize(
-    "targets",
-    [
-        {"query": "3..100"},
-        {"query": "-50..-1"},
-        {"row": "0..9"},
-        {"row": "-9..-1"},
-        {"query": "100..3"},
-    ],
-)
-def test_a_span_with_an_end_that_no_input_has_is_an_error(targets):
-    model = make("decoder", 0)
-    with (
-        pytest.raises(WrongUsage, match=r"landed only in part|landed nowhere|is empty"),
-        edit(model, op.ZeroHead(head=0, **targets)),
-    ):
-        model(tokens())
 
 
 def test_two_threads_at_once_under_one_edit_are_refused():

@@ -157,8 +157,6 @@ def check_ends(seed: int) -> None:
 def check_controls(seed: int) -> None:
     """The controls that are edits too give what these give one by one."""
     each = given(seed)
-    if each.num_rows < 2:
-        return
     kinds = {"uniform": UniformPattern, "first": RedirectToFirst, "zeroed": ZeroHead}
     found = pattern_effects(
         each.model,
@@ -168,6 +166,7 @@ def check_controls(seed: int) -> None:
         controls=tuple(kinds),
         rule=Rule(draws=50),
     )
+    assert bool(((found.largest > 0) & (found.largest <= 1) & (found.entropy >= 0)).all())
     edits = [
         [kind(site=head.path, head=head.head)] for head in found.heads for kind in kinds.values()
     ]

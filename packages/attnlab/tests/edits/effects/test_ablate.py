@@ -20,7 +20,6 @@ from attnlab.edits.effects import (
 from attnlab.edits.effects.baseline import allowed_of, scores_of
 from attnlab.edits.effects.metrics import prepare_metric
 from attnlab.errors import WrongUsage
-from attnlab.look import inputs as module_of_inputs
 from attnlab.look.heads import head_name
 from attnlab.look.lens import logit_lens
 from attnlab.look.recording import record
@@ -35,24 +34,18 @@ from tests.sampling import sampled
 METRICS = ("loss", "logit", "probability", "accuracy", "kl", "logit_difference")
 
 
-@pytest.mark.parametrize("seed", sampled(range(36), 8))
+@pytest.mark.parametrize("seed", sampled(range(36), 6))
 def test_every_head_taken_out_is_what_the_edit_gives(seed):
     check_sweep(seed, "heads", metric=METRICS[seed % len(METRICS)])
 
 
-@pytest.mark.parametrize("seed", sampled(range(12), 4))
-@pytest.mark.parametrize("what", ["edges", "head edges"])
-def test_every_edge_cut_is_what_the_edit_gives(seed, what):
+@pytest.mark.parametrize("seed", sampled(range(12), 3))
+@pytest.mark.parametrize("what", ["edges", "head edges", "mlps", "attentions"])
+def test_every_edge_and_part_taken_out_is_what_the_edit_gives(seed, what):
     check_sweep(seed, what)
 
 
-@pytest.mark.parametrize("seed", sampled(range(12), 4))
-@pytest.mark.parametrize("what", ["mlps", "attentions"])
-def test_every_part_taken_out_is_what_the_edit_gives(seed, what):
-    check_sweep(seed, what)
-
-
-@pytest.mark.parametrize("seed", sampled(range(12), 4))
+@pytest.mark.parametrize("seed", sampled(range(12), 3))
 def test_every_layer_taken_out_gives_on_what_it_was_given(seed):
     check_layers(seed)
 
@@ -65,21 +58,15 @@ def test_sweeps_are_what_the_edits_give_over_many_models(what):
 
 
 @pytest.mark.parametrize(
-    "options", [{"budget": 1}, {"budget": 60_000}, {"threads": 2}, {"threads": 3, "budget": 9_000}]
+    ("seed", "options"),
+    [(9, {"budget": 1}), (10, {"threads": 2}), (1, {"threads": 3, "budget": 9_000})],
 )
-@pytest.mark.parametrize("seed", [9, 10, 15])
 def test_budget_and_threads_change_nothing(seed, options):
     each = given(seed)
-    for what in ("heads", "layers"):
-        plain = ablate(each.model, each.inputs, what, metric="loss", target=each.labels)
-        found = ablate(
-            each.model,
-            each.inputs,
-            what,
-            metric="loss",
-            target=each.labels,
-            how=SweepOptions(**options),
-        )
+    told = {"metric": "loss", "target": each.labels}
+    for what in ("heads", "layers", "edges"):
+        plain = ablate(each.model, each.inputs, what, **told, how=SweepOptions(threads=1))
+        found = ablate(each.model, each.inputs, what, **told, how=SweepOptions(**options))
         assert found.places == plain.places
         close(found.after, plain.after, torch.float64)
 
@@ -98,18 +85,25 @@ def test_a_small_budget_parts_the_rows_and_the_cases():
     assert len(sizes) > 17
 
 
-@pytest.mark.parametrize("positions", ["rotary", "alibi", "learned", "none"])
-@pytest.mark.parametrize("norm_place", ["pre", "post", "none"])
-@pytest.mark.parametrize("kind", ["decoder", "padded decoder"])
+@pytest.mark.parametrize(
+    ("positions", "norm_place", "kind"),
+    [
+        ("rotary", "pre", "padded decoder"),
+        ("alibi", "post", "padded decoder"),
+        ("learned", "none", "padded decoder"),
+        ("rotary", "post", "decoder"),
+        ("alibi", "none", "decoder"),
+        ("none", "pre", "decoder"),
+    ],
+)
 def test_the_last_block_is_cut_short_where_only_last_positions_count(positions, norm_place, kind):
     each = given(8, kind, positions=positions, norm_place=norm_place, num_layers=2, num_kv_heads=1)
     lengths = []
     handle = each.model.layers[1].feed_forward.register_forward_pre_hook(
         lambda module, arguments: lengths.append(arguments[0].shape[1])
     )
-    found = ablate(
-        each.model, each.inputs, metric=Metric("logit", position=each.labels.shape[1] - 1)
-    )
+    last = Metric("logit", position=each.labels.shape[1] - 1)
+    found = ablate(each.model, each.inputs, metric=last)
     handle.remove()
     assert lengths[0] > 1  # the plain pass
     assert set(lengths[1:]) == {1}
@@ -154,14 +148,8 @@ def test_a_table_has_a_row_for_each_part_and_nan_where_there_is_no_such_head():
         "decoder.layers.0.cross_attention",
     ]
     assert torch.equal(found.table(), found.effects.mean(1).view(3, 2))
-    some = ablate(
-        each.model,
-        each.inputs,
-        metric="loss",
-        target=each.labels,
-        heads=[1],
-        parts="*cross_attention",
-    )
+    only = {"heads": [1], "parts": "*cross_attention"}
+    some = ablate(each.model, each.inputs, metric="loss", target=each.labels, **only)
     assert some.places == (PatchTarget("decoder.layers.0.cross_attention", 1),)
     assert torch.isnan(some.table()[0, 0])
     place, value = found.largest(1)[0]
@@ -236,6 +224,17 @@ def test_a_recording_may_stand_by():
             "target= was given twice",
         ),
         ({"metric": lambda logits: logits}, "one number for each row"),
+        ({"metric": lambda logits: logits[:, -1, 0], "target": torch.zeros(5)}, "takes no target"),
+        ({"parts": ["*", "nothere"]}, "no site of this model matches 'nothere"),
+        ({"what": "edges", "edges": (1, 0)}, "edges are pairs (query, key) of integers"),
+        ({"what": "edges", "edges": [(1, 0, 0)]}, "got (1, 0, 0)"),
+        ({"what": "edges", "edges": [(1.0, 0.0)]}, "edges are pairs"),
+        ({"what": "edges", "edges": [(True, False)]}, "edges are pairs"),
+        ({"what": "edges", "edges": 3}, "got 3"),
+        ({"how": None}, "how= is such as SweepOptions"),
+        ({"how": SweepOptions(budget="1 GiB")}, "budget (in bytes) must be an integer"),
+        ({"how": SweepOptions(threads=0)}, "threads must be an integer of at least 1"),
+        ({"how": SweepOptions(progress=True)}, "progress is a function"),
     ],
 )
 def test_what_makes_no_sense_is_said(arguments, words):
@@ -254,12 +253,20 @@ def test_an_edit_in_force_and_dropout_are_refused():
     each.model.train()
     with pytest.raises(WrongUsage, match="training mode"):
         ablate(each.model, each.inputs)
+    other = given(4, "decoder")  # dropout of PyTorch's own
+    block = other.model.layers[0].feed_forward
+    block.outer = torch.nn.Sequential(block.outer, torch.nn.Dropout(0.5))
+    ablate(other.model.eval(), other.inputs)
+    other.model.train()
+    with pytest.raises(WrongUsage, match="random dropout"):
+        ablate(other.model, other.inputs)
 
 
 @pytest.mark.parametrize(
     "inputs",
     [
         torch.zeros(0, 3, dtype=torch.int64),
+        torch.zeros(4, 0, dtype=torch.int64),
         [],
         {},
         None,
@@ -271,7 +278,7 @@ def test_an_edit_in_force_and_dropout_are_refused():
     ],
 )
 def test_inputs_that_are_none_are_refused(inputs):
-    with pytest.raises(WrongUsage, match=r"inputs (are|need)|same number of rows"):
+    with pytest.raises(WrongUsage, match=r"inputs (are|need)|same number of rows|position must"):
         ablate(given(0, "decoder").model, inputs)
 
 
@@ -321,29 +328,6 @@ def test_next_tokens_count_everywhere_but_at_the_end():
         logits[:, :-1].transpose(1, 2), each.inputs[:, 1:], reduction="none"
     ).mean(1)
     close(found.before, wanted, torch.float64)
-
-
-def test_passes_are_shared_out_among_threads():
-    """Each thread follows its own script; nothing of one gets into another."""
-    each = given(1, "padded decoder", num_layers=3)
-    plain = ablate(
-        each.model,
-        each.inputs,
-        "edges",
-        metric="loss",
-        target=each.labels,
-        how=SweepOptions(threads=1),
-    )
-    for _ in range(3):
-        found = ablate(
-            each.model,
-            each.inputs,
-            "edges",
-            metric="loss",
-            target=each.labels,
-            how=SweepOptions(threads=4),
-        )
-        close(found.after, plain.after, torch.float64)
 
 
 @pytest.mark.parametrize("what", ["heads", "edges"])
@@ -435,54 +419,6 @@ def test_edges_are_cut_without_the_scores_of_all_queries(monkeypatch):
     assert set(seen) == {1}
 
 
-def test_a_pattern_of_parts_that_names_nothing_is_an_error_beside_a_star_too():
-    each = given(4, "decoder")
-    with pytest.raises(WrongUsage, match="no site of this model matches 'nothere"):
-        ablate(each.model, each.inputs, parts=["*", "nothere"])
-
-
-def test_dropout_of_pytorchs_own_is_refused_too():
-    each = given(4, "decoder")
-    each.model.layers[0].feed_forward.outer = torch.nn.Sequential(
-        each.model.layers[0].feed_forward.outer, torch.nn.Dropout(0.5)
-    )
-    ablate(each.model.eval(), each.inputs)
-    each.model.train()
-    with pytest.raises(WrongUsage, match="random dropout"):
-        ablate(each.model, each.inputs)
-
-
-@pytest.mark.parametrize(
-    ("told", "words"),
-    [
-        ({"what": "edges", "edges": (1, 0)}, "edges are pairs (query, key) of integers"),
-        ({"what": "edges", "edges": [(1, 0, 0)]}, "got (1, 0, 0)"),
-        ({"what": "edges", "edges": [(1.0, 0.0)]}, "edges are pairs"),
-        ({"what": "edges", "edges": [(True, False)]}, "edges are pairs"),
-        ({"what": "edges", "edges": 3}, "got 3"),
-        ({"how": None}, "how= is such as SweepOptions"),
-        ({"how": SweepOptions(budget="1 GiB")}, "budget (in bytes) must be an integer"),
-        ({"how": SweepOptions(threads=0)}, "threads must be an integer of at least 1"),
-        ({"how": SweepOptions(progress=True)}, "progress is a function"),
-        (
-            {"metric": lambda logits: logits[:, -1, 0], "target": torch.zeros(5)},
-            "takes no target",
-        ),
-    ],
-)
-def test_edges_ways_and_labels_that_make_no_sense_are_said(told, words):
-    each = given(4, "decoder")
-    with pytest.raises(WrongUsage) as caught:
-        ablate(each.model, each.inputs, **told)
-    assert words in str(caught.value)
-
-
-def test_inputs_without_a_position_are_refused():
-    each = given(4, "decoder")
-    with pytest.raises(WrongUsage, match="position must be"):
-        ablate(each.model, torch.zeros(4, 0, dtype=torch.int64))
-
-
 def test_threads_are_left_alone_under_autocast():
     """It holds for one thread alone; in others the same pass would be computed otherwise."""
     each = given(4, "decoder", dtype=torch.float32)
@@ -528,9 +464,3 @@ def test_the_figures_of_an_effect_leave_padding_out():
     assert told["largest_logit_change"] == pytest.approx(
         max(each["largest_logit_change"] for each in alone), rel=1e-6
     )
-
-
-def test_a_metric_that_reads_padding_is_caught(monkeypatch):
-    monkeypatch.setattr(module_of_inputs, "real_positions", lambda *_: None)
-    with pytest.raises(AssertionError):
-        test_padding_that_a_mask_tells_of_is_no_last_position()

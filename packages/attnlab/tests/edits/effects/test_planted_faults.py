@@ -42,6 +42,10 @@ def portions():
     test_ablate.test_budget_and_threads_change_nothing(9, {"budget": 1})
 
 
+def padding():
+    test_ablate.test_padding_that_a_mask_tells_of_is_no_last_position()
+
+
 def attributions():
     for seed in range(4):
         checks.check_attribution(seed, "decoder")
@@ -132,6 +136,9 @@ the first position counts | edits.effects.metrics | last_positions
 portions have the labels of the first rows | edits.effects.metrics | portions
 - argument[span]
 + argument[: span.stop - span.start]
+a metric reads padding | look.inputs | padding
+- return real_positions(cast(Mask, self.options.get(mask)), self.num_rows)
++ return None
 the share is upside down | edits.effects.patches | patches
 - return (values.mean(-1) - low)
 + return 1.0 - (values.mean(-1) - low)

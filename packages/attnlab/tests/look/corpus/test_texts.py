@@ -112,6 +112,8 @@ def test_text_of_parquet_that_is_no_text_is_left_out(tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
+    pq.write_table(pa.table({"text": ["one", "two"]}), tmp_path / "whole.parquet")
+    assert [row.text for row in rows_of(tmp_path / "whole.parquet")] == ["one", "two"]
     ends = pa.array([0, 2, 4], pa.int32()).buffers()[1]
     column = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"ok\xff\xfe")])
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")

@@ -3,26 +3,21 @@
 import hashlib
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnlab.models import (
-    Decoder,
-    DecoderConfig,
-    Encoder,
-    EncoderConfig,
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    SingleHead,
-    SingleHeadConfig,
-)
+from attnlab.models import SingleHead, SingleHeadConfig
+from attnlab.parts.heads import share_heads
 from attnlab.seeds import isolated
 from attnlab.sites import AttentionCall, Hook
+from tests.edits.effects import models
+from tests.reference.attention import attention
+from tests.reference.masks import causal_mask
 
-KINDS = ("decoder", "encoder", "encoder_decoder", "single_head")
 POSITIONS = ("none", "sinusoidal", "learned", "concatenated", "rotary", "alibi")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -35,81 +30,36 @@ class Case(NamedTuple):
     words: str
 
 
-def case(seed: int, **fixed: Any) -> Case:
-    """Draw a case; `fixed` settings are as given (kind, dtype, positions, heads, is_padded,
-    batch)."""
+def case(seed: int) -> Case:
+    """Draw a case: a model of any kind and dtype, with padding or without, even nothing but
+    padding."""
     draw = random.Random(seed)
-    kind = fixed.get("kind", KINDS[seed % len(KINDS)])
-    dtype = fixed.get("dtype", draw.choice(DTYPES))
-    positions = fixed.get("positions", draw.choice(POSITIONS))
-    heads, shared = fixed.get("heads", draw.choice([(1, 1), (2, 2), (4, 2), (4, 1), (6, 3)]))
-    is_padded = fixed.get("is_padded", draw.random() < 0.5)
-    batch, length, source = (
-        fixed.get("batch", draw.randint(1, 3)),
-        draw.randint(1, 9),
-        draw.randint(1, 9),
-    )
-    words = (
-        f"{seed}: {kind} {dtype} {positions} heads={heads} padded={is_padded} "
-        f"{(batch, length, source)}"
-    )
-    with isolated(seed):
-        if kind == "single_head":
-            model: nn.Module = SingleHead(
-                SingleHeadConfig(
-                    input_dim=3,
-                    qk_dim=5,
-                    v_dim=4,
-                    pos_dim=draw.choice([None, 3]),
-                    learned_positions=True,
-                )
-            )
-        else:
-            model = _transformer(kind, draw, positions, heads, shared)
-        model = model.to(dtype).eval()
-        source_real = _real(batch, source) if is_padded else None
-        real = _real(batch, length) if is_padded else None
-        tokens = torch.randint(0, 11, (batch, length))
-        if kind == "single_head":
-            vectors = torch.randn(batch, length, 3, dtype=dtype)
-            need = draw.random() < 0.5
-            return Case(model, lambda: model(vectors, real=real, need_weights=need).output, words)
-        if kind == "encoder":
-            return Case(model, lambda: model(tokens, real=real), words)
-        if kind == "decoder":
-            mask = None if real is None else real[:, None, None, :]
-            return Case(model, lambda: model(tokens, mask=mask), words)
-        sources = torch.randint(0, 11, (batch, source))
-        return Case(model, lambda: model(sources, tokens, real=source_real), words)
+    kind, dtype = (*models.KINDS, "single head")[seed % 5], draw.choice(DTYPES)
+    words = f"{seed}: {kind} {dtype}"
+    if kind == "single head":
+        with isolated(seed):
+            settings = {"pos_dim": draw.choice([None, 3]), "learned_positions": True}
+            config = SingleHeadConfig(input_dim=3, qk_dim=5, v_dim=4, **settings)
+            model = SingleHead(config).to(dtype).eval()
+            vectors = torch.randn(draw.randint(1, 3), draw.randint(1, 9), 3, dtype=dtype)
+        options = {"real": _real(draw, vectors), "need_weights": draw.random() < 0.5}
+        return Case(model, lambda: model(vectors, **options).output, words)
+    # norms keep scores so small that the weights are as exact as their dtype
+    fixed = {"positions": draw.choice(POSITIONS), "norm_place": draw.choice(["pre", "post"])}
+    each = models.given(seed, kind, dtype, **fixed)
+    if kind != "decoder":
+        name = "mask" if "mask" in each.inputs else "real"
+        real = _real(draw, each.inputs.get("tokens", each.inputs.get("source")))
+        each.inputs[name] = real[:, None, None] if name == "mask" and real is not None else real
+    return Case(each.model, partial(models.run, each), words)
 
 
-def _transformer(
-    kind: str, draw: random.Random, positions: str, heads: int, shared: int
-) -> nn.Module:
-    settings: dict[str, Any] = {
-        "vocab_size": 11,
-        "max_length": 24,
-        "d_model": 4 * heads,
-        "num_heads": heads,
-        "num_kv_heads": shared,
-        "num_layers": draw.choice([1, 2]),
-        "d_ff": 7,
-        "positions": positions,
-        "position_width": 2 if positions == "concatenated" else None,
-        "norm_place": draw.choice(["pre", "post", "none"]),
-        "norm": draw.choice(["layer", "rms"]),
-        "activation": draw.choice(["relu", "gelu", "swiglu"]),
-        "projections": draw.choice(["dense", "gated"]),
-    }
-    if kind == "decoder":
-        return Decoder(DecoderConfig(**settings))
-    if kind == "encoder":
-        return Encoder(EncoderConfig(num_classes=draw.choice([None, 3]), **settings))
-    return EncoderDecoder(EncoderDecoderConfig(num_encoder_layers=1, **settings))
-
-
-def _real(batch: int, length: int) -> Tensor:
-    lengths = torch.randint(0, length + 1, (batch, 1))
+def _real(draw: random.Random, inputs: Tensor) -> Tensor | None:
+    """Say which positions are no padding: all in half of the cases, in others perhaps none."""
+    if draw.random() < 0.5:
+        return None
+    batch, length = inputs.shape[:2]
+    lengths = torch.tensor([[draw.randint(0, length)] for _ in range(batch)])
     return torch.arange(length) < lengths
 
 
@@ -166,28 +116,11 @@ def numpy_weights(
 ) -> np.ndarray:
     """Equation 1 by the letter: (batch, head, query, key), rows that may look at nothing are
     zeros."""
-    query, key = (each.detach().double().numpy() for each in (query, key))
-    group = query.shape[1] // key.shape[1]
-    factor = query.shape[-1] ** -0.5 if scale in (None, True) else 1.0 if scale is False else scale
-    scores = (
-        np.stack(
-            [query[:, h] @ key[:, h // group].swapaxes(-2, -1) for h in range(query.shape[1])], 1
-        )
-        * factor
-    )
+    query, key = (each.detach().double() for each in (query, key))
+    key = share_heads(key, query.shape[1])
+    allowed = None
     if isinstance(mask, str):
-        first = key.shape[2] - query.shape[2]
-        allowed = np.array(
-            [[k <= first + q for k in range(key.shape[2])] for q in range(query.shape[2])]
-        )
-        mask = torch.from_numpy(allowed)
-    if mask is not None:
-        is_bool = mask.dtype == torch.bool
-        added = np.where(mask.numpy(), 0.0, -np.inf) if is_bool else mask.detach().double().numpy()
-        scores = scores + added
-    largest = scores.max(-1, keepdims=True)
-    shares = np.where(
-        np.isneginf(scores), 0.0, np.exp(scores - np.where(np.isneginf(largest), 0.0, largest))
-    )
-    total = shares.sum(-1, keepdims=True)
-    return np.divide(shares, total, out=np.zeros_like(shares), where=total > 0)
+        allowed = causal_mask(query.shape[2], key.shape[2])
+    elif mask is not None:
+        allowed = mask.numpy() if mask.dtype == torch.bool else mask.detach().double().numpy()
+    return attention(query, key, key, allowed, None if scale is True else scale).weights
