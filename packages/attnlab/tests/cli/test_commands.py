@@ -14,11 +14,13 @@ import pytest
 
 import attnlab
 import attnlab_course
-from attnlab.cli import commands, main
+from attnlab.cli import commands, doctor, main, terminal
 from attnlab.errors import CouldNotRun
+from attnlab.experiments import folder as run_folders
+from attnlab.experiments.claims import read_claims
 from tests.sampling import sampled
 
-TINY = ["steps=20", "evaluate_every=10"]
+TINY = "steps=20 evaluate_every=10"
 
 
 @pytest.fixture(scope="module")
@@ -35,37 +37,22 @@ def _elsewhere(runs, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def run(capsys, *arguments):
-    capsys.readouterr()
-    status = main(list(arguments))
-    return status, *capsys.readouterr()
-
-
-def test_a_failed_claim_is_status_1(capsys, tmp_path):
-    status, out, _ = run(capsys, "run", "sorting", "--out", str(tmp_path / "r"), "--set", *TINY)
-    assert status == 1
-    assert "✗ failed" in out
-
-
-def test_an_undecided_claim_is_status_0_and_is_said(capsys, runs, tmp_path):
+def test_an_undecided_claim_is_status_0_and_is_said(run, runs, tmp_path):
     folder = shutil.copytree(runs / "runs" / "good", tmp_path / "open")
     claims = json.loads((folder / "claims.json").read_text())
     claims[0]["passed"] = None
     (folder / "claims.json").write_text(json.dumps(claims))
-    status, out, _ = run(capsys, "show", str(folder))
+    status, out, _ = run(f"show {folder}")
     assert status == 0
     assert "? undecided" in out
     assert "2 of 3 claims hold, 1 undecided, self-checks: 4 of 4" in out
-    assert json.loads(run(capsys, "show", str(folder), "--json")[1])["claims"][0]["passed"] is None
-    status, _, err = run(capsys, "resume", str(folder))
+    assert json.loads(run(f"show {folder} --json")[1])["claims"][0]["passed"] is None
+    status, _, err = run(f"resume {folder}")
     assert (status, "exit status" in err) == (0, False)
-    assert "2/3, 1 undecided" in run(capsys, "list", str(tmp_path))[1]
+    assert "2/3, 1 undecided" in run(f"list {tmp_path}")[1]
 
 
-def test_a_held_claim_takes_one_line_after_a_run_and_show_states_it(capsys, runs):
-    from attnlab.cli import terminal
-    from attnlab.experiments.claims import read_claims
-
+def test_a_held_claim_takes_one_line_after_a_run_and_show_states_it(run, capsys, runs):
     claims = read_claims(json.loads((runs / "runs" / "good" / "claims.json").read_text()))
     terminal.show_claims(claims)
     brief = capsys.readouterr().out.splitlines()
@@ -77,17 +64,17 @@ def test_a_held_claim_takes_one_line_after_a_run_and_show_states_it(capsys, runs
     told = " ".join(capsys.readouterr().out.split())
     assert "greedy" in told  # of the statement that failed
     assert "the mean loss is within" not in told
-    assert "the mean loss is within" in run(capsys, "show", "good")[1]
+    assert "the mean loss is within" in run("show good")[1]
 
 
-def test_a_self_check_that_fails_is_shown_by_itself_and_is_status_1(capsys, runs, tmp_path):
+def test_a_self_check_that_fails_is_shown_by_itself_and_is_status_1(run, runs, tmp_path):
     folder = shutil.copytree(runs / "runs" / "good", tmp_path / "bad")
     claims = json.loads((folder / "claims.json").read_text())
     for claim in claims:
         if claim["name"] == "generation_is_the_formulas":
             claim["passed"] = False
     (folder / "claims.json").write_text(json.dumps(claims))
-    status, out, _ = run(capsys, "show", str(folder))
+    status, out, _ = run(f"show {folder}")
     assert status == 1
     assert "✗ failed  generation is the formulas" in out
     assert "token by token with a cache" in out
@@ -95,139 +82,107 @@ def test_a_self_check_that_fails_is_shown_by_itself_and_is_status_1(capsys, runs
     assert "1 of 4 claims failed, self-checks: 3 of 4" in out
 
 
-def test_a_list_breaks_no_word_and_no_date(capsys, runs, tmp_path, monkeypatch):
+def test_a_list_breaks_no_word_and_no_date(run, runs, tmp_path, monkeypatch):
     folder = shutil.copytree(runs / "runs" / "good", tmp_path / "runs" / "sorting-100-seeds")
     config = json.loads((folder / "config.json").read_text())
     started = "2026-11-23T12:23:37+00:00"
     config |= {"experiment": "sentiment", "seed": 3, "started": started}
     (folder / "config.json").write_text(json.dumps(config))
     monkeypatch.chdir(tmp_path)
-    (line,) = (line for line in run(capsys, "list")[1].splitlines() if "100" in line)
+    (line,) = (line for line in run("list")[1].splitlines() if "100" in line)
     words = ["runs/sorting-100-seeds", "sentiment,", "seed", "3", "3/3", "2026-11-23", "12:23"]
     assert line.split() == words
     assert len(line) <= 80
 
 
-def test_a_folder_of_runs_inside_runs_is_named_listed_and_opened(
-    capsys, runs, tmp_path, monkeypatch
-):
+def test_a_folder_of_runs_inside_runs_is_named_listed_and_opened(run, runs, tmp_path, monkeypatch):
     shutil.copytree(runs / "runs" / "good", tmp_path / "runs" / "seed-3" / "good")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("webbrowser.open", lambda url: True)
-    assert "1 more   attnlab list runs/seed-3\n" in run(capsys, "list")[1]
-    assert "runs/seed-3/good" in run(capsys, "list", "seed-3")[1]
-    assert run(capsys, "open", "seed-3")[1].endswith("runs/seed-3/index.html\n")
-    assert "name one of them: runs/seed-3/good." in run(capsys, "show", "seed-3")[2]
+    assert "1 more   attnlab list runs/seed-3\n" in run("list")[1]
+    assert "runs/seed-3/good" in run("list seed-3")[1]
+    assert run("open seed-3")[1].endswith("runs/seed-3/index.html\n")
+    assert "name one of them: runs/seed-3/good." in run("show seed-3")[2]
 
 
-def test_without_out_the_next_free_folder_of_runs_is_taken(capsys, tmp_path, monkeypatch):
+def test_without_out_the_next_free_folder_of_runs_is_taken(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for expected in ("runs/sorting", "runs/sorting-2"):
-        _, out, _ = run(capsys, "run", "sorting", "-q", "--set", *TINY)
+        status, out, _ = run(f"run sorting -q --set {TINY}")
+        assert status == 1
+        assert "✗ failed" in out
         assert expected + "/report.html" in out
 
 
-def test_json_is_json_and_nothing_else(capsys, tmp_path):
-    for arguments in (
-        ["run", "sorting", "--json", "--out", str(tmp_path / "r"), "--set", *TINY],
-        ["list", "--json"],
-        ["show", "good", "--json"],
-        ["settings", "sorting", "--json"],
-        ["settings", "--json"],
-        ["trace", "good", "cab", "--json"],
-        ["doctor", "--json"],
+def test_json_is_json_and_nothing_else(run, tmp_path):
+    for typed in (
+        f"run sorting --json --out {tmp_path / 'r'} --set {TINY}",
+        "list --json",
+        "show good --json",
+        "settings sorting --json",
+        "settings --json",
+        "trace good cab --json",
+        "doctor --json",
     ):
-        _, out, err = run(capsys, *arguments)
+        _, out, err = run(typed)
         json.loads(out)
         assert err == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "sentence"),
-    [
-        (
-            ["run", "sorting", "--set", "postions=none"],
-            2,
-            "no setting 'postions'; did you mean 'positions'?",
-        ),
-        (
-            ["run", "sorting", "--set", "rank=0"],
-            2,
-            "rank must be an integer from 1 to 4,096; got 0.",
-        ),
-        (["run", "sorting", "--set", "positions=nnoe"], 2, "one of none, sinusoidal, learned"),
-        (["run", "sorting", "--set", "rank"], 2, "a setting is written key=value; got 'rank'."),
-        (["run", "sorting", "--set", "rank=1", "rank=2"], 2, "given twice"),
-        (["run", "sorting", "--set", "d_model=7"], 2, "multiple of num_heads; got 7 and 2"),
-        (
-            ["run", "sorting", "--set", "steps=9", "warmup_steps=9"],
-            2,
-            "warmup_steps must be below steps",
-        ),
-        (["run", "srting"], 2, "no experiment 'srting'; did you mean 'sorting'?"),
-        (["run"], 2, "name an experiment, as in: attnlab run sorting; known: anatomy, handmade"),
-        (
-            ["run", "sorting", "--layout", "batched"],
-            2,
-            'from: "auto", "simd", "vmap", "sequential"',
-        ),
-        (["run", "sorting", "--set"], 2, "--set needs at least one key=value"),
-        (["run", "sorting", "steps=5"], 2, "Settings are written --set key=value"),
-        (["run", "sorting", "--sed", "1"], 2, "Did you mean --seed?"),
-        (["run", "sorting", "--seed", "x"], 2, "--seed: expected a whole number; got 'x'."),
-        (["run", "sorting", "--seed", "1.5"], 2, "--seed: expected a whole number; got '1.5'."),
-        (["run", "sorting", "--seed", "[/red]"], 2, "got '[/red]'."),
-        (["run", "sorting", "--seed", "-1"], 2, "a seed must be"),
-        (["rnu"], 2, 'Did you mean "run"?'),
-        (
-            ["run", "sorting", "--out", "runs/good"],
-            3,
-            "holds a run already, and nothing is overwritten",
-        ),
-        (
-            ["run", "sorting", "--out", "afile", "--set", *TINY],
-            3,
-            "There is a file where a folder is needed",
-        ),
-        (
-            ["run", "sorting", "--out", "afile/x", "--set", *TINY],
-            3,
-            "There is a file where a folder is needed",
-        ),
-        (["show", "goood"], 3, "no run in goood; did you mean 'good'?"),
-        (["show", "[/red]"], 3, "no run in [/red]; known: good"),
-        (["show", "x" * 300], 3, "no run in xxx"),
-        (["open", "x" * 300], 3, "no run in xxx"),
-        (["list", "x" * 300], 3, "there is no folder xxx"),
-        (
-            ["run", "sorting", "--out", "x" * 300, "--set", *TINY],
-            3,
-            "File name too long. Choose a shorter name",
-        ),
-        (["show", "runs"], 2, "runs is no run but holds some; name one of them: runs/good."),
-        (["trace", "good", "xyz"], 2, "expected 3 letters from a to c, such as 'cba'; got 'xyz'."),
-        (["trace"], 2, "name a run, as in: attnlab trace sorting; known: good"),
-        (
-            ["trace", "nothere"],
-            3,
-            "no run called nothere, and no such pretrained model; known: good",
-        ),
-        (["search"], 2, "search needs a value for MODEL: a pretrained model"),
-        (["search", "good", "cab"], 2, "search needs a value for --corpus: the texts: a .csv"),
-        (["search", "good", "--corpus"], 2, "search needs a value for --corpus"),
-        (["grade", "good"], 2, "grade needs a value for --out: the folder of the grades"),
-        (["run", "sorting", "--seeds"], 2, "run needs a value for --seeds: how many models"),
-        (["truth", "show"], 2, "truth show needs a value for CIRCUIT: "),
-        (["show", "nothing"], 3, "there is no run in nothing; known: good"),
-        (["list", "nowhere"], 3, "there is no folder nowhere"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_every_mistake_gets_one_sentence_and_its_status(capsys, runs, arguments, status, sentence):
+MISTAKES = {
+    "run sorting --set postions=none": "no setting 'postions'; did you mean 'positions'?",
+    "run sorting --set rank=0": "rank must be an integer from 1 to 4,096; got 0.",
+    "run sorting --set positions=nnoe": "one of none, sinusoidal, learned",
+    "run sorting --set rank": "a setting is written key=value; got 'rank'.",
+    "run sorting --set rank=1 rank=2": "given twice",
+    "run sorting --set rank=1..6": "a sweep: attnlab sweep sorting --set rank=1..6",
+    "run sorting --set d_model=7": "multiple of num_heads; got 7 and 2",
+    "run sorting --set steps=9 warmup_steps=9": "warmup_steps must be below steps",
+    "run sorting --log": "--log needs the name of a logger: tensorboard, mlflow",
+    "run sorting --seeds 2 --log tensorbord": "'tensorbord'; did you mean 'tensorboard'",
+    "run srting": "no experiment 'srting'; did you mean 'sorting'?",
+    "run": "name an experiment, as in: attnlab run sorting; known: anatomy, handmade",
+    "run sorting --layout batched": 'from: "auto", "simd", "vmap", "sequential"',
+    "run sorting --set": "--set needs at least one key=value",
+    "run sorting steps=5": "Settings are written --set key=value",
+    "run sorting --sed 1": "Did you mean --seed?",
+    "run sorting --seed x": "--seed: expected a whole number; got 'x'.",
+    "run sorting --seed 1.5": "--seed: expected a whole number; got '1.5'.",
+    "run sorting --seed [/red]": "got '[/red]'.",
+    "run sorting --seed -1": "a seed must be",
+    "rnu": 'Did you mean "run"?',
+    "show runs": "runs is no run but holds some; name one of them: runs/good.",
+    "trace good xyz": "expected 3 letters from a to c, such as 'cba'; got 'xyz'.",
+    "trace": "name a run, as in: attnlab trace sorting; known: good",
+    "search": "search needs a value for MODEL: a pretrained model",
+    "search good cab": "search needs a value for --corpus: the texts: a .csv",
+    "search good --corpus": "search needs a value for --corpus",
+    "grade good": "grade needs a value for --out: the folder of the grades",
+    "run sorting --seeds": "run needs a value for --seeds: how many models",
+    "truth show": "truth show needs a value for CIRCUIT: ",
+}
+NOT_THERE = {
+    "run sorting --out runs/good": "holds a run already, and nothing is overwritten",
+    "run sorting --out afile --set steps=20": "There is a file where a folder is needed",
+    "run sorting --out afile/x --set steps=20": "There is a file where a folder is needed",
+    f"run sorting --out {'x' * 300} --set steps=20": "too long. Choose a shorter name",
+    "show goood": "no run in goood; did you mean 'good'?",
+    "show [/red]": "no run in [/red]; known: good",
+    f"show {'x' * 300}": "no run in xxx",
+    f"open {'x' * 300}": "no run in xxx",
+    f"list {'x' * 300}": "there is no folder xxx",
+    "trace nothere": "no run called nothere, and no such pretrained model; known: good",
+    "show nothing": "there is no run in nothing; known: good",
+    "list nowhere": "there is no folder nowhere",
+}
+
+
+@pytest.mark.parametrize("typed", [*MISTAKES, *NOT_THERE])
+def test_every_mistake_gets_one_sentence_and_its_status(run, runs, typed):
     (runs / "afile").write_text("mine")
-    found, out, err = run(capsys, *arguments)
-    assert found == status
-    assert sentence in " ".join(err.split())
+    status, out, err = run(typed)
+    assert status == (2 if typed in MISTAKES else 3)
+    assert {**MISTAKES, **NOT_THERE}[typed] in " ".join(err.split())
     assert err.startswith("attnlab: ")
     assert err.count("\n") == 1
     assert "Traceback" not in err + out
@@ -256,148 +211,90 @@ def mount(tmp_path):
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_an_unwritable_folder_is_said(capsys, mount):
+def test_an_unwritable_folder_is_said(run, mount):
     folder = mount("size=16m,ro")
-    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder / "r"), "--set", *TINY)
+    status, _, err = run(f"run sorting -q --out {folder / 'r'} --set {TINY}")
     assert status == 3
     assert "The file system is read-only: choose another folder with --out" in err
     assert err.count("\n") == 1
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_a_folder_of_somebody_else_is_said(capsys, tmp_path):
-    (tmp_path / "theirs").mkdir(mode=0o500)
-    status, _, err = run(
-        capsys, "run", "sorting", "-q", "--out", str(tmp_path / "theirs" / "r"), "--set", *TINY
-    )
-    assert status == 3
-    assert "no permission to write" in err
-
-
-def test_a_disk_with_too_little_room_is_said_before_the_training(capsys, mount):
+def test_a_disk_with_too_little_room_is_said_before_the_training(run, mount):
     folder = mount("size=1m")
-    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder / "r"), "--set", *TINY)
+    status, _, err = run(f"run sorting -q --out {folder / 'r'} --set {TINY}")
     assert status == 3
     assert "are free there and a run needs" in err
     assert list(folder.iterdir()) == []
 
 
-def test_a_really_full_disk_is_said_and_loses_nothing(capsys, mount, monkeypatch):
+def test_a_really_full_disk_is_said_and_loses_nothing(run, mount, monkeypatch):
     monkeypatch.setattr("attnlab.experiments.folder._LEAST_FREE", 0)
     folder = mount("size=160k")
     (folder / "precious.txt").write_text("mine")
-    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder / "r"), "--set", *TINY)
+    status, _, err = run(f"run sorting -q --out {folder / 'r'} --set {TINY}")
     assert status == 3
     assert "The disk is full: free some space" in err
     assert (folder / "precious.txt").read_text() == "mine"
     assert not list(folder.rglob("*.part"))
 
 
-def test_a_disk_that_fills_while_running_is_said_and_loses_nothing(capsys, tmp_path, monkeypatch):
-    import errno
-
-    whole, written = os.fsync, []
-
-    def filling(handle):
-        written.append(handle)
-        if len(written) > 6:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        whole(handle)
-
-    monkeypatch.setattr(os, "fsync", filling)
-    status, _, err = run(
-        capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY
-    )
-    monkeypatch.undo()
-    assert status == 3
-    assert "The disk is full: free some space" in err
-    assert err.count("\n") == 1
-    assert not list((tmp_path / "r").rglob("*.part"))
-    assert main(["list", str(tmp_path)]) == 0
-    assert "unfinished" in capsys.readouterr().out
-
-
-def test_interrupting_a_run_is_status_130_and_names_what_is_kept(capsys, tmp_path, monkeypatch):
-    def interrupt(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("attnlab.train.loop.Schedule", interrupt)
-    status, _, err = run(
-        capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY
-    )
-    assert status == 130
-    assert "stopped" in err
-    assert str(tmp_path / "r") in err
-
-
-def test_the_prompt_asks_again_after_a_wrong_input_and_ends_with_the_input(capsys, monkeypatch):
+def test_the_prompt_asks_again_after_a_wrong_input_and_ends_with_the_input(run, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("cab\nxyz\n\nbba\n"))
-    status, out, err = run(capsys, "trace", "good")
+    status, out, err = run("trace good")
     assert status == 2  # a script was not asked again
     assert "c a b → a b c" in out
     assert "b b a → a b b" in out
     assert err.count("expected 3 letters from a to c") == 2
 
 
-def test_a_trace_shows_probabilities_choice_and_each_head(capsys):
-    _, out, _ = run(capsys, "trace", "good", "c", "a", "b")
+def test_a_trace_shows_probabilities_choice_and_each_head(run):
+    _, out, _ = run("trace good c a b")
     assert out.count("p(a)") == 3
     assert len(re.findall(r"^ *0\.1  ", out, re.MULTILINE)) == 3
     assert "step 2 of 3" in out
 
 
-@pytest.mark.parametrize("columns", ["80", "160"])
-@pytest.mark.parametrize(
-    "command", [["show", "good"], ["list"], ["trace", "good", "cab"], ["settings", "sorting"]]
-)
-def test_no_line_is_wider_than_the_terminal(capsys, monkeypatch, columns, command):
-    monkeypatch.setenv("COLUMNS", columns)
-    _, out, _ = run(capsys, *command)
-    assert max(len(line) for line in out.splitlines() if "report.html" not in line) <= int(columns)
+@pytest.mark.parametrize("command", ["show good", "list", "trace good cab", "settings sorting"])
+def test_no_line_is_wider_than_the_terminal(run, monkeypatch, command):
+    for columns in (80, 160):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = run(command)[1].splitlines()
+        assert max(len(line) for line in lines if "report.html" not in line) <= columns
 
 
-def test_settings_lists_the_experiments_and_the_settings_of_one(capsys):
-    assert "sorting" in run(capsys, "settings")[1]
-    status, out, _ = run(capsys, "settings", "sorting")
+def test_settings_lists_the_experiments_and_the_settings_of_one(run):
+    assert "sorting" in run("settings")[1]
+    status, out, _ = run("settings sorting")
     assert status == 0
     assert "learning_rate" in out
     assert "gated" in out
 
 
-def test_open_hands_the_report_to_the_browser_or_names_it(capsys, monkeypatch):
+def test_open_hands_the_report_to_the_browser_or_names_it(run, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
-    assert run(capsys, "open", "good")[0] == 0
+    assert run("open good")[0] == 0
     assert opened[0].startswith("file://")
     assert opened[0].endswith("runs/good/report.html")
     monkeypatch.setattr("webbrowser.open", lambda url: False)
-    _, out, _ = run(capsys, "open", "good")
+    _, out, _ = run("open good")
     assert "no browser was found" in out
 
 
-def test_the_doctor_finds_this_machine_fit(capsys):
-    status, out, _ = run(capsys, "doctor")
-    assert status == 0
-    assert "matrix path" in out
-
-
-def test_the_doctor_finds_a_missing_package(capsys, monkeypatch):
-    from attnlab.cli import doctor
-
+def test_the_doctor_finds_this_machine_fit_or_a_package_missing(run, monkeypatch):
+    status, out, _ = run("doctor")
+    assert (status, "matrix path" in out) == (0, True)
     known = doctor._version
     monkeypatch.setattr(
         doctor, "_version", lambda name: None if name == "safetensors" else known(name)
     )
-    status, out, _ = run(capsys, "doctor")
+    status, out, _ = run("doctor")
     assert status == 3
     assert "pip install" in out
 
 
 def test_a_reader_that_leaves_early_is_no_error(runs):
-    command = f"{sys.executable} -m attnlab run --help | head -1"
-    done = subprocess.run(
-        command, shell=True, cwd=runs, capture_output=True, text=True, check=False
-    )
+    done = shell(runs, "attnlab run --help | head -1")
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
 
@@ -409,29 +306,25 @@ class _Unread(io.StringIO):
         raise BrokenPipeError(32, "Broken pipe")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["settings", "sorting"], ["edits"], ["list"], ["--help"], ["look", "--help"]]
-)
-def test_a_reader_that_has_gone_ends_every_command_quietly(capsys, monkeypatch, arguments):
+@pytest.mark.parametrize("typed", ["settings sorting", "edits", "list", "--help", "look --help"])
+def test_a_reader_that_has_gone_ends_every_command_quietly(run, capsys, monkeypatch, typed):
     monkeypatch.setattr(sys, "stdout", _Unread())
-    assert main(arguments) == 0
+    assert main(typed.split()) == 0
     monkeypatch.undo()
     assert capsys.readouterr().err == ""
-    assert run(capsys, "--help")[1] != ""  # and a later one in the same process is heard
+    assert run("--help")[1] != ""  # and a later one in the same process is heard
 
 
 def test_a_run_whose_progress_nobody_reads_goes_on(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stderr", _Unread())
-    status = main(["run", "sorting", "--out", str(tmp_path / "run"), "--set", *TINY])
+    status = main(f"run sorting --out {tmp_path / 'run'} --set {TINY}".split())
     assert status == 1
     assert "report" in capsys.readouterr().out
 
 
-def test_a_name_taken_in_the_same_moment_leads_to_the_next(capsys, tmp_path, monkeypatch):
-    from attnlab.experiments import folder
-
+def test_a_name_taken_in_the_same_moment_leads_to_the_next(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = folder.free_name
+    found = run_folders.free_name
 
     def outrun(parent, name):
         free = found(parent, name)
@@ -439,8 +332,8 @@ def test_a_name_taken_in_the_same_moment_leads_to_the_next(capsys, tmp_path, mon
             (free / "checkpoints").mkdir(parents=True)  # another run, a moment after we looked
         return free
 
-    monkeypatch.setattr(folder, "free_name", outrun)
-    status, out, _ = run(capsys, "run", "sorting", "-q", "--set", *TINY)
+    monkeypatch.setattr(run_folders, "free_name", outrun)
+    status, out, _ = run(f"run sorting -q --set {TINY}")
     assert status == 1
     assert "runs/sorting-2/report.html" in out
     assert [path.name for path in (tmp_path / "runs" / "sorting").iterdir()] == ["checkpoints"]
@@ -457,24 +350,18 @@ def failing_with(monkeypatch, error):
     "error",
     [
         MemoryError(),
-        RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: "
-            "you tried …"
-        ),
+        RuntimeError("[…] DefaultCPUAllocator: can't allocate memory: you tried …"),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
         RuntimeError("unable to mmap 8 bytes from file <x>: Cannot allocate memory (12)"),
         RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     ],
     ids=str,
 )
-def test_too_little_memory_is_one_sentence(capsys, monkeypatch, error):
+def test_too_little_memory_is_one_sentence(run, monkeypatch, error):
     failing_with(monkeypatch, error)
-    status, _, err = run(capsys, "list")
+    status, _, err = run("list")
     assert status == 3
-    assert (
-        err
-        == "attnlab: there is not enough memory for this; try a smaller model, domain or batch.\n"
-    )
+    assert err.startswith("attnlab: there is not enough memory for this; try a smaller model")
 
 
 def test_a_fault_of_ours_still_shows_its_traceback(monkeypatch):
@@ -483,7 +370,7 @@ def test_a_fault_of_ours_still_shows_its_traceback(monkeypatch):
         main(["list"])
 
 
-def test_an_import_that_an_interrupt_broke_is_an_interrupt(capsys, monkeypatch):
+def test_an_import_that_an_interrupt_broke_is_an_interrupt(run, monkeypatch):
     def broken(*args):
         try:
             signal.raise_signal(signal.SIGINT)
@@ -494,7 +381,7 @@ def test_an_import_that_an_interrupt_broke_is_an_interrupt(capsys, monkeypatch):
 
     monkeypatch.setattr("attnlab.experiments.folder.list_runs", broken)
     before = signal.getsignal(signal.SIGINT)
-    status, _, err = run(capsys, "list")
+    status, _, err = run("list")
     assert (status, err) == (130, "attnlab: stopped by you.\n")
     assert signal.getsignal(signal.SIGINT) is before
     failing_with(monkeypatch, ImportError("no interrupt, no excuse"))
@@ -549,21 +436,15 @@ def test_what_only_reads_the_files_of_runs_does_not_load_torch(runs):
     assert done.stdout.count("runs/") >= 3
 
 
-def test_an_interrupt_while_the_commands_load_is_said(capsys, monkeypatch):
+def test_an_interrupt_while_the_commands_load_is_said(run, monkeypatch):
     monkeypatch.setattr("attnlab.cli.commands.main", lambda _: signal.raise_signal(signal.SIGINT))
-    assert run(capsys, "list") == (130, "", "attnlab: stopped by you.\n")
+    assert run("list") == (130, "", "attnlab: stopped by you.\n")
 
 
-def shell(runs, command, **environment):
+def shell(runs, command):
     command = command.replace("attnlab", f"{sys.executable} -m attnlab", 1)
     return subprocess.run(
-        command,
-        shell=True,
-        cwd=runs,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
+        command, shell=True, cwd=runs, capture_output=True, text=True, check=False
     )
 
 
@@ -585,103 +466,70 @@ def test_a_closed_stream_is_no_error(runs, command):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_an_encoding_cannot_say_is_replaced(capsys, runs):
-    done = shell(runs, "attnlab show runs/good", PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "? holds" in done.stdout
-    said = run(capsys, "show", "good", "--json")[1]  # in letters that every encoding has
+def test_what_an_encoding_cannot_say_is_replaced(run, monkeypatch):
+    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", ascii_only)
+        assert main(["show", "good"]) == 0
+    ascii_only.flush()
+    assert b"? holds" in ascii_only.buffer.getvalue()
+    said = run("show good --json")[1]  # in letters that every encoding has
     assert said.isascii()
     assert json.loads(said)["experiment"] == "sorting"
 
 
-def test_damage_is_status_3_for_every_look_and_a_state_in_the_list(capsys, runs, tmp_path):
+def test_damage_is_status_3_for_every_look_and_a_state_in_the_list(run, runs, tmp_path):
     damaged = shutil.copytree(runs / "runs" / "good", tmp_path / "[/red]")
     (damaged / "claims.json").write_text("[]")
-    for command in (["show"], ["trace"], ["open"]):
-        status, _, err = run(capsys, *command, str(damaged))
+    for command in ("show", "trace", "open"):
+        status, _, err = run(command, damaged)
         assert status == 3
         assert f"{damaged / 'claims.json'} is damaged: claims" in err
-    status, out, _ = run(capsys, "list", str(tmp_path / "["))
+    status, out, _ = run(f"list {tmp_path / '['}")
     assert status == 0
     assert "damaged" in out
     assert "[/red]" in "".join(out.split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--log"], "--log needs the name of a logger: tensorboard, mlflow"),
-        (
-            ["--seeds", "2", "--log", "tensorbord"],
-            "there is no logger 'tensorbord'; did you mean 'tensorboard'",
-        ),
-        (
-            ["--set", "rank=1..6"],
-            "Several values make a sweep: attnlab sweep sorting --set rank=1..6",
-        ),
-    ],
-)
-def test_a_mistyped_run_is_shown_the_way(capsys, arguments, sentence):
-    status, _, err = run(capsys, "run", "sorting", *arguments)
-    assert (status, sentence in err) == (2, True)
+def test_the_settings_of_an_experiment_end_in_those_of_a_full_run(run):
+    assert "attnlab run handmade --full starts from seeds=20" in run("settings handmade")[1]
+    assert "--full" not in run("settings sorting")[1]
 
 
-def test_the_settings_of_an_experiment_end_in_those_of_a_full_run(capsys):
-    assert (
-        "attnlab run handmade --full starts from seeds=20" in run(capsys, "settings", "handmade")[1]
-    )
-    assert "--full" not in run(capsys, "settings", "sorting")[1]
-
-
-def test_a_finished_run_that_failed_says_why_its_status_is_1(capsys, tmp_path):
-    command = ["run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY]
-    assert run(capsys, *command)[0] == 1
-    for again in (["resume", str(tmp_path / "r"), "--json"], [*command, "--resume", "--json"]):
-        status, out, err = run(capsys, *again)
-        assert status == 1
-        assert json.loads(out)["passed"] is False
-        assert "nothing was changed" in err
-        assert "The exit status is 1: 2 of 3 claims failed" in err
-
-
-def test_what_was_typed_at_great_length_is_repeated_in_part_alone(capsys):
+def test_what_was_typed_at_great_length_is_repeated_in_part_alone(run):
     for typed in ("z" * 100_000, "z " * 50_000):
-        status, _, err = run(capsys, "trace", "good", typed)
+        status, _, err = run("trace good", typed)
         assert status == 2
         assert len(err) < 200
         assert "characters)" in err
-        status, _, err = run(capsys, typed)
+        status, _, err = run(typed)
         assert (status, len(err) < 500) == (2, True)
 
 
-def test_a_refused_run_announces_no_folder(capsys, runs, monkeypatch):
+def test_a_refused_run_announces_no_folder(run, runs, monkeypatch):
     monkeypatch.chdir(runs)
     shutil.copytree(runs / "runs" / "good", runs / "runs" / "sorting", dirs_exist_ok=True)
-    status, _, err = run(capsys, "run", "sorting", "--set", "lettrs=4")
+    status, _, err = run("run sorting --set lettrs=4")
     assert status == 2
     assert len(err.splitlines()) == 1
     assert "sorting-2" not in err
     shutil.rmtree(runs / "runs" / "sorting")
 
 
-def test_a_folder_with_a_blank_is_quoted_in_every_command_that_is_shown(capsys, runs, tmp_path):
+def test_a_folder_with_a_blank_is_quoted_in_every_command_that_is_shown(run, runs, tmp_path):
     folder = shutil.copytree(runs / "runs" / "good", tmp_path / "my runs" / "the first")
-    status, out, _ = run(capsys, "show", str(folder))
-    assert status == 0
+    assert run("show", folder)[0] == 0
     (folder / "report.html").unlink(missing_ok=True)
     (folder / "claims.json").rename(folder / "claims")
-    out = run(capsys, "list", str(folder.parent))[1]
-    assert f"attnlab resume '{folder}'" in out
-    assert f"attnlab resume '{folder}'" in run(capsys, "open", str(folder))[2]
+    assert f"attnlab resume '{folder}'" in run("list", folder.parent)[1]
+    assert f"attnlab resume '{folder}'" in run("open", folder)[2]
 
 
-def test_the_commands_are_listed_in_groups_and_each_in_one(capsys):
-    from attnlab.cli.commands import GROUPS, app
-
-    out = run(capsys, "--help")[1]
-    assert [title for title in GROUPS if title not in out] == []
-    grouped = [command for commands in GROUPS.values() for command in commands]
-    assert len(grouped) == len({name for name in app if not name.startswith("-")})
+def test_the_commands_are_listed_in_groups_and_each_in_one(run):
+    out = run("--help")[1]
+    assert [title for title in commands.GROUPS if title not in out] == []
+    grouped = [command for group in commands.GROUPS.values() for command in group]
+    assert len(grouped) == len({name for name in commands.app if not name.startswith("-")})
 
 
 def test_a_command_of_a_package_that_is_missing_says_how_to_install_it(monkeypatch):

@@ -2,13 +2,13 @@
 get one sentence."""
 
 import json
+import os
 
 import pytest
 
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
-from attnlab.cli import main
 from attnlab.look.corpus import open_search
 from attnlab.look.long_text import open_document, summarize
 from tests.pretrained.speaking import SENTENCES, saved
@@ -33,26 +33,8 @@ def _elsewhere(work, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-def said(capsys, *arguments):
-    capsys.readouterr()
-    status = main(list(arguments))
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
-    asked = [
-        "look",
-        "llama",
-        "--document",
-        "book.txt",
-        "--tiles",
-        "16",
-        "--head",
-        "1.2",
-        "--out",
-        "book",
-    ]
+def test_a_document_is_read_kept_stopped_and_gone_on_with(run, monkeypatch):
+    asked = "look llama --document book.txt --tiles 16 --head 1.2 --out book"
     whole = summarize.Summarizer._write
 
     def stop(self, part, summary, call):
@@ -62,11 +44,11 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(summarize.Summarizer, "_write", stop)
-        status, _, error = said(capsys, *asked)
+        status, _, error = run(asked)
     assert status == 130
     assert "--resume" in error
-    assert said(capsys, *asked)[0] == 2
-    status, out, _ = said(capsys, *asked, "--resume")
+    assert run(asked)[0] == 2
+    status, out, _ = run(f"{asked} --resume")
     assert status == 0
     document = open_document("book")
     assert f"read {document.length:,} tokens: 8 heads" in out
@@ -75,24 +57,13 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
     assert document.kept == ("1.2",)
     for name in ("report.html", "view.html", "tiles.html"):
         assert str(name) in out
-    status, out, _ = said(capsys, *asked, "--resume", "--json")
+    status, out, _ = run(f"{asked} --resume --json")
     assert json.loads(out)["heads"] == document.table()
 
 
-def test_search_prints_and_keeps_what_was_found(capsys):
-    asked = [
-        "search",
-        "llama",
-        "--corpus",
-        "texts.csv",
-        "--measure",
-        "induction",
-        "--head",
-        "1",
-        "--out",
-        "found",
-    ]
-    status, out, _ = said(capsys, *asked)
+def test_search_prints_and_keeps_what_was_found(run):
+    asked = "search llama --corpus texts.csv --measure induction --head 1 --out found"
+    status, out, _ = run(asked)
     found = open_search("found")
     row = found.table()[0]
     assert status == 0
@@ -101,51 +72,33 @@ def test_search_prints_and_keeps_what_was_found(capsys):
     example = found.examples(row["head"])[0]
     assert "‹" in out
     assert f"{example.value:.3f}" in out
-    assert {"page.html", "search.json"} <= {path.name for path in found_files("found")}
-    status, out, _ = said(capsys, *asked, "--resume", "--json")
+    assert {"page.html", "search.json"} <= set(os.listdir("found"))
+    status, out, _ = run(f"{asked} --resume --json")
     told = json.loads(out)
     assert told["heads"] == found.table()
     assert told["examples"][row["head"]][0]["tokens"] == list(example.tokens)
 
 
-def found_files(folder):
-    from pathlib import Path
-
-    return list(Path(folder).iterdir())
-
-
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("typed", "status", "told"),
     [
-        (["look", "llama", "--document", "book.txt"], 2, "--out DIR"),
-        (
-            ["look", "llama", "words", "--document", "book.txt", "--out", "x"],
-            2,
-            "leave the words out",
-        ),
-        (["look", "llama", "--document", "none.txt", "--out", "x"], 3, "could not read none.txt"),
-        (["look", "llama", "--document", "empty.txt", "--out", "x"], 2, "is empty"),
-        (
-            ["look", "llama", "--document", "book.txt", "--out", "x", "--head", "7.1"],
-            2,
-            "is neither a head, LAYER.HEAD, nor a layer",
-        ),
-        (["look", "llama", "--document", "book.txt", "--out", "x", "--tiles", "0"], 2, "tiles"),
-        (["look", "llama", "words", "--tiles", "3"], 2, "--tiles"),
-        (
-            ["search", "llama", "--corpus", "texts.csv", "--measure", "previus"],
-            2,
-            "did you mean 'previous'",
-        ),
-        (["search", "llama", "--corpus", "none.csv"], 3, "there is no file none.csv"),
-        (["search", "llama", "--corpus", "texts.csv", "--column", "txt"], 2, "did you mean 'text'"),
-        (["search", "llama", "--corpus", "texts.csv", "--resume"], 2, "--resume needs --out"),
-        (["search", "llama", "--corpus", "texts.csv", "--head", "1.9"], 2, "there is no head 1.9"),
-        (["search", "llama"], 2, "corpus"),
-        (["search", "llama", "--corpus", "empty.txt"], 2, "no text could be read"),
+        ("look llama --document book.txt", 2, "--out DIR"),
+        ("look llama words --document book.txt --out x", 2, "leave the words out"),
+        ("look llama --document none.txt --out x", 3, "could not read none.txt"),
+        ("look llama --document empty.txt --out x", 2, "is empty"),
+        ("look llama --document book.txt --out x --head 7.1", 2, "is neither a head, LAYER.HE"),
+        ("look llama --document book.txt --out x --tiles 0", 2, "tiles"),
+        ("look llama words --tiles 3", 2, "--tiles"),
+        ("search llama --corpus texts.csv --measure previus", 2, "did you mean 'previous'"),
+        ("search llama --corpus none.csv", 3, "there is no file none.csv"),
+        ("search llama --corpus texts.csv --column txt", 2, "did you mean 'text'"),
+        ("search llama --corpus texts.csv --resume", 2, "--resume needs --out"),
+        ("search llama --corpus texts.csv --head 1.9", 2, "there is no head 1.9"),
+        ("search llama", 2, "corpus"),
+        ("search llama --corpus empty.txt", 2, "no text could be read"),
     ],
 )
-def test_mistakes_get_one_sentence_and_a_status(capsys, arguments, status, told):
-    found, _, error = said(capsys, *arguments)
+def test_mistakes_get_one_sentence_and_a_status(run, typed, status, told):
+    found, _, error = run(typed)
     assert (found, error.count("\n")) == (status, 1), error
     assert told in error

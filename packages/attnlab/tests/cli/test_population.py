@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from attnlab.cli import main
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.population import fit
 
-TINY = ["steps=20", "evaluate_every=10"]
+TINY = "steps=20 evaluate_every=10"
 
 
 @pytest.fixture(scope="module")
@@ -20,21 +21,9 @@ def runs(tmp_path_factory):
     sort yet."""
     parent = tmp_path_factory.mktemp("work")
     folder = parent / "runs" / "three"
-    command = [
-        "run",
-        "sorting",
-        "--seeds",
-        "3",
-        "--seed",
-        "7",
-        "-q",
-        "--layout",
-        "vmap",
-        "--out",
-        str(folder),
-        "--set",
-    ]
-    assert main([*command, *TINY]) == 1
+    command = f"run sorting --seeds 3 --seed 7 --json --layout vmap --out {folder} --set {TINY}"
+    with (parent / "said.json").open("w") as said, redirect_stdout(said):
+        assert main(command.split()) == 1
     return parent
 
 
@@ -44,17 +33,9 @@ def _elsewhere(runs, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
 
 
-def run(capsys, *arguments):
-    capsys.readouterr()
-    status = main(list(arguments))
-    return status, *capsys.readouterr()
-
-
-def test_a_population_shows_its_claims_and_its_progress(capsys, tmp_path, monkeypatch):
+def test_a_population_shows_its_claims_and_its_progress(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    status, out, err = run(
-        capsys, "run", "sorting", "--seeds", "2", "--layout", "vmap", "--set", *TINY
-    )
+    status, out, err = run(f"run sorting --seeds 2 --layout vmap --set {TINY}")
     assert status == 1
     assert "0 of 2, 0.0%" in out
     assert "report   runs/sorting-2-seeds/report.html" in out
@@ -63,65 +44,48 @@ def test_a_population_shows_its_claims_and_its_progress(capsys, tmp_path, monkey
     assert (tmp_path / "runs" / "sorting-2-seeds" / "population.safetensors").is_file()
 
 
-def test_json_gives_the_share_and_who_solved_it_when(capsys, tmp_path):
-    command = [
-        "run",
-        "sorting",
-        "--seeds",
-        "2",
-        "--layout",
-        "vmap",
-        "--json",
-        "--out",
-        str(tmp_path / "r"),
-        "--set",
-    ]
-    status, out, err = run(capsys, *command, *TINY)
-    found = json.loads(out)
-    assert (status, err) == (1, "")
+def test_json_gives_the_share_and_who_solved_it_when(runs):
+    found = json.loads((runs / "said.json").read_text())
     assert found["success"]["share"] == 0.0
-    assert found["solved_at"] == {"0": None, "1": None}
+    assert found["solved_at"] == {"7": None, "8": None, "9": None}
 
 
-def test_the_list_says_how_many_members_a_run_has(capsys):
-    _, out, _ = run(capsys, "list")
-    assert "sorting, 3 seeds" in out
-    _, out, _ = run(capsys, "list", "--json")
-    assert json.loads(out)[0]["members"] == 3
+def test_the_list_says_how_many_members_a_run_has(run):
+    assert "sorting, 3 seeds" in run("list")[1]
+    assert json.loads(run("list --json")[1])[0]["members"] == 3
 
 
-def test_a_member_is_shown_and_traced_by_its_seed(capsys):
-    status, out, _ = run(capsys, "show", "runs/three/8")
+def test_a_member_is_shown_and_traced_by_its_seed(run):
+    status, out, _ = run("show runs/three/8")
     assert status == 1
     assert "attnlab open runs/three/8 writes its report" in out
-    assert run(capsys, "show", "three/8")[1] == out.replace("runs/three/8", "runs/three/8")
-    status, out, _ = run(capsys, "trace", "runs/three/8", "cab")
+    assert run("show three/8")[1] == out
+    status, out, _ = run("trace runs/three/8 cab")
     assert status == 0
     assert "c a b →" in out
 
 
-def test_a_member_that_is_opened_becomes_a_folder(capsys, runs, monkeypatch):
+def test_a_member_that_is_opened_becomes_a_folder(run, runs, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda url: True)
-    status, out, _ = run(capsys, "open", "runs/three/9")
+    status, out, _ = run("open runs/three/9")
     assert status == 0
     assert out == f"opened {runs / 'runs' / 'three' / '9' / 'report.html'}\n"
-    assert run(capsys, "show", "runs/three/9")[1].endswith("report   runs/three/9/report.html\n")
-    assert "runs/three/9" in run(capsys, "list", "runs/three")[1]
+    assert run("show runs/three/9")[1].endswith("report   runs/three/9/report.html\n")
+    assert "runs/three/9" in run("list runs/three")[1]
 
 
-def test_a_member_whose_folder_may_not_be_written_is_opened_elsewhere(capsys, runs, monkeypatch):
+def test_a_member_whose_folder_may_not_be_written_is_opened_elsewhere(run, runs, monkeypatch):
     whole = Path.mkdir
 
-    def mkdir(
-        path, *arguments, **options
-    ):  # root may write everywhere, so the system's refusal is played
+    def mkdir(path, *arguments, **options):
+        # root may write everywhere, so the system's refusal is played
         if "three" in path.parts:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         whole(path, *arguments, **options)
 
     monkeypatch.setattr("webbrowser.open", lambda url: True)
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    status, out, err = run(capsys, "open", "runs/three/8")
+    status, out, err = run("open runs/three/8")
     assert (status, err) == (0, "")
     page = Path(out.removeprefix("opened ").strip())
     assert page.parts[-2:] == ("8", "report.html")
@@ -129,66 +93,57 @@ def test_a_member_whose_folder_may_not_be_written_is_opened_elsewhere(capsys, ru
     assert not (runs / "runs" / "three" / "8").exists()
 
 
-def test_the_population_itself_is_shown_and_opened(capsys, monkeypatch):
+def test_the_population_itself_is_shown_and_opened(run, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda url: True)
-    assert "0 of 3, 0.0%" in run(capsys, "show", "three")[1]
-    assert run(capsys, "open", "three")[1].endswith("runs/three/report.html\n")
-    assert "c a b →" in run(capsys, "trace", "three", "cab")[1]  # the most typical member answers
+    assert "0 of 3, 0.0%" in run("show three")[1]
+    assert run("open three")[1].endswith("runs/three/report.html\n")
+    out = run("trace three cab")[1]
+    assert "c a b →" in out
+    assert re.match(r"seed [789] answers, the most typical model of the population; for anoth", out)
+    assert "answers" not in run("trace three/8 cab")[1]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "sentence"),
+    ("typed", "status", "sentence"),
     [
-        (["run", "sorting", "--seeds", "0"], 2, "--seeds must be at least 1; got 0"),
-        (["run", "sorting", "--seeds", "many"], 2, "expected a whole number"),
-        (["run", "sorting", "--seeds", "2", "--seed", "-1"], 2, "a seed must be an integer from 0"),
-        (["run", "sortin", "--seeds", "2"], 2, "did you mean 'sorting'"),
-        (["run", "anatomy", "--seeds", "2"], 2, "no model to train for many seeds"),
-        (["run", "all", "--seeds", "2"], 2, "--seeds is for one experiment at a time"),
-        (["run", "sorting", "--stop-when-solved"], 2, "--stop-when-solved needs --seeds"),
-        (["run", "sorting", "--seeds", "2", "--layout", "sideways"], 2, "sideways"),
-        (["show", "three/10"], 2, "no member '10'; it has the seeds 7 to 9"),
-        (["trace", "runs/three/99", "cab"], 2, "no member '99'"),
-        (["run", "sorting", "--seeds", "2", "--out", "runs/three"], 3, "holds a run already"),
+        ("run sorting --seeds 0", 2, "--seeds must be at least 1; got 0"),
+        ("run sorting --seeds many", 2, "expected a whole number"),
+        ("run sorting --seeds 2 --seed -1", 2, "a seed must be an integer from 0"),
+        ("run sortin --seeds 2", 2, "did you mean 'sorting'"),
+        ("run anatomy --seeds 2", 2, "no model to train for many seeds"),
+        ("run all --seeds 2", 2, "--seeds is for one experiment at a time"),
+        ("run sorting --stop-when-solved", 2, "--stop-when-solved needs --seeds"),
+        ("run sorting --seeds 2 --layout sideways", 2, "sideways"),
+        ("show three/10", 2, "no member '10'; it has the seeds 7 to 9"),
+        ("trace runs/three/99 cab", 2, "no member '99'"),
+        ("run sorting --seeds 2 --out runs/three", 3, "holds a run already"),
     ],
 )
-def test_mistakes_are_one_sentence(capsys, arguments, status, sentence):
-    found, out, err = run(capsys, *arguments)
+def test_mistakes_are_one_sentence(run, typed, status, sentence):
+    found, out, err = run(typed)
     assert found == status
     assert out == ""
     assert sentence in " ".join(err.split())
     assert err.count("attnlab: ") == 1
 
 
-def test_a_population_that_cannot_be_held_is_status_3(capsys, monkeypatch):
+def test_a_population_that_cannot_be_held_is_status_3(run, monkeypatch):
     monkeypatch.setattr(fit, "free_memory", lambda: 10**6)
-    status, _, err = run(capsys, "run", "sorting", "--seeds", "5000")
+    status, _, err = run("run sorting --seeds 5000")
     assert status == CouldNotRun.exit_status
     assert "train at most" in err
 
 
-def test_what_is_inside_a_population_is_said(capsys, runs, tmp_path):
-    status, _, err = run(capsys, "show", "three/abc")
+def test_what_is_inside_a_population_is_said(run, runs, tmp_path):
+    status, _, err = run("show three/abc")
     assert (status, "has no member 'abc'; members are named as runs/three/7" in err) == (2, True)
     unfinished = shutil.copytree(
         runs / "runs" / "three", tmp_path / "half", ignore=shutil.ignore_patterns("claims.json")
     )
     (unfinished / "population.safetensors").unlink()
-    status, _, err = run(capsys, "show", str(unfinished / "8"))
+    status, _, err = run(f"show {unfinished / '8'}")
     assert (status, f"attnlab resume {unfinished}" in err) == (3, True)
-    status, _, err = run(
-        capsys, "run", "sorting", "--resume", "--out", str(unfinished), "--set", *TINY
-    )
+    status, _, err = run(f"run sorting --resume --out {unfinished} --set {TINY}")
     assert status == 3
     assert "a population of sorting, made with --seeds 3, not a run of one seed" in err
     assert f"resume it with attnlab resume {unfinished}" in err
-
-
-def test_it_is_said_which_member_of_a_population_answers(capsys):
-    _, out, _ = run(capsys, "trace", "three", "cab")
-    assert re.match(
-        r"seed [789] answers, the most typical model of the population; for another: attnlab trace "
-        r"runs/three/SEED",
-        out,
-    )
-    assert "answers" not in run(capsys, "trace", "three/8", "cab")[1]

@@ -11,20 +11,20 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
 import attnlab
-from attnlab.cli import main
+from attnlab.cli import answers, look, site_facts
+from attnlab.experiments import model_loader
 from tests.pretrained.speaking import saved
 
 TEXT = "John and Mary went to the"
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(tmp_path_factory, sorter):
     """A folder with a decoder, an encoder–decoder, a judge and a run."""
     parent = tmp_path_factory.mktemp("work")
     for kind in ("gpt2", "t5", "bert", "bert-judge"):
         saved(kind, parent / kind)
-    small = ["steps=20", "evaluate_every=10"]
-    main(["run", "sorting", "--quiet", "--out", str(parent / "runs" / "sorting"), "--set", *small])
+    shutil.copytree(sorter, parent / "runs" / "sorting")
     return parent
 
 
@@ -35,15 +35,8 @@ def _elsewhere(models, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-def said(capsys, *arguments):
-    capsys.readouterr()
-    status = main(list(arguments))
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def test_look_says_what_a_recording_says(capsys):
-    status, out, _ = said(capsys, "look", "gpt2", TEXT, "--head", "1.2", "--json")
+def test_look_says_what_a_recording_says(run):
+    status, out, _ = run("look gpt2", TEXT, "--head", "1.2", "--json")
     found = json.loads(out)
     recording = attnlab.recorded(attnlab.ask("gpt2", TEXT))
     (head,) = found["layers.1.attention.weights"]["heads"]
@@ -57,10 +50,10 @@ def test_look_says_what_a_recording_says(capsys):
         )
 
 
-def test_many_heads_are_one_table_that_fits_the_terminal(capsys, monkeypatch):
-    for width in (60, 80, 120, 160):
+def test_many_heads_are_one_table_that_fits_the_terminal(run, monkeypatch):
+    for width in (60, 120):
         monkeypatch.setenv("COLUMNS", str(width))
-        status, out, _ = said(capsys, "look", "t5", "the cat sat", "--steps", "2")
+        status, out, _ = run("look t5 'the cat sat' --steps 2")
         assert status == 0
         assert "decoder.layers.*.cross_attention.weights" in out
         assert max(map(len, out.splitlines())) <= max(
@@ -76,63 +69,56 @@ def check_habits(measured, weights):
     assert measured["self"] == pytest.approx(float(weights.diagonal()[2:].mean()))
 
 
-def test_what_a_head_mostly_does_is_the_mean_of_its_weights(capsys):
-    _, out, _ = said(capsys, "look", "gpt2", TEXT, "--json")
+def test_what_a_head_mostly_does_is_the_mean_of_its_weights(run):
+    _, out, _ = run("look gpt2", TEXT, "--json")
     recording = attnlab.recorded(attnlab.ask("gpt2", TEXT))
     for site, facts in json.loads(out).items():
         for head in facts["heads"]:
             check_habits(head["places"], recording[site][0, head["head"]])
 
 
-def test_the_check_of_habits_finds_a_mean_over_the_wrong_queries(monkeypatch, capsys):
-    from attnlab.cli import site_facts
-
+def test_the_check_of_habits_finds_a_mean_over_the_wrong_queries(monkeypatch, run):
     habits = site_facts.habits
     monkeypatch.setattr(
         site_facts, "habits", lambda weights, is_self: habits(weights[1:, 1:], is_self=is_self)
     )
     with pytest.raises(AssertionError):
-        test_what_a_head_mostly_does_is_the_mean_of_its_weights(capsys)
+        test_what_a_head_mostly_does_is_the_mean_of_its_weights(run)
 
 
-def test_edit_and_trace_answer_as_the_library_does(capsys):
+def test_edit_and_trace_answer_as_the_library_does(run):
     cut = ["--cut-edge", "the-Mary", "--zero-head", "1.1"]
-    status, out, _ = said(
-        capsys, "edit", "gpt2", TEXT, *cut, "--steps", "3", "--target", "store", "--json"
-    )
+    status, out, _ = run("edit gpt2", TEXT, *cut, "--steps", "3", "--target", "store", "--json")
     found = json.loads(out)
     edits = (attnlab.ZeroHead(layer=1, head=1), attnlab.CutEdge(query="the", key="Mary"))
     right = attnlab.fork(attnlab.ask("gpt2", TEXT, steps=3, target="store"), *edits)
     assert status == 0
     assert found["after"]["steps"] == json.loads(json.dumps(right.after.to_mapping()["steps"]))
-    status, out, _ = said(
-        capsys, "trace", "gpt2", TEXT, "--steps", "3", "--target", "store", "--json"
-    )
+    status, out, _ = run("trace gpt2", TEXT, "--steps", "3", "--target", "store", "--json")
     assert json.loads(out)["steps"] == json.loads(json.dumps(right.before.to_mapping()["steps"]))
-    _, out, _ = said(capsys, "trace", "gpt2", TEXT, "--head", "0.3")
+    _, out, _ = run("trace gpt2", TEXT, "--head", "0.3")
     assert "  0.3 " in out
     assert "  0.2 " not in out
 
 
-def test_an_encoder_that_chooses_nothing_says_so(capsys):
-    status, out, _ = said(capsys, "edit", "bert", TEXT, "--zero-head", "1.1")
+def test_an_encoder_that_chooses_nothing_says_so(run):
+    status, out, _ = run("edit bert", TEXT, "--zero-head", "1.1")
     assert status == 0
     assert "no token is chosen" in out
     assert "changed by" in out
-    assert "it reads the input and chooses no token" in said(capsys, "trace", "bert", TEXT)[1]
+    assert "it reads the input and chooses no token" in run("trace bert", TEXT)[1]
 
 
-def test_a_page_is_written_without_a_figure_for_each_of_many_heads(capsys, tmp_path):
-    status, _, _ = said(capsys, "look", "t5", "the cat sat", "--out", str(tmp_path / "out"))
+def test_a_page_is_written_without_a_figure_for_each_of_many_heads(run, tmp_path):
+    status, _, _ = run(f"look t5 'the cat sat' --out {tmp_path / 'out'}")
     assert status == 0
     assert (tmp_path / "out" / "view.html").is_file()
-    assert (
-        len(list((tmp_path / "out" / "figures").iterdir())) == 3
-    )  # all heads together, in three forms
+    figures = list((tmp_path / "out" / "figures").iterdir())
+    assert len(figures) == 3  # all heads together, in three forms
 
 
-def test_the_doctor_tells_the_seams_and_what_can_be_seen(capsys):
-    status, out, _ = said(capsys, "doctor", "t5", "--json")
+def test_the_doctor_tells_the_seams_and_what_can_be_seen(run):
+    status, out, _ = run("doctor t5 --json")
     found = json.loads(out)
     model = attnlab.load("t5")
     assert status == 0
@@ -144,119 +130,87 @@ def test_the_doctor_tells_the_seams_and_what_can_be_seen(capsys):
     assert all(each["heads"] == 4 and each["calls"] == [1] for each in found["attentions"])
     assert found["attentions"][0]["made"] == max(each.made for each in model.backends[:2])
     assert "decoder.layers.*.cross_attention.weights" in found["sites"]
-    _, out, _ = said(capsys, "doctor", "gpt2")
+    _, out, _ = run("doctor gpt2")
     assert "layers.*.attention: 2 layers of 4 heads" in out
     assert "missing" not in out
     assert "fast path" not in out
 
 
-def test_the_doctor_tells_how_far_torch_s_fast_path_is(capsys, monkeypatch):
+def test_the_doctor_tells_how_far_torch_s_fast_path_is(run, monkeypatch):
     layer = torch.nn.TransformerEncoderLayer(16, 4, 24, batch_first=True)
     model = attnlab.load(
         torch.nn.TransformerEncoder(layer, 2).eval(), example=(torch.randn(2, 5, 16),)
     )
     monkeypatch.setattr("attnlab.cli.model_doctor.open_model", lambda name, head: model)
-    _, out, _ = said(capsys, "doctor", "gpt2")
+    _, out, _ = run("doctor gpt2")
     assert "torch's fast path, which a call without gradients takes, cannot be hooked" in out
     assert f"{model.fast_path:.2g} apart" in " ".join(out.split())
 
 
-def test_the_doctor_of_the_machine_knows_what_pretrained_models_need(capsys):
-    _, out, _ = said(capsys, "doctor", "--json")
-    assert {"transformers", "accelerate", "gguf"} <= {each["what"] for each in json.loads(out)}
-
-
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("typed", "status", "told"),
     [
-        (["look", "nowhere", "a"], 3, "no run called nowhere"),
-        (["look", "nowhere.gguf", "a"], 3, "no folder or file 'nowhere.gguf'"),
-        (["look", "sortin", "cab"], 3, "did you mean 'sorting'"),
-        (["look", "gpt2"], 2, "type an input after the model"),
-        (["look", "gpt2", " "], 2, "the text is empty"),
-        (["look", "gpt2", "the cat " * 40], 2, "reads at most 40"),
-        (["look", "gpt2", "a", "--head", "0.9"], 2, "no head 0.9"),
-        (
-            ["look", "gpt2", "a", "--head", "7.0"],
-            2,
-            "'7.0' is neither a head, LAYER.HEAD, nor a layer",
-        ),
-        (["look", "gpt2", "a", "--head", "x"], 2, "a head is LAYER.HEAD"),
-        (["look", "gpt2", "a", "--head", "0.1", "--site", "*"], 2, "give one of them"),
-        (["look", "gpt2", "a", "--site", "*nothing"], 2, "no site of this model matches"),
-        (["edit", "gpt2", TEXT, "--cut-edge", "the-cat"], 2, "never among the keys"),
-        (["edit", "gpt2", TEXT, "--zero-head", "0.9"], 2, "out of range"),
-        (
-            ["edit", "bert-judge", TEXT, "--zero-head", "0.1", "--target", "nice"],
-            2,
-            "bad, good, odd",
-        ),
-        (["edit", "t5", TEXT, "--zero-head", "0.1"], 2, "choose with site="),
-        (
-            ["edit", "t5", TEXT, "--zero-head", "0.1"],
-            2,
-            "'encoder 0.0', 'decoder 0.0', 'cross 0.0'",
-        ),
-        (["trace", "bert-judge", TEXT, "--steps", "2"], 2, "no steps to count"),
-        (["trace", "sorting", "cab", "--steps", "2"], 2, "for pretrained models only"),
-        (
-            ["look", "sorting", "cab", "--ends-in", "none"],
-            2,
-            "--ends-in: for pretrained models only",
-        ),
-        (["doctor", "--ends-in", "none"], 2, "--ends-in is for a model"),
-        (["doctor", "sorting"], 2, "attnlab show sorting"),
-        (["doctor", "gpt2", "--ends-in", "nothing"], 2, "there is no head 'nothing'"),
+        ("look nowhere a", 3, "no run called nowhere"),
+        ("look nowhere.gguf a", 3, "no folder or file 'nowhere.gguf'"),
+        ("look sortin cab", 3, "did you mean 'sorting'"),
+        ("look bert-juge a", 3, "Did you mean bert-judge?"),
+        ("look gpt2", 2, "type an input after the model"),
+        ("look gpt2 ' '", 2, "the text is empty"),
+        (f"look gpt2 {'the cat ' * 40}", 2, "reads at most 40"),
+        ("look gpt2 a --head 0.9", 2, "no head 0.9"),
+        ("look gpt2 a --head 0.1 --site *", 2, "give one of them"),
+        ("look gpt2 a --site *nothing", 2, "no site of this model matches"),
+        (f"edit gpt2 {TEXT!r} --cut-edge the-cat", 2, "never among the keys"),
+        (f"edit gpt2 {TEXT!r} --zero-head 0.9", 2, "out of range"),
+        (f"edit bert-judge {TEXT!r} --zero-head 0.1 --target nice", 2, "bad, good, odd"),
+        (f"edit t5 {TEXT!r} --zero-head 0.1", 2, "'encoder 0.0', 'decoder 0.0', 'cross 0.0'"),
+        (f"trace bert-judge {TEXT!r} --steps 2", 2, "no steps to count"),
+        ("trace sorting cab --steps 2", 2, "for pretrained models only"),
+        ("look sorting cab --ends-in none", 2, "--ends-in: for pretrained models only"),
+        ("doctor --ends-in none", 2, "--ends-in is for a model"),
+        ("doctor sorting", 2, "attnlab show sorting"),
+        ("doctor gpt2 --ends-in nothing", 2, "there is no head 'nothing'"),
     ],
 )
-def test_mistakes_get_one_sentence_and_a_status(capsys, arguments, status, told):
-    found, out, err = said(capsys, *arguments)
+def test_mistakes_get_one_sentence_and_a_status(run, typed, status, told):
+    found, out, err = run(typed)
     assert (found, out) == (status, "")
     assert told in err
     assert err.count("\n") == 1
 
 
-def test_a_long_text_is_shown_by_its_ends_and_head_by_head_in_rows(capsys, monkeypatch):
-    from attnlab.cli import answers, look
-
+def test_a_long_text_is_shown_by_its_ends_and_head_by_head_in_rows(run, monkeypatch):
     monkeypatch.setattr(answers, "_MAX_WORDS", 10)
     monkeypatch.setattr(look, "_MAX_WEIGHTS", 100)
     text = " ".join(["the cat"] * 9)
-    _, out, _ = said(capsys, "trace", "gpt2", text)
+    _, out, _ = run("trace gpt2", text)
     assert "the ␣cat ␣the ␣cat ␣the ␣cat ␣the ␣cat … ␣the ␣cat → " in out
-    _, out, _ = said(capsys, "look", "gpt2", text, "--head", "0.1")
+    _, out, _ = run("look gpt2", text, "--head", "0.1")
     assert out.count("␣cat (") + out.count("the (") == 18
-    (found,) = json.loads(said(capsys, "look", "gpt2", text, "--head", "0.1", "--json")[1]).values()
+    (found,) = json.loads(run("look gpt2", text, "--head", "0.1", "--json")[1]).values()
     assert "rows" not in found["heads"][0]
 
 
-def test_a_model_without_a_tokenizer_is_told_what_a_person_who_types_can_do(capsys, models):
+def test_a_model_without_a_tokenizer_is_told_what_a_person_who_types_can_do(run, models):
     folder = models / "silent"
     folder.mkdir(exist_ok=True)
     for name in ("config.json", "model.safetensors"):
         shutil.copy(models / "gpt2" / name, folder)
     (folder / "texts.txt").write_text("the cat sat\n")
-    for arguments in (
-        ["look", "silent", "a"],
-        ["trace", "silent", "a"],
-        ["edit", "silent", "a", "--zero-head", "0.1"],
-        ["search", "silent", "--corpus", "silent/texts.txt"],
+    for typed in (
+        "look silent a",
+        "trace silent a",
+        "edit silent a --zero-head 0.1",
+        "search silent --corpus silent/texts.txt",
     ):
-        status, out, err = said(capsys, *arguments)
+        status, out, err = run(typed)
         assert (status, out) == (3, "")
         assert "Put the tokenizer's files beside the weights" in err
 
 
-def test_a_name_that_is_almost_there_is_guessed(capsys):
-    _, _, err = said(capsys, "look", "bert-juge", "a")
-    assert "Did you mean bert-judge?" in err
-
-
 def test_what_the_library_says_while_it_opens_is_passed_on_and_no_longer_afterwards(
-    capsys, monkeypatch
+    run, monkeypatch
 ):
-    from attnlab.experiments import model_loader
-
     log, opened = logging.getLogger("attnlab.pretrained.somewhere"), model_loader.load_pretrained
 
     def opening(*arguments, **options):
@@ -264,17 +218,15 @@ def test_what_the_library_says_while_it_opens_is_passed_on_and_no_longer_afterwa
         return opened(*arguments, **options)
 
     monkeypatch.setattr(model_loader, "load_pretrained", opening)
-    status, _, err = said(capsys, "look", "gpt2", "the cat")
+    status, _, err = run("look gpt2 'the cat'")
     assert status == 0
     assert "a file is spread out" in err
     assert not log.isEnabledFor(logging.INFO)
 
 
-def test_a_pattern_that_no_token_matches_as_a_whole_says_so(capsys, models):
+def test_a_pattern_that_no_token_matches_as_a_whole_says_so(run, models):
     (models / "texts.txt").write_text("the cat sat on the mat\n")
-    status, out, _ = said(
-        capsys, "search", "gpt2", "--corpus", "texts.txt", "--measure", "token:ca"
-    )
+    status, out, _ = run("search gpt2 --corpus texts.txt --measure token:ca")
     assert status == 0
     assert "A pattern must match a whole token" in out
-    assert said(capsys, "search", "gpt2", "--corpus", "texts.txt", "--measure", "token:")[0] == 2
+    assert run("search gpt2 --corpus texts.txt --measure token:")[0] == 2

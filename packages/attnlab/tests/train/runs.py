@@ -18,7 +18,7 @@ from attnlab.train.checkpoint import latest_checkpoint
 
 from .tiny import begin, end
 
-SETTINGS = {"steps": 150, "evaluate_every": 30}
+SETTINGS = {"steps": 60, "evaluate_every": 20}
 FAILED = 1  # the exit status: after so few steps nothing is sorted, and the claims say so
 
 

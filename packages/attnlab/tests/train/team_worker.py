@@ -17,8 +17,8 @@ from attnlab.train.processes import joined
 
 SENTIMENT = {
     "seeds": 1,
-    "epochs": 3,
-    "best_epochs": 2,
+    "epochs": 1,
+    "best_epochs": 1,
     "baseline": False,
     "repeats": 2,
     "d_model": 16,

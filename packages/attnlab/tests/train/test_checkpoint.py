@@ -2,6 +2,7 @@
 fit."""
 
 import functools
+import hashlib
 import os
 import random
 import shutil
@@ -17,6 +18,7 @@ from attnlab.core.store import LOCK, CouldNotWrite, Taken, locked, remove_remain
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.native import compiler_name
 from attnlab.train.checkpoint import Pace, latest_checkpoint, read_checkpoint, write_checkpoint
+from attnlab.train.layouts.sequential import Sequential
 from tests.sampling import sampled
 
 from .tiny import WAYS, Watcher, begin, end, fit, make_draw, member, weights
@@ -67,36 +69,10 @@ def test_two_are_kept_and_hold_what_it_takes_to_go_on(trained):
     assert last.tensors["steps"].tolist() == [150, 150]
 
 
-@pytest.mark.parametrize("step", sampled([60, 120], 1))
 @pytest.mark.parametrize(("layout", "engine"), WAYS)
-def test_a_training_that_was_stopped_ends_in_the_same_bytes(tmp_path, layout, engine, step):
-    told, again = [], []
-    how = {"layout": layout, "engine": engine, "num": 3}
-    whole, found = fit(**how, record=lambda *line: told.append(line))
-    stop_at(step, tmp_path, **how)
-    resumed, found_again = fit(tmp_path, num=3, record=lambda *line: again.append(line))
-    assert weights(whole) == weights(resumed)
-    assert found.members == found_again.members
-    assert told == again
+def test_a_training_that_was_stopped_ends_in_the_same_bytes(tmp_path, layout, engine):
+    """One of its three members has diverged, and stays so."""
 
-
-def test_other_numbers_in_the_checkpoint_would_be_seen(tmp_path, monkeypatch):
-    from attnlab.train.layouts.sequential import Sequential
-
-    whole = Sequential.state
-    monkeypatch.setattr(
-        Sequential,
-        "state",
-        lambda self: {k: v * 0 if "second" in k else v for k, v in whole(self).items()},
-    )
-    with pytest.raises(AssertionError):
-        test_a_training_that_was_stopped_ends_in_the_same_bytes(
-            tmp_path, "sequential", "eager", 120
-        )
-
-
-@pytest.mark.parametrize(("layout", "engine"), WAYS)
-def test_a_member_that_broke_stays_broken_after_resuming(tmp_path, layout, engine):
     def draw(first, count):
         (x,) = make_draw(1)(first, count)
         return (x * float("nan") if first == 50 else x,)
@@ -104,13 +80,26 @@ def test_a_member_that_broke_stays_broken_after_resuming(tmp_path, layout, engin
     def members():
         return [member(0), member(1, draw=draw), member(2)]
 
+    told, again = [], []
     how = {"layout": layout, "engine": engine}
-    whole, found = fit(members=members(), **how)
+    whole, found = fit(members=members(), record=lambda *line: told.append(line), **how)
     stop_at(100, tmp_path, members=members(), **how)
-    resumed, found_again = fit(tmp_path, members=members(), **how)
+    resumed, found_again = fit(tmp_path, members=members(), record=lambda *line: again.append(line))
     assert weights(whole) == weights(resumed)
     assert found.members == found_again.members
     assert found.history.faults == found_again.history.faults
+    assert told == again
+
+
+def test_other_numbers_in_the_checkpoint_would_be_seen(tmp_path, monkeypatch):
+    whole = Sequential.state
+    monkeypatch.setattr(
+        Sequential,
+        "state",
+        lambda self: {k: v * 0 if "second" in k else v for k, v in whole(self).items()},
+    )
+    with pytest.raises(AssertionError):
+        test_a_training_that_was_stopped_ends_in_the_same_bytes(tmp_path, "sequential", "eager")
 
 
 def test_a_finished_training_returns_at_once_what_it_found(trained):
@@ -180,12 +169,9 @@ class TestDamage:
         ):
             fit(trained, num=2)
 
-    def test_every_truncation_flip_and_swap_is_seen(self, trained, tmp_path):
-        damage_everything(trained, tmp_path / "damaged", truncations=20, flips=100, swaps=4)
-
-    @pytest.mark.slow
-    def test_every_one_of_many_is_seen(self, trained, tmp_path):
-        damage_everything(trained, tmp_path / "damaged", truncations=200, flips=1_000, swaps=20)
+    @pytest.mark.parametrize("times", sampled([1, 10], 1))
+    def test_every_truncation_flip_and_swap_is_seen(self, trained, tmp_path, times):
+        damage_everything(trained, tmp_path / "damaged", 20 * times, 100 * times, 2 + 2 * times)
 
     def test_a_reader_that_compares_no_digest_is_caught(self, trained, tmp_path, monkeypatch):
         class Anything(str):
@@ -197,10 +183,10 @@ class TestDamage:
 
         monkeypatch.setattr("attnlab.train.checkpoint.digest_of", lambda content: Anything())
         with pytest.raises(AssertionError):
-            damage_everything(trained, tmp_path / "damaged", truncations=0, flips=100, swaps=0)
+            damage_everything(trained, tmp_path / "damaged", 0, 10, 0)
 
 
-def damage_everything(folder, copy, *, truncations, flips, swaps):
+def damage_everything(folder, copy, truncations, flips, swaps):
     """Damage the last checkpoint in many ways: each must be named, and the one before be found."""
     before, last = files(folder)
     content, drawn = last.read_bytes(), random.Random(0)
@@ -216,31 +202,23 @@ def damage_everything(folder, copy, *, truncations, flips, swaps):
         )
     copy.mkdir()
     shutil.copy(before, copy)
-    seen = 0
     for each in damaged:
         (copy / last.name).write_bytes(each)
         told = []
         assert latest_checkpoint(copy, told.append).facts["step"] == 120
         assert len(told) == 1
         assert last.name in told[0]
-        seen += 1
-    assert seen == truncations + flips + swaps
 
 
-@pytest.mark.parametrize(
-    ("layout", "engine"), [("sequential", "eager"), ("auto", "auto")]
-)  # others refuse such a model
 @pytest.mark.parametrize("idle", [0, 1])
-def test_a_model_with_a_part_that_nothing_reaches_goes_on_to_the_same_bytes(
-    tmp_path, layout, engine, idle
-):
+def test_a_model_with_a_part_that_nothing_reaches_goes_on_to_the_same_bytes(tmp_path, idle):
     def members():
         with seeds.isolated(0, "model"):
             parts = torch.nn.ModuleList(torch.nn.Linear(2, 1) for _ in range(2))
         return [member(model=Reaching(parts, 1 - idle))]
 
-    whole, _ = fit(members=members(), layout=layout, engine=engine)
-    stop_at(60, tmp_path, members=members(), layout=layout, engine=engine)
+    whole, _ = fit(members=members())
+    stop_at(60, tmp_path, members=members())
     resumed, _ = fit(tmp_path, members=members())
     assert weights(whole) == weights(resumed)
 
@@ -311,8 +289,6 @@ def test_a_strangers_checkpoint_is_held_against_the_models_first(trained, change
 
 @pytest.mark.parametrize("facts", [None, "[]", "{", "[" * 100_000])
 def test_a_file_of_another_kind_is_no_checkpoint(tmp_path, facts):
-    import hashlib
-
     content = safetensors.torch.save(
         {"a": torch.zeros(1)}, metadata=None if facts is None else {"facts": facts}
     )
@@ -416,7 +392,7 @@ class TestTheLock:
             with locked(tmp_path):
                 os._exit(0)
 
-        for _ in range(20):
+        for _ in range(3):
             assert end(begin(die, tmp_path / "output")) == 0
             assert (tmp_path / LOCK).exists()
             with locked(tmp_path):

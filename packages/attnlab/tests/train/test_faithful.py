@@ -14,17 +14,11 @@ from attnlab.native import compiler, compiler_name
 from attnlab.simd import build
 from attnlab.train import TrainConfig
 from attnlab.train.layouts.choose import choose_layout
-from attnlab.train.layouts.effort import effort_of
 from attnlab.train.layouts.layout import NotExpressible
 from attnlab.train.layouts.sequential import make_optimiser
 
 MEMBERS, STEPS = 3, 4
 WAYS = [("vmap", "eager"), ("simd", "eager"), ("simd", "compiled")]
-
-
-@pytest.fixture(autouse=True)
-def _quickly_compiled(monkeypatch):
-    monkeypatch.setenv("CXXFLAGS", "-O0")
 
 
 class Net(nn.Module):
@@ -216,17 +210,6 @@ def test_compiled_lanes_keep_digits_of_large_logits_and_of_small_errors():
     assert_same(lambda member: Net(), loss, "simd", "compiled", bound=1e-9)
 
 
-def test_ids_that_are_not_there_never_read_what_lies_beside():
-    data = [drawn(member) for member in range(MEMBERS)]
-    held = chosen(
-        lambda member: Table(), lambda model, x, y, ids: F.mse_loss(model(ids), y), data, "simd"
-    )
-    data[1][2][2, 0] = 4
-    third = [tuple(part[2:3] for part in each) for each in data]
-    with pytest.raises(WrongUsage, match="an id of a batch is not from 0"):
-        held.advance(third, torch.ones(1, MEMBERS, dtype=torch.float64), 0, bool)
-
-
 def hooked(member):
     model = Net()
     model.inner.weight.register_post_accumulate_grad_hook(lambda each: each.grad.mul_(0.5))
@@ -271,12 +254,7 @@ STRANGERS = {
 def test_what_no_layout_could_follow_is_trained_one_by_one(name):
     make, loss, said = STRANGERS[name]
     assert said in refused(make, loss)
-
-
-def test_what_a_mask_picks_is_never_recorded():
-    make, loss, _ = STRANGERS["what a mask picks"]
-    said = refused(make, loss, "simd")
-    assert "mask" in said or "depends on numbers" in said
+    refused(make, loss, "simd")
 
 
 def test_a_loss_that_counts_its_calls_is_refused():
@@ -287,12 +265,6 @@ def test_a_loss_that_counts_its_calls_is_refused():
         return squares(model, x, y, ids) / len(calls)
 
     assert "not the same when it is computed twice" in refused(lambda member: Net(), loss)
-
-
-def test_counting_the_work_leaves_a_model_that_counts_as_it_was():
-    model = Counting("in place").double()
-    effort_of(model, squares, tuple(part[0] for part in drawn(0)))
-    assert float(model.seen) == 0
 
 
 @pytest.mark.parametrize("make", [lambda member: Unused(), frozen])

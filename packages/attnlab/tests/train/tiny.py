@@ -16,12 +16,7 @@ from attnlab import seeds
 from attnlab.train import Evaluation, Member, TrainConfig, TrainResult, train_together
 
 CORNERS = torch.eye(2)
-WAYS = [
-    ("sequential", "eager"),
-    ("vmap", "eager"),
-    ("simd", "eager"),
-    ("simd", "compiled"),
-]
+WAYS = [("sequential", "eager"), ("vmap", "eager"), ("simd", "eager"), ("simd", "compiled")]
 
 
 def network(seed: int = 0) -> nn.Module:
