@@ -47,6 +47,11 @@ def slowly(model: nn.Module, *given: Any, **options: Any) -> Any:
         return model(*given, **options)
 
 
+def as_added(blocked: Tensor) -> Tensor:
+    """A boolean mask as torch adds it to scores."""
+    return torch.zeros(blocked.shape).masked_fill(blocked, float("-inf"))
+
+
 MODULES: dict[str, dict[str, Any]] = {
     "plain": {},
     "batch first": {"batch_first": True},
@@ -66,9 +71,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "no weights": {"need_weights": False},
     "padding": {"key_padding_mask": PADDING},
     "padding, no weights": {"key_padding_mask": PADDING, "need_weights": False},
-    "added padding": {
-        "key_padding_mask": torch.zeros(PADDING.shape).masked_fill(PADDING, float("-inf"))
-    },
+    "added padding": {"key_padding_mask": as_added(PADDING)},
     "blocked": {"attn_mask": BLOCKED, "average_attn_weights": False},
     "blocked, no weights": {"attn_mask": BLOCKED, "need_weights": False},
     "both masks": {"attn_mask": BLOCKED, "key_padding_mask": PADDING},
@@ -82,24 +85,29 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 def multi_head(named: str) -> tuple[nn.Module, tuple[Tensor, Tensor, Tensor]]:
-    told = MODULES[named]
-    module = stirred(nn.MultiheadAttention(WIDTH, HEADS, **told))
-    widths = (WIDTH, told.get("kdim", WIDTH), told.get("vdim", WIDTH))
-    lengths = (QUERIES, KEYS, KEYS)
-    query, key, value = (
-        drawn(n, BATCH, w, seed=i) for i, (n, w) in enumerate(zip(lengths, widths, strict=True))
+    options = MODULES[named]
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS, **options))
+    query, key = (
+        drawn(QUERIES, BATCH, WIDTH),
+        drawn(KEYS, BATCH, options.get("kdim", WIDTH), seed=1),
     )
-    value = key if "kdim" not in told else value
-    turned = told.get("batch_first", False)
-    given = [each.transpose(0, 1) if turned else each for each in (query, key)]
-    return module, (
-        *given,
-        (value.transpose(0, 1) if turned else value) if "kdim" in told else given[1],
-    )
+    if options.get("batch_first"):
+        query, key = query.transpose(0, 1), key.transpose(0, 1)
+    value = drawn(KEYS, BATCH, options["vdim"], seed=2) if "vdim" in options else key
+    return module, (query, key, value)
 
 
-@pytest.mark.parametrize("called", CALLS)
-@pytest.mark.parametrize("named", MODULES)
+ALWAYS = ("weights of each head", "both masks", "added for each head")
+CASES = [
+    pytest.param(
+        named, called, marks=() if named == "plain" or called in ALWAYS else pytest.mark.slow
+    )
+    for named in MODULES
+    for called in CALLS
+]
+
+
+@pytest.mark.parametrize(("named", "called"), CASES)
 def test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named: str, called: str) -> None:
     module, given = multi_head(named)
     told, model = CALLS[called], attach(module, example=given)
@@ -109,20 +117,19 @@ def test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named: str, c
     assert torch.equal(output, own_output)
     assert (weights is None) == (own_weights is None)
     assert weights is None or torch.equal(weights, own_weights)
-    _, of_heads = slowly(
-        module, *given, **{**told, "need_weights": True, "average_attn_weights": False}
-    )
+    openly = {**told, "need_weights": True, "average_attn_weights": False}
+    _, of_heads = slowly(module, *given, **openly)
     assert (recording["layers.0.cross_attention.weights"] - of_heads).abs().max() <= 1e-6
     blocked = recording.blocked("layers.0.cross_attention.weights", row=1, head=0)
-    expected = (of_heads[1, 0] == 0.0) if blocked is not None else torch.zeros(0)
-    assert blocked is None or torch.equal(blocked, expected)
+    assert blocked is None or torch.equal(blocked, of_heads[1, 0] == 0.0)
+    if named in ("plain", "both", "other widths"):
+        check_edits(module, given, told, model)
 
 
-@pytest.mark.parametrize("called", CALLS)
-@pytest.mark.parametrize("named", ["plain", "both", "other widths"])
-def test_edits_of_multi_head_attention_do_what_is_done_by_hand(named: str, called: str) -> None:
-    module, given = multi_head(named)
-    told, model = CALLS[called], attach(module, example=given)
+def check_edits(
+    module: nn.Module, given: tuple[Tensor, ...], told: dict[str, Any], model: Pretrained
+) -> None:
+    """Edits do what is done by hand."""
     site, width = "layers.0.cross_attention", WIDTH // HEADS
     by_hand = copy.deepcopy(module)
     with torch.no_grad():
@@ -142,19 +149,13 @@ def test_edits_of_multi_head_attention_do_what_is_done_by_hand(named: str, calle
         attnlab.edit(model, op.AddToScores(site=site, query=2, key=4, amount=1.5)) as certificate,
     ):
         output, _ = module(*given, **told)
-    mask = told.get("attn_mask")
-    before = torch.zeros(QUERIES, KEYS) if mask is None else mask
-    before = (
-        torch.zeros(before.shape).masked_fill(before, float("-inf"))
-        if before.dtype == torch.bool
-        else before
-    )
-    padding = told.get("key_padding_mask")
-    if padding is not None and padding.dtype == torch.bool:
-        padding = torch.zeros(padding.shape).masked_fill(padding, float("-inf"))
-    own, _ = slowly(
-        module, *given, **{**told, "attn_mask": before + 1.5 * allowed, "key_padding_mask": padding}
-    )
+    masks = {
+        name: told[name] if told[name].is_floating_point() else as_added(told[name])
+        for name in ("attn_mask", "key_padding_mask")
+        if name in told
+    }
+    masks["attn_mask"] = masks.get("attn_mask", torch.zeros(QUERIES, KEYS)) + 1.5 * allowed
+    own, _ = slowly(module, *given, **{**told, **masks})
     assert (output - own).abs().max() < 2e-6
     assert certificate.holds
     assert certificate.identity == 0.0
@@ -168,20 +169,10 @@ class ByHand(nn.Module):
         self.inside, self.outside = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, **options: Any) -> Tensor:
-        weights = (
-            self.inside.weight,
-            self.inside.bias,
-            None,
-            None,
-            False,
-            0.0,
-            self.outside.weight,
-            self.outside.bias,
-        )
-        found: Tensor = F.multi_head_attention_forward(x, x, x, WIDTH, HEADS, *weights, **options)[
-            0
-        ]
-        return found
+        inside, outside = (self.inside.weight, self.inside.bias), self.outside
+        weights = (*inside, None, None, False, 0.0, outside.weight, outside.bias)
+        found = F.multi_head_attention_forward(x, x, x, WIDTH, HEADS, *weights, **options)
+        return found[0]
 
 
 def test_the_function_called_by_hand_takes_masks_as_torch_does() -> None:
@@ -223,7 +214,8 @@ def test_what_torch_refuses_is_refused_also_while_somebody_looks(told: dict[str,
         module(*given, **told)
 
 
-def check_hint(*, padded: bool = False, weights: bool = False) -> None:
+@pytest.mark.parametrize(("padded", "weights"), [(False, True), (True, False)])
+def test_a_causal_hint_is_taken_as_torch_takes_it(padded: bool, weights: bool) -> None:
     module = stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
     x, mask = drawn(BATCH, KEYS, WIDTH), nn.Transformer.generate_square_subsequent_mask(KEYS)
     model = attach(module, example=(x, x, x))
@@ -344,19 +336,20 @@ def test_every_site_of_an_encoder_shows_what_is_computed_there(
         assert (recording[site] - value).abs().max() < 2e-6, site
 
 
-@pytest.mark.parametrize(("batch_first", "norm_first"), STACKS)
+CHANGED = [
+    *("embedding", "layers.0.residual_between", "layers.1.residual_after"),
+    "layers.0.feed_forward.hidden",
+]
+
+
+@pytest.mark.parametrize(("batch_first", "norm_first"), [(True, False), (False, True)])
 def test_the_stream_of_an_encoder_can_be_changed_at_one_place(
     batch_first: bool, norm_first: bool
 ) -> None:
     module = encoder(batch_first, norm_first)
     x = drawn(BATCH, QUERIES, WIDTH) if batch_first else drawn(QUERIES, BATCH, WIDTH)
     model = attach(module, example=(x,))
-    for site in (
-        "embedding",
-        "layers.0.residual_between",
-        "layers.1.residual_after",
-        "layers.0.feed_forward.hidden",
-    ):
+    for site in CHANGED:
         width = 24 if site.endswith("hidden") else WIDTH
         edit = op.AddVector(site=site, vector=drawn(width, seed=9), query=2, row=1)
         with (
@@ -386,12 +379,8 @@ def test_a_whole_transformer_has_two_stacks_and_looks_across() -> None:
     with torch.no_grad(), attnlab.record(model, "*") as recording:
         found = model(source, target, **told)
     assert torch.equal(found, slowly(module, source, target, **told))
-    assert recording.shape("decoder.layers.1.cross_attention.weights") == (
-        BATCH,
-        HEADS,
-        QUERIES,
-        KEYS,
-    )
+    shape = recording.shape("decoder.layers.1.cross_attention.weights")
+    assert shape == (BATCH, HEADS, QUERIES, KEYS)
     assert recording.real("encoder.layers.0.attention.weights", 1)[1] == (~PADDING[1]).tolist()
     assert float(recording["decoder.layers.0.attention.weights"].triu(1).max()) == 0.0
     with (
@@ -419,12 +408,6 @@ def test_the_order_of_axes_makes_no_difference_at_the_doors() -> None:
     assert set(seen[0]) == set(seen[1])
     for site in seen[0]:
         assert (seen[0][site] - seen[1][site]).abs().max() < 2e-6, site
-
-
-@pytest.mark.parametrize("weights", [False, True])
-@pytest.mark.parametrize("padded", [False, True])
-def test_a_causal_hint_is_taken_as_torch_takes_it(padded: bool, weights: bool) -> None:
-    check_hint(padded=padded, weights=weights)
 
 
 class Reader(nn.Module):
@@ -475,22 +458,19 @@ class Packed(nn.Module):
         if self.flat:
             q, k, v = (each.reshape(batch * HEADS, length, -1) for each in (q, k, v))
         if self.fused_attn:
+            shares = self.shared > 1
             gathered = F.scaled_dot_product_attention(
-                q, k, v, is_causal=self.causal, enable_gqa=self.shared > 1
+                q, k, v, is_causal=self.causal, enable_gqa=shares
             )
         else:
-            k, v = (
-                each.repeat_interleave(self.shared, 1) if self.shared > 1 else each
-                for each in (k, v)
-            )
+            k, v = (each.repeat_interleave(self.shared, 1) for each in (k, v))
             scores = (q * self.scale) @ k.transpose(-2, -1)
             if self.causal:
                 hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
                 scores = scores.masked_fill(hidden, float("-inf"))
             gathered = scores.softmax(dim=-1) @ v
-        return self.proj(
-            gathered.view(batch, HEADS, length, -1).transpose(1, 2).reshape(batch, length, width)
-        )
+        heads = gathered.view(batch, HEADS, length, -1).transpose(1, 2)
+        return self.proj(heads.reshape(batch, length, width))
 
 
 TOKENS = torch.randint(0, 50, (2, QUERIES), generator=torch.Generator().manual_seed(3))
@@ -517,8 +497,7 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str
             str(each) for each in TOKENS[1].tolist()
         ]
         seen.append(recording)
-        by_hand = copy.deepcopy(module)
-        width = WIDTH // HEADS
+        by_hand, width = copy.deepcopy(module), WIDTH // HEADS
         with torch.no_grad():
             by_hand.blocks[1].attn.proj.weight[:, 2 * width : 3 * width] = 0.0
             with attnlab.edit(model, op.ZeroHead(layer=1, head=2)) as certificate:
@@ -534,11 +513,8 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str
         assert certificate.holds
         assert certificate.identity == 0.0
     both = set(seen[0]) & set(seen[1])
-    assert {
-        "layers.1.attention.scores",
-        "layers.0.residual_between",
-        "layers.1.feed_forward.hidden",
-    } <= both
+    assert both >= {f"layers.1.{site}" for site in ("attention.scores", "feed_forward.hidden")}
+    assert "layers.0.residual_between" in both
     for site in both:
         one, other = (each[site].float() for each in seen)
         if site.endswith(".value"):  # written out, each head has its own
@@ -548,8 +524,9 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str
     assert (outputs[0] - outputs[1]).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("is_half", [True, False])
+@pytest.mark.parametrize(
+    ("form", "is_half"), [("plain", True), ("flat and causal", True), ("grouped", False)]
+)
 def test_an_opened_attention_of_half_precision_is_computed_in_full(
     form: str, is_half: bool
 ) -> None:
@@ -573,12 +550,8 @@ class Looks(nn.Module):
 
     def __init__(self, adds: bool) -> None:
         super().__init__()
-        self.adds, self.norm, self.attend = (
-            adds,
-            nn.LayerNorm(WIDTH),
-            nn.MultiheadAttention(WIDTH, HEADS),
-        )
-        self.attend.batch_first = True
+        self.adds, self.norm = adds, nn.LayerNorm(WIDTH)
+        self.attend = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         normed = self.norm(x)
@@ -631,56 +604,46 @@ class Turns(nn.Module):
         return x
 
 
-def check_turns(nested: bool, adds: bool) -> None:
+CROSS = "write.layers.1.cross_attention"
+
+
+@pytest.mark.parametrize(("nested", "adds"), [(True, True), (True, False), (False, True)])
+def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_layer(
+    nested: bool, adds: bool
+) -> None:
     module = stirred(Turns(nested, adds))
     given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
     model = attach(module, example=given)
-    points = [
-        "read.layers.*.attention",
-        "write.layers.*.attention",
-        "write.layers.*.cross_attention",
+    assert sorted(path for path, _ in model.attention_points()) == [
+        *(f"read.layers.{number}.attention" for number in range(2)),
+        *(
+            f"write.layers.{n}.{kind}"
+            for n in range(2)
+            for kind in ("attention", "cross_attention")
+        ),
     ]
-    assert sorted(path for path, _ in model.attention_points()) == sorted(
-        each.replace("*", str(number)) for each in points for number in range(2)
-    )
     seen: list[Tensor] = []
     with torch.no_grad(), attnlab.record(model, "*") as recording:
         plain = module(*given, seen)
     if adds:
-        shown = [
-            "residual_between",
-            "residual_after",
-            "residual_between",
-            "residual_after_cross",
-            "residual_after",
-        ]
-        sites = [f"read.layers.{number}.{each}" for number in range(2) for each in shown[:2]]
-        sites += [f"write.layers.{number}.{each}" for number in range(2) for each in shown[2:]]
+        shown = ["residual_between", "residual_after_cross", "residual_after"]
+        sites = [f"read.layers.{number}.{each}" for number in range(2) for each in shown[::2]]
+        sites += [f"write.layers.{number}.{each}" for number in range(2) for each in shown]
         for site, value in zip(sites, seen, strict=True):
             assert (recording[site] - value).abs().max() < 2e-6, site
         assert recording.shape("write.layers.1.feed_forward.hidden") == (BATCH, QUERIES, 24)
     else:
         assert not [site for site in recording if site.endswith("residual_after")]
     by_hand = copy.deepcopy(module)
-    cross = by_hand.parts(by_hand.write)[4].attend
+    cross, zero = by_hand.parts(by_hand.write)[4].attend, op.ZeroHead(site=CROSS, head=0)
     with torch.no_grad():
         cross.out_proj.weight[:, : WIDTH // HEADS] = 0.0
-        with attnlab.edit(
-            model, op.ZeroHead(site="write.layers.1.cross_attention", head=0)
-        ) as certificate:
+        with attnlab.edit(model, zero) as certificate:
             found = module(*given)
     expected = slowly(by_hand, *given)
     assert (found - expected).abs().max() < 1e-6 * float(expected.abs().max())
     assert certificate.holds
     assert not torch.equal(found, plain)
-
-
-@pytest.mark.parametrize("adds", [True, False])
-@pytest.mark.parametrize("nested", [True, False])
-def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_layer(
-    nested: bool, adds: bool
-) -> None:
-    check_turns(nested, adds)
 
 
 def test_layers_that_have_a_feed_forward_part_keep_their_numbers_beside_others() -> None:
@@ -710,7 +673,7 @@ def test_a_model_that_nobody_described_asks_for_an_example() -> None:
         model(TOKENS, TOKENS)
 
 
-def check_edited_mask() -> None:
+def test_an_edited_mask_blocks_what_torch_s_own_mask_blocks() -> None:
     module, x = stirred(ByHand()), drawn(KEYS, BATCH, WIDTH)
     model, hidden = attach(module, example=(x,)), torch.zeros(KEYS, KEYS, dtype=torch.bool)
     cut = op.CutEdge(query=2, key=4)
@@ -718,118 +681,6 @@ def check_edited_mask() -> None:
         found = model(x, attn_mask=hidden)
     hidden[2, 4] = True
     assert (found - slowly(module, x, attn_mask=hidden)).abs().max() < 2e-6
-
-
-def test_an_edited_mask_blocks_what_torch_s_own_mask_blocks() -> None:
-    check_edited_mask()
-
-
-def exactly(named: str, called: str) -> None:
-    test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named, called)
-
-
-FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
-    "a mask is read the wrong way round": (
-        "backends.multi_head",
-        "return added == 0.0",
-        "return added != 0.0",
-        lambda: exactly("plain", "blocked"),
-    ),
-    "what is blocked is added the wrong way round": (
-        "backends.multi_head",
-        "masked_fill_(~mask,",
-        "masked_fill_(mask,",
-        check_edited_mask,
-    ),
-    "a causal hint hides the mask where weights are wanted": (
-        "backends.multi_head",
-        'needs_weights and arguments["attn_mask"] is not None',
-        "False",
-        lambda: check_hint(weights=True),
-    ),
-    "the mask is left out of the scores": (
-        "backends.multi_head",
-        "mask = added",
-        "mask = None",
-        lambda: exactly("plain", "both masks"),
-    ),
-    "weights are given of all heads": (
-        "backends.multi_head",
-        'if arguments["average_attn_weights"]:',
-        "if False:",
-        lambda: exactly("plain", "weights"),
-    ),
-    "the fast path is taken in silence": (
-        "backends.functions",
-        'point = self._find("multi-head")',
-        "point = None",
-        lambda: exactly("plain", "weights"),
-    ),
-    "keys are taken for values": (
-        "backends.multi_head",
-        "_with_weights(point, query, key, value,",
-        "_with_weights(point, query, value, key,",
-        lambda: exactly("plain", "weights"),
-    ),
-    "axes are not turned": (
-        "attention_call",
-        "return value.transpose(0, 1)",
-        "return value",
-        lambda: test_every_site_of_an_encoder_shows_what_is_computed_there(False, True),
-    ),
-    "padding is computed where torch leaves it out": (
-        "hooks",
-        "output.masked_fill(where[..., None], 0.0)",
-        "output",
-        lambda: check_memory("inference"),
-    ),
-    "padding is left out where torch computes it": (
-        "backends.multi_head",
-        "DisableTorchFunction():",
-        "DisableTorchFunction(), torch.no_grad():",
-        lambda: check_vectors(wants=True),
-    ),
-    "the fast path is never compared with": (
-        "pass_state",
-        "if not isinstance(hook, ModuleHook)}",
-        "if hook}",
-        lambda: check_told("no gradients", op.ZeroHead(layer=0, head=1)),
-    ),
-    "an opened attention is rounded to half precision": (
-        "backends.functions",
-        "if dtype in _HALF:",
-        "if False:",
-        lambda: test_an_opened_attention_of_half_precision_is_computed_in_full("plain", True),
-    ),
-    "a list of turns is numbered module by module": (
-        "structure",
-        "structures = _alternating(blocks, trace) or tuple",
-        "structures = tuple",
-        lambda: check_turns(False, True),
-    ),
-    "what is given outside of the modules is taken for the stream": (
-        "structure",
-        "if joined.adds is not None:",
-        "if True:",
-        lambda: check_turns(True, False),
-    ),
-    "heads that stand one after another are taken for inputs": (
-        "tracing",
-        "rows = self._batch",
-        "rows = 1",
-        lambda: test_fused_attention_and_the_same_written_out_show_and_do_the_same("flat"),
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_noticed(fault: str) -> None:
-    module, old, new, check = FAULTS[fault]
-    with (
-        planted(f"attnlab.pretrained.{module}", old, new),
-        pytest.raises((AssertionError, AttnlabError, RuntimeError)),
-    ):
-        check()
 
 
 def test_without_the_seam_the_model_is_refused() -> None:
@@ -875,14 +726,21 @@ def padded(nested: bool, norm_first: bool, norm: bool) -> nn.Module:
     )
 
 
-def check_padding(nested: bool, norm_first: bool, norm: bool, gradients: str) -> None:
+@pytest.mark.parametrize(
+    ("nested", "norm_first", "norm", "gradients"),
+    [
+        *((True, False, True, gradients) for gradients in GRADIENTS),
+        (True, False, False, "no gradients"),
+        (False, False, False, "inference"),
+        (False, True, True, "gradients"),
+    ],
+)
+def test_looking_at_a_padded_encoder_gives_what_the_own_call_gives_at_every_position(
+    nested: bool, norm_first: bool, norm: bool, gradients: str
+) -> None:
     module, x = padded(nested, norm_first, norm), drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x,))
-    for padding in (
-        PADDING,
-        RIGHT_PADDED,
-        torch.zeros(PADDING.shape).masked_fill(RIGHT_PADDED, float("-inf")),
-    ):
+    for padding in (PADDING, RIGHT_PADDED, as_added(RIGHT_PADDED)):
         with warnings.catch_warnings(), GRADIENTS[gradients]():
             warnings.simplefilter("ignore")  # torch says that nested tensors are young
             plain = module(x, src_key_padding_mask=padding)
@@ -894,29 +752,18 @@ def check_padding(nested: bool, norm_first: bool, norm: bool, gradients: str) ->
         assert float(recording["layers.1.attention.weights"][1][..., blocked[1]].max()) == 0.0
 
 
-@pytest.mark.parametrize("gradients", GRADIENTS)
-@pytest.mark.parametrize(
-    ("nested", "norm_first", "norm"),
-    [(True, False, False), (True, False, True), (False, False, False), (False, True, True)],
-)
-def test_looking_at_a_padded_encoder_gives_what_the_own_call_gives_at_every_position(
-    nested: bool, norm_first: bool, norm: bool, gradients: str
-) -> None:
-    check_padding(nested, norm_first, norm, gradients)
-
-
-def check_vectors(*, wants: bool) -> None:
+def test_padding_is_computed_where_the_input_alone_wants_a_gradient() -> None:
     module = padded(True, False, False).requires_grad_(False)
-    x, model = (
-        drawn(BATCH, KEYS, WIDTH).requires_grad_(wants),
-        attach(module, example=(drawn(BATCH, KEYS, WIDTH),)),
-    )
+    x = drawn(BATCH, KEYS, WIDTH)
+    model = attach(module, example=(x,))
+    x = x.clone().requires_grad_()
     plain = module(x, src_key_padding_mask=RIGHT_PADDED)
     with attnlab.record(model, "*weights"):
         assert torch.equal(module(x, src_key_padding_mask=RIGHT_PADDED), plain)
 
 
-def check_memory(gradients: str) -> None:
+@pytest.mark.parametrize("gradients", GRADIENTS)
+def test_a_decoder_reads_of_padding_what_it_reads_when_nobody_looks(gradients: str) -> None:
     module = stirred(nn.Transformer(WIDTH, HEADS, 2, 2, 24, batch_first=True))
     given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
     model = attach(module, example=given)
@@ -925,14 +772,8 @@ def check_memory(gradients: str) -> None:
         plain = module(*given, src_key_padding_mask=RIGHT_PADDED)
         with attnlab.record(model, "*weights"):
             found = module(*given, src_key_padding_mask=RIGHT_PADDED)
-    assert float((found - plain).detach().abs().max()) <= (
-        0.0 if gradients == "gradients" else 4e-6
-    )
-
-
-@pytest.mark.parametrize("gradients", GRADIENTS)
-def test_a_decoder_reads_of_padding_what_it_reads_when_nobody_looks(gradients: str) -> None:
-    check_memory(gradients)
+    within = 0.0 if gradients == "gradients" else 4e-6
+    assert float((found - plain).detach().abs().max()) <= within
 
 
 class Whole(nn.TransformerEncoder):
@@ -982,7 +823,13 @@ def test_with_another_mode_at_work_torch_leaves_its_fast_path_and_padding_is_com
     assert float(plain[1, -1].abs().max()) > 0.0
 
 
-def check_told(gradients: str, *edits: op.Edit) -> None:
+@pytest.mark.parametrize("gradients", GRADIENTS)
+@pytest.mark.parametrize(
+    "edit", [op.ZeroHead(layer=0, head=1), op.Temperature(layer=0, temperature=1.0)]
+)
+def test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path(
+    gradients: str, edit: op.Edit
+) -> None:
     module, x = encoder(True, False), drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x,))
     with GRADIENTS[gradients](), warnings.catch_warnings():
@@ -990,7 +837,7 @@ def check_told(gradients: str, *edits: op.Edit) -> None:
         plain = module(x, src_key_padding_mask=RIGHT_PADDED).detach()
         with SlowPath():
             slow = module(x, src_key_padding_mask=RIGHT_PADDED).detach()
-        with attnlab.edit(model, *edits) as certificate:
+        with attnlab.edit(model, edit) as certificate:
             found = module(x, src_key_padding_mask=RIGHT_PADDED).detach()
     effect = certificate.effects[""]
     assert effect.identity == 0.0
@@ -1002,34 +849,19 @@ def check_told(gradients: str, *edits: op.Edit) -> None:
     assert (line in str(certificate)) == (effect.fast_path is not None)
 
 
-@pytest.mark.parametrize("gradients", GRADIENTS)
-@pytest.mark.parametrize(
-    "edit", [op.ZeroHead(layer=0, head=1), op.Temperature(layer=0, temperature=1.0)]
-)
-def test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path(
-    gradients: str, edit: op.Edit
-) -> None:
-    check_told(gradients, edit)
-
-
 def test_the_check_at_opening_measures_the_fast_path() -> None:
     module, x = encoder(True, False), drawn(BATCH, QUERIES, WIDTH)
     with torch.no_grad():
         plain = module(x)
-    assert (
-        attach(module, example=(x,)).fast_path
-        == float((plain - slowly(module, x)).abs().max())
-        > 0.0
-    )
+    found = attach(module, example=(x,)).fast_path
+    assert found == float((plain - slowly(module, x)).abs().max()) > 0.0
     module = encoder(False, False)  # with the length first torch has no fast path
     assert attach(module, example=(x,)).fast_path is None
 
 
 def test_rows_without_anything_to_attend_to_stay_under_an_edit_that_changes_nothing() -> None:
-    module, x = (
-        stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)),
-        drawn(BATCH, KEYS, WIDTH),
-    )
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
+    x = drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x, x, x))
     nothing = torch.zeros(BATCH, KEYS, dtype=torch.bool)
     nothing[1] = True
@@ -1037,3 +869,96 @@ def test_rows_without_anything_to_attend_to_stay_under_an_edit_that_changes_noth
         output, _ = module(x, x, x, key_padding_mask=nothing)
     assert certificate.identity == 0.0
     assert output[1].isnan().all()
+
+
+WHOLE, SUM = "structures = _alternating(blocks, trace) or tuple", "if joined.adds is not None:"
+FIND, ADDED = 'point = self._find("multi-head")', "return added == 0.0"
+HINT = 'needs_weights and arguments["attn_mask"] is not None'
+SIDES = "_with_weights(point, query, key, value,"
+multi_head_case = test_multi_head_attention_is_computed_as_torch_does_to_the_bit
+turns = test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_layer
+FAULTS: dict[str, list[tuple[str, str, Callable[..., None], tuple[Any, ...]]]] = {
+    "backends.multi_head": [
+        (ADDED, ADDED.replace("==", "!="), multi_head_case, ("plain", "blocked")),
+        (
+            "masked_fill_(~mask,",
+            "masked_fill_(mask,",
+            test_an_edited_mask_blocks_what_torch_s_own_mask_blocks,
+            (),
+        ),
+        (HINT, "False", test_a_causal_hint_is_taken_as_torch_takes_it, (False, True)),
+        ("mask = added", "mask = None", multi_head_case, ("plain", "both masks")),
+        (
+            'if arguments["average_attn_weights"]:',
+            "if False:",
+            multi_head_case,
+            ("plain", "weights"),
+        ),
+        (SIDES, SIDES.replace("key, value", "value, key"), multi_head_case, ("plain", "weights")),
+        (
+            "DisableTorchFunction():",
+            "DisableTorchFunction(), torch.no_grad():",
+            test_padding_is_computed_where_the_input_alone_wants_a_gradient,
+            (),
+        ),
+    ],
+    "backends.functions": [
+        (FIND, "point = None", multi_head_case, ("plain", "weights")),  # the fast path in silence
+        (
+            "if dtype in _HALF:",
+            "if False:",
+            test_an_opened_attention_of_half_precision_is_computed_in_full,
+            ("plain", True),
+        ),
+    ],
+    "attention_call": [
+        (
+            "return value.transpose(0, 1)",
+            "return value",
+            test_every_site_of_an_encoder_shows_what_is_computed_there,
+            (False, True),
+        ),
+    ],
+    "hooks": [
+        (
+            "output.masked_fill(where[..., None], 0.0)",
+            "output",
+            test_a_decoder_reads_of_padding_what_it_reads_when_nobody_looks,
+            ("inference",),
+        ),
+    ],
+    "pass_state": [
+        (
+            "if not isinstance(hook, ModuleHook)}",
+            "if hook}",
+            test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path,
+            ("no gradients", op.ZeroHead(layer=0, head=1)),
+        ),
+    ],
+    "structure": [
+        (WHOLE, "structures = tuple", turns, (False, True)),  # numbered module by module
+        (SUM, "if True:", turns, (True, False)),  # what modules are given, taken for the stream
+    ],
+    "tracing": [  # heads one after another are taken for inputs
+        (
+            "rows = self._batch",
+            "rows = 1",
+            test_fused_attention_and_the_same_written_out_show_and_do_the_same,
+            ("flat",),
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "check", "case"),
+    [(module, *fault) for module, faults in FAULTS.items() for fault in faults],
+)
+def test_a_planted_fault_is_noticed(
+    module: str, old: str, new: str, check: Callable[..., None], case: tuple[Any, ...]
+) -> None:
+    with (
+        planted(f"attnlab.pretrained.{module}", old, new),
+        pytest.raises((AssertionError, AttnlabError, RuntimeError)),
+    ):
+        check(*case)
