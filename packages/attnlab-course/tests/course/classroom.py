@@ -5,8 +5,10 @@ import io
 import json
 import zipfile
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
+from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import find_exercise, load_exercise
 from attnlab_course.sandbox.replies import ask_here
 from attnlab_course.workspace import FORM
@@ -110,6 +112,12 @@ def exercises_in(folder: Path, *, with_attention: bool = False):
     if with_attention:
         found["attention"] = find_exercise("attention")
     return found
+
+
+@cache
+def questions_of(name, seed=0):
+    """Return the graded questions of an exercise of the course, drawn once for all tests."""
+    return draw_questions(find_exercise(name), seed, graded=True)
 
 
 def log_of(*events):

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.check import check_here
 from tests.sampling import sampled
+
+from .classroom import questions_of
 
 HERE = Path(__file__).parent
 VARIANTS = sorted((HERE / "variants").glob("*.py"))
@@ -23,7 +24,7 @@ SEEDS = sampled((11, 12, 13), 1)
 
 def outcome_of(exercise, source, seed):
     """Put the graded questions of a seed to an answer."""
-    return check_here(draw_questions(exercise, seed, graded=True), exercise.with_given(source))
+    return check_here(questions_of(exercise.name, seed), exercise.with_given(source))
 
 
 def right_answer(exercise, name):

@@ -4,34 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from attnlab_course.catalog import find_exercise
+from attnlab_course.catalog import exercise_names, find_exercise
+from attnlab_course.cells import solution_text
 from attnlab_course.grading.bans import banned_names
 
 BANNED = ("scaled_dot_product_attention", "MultiheadAttention")
 
 USES = {
-    "call": "F.scaled_dot_product_attention(q, k, v)",
-    "import": "from torch.nn.functional import scaled_dot_product_attention",
     "alias": "from torch.nn.functional import scaled_dot_product_attention as a",
     "star": "from torch.nn import *\nMultiheadAttention(4, 2)",
     "star, kept under another name": "from torch.nn import *\nm = MultiheadAttention",
     "own class over it": "class MultiheadAttention(nn.MultiheadAttention): pass",
-    "getattr": "getattr(F, 'scaled_dot_product_attention')",
     "getattr of a sum": "getattr(F, 'scaled_dot_' + 'product_attention')",
     "getattr of a format": "getattr(F, f\"scaled_{'dot'}_product_attention\")",
     "getattr of anything": "getattr(F, ''.join(parts))",
-    "vars": "vars(F)['scaled_dot_product_attention']",
-    "dict": "F.__dict__[name]",
-    "attrgetter": "import operator\noperator.attrgetter(name)(F)",
-    "attrgetter, imported": "from operator import attrgetter as g\ng(name)(F)",
     "exec": "exec(text)",
-    "eval": "eval('F.' + name)",
     "import by name": "__import__('torch.nn.functional')",
     "importlib": "import importlib\nimportlib.import_module(name)",
     "inner module": "torch._C._nn.scaled_dot_product_attention",
     "inner module, imported": "from torch._C import _nn",
     "ops": "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)",
-    "a private one": "y = torch._scaled_dot_product_attention_math(q, k, v)",
     "a module as self": "import torch.nn.functional as self\nself.scaled_dot_product_attention(q)",
     "members": "import inspect\nd = dict(inspect.getmembers(F))",
     "pickles": "import pickle\nf = pickle.loads(b'')",
@@ -51,7 +43,7 @@ USES = {
 
 @pytest.mark.parametrize("how", USES)
 def test_a_banned_name_is_found(how):
-    assert banned_names(USES[how], BANNED), how
+    assert banned_names(USES[how], BANNED)
 
 
 HONEST = {
@@ -236,32 +228,19 @@ def test_the_text_of_a_subscript_or_getter_is_read(source, finds):
     assert banned_names(source, SOFTMAX) == finds
 
 
-FOLDER = Path(__file__).parent / "variants"
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_no_right_answer_written_in_another_way_is_held(path):
-    exercise = find_exercise(path.stem.partition("__")[0])
-    assert banned_names(path.read_text(), exercise.parts.banned) == []
-
-
-def test_an_exercise_that_bans_nothing_finds_nothing():
+def test_no_right_answer_of_the_course_is_held():
+    """Neither a solution nor one that is written in another way uses what its exercise bans."""
+    answers = [(name, solution_text(find_exercise(name).source)) for name in exercise_names()]
+    for path in sorted((Path(__file__).parent / "variants").glob("*.py")):
+        answers.append((path.stem.partition("__")[0], path.read_text()))
+    for name, text in answers:
+        assert banned_names(text, find_exercise(name).parts.banned) == [], name
     assert banned_names("exec('x')", ()) == []
 
 
 def test_deep_expressions_are_said_to_be_unreadable_or_are_read():
     deep = "x = " + "+".join(["'a'"] * 900)
     assert banned_names(deep, BANNED) in ([], ["expressions nested too deep to read"])
-
-
-def test_no_solution_of_the_course_uses_what_its_exercise_bans():
-    from attnlab_course.catalog import HOME, load_exercise
-    from attnlab_course.cells import solution_text
-
-    for path in sorted(HOME.glob("[a-z]*.py")):
-        exercise = load_exercise(path)
-        text = solution_text(exercise.source)
-        assert banned_names(text, exercise.parts.banned) == [], exercise.name
 
 
 @pytest.mark.parametrize(

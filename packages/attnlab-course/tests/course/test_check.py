@@ -17,6 +17,8 @@ from attnlab_course.sandbox.runner import MOST_NUMBERS, decode, encode
 from attnlab_course.sandbox.worker import Limits, Worker
 from tests.sampling import sampled
 
+from .classroom import questions_of
+
 RIGHT = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
 
 
@@ -127,23 +129,14 @@ def test_a_class_that_claims_to_equal_everything_is_seen_through():
     assert difference(RIGHT, read_answer(encode(spoof)), 1e-6) is not None
 
 
-def test_a_right_answer_of_another_style_passes_every_check():
-    outcome = outcome_of(plain_attention)
-    assert outcome.passed
-    assert outcome.points == sum(each.check.points for each in outcome.checks)
-
-
-def test_a_mistake_in_another_style_is_told_by_its_name():
-    outcome = outcome_of(
+def test_a_wrong_answer_is_told_its_mistake_where_it_is_a_known_one():
+    unscaled = outcome_of(
         lambda q, k, v, mask=None: plain_attention(q * q.size(-1) ** 0.5, k, v, mask)
     )
-    assert outcome.mistake.name == "no scaling"
-
-
-def test_a_wrong_answer_that_is_no_known_mistake_is_told_none():
-    outcome = outcome_of(lambda q, k, v, mask=None: plain_attention(q + 1.2345, k, v, mask))
-    assert not outcome.passed
-    assert outcome.mistake is None
+    assert unscaled.mistake.name == "no scaling"
+    moved = outcome_of(lambda q, k, v, mask=None: plain_attention(q + 1.2345, k, v, mask))
+    assert not moved.passed
+    assert moved.mistake is None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +170,9 @@ def test_what_is_graded_later_is_counted_and_not_shown():
     lines = feedback_lines(attention, outcome)
     held_back = f"  {hidden} checks not run yet: they are held back for the grading"
     assert lines[-1] == held_back
-    assert outcome_of(plain_attention).solved
+    whole = outcome_of(plain_attention)
+    assert whole.solved
+    assert whole.points == sum(each.check.points for each in whole.checks)
 
 
 def test_feedback_shows_the_smallest_case_with_its_inputs_and_the_mistake():
@@ -219,37 +214,28 @@ def masked_wrongly(before, after=lambda weights, mask: weights):
     return attention
 
 
-INVERTED = {
-    "filled with −∞": lambda scores, mask: scores.masked_fill(mask, -math.inf),
-    "filled with −10⁹": lambda scores, mask: scores.masked_fill(mask == 1, -1e9),
-    "added": lambda scores, mask: scores + mask * -1e9,
-    "chosen": lambda scores, mask: torch.where(mask, torch.tensor(-1e30), scores),
-}
-
-
-@pytest.mark.parametrize("seed", [0, 1, 7])
-@pytest.mark.parametrize("how", INVERTED)
-def test_a_mask_read_the_wrong_way_round_is_named_in_whichever_way_it_is_applied(how, seed):
-    outcome = outcome_of(masked_wrongly(INVERTED[how]), seed=seed)
-    assert outcome.mistake.name == "inverted mask"
-
-
-def test_a_mistake_beside_another_fault_is_told_by_the_first_check_that_fails():
-    """It rounds its weights where scores are large, and reads the mask the wrong way round."""
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda scores, mask: scores + mask * -1e9,
+        lambda scores, mask: torch.where(mask, torch.tensor(-1e30), scores),
+    ],
+)
+def test_a_mask_read_the_wrong_way_round_is_named_in_whichever_way_it_is_applied(how):
+    """It is named beside another fault, too: here weights are rounded where scores are large."""
 
     def rounded(weights, mask):
         return weights.round(decimals=1) if (weights == 1).any() else weights
 
-    attention = masked_wrongly(INVERTED["filled with −10⁹"], rounded)
-    assert outcome_of(attention).mistake.name == "inverted mask"
+    for attention in (masked_wrongly(how), masked_wrongly(how, rounded)):
+        assert outcome_of(attention).mistake.name == "inverted mask"
 
 
 def test_an_error_about_booleans_is_not_taken_for_one_about_shapes():
     """`1 - mask` fails wherever there is a mask, as does a mask put on the wrong axis."""
-    exercise = find_exercise("cross_attention")
-    questions = draw_questions(exercise, 0, graded=True)
-    source = solution_text(exercise.source).replace("~source_mask", "(1 - source_mask)")
-    outcome = check_here(questions, source)
+    solution = solution_text(find_exercise("cross_attention").source)
+    source = solution.replace("~source_mask", "(1 - source_mask)")
+    outcome = check_here(questions_of("cross_attention"), source)
     assert "bool tensor" in outcome.checks[2].failure.words
     assert outcome.mistake is None
 
@@ -262,8 +248,7 @@ def test_an_error_about_booleans_is_not_taken_for_one_about_shapes():
     ],
 )
 def test_a_reply_of_no_answers_gives_no_points(reply, words):
-    questions = draw_questions(find_exercise("attention"), 0)
-    outcome = judge(questions, reply)
+    outcome = judge(questions_of("attention"), reply)
     assert words in outcome.broken
     assert outcome.points == 0
     assert not outcome.passed
@@ -288,19 +273,30 @@ class FeedForward(nn.Module):
     assert "missing: " in words
 
 
-def test_what_a_failing_answer_prints_is_shown_below_its_case():
-    source = "def softmax(x, dim=-1):\n    print('seen', tuple(x.shape))\n    return x\n"
+@pytest.fixture(scope="module")
+def check_softmax():
+    """Check a program for softmax in a worker; return the outcome and the lines of feedback."""
     exercise = find_exercise("softmax")
     with Worker() as worker:
-        questions = draw_questions(exercise, 0)
-        outcome = judge(questions, worker.ask(source, "softmax.py", questions.encoded))
-    lines = feedback_lines(exercise, outcome)
-    assert any("seen (" in line for line in lines)
-    assert any("it printed:" in line for line in lines)
+
+        def check(body, **limits):
+            source = f"import torch\ndef softmax(x, dim=-1):\n    {body}\n"
+            questions = draw_questions(exercise, 0)
+            reply = worker.ask(source, "softmax.py", questions.encoded, limits=Limits(**limits))
+            outcome = judge(questions, reply)
+            return outcome, "\n".join(feedback_lines(exercise, outcome))
+
+        yield check
+
+
+def test_what_a_failing_answer_prints_is_shown_below_its_case(check_softmax):
+    _, text = check_softmax("print('seen', tuple(x.shape)); return x")
+    assert "it printed:" in text
+    assert "seen (" in text
 
 
 def test_a_name_that_is_nearly_right_is_told():
-    questions = draw_questions(find_exercise("attention"), 0)
+    questions = questions_of("attention")
     outcome = judge(questions, ask_names({"atttention": plain_attention}, questions.encoded))
     assert outcome.checks[0].failure.words == "there is no attention; did you mean atttention?"
     assert not outcome.is_blank
@@ -320,25 +316,15 @@ TOO_LARGE = {
 
 
 @pytest.mark.parametrize("what", sampled(TOO_LARGE, 2))
-def test_an_answer_that_is_too_large_says_how_large_it_may_be_and_what_to_do(what):
-    source = f"import torch\ndef softmax(x, dim=-1):\n    return {TOO_LARGE[what]}\n"
-    exercise = find_exercise("softmax")
-    with Worker() as worker:
-        questions, limits = draw_questions(exercise, 0), Limits(memory_bytes=2**27)
-        reply = worker.ask(source, "softmax.py", questions.encoded, limits=limits)
-        outcome = judge(questions, reply)
-    text = "\n".join(feedback_lines(exercise, outcome))
+def test_an_answer_that_is_too_large_says_how_large_it_may_be_and_what_to_do(what, check_softmax):
+    _, text = check_softmax(f"return {TOO_LARGE[what]}", memory_bytes=2**27)
     assert "the answer is too large: an array may have 1,000,000 numbers" in text
     assert "all answers together 12 MB" in text
     assert "return what is asked for and no more" in text
     assert "MemoryError" not in text
 
 
-def test_a_program_that_takes_too_much_memory_is_told_how_much_it_may_take():
-    source = "def softmax(x, dim=-1):\n    return [0] * 10**11\n"
-    exercise = find_exercise("softmax")
-    with Worker() as worker:
-        questions = draw_questions(exercise, 0)
-        outcome = judge(questions, worker.ask(source, "softmax.py", questions.encoded))
+def test_a_program_that_takes_too_much_memory_is_told_how_much_it_may_take(check_softmax):
+    outcome, _ = check_softmax("return [0] * 10**11")
     words = outcome.checks[0].failure.words
     assert words.startswith("MemoryError; it may take 2 GB in all; make its arrays and lists")

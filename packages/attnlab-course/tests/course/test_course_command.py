@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 
 import pytest
@@ -41,13 +40,18 @@ def test_from_the_first_start_to_the_file_to_hand_in(capsys, tmp_path):
     assert run(capsys, "start", "attention")[0] == 0
     answer = tmp_path / "course" / "attention.py"
     status, out, _ = run(capsys, "check", "attention")
-    assert (status, out) == (1, out)
+    assert status == 1
     assert "attention: nothing is written yet" in out
     answer.write_text(WRONG)
     status, out, _ = run(capsys, "check")
     assert status == 1
     assert "→ " + find_exercise("attention").mistake("no scaling").says in out
     assert "a hint: attnlab course hint attention" in out
+    status, out, _ = run(capsys, "check", "attention", "--json")
+    (told,) = json.loads(out)
+    assert status == 1
+    assert told["mistakes"].keys() == {"no scaling"}
+    assert told["checks"]["values"] is False
     assert "1 of " in run(capsys, "hint", "attention")[1]
     answer.write_text(solution_text(find_exercise("attention").source))
     status, out, _ = run(capsys, "check", "attention")
@@ -102,25 +106,6 @@ def test_beginning_again_keeps_the_answer_unless_it_is_asked(capsys, tmp_path):
     assert "mine" not in answer.read_text()
 
 
-def test_an_answer_is_checked_as_json(capsys, tmp_path):
-    run(capsys, "start", "attention")
-    (tmp_path / "course" / "attention.py").write_text(WRONG)
-    status, out, _ = run(capsys, "check", "attention", "--json")
-    (told,) = json.loads(out)
-    assert status == 1
-    assert told["mistakes"].keys() == {"no scaling"}
-    assert told["checks"]["values"] is False
-
-
-def test_exercises_of_ones_own_stand_beside_the_others(capsys, tmp_path):
-    (tmp_path / "own").mkdir()
-    text = find_exercise("attention").source
-    (tmp_path / "own" / "mine.py").write_text(text)
-    assert run(capsys, "start", "mine", "--exercises", "own")[0] == 0
-    assert "mine" in run(capsys, "list", "--exercises", "own")[1]
-    assert run(capsys, "check", "mine", "--exercises", "own")[0] == 1
-
-
 MINUS_A_BILLION = """
 import torch
 
@@ -133,21 +118,12 @@ def attention(query, key, value, mask=None):
 """
 
 
-def test_a_learner_without_a_grader_is_told_of_every_mistake(capsys, tmp_path):
-    run(capsys, "start", "attention")
-    (tmp_path / "course" / "attention.py").write_text(MINUS_A_BILLION)
-    status, out, _ = run(capsys, "check", "attention")
-    assert status == 1
-    assert "a number such as −10⁹" in out
-    assert "0 of" in run(capsys, "progress")[1]
-    assert run(capsys, "solution", "attention")[0] == 2
-
-
 def test_what_an_instructor_holds_back_is_never_called_solved(capsys, tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mine.py").write_text(find_exercise("attention").source)
     own = ["--exercises", "own"]
-    run(capsys, "start", "mine", *own)
+    assert run(capsys, "start", "mine", *own)[0] == 0
+    assert "mine" in run(capsys, "list", *own)[1]
     (tmp_path / "course" / "mine.py").write_text(MINUS_A_BILLION)
     status, out, _ = run(capsys, "check", "mine", *own)
     assert status == 0
@@ -171,7 +147,6 @@ def test_watching_checks_each_time_the_file_is_saved_until_ctrl_c(tmp_path, caps
     answer.write_text(WRONG)
     heard = [watching.stdout.readline() for _ in range(3)]
     assert "1 of 8 checks pass" in "".join(heard)
-    time.sleep(0)
     watching.send_signal(signal.SIGINT)
     assert watching.wait() == 130
     watching.stdout.close()

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import HOME, exercise_names, find_exercise
 from attnlab_course.cells import (
     leaked_lines,
@@ -19,13 +18,12 @@ from attnlab_course.check import check_here
 from attnlab_course.exercise import CourseExercise, Mistake
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.verify import verify_exercise
-from tests.sampling import sampled
 
-SEEDS = 2
+from .classroom import questions_of
+
 MANY = 50
-SLOW = ("attention_heatmap", "multi_head", "mini_transformer", "cross_attention", "train")
-"""Exercises that take some seconds a seed: one seed of them by default."""
 NAMES = exercise_names()
+CODED = [name for name in NAMES if find_exercise(name).parts.kind == "code"]
 
 
 def test_the_chapters_name_every_file_once():
@@ -36,8 +34,7 @@ def test_the_chapters_name_every_file_once():
 @pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # a mistake, no error
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solution_passes_the_starter_fails_and_each_mistake_is_named(name):
-    seeds = range(1 if name in SLOW else SEEDS)
-    assert verify_exercise(find_exercise(name), seeds).problems == ()
+    assert verify_exercise(find_exercise(name), [0]).problems == ()
 
 
 @pytest.mark.slow
@@ -87,8 +84,7 @@ def test_hints_do_not_begin_with_the_answer(name):
 def test_a_check_that_a_mistake_passes_is_found():
     attention = find_exercise("attention")
     harmless = Mistake("harmless", "weights @ value, weights", "(weights @ value), weights", "?")
-    questions = draw_questions(attention, 0, graded=True)
-    assert check_here(questions, with_mistake(attention, harmless)).passed
+    assert check_here(questions_of("attention"), with_mistake(attention, harmless)).passed
 
 
 def test_what_only_a_student_meets_is_found(monkeypatch):
@@ -134,11 +130,10 @@ ZEROS = (
 )
 
 
-@pytest.mark.parametrize("line", sampled([ECHO, ZEROS, "return 1.0"], 2))
-@pytest.mark.parametrize("name", NAMES)
-def test_an_answer_that_echoes_or_is_constant_gets_no_points(name, line):
+@pytest.mark.parametrize("name", CODED)
+def test_an_answer_that_echoes_or_is_constant_gets_no_points(name):
     exercise = find_exercise(name)
-    if exercise.parts.kind == "code":
-        without_names = replace(exercise, parts=replace(exercise.parts, mistakes=()))
-        questions = draw_questions(without_names, 0, graded=True)
-        assert check_here(questions, with_line(exercise.source, line)).points == 0
+    nameless = replace(exercise, parts=replace(exercise.parts, mistakes=()))
+    questions = replace(questions_of(name), exercise=nameless)
+    for line in (ECHO, ZEROS, "return 1.0"):
+        assert check_here(questions, with_line(exercise.source, line)).points == 0, line

@@ -6,19 +6,8 @@ import pytest
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_course.grade_command import grade
-from attnlab_course.sandbox.jail import probe
 
-from .classroom import GOOD, RAISES, SQUARE, exercises_in, handed_in
-
-LEAKS = """
-import sys
-def double(number):
-    step = sys._getframe()
-    while step is not None:
-        step = step.f_back
-    raise ValueError(f"secret {number}")
-"""
-ENDS = "import os\nos._exit(0)\n"
+from .classroom import GOOD, RAISES, SQUARE, exercises_in, handed_in, open_here
 
 
 @pytest.fixture(autouse=True)
@@ -34,34 +23,31 @@ def room(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def sandboxed():
-    try:
-        probe()
-    except CouldNotRun as error:
-        pytest.skip(str(error))
-
-
-def test_a_class_is_graded_in_the_sandbox(room, sandboxed, capsys):
-    for student, source in {"alice": GOOD, "bob": SQUARE, "carl": LEAKS, "dora": ENDS}.items():
+def test_the_terminal_and_json_tell_the_points_and_who_is_missing(room, monkeypatch, capsys):
+    monkeypatch.setattr("attnlab_course.sandbox.jail.probe", lambda: None)
+    monkeypatch.setattr("attnlab_course.sandbox.worker.Worker", lambda jail: open_here())
+    for student, source in {"alice": GOOD, "bob": SQUARE, "dora": RAISES}.items():
         (room / "submissions" / f"{student}.zip").write_bytes(handed_in({"double.py": source}))
-    out = room / "grades"
-    assert grade(room / "submissions", out=out, course=room / "course.toml", quiet=True) == 0
+    (room / "submissions" / "notes.pdf").write_text("x")
+    (room / "students.csv").write_text("student\nalice\nbob\nemil\n")
+    with (room / "course.toml").open("a") as file:
+        file.write('students = "students.csv"\n')
+    out, course = room / "grades", room / "course.toml"
+    assert grade(room / "submissions", out=out, course=course, quiet=True) == 0
     told = capsys.readouterr().out
     assert "class.html" in told
     assert "points of 4" in told
+    assert "handed in, not on the list of students: dora" in told
+    assert "on the list of students, nothing handed in: emil" in told
+    assert "no submissions: notes.pdf" in told
+    assert "4 handed in: 3 read, 1 refused" in told
     assert (out / "class.html").exists()
     table = (out / "grades.csv").read_text()
     assert '"alice","4","4","4"' in table
-    assert '"bob","0","0","4"' in table
     assert '"dora","0","0","4"' in table
-    everything = (out / "students" / "carl" / "report.html").read_text()
-    everything += (out / "outcomes" / "carl" / "double.json").read_text()
-    assert "it raised ValueError" in everything
-    assert "secret" not in everything
-    again = grade(room / "submissions", out=out, course=room / "course.toml", as_json=True)
+    assert "it raised ValueError" in (out / "students" / "dora" / "report.html").read_text()
+    assert grade(room / "submissions", out=out, course=course, as_json=True) == 0
     told = json.loads(capsys.readouterr().out)
-    assert again == 0
     assert [each["points"] for each in told["students"]] == [4, 0, 0, 0]
     assert told["students"][1]["exercises"][0]["mistake"] == "square"
 
@@ -77,7 +63,7 @@ def test_without_bubblewrap_nothing_is_graded_and_the_line_that_installs_it_is_t
     assert not (room / "grades").exists()
 
 
-def test_wrong_options_are_refused(room):
+def test_wrong_options_and_grades_inside_the_submissions_are_refused(room):
     course = room / "course.toml"
     for options, words in (
         ({"workers": 0}, "--workers must be at least 1; got 0"),
@@ -86,25 +72,6 @@ def test_wrong_options_are_refused(room):
     ):
         with pytest.raises(WrongUsage, match=words):
             grade(room / "submissions", out=room / "grades", course=course, **options)
-
-
-def test_grades_inside_the_submissions_are_refused(room):
     for out in (room / "submissions", room / "submissions" / "grades"):
         with pytest.raises(WrongUsage, match="must lie outside the folder of submissions"):
-            grade(room / "submissions", out=out, course=room / "course.toml")
-
-
-def test_the_terminal_tells_who_is_not_on_the_list_and_what_was_passed_over(
-    room, sandboxed, capsys
-):
-    (room / "submissions" / "alice.zip").write_bytes(handed_in({"double.py": GOOD}))
-    (room / "submissions" / "notes.pdf").write_text("x")
-    (room / "students.csv").write_text("student\nbob\n")
-    with (room / "course.toml").open("a") as file:
-        file.write('students = "students.csv"\n')
-    grade(room / "submissions", out=room / "grades", course=room / "course.toml", quiet=True)
-    told = capsys.readouterr().out
-    assert "handed in, not on the list of students: alice" in told
-    assert "on the list of students, nothing handed in: bob" in told
-    assert "no submissions: notes.pdf" in told
-    assert "2 handed in: 1 read, 1 refused" in told
+            grade(room / "submissions", out=out, course=course)

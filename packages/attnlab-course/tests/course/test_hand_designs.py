@@ -5,18 +5,19 @@ import pytest
 
 from attnlab.design import design_for
 from attnlab.tasks.vectors import VectorTask, vector_task
-from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.check import judge
 from attnlab_course.material.weights import Head, add_scores, gain_mistake, missing_factor, run_head
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import load_names
 
+from .classroom import questions_of
+
 RULES = ("identity", "copy_first", "unique")
 
 
 def outcome_of(name, matrices):
-    questions = draw_questions(find_exercise(name), 0, graded=True)
+    questions = questions_of(name)
     return judge(questions, ask_names({"weights": lambda: matrices}, questions.encoded))
 
 

@@ -7,16 +7,13 @@ import stat
 import struct
 import zipfile
 
+import numpy as np
 import pytest
 
 from attnlab.errors import CouldNotRun
+from attnlab_course.cells import starter_cells, starter_notebook, starter_program
 from attnlab_course.grading import submissions
-from attnlab_course.grading.submission_files import (
-    MOST_DEPTH,
-    MOST_FILES,
-    MOST_OF_FILE,
-    read_files,
-)
+from attnlab_course.grading.submission_files import MOST_DEPTH, MOST_FILES, MOST_OF_FILE, read_files
 from attnlab_course.grading.submissions import (
     entries_passed_over,
     exercise_of,
@@ -34,12 +31,17 @@ def exercises(tmp_path_factory):
 
 @pytest.fixture
 def read(tmp_path, exercises):
-    """Read one submission: bytes of a zip, or a mapping of files in a folder."""
+    """Read one submission: the bytes of a file, or the files of a folder by their names."""
 
     def read_it(content, name="alice.zip"):
         place = tmp_path / "submissions"
-        place.mkdir(exist_ok=True)
-        (place / name).write_bytes(content)
+        if isinstance(content, bytes):
+            content = {name: content}
+        else:
+            content = {f"alice/{name}": text for name, text in content.items()}
+        for path, text in content.items():
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / path).write_bytes(text if isinstance(text, bytes) else text.encode())
         (found,) = read_class(place, exercises)
         return found
 
@@ -83,34 +85,25 @@ def test_what_the_log_says_passed_is_noted_with_the_hash_of_the_answer(read):
     assert read(handed_in({"double.py": GOOD}, log=[check])).claims == {"double": {"ab"}}
 
 
-def test_a_manifest_that_is_none_leaves_the_files_to_their_names(read):
+def test_a_manifest_that_is_none_leaves_the_files_to_their_names_and_one_of_nonsense_is_told(read):
     found = read(zip_of({"manifest.json": '{"format": "other"}', "work/double.py": GOOD}))
     assert list(found.answers) == ["double"]
     assert "manifest.json is not of the form" in found.problems[0]
-
-
-def test_a_manifest_that_lists_nonsense_is_told(read):
     made = {"format": "attnlab course 1", "exercises": {"double": 3, "nothing": {}, "why": {}}}
     found = read(zip_of({"manifest.json": json.dumps(made)}))
-    assert found.answers == {}
-    assert len(found.problems) == 4
+    assert (found.answers, len(found.problems)) == ({}, 4)
 
 
-def test_a_folder_of_a_student_is_read_and_untouched_starters_are_not_answers(tmp_path, exercises):
-    from attnlab_course.cells import starter_cells, starter_notebook, starter_program
-
-    folder = tmp_path / "submissions" / "alice"
-    folder.mkdir(parents=True)
+def test_a_folder_of_a_student_is_read_and_untouched_starters_are_not_answers(read, exercises):
     cells = starter_cells(exercises["double"].source, "double")
-    (folder / "double.py").write_text(starter_program(cells))
-    (folder / "double.ipynb").write_text(starter_notebook(cells, "double"))
-    (folder / "why.py").write_text('answer = "since it does"')
-    (found,) = read_class(folder.parent, exercises)
+    starters = {
+        "double.py": starter_program(cells),
+        "double.ipynb": starter_notebook(cells, "double"),
+    }
+    found = read({**starters, "why.py": 'answer = "since it does"'})
     assert list(found.answers) == ["why"]
     assert found.answers["why"].source == "since it does"
-    (folder / "double.ipynb").write_bytes(notebook(GOOD))
-    (found,) = read_class(folder.parent, exercises)
-    assert found.answers["double"].file == "double.ipynb"
+    assert read({"double.ipynb": notebook(GOOD)}).answers["double"].file == "double.ipynb"
 
 
 def test_files_named_by_a_course_system_find_their_student_and_exercise(tmp_path, exercises):
@@ -126,11 +119,8 @@ def test_files_named_by_a_course_system_find_their_student_and_exercise(tmp_path
         assert student_of(tmp_path / name, exercises) == student, name
     assert exercise_of("doejane_12345_678_double-1", exercises) == "double"
     assert exercise_of("trouble", exercises) is None
-
-
-def test_the_longest_name_of_an_exercise_is_meant(exercises):
-    known = {"attention": None, "cross_attention": None}
-    assert exercise_of("alice_cross_attention", known) == "cross_attention"
+    both = {"attention": None, "cross_attention": None}
+    assert exercise_of("alice_cross_attention", both) == "cross_attention"
 
 
 def test_one_notebook_answers_each_exercise_whose_names_it_defines(read):
@@ -149,9 +139,9 @@ def test_an_nbgrader_notebook_is_read_without_its_cells_of_tests(read):
     assert list(found.answers) == ["double"]
 
 
-def test_a_record_of_hand_designs_is_data_and_a_program(tmp_path, monkeypatch, exercises):
-    import numpy as np
-
+def test_a_record_of_hand_designs_is_data_and_a_program_and_one_that_is_none_is_told(
+    tmp_path, monkeypatch, exercises
+):
     found = {"pair": {"weights": [np.eye(2)]}, "double": {"source": GOOD}, "unique": {"source": ""}}
     monkeypatch.setattr(submissions, "answers_of_record", lambda record: found)
     (tmp_path / "alice.json").write_text("{}")
@@ -159,19 +149,14 @@ def test_a_record_of_hand_designs_is_data_and_a_program(tmp_path, monkeypatch, e
     assert read.answers["pair"].data["items"][0]["shape"] == [2, 2]
     assert read.answers["double"].source == GOOD
     assert len(read.answers) == 2
+    monkeypatch.undo()
+    (tmp_path / "alice.json").write_text('{"form": "other"}')
+    (read,) = read_class(tmp_path, exercises)
+    assert "expected a record of the form" in read.problems[0]
 
 
-def test_a_record_that_is_none_is_told(read):
-    found = read(b'{"form": "other"}', "alice.json")
-    assert "expected a record of the form" in found.problems[0]
-
-
-def test_two_answers_to_one_exercise_are_told_and_the_program_is_graded(tmp_path, exercises):
-    folder = tmp_path / "submissions" / "alice"
-    folder.mkdir(parents=True)
-    (folder / "double.py").write_text(GOOD)
-    (folder / "double.ipynb").write_bytes(notebook(SQUARE))
-    (found,) = read_class(folder.parent, exercises)
+def test_two_answers_to_one_exercise_are_told_and_the_program_is_graded(read):
+    found = read({"double.py": GOOD, "double.ipynb": notebook(SQUARE)})
     assert found.answers["double"].source == GOOD
     assert "is answered twice: double.py is graded" in found.problems[0]
 
@@ -228,10 +213,8 @@ def test_an_odd_entry_of_a_zip_is_left_out_and_told_and_the_rest_is_read(read, w
     assert len(found.problems) == 1, what
     assert "left out" in found.problems[0]
     assert "\x1b" not in found.problems[0]
-    assert set(tmp_path.rglob("*")) - before == {
-        tmp_path / "submissions",
-        tmp_path / "submissions" / "alice.zip",
-    }
+    made = {path.name for path in set(tmp_path.rglob("*")) - before}
+    assert made == {"submissions", "alice.zip"}
 
 
 def test_names_with_a_null_inside_and_encrypted_entries_are_left_out(read):
@@ -299,23 +282,17 @@ def test_links_pipes_and_folders_in_folders_are_not_followed(tmp_path, exercises
     assert "link" in carl.problems[0]
 
 
-def test_folders_that_are_nested_too_deep_are_told(tmp_path, exercises):
-    folder = tmp_path / "submissions" / "alice"
-    deepest = folder.joinpath(*map(str, range(MOST_DEPTH)))
-    for name in ("below", "__pycache__"):
-        (deepest / name).mkdir(parents=True)
-    (deepest / "pair.json").write_text('{"weights": [3, 7]}')
-    (deepest / "below" / "double.py").write_text(GOOD)
-    (found,) = read_class(folder.parent, exercises)
+def test_folders_that_are_nested_too_deep_are_told(read):
+    deepest = "/".join(map(str, range(MOST_DEPTH)))
+    files = {"pair.json": '{"weights": [3, 7]}', "below/double.py": GOOD, "__pycache__/a.py": "1"}
+    found = read({f"{deepest}/{name}": text for name, text in files.items()})
     assert list(found.answers) == ["pair"]
     assert found.problems == ["0/1/2/3/4/5/6/7/below was left out: it is more than 8 folders deep"]
 
 
-def test_a_moodle_folder_with_a_zip_in_it_is_one_submission(tmp_path, exercises):
-    folder = tmp_path / "submissions" / "Jane_7_assignsubmission_file_"
-    folder.mkdir(parents=True)
-    (folder / "handin.zip").write_bytes(handed_in({"double.py": GOOD}))
-    (found,) = read_class(folder.parent, exercises)
+def test_a_moodle_folder_with_a_zip_in_it_is_one_submission(read):
+    content = handed_in({"double.py": GOOD})
+    found = read(content, "Jane_7_assignsubmission_file_/handin.zip")
     assert (found.student, list(found.answers), found.problems) == ("Jane_7", ["double"], [])
 
 
@@ -343,11 +320,8 @@ def test_deep_programs_are_no_python_and_do_not_end_the_reading(read):
         assert list(found.answers) == ["double"]
 
 
-def test_names_of_submissions_are_one_harmless_line(tmp_path, exercises):
-    place = tmp_path / "submissions"
-    place.mkdir()
-    (place / "a\x1b[31m\nb\u202ec.zip").write_bytes(handed_in({"double.py": GOOD}))
-    (found,) = read_class(place, exercises)
+def test_names_of_submissions_are_one_harmless_line(read):
+    found = read(handed_in({"double.py": GOOD}), "a\x1b[31m\nb\u202ec.zip")
     assert found.student == "a␛[31m b\ufffdc"
 
 
@@ -357,19 +331,11 @@ def test_the_reader_of_files_takes_nothing_that_no_exercise_needs(tmp_path):
     assert list(read_files(tmp_path / "a.zip")[0]) == ["a.py"]
 
 
-def test_stray_cells_of_a_notebook_cost_nothing_and_those_that_are_no_python_are_told(read):
-    found = read(notebook("%%bash\nls", GOOD, "double(", "1 / 0\nx = !ls"), "alice.ipynb")
+@pytest.mark.parametrize("name", ["alice.ipynb", "alice_double.ipynb"])
+def test_stray_cells_of_a_notebook_cost_nothing_and_those_that_are_no_python_are_told(read, name):
+    found = read(notebook("%%bash\nls", GOOD, "double(", "1 / 0\nx = !ls"), name)
     assert list(found.answers) == ["double"]
-    assert found.problems == [
-        "alice.ipynb: code cell 3 is no Python or too long, so it was left out"
-    ]
-
-
-def test_cells_left_out_of_a_notebook_named_after_an_exercise_are_told(read):
-    found = read(notebook(GOOD, "double("), "alice_double.ipynb")
-    assert found.problems == [
-        "alice_double.ipynb: code cell 2 is no Python or too long, so it was left out"
-    ]
+    assert found.problems == [f"{name}: code cell 3 is no Python or too long, so it was left out"]
 
 
 def test_whatever_is_passed_over_is_told(tmp_path, exercises):
@@ -379,11 +345,8 @@ def test_whatever_is_passed_over_is_told(tmp_path, exercises):
     (place / "eve_double.PY").write_text(GOOD)
     (place / "double_final.py").write_text(GOOD)
     (place / "notes.docx").write_text("x")
-    (place / "carl.zip").write_bytes(
-        zip_of(
-            {"Double.py": GOOD, "double.Py": GOOD, "a.pdf": "x", "more.zip": "x", ".DS_Store": ""}
-        )
-    )
+    carls = {"Double.py": GOOD, "double.Py": GOOD, "a.pdf": "x", "more.zip": "x", ".DS_Store": ""}
+    (place / "carl.zip").write_bytes(zip_of(carls))
     found = {each.student: each for each in read_class(place, exercises)}
     assert list(found["Dan"].answers) == list(found["eve"].answers) == ["double"]
     assert found["Dan"].problems == []

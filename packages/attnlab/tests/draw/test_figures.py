@@ -4,7 +4,6 @@ time."""
 import itertools
 import math
 import re
-import subprocess
 import sys
 import xml.etree.ElementTree
 from dataclasses import replace
@@ -16,6 +15,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from matplotlib import rc_context
 from matplotlib.colors import to_hex
 
 import attnlab
@@ -28,21 +28,23 @@ from attnlab.draw.pictures.diagram import diagram_figure
 from attnlab.draw.pictures.look import shown
 from attnlab.draw.pictures.maps import maps_figure
 from attnlab.draw.section import Figured
-from attnlab.errors import WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage
 
 from .documents import (
     content_of,
     make_cross_document,
     make_document,
     make_kinds_document,
+    make_map,
+    make_section,
+    report_of,
     section_of,
 )
 
 
 def plain(kind: str, **changes: Any) -> dict[str, Any]:
-    return (
-        next(each for each in make_kinds_document()["sections"] if each["kind"] == kind) | changes
-    )
+    sections = {each["kind"]: each for each in make_kinds_document()["sections"]}
+    return {**sections[kind], **changes}
 
 
 def section(kind: str, **changes: Any) -> Any:
@@ -53,48 +55,45 @@ def texts(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.texts]
 
 
-def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg() -> None:
+def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg_that_carry_it(
+    tmp_path: Path,
+) -> None:
     document = make_kinds_document()
     document["sections"].append(make_document(num_steps=10)["sections"][1])  # without a figure
-    files = figures.section_figures(content_of(document))
-    assert sorted(files) == sorted(
-        f"{name}.{kind}" for name in ("parts", "length", "maps", "block") for kind in ("png", "svg")
-    )
-    for name, content in files.items():
-        if name.endswith("png"):
-            assert content.startswith(b"\x89PNG")
-        else:
-            assert xml.etree.ElementTree.fromstring(content).tag.endswith("svg")
-    assert files == figures.section_figures(content_of(document))
-
-
-def test_a_picture_carries_its_section(tmp_path: Path) -> None:
-    content = content_of(make_kinds_document())
+    content = content_of(document)
     sections = {each.figure: each for each in content.sections if isinstance(each, Figured)}
-    files = figures.section_figures(content, code="attnlab.run('sorting', seed=3)", seed=3)
+    line = {"code": "attnlab.run('sorting', seed=3)", "seed": 3}
+    files = figures.section_figures(content, **line)
+    names = ("parts", "length", "maps", "block")
+    assert sorted(files) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
     for name, picture in files.items():
+        if name.endswith("png"):
+            assert picture.startswith(b"\x89PNG")
+        else:
+            assert xml.etree.ElementTree.fromstring(picture).tag.endswith("svg")
         (tmp_path / name).write_bytes(picture)
         found = attnlab.open(tmp_path / name)
-        assert (found.code, found.seed) == ("attnlab.run('sorting', seed=3)", 3)
+        assert (found.code, found.seed) == tuple(line.values())
         # NaN, a gap, comes back as None.
         plain = without_nan(replace(content, sections=[sections[name.partition(".")[0]]]).to_json())
         assert found.report.to_json()["sections"] == plain["sections"]
         assert (found.report.title, found.report.claims) == (content.title, None)
+    # The same each time, whatever a person's own settings are.
+    with rc_context({"axes.facecolor": "red", "font.size": 30, "lines.marker": "x"}):
+        assert files == figures.section_figures(content, **line)
 
 
 def test_a_picture_of_much_carries_its_line_alone(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(figures, "_MOST_CARRIED", 300)
-    document = make_kinds_document()
-    document["sections"] = [plain("diagram")]
-    files = figures.section_figures(content_of(document), code="a line", seed=1)
+    content = content_of(report_of(plain("diagram")))
+    files = figures.section_figures(content, code="a line", seed=1)
     (tmp_path / "block.svg").write_bytes(files["block.svg"])
     found = attnlab.open(tmp_path / "block.svg")
     assert (found.report, found.code, found.seed) == (None, "a line", 1)
 
 
 def test_a_document_may_lack_its_claims_but_nothing_else() -> None:
-    document = make_kinds_document()
-    document["sections"] = [plain("diagram")]
+    document = report_of(plain("diagram"))
     del document["claims"]
     assert set(figures.section_figures(content_of(document))) == {"block.png", "block.svg"}
     del document["title"]
@@ -102,20 +101,13 @@ def test_a_document_may_lack_its_claims_but_nothing_else() -> None:
         figures.section_figures(content_of(document))
 
 
-def test_without_matplotlib_there_are_no_figures() -> None:
-    code = (
-        "import sys; sys.modules['matplotlib'] = None\nfrom attnlab.draw.figures import "
-        "is_available, section_figures\nfrom attnlab.draw.sections import Lines, ReportContent\n"
-        "section = Lines(title='', caption='', x_label='', y_label='', series=[], figure='a')\n"
-        "content = ReportContent(title='', subtitle='', facts=[], sections=[section])\n"
-        "assert not is_available()\nassert section_figures(content) == {}\nfrom "
-        "attnlab.draw.pictures.charts import lines_figure\nlines_figure(section)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (
-        "CouldNotRun: figures need matplotlib; install it with: pip install 'attnlab[plot]'"
-        in done.stderr
-    )
+def test_without_matplotlib_there_are_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "attnlab.draw.pictures.notebook_figure", raising=False)
+    assert not figures.is_available()
+    assert figures.section_figures(content_of(make_kinds_document())) == {}
+    with pytest.raises(CouldNotRun, match=r"figures need matplotlib; .*'attnlab\[plot\]'"):
+        lines_figure(section("lines"))
 
 
 def test_lines_hold_the_data_bands_levels_and_a_logarithmic_axis() -> None:
@@ -185,14 +177,7 @@ def test_maps_hold_rows_names_and_ranges_with_numbers_where_they_are_few() -> No
     assert scores.images[0].get_clim() == (-2, 2)
     assert texts(scores) == ["−2.00", "0.50", "2.00"]
     assert len(figure.axes) == 4  # two ranges, two colour bars
-
-
-def test_two_colours_stand_around_zero_and_none_at_it() -> None:
-    figure = maps_figure(section("maps"))
-    shades = (
-        next(axes for axes in figure.axes if axes.get_title(loc="left") == "scores").images[0].cmap
-    )
-    low, zero, high = (shades(value) for value in (0.0, 0.5, 1.0))
+    low, zero, high = (scores.images[0].cmap(value) for value in (0.0, 0.5, 1.0))
     assert low[0] > low[2]  # brown
     assert high[2] > high[0]  # blue
     assert min(zero[:3]) > 0.9
@@ -229,23 +214,11 @@ def test_the_trace_pictured_is_the_one_asked_for_else_the_first() -> None:
 def test_cross_attention_is_pictured_with_its_own_keys() -> None:
     figure = trace_figure(section_of(make_cross_document()["sections"][0]))
     axes = heads_of(figure)["head cross 0.0"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == [
-        "the",
-        "cat",
-        "sleeps",
-        "<end>",
-    ]
+    keys = ["the", "cat", "sleeps", "<end>"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == keys
     section = make_cross_document()["sections"][0]
     section["traces"][0]["attention"][1]["site"] = "decoder.layers.0.cross_attention.weights"
     assert "head cross 0.0" in heads_of(trace_figure(section_of(section)))
-
-
-def test_a_trace_section_without_traces_has_no_figure() -> None:
-    document = make_kinds_document()
-    document["sections"] = [
-        {"kind": "trace", "title": "", "caption": "", "traces": [], "figure": "attention"}
-    ]
-    assert figures.section_figures(content_of(document)) == {}
 
 
 def test_a_diagram_holds_its_boxes_arrows_and_words() -> None:
@@ -253,16 +226,8 @@ def test_a_diagram_holds_its_boxes_arrows_and_words() -> None:
     assert (axes.get_xlim(), axes.get_ylim()) == ((0, 460), (260, 0))  # y down, as on the page
     assert len([patch for patch in axes.patches if type(patch).__name__ == "FancyBboxPatch"]) == 4
     assert len([patch for patch in axes.patches if type(patch).__name__ == "Polygon"]) == 3
-    assert {
-        "Layer",
-        "twice",
-        "Feed-forward",
-        "Attention",
-        "2 heads",
-        "input",
-        "vectors",
-        "+",
-    } == set(texts(axes))
+    words = ["Layer", "twice", "Feed-forward", "Attention", "2 heads", "input", "vectors", "+"]
+    assert sorted(texts(axes)) == sorted(words)
     assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "--"]
 
 
@@ -283,26 +248,16 @@ def test_hostile_words_are_drawn_as_they_are() -> None:
     assert "$5 and $6" in "".join(xml.etree.ElementTree.fromstring(files["parts.svg"]).itertext())
 
 
-def test_a_person_s_own_settings_change_nothing() -> None:
-    from matplotlib import rc_context
-
-    document = make_kinds_document()
-    document["sections"] = [plain("lines")]
-    before = figures.section_figures(content_of(document))
-    with rc_context({"axes.facecolor": "red", "font.size": 30, "lines.marker": "x"}):
-        assert figures.section_figures(content_of(document)) == before
-
-
 def test_empty_charts_are_drawn_empty() -> None:
+    none = [{"name": "", "x": [0, -1], "y": [None, float("inf")]}]
     for empty in (
         plain("lines", series=[], levels=[]),
         plain("bars", groups=[], series=[], levels=[]),
+        plain("lines", series=none, levels=[], y_log=True),
     ):
-        document = make_kinds_document() | {"sections": [empty]}
-        assert len(figures.section_figures(content_of(document))) == 2
-    none = [{"name": "", "x": [0, -1], "y": [None, float("inf")]}]
-    document["sections"] = [plain("lines", series=none, levels=[], y_log=True)]
-    assert len(figures.section_figures(content_of(document))) == 2
+        assert len(figures.section_figures(content_of(report_of(empty)))) == 2
+    trace = make_section("trace", "", traces=[], figure="attention")
+    assert figures.section_figures(content_of(report_of(trace))) == {}
 
 
 def test_text_is_made_safe_in_one_place() -> None:
@@ -311,7 +266,7 @@ def test_text_is_made_safe_in_one_place() -> None:
     assert re.fullmatch(r"(\\\$)+…?", shown("$" * 50, 20))
 
 
-def test_the_legend_of_bars_names_the_series_in_order_and_levels_last() -> None:
+def test_the_legend_of_bars_names_the_series_in_order_and_stays_inside_the_figure() -> None:
     series = [{"name": name, "values": [0.5, 0.6]} for name in ("mini", "best", "words", "pairs")]
     levels = [{"name": "always the most frequent class", "y": 0.5}]
     (legend,) = bars_figure(section("bars", series=series, levels=levels)).legends
@@ -323,15 +278,12 @@ def test_the_legend_of_bars_names_the_series_in_order_and_levels_last() -> None:
         column[row] for row in range(len(columns[0])) for column in columns if row < len(column)
     ]
     assert read == ["mini", "best", "words", "pairs", "always the most frequent class"]
-
-
-@pytest.mark.parametrize("length", [3, 28, 58])
-def test_the_legend_of_bars_stays_inside_the_figure(length: int) -> None:
-    series = [{"name": f"{i} {'name ' * 20}"[:length], "values": [0.5, 0.6]} for i in range(5)]
-    figure = bars_figure(section("bars", series=series))
-    figure.draw_without_rendering()
-    (legend,) = figure.legends
-    assert legend.get_window_extent().x1 <= figure.bbox.x1
+    for length in (3, 28, 58):
+        series = [{"name": f"{i} {'name ' * 20}"[:length], "values": [0.5, 0.6]} for i in range(5)]
+        figure = bars_figure(section("bars", series=series))
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_numbers_of_bars_stand_above_all_whiskers() -> None:
@@ -396,33 +348,17 @@ def test_points_steps_and_named_bands_are_drawn_as_such() -> None:
     assert sum(list(each.get_xdata()) in ([0, 0], [1, 1], [2, 2]) for each in axes.lines) == 3
     assert lines["best"].get_drawstyle() == "steps-post"
     (legend,) = figure.legends
-    assert {text.get_text() for text in legend.get_texts()} == {
-        "each",
-        "best",
-        "median",
-        "nine in ten",
-        "half",
-    }
+    names = {text.get_text() for text in legend.get_texts()}
+    assert names == {"each", "best", "median", "nine in ten", "half"}
     assert axes.get_ylim()[0] == 0.0
 
 
 def test_titles_of_maps_are_broken_where_their_maps_end() -> None:
-    small = {
-        "title": "step at which it was first able to do its task",
-        "rows": [[1.0]],
-        "row_labels": ["1"],
-        "column_labels": ["2"],
-        "row_title": "rank",
-        "column_title": "heads",
-        "low": 0.0,
-        "high": 1.0,
-    }
+    name = "step at which it was first able to do its task"
+    small = make_map(name, [[1.0]], (["1"], ["2"]), ("rank", "heads"))
     choices = [{"label": "a", "note": "", "maps": [small, small, small]}]
-    figure = maps_figure(
-        section(
-            "maps", title="A title that is far longer than so few maps are wide", choices=choices
-        )
-    )
+    title = "A title that is far longer than so few maps are wide"
+    figure = maps_figure(section("maps", title=title, choices=choices))
     figure.draw_without_rendering()
     titles = [
         axes._left_title.get_window_extent() for axes in figure.axes if axes.get_title(loc="left")

@@ -70,6 +70,13 @@ def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
         "≤ 1",
     ]
     assert page.locator(".card").first.inner_text().count("2026-01-02T03:04:05") == 1
+    # Only finished runs are linked; pictures are inlined, and shown whole.
+    links = page.locator(".card a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
+    assert links == ["sorting-0/report.html", "sorting-1/report.html"]
+    assert page.locator(".card img").evaluate_all("all => all.map(i => i.naturalWidth)") == [1]
+    assert page.locator(".card svg.none").count() == 3
+    fit = page.locator("img.picture").evaluate("node => getComputedStyle(node).objectFit")
+    assert fit == "contain"
 
 
 def test_a_card_shows_the_first_picture_whose_words_are_legible_there(tmp_path: Path) -> None:
@@ -100,20 +107,14 @@ def test_an_undecided_claim_is_neither_held_nor_failed(open_html: Open) -> None:
     assert page.locator(".claims tbody tr:visible .state").all_inner_texts() == ["? undecided"]
 
 
-def test_a_card_cuts_long_statements_off_and_the_table_has_them_whole(open_html: Open) -> None:
+def test_a_card_cuts_long_words_off_and_the_table_has_them_whole(open_html: Open) -> None:
     long = replace(claim("sorted", None), statement="every letter stands in its place " * 20)
-    page = open_html(render_gallery("Runs", [make_run(0, claims=[long]), make_run(1)]))
-    lines = "p => p.clientHeight / parseFloat(getComputedStyle(p).lineHeight)"
+    run = make_run(0, claims=[long], subtitle="A long sentence about what this run shows. " * 20)
+    page = open_html(render_gallery("Runs", [run, make_run(1)]))
+    lines = "p => Math.round(p.clientHeight / parseFloat(getComputedStyle(p).lineHeight))"
     assert page.locator(".lacking").evaluate(lines) < 5
+    assert page.locator(".about").first.evaluate(lines) == 4
     assert long.statement.strip() in page.locator(".claims").inner_text()
-
-
-def test_only_finished_runs_are_linked_and_pictures_are_inlined(open_html: Open) -> None:
-    page = open_html(render_gallery("Runs", RUNS))
-    links = page.locator(".card a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
-    assert links == ["sorting-0/report.html", "sorting-1/report.html"]
-    assert page.locator(".card img").evaluate_all("all => all.map(i => i.naturalWidth)") == [1]
-    assert page.locator(".card svg.none").count() == 3
 
 
 @pytest.mark.parametrize("has_script", [True, False])
@@ -134,7 +135,6 @@ def test_the_filter_works_by_keyboard_with_and_without_a_script(
 
 def test_filtering_where_nothing_failed_says_so(open_html: Open) -> None:
     page = open_html(render_gallery("Runs", RUNS[:1]))
-    assert page.locator(".verdict").inner_text() == "✓ 2 of 2 claims hold"
     assert not page.locator(".none-failed").is_visible()
     page.get_by_label("failed or undecided (0)").check()
     assert page.locator(".none-failed").is_visible()
@@ -156,27 +156,14 @@ def test_pictures_stop_where_the_page_would_become_too_large() -> None:
     html = render_gallery("Runs", [make_run(i, thumbnail=large) for i in range(5)])
     assert html.count("data:image/png;base64,") == 2
     assert html.count('class="picture none finished"') == 3
-    assert (
-        render_gallery("Runs", [make_run(0, thumbnail=b"no picture")]).count(
-            'class="picture none finished"'
-        )
-        == 1
-    )
+    html = render_gallery("Runs", [make_run(0, thumbnail=b"no picture")])
+    assert html.count('class="picture none finished"') == 1
 
 
 def test_hostile_words_and_names_stay_words_and_paths(open_html: Open) -> None:
     words = "".join(PAYLOADS)
-    runs = [
-        make_run(
-            0,
-            name=words,
-            title=words,
-            subtitle=words,
-            experiment=words,
-            href='a #1 "b"/report.html',
-            claims=[claim(words, False)],
-        ),
-    ]
+    texts = dict.fromkeys(("name", "title", "subtitle", "experiment"), words)
+    runs = [make_run(0, **texts, href='a #1 "b"/report.html', claims=[claim(words, False)])]
     page = open_html(render_gallery(words, runs))
     assert page.evaluate("window.canary") is None
     assert page.locator("img").count() == 0
@@ -187,45 +174,21 @@ def test_hostile_words_and_names_stay_words_and_paths(open_html: Open) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_of_the_gallery_stands_out_from_its_ground(open_html: Open, scheme: str) -> None:
+def test_the_gallery_is_legible_and_white_pictures_are_dark_on_a_dark_page(
+    open_html: Open, scheme: str
+) -> None:
     page = open_html(render_gallery("Runs", RUNS), color_scheme=scheme)
     ratios = page.evaluate(CONTRASTS)
     assert len(ratios) > 40
     assert min(ratios)[0] >= 4.5, min(ratios)
+    picture = page.locator("img.picture")
+    is_dark = "node => getComputedStyle(node).filter.startsWith('invert')"
+    assert picture.evaluate(is_dark) is (scheme == "dark")
+    page.locator("#theme").click()
+    assert picture.evaluate(is_dark) is (scheme == "light")
 
 
 @pytest.mark.parametrize("href", ["javascript:alert(1)", "//elsewhere.org/x", "/x", "\\\\x"])
 def test_a_link_that_leaves_the_folder_is_refused(href: str) -> None:
     with pytest.raises(WrongUsage, match="href: expected a path relative to the page"):
         make_run(0, href=href)
-
-
-def test_pictures_are_shown_whole(open_html: Open) -> None:
-    page = open_html(render_gallery("Runs", [make_run(0, thumbnail=PNG)]))
-    fit = page.locator(".picture").evaluate(
-        "node => [getComputedStyle(node).objectFit, getComputedStyle(node).filter]"
-    )
-    assert fit == ["contain", "none"]
-
-
-@pytest.mark.parametrize(
-    ("scheme", "before", "after"), [("dark", True, False), ("light", False, True)]
-)
-def test_white_pictures_are_dark_on_a_dark_page(
-    open_html: Open, scheme: str, before: bool, after: bool
-) -> None:
-    page = open_html(render_gallery("Runs", RUNS), color_scheme=scheme)
-    is_dark = "node => getComputedStyle(node).filter.startsWith('invert')"
-    assert page.locator("img.picture").evaluate(is_dark) is before
-    page.locator("#theme").click()
-    assert page.locator("img.picture").evaluate(is_dark) is after
-
-
-def test_four_lines_of_a_subtitle_are_shown(open_html: Open) -> None:
-    page = open_html(
-        render_gallery(
-            "Runs", [make_run(0, subtitle="A long sentence about what this run shows. " * 20)]
-        )
-    )
-    lines = "node => Math.round(node.clientHeight / parseFloat(getComputedStyle(node).lineHeight))"
-    assert page.locator(".about").evaluate(lines) == 4

@@ -1,9 +1,21 @@
 """Maps of any numbers on the page: cells, shades, blanks, choosing, reading by keyboard."""
 
+from typing import Any
+
 import pytest
 
-from .documents import make_kinds_document
+from .documents import make_kinds_document, report_of
 from .views import Open, hatched, numbers, read_cell, written
+
+
+def open_maps(
+    open_page: Open, *changes: dict[str, Any], width: int = 1000, scheme: str = "light"
+) -> Any:
+    """Open a page of one choice of maps: the first map of the kinds with changes, each."""
+    section = make_kinds_document()["sections"][2]
+    first = section["choices"][0]["maps"][0]
+    section["choices"] = [{"label": "", "note": "", "maps": [first | each for each in changes]}]
+    return open_page(report_of(section), width=width, color_scheme=scheme)
 
 
 def test_every_cell_names_its_row_its_column_and_its_value(open_page: Open) -> None:
@@ -17,11 +29,14 @@ def test_every_cell_names_its_row_its_column_and_its_value(open_page: Open) -> N
         "‘first’, ‘d1’: 0.5",
         "‘second’, ‘d1’: no value",
     ]
-    assert [each["text"] for each in numbers(page, 1)] == ["−2.00", ".50", "2.00", ""]
-
-
-def test_missing_values_are_blank_and_not_zero(open_page: Open) -> None:
-    page = open_page(make_kinds_document())
+    signed = numbers(page, 1)
+    assert [each["text"] for each in signed] == ["−2.00", ".50", "2.00", ""]
+    # Below zero is another color of the same depth.
+    low, weak, high, _ = ([int(part) for part in each["ground"].split(",")] for each in signed)
+    assert low[0] > low[2]  # warm
+    assert high[0] < high[2]  # cool
+    assert abs(sum(low) - sum(high)) < 60 < sum(weak) - sum(high)
+    # Missing values are blank and not zero.
     found = numbers(page, 0)
     assert len(found) == 9
     paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
@@ -30,16 +45,6 @@ def test_missing_values_are_blank_and_not_zero(open_page: Open) -> None:
     assert len(blank) == 3
     assert not hatched(page, 0, 0, 1)
     assert "blank: no value" in page.locator(".scale").first.inner_text()
-
-
-def test_below_zero_is_another_color_of_the_same_depth(open_page: Open) -> None:
-    page = open_page(make_kinds_document())
-    low, weak, high, _ = (
-        [int(part) for part in each["ground"].split(",")] for each in numbers(page, 1)
-    )
-    assert low[0] > low[2]  # warm
-    assert high[0] < high[2]  # cool
-    assert abs(sum(low) - sum(high)) < 60 < sum(weak) - sum(high)
 
 
 def test_another_choice_changes_note_and_maps(open_page: Open) -> None:
@@ -53,23 +58,18 @@ def test_another_choice_changes_note_and_maps(open_page: Open) -> None:
     assert page.get_by_role("button", name="Next choice").is_disabled()
     field = page.get_by_label("Show", exact=True)
     field.fill("cat")
-    assert (
-        page.locator(".chooser .message").inner_text()
-        == "1 choice reads so inside: the cat sat. Enter opens the first."
-    )
+    told = page.locator(".chooser .message")
+    assert told.inner_text() == "1 choice reads so inside: the cat sat. Enter opens the first."
     field.press("Enter")
     assert page.locator("figure.map").count() == 2
     field.fill("dog")
-    message = "“dog” is not among the 2 choices here, for example the cat sat, uniform."
-    assert page.locator(".chooser .message").inner_text() == message
+    assert told.inner_text().startswith("“dog” is not among the 2 choices here, for example the")
     page.locator(".maps-section select").select_option(label="uniform")
     assert page.locator("figure.map").count() == 1
 
 
 def test_one_choice_needs_no_chooser_and_an_empty_note_no_room(open_page: Open) -> None:
-    document = make_kinds_document()
-    document["sections"][2]["choices"] = [{**document["sections"][2]["choices"][0], "note": ""}]
-    page = open_page(document)
+    page = open_maps(open_page, {}, {})
     assert page.locator(".chooser").count() == 0
     assert not page.locator(".choice-note").is_visible()
     assert page.locator("figure.map").count() == 2
@@ -89,13 +89,9 @@ def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page: Open
 
 
 def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page: Open) -> None:
-    document = make_kinds_document()
     names = [str(100 + i) for i in range(60)]
     wide = {"rows": [[0.5] * 60], "row_labels": ["row"], "column_labels": names}
-    document["sections"][2]["choices"][1]["maps"][0] |= wide
-    page = open_page(document, width=360)
-    page.get_by_role("button", name="Next choice").click()
-    page.wait_for_function("document.querySelectorAll('figure.map').length === 1")
+    page = open_maps(open_page, wide, width=360)
     assert numbers(page) == []
     assert len(written(page)) < 60
     page.get_by_role("button", name="Enlarge weights").click()
@@ -112,7 +108,6 @@ def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page: Op
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_numbers_on_both_colours_are_legible_at_every_shade(open_page: Open, scheme: str) -> None:
-    document = make_kinds_document()
     shades = {
         "rows": [[i / 12 for i in range(13)], [-i / 12 for i in range(13)]],
         "row_labels": ["plus", "minus"],
@@ -120,56 +115,35 @@ def test_numbers_on_both_colours_are_legible_at_every_shade(open_page: Open, sch
         "low": -1.0,
         "high": 1.0,
     }
-    document["sections"][2]["choices"][0]["maps"] = [
-        document["sections"][2]["choices"][0]["maps"][0] | shades
-    ]
-    page = open_page(document, color_scheme=scheme)
+    page = open_maps(open_page, shades, scheme=scheme)
     found = numbers(page)
     assert len(found) == 26
     assert min(each["ratio"] for each in found) >= 4.5, found
 
 
 def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page: Open) -> None:
-    document = make_kinds_document()
     names = [str(i) for i in range(200)]
-    large = {
-        "rows": [[(i * j % 200) / 200 for j in range(200)] for i in range(200)],
-        "row_labels": names,
-    }
-    document["sections"][2]["choices"][1]["maps"][0] |= large | {"column_labels": names}
-    page = open_page(document, width=360)
-    page.get_by_role("button", name="Next choice").click()
+    rows = [[(i * j % 200) / 200 for j in range(200)] for i in range(200)]
+    large = {"rows": rows, "row_labels": names, "column_labels": names}
+    page = open_maps(open_page, large, width=360)
     assert read_cell(page, 0, 199, 3) == "‘199’, ‘3’: 0.985"
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
 def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page: Open) -> None:
-    document = make_kinds_document()
-    section = next(each for each in document["sections"] if each["kind"] == "maps")
-    section["choices"][0]["maps"][0]["masked"] = "may not be looked at"
-    page = open_page(document)
+    page = open_maps(open_page, {"masked": "may not be looked at"})
     assert read_cell(page, 0, 0, 1) == "‘the’, ‘cat’: may not be looked at"
     assert hatched(page, 0, 0, 1)
     assert "may not be looked at" in page.locator(".maps .scale").first.inner_text()
     assert "no value" not in page.locator(".maps .scale").first.inner_text()
 
 
-@pytest.mark.parametrize(("width", "columns"), [(360, 4), (360, 9), (1280, 9), (1280, 12)])
+@pytest.mark.parametrize(("width", "columns"), [(360, 4), (360, 9), (1280, 12)])
 def test_a_number_never_runs_out_of_its_cell(open_page: Open, width: int, columns: int) -> None:
-    document = make_kinds_document()
     names = [str(index) for index in range(columns)]
     rows = [[-2.8 if index % 2 else 0.05 for index in range(columns)]] * 3
-    large = {
-        "rows": rows,
-        "row_labels": names[:3],
-        "column_labels": names,
-        "low": -3.0,
-        "high": 3.0,
-    }
-    document["sections"][2]["choices"][0]["maps"] = [
-        document["sections"][2]["choices"][0]["maps"][0] | large
-    ]
-    page = open_page(document, width=width)
+    labels = {"row_labels": names[:3], "column_labels": names}
+    page = open_maps(open_page, {"rows": rows, **labels, "low": -3.0, "high": 3.0}, width=width)
     cell = float(page.locator("canvas.heatmap").first.get_attribute("data-cell-width"))
     wide = [each["wide"] for each in numbers(page)]
     assert max(wide, default=0.0) < cell
@@ -177,13 +151,10 @@ def test_a_number_never_runs_out_of_its_cell(open_page: Open, width: int, column
 
 
 def test_maps_of_a_deep_model_stand_side_by_side(open_page: Open) -> None:
-    document = make_kinds_document()
     layers, heads = [str(i) for i in range(30)], [str(i) for i in range(9)]
     tall = {"rows": [[0.5] * 9] * 30, "row_labels": layers, "column_labels": heads}
-    one = document["sections"][2]["choices"][0]["maps"][0] | tall
     titles = ["map 0", "a title that takes far more lines than one, or two", "map 2", "map 3"]
-    document["sections"][2]["choices"][0]["maps"] = [one | {"title": title} for title in titles]
-    page = open_page(document, width=1280)
+    page = open_maps(open_page, *({**tall, "title": title} for title in titles), width=1280)
     tops = page.locator("canvas.heatmap").evaluate_all(
         "all => all.map(map => Math.round(map.getBoundingClientRect().y))"
     )

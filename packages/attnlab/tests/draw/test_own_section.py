@@ -5,7 +5,7 @@ import pytest
 from attnlab.draw.figures import section_figures
 from attnlab.draw.page import render_page
 from attnlab.draw.section import Figured
-from attnlab.draw.sections import Passage, ReportContent
+from attnlab.draw.sections import ReportContent
 from attnlab.errors import WrongUsage
 
 
@@ -47,8 +47,3 @@ def test_a_kind_that_nobody_knows_is_refused_with_those_that_are_known():
     stored["sections"][0]["kind"] = "quotations"
     with pytest.raises(WrongUsage, match=r"known kind, .*quotation, .*got str 'quotations'"):
         ReportContent.from_json(stored)
-
-
-def test_a_passage_marks_tokens_that_it_has():
-    with pytest.raises(WrongUsage, match="key: expected one of 2 tokens, got 2"):
-        Passage(label="", tokens=["a", "b"], query=0, key=2)

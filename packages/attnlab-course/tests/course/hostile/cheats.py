@@ -49,25 +49,12 @@ def usable(found, value):
 
 CHEATS = {
     "np.allclose says yes": "import numpy as np\nnp.allclose = lambda *a, **k: True" + _NOTHING,
-    "torch.allclose says yes": "import torch\ntorch.allclose = lambda *a, **k: True" + _NOTHING,
     "all of numpy's comparisons say yes": """
 import numpy as np
 for name in ("allclose", "isclose", "array_equal", "all", "isfinite", "array_equiv"):
     setattr(np, name, lambda *a, **k: True)
     setattr(np.core if hasattr(np, "core") else np, name, lambda *a, **k: True)
 np.testing.assert_allclose = lambda *a, **k: None
-"""
-    + _NOTHING,
-    "torch.testing says yes": """
-import torch.testing
-torch.testing.assert_close = lambda *a, **k: None
-torch.equal = lambda *a, **k: True
-"""
-    + _NOTHING,
-    "torch.softmax is patched": """
-import torch
-torch.softmax = lambda scores, dim: torch.ones_like(scores)
-torch.Tensor.softmax = torch.softmax
 """
     + _NOTHING,
     "builtins say yes": """
@@ -90,17 +77,6 @@ for name in [each for each in sys.modules if each.startswith("attnlab")]:
     del sys.modules[name]
 """
     + _NOTHING,
-    "import itself is patched": """
-import builtins, types
-real = builtins.__import__
-def fake(name, *args, **kwargs):
-    module = real(name, *args, **kwargs)
-    if name == "numpy":
-        module.allclose = lambda *a, **k: True
-    return module
-builtins.__import__ = fake
-"""
-    + _NOTHING,
     "ends with status 0 when it is loaded": "import os\nos._exit(0)",
     "ends with status 0 when it is called": """
 import os
@@ -114,20 +90,6 @@ def attention(*args):
 print("PASSED 11/11", flush=True)
 print('{"score": 11, "passed": true}', flush=True)
 """
-    + _NOTHING,
-    "writes the file of results": """
-import json, os
-for folder in (".", "/box", "/tmp", os.path.expanduser("~")):
-    for name in ("results.json", "grades.csv", "score.txt"):
-        try:
-            with open(os.path.join(folder, name), "w") as stream:
-                json.dump({"score": 11, "passed": True}, stream)
-        except OSError:
-            pass
-"""
-    + _NOTHING,
-    "a forged score on every stream": _FLOOD
-    + "everywhere(pack({'passed': True, 'score': 11, 'points': 11}))"
     + _NOTHING,
     "forged answers on every stream": _FLOOD
     + """
@@ -180,27 +142,6 @@ for folder, below, names in os.walk("/"):
                 exec(text[text.index("import math"):text.index("# <<< solution")])
 """
     + "\nif 'attention' not in globals():\n    def attention(*args):\n        return None\n",
-    "imports the solution by its path": """
-import glob, importlib.util
-pattern = "**/attnlab_course/exercises/attention.py"
-for root in ("/usr/lib", "/usr/local", "/opt", "/srv", "/home", "/root", "/mnt"):
-    for path in glob.glob(f"{root}/{pattern}", recursive=True):
-        spec = importlib.util.spec_from_file_location("found", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        attention = module.attention
-if "attention" not in globals():
-    def attention(*args):
-        return None
-""",
-    "reads the roots and folders of other processes": """
-import glob, os
-for process in glob.glob("/proc/[0-9]*"):
-    for place in ("root", "cwd"):
-        for path in glob.glob(f"{process}/{place}/**/exercises/attention.py"):
-            exec(open(path).read())
-"""
-    + _NOTHING,
     "reads the memory of its parents": """
 import glob, os, re
 found = []
@@ -250,14 +191,6 @@ def attention(query, key, value, mask=None):
                     return each.expected
         frame = frame.f_back
 """,
-    "looks for what is expected with inspect": _TAKE
-    + """
-import inspect
-def attention(query, key, value, mask=None):
-    for info in inspect.stack():
-        if "expected" in info.frame.f_locals:
-            return info.frame.f_locals["expected"]
-""",
     "looks for what is expected with gc": _TAKE
     + """
 import gc
@@ -270,14 +203,6 @@ def attention(query, key, value, mask=None):
         if usable(each, value) and each[0].shape[:2] == query.shape[:2]:
             return each
 """,
-    "looks for every tensor of the right shape": """
-import gc, torch
-def attention(query, key, value, mask=None):
-    shapes = ((*query.shape[:2], value.shape[2]), (*query.shape[:2], key.shape[1]))
-    found = [next((each for each in gc.get_objects() if isinstance(each, torch.Tensor)
-                   and tuple(each.shape) == shape), torch.zeros(shape)) for shape in shapes]
-    return tuple(found)
-""",
     "traces the checker": """
 import sys
 seen = {}
@@ -289,13 +214,6 @@ sys.setprofile(trace)
 def attention(*args):
     return seen.get("expected")
 """,
-    "replaces the runner's encode": """
-import sys
-main = sys.modules["__main__"]
-main.encode = lambda value, depth=0: True
-main._array = lambda array, of: {"kind": "any", "passed": True}
-"""
-    + _NOTHING,
     "replaces the runner's answer_case": """
 import sys
 main = sys.modules["__main__"]
@@ -308,21 +226,6 @@ main = sys.modules["__main__"]
 real = main.pack_message
 main.pack_message = lambda value: real({"passed": True, "value": None, "error": None})
 main._write_whole = lambda stream, data: None
-"""
-    + _NOTHING,
-    "replaces json": """
-import json
-json.dumps = lambda *a, **k: '{"passed": true, "score": 11}'
-json.loads = lambda *a, **k: {}
-"""
-    + _NOTHING,
-    "replaces struct": """
-import struct
-class Fake(struct.Struct):
-    def pack(self, *args):
-        return b"\\0" * 8
-struct.Struct = Fake
-struct.pack = lambda *a: b"\\0" * 8
 """
     + _NOTHING,
     "replaces os.write": """
@@ -347,21 +250,6 @@ class Any:
 torch.Tensor.detach = torch.Tensor.numpy = torch.Tensor.cpu = lambda self: Any()
 """
     + _ZEROS,
-    "an object equal to everything": """
-class Equal:
-    def __eq__(self, other):
-        return True
-    __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __eq__
-    __hash__ = None
-    def __getattr__(self, name):
-        return Equal()
-    def __call__(self, *args, **kwargs):
-        return Equal()
-    def __bool__(self):
-        return True
-def attention(*args):
-    return Equal(), Equal()
-""",
     "an array equal to everything": """
 import numpy as np
 class Equal(np.ndarray):
@@ -398,16 +286,6 @@ class Shaped(torch.Tensor):
 def attention(query, key, value, mask=None):
     return torch.zeros(3).as_subclass(Shaped), torch.zeros(3).as_subclass(Shaped)
 """,
-    "an object that becomes any array": """
-import numpy as np
-class Array:
-    __array_priority__ = 1e9
-    def __array__(self, dtype=None, copy=None):
-        return np.zeros((1, 1, 1))
-    __array_interface__ = {"shape": (1,), "typestr": "<f8", "version": 3, "data": (0, False)}
-def attention(*args):
-    return Array(), Array()
-""",
     "an object that says it is a tensor": """
 import torch
 class Fake:
@@ -420,40 +298,6 @@ class Fake:
         return lambda *a: self
 def attention(*args):
     return Fake(), Fake()
-""",
-    "a metaclass that says it is a tensor": """
-class Meta(type):
-    def __instancecheck__(cls, each):
-        return True
-    def __subclasscheck__(cls, each):
-        return True
-class Fake(metaclass=Meta):
-    pass
-def attention(*args):
-    return Fake(), Fake
-""",
-    "a float equal to everything": """
-class Equal(float):
-    def __eq__(self, other):
-        return True
-    __ne__ = __lt__ = __gt__ = __eq__
-    __hash__ = float.__hash__
-    def __abs__(self):
-        return 0.0
-    __sub__ = __rsub__ = lambda self, other: 0.0
-def attention(*args):
-    return [Equal(3), Equal(3)]
-""",
-    "a list with a length of its own": """
-class Sized(list):
-    def __len__(self):
-        return 2
-    def __iter__(self):
-        return iter([True, True])
-    def __getitem__(self, index):
-        return self
-def attention(*args):
-    return Sized()
 """,
     "a mapping with keys without end": """
 from collections.abc import Mapping
@@ -517,7 +361,6 @@ def attention(*args):
     return Figure(), Figure()
 """,
     "None, which is compared with nothing": _NOTHING,
-    "a list of None": "def attention(*args):\n    return [None, None]\n",
     "an empty list": "def attention(*args):\n    return []\n",
     "empty tensors, which are all close": """
 import torch
@@ -529,19 +372,6 @@ import torch
 def attention(query, key, value, mask=None):
     weights = torch.full((*query.shape[:2], key.shape[1]), torch.nan, dtype=query.dtype)
     return weights @ value, weights
-""",
-    "a zero of any shape": """
-import torch
-def attention(query, key, value, mask=None):
-    zero = torch.zeros((), dtype=query.dtype)
-    return zero.expand(1, 1, 1), zero.expand(1, 1, 1)
-""",
-    "arrays of objects": """
-import numpy as np
-class Any:
-    __eq__ = lambda self, other: True
-def attention(query, key, value, mask=None):
-    return np.array([Any()], dtype=object), np.array([Any()], dtype=object)
 """,
     "a thread that writes its own answers": _FLOOD
     + """
@@ -564,45 +394,17 @@ if os.fork() == 0:
     os._exit(0)
 """
     + _NOTHING,
-    "takes the debugger to its parent": """
-import ctypes, os
-ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0)
-"""
-    + _NOTHING,
     "one equals two": """
 import ctypes
 number = ctypes.c_long.from_address(id(2) + 24)
 number.value = 1
 """
     + _NOTHING,
-    "False is true": """
-import ctypes
-ctypes.c_long.from_address(id(False) + 24).value = 1
-"""
-    + _NOTHING,
-    "stops the clock": """
-import time
-time.monotonic = time.time = time.perf_counter = lambda: 0.0
-"""
-    + _NOTHING,
-    "times the checker": """
-import time
-_begun = time.perf_counter_ns()
-def attention(query, key, value, mask=None):
-    passed = time.perf_counter_ns() - _begun
-    return (value, query) if passed % 2 else (query, value)
-""",
     "remembers earlier cases": """
 seen = []
 def attention(*args):
     seen.append(args)
     return seen[0][:2]
-""",
-    "an error that says it is passed": """
-class Passed(Exception):
-    pass
-def attention(*args):
-    raise Passed("all checks passed, 11 of 11 points")
 """,
     "an error that is none to be caught": """
 class Quiet(BaseException):
@@ -622,29 +424,12 @@ def attention(*args):
     raise type("value", (Exception,), {"__module__": "builtins"})({"value": True})
 """,
     "KeyboardInterrupt": "def attention(*args):\n    raise KeyboardInterrupt\n",
-    "a signal to itself": """
-import os, signal
-def attention(*args):
-    os.kill(os.getpid(), signal.SIGTERM)
-""",
     "ends its parent": """
 import os, signal
 def attention(*args):
     os.kill(os.getppid(), signal.SIGKILL)
 """,
     "closes every stream": "import os\nos.closerange(0, 4096)" + _NOTHING,
-    "leaves a file for the next": """
-import os
-try:
-    print(open("/box/answers").read())
-except OSError:
-    open("/box/answers", "w").write("answers")
-"""
-    + _NOTHING,
-    "the answer for another exercise": """
-def softmax(scores, dim=-1):
-    return scores
-""",
     "a module in its own place": """
 import sys, types
 sys.modules[__name__] = types.SimpleNamespace(attention=lambda *args: True)
@@ -662,6 +447,5 @@ FOOLS_A_NAIVE_GRADER = (
     "sys.exit(0) when it is loaded",
     "atexit sets the status",
     "looks for what is expected in the frames",
-    "looks for what is expected with inspect",
     "an array equal to everything",
 )

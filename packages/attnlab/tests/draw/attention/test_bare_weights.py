@@ -44,8 +44,7 @@ def test_one_attention_is_shown_with_its_tokens(found, heads):
     assert shown(found)[0][2] == ("0", "1", "2")
 
 
-@pytest.mark.parametrize("kind", [list, tuple])
-@pytest.mark.parametrize("axes", [(2, 3, 3), (1, 2, 3, 3)])
+@pytest.mark.parametrize(("kind", "axes"), [(list, (2, 3, 3)), (tuple, (1, 2, 3, 3))])
 def test_a_list_is_a_layer_each(kind, axes):
     layers = kind(weights(*axes) for _ in range(4))
     assert [site for site, *_ in shown(layers, tokens=WORDS)] == [

@@ -41,10 +41,13 @@ def recorded(model: Decoder, tokens: torch.Tensor, **options: Any) -> Any:
 
 
 def test_weights_are_read_when_they_are_needed_and_are_those_of_the_recording(
-    model: Decoder, tokens: torch.Tensor
+    model: Decoder, tokens: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = recorded(model, tokens)
-    patterns = to_patterns(recording, 1)
+    with monkeypatch.context() as patch:
+        made = lambda self, site: pytest.fail("made a whole map")  # noqa: E731
+        patch.setattr(type(recording), "__getitem__", made)
+        patterns = to_patterns(recording, 1)
     assert [pattern.site for pattern in patterns] == list(recording)
     assert patterns[0].blocked == "causal"
     assert patterns[0].key_tokens == tuple("abcde"[token] for token in tokens[1])
@@ -55,16 +58,6 @@ def test_weights_are_read_when_they_are_needed_and_are_those_of_the_recording(
     for pattern in patterns:  # the reference of the check needs them whole
         object.__setattr__(pattern, "weights", recording[pattern.site][1])
     check_maps(fit_maps(to_patterns(recording, 1), max_bytes=10**7), patterns)
-
-
-def test_making_patterns_makes_no_weights(
-    model: Decoder, tokens: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recording = recorded(model, tokens)
-    monkeypatch.setattr(
-        type(recording), "__getitem__", lambda self, site: pytest.fail("made a whole map")
-    )
-    assert len(to_patterns(recording)) == 2
 
 
 def test_the_steps_of_a_cached_generation_are_joined(model: Decoder) -> None:

@@ -20,6 +20,7 @@ from .viewing import (
     check_cell,
     check_masked_cell_is_hatched,
     check_names_keep_out_of_the_corner,
+    check_pointing,
     corner,
     long_names,
     number,
@@ -45,16 +46,12 @@ def open_view(open_html: Open) -> Open:
     return open_it
 
 
-def test_the_page_opens_from_disk_without_network_or_complaint(open_view: Open) -> None:
-    page = open_view(make_layers(), title="A sentence")
+def test_every_reading_names_its_cell_and_is_within_its_bound(open_view: Open) -> None:
+    patterns = make_layers(length=9)
+    page = open_view(patterns, title="A sentence")
     assert page.locator("h1").inner_text() == "A sentence"
     assert title(page) == "Head 0.0"
     assert page.locator(".overview .head").count() == 6
-
-
-def test_every_reading_names_its_cell_and_is_within_its_bound(open_view: Open) -> None:
-    patterns = make_layers(length=9)
-    page = open_view(patterns)
     for row, column in [(0, 0), (8, 0), (8, 8), (4, 2), (2, 6)]:
         check_cell(page, patterns[0], 0, row, column)
     page.get_by_label("Layer", exact=True).select_option("1")
@@ -62,12 +59,6 @@ def test_every_reading_names_its_cell_and_is_within_its_bound(open_view: Open) -
     wait_for_title(page, "Head 1.2")
     for row, column in [(8, 3), (5, 5), (1, 4)]:
         check_cell(page, patterns[1], 2, row, column)
-
-
-def check_pointing(page: Any, row: int, column: int) -> None:
-    left, top, cell = corner(page)
-    page.mouse.move(left + (column + 0.5) * cell, top + (row + 0.5) * cell)
-    assert reading(page).startswith(f"Query {row} ‘w{row}’ → key {column} ‘w{column}’: ")
 
 
 def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view: Open) -> None:
@@ -82,27 +73,25 @@ def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view: Op
     assert page.locator(".row-part h3").inner_text() == "Query 5 ‘w5’ looks at"
     page.mouse.move(left + 6.5 * cell, top + 1.5 * cell)
     assert reading(page) == "Query 1 ‘w1’ may not attend to key 6 ‘w6’: masked."
-
-
-def test_pointing_finds_its_cell_also_where_the_page_around_is_zoomed(open_view: Open) -> None:
-    page = open_view(make_layers())
     page.evaluate("document.body.style.zoom = '1.5'")
     left, top, cell = (1.5 * each for each in corner(page))
+    # What is told of the canvas is not zoomed, its place is.
     box = page.locator("canvas.heatmap").bounding_box()
-    left, top = (
-        left - 0.5 * box["x"],
-        top - 0.5 * box["y"],
-    )  # what is told of the canvas is not zoomed, its place is
-    page.mouse.move(left + 2.5 * cell, top + 5.5 * cell)
+    page.mouse.move(left - 0.5 * box["x"] + 2.5 * cell, top - 0.5 * box["y"] + 5.5 * cell)
     assert reading(page).startswith("Query 5 ‘w5’ → key 2 ‘w2’: ")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_masked_cells_are_hatched_and_not_a_shade_of_zero(open_view: Open, scheme: str) -> None:
+def test_masked_cells_are_hatched_and_words_are_legible(open_view: Open, scheme: str) -> None:
     page = open_view([make_pattern()], scheme=scheme)
     check_masked_cell_is_hatched(page, 1, 6)
     with pytest.raises(AssertionError, match="looks like a weight of zero"):
         check_masked_cell_is_hatched(page, 6, 1)
+    page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
+    ratios = page.evaluate(CONTRASTS.replace("'.token,", "'.head, .token,"))
+    assert any(name.startswith("head shade measure") for _, name in ratios)
+    assert len(ratios) > 20
+    assert min(ratios)[0] >= 4.5, sorted(ratios)[:3]
 
 
 def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(
@@ -116,11 +105,8 @@ def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(
     for key in ("ArrowUp", "ArrowRight", "End", "Home", "ArrowRight"):
         page.keyboard.press(key)
     wait_for_title(page, "Head 1.1")
-    assert (
-        page.locator(".head[aria-selected='true']").count()
-        == page.locator(".head[tabindex='0']").count()
-        == 1
-    )
+    for chosen in (".head[aria-selected='true']", ".head[tabindex='0']"):
+        assert page.locator(chosen).count() == 1
     assert page.evaluate("document.activeElement.dataset.head") == "1"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") != "head"
@@ -169,21 +155,20 @@ def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view:
     assert reading(page) != edge
 
 
-def test_names_of_rows_and_columns_do_not_meet_where_the_map_is_moved(open_view: Open) -> None:
-    check_names_keep_out_of_the_corner(open_view([long_names()]))
-
-
 def test_only_what_is_nothing_at_all_is_written_as_zero(open_view: Open) -> None:
     weights = torch.tensor([[[0.004, 0.996, 0.0]]])
     one = Pattern("attention.weights", weights, ("a",), ("b", "c", "d"))
     other = replace(one, weights=torch.tensor([[[0.002, 0.998, 0.0]]]))
-    # The name of the row and of the three keys come after the numbers.
-    assert [each["text"] for each in open_view([one]).evaluate(WRITTEN)][:3] == ["<.01", "1", "0"]
-    assert [each["text"] for each in open_view([one], [other]).evaluate(WRITTEN)][:3] == [
-        "~0",
-        "~0",
-        "0",
-    ]
+    for patterns, shown in (
+        ([[one]], ["<.01", "1", "0"]),
+        ([[one], [other]], ["~0", "~0", "0"]),
+    ):
+        written = [each["text"] for each in open_view(*patterns).evaluate(WRITTEN)]
+        assert written[:3] == shown  # the names of the row and of the keys come after the numbers
+
+
+def test_names_of_rows_and_columns_do_not_meet_where_the_map_is_moved(open_view: Open) -> None:
+    check_names_keep_out_of_the_corner(open_view([long_names()]))
 
 
 def test_two_names_of_one_place_are_both_there(open_view: Open) -> None:
@@ -198,9 +183,14 @@ def test_two_names_of_one_place_are_both_there(open_view: Open) -> None:
             assert "30 token30 / token31" in pairs
 
 
-def test_the_legend_begins_and_goes_on_without_stray_marks(open_view: Open) -> None:
+def test_the_legend_has_no_stray_marks_and_nothing_moves_where_that_is_asked(
+    open_view: Open,
+) -> None:
     page = open_view(make_layers(), width=400)
     assert "·" not in page.locator(".legend-line").inner_text()
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_role("button", name="Zoom in").click()
+    assert page.evaluate("document.getAnimations().length") == 0
 
 
 def test_two_fingers_zoom(open_view: Open) -> None:
@@ -209,18 +199,9 @@ def test_two_fingers_zoom(open_view: Open) -> None:
     x, y = left + 32 * cell, top + 32 * cell
     touch = page.context.new_cdp_session(page)
 
-    def fingers(kind: str, apart: float) -> None:
-        places = (
-            []
-            if kind == "touchEnd"
-            else [{"x": x - apart, "y": y, "id": 1}, {"x": x + apart, "y": y, "id": 2}]
-        )
+    for kind, apart in {"touchStart": 20, "touchMove": 80, "touchEnd": 0}.items():
+        places = [{"x": x + way * apart, "y": y, "id": way + 2} for way in (-1, 1) if apart]
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
-
-    fingers("touchStart", 20)
-    for apart in (30, 50, 80):
-        fingers("touchMove", apart)
-    fingers("touchEnd", 80)
     assert "zoomed" in page.locator("canvas.heatmap").get_attribute("class")
     page.mouse.move(left + 1, top + 1)
     assert not re.search("Query 0 .* key 0 ", reading(page))
@@ -257,10 +238,8 @@ def test_a_row_is_listed_and_told_in_full_as_a_table(open_view: Open) -> None:
     for key, row in enumerate(rows[:10]):
         number_of, token, value, bound = row.split("\t")
         assert (number_of, token) == (str(key), f"w{key}")
-        assert (
-            abs(number(value.replace("<", "").replace(">", "")) - weights[key])
-            <= number(bound) + 0.001
-        )
+        off = abs(number(value.strip("<>")) - weights[key])
+        assert off <= number(bound) + 0.001
 
 
 def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view: Open) -> None:
@@ -280,15 +259,20 @@ def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view: Open) -> 
     assert names == ["Entropy", "Effective keys", "Largest weight", "On the first key"]
 
 
+CHOSEN = "each => each.selectedOptions[0].label"
+
+
 def test_two_recordings_are_compared_cell_by_cell(open_view: Open) -> None:
     one, other = make_layers(1, seed=1), make_layers(1, seed=2)
     page = open_view(one, other, names=("clean", "cut"))
+    choice = page.get_by_label("Show", exact=True)
+    assert choice.evaluate(CHOSEN) == "cut − clean"
     change = float(other[0].weights[0, 5, 2] - one[0].weights[0, 5, 2])
     measure = MEASURE.search(walk_to(page, 5, 2))
     assert measure
     assert abs(number(measure[1]) - change) <= number(measure[2]) + 0.0005
     assert (measure[1][0] == "+") == (change > 0)
-    page.get_by_label("Show", exact=True).select_option(label="cut")
+    choice.select_option(label="cut")
     page.locator(".legend-line").filter(has_not_text="−").wait_for()
     check_cell(page, other[0], 0, 5, 2)
     assert " → " not in page.locator(".map-part dd").first.inner_text()
@@ -298,12 +282,8 @@ def test_two_recordings_that_are_alike_open_as_the_first_and_not_as_a_map_of_zer
     open_view: Open,
 ) -> None:
     one = make_layers(1, seed=1)
-    shown = open_view(one, one, names=("clean", "cut")).get_by_label("Show", exact=True)
-    assert shown.evaluate("each => each.selectedOptions[0].label") == "clean"
-    shown = open_view(one, make_layers(1, seed=2), names=("clean", "cut")).get_by_label(
-        "Show", exact=True
-    )
-    assert shown.evaluate("each => each.selectedOptions[0].label") == "cut − clean"
+    page = open_view(one, one, names=("clean", "cut"))
+    assert page.get_by_label("Show", exact=True).evaluate(CHOSEN) == "clean"
 
 
 def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view: Open) -> None:
@@ -330,12 +310,9 @@ def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view: Ope
     shown = page.locator(".row-words .number").all_inner_texts()
     assert len(shown) == 8
     assert not any("<" in each for each in shown), shown
-    last = max(
-        (each for each in page.evaluate(WRITTEN) if each["align"] == "right"),
-        key=lambda each: each["y"],
-    )
+    last = max(each["y"] for each in page.evaluate(WRITTEN) if each["align"] == "right")
     height = page.locator("canvas.heatmap").bounding_box()["height"]
-    assert last["y"] + 5 < height, "the last name is cut"
+    assert last + 5 < height, "the last name is cut"
 
 
 def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view: Open) -> None:
@@ -349,12 +326,11 @@ def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view: Op
 
 def test_what_is_known_of_one_recording_alone_has_no_difference(open_view: Open) -> None:
     other = make_pattern(heads=1, queries=3)
-    nothing = replace(
-        other, weights=torch.zeros(1, 3, 3), blocked=torch.ones(3, 3, dtype=torch.bool)
-    )
-    page = open_view([nothing], [other])
+    hidden = {"weights": torch.zeros(1, 3, 3), "blocked": torch.ones(3, 3, dtype=torch.bool)}
+    page = open_view([replace(other, **hidden)], [other])
     page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
-    assert str(page.locator(".overview .head").get_attribute("aria-label")).endswith("entropy n/a")
+    label = page.locator(".overview .head").get_attribute("aria-label")
+    assert str(label).endswith("entropy n/a")
 
 
 def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view: Open) -> None:
@@ -379,8 +355,7 @@ def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view: Open) -> Non
     assert label == f"Head 1.2: largest weight {value:.3f}"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
 def test_accessibility_checks_find_nothing(open_view: Open, scheme: str, width: int) -> None:
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -392,37 +367,13 @@ def test_accessibility_checks_find_nothing(open_view: Open, scheme: str, width: 
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_accessibility_checks_do_find_something(open_view: Open) -> None:
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
-    )
+def test_themes_repaint_the_maps_and_paper_is_light_with_maps_as_light_as_the_words(
+    open_view: Open,
+) -> None:
     page = open_view(make_layers())
-    page.evaluate("document.querySelector('canvas.heatmap').removeAttribute('aria-label')")
-    page.evaluate("document.querySelector('#choose-shade').labels[0].remove()")
-    assert {each["id"] for each in axe.Axe().run(page).response["violations"]} >= {"select-name"}
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_are_legible(open_view: Open, scheme: str) -> None:
-    page = open_view(make_layers(), scheme=scheme)
-    page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
-    ratios = page.evaluate(CONTRASTS.replace("'.token,", "'.head, .token,"))
-    assert any(name.startswith("head shade measure") for _, name in ratios)
-    assert len(ratios) > 20
-    assert min(ratios)[0] >= 4.5, sorted(ratios)[:3]
-
-
-def test_the_other_theme_repaints_the_maps(open_view: Open) -> None:
-    page = open_view(make_layers())
-    before = page.evaluate(COLOURS, [7, 0])
+    light = page.evaluate(COLOURS, [7, 0])
     page.get_by_role("button", name="Switch to dark colors").click()
     page.wait_for_timeout(100)
-    assert page.evaluate(COLOURS, [7, 0]) != before
-
-
-def test_paper_is_light_with_maps_as_light_as_the_words(open_view: Open) -> None:
-    light = open_view(make_layers()).evaluate(COLOURS, [7, 0])
-    page = open_view(make_layers(), scheme="dark")
     assert page.evaluate(COLOURS, [7, 0]) != light
     page.emulate_media(media="print", color_scheme="dark")
     for _ in range(50):  # painted at the browser's next leisure
@@ -434,22 +385,9 @@ def test_paper_is_light_with_maps_as_light_as_the_words(open_view: Open) -> None
 
 
 def test_one_token_and_one_head_are_enough(open_view: Open) -> None:
-    page = open_view(
-        [
-            Pattern(
-                "attention.weights", make_pattern(heads=1, queries=1).weights, words(1), words(1)
-            )
-        ],
-        width=400,
-    )
+    weights = make_pattern(heads=1, queries=1).weights
+    page = open_view([Pattern("attention.weights", weights, words(1), words(1))], width=400)
     assert walk_to(page, 0, 0) == "Query 0 ‘w0’ → key 0 ‘w0’: 1 ± 0.0040"
-
-
-def test_nothing_moves_for_who_asks_for_less_motion(open_view: Open) -> None:
-    page = open_view(make_layers())
-    page.emulate_media(reduced_motion="reduce")
-    page.get_by_role("button", name="Zoom in").click()
-    assert page.evaluate("document.getAnimations().length") == 0
 
 
 def test_a_damaged_map_is_said_and_not_drawn(open_html: Open) -> None:

@@ -74,6 +74,13 @@ def corner(page: Any) -> tuple[float, float, float]:
     return box["x"] + float(told["left"]), box["y"] + float(told["top"]), float(told["cellWidth"])
 
 
+def check_pointing(page: Any, row: int, column: int) -> None:
+    """The cell under the pointer is the one that is read."""
+    left, top, cell = corner(page)
+    page.mouse.move(left + (column + 0.5) * cell, top + (row + 0.5) * cell)
+    assert reading(page).startswith(f"Query {row} ‘w{row}’ → key {column} ‘w{column}’: ")
+
+
 WRITTEN = """() => new Promise(resolve => {
   const own = CanvasRenderingContext2D.prototype.fillText;
   const found = [];
