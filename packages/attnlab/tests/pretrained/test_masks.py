@@ -16,8 +16,8 @@ import attnlab
 import attnlab.edits as op
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.attach import attach
-
-from .families import FAMILIES
+from tests.pretrained.families import each_of
+from tests.pretrained.trying import tried
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 6, 16, 4
 TOKENS = torch.randint(3, 50, (2, 7), generator=torch.Generator().manual_seed(0))
@@ -128,26 +128,23 @@ def written(blocked: float) -> Attend:
 
 
 LOWEST = torch.finfo(torch.float32).min
-DEAD_ROWS = {
-    "fused, boolean": (fused(None), 0.0),
-    "fused, -inf": (fused(-math.inf), 0.0),
-    "fused, lowest number": (fused(LOWEST), 1 / LENGTH),
-    "written, -inf": (written(-math.inf), math.nan),
-    "written, lowest number": (written(LOWEST), 1 / LENGTH),
-}
 
 
-@pytest.mark.parametrize("way", DEAD_ROWS)
-def test_a_row_that_may_attend_to_nothing_is_recorded_as_the_model_computes_it(way: str) -> None:
-    _check_dead_rows(*DEAD_ROWS[way], with_padding=False)
-
-
-@pytest.mark.parametrize("way", ["fused, boolean", "fused, -inf"])
-def test_such_rows_in_the_example_are_recorded_alike(way: str) -> None:
-    _check_dead_rows(*DEAD_ROWS[way], with_padding=True)
-
-
-def _check_dead_rows(attend: Attend, expected: float, *, with_padding: bool) -> None:
+@pytest.mark.parametrize(
+    ("attend", "expected", "with_padding"),
+    [
+        (fused(None), 0.0, False),
+        (fused(None), 0.0, True),  # already in the example
+        (fused(-math.inf), 0.0, False),
+        (fused(-math.inf), 0.0, True),
+        (fused(LOWEST), 1 / LENGTH, False),
+        (written(-math.inf), math.nan, False),
+        (written(LOWEST), 1 / LENGTH, False),
+    ],
+)
+def test_a_row_that_may_attend_to_nothing_is_recorded_as_the_model_computes_it(
+    attend: Attend, expected: float, with_padding: bool
+) -> None:
     foreign, x = Projected(attend).eval(), vectors()
     model = attach(foreign, example=(x, PADDING) if with_padding else (x,))
     with torch.no_grad(), attnlab.record(model, "*") as recording:
@@ -192,12 +189,14 @@ def softmax_with(change: Callable[[Tensor], Tensor]) -> Iterator[None]:
         F.softmax = real
 
 
-@pytest.mark.parametrize("name", ["bloom", "mpt", "gptj", "xglm", "gpt_neo", "deberta"])
+@each_of(
+    ["bloom", "mpt", "gptj", "xglm", "gpt_neo", "deberta"], always=["bloom", "gpt_neo", "deberta"]
+)
 def test_a_cut_edge_gives_the_logits_of_minus_infinity_in_the_model_s_own_softmax(
     name: str,
 ) -> None:
-    foreign = FAMILIES[name].build()
-    model = attach(foreign)
+    model = tried(name).model
+    foreign = model.foreign
     assert {each.backend for each in model.backends} == {"softmax"}
 
     def without_edge(scores: Tensor) -> Tensor:
@@ -263,11 +262,10 @@ def test_an_edit_that_cuts_a_whole_row_leaves_dead_rows_of_the_model_alone() -> 
 
 @pytest.mark.parametrize("edit", [op.RelaxMask(), op.ShiftMask(by=1), op.SetMask(mask="all")])
 def test_what_a_model_has_overwritten_is_not_opened_and_the_refusal_says_so(edit: op.Edit) -> None:
-    foreign = FAMILIES["bloom"].build()
-    model = attach(foreign)
+    model = tried("bloom").model
     with (
         torch.no_grad(),
         pytest.raises(CouldNotRun, match="has overwritten their scores before its softmax"),
         attnlab.edit(model, edit),
     ):
-        foreign(TOKENS)
+        model(TOKENS)
