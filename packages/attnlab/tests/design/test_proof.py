@@ -13,7 +13,7 @@ from attnlab.design.subjects import answers_of, matrices_of
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
-from attnlab.tasks.vectors import vector_task
+from attnlab.tasks.vectors import VectorTask, vector_task
 
 
 def test_a_gap_of_5_7_is_refuted_with_its_first_counterexample():
@@ -145,17 +145,15 @@ def test_a_child_that_computes_otherwise_is_judged_by_its_answers_alone():
             return super().panels(x)._replace(output=np.asarray(x))
 
     zeros = [np.zeros((3, 3))] * 3
+    task = VectorTask("identity", letters=3, longest=3)
     for cheat, honest in (
         (Cheat.from_matrices(*zeros), SingleHead.from_matrices(*zeros)),
-        (Late(*zeros), None),
+        (Late(*zeros), NumpyTransformer(*zeros)),
     ):
-        proof = prove(cheat, "identity", tolerance=1e-3)
+        proof, other = (prove(each, task, tolerance=1e-3) for each in (cheat, honest))
         assert proof.holds
         assert proof.rounding is None
-        assert (
-            proof.digest
-            != prove(honest or NumpyTransformer(*zeros), "identity", tolerance=1e-3).digest
-        )
+        assert proof.digest != other.digest
 
 
 def test_proved_is_said_only_where_rounding_cannot_change_the_verdict():
@@ -186,8 +184,7 @@ def test_the_matrices_of_a_coarse_head_are_proved_in_float64():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("task", ["identity", "copy_first", "unique"])
-@pytest.mark.parametrize("tolerance", [None, 0.1, 1e300])
+@pytest.mark.parametrize(("task", "tolerance"), [("copy_first", 1e300), ("unique", None)])
 def test_nan_and_infinity_never_pass(value, task, tolerance):
     width = vector_task(task).output_dim
 
@@ -261,65 +258,32 @@ def test_rounding_stays_below_its_bound():
         (lambda: prove(3, "identity"), r"such as attnlab\.design\.identity\(\), .*; got an int"),
         (lambda: prove(3), "a model or a function; got an int"),
         (lambda: prove(identity(), "copy_first", tolerance=1), None),
-        (
-            lambda: prove(identity(), "unique"),
-            "unique takes vectors 4 wide and gives 1; these matrices take 3 and give 3",
-        ),
+        (lambda: prove(identity(), "unique"), "these matrices take 3 and give 3"),
         (lambda: prove(identity(longest=2), "identity"), None),
-        (
-            lambda: prove(copy_first(longest=2), "copy_first"),
-            "copy_first has inputs of 4 tokens; this head has 2 positions",
-        ),
+        (lambda: prove(copy_first(longest=2), "copy_first"), "this head has 2 positions"),
         (lambda: prove(lambda x: x[0], "identity"), r"on the input A .* = \(1, 3\); got \(3,\)"),
-        (
-            lambda: prove(lambda x: 1 / 0, "identity"),
-            "on the input A the function raised ZeroDivisionError",
-        ),
+        (lambda: prove(lambda x: 1 / 0, "identity"), "the function raised ZeroDivisionError"),
         (lambda: prove(lambda x: "x", "identity"), "on the input A expected real numbers; got 'x'"),
         (lambda: prove(lambda x: None, "identity"), "expected real numbers; got None"),
         (lambda: prove(lambda x: x * (1 + 1j), "identity"), "expected real numbers; got array"),
-        (
-            lambda: prove(lambda x: torch.from_numpy(x) * 1j, "identity"),
-            "expected real numbers; got tensor",
-        ),
-        (
-            lambda: prove(raising("one\ntwo\n  three"), "identity"),
-            "raised ValueError: one two three$",
-        ),
+        (lambda: prove(lambda x: torch.from_numpy(x) * 1j, "identity"), "numbers; got tensor"),
+        (lambda: prove(raising("one\ntwo\n  three"), "identity"), "one two three$"),
         (lambda: prove(raising("x" * 5_000), "identity"), "raised ValueError: x{200}$"),
-        (
-            lambda: prove(identity(), dtype=torch.int32),
-            "dtype must be torch.float32 or torch.float64; got torch.int32",
-        ),
+        (lambda: prove(identity(), dtype=torch.int32), "got torch.int32"),
         (lambda: prove(identity(), dtype=torch.complex64), "got torch.complex64"),
         (lambda: prove(identity(), dtype=torch.bfloat16), "got torch.bfloat16"),
         (lambda: prove(identity(), dtype="float32"), "got 'float32'"),
-        (
-            lambda: prove(lambda x: x, "identity", dtype=torch.float32),
-            "dtype is for a design or a SingleHead",
-        ),
-        (
-            lambda: prove(identity().model(torch.bfloat16), "identity"),
-            "this model computes in bfloat16. Cast it",
-        ),
-        (
-            lambda: prove(torch.nn.Linear(3, 3).half(), "identity"),
-            "this model computes in float16. Cast it",
-        ),
+        (lambda: prove(lambda x: x, "identity", dtype=torch.float32), "dtype is for a design"),
+        (lambda: prove(identity().model(torch.bfloat16), "identity"), "in bfloat16. Cast it"),
+        (lambda: prove(torch.nn.Linear(3, 3).half(), "identity"), "in float16. Cast it"),
         (lambda: prove(Complex(), "identity"), "this model computes in complex64.$"),
         (lambda: prove(identity().model().to("meta"), "identity"), "on the device meta"),
         (lambda: prove(torch.nn.Linear(3, 3, device="meta"), "identity"), "on the device meta"),
-        (
-            lambda: prove(identity(), ["identity"]),
-            r"identity, copy_first or unique; got \['identity'\]",
-        ),
+        (lambda: prove(identity(), ["identity"]), r"or unique; got \['identity'\]"),
         (lambda: prove(identity(), tolerance=True), "got True"),
         (lambda: prove(identity(), tolerance=10**400), "a tolerance must be a number"),
         (lambda: prove(SingleHead, "identity"), "got the class SingleHead"),
-        (
-            lambda: prove(copy_first(), "identity"),
-            "identity has inputs of 6 tokens; this head has 4 positions",
-        ),
+        (lambda: prove(copy_first(), "identity"), "6 tokens; this head has 4 positions"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(call, message):

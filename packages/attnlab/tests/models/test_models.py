@@ -290,20 +290,11 @@ def test_a_single_head_is_its_formula():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: DecoderConfig(d_model=7, num_heads=2),
-            "d_model must be a multiple of num_heads; got 7 and 2",
-        ),
-        (
-            lambda: DecoderConfig(num_heads=4, num_kv_heads=3),
-            "multiple of num_kv_heads; got 4 and 3",
-        ),
+        (lambda: DecoderConfig(d_model=7, num_heads=2), "multiple of num_heads; got 7 and 2"),
+        (lambda: DecoderConfig(num_heads=4, num_kv_heads=3), "num_kv_heads; got 4 and 3"),
         (lambda: DecoderConfig(positions="concatenated", position_width=64), "from 1 to 63"),
         (lambda: DecoderConfig(positions="rotry"), "positions must be one of none, sinusoidal"),
-        (
-            lambda: EncoderDecoderConfig(encoder_positions="concatenated"),
-            "needs positions=concatenated",
-        ),
+        (lambda: EncoderDecoderConfig(encoder_positions="concatenated"), "positions=concatenated"),
         (lambda: Decoder(DecoderConfig(**SMALL))(tokens(1, 14)), "at most 13 tokens; got 14"),
         (lambda: Decoder(DecoderConfig(**SMALL))(torch.full((1, 2), 11)), "from 0 to 10; got 11"),
         (lambda: Decoder(DecoderConfig(**SMALL))(torch.full((1, 2), -1)), "from 0 to 10; got -1"),
@@ -322,10 +313,7 @@ def test_a_single_head_is_its_formula():
             ),
             "Rotary positions compare places in one sequence.*position=None",
         ),
-        (
-            lambda: SingleHead(SingleHeadConfig())(torch.zeros(2, 3)),
-            r"\(batch, length, 3\); got \(2, 3\)",
-        ),
+        (lambda: SingleHead(SingleHeadConfig())(torch.zeros(2, 3)), r"got \(2, 3\)"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(call, message):

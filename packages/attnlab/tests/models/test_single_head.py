@@ -106,19 +106,10 @@ def by_hand(kind):
 @pytest.mark.parametrize(
     ("x", "sentence"),
     [
-        (
-            torch.eye(2)[None],
-            r"this head computes in float64; got x in float32\. Give x\.to\(torch\.float64\)\.",
-        ),
+        (torch.eye(2)[None], r"got x in float32\. Give x\.to\(torch\.float64\)"),
         (torch.ones(1, 2, 2, dtype=torch.int64), "computes in float64; got x in int64"),
-        (
-            torch.eye(2).double(),
-            r"got \(2, 2\); a sequence alone needs a batch axis: x\.unsqueeze\(0\)\.",
-        ),
-        (
-            np.eye(2)[None],
-            r"x must be a tensor; got a ndarray\. Convert it with torch\.as_tensor\.",
-        ),
+        (torch.eye(2).double(), r"got \(2, 2\); a sequence alone needs a batch axis"),
+        (np.eye(2)[None], r"got a ndarray\. Convert it with torch\.as_tensor"),
     ],
 )
 def test_a_head_made_by_hand_says_what_it_wants(x, sentence):

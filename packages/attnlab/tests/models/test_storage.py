@@ -61,10 +61,7 @@ def damaged(folder, change):
     [
         (lambda w: w.pop("final_norm.bias"), "final_norm.bias is missing"),
         (lambda w: w.update(extra=torch.zeros(1)), "extra is not of this model"),
-        (
-            lambda w: w.update({"final_norm.bias": torch.zeros(7)}),
-            r"final_norm.bias is \(7\,\) of float32, expected \(6\,\)",
-        ),
+        (lambda w: w.update({"final_norm.bias": torch.zeros(7)}), r"final_norm.bias is \(7\,\)"),
         (lambda w: w.update({"final_norm.bias": torch.zeros(6).double()}), "of float64, expected"),
         (lambda w: w["final_norm.bias"].fill_(float("nan")), "holds NaN or infinity"),
     ],
@@ -94,10 +91,7 @@ def test_a_truncated_file_is_refused(size, tmp_path):
         (lambda d: d["model"].update(kind=[]), "expected kind to be one of decoder"),
         (lambda d: d["model"].update(kind={}), "expected kind to be one of decoder"),
         (lambda d: d["model"].update(dtype=[]), "floating-point dtype"),
-        (
-            lambda d: d["model"]["config"].update(temperature=10**400),
-            "temperature must be a number",
-        ),
+        (lambda d: d["model"]["config"].update(temperature=10**400), "temperature must"),
         (lambda d: d["model"]["config"].update(dropout=10**400), "dropout must be a number"),
         (lambda d: d["model"].update(dtype="int8"), "floating-point dtype"),
         (lambda d: d["model"].update(config=[]), "config an object"),

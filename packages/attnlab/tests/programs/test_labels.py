@@ -92,19 +92,9 @@ changed = found == "a"
 @pytest.mark.parametrize(
     ("output", "alphabet", "head", "words"),
     [
-        (
-            library.has_earlier,
-            "ab",
-            "0.0",
-            "2 comparisons added up, for `&`; counted by the weight of",
-        ),
+        (library.has_earlier, "ab", "0.0", "2 comparisons added up, for `&`; counted by the"),
         (library.sort("ab").output, "ab", "0.1", "case 2 of 2: one comparison; counted"),
-        (
-            aggregate(library.same | library.before, indices),
-            "ab",
-            "1.0",
-            "of pairs of values, since",
-        ),
+        (aggregate(library.same | library.before, indices), "ab", "1.0", "of pairs of values"),
         (library.induction("ab").output, "ab", "0.0", "the rank of the score added; BOS holds the"),
         (library.reverse("ab").output, "ab", "1.0", "the nearest number, -(key - query)²"),
         (library.average((0, 1)).output, (0, 1), "0.0", "all keys alike; gain"),

@@ -7,63 +7,26 @@ is fast. One mask convention throughout: True = may attend. Axis words: batch, h
 width.
 """
 
-from tests.reference.attention import (
-    Attention,
-    attention,
-    attention_gradients,
-    entropy,
-    join_heads,
-    multi_head_attention,
-    softmax,
-    split_heads,
-)
-from tests.reference.layers import (
-    cross_entropy,
-    factorised_weight,
-    feed_forward,
-    gelu,
-    layer_norm,
-    relu,
-    rms_norm,
-    silu,
-    swiglu,
-)
-from tests.reference.masks import (
-    anti_causal_mask,
-    block_mask,
-    causal_mask,
-    padding_mask,
-    prefix_mask,
-    sliding_window_mask,
-)
-from tests.reference.positions import alibi_bias, alibi_slopes, rotary, sinusoidal_positions
-
-__all__ = [
-    "Attention",
-    "alibi_bias",
-    "alibi_slopes",
-    "anti_causal_mask",
-    "attention",
-    "attention_gradients",
-    "block_mask",
-    "causal_mask",
-    "cross_entropy",
-    "entropy",
-    "factorised_weight",
-    "feed_forward",
-    "gelu",
-    "join_heads",
-    "layer_norm",
-    "multi_head_attention",
-    "padding_mask",
-    "prefix_mask",
-    "relu",
-    "rms_norm",
-    "rotary",
-    "silu",
-    "sinusoidal_positions",
-    "sliding_window_mask",
-    "softmax",
-    "split_heads",
-    "swiglu",
-]
+from .attention import Attention as Attention
+from .attention import attention as attention
+from .attention import attention_gradients as attention_gradients
+from .attention import entropy as entropy
+from .attention import join_heads as join_heads
+from .attention import multi_head_attention as multi_head_attention
+from .attention import softmax as softmax
+from .attention import split_heads as split_heads
+from .layers import factorised_weight as factorised_weight
+from .layers import feed_forward as feed_forward
+from .layers import layer_norm as layer_norm
+from .layers import rms_norm as rms_norm
+from .layers import swiglu as swiglu
+from .masks import anti_causal_mask as anti_causal_mask
+from .masks import block_mask as block_mask
+from .masks import causal_mask as causal_mask
+from .masks import padding_mask as padding_mask
+from .masks import prefix_mask as prefix_mask
+from .masks import sliding_window_mask as sliding_window_mask
+from .positions import alibi_bias as alibi_bias
+from .positions import alibi_slopes as alibi_slopes
+from .positions import rotary as rotary
+from .positions import sinusoidal_positions as sinusoidal_positions

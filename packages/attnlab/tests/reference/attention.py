@@ -16,25 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnlab.display import displayed
-from tests.reference.masks import Booleans, require_at_least
-
-__all__ = [
-    "Attention",
-    "attention",
-    "attention_gradients",
-    "entropy",
-    "join_heads",
-    "multi_head_attention",
-    "softmax",
-    "split_heads",
-]
+from tests.reference.masks import Booleans
 
 Floats = NDArray[np.float64]
 BIAS_NAMES = ("query", "key", "value", "output")
 
 
-@displayed
 class Attention(NamedTuple):
     """What attention returns: output (..., query, value_width), weights and scores (..., query,
     key)."""
@@ -168,11 +155,7 @@ def attention_gradients(
     grad_output = as_floats("grad_output", grad_output, "(..., query, value_width)")
     assert grad_output.shape == output.shape
     pairs = [(i, j) for i in range(n_query) for j in range(n_key)]
-    grad_query, grad_key, grad_value = (
-        np.zeros_like(query),
-        np.zeros_like(key),
-        np.zeros_like(value),
-    )
+    grad_query, grad_key, grad_value = (np.zeros_like(x) for x in (query, key, value))
     grad_weights = np.zeros_like(weights)
     with np.errstate(invalid="ignore", over="ignore"):
         for i, j in pairs:
@@ -191,10 +174,9 @@ def attention_gradients(
             )
             grad_query[..., i, :] += np.where(seen, grad_score * key[..., j, :], 0.0)
             grad_key[..., j, :] += np.where(seen, grad_score * query[..., i, :], 0.0)
-    return (
-        _sum_to_shape(grad_query, shapes[0]),
-        _sum_to_shape(grad_key, shapes[1]),
-        _sum_to_shape(grad_value, shapes[2]),
+    gradients = (grad_query, grad_key, grad_value)
+    return tuple(
+        _sum_to_shape(gradient, shape) for gradient, shape in zip(gradients, shapes, strict=True)
     )
 
 
@@ -210,7 +192,6 @@ def split_heads(x: ArrayLike, num_heads: int) -> Floats:
            [[3., 4.]]])
     """
     x = as_floats("x", x, "(..., length, d_model)")
-    require_at_least("num_heads", num_heads, 1)
     *leading, length, d_model = x.shape
     assert d_model % num_heads == 0
     return x.reshape(*leading, length, num_heads, d_model // num_heads).swapaxes(-3, -2)
@@ -263,8 +244,6 @@ def multi_head_attention(
            [3., 4.]])
     """
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-    require_at_least("num_heads", num_heads, 1)
-    require_at_least("num_kv_heads", num_kv_heads, 1)
     assert num_heads % num_kv_heads == 0
     biases = {} if biases is None else biases
     assert set(biases) <= set(BIAS_NAMES)
@@ -315,22 +294,10 @@ def as_floats(name: str, x: ArrayLike, shape: str) -> Floats:
     if hasattr(found, "detach"):  # a tensor, also one with gradients or of half precision
         found = found.detach().cpu().double()
     array = np.asarray(found, dtype=np.float64)
-    num_axes = len(
-        [word for word in shape.strip("()").split(",") if word.strip() not in ("", "...")]
-    )
+    words = [word.strip() for word in shape.strip("()").split(",")]
+    num_axes = len([word for word in words if word not in ("", "...")])
     assert array.ndim >= num_axes, f"{name} has shape {shape}, got {array.shape}"
     return array
-
-
-class _Prepared(NamedTuple):
-    """The inputs of attention, checked and broadcast over the leading dimensions."""
-
-    query: Floats
-    key: Floats
-    value: Floats
-    visible: Booleans
-    bias: Floats
-    factor: float
 
 
 def _prepare(
@@ -339,27 +306,21 @@ def _prepare(
     value: ArrayLike,
     mask: ArrayLike | None,
     scale: float | bool | None,
-) -> _Prepared:
+) -> tuple[Floats, Floats, Floats, Booleans, Floats, float]:
+    """Return the inputs, what is visible, the bias and the factor; leading axes are broadcast."""
     query = as_floats("query", query, "(..., query, width)")
     key = as_floats("key", key, "(..., key, width)")
     value = as_floats("value", value, "(..., key, value_width)")
     (n_query, width), n_key = query.shape[-2:], key.shape[-2]
-    require_at_least("the width of the queries", width, 1)
     assert key.shape[-1] == width
     assert value.shape[-2] == n_key
     visible, bias = _visible_and_bias(mask)
     assert np.broadcast_shapes((n_query, n_key), visible.shape)[-2:] == (n_query, n_key)
-    leading = np.broadcast_shapes(
-        query.shape[:-2], key.shape[:-2], value.shape[:-2], visible.shape[:-2]
-    )
-    return _Prepared(
-        np.broadcast_to(query, (*leading, *query.shape[-2:])),
-        np.broadcast_to(key, (*leading, *key.shape[-2:])),
-        np.broadcast_to(value, (*leading, *value.shape[-2:])),
-        np.broadcast_to(visible, (*leading, n_query, n_key)),
-        np.broadcast_to(bias, (*leading, n_query, n_key)),
-        _factor(scale, width),
-    )
+    leading = np.broadcast_shapes(*(x.shape[:-2] for x in (query, key, value, visible)))
+    query, key, value = (np.broadcast_to(x, leading + x.shape[-2:]) for x in (query, key, value))
+    visible, bias = (np.broadcast_to(x, (*leading, n_query, n_key)) for x in (visible, bias))
+    factor = 1.0 / math.sqrt(width) if scale is None else 1.0 if scale is False else float(scale)
+    return query, key, value, visible, bias, factor
 
 
 def _visible_and_bias(mask: ArrayLike | None) -> tuple[Booleans, Floats]:
@@ -372,13 +333,6 @@ def _visible_and_bias(mask: ArrayLike | None) -> tuple[Booleans, Floats]:
         bias = array.astype(np.float64)
         return bias != -np.inf, bias
     raise TypeError(f"a mask is boolean or float, not {array.dtype}")
-
-
-def _factor(scale: float | bool | None, width: int) -> float:
-    if scale is None:
-        return 1.0 / math.sqrt(width)
-    assert scale is not True
-    return 1.0 if scale is False else float(scale)
 
 
 def _sum_to_shape(gradient: Floats, shape: tuple[int, ...]) -> Floats:

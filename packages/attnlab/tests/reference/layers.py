@@ -12,18 +12,6 @@ from numpy.typing import ArrayLike
 
 from tests.reference.attention import Floats, as_floats, linear, softmax
 
-__all__ = [
-    "cross_entropy",
-    "factorised_weight",
-    "feed_forward",
-    "gelu",
-    "layer_norm",
-    "relu",
-    "rms_norm",
-    "silu",
-    "swiglu",
-]
-
 
 def layer_norm(
     x: ArrayLike,
@@ -158,23 +146,6 @@ def factorised_weight(
     base = np.asarray(base, dtype=np.float64)
     assert base.shape[-2:] == gate.shape[-2:]
     return np.asarray(gate * base)
-
-
-def cross_entropy(logits: ArrayLike, targets: ArrayLike) -> float:
-    """Average the surprise at the right answers, in nats: mean of -ln softmax(logits)[target].
-
-    Shapes: logits (..., class), targets (...) of whole numbers in 0 .. class - 1 (Shannon 1948).
-
-    >>> round(cross_entropy([[0.0, 0.0], [0.0, math.log(3)]], [0, 1]), 8)  # (ln 2 + ln 4/3) / 2
-    0.49041463
-    """
-    logits, targets = as_floats("logits", logits, "(..., class)"), np.asarray(targets)
-    assert targets.shape == logits.shape[:-1]
-    assert targets.min() >= 0
-    highest = logits.max(axis=-1, keepdims=True)
-    log_total = highest[..., 0] + np.log(np.exp(logits - highest).sum(axis=-1))
-    right = np.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return float((log_total - right).mean())
 
 
 def _per_channel(name: str, numbers: ArrayLike | None, x: Floats, default: float) -> Floats:

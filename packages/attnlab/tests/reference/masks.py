@@ -10,15 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "anti_causal_mask",
-    "block_mask",
-    "causal_mask",
-    "padding_mask",
-    "prefix_mask",
-    "sliding_window_mask",
-]
-
 Booleans = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
@@ -61,7 +52,6 @@ def sliding_window_mask(n_query: int, window: int, n_key: int | None = None) -> 
            [1, 1, 0],
            [0, 1, 1]])
     """
-    require_at_least("window", window, 1)
     query, key = query_and_key_positions(n_query, n_key)
     return (key <= query) & (query - key < window)
 
@@ -77,7 +67,6 @@ def prefix_mask(n: int, prefix: int) -> Booleans:
            [1, 1, 0],
            [1, 1, 1]])
     """
-    require_at_least("prefix", prefix, 0)
     assert prefix <= n
     query, key = query_and_key_positions(n, n)
     return (key < prefix) | (key <= query)
@@ -93,8 +82,6 @@ def block_mask(lengths: Sequence[int]) -> Booleans:
            [0, 1, 1],
            [0, 1, 1]])
     """
-    for length in lengths:
-        require_at_least("every length", length, 0)
     block = np.repeat(np.arange(len(lengths)), np.asarray(lengths, dtype=np.int64))
     same_block: Booleans = block[:, None] == block[None, :]
     return same_block
@@ -109,9 +96,6 @@ def padding_mask(lengths: Sequence[int], n: int) -> Booleans:
     array([[1, 0, 0],
            [1, 1, 1]])
     """
-    for length in lengths:
-        require_at_least("every length", length, 0)
-        assert length <= n
     visible: Booleans = np.arange(n) < np.asarray(lengths, dtype=np.int64)[:, None, None, None]
     return visible
 
@@ -123,13 +107,7 @@ def query_and_key_positions(n_query: int, n_key: int | None = None) -> tuple[Int
     (array([[2]]), array([[0, 1, 2]]))
     """
     n_key = n_query if n_key is None else n_key
-    require_at_least("n_query", n_query, 0)
     assert n_key >= n_query
     key = np.arange(n_key, dtype=np.int64)
     query = key[n_key - n_query :]
     return query[:, None], key[None, :]
-
-
-def require_at_least(name: str, number: int, least: int) -> None:
-    """Assert that a count makes sense."""
-    assert number >= least, name

@@ -69,24 +69,12 @@ def test_batches_are_padded_on_request_with_masks_for_both_sides():
     ("call", "message"),
     [
         (lambda: task.parse("name colour red"), "there is no word 'COLOUR'; did you mean 'COLOR'"),
-        (
-            lambda: task.parse(""),
-            "expected 1 to 10 words, such as 'NAME COLOR RED ITEM BLUE'; got 0",
-        ),
+        (lambda: task.parse(""), "1 to 10 words, such as 'NAME COLOR RED ITEM BLUE'; got 0"),
         (lambda: task.parse("red " * 11), "got 11"),
         (lambda: task.parse("[PAD]"), r"there is no word '\[PAD\]'"),
-        (
-            lambda: task.answer(task.parse("bob").unsqueeze(0)),
-            "exactly one fact .*RED → BLUE.* got BOB",
-        ),
-        (
-            lambda: task.make_batch(task.all_sources(), length=4),
-            "padded length of at least 5; got 4",
-        ),
-        (
-            lambda: task.make_split(9, seeds.generator(0)),
-            "num_samples must be an integer of at least 10; got 9",
-        ),
+        (lambda: task.answer(task.parse("bob").unsqueeze(0)), "exactly one fact .* got BOB"),
+        (lambda: task.make_batch(task.all_sources(), length=4), "at least 5; got 4"),
+        (lambda: task.make_split(9, seeds.generator(0)), "at least 10; got 9"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(call, message):

@@ -80,23 +80,11 @@ def test_typed_facts_are_read_in_any_of_the_usual_forms():
     [
         (lambda: RecallTask("lose"), "there is no variant 'lose'; did you mean 'loose'"),
         (lambda: RecallTask(num_facts=0), "num_facts must be an integer of at least 1; got 0"),
-        (
-            lambda: RecallTask(num_facts=33, num_keys=64, num_values=64),
-            "num_facts must be at most 32; got 33",
-        ),
-        (
-            lambda: RecallTask(num_facts=9, num_values=8),
-            "num_values must be at least num_facts.* got 8 and 9",
-        ),
+        (lambda: RecallTask(num_facts=33, num_keys=64, num_values=64), "at most 32; got 33"),
+        (lambda: RecallTask(num_facts=9, num_values=8), "at least num_facts.* got 8 and 9"),
         (lambda: RecallTask().parse("k1 v1 k2"), "expected a value after each key; 'k2' has none"),
-        (
-            lambda: RecallTask().parse("k1 k2"),
-            "expected a value from v1 to v32 as word 2 of the facts; got 'k2'",
-        ),
-        (
-            lambda: RecallTask().parse("k33 v1"),
-            "expected a key from k1 to k32 as word 1 of the facts; got 'k33'",
-        ),
+        (lambda: RecallTask().parse("k1 k2"), "from v1 to v32 as word 2 .* got 'k2'"),
+        (lambda: RecallTask().parse("k33 v1"), "from k1 to k32 as word 1 .* got 'k33'"),
         (lambda: RecallTask().parse(""), "expected a key from k1 to k32 as word 1"),
         (lambda: RecallTask().parse("k1 v1 " * 33), "at most 32 facts; got 33"),
         (

@@ -226,10 +226,7 @@ def test_half_a_surrogate_pair_does_no_harm():
         (rows_of(("one", "a")), "only the label 'a'"),
         (rows_of(("one", "a"), ("two", "a")), "only the label 'a'"),
         (rows_of(("one", "a"), ("one", "b")), "with two labels, left out: 1"),
-        (
-            rows_of(*((f"t{number}", number) for number in range(1_001))),
-            "at most 1,000; found 1,001",
-        ),
+        (rows_of(*((f"t{number}", number) for number in range(1_001))), "found 1,001"),
         ([{"text": "a", "label": "b", "split": "tset"}], "holds 'tset' .*did you mean 'test'"),
     ],
 )
@@ -242,33 +239,13 @@ def test_texts_that_teach_no_classes_are_refused(raw, words):
     ("name", "content", "error", "words"),
     [
         ("t.csv", b"", WrongUsage, "is empty"),
-        (
-            "t.csv",
-            b"text,label\ncaf\xe9,good\n",
-            CouldNotRun,
-            "is not UTF-8 .byte 14 is 0xe9.; save it as UTF-8",
-        ),
-        (
-            "t.csv",
-            b'text,label\n"never closed,good\n',
-            CouldNotRun,
-            "is not valid CSV, line 2: .* written twice, or save the file as TSV",
-        ),
-        (
-            "t.jsonl",
-            b'{"text": "a", "label": 1}\nnonsense\n',
-            CouldNotRun,
-            "line 2 of .* is not JSON",
-        ),
+        ("t.csv", b"text,label\ncaf\xe9,good\n", CouldNotRun, "is not UTF-8 .byte 14 is 0xe9"),
+        ("t.csv", b'text,label\n"never closed,good\n', CouldNotRun, "is not valid CSV, line 2:"),
+        ("t.jsonl", b'{"text": "a", "label": 1}\nnonsense\n', CouldNotRun, "line 2 of .* is not"),
         ("t.jsonl", b"1\n", CouldNotRun, "line 1 of .* must be an object"),
         ("t.jsonl", b"[1]\n", CouldNotRun, "each item of .* must be an object; item 1 is '1'"),
         ("t.json", b'[{"text": 1},', CouldNotRun, "begins like a JSON array but is not one"),
-        (
-            "t.json",
-            b'{\n"text": ["a"]\n}',
-            CouldNotRun,
-            "line 1 of .* is not JSON: .*; expected an array",
-        ),
+        ("t.json", b'{\n"text": ["a"]\n}', CouldNotRun, "is not JSON: .*; expected an array"),
         ("t.csv.gz", b"text,label\n", CouldNotRun, "cannot be unpacked"),
         ("t.csv", "text,label\n".encode("utf-16-le"), CouldNotRun, "say encoding=utf-16-le"),
         ("t.csv", b"text,label,text\na,b,c\n", WrongUsage, "has several columns 'text'"),
@@ -488,21 +465,9 @@ def test_encoding_header_and_delimiter_are_read_as_they_are_given(name, content,
     ("name", "columns", "words"),
     [
         ("t.csv", Columns(has_header=False), r"no column 'text' \(set with text=COLUMN\).* 1"),
-        (
-            "t.jsonl",
-            Columns(has_header=False),
-            "header=false is for CSV and TSV; t.jsonl names its columns itself",
-        ),
-        (
-            "t.jsonl",
-            Columns(delimiter=";"),
-            "delimiter is for files of cells, such as CSV; t.jsonl is none",
-        ),
-        (
-            "t.data",
-            Columns(),
-            "a file ending in .csv, .*say what stands between them, such as delimiter=tab",
-        ),
+        ("t.jsonl", Columns(has_header=False), "t.jsonl names its columns itself"),
+        ("t.jsonl", Columns(delimiter=";"), "files of cells, such as CSV; t.jsonl is none"),
+        ("t.data", Columns(), "say what stands between them, such as delimiter=tab"),
     ],
 )
 def test_what_does_not_go_with_a_file_is_refused(name, columns, words, tmp_path):

@@ -200,10 +200,7 @@ def test_a_tokenizer_saved_and_opened_again_gives_the_same_ids(kind):
         ({"kind": "word", "max_length": 3}, "'words' is missing"),
         ({"kind": "word", "max_length": 3, "words": [1]}, "expected a list of words"),
         ({"kind": "word", "max_length": 3, "words": ["a", "a"]}, "one id"),
-        (
-            {"kind": "word", "max_length": 0, "words": []},
-            "max_length must be an integer of at least 1",
-        ),
+        ({"kind": "word", "max_length": 0, "words": []}, "max_length must be"),
         (
             {
                 "kind": "parts",

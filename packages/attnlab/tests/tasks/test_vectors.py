@@ -112,10 +112,7 @@ def test_drawn_inputs_are_inputs_of_the_task_padded_at_the_end(rule):
         (lambda: VectorTask("identity", longest=1), "longest must be an integer of at least 2"),
         (lambda: VectorTask("identity", letters=26, longest=10**9), "more than 200,000 inputs"),
         (lambda: VectorTask("identity", letters=3, longest=12), "more than 200,000 inputs"),
-        (
-            lambda: vector_task("copy_first").parse("ABCD"),
-            "1 to 4 letters from A to C, such as 'CAC'; got 'ABCD'",
-        ),
+        (lambda: vector_task("copy_first").parse("ABCD"), "from A to C.* got 'ABCD'"),
         (lambda: vector_task("copy_first").parse(""), "1 to 4 letters"),
         (lambda: vector_task("unique").parse("AAAAA"), "1 to 4 letters"),
     ],

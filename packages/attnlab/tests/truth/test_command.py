@@ -7,7 +7,7 @@ import pytest
 from attnlab.cli import main
 from attnlab.truth import suite
 
-NAMES = ["shift", "where-c", "half"]
+NAMES = ["shift", "half"]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_labels_of_a_circuit_are_shown(capsys):
 
 def test_the_suite_is_written_and_never_over_another(few, tmp_path, capsys):
     assert main(["truth", "write", str(tmp_path / "suite")]) == 0
-    assert "3 circuits" in capsys.readouterr().out
+    assert "2 circuits" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "suite").iterdir()}
     assert {"suite.json", "read.py", "relabel.py", "half.safetensors"} <= names
     assert main(["truth", "write", str(tmp_path / "suite")]) == 3
@@ -62,7 +62,7 @@ def test_a_method_of_ones_own_is_scored(few, tmp_path, capsys):
     assert main(["truth", "score", f"{file}:first", "--json", "--out", str(out)]) == 0
     told = json.loads(capsys.readouterr().out)
     (row,) = told["methods"]
-    assert (row["circuits"], row["all"]) == (2, 3)
+    assert (row["circuits"], row["all"]) == (1, 2)
     assert row["method"] == f"{file}:first"
     baselines = [row["method"] for row in told["baselines"]]
     assert baselines == ["head-number", "head-number-reversed", "layer-number", "random"]
@@ -74,7 +74,7 @@ def test_a_method_of_ones_own_is_scored(few, tmp_path, capsys):
 def test_the_table_says_how_many_circuits_enter(few, capsys):
     assert main(["truth", "score", "random"]) == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert "2 of 3 circuits have used and unused heads" in words
+    assert "1 of 2 circuits have used and unused heads" in words
     assert "head-number-reversed 0." in words
     assert "The last 4 methods look at no model." in words
     assert "AUROC" in words

@@ -10,19 +10,23 @@ from attnlab.truth import METHODS, find_method, methods
 from attnlab.truth.methods import corrupted
 
 
+def _scores(name, circuit):
+    return METHODS[name](circuit.model, circuit.inputs, circuit.answers)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_gives_every_head_a_finite_number_and_the_same_again(proved, name):
     for circuit in (proved["reverse"][0], proved["what-precedes"][0]):
-        found = METHODS[name](circuit.model, circuit.inputs, circuit.answers)
+        found = _scores(name, circuit)
         assert set(found) == set(circuit.kinds)
         assert all(math.isfinite(value) for value in found.values())
-        assert METHODS[name](circuit.model, circuit.inputs, circuit.answers) == found
+    assert _scores(name, circuit) == found
 
 
 @pytest.mark.parametrize("name", ["ablation", "patching", "pattern-effects"])
 def test_methods_that_intervene_put_a_needed_head_above_a_sharp_one(proved, name):
     circuit, _ = proved["shift"]
-    found = METHODS[name](circuit.model, circuit.inputs, circuit.answers)
+    found = _scores(name, circuit)
     program = [found[head] for head in circuit.heads if circuit.kinds[head] == "program"]
     sharp = [found[head] for head in circuit.heads if circuit.kinds[head] == "sharp"]
     assert min(program) > 0.1
@@ -31,16 +35,16 @@ def test_methods_that_intervene_put_a_needed_head_above_a_sharp_one(proved, name
 
 def test_a_sharp_decoy_looks_important_to_raw_attention(proved):
     circuit, _ = proved["shift"]
-    found = METHODS["raw-attention"](circuit.model, circuit.inputs, circuit.answers)
+    found = _scores("raw-attention", circuit)
     assert max(found[head] for head in circuit.heads if circuit.kinds[head] == "sharp") > 0.8
 
 
 def test_gradients_leave_nothing_behind_that_changes_the_next_method(proved):
     circuit, _ = proved["shift"]
-    before = METHODS["value-norm"](circuit.model, circuit.inputs, circuit.answers)
+    before = _scores("value-norm", circuit)
     for name in ("gradient-attention", "attribution-patching"):
-        METHODS[name](circuit.model, circuit.inputs, circuit.answers)
-    assert METHODS["value-norm"](circuit.model, circuit.inputs, circuit.answers) == before
+        _scores(name, circuit)
+    assert _scores("value-norm", circuit) == before
 
 
 def test_corrupted_inputs_are_others_of_the_same_length(proved):
@@ -71,10 +75,6 @@ def test_a_method_of_a_file_and_one_of_a_module_are_found(tmp_path):
 def test_a_method_that_is_not_there_is_told_with_what_is(name, kind, words):
     with pytest.raises(kind, match=words):
         find_method(name)
-
-
-def _scores(name, circuit):
-    return METHODS[name](circuit.model, circuit.inputs, circuit.answers)
 
 
 def test_the_norm_of_what_a_head_writes_goes_through_its_own_columns(proved):

@@ -1,10 +1,13 @@
 """The suite as files: read without attnlab, labels derived again, faults found."""
 
+import contextlib
+import io
 import json
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,15 +27,28 @@ def folder(tmp_path, proved):
 
 
 def relabelled(folder, *names):
-    """Run the script alone: -I hides attnlab's folder and the current one."""
-    command = [sys.executable, "-I", str(folder / "relabel.py"), str(folder), *names]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    """Run the script here; return its exit status and what it prints."""
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+        mock.patch.object(sys, "argv", ["relabel.py", str(folder), *names]),
+        pytest.raises(SystemExit) as ended,
+    ):
+        runpy.run_path(str(folder / "relabel.py"), run_name="__main__")
+    return ended.value.code, printed.getvalue()
 
 
-def change(folder, name, what, number, value):
+@contextlib.contextmanager
+def changed_labels(folder):
     told = json.loads((folder / "suite.json").read_text())
-    told["circuits"][name][what][number] = value
+    yield told["circuits"]["shift"]
     (folder / "suite.json").write_text(json.dumps(told))
+
+
+@contextlib.contextmanager
+def changed_tensors(folder, name="shift"):
+    tensors = load_file(folder / f"{name}.safetensors")
+    yield tensors
+    save_file(tensors, folder / f"{name}.safetensors")
 
 
 def test_the_reader_has_a_hundred_lines_and_needs_numpy_alone(folder):
@@ -54,7 +70,9 @@ def test_the_reader_gives_what_the_model_gives(folder, proved):
 
 
 def test_all_labels_are_derived_again_without_attnlab(folder):
-    found = relabelled(folder)
+    """-I hides attnlab's folder and the current one."""
+    command = [sys.executable, "-I", str(folder / "relabel.py"), str(folder)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "DIFFERS" not in found.stdout
     last = found.stdout.splitlines()[-1]
@@ -63,56 +81,44 @@ def test_all_labels_are_derived_again_without_attnlab(folder):
 
 
 @pytest.mark.parametrize("what", ["used", "needed"])
-def test_a_flipped_label_is_found(folder, proved, what):
-    _, labels = proved["shift"]
-    was = getattr(labels, what)[0]
-    change(folder, "shift", what, 0, not was)
-    found = relabelled(folder, "shift")
-    assert found.returncode == 1
-    assert f"{labels.units[0]} {what}" in found.stdout
+def test_a_flipped_label_is_found(folder, what):
+    with changed_labels(folder) as labels:
+        labels[what][0] = not labels[what][0]
+    status, words = relabelled(folder, "shift")
+    assert status == 1
+    assert f"{labels['units'][0]} {what}" in words
 
 
-def test_a_flipped_edge_and_a_missing_one_are_found(folder, proved):
-    _, labels = proved["shift"]
-    sender, receiver = labels.edges[0]
-    change(folder, "shift", "edges", 0, [sender, receiver, not labels.edge_needed[0]])
-    assert f"{sender} to {receiver}" in relabelled(folder, "shift").stdout
-    told = json.loads((folder / "suite.json").read_text())
-    del told["circuits"]["shift"]["edges"][0]
-    (folder / "suite.json").write_text(json.dumps(told))
-    found = relabelled(folder, "shift")
-    assert found.returncode == 1
-    assert "left out" in found.stdout
+def test_a_flipped_edge_and_a_missing_one_are_found(folder):
+    with changed_labels(folder) as labels:
+        sender, receiver, is_needed = labels["edges"][0]
+        labels["edges"][0] = [sender, receiver, not is_needed]
+    assert f"{sender} to {receiver}" in relabelled(folder, "shift")[1]
+    with changed_labels(folder) as labels:
+        del labels["edges"][0]
+    status, words = relabelled(folder, "shift")
+    assert (status, "left out" in words) == (1, True)
 
 
 def test_a_changed_weight_is_found(folder):
-    path = folder / "reverse.safetensors"
-    tensors = load_file(path)
-    tensors["layers.1.attention.output.weight"] *= 0.9  # all answers stay right
-    save_file(tensors, path)
-    found = relabelled(folder, "reverse")
-    assert found.returncode == 1
-    assert "the file has changed since it was written" in found.stdout
+    with changed_tensors(folder, "reverse") as tensors:
+        tensors["layers.1.attention.output.weight"] *= 0.9  # all answers stay right
+    status, words = relabelled(folder, "reverse")
+    assert (status, "the file has changed since it was written" in words) == (1, True)
 
 
 def test_a_head_that_is_not_told_is_found(folder):
-    told = json.loads((folder / "suite.json").read_text())
-    for what in ("units", "used", "needed"):
-        del told["circuits"]["shift"][what][1]
-    (folder / "suite.json").write_text(json.dumps(told))
-    path = folder / "shift.safetensors"
-    tensors = load_file(path)
-    tensors["by_input"] = tensors["by_input"][:, [0, 2]].contiguous()
-    save_file(tensors, path)
-    assert "left out" in relabelled(folder, "shift").stdout
+    with changed_labels(folder) as labels, changed_tensors(folder) as tensors:
+        for what in ("units", "used", "needed"):
+            del labels[what][1]
+        tensors["by_input"] = tensors["by_input"][:, [0, 2]].contiguous()
+    assert "left out" in relabelled(folder, "shift")[1]
 
 
 def test_an_input_that_is_labelled_wrong_is_found(folder):
-    path = folder / "shift.safetensors"
-    tensors = load_file(path)
-    tensors["by_input"][7, 0] ^= True
-    save_file(tensors, path)
-    assert "an input's units" in relabelled(folder, "shift").stdout
+    with changed_tensors(folder) as tensors:
+        tensors["by_input"][7, 0] ^= True
+    assert "an input's units" in relabelled(folder, "shift")[1]
 
 
 def test_circuits_that_do_not_bear_a_dial_are_named(monkeypatch):
@@ -137,8 +143,8 @@ def test_the_whole_suite_is_small_and_every_label_is_derived_again(tmp_path, dia
     if dial in (None, "rotate", "norm"):
         assert not found.refused
     assert len(found.circuits) >= 45
-    checked = relabelled(tmp_path)
-    assert checked.returncode == 0, checked.stdout
+    status, words = relabelled(tmp_path)
+    assert status == 0, words
 
 
 def test_by_input_labels_are_those_of_the_reader(folder, proved):
