@@ -57,9 +57,7 @@ def test_the_links_of_the_hubs_cache_are_followed_and_no_others(tmp_path):
     assert inspect_folder(snapshot).config == LLAMA
     (tmp_path / "elsewhere.json").write_text("{}")
     (snapshot / "tokenizer_config.json").symlink_to(tmp_path / "elsewhere.json")
-    with pytest.raises(
-        CouldNotRun, match=r"tokenizer_config\.json is a link that leads out of the folder"
-    ):
+    with pytest.raises(CouldNotRun, match=r"tokenizer_config\.json is a link that leads out"):
         inspect_folder(snapshot)
 
 
@@ -69,20 +67,13 @@ def test_a_folder_that_is_itself_a_link_opens(tmp_path):
 
 
 def test_words_that_choose_how_to_compute_are_left_out(tmp_path):
-    said = {
-        **LLAMA,
-        "_attn_implementation": "eager",
-        "_attn_implementation_autoset": True,
-        "auto_map": {},
-    }
+    said = {**LLAMA, "_attn_implementation": "eager", "auto_map": {}}
     assert clean_description(said, tmp_path / "config.json") == LLAMA
 
 
 def test_a_file_of_its_own_is_not_a_folder(tmp_path):
     (tmp_path / "model").write_text("hello")
-    with pytest.raises(
-        CouldNotRun, match=r"is a file; expected a model's folder, or a file that ends in \.gguf"
-    ):
+    with pytest.raises(CouldNotRun, match="is a file; expected a model's folder"):
         inspect_folder(tmp_path / "model")
 
 
@@ -93,49 +84,30 @@ def test_a_gguf_file_is_found_alone_and_in_its_folder(tmp_path):
 
 
 def test_a_sound_gguf_file_tells_its_facts_and_how_many_numbers_it_holds(tmp_path):
-    facts = {
-        "general.architecture": (8, text("llama")),
-        "llama.block_count": (4, struct.pack("<I", 3)),
-        "tokens": (9, struct.pack("<IQ", 8, 2) + text("a") + text("b")),
-        "scores": (9, struct.pack("<IQ", 6, 2) + b"\0" * 8),
-    }
-    tensors = [
-        ("a", [8], 0, 0),
-        ("b", [32, 2], 2, 32),
-    ]  # 8 numbers of 4 bytes; 2 blocks of 18 bytes
-    (tmp_path / "a.gguf").write_bytes(gguf_bytes(facts, tensors, size=68))
-    assert read_gguf_header(tmp_path / "a.gguf") == gguf.GgufHeader(
-        {"general.architecture": "llama", "llama.block_count": 3, "tokens": None, "scores": None},
-        2,
-        72,
-    )
-
-
-def names(count):
-    return {f"{number:05}": (1,) for number in range(count)}
-
-
-LIMITS = [  # what is changed, a value on this side of the limit, one on the other, and what is said
-    (lambda: header, "MAX_DEPTH", 3, 2, "nested more than 2 deep"),
-    (lambda: header, "MAX_VALUES", 200, 50, "more than 50 values"),
-    (lambda: header, "MAX_TENSORS", 12, 11, "holds 12 tensors; at most 11"),
-    (lambda: header, "MAX_DIMENSIONS", 2, 1, "at most 1 whole numbers"),
-    (lambda: header, "MAX_NAME", 46, 45, "not a valid tensor name"),
-    (lambda: header, "MAX_HEADER", 1207, 1206, "at most 1,206"),
-    (lambda: folder, "MAX_ENTRIES", 2, 1, "more than 1 files"),
-]
+    found = read_gguf_header(written(tmp_path / "a.gguf", sound_gguf()))
+    said = {"general.architecture": "llama", "layers": 3, "tokens": None, "scores": None}
+    assert found == gguf.GgufHeader(said, 2, 72)
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "inside", "outside", "words"), LIMITS, ids=lambda each: str(each)[:20]
+    ("where", "name", "inside", "outside", "words"),
+    [  # a value on this side of the limit, one on the other, and what is said
+        (header, "MAX_DEPTH", 3, 2, "nested more than 2 deep"),
+        (header, "MAX_VALUES", 200, 50, "more than 50 values"),
+        (header, "MAX_TENSORS", 12, 11, "holds 12 tensors; at most 11"),
+        (header, "MAX_DIMENSIONS", 2, 1, "at most 1 whole numbers"),
+        (header, "MAX_NAME", 46, 45, "not a valid tensor name"),
+        (header, "MAX_HEADER", 1207, 1206, "at most 1,206"),
+        (folder, "MAX_ENTRIES", 2, 1, "more than 1 files"),
+    ],
 )
 def test_every_limit_holds_on_both_sides(
     where, name, inside, outside, words, tmp_path, monkeypatch
 ):
     path = llama(tmp_path / "model", rope_parameters={"rope_type": "default", "a": [1]})
-    monkeypatch.setattr(where(), name, inside)
+    monkeypatch.setattr(where, name, inside)
     inspect_folder(path)
-    monkeypatch.setattr(where(), name, outside)
+    monkeypatch.setattr(where, name, outside)
     with pytest.raises(CouldNotRun, match=words):
         inspect_folder(path)
 
@@ -171,8 +143,11 @@ def mutated(content: bytes, source: random.Random) -> bytes:
 def sound_gguf() -> bytes:
     facts = {
         "general.architecture": (8, text("llama")),
+        "layers": (4, struct.pack("<I", 3)),
         "tokens": (9, struct.pack("<IQ", 8, 2) + text("a") + text("b")),
+        "scores": (9, struct.pack("<IQ", 6, 2) + b"\0" * 8),
     }
+    # 8 numbers of 4 bytes, and 2 blocks of 18 bytes
     return gguf_bytes(facts, [("a", [8], 0, 0), ("b", [32, 2], 2, 32)], size=68)
 
 
@@ -189,7 +164,7 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize("num_inputs", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_inputs", [300, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SOUND)
 def test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised(
     name, num_inputs, tmp_path
@@ -218,5 +193,5 @@ def test_the_fuzzing_sees_a_foreign_exception(tmp_path, monkeypatch):
     )
     with pytest.raises((struct.error, OverflowError, MemoryError, IndexError, TypeError)):
         test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised(
-            "a header of GGUF", 1_000, tmp_path
+            "a header of GGUF", 300, tmp_path
         )

@@ -224,6 +224,7 @@ HOSTILE = {
     "a vocabulary larger than its weights": (with_words(vocab_size=10**9), "of another shape"),
     "no width": (with_words(hidden_size=0), "transformers could not build"),
     "a negative width": (with_words(hidden_size=-8), "hidden_size is -8"),
+    "outputs without names": (with_words(return_dict=False), "Remove the key"),
     "a text for a width": (with_words(hidden_size="8"), "transformers could not build"),
     "heads that do not divide": (with_words(num_attention_heads=0), "could not build"),
     "an activation that is a module": (with_words(hidden_act="os.system"), "could not build"),
