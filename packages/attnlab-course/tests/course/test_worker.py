@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import struct
-import subprocess
-import sys
 import time
 from dataclasses import asdict
 
@@ -28,40 +26,10 @@ from attnlab_course.sandbox.replies import (
 )
 from attnlab_course.sandbox.runner import encode, has_ended
 from attnlab_course.sandbox.worker import Limits, Worker
-from tests.course.hostile.cheats import CHEATS, FOOLS_A_NAIVE_GRADER
+from tests.course.hostile.cheats import CHEATS
 
 SOLUTION = solution_text(find_exercise("attention").source)
 QUICK = Limits(seconds=1)
-
-# Checks in the student's own process, as is common: the status counts, and np.allclose, and ==.
-NAIVE_GRADER = """
-import json, os, sys
-import numpy as np
-import torch
-
-def check(source):
-    query, key, value = (torch.ones(1, size, 2, dtype=torch.float64) for size in (2, 3, 3))
-    weights = torch.softmax(query @ key.transpose(1, 2) / 2**0.5, -1)
-    expected = (weights @ value, weights)
-    names = {"__name__": "answer"}
-    exec(source, names)
-    result = names["attention"](query, key, value)
-    def same(compare):
-        try:
-            return bool(compare())
-        except Exception:
-            return False
-    return (same(lambda: np.allclose(result, expected))
-            or same(lambda: all(map(np.allclose, result, expected)))
-            or same(lambda: result[0] == expected[0]))
-
-for name, source in json.load(sys.stdin).items():
-    sys.stdout.flush()
-    if os.fork() == 0:
-        sys.exit(0 if check(source) else 1)
-    if os.wait()[1] == 0:
-        print(name, flush=True)
-"""
 
 
 def case(*args, call="answer", seed=0):
@@ -256,18 +224,6 @@ def test_damaged_messages_end_a_reply():
     assert split_reply(struct.pack(">Q", len(deep)) + deep) == []
 
 
-def test_the_cheats_fool_a_grader_in_the_same_process():
-    done = subprocess.run(
-        [sys.executable, "-c", NAIVE_GRADER],
-        check=False,
-        input=json.dumps({name: CHEATS[name] for name in FOOLS_A_NAIVE_GRADER}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout.splitlines() == list(FOOLS_A_NAIVE_GRADER)
-
-
 def test_no_cheat_scores_more_than_doing_nothing(jail):
     questions = draw_questions(find_exercise("attention"), "secret", graded=True)
     scores = {}
@@ -280,6 +236,5 @@ def test_no_cheat_scores_more_than_doing_nothing(jail):
         for name, source in CHEATS.items():
             scores[name] = score(source)
         assert score(SOLUTION) == sum(check.points for check in questions.checks)
-    assert len(CHEATS) >= 45
     assert {name: points for name, points in scores.items() if points > nothing} == {}
     assert nothing == 0

@@ -83,11 +83,14 @@ PAINTED = """number => new Promise(resolve => {
   CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
     if (this.canvas !== canvas) return own.call(this, text, x, y);
     const at = this.getTransform().transformPoint({x, y});
+    const {a: across, b: down} = this.getTransform();
     below.drawImage(canvas, at.x, at.y, 1, 1, 0, 0, 1, 1);
     const ground = [...below.getImageData(0, 0, 1, 1).data].slice(0, 3);
     const colour = this.fillStyle.match(/\\w\\w/g).map(hex => parseInt(hex, 16));
     const [a, b] = [light(ground), light(colour)];
     found.push({text: text.replace(/[\u2068\u2069]/g, ''), ground: ground.join(),
+      x: at.x / devicePixelRatio, y: at.y / devicePixelRatio, align: this.textAlign,
+      isUpright: Math.abs(down) > Math.abs(across),
       isNumber: this.textAlign === 'center' && this.textBaseline === 'middle',
       wide: this.measureText(text).width,
       ratio: (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)});
@@ -98,38 +101,43 @@ PAINTED = """number => new Promise(resolve => {
     CanvasRenderingContext2D.prototype.fillText = own;
     resolve(found);
   }));
-})"""  # all words that a map is painted with, and how they stand out from the pixel below
+})"""
+
+CELL = """(canvas, [row, column]) => {
+  const copy = document.createElement('canvas');
+  Object.assign(copy, {width: canvas.width, height: canvas.height});
+  const pen = copy.getContext('2d', {willReadFrequently: true});
+  pen.drawImage(canvas, 0, 0);
+  const [left, top, wide, high] = ['left', 'top', 'cellWidth', 'cellHeight']
+    .map(name => Number(canvas.dataset[name]) * devicePixelRatio);
+  const found = pen.getImageData(left + (column + 0.15) * wide, top + (row + 0.1) * high,
+    wide * 0.7, high * 0.15).data;
+  return [...new Set(new Uint32Array(found.buffer))];
+}"""
+
+
+def painted(page: Any, number: int = 0) -> list[dict[str, Any]]:
+    """All words that a map is painted with, where, and how they stand out from the pixel below."""
+    return list(page.evaluate(PAINTED, number))
 
 
 def numbers(page: Any, number: int = 0) -> list[dict[str, Any]]:
     """The numbers in the cells of a map, row by row."""
-    return [each for each in page.evaluate(PAINTED, number) if each["isNumber"]]
+    return [each for each in painted(page, number) if each["isNumber"]]
 
 
 def written(page: Any, number: int = 0) -> list[str]:
     """The names beside and above a map, and the titles of its axes."""
-    return [each["text"] for each in page.evaluate(PAINTED, number) if not each["isNumber"]]
+    return [each["text"] for each in painted(page, number) if not each["isNumber"]]
+
+
+def cell_colors(page: Any, number: int, row: int, column: int) -> list[int]:
+    """The colors at the upper edge of a cell, where no number stands."""
+    wait_for_paint(page)
+    canvas = page.locator("canvas.heatmap").nth(number)
+    return list(canvas.evaluate(CELL, [row, column]))
 
 
 def hatched(page: Any, number: int, row: int, column: int) -> bool:
     """Whether a cell shows lines; a weight, also zero, is one flat color."""
-    wait_for_paint(page)
-    pixels = (
-        page.locator("canvas.heatmap")
-        .nth(number)
-        .evaluate(
-            """(canvas, [row, column]) => {
-          const copy = document.createElement('canvas');
-          Object.assign(copy, {width: canvas.width, height: canvas.height});
-          const pen = copy.getContext('2d', {willReadFrequently: true});
-          pen.drawImage(canvas, 0, 0);
-          const [left, top, wide, high] = ['left', 'top', 'cellWidth', 'cellHeight']
-            .map(name => Number(canvas.dataset[name]) * devicePixelRatio);
-          const found = pen.getImageData(left + (column + 0.15) * wide, top + (row + 0.1) * high,
-            wide * 0.7, high * 0.15).data;
-          return [...new Set(new Uint32Array(found.buffer))];
-        }""",
-            [row, column],
-        )
-    )
-    return len(pixels) > 1
+    return len(cell_colors(page, number, row, column)) > 1

@@ -1,8 +1,6 @@
 """Answers to the exercise `attention` that try to score without computing attention.
 
 Each is the text of a student's file. None may score more than a function that does nothing.
-`FOOLS_A_NAIVE_GRADER` names those that get full marks from a grader that runs in the student's
-own process, as `test_worker.py` shows, so that they are known to be cheats at all.
 """
 
 _NOTHING = """
@@ -438,14 +436,3 @@ for name in list(sys.modules):
         sys.modules[name].__dict__["attention"] = lambda *args: True
 """,
 }
-
-FOOLS_A_NAIVE_GRADER = (
-    "np.allclose says yes",
-    "all of numpy's comparisons say yes",
-    "ends with status 0 when it is loaded",
-    "ends with status 0 when it is called",
-    "sys.exit(0) when it is loaded",
-    "atexit sets the status",
-    "looks for what is expected in the frames",
-    "an array equal to everything",
-)

@@ -12,11 +12,9 @@ from attnlab.draw.attention import Pattern
 from attnlab.draw.view import view_page
 
 from ..attention.patterns import ODD, make_layers, make_pattern, words
-from ..views import CONTRASTS, Open
+from ..views import CONTRASTS, Open, cell_colors, painted
 from .viewing import (
-    COLOURS,
     MEASURE,
-    WRITTEN,
     check_cell,
     check_masked_cell_is_hatched,
     check_names_keep_out_of_the_corner,
@@ -163,7 +161,7 @@ def test_only_what_is_nothing_at_all_is_written_as_zero(open_view: Open) -> None
         ([[one]], ["<.01", "1", "0"]),
         ([[one], [other]], ["~0", "~0", "0"]),
     ):
-        written = [each["text"] for each in open_view(*patterns).evaluate(WRITTEN)]
+        written = [each["text"] for each in painted(open_view(*patterns))]
         assert written[:3] == shown  # the names of the row and of the keys come after the numbers
 
 
@@ -175,7 +173,7 @@ def test_two_names_of_one_place_are_both_there(open_view: Open) -> None:
     names = [[f"token{i + shift}" for i in range(50)] for shift in (0, 1)]
     recordings = [make_layers(1, length=50, tokens=each) for each in names]
     for width in (1280, 400):
-        written = [each["text"] for each in open_view(*recordings, width=width).evaluate(WRITTEN)]
+        written = [each["text"] for each in painted(open_view(*recordings, width=width))]
         pairs = [text for text in written if " / " in text]
         assert len(pairs) > 10
         assert all(re.fullmatch(r"\d+ t\S+ / to\S+", text) for text in pairs), pairs
@@ -310,7 +308,7 @@ def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view: Ope
     shown = page.locator(".row-words .number").all_inner_texts()
     assert len(shown) == 8
     assert not any("<" in each for each in shown), shown
-    last = max(each["y"] for each in page.evaluate(WRITTEN) if each["align"] == "right")
+    last = max(each["y"] for each in painted(page) if each["align"] == "right")
     height = page.locator("canvas.heatmap").bounding_box()["height"]
     assert last + 5 < height, "the last name is cut"
 
@@ -318,7 +316,7 @@ def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view: Ope
 def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view: Open) -> None:
     names = ["\u202eabc", "\u2028", "\u00a0", "\u0000", "👩\u200d👧", "a\u00a0b"]
     page = open_view([make_pattern(heads=1, queries=6, tokens=names)])
-    written = [each["text"] for each in page.evaluate(WRITTEN) if each["align"] == "right"]
+    written = [each["text"] for each in painted(page) if each["align"] == "right"]
     assert {"‹U+202E›abc", "‹U+2028›", "‹U+00A0›", "‹U+0000›", "👩\u200d👧", "a\u00a0b"} <= set(
         written
     )
@@ -371,16 +369,16 @@ def test_themes_repaint_the_maps_and_paper_is_light_with_maps_as_light_as_the_wo
     open_view: Open,
 ) -> None:
     page = open_view(make_layers())
-    light = page.evaluate(COLOURS, [7, 0])
+    light = cell_colors(page, 0, 7, 0)
     page.get_by_role("button", name="Switch to dark colors").click()
     page.wait_for_timeout(100)
-    assert page.evaluate(COLOURS, [7, 0]) != light
+    assert cell_colors(page, 0, 7, 0) != light
     page.emulate_media(media="print", color_scheme="dark")
     for _ in range(50):  # painted at the browser's next leisure
-        if page.evaluate(COLOURS, [7, 0]) == light:
+        if cell_colors(page, 0, 7, 0) == light:
             break
         page.wait_for_timeout(100)
-    assert page.evaluate(COLOURS, [7, 0]) == light
+    assert cell_colors(page, 0, 7, 0) == light
     assert not page.get_by_role("button", name="Zoom in").is_visible()
 
 

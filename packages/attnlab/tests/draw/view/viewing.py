@@ -7,6 +7,7 @@ from typing import Any
 from attnlab.draw.attention import Pattern
 
 from ..attention.patterns import make_pattern
+from ..views import hatched, painted
 
 PLACE = re.compile(r"Query (\d+) .* (?:→|attend to) key (\d+) ")
 MEASURE = re.compile(r"(?:: |mean )([−+]?[\d.e−]+) ± ([\d.e−]+)$")
@@ -81,29 +82,6 @@ def check_pointing(page: Any, row: int, column: int) -> None:
     assert reading(page).startswith(f"Query {row} ‘w{row}’ → key {column} ‘w{column}’: ")
 
 
-WRITTEN = """() => new Promise(resolve => {
-  const own = CanvasRenderingContext2D.prototype.fillText;
-  const found = [];
-  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-    if (this.canvas.classList.contains('heatmap')) {
-      const at = this.getTransform().transformPoint({x, y});
-      const wide = this.measureText(text).width * devicePixelRatio;
-      const {b, a} = this.getTransform();
-      found.push({text: text.replace(/[\u2068\u2069]/g, ''),
-        x: at.x / devicePixelRatio, y: at.y / devicePixelRatio,
-        isUpright: Math.abs(b) > Math.abs(a), wide, align: this.textAlign});
-    }
-    return own.call(this, text, x, y);
-  };
-  const canvas = document.querySelector('canvas.heatmap');
-  canvas.dispatchEvent(new PointerEvent('pointerleave'));
-  requestAnimationFrame(() => requestAnimationFrame(() => {
-    CanvasRenderingContext2D.prototype.fillText = own;
-    resolve(found);
-  }));
-})"""  # all words that the map is painted with, and where
-
-
 def long_names() -> Pattern:
     return make_pattern(queries=64, tokens=[f"token {i}" for i in range(64)])
 
@@ -121,9 +99,7 @@ def check_names_keep_out_of_the_corner(page: Any) -> None:
     page.mouse.down()
     for step in range(1, 11):  # more than the side of a cell
         page.mouse.move(left + 200 - 6 * step, top + 200 + 6 * step)
-        names = [
-            each for each in page.evaluate(WRITTEN) if each["text"] not in ("key →", "← query")
-        ]
+        names = [each for each in painted(page) if each["text"] not in ("key →", "← query")]
         rows = [each for each in names if each["align"] == "right"]
         columns = [each for each in names if each["isUpright"]]
         assert min(len(rows), len(columns)) > 3
@@ -133,25 +109,6 @@ def check_names_keep_out_of_the_corner(page: Any) -> None:
     page.mouse.up()
 
 
-COLOURS = """([row, column]) => {
-  const map = document.querySelector('canvas.heatmap');
-  const copy = document.createElement('canvas');
-  Object.assign(copy, {width: map.width, height: map.height});
-  const pen = copy.getContext('2d', {willReadFrequently: true});
-  pen.drawImage(map, 0, 0);
-  const [left, top, cell] = ['left', 'top', 'cellWidth']
-    .map(name => Number(map.dataset[name]) * devicePixelRatio);
-  // The upper edge of a cell, where no number stands.
-  const [x, y] = [left + (column + 0.15) * cell, top + (row + 0.1) * cell];
-  const pixels = pen.getImageData(x, y, cell * 0.7, cell * 0.15).data;
-  const found = new Set();
-  for (let i = 0; i < pixels.length; i += 4) found.add([...pixels.subarray(i, i + 4)].join());
-  return [...found];
-}"""
-
-
 def check_masked_cell_is_hatched(page: Any, row: int, column: int) -> None:
     """A masked cell shows lines; a weight, also zero, is one flat colour."""
-    assert len(page.evaluate(COLOURS, [row, column])) > 1, (
-        "a masked cell looks like a weight of zero"
-    )
+    assert hatched(page, 0, row, column), "a masked cell looks like a weight of zero"
