@@ -429,9 +429,7 @@ def test_tables_far_larger_than_the_weights_are_refused(tmp_path, monkeypatch):
     FAMILIES["ctrl"].build().save_pretrained(tmp_path / "model")
     assert open_pretrained(tmp_path / "model").notes == ()
     change(tmp_path / "model", n_positions=10**7)
-    with pytest.raises(
-        CouldNotRun, match=r"asks for 1,280,0.* bytes, far more"
-    ):
+    with pytest.raises(CouldNotRun, match=r"asks for 1,280,0.* bytes, far more"):
         open_pretrained(tmp_path / "model")
     monkeypatch.setattr(folder, "free_memory", lambda: 6 * 10**8)
     monkeypatch.setattr(build, "_BESIDE", 2 * 10**9)
