@@ -14,20 +14,9 @@ SENTENCES = [
     "the cat sat on the mat and the dog sat on the cat",
 ] * 3
 CLASSES = {0: "bad", 1: "good", 2: "odd"}
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-}
-GPT = {
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "n_positions": 40,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-}
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES["intermediate_size"] = 64
+ENDS = {"bos_token_id": 0, "eos_token_id": 0}
 
 
 @functools.cache
@@ -108,14 +97,13 @@ def made(kind: str) -> tuple[Any, Any]:
 
     torch.manual_seed(0)
     if kind.startswith("gpt2"):
-        config = hf.GPT2Config(vocab_size=len(byte_level()), **GPT)
-        return (hf.GPT2Model if kind == "gpt2-bare" else hf.GPT2LMHeadModel)(
-            config
-        ).eval(), byte_level()
+        shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40}
+        config = hf.GPT2Config(vocab_size=len(byte_level()), **shape, **ENDS)
+        model_class = hf.GPT2Model if kind == "gpt2-bare" else hf.GPT2LMHeadModel
+        return model_class(config).eval(), byte_level()
     if kind == "llama":  # with more ids than the tokenizer knows
-        ends = {"bos_token_id": 0, "eos_token_id": 0, "num_key_value_heads": 2}
-        config = hf.LlamaConfig(vocab_size=len(byte_level()) + 8, **SIZES, **ends)
-        return hf.LlamaForCausalLM(config).eval(), byte_level()
+        sizes = {**SIZES, **ENDS, "vocab_size": len(byte_level()) + 8, "num_key_value_heads": 2}
+        return hf.LlamaForCausalLM(hf.LlamaConfig(**sizes)).eval(), byte_level()
     if kind == "t5":
         ends = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
         shape = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}

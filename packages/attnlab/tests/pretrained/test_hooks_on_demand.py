@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
@@ -14,21 +15,17 @@ from torch import nn
 import attnlab
 from attnlab.pretrained.model import Pretrained
 from attnlab.sites import Hook, installed, site_names
+from tests.pretrained.trying import tried
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 HOME = os.path.dirname(attnlab.__file__) + os.sep
 MAX_CALLS = 1178 // 3  # 1178 were counted when hooks were installed everywhere
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def t5() -> Pretrained:
-    torch.manual_seed(0)
-    settings = {"vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2}
-    config = transformers.T5Config(num_heads=4, decoder_start_token_id=0, **settings)
-    model = attnlab.load(transformers.T5ForConditionalGeneration(config).eval())
-    assert isinstance(model, Pretrained)
-    return model
+    return tried("t5").model
 
 
 def hooked_layers(foreign: nn.Module) -> set[str]:
@@ -66,16 +63,12 @@ HEADS = {
 }
 
 
-@contextmanager
-def edited(model: Pretrained, part: str) -> Iterator[None]:
-    with attnlab.edit(model, attnlab.ZeroHead(site=part, head=1)):
-        yield
+def edited(model: Pretrained, part: str) -> AbstractContextManager[Any]:
+    return attnlab.edit(model, attnlab.ZeroHead(site=part, head=1))
 
 
-@contextmanager
-def recorded(model: Pretrained, part: str) -> Iterator[None]:
-    with attnlab.record(model, f"{part}.weights"):
-        yield
+def recorded(model: Pretrained, part: str) -> AbstractContextManager[Any]:
+    return attnlab.record(model, f"{part}.weights")
 
 
 @pytest.mark.parametrize("looked", [edited, recorded])

@@ -1,5 +1,6 @@
 """Loading leaves a model as it was, to the bit: where it is accepted, and where it is refused."""
 
+import logging
 import random
 from collections import deque
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab.errors import CouldNotRun
+from tests.pretrained.families import FAMILIES
 from tests.pretrained.written import Attention, X
 
 
@@ -148,19 +150,19 @@ def test_passes_that_a_certificate_repeats_leave_no_trace_in_the_model() -> None
 
 
 def test_objects_of_the_standard_library_are_left_alone() -> None:
-    import logging
-
     class Logging(Attention):
+        logger = logging.getLogger("attnlab.test.state")
+
         def __init__(self) -> None:
             super().__init__()
-            self.logger = logging.getLogger("attnlab.test.state")
+            self.own = self.logger
 
         def forward(self, x: Tensor) -> Tensor:
-            self.logger.handlers = [logging.NullHandler()]
+            self.own.handlers = [logging.NullHandler()]
             return super().forward(x)
 
     attnlab.load(Logging(), example=(X,))
-    assert logging.getLogger("attnlab.test.state").handlers
+    assert Logging.logger.handlers
 
 
 def test_a_model_that_replaces_modules_while_it_runs_is_refused_and_unchanged() -> None:
@@ -191,14 +193,10 @@ def test_a_model_with_lazy_parameters_is_refused_before_it_runs() -> None:
 
 
 def test_bigbird_stays_block_sparse() -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.BigBirdConfig(
-        vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, max_position_embeddings=128, attention_type="block_sparse",
-        block_size=4, num_random_blocks=1, initializer_range=0.3,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model, ids = transformers.BigBirdModel(config).eval(), torch.randint(3, 90, (1, 64))
+    pytest.importorskip("transformers")
+    sparse = {"attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1}
+    family = FAMILIES["big_bird (full)"]._replace(model="BigBirdModel")
+    model, ids = family.build(**sparse), torch.randint(3, 90, (1, 64))
     before = model(ids)[0]
     with pytest.raises(CouldNotRun, match="replaces or adds modules"):
         attnlab.load(model)

@@ -37,26 +37,40 @@ def _mixed(weights: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
-def larger_scores(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
-    scores, future = _scores(query, key, more["scaling"])
-    return _mixed((1.7 * scores).masked_fill(future, float("-inf")).softmax(-1), value)
+def open_function(weights: Callable[[Tensor, Tensor], Tensor], name: str) -> Function:
+    """An attention function whose weights are made from scores and what is in the future."""
+
+    def function(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
+        return _mixed(weights(*_scores(query, key, more["scaling"])), value)
+
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
-def soft_cap(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
-    scores, future = _scores(query, key, more["scaling"])
-    scores = 2.0 * (scores / 2.0).tanh()
-    return _mixed(scores.masked_fill(future, float("-inf")).softmax(-1), value)
+def masked(scores: Tensor, future: Tensor) -> Tensor:
+    return scores.masked_fill(future, float("-inf"))
 
 
-def sinks(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
-    scores, future = _scores(query, key, more["scaling"])
-    scores = scores.masked_fill(future, float("-inf"))
-    weights = torch.cat((scores, torch.ones_like(scores[..., :1])), -1).softmax(-1)
-    return _mixed(weights[..., :-1], value)
+def with_sink(scores: Tensor, future: Tensor) -> Tensor:
+    scores = masked(scores, future)
+    return torch.cat((scores, torch.ones_like(scores[..., :1])), -1).softmax(-1)[..., :-1]
 
 
-def no_mask(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
-    return _mixed(_scores(query, key, more["scaling"])[0].softmax(-1), value)
+def divided(scores: Tensor, future: Tensor) -> Tensor:
+    raised = masked(scores, future).exp()
+    return raised / raised.sum(-1, keepdim=True)
+
+
+def softmax_of(change: Callable[[Tensor], Tensor], name: str) -> Function:
+    return open_function(lambda scores, future: masked(change(scores), future).softmax(-1), name)
+
+
+larger_scores = softmax_of(lambda scores: 1.7 * scores, "larger_scores")
+soft_cap = softmax_of(lambda scores: 2.0 * (scores / 2.0).tanh(), "soft_cap")
+sinks = open_function(with_sink, "sinks")
+no_mask = open_function(lambda scores, _: scores.softmax(-1), "no_mask")
+by_hand = open_function(divided, "by_hand")
+mask_after = open_function(lambda s, future: s.softmax(-1).masked_fill(future, 0.0), "mask_after")
 
 
 def fused_with_a_window(
@@ -80,17 +94,6 @@ def fused_of_transformers(
 SHOWN = [larger_scores, soft_cap, sinks, no_mask, fused_with_a_window, fused_of_transformers]
 
 
-def by_hand(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
-    scores, future = _scores(query, key, more["scaling"])
-    raised = scores.masked_fill(future, float("-inf")).exp()
-    return _mixed(raised / raised.sum(-1, keepdim=True), value)
-
-
-def mask_after(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
-    scores, future = _scores(query, key, more["scaling"])
-    return _mixed(scores.softmax(-1).masked_fill(future, 0.0), value)
-
-
 def gated(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
     heads, weights = larger_scores(module, query, key, value, mask, **more)
     return heads * query.transpose(1, 2).sigmoid(), weights
@@ -103,55 +106,43 @@ REFUSED = [
 ]
 
 
-def _put_in_place_of(name: str) -> Callable[[Function], str]:
-    def put(function: Function) -> str:
-        ALL_ATTENTION_FUNCTIONS[name] = function
-        return name
-
-    return put
-
-
-def _registered_as(name: str) -> Callable[[Function], str]:
-    def register(function: Function) -> str:
-        AttentionInterface.register(name, function)
-        return name
-
-    return register
-
-
 WAYS = {
-    "under a new name": _registered_as("mine"),
-    "in place of sdpa": _put_in_place_of("sdpa"),
-    "in place of sdpa for all": _registered_as("sdpa"),
-    "in place of eager": _put_in_place_of("eager"),
+    "under a new name": (AttentionInterface.register, "mine"),
+    "in place of sdpa": (ALL_ATTENTION_FUNCTIONS.__setitem__, "sdpa"),
+    "in place of sdpa for all": (AttentionInterface.register, "sdpa"),
+    "in place of eager": (ALL_ATTENTION_FUNCTIONS.__setitem__, "eager"),
 }
 
 
 @pytest.fixture(autouse=True)
 def _registry_as_before() -> Iterator[None]:
-    local, shared = (
-        dict(ALL_ATTENTION_FUNCTIONS._local_mapping),
-        dict(AttentionInterface._global_mapping),
-    )
+    mappings = ALL_ATTENTION_FUNCTIONS._local_mapping, AttentionInterface._global_mapping
+    before = [dict(mapping) for mapping in mappings]
     yield
-    assert set(AttentionInterface._global_mapping) >= set(shared)
-    for mapping, before in (
-        (ALL_ATTENTION_FUNCTIONS._local_mapping, local),
-        (AttentionInterface._global_mapping, shared),
-    ):
+    assert set(mappings[1]) >= set(before[1])
+    for mapping, entries in zip(mappings, before, strict=True):
         mapping.clear()
-        mapping.update(before)
+        mapping.update(entries)
 
 
-def _llama(name: str) -> nn.Module:
-    model = FAMILIES["llama"].build().eval()
+def _llama(function: Function, way: str = "under a new name") -> nn.Module:
+    register, name = WAYS[way]
+    register(name, function)
+    model = FAMILIES["llama"].build()
     model.set_attn_implementation(name)
     return model
 
 
+@pytest.mark.parametrize(
+    ("function", "way"),
+    [(function, "under a new name") for function in SHOWN]
+    + [(function, way) for way in list(WAYS)[1:] for function in (soft_cap, fused_with_a_window)],
+)
 @torch.no_grad()
-def _check_shown(function: Function, way: Callable[[Function], str]) -> None:
-    model = _llama(way(function))
+def test_what_a_registered_function_computes_is_shown_and_goes_on(
+    function: Function, way: str
+) -> None:
+    model = _llama(function, way)
     lab = attnlab.load(model)
     MADE.clear()
     plain = model(IDS, use_cache=False).logits
@@ -170,25 +161,17 @@ def _check_shown(function: Function, way: Callable[[Function], str]) -> None:
     assert torch.equal(model(IDS, use_cache=False).logits, plain)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("function", SHOWN)
-def test_what_a_registered_function_computes_is_shown_and_goes_on(
-    function: Function, way: str
-) -> None:
-    _check_shown(function, WAYS[way])
-
-
 @pytest.mark.parametrize(("function", "words"), REFUSED)
 def test_a_registered_function_whose_weights_are_not_what_mixes_the_tokens_is_refused(
     function: Function, words: str
 ) -> None:
     with pytest.raises(CouldNotRun, match=words):
-        attnlab.load(_llama(WAYS["under a new name"](function)))
+        attnlab.load(_llama(function))
 
 
 def test_a_function_registered_after_loading_is_refused_in_the_pass() -> None:
-    lab = attnlab.load(_llama("sdpa"))
-    WAYS["in place of sdpa"](larger_scores)
+    lab = attnlab.load(FAMILIES["llama"].build())
+    ALL_ATTENTION_FUNCTIONS["sdpa"] = larger_scores
     with (
         pytest.raises(CouldNotRun, match="load the model again"),
         attnlab.record(lab, "*.weights"),
@@ -197,7 +180,7 @@ def test_a_function_registered_after_loading_is_refused_in_the_pass() -> None:
 
 
 def test_a_registered_function_has_no_mask_to_edit() -> None:
-    lab = attnlab.load(_llama(WAYS["under a new name"](larger_scores)))
+    lab = attnlab.load(_llama(larger_scores))
     assert not [site for site in attnlab.sites.site_names(lab) if site.endswith("mask")]
 
 
@@ -210,4 +193,6 @@ def test_a_registered_function_taken_for_eager_is_seen() -> None:
         ),
         pytest.raises(CouldNotRun, match=r"explicit attention .* differs"),
     ):
-        _check_shown(larger_scores, WAYS["under a new name"])
+        test_what_a_registered_function_computes_is_shown_and_goes_on(
+            larger_scores, "under a new name"
+        )

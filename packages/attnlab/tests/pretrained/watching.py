@@ -53,20 +53,16 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
         error, words = type(raised).__name__, str(raised)
     WATCHING.clear()
     modules_made, megabytes = sum(MODULES) - modules_before, peak() - before
-    allowed = (
-        *ALLOWED,
-        *own_places(),
-        own_source,
-        *([os.path.realpath(path)] if is_folder else []),
-    )
+    allowed = (*ALLOWED, *own_places(), own_source)
+    if is_folder:
+        allowed += (os.path.realpath(path),)
+    elsewhere = [place for kind, place in SEEN if kind == "open" and not place.startswith(allowed)]
     modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
     beside = os.path.realpath(os.path.dirname(path)) + os.sep
     return {
         "error": error,
         "words": words,
-        "elsewhere": [
-            place for kind, place in SEEN if kind == "open" and not place.startswith(allowed)
-        ],
+        "elsewhere": elsewhere,
         "sockets": [details for kind, details in SEEN if kind.startswith("socket.")],
         "programs": [details for kind, details in SEEN if kind.startswith(("subprocess.", "os."))],
         "unpickled": [details for kind, details in SEEN if kind.startswith("pickle.")],
@@ -94,9 +90,8 @@ def own_places() -> tuple[str, str]:
     """Say where a GGUF file is spread out."""
     from attnlab.pretrained.open.gguf import gguf_cache
 
-    return os.path.realpath(gguf_cache()), os.path.join(
-        os.path.realpath(tempfile.gettempdir()), "attnlab-gguf-"
-    )
+    temporary = os.path.realpath(tempfile.gettempdir())
+    return os.path.realpath(gguf_cache()), os.path.join(temporary, "attnlab-gguf-")
 
 
 def forgotten_peak() -> float:
