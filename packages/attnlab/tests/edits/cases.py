@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
 from attnlab.edits import edit
+from attnlab.errors import WrongUsage
 from attnlab.models import (
     Decoder,
     DecoderConfig,
@@ -58,9 +60,8 @@ def make(kind: str, number: int, dtype: torch.dtype = torch.float64) -> nn.Modul
         elif kind == "both":
             model = EncoderDecoder(EncoderDecoderConfig(**common))
         else:
-            model = SingleHead(
-                SingleHeadConfig(input_dim=3, qk_dim=5, v_dim=2, pos_dim=(None, 4)[number % 2])
-            )
+            sizes = {"input_dim": 3, "qk_dim": 5, "v_dim": 2, "pos_dim": (None, 4)[number % 2]}
+            model = SingleHead(SingleHeadConfig(**sizes))
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += 0.3 * torch.randn_like(parameter)
@@ -77,9 +78,8 @@ def anew(kind: str, number: int, dtype: torch.dtype) -> nn.Module:
     model, chance = _clay(kind, number % 60, dtype), generator(number, "anew", kind)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(
-                0.4 * torch.randn(parameter.shape, generator=chance, dtype=torch.float64)
-            )
+            drawn = torch.randn(parameter.shape, generator=chance, dtype=torch.float64)
+            parameter.copy_(0.4 * drawn)
     return model
 
 
@@ -104,18 +104,12 @@ class Case:
         self.batch, self.length = int(self.rng.integers(1, 4)), int(self.rng.integers(3, 7))
         self.source_length = int(self.rng.integers(2, 7))
         self.seen: np.ndarray | None = None
-        if self.kind == "both":
-            shapes = ((self.batch, self.source_length), (self.batch, self.length))
-        elif self.kind == "single":
-            shapes = ((self.batch, self.length, 3),)
+        shape, source = (self.batch, self.length), (self.batch, self.source_length)
+        if self.kind == "single":
+            self.inputs = (self.rng.normal(size=(*shape, 3)),)
         else:
-            shapes = ((self.batch, self.length),)
-        draw = (
-            self.rng.normal
-            if self.kind == "single"
-            else functools.partial(self.rng.integers, 0, 11)
-        )
-        self.inputs = tuple(draw(size=shape) for shape in shapes)
+            shapes = (source, shape) if self.kind == "both" else (shape,)
+            self.inputs = tuple(self.rng.integers(0, 11, size=shape) for shape in shapes)
         if self.rng.random() < 0.4:
             self.seen = self.rng.random(self.inputs[0].shape[:2]) < 0.7
             if self.kind == "decoder":
@@ -150,11 +144,8 @@ class Case:
 
     def parts(self) -> tuple[dict[str, Any], list[str]]:
         """Some attentions: how an edit says it, and their paths with a dot behind, or none."""
-        paths = [
-            name.removesuffix("weights")
-            for name in site_names(self.model)
-            if name.endswith("weights")
-        ]
+        weights = [name for name in site_names(self.model) if name.endswith("weights")]
+        paths = [name.removesuffix("weights") for name in weights]
         if self.kind == "single" or self.rng.random() < 0.2:
             return {}, paths
         if self.kind == "both":
@@ -173,10 +164,8 @@ class Case:
         """One of the ways of saying these numbers."""
         if len(chosen) == size and self.rng.random() < 0.5:
             return None if is_position else "all"
-        ways: list[Any] = [
-            chosen,
-            [each - size if self.rng.random() < 0.5 else each for each in chosen],
-        ]
+        turned = [each - size if self.rng.random() < 0.5 else each for each in chosen]
+        ways: list[Any] = [chosen, turned]
         if len(chosen) == 1:
             ways += [chosen[0], chosen[0] - size, torch.tensor(chosen[0]), np.int64(chosen[0])]
         if chosen == list(range(chosen[0], chosen[-1] + 1)):
@@ -196,13 +185,19 @@ class Case:
         if self.kind != "both":
             return self.length, self.length
         own = self.source_length if site.startswith("encoder") else self.length
-        return own, self.source_length if "cross" in site or site.startswith(
-            "encoder"
-        ) else self.length
+        return own, self.source_length if "cross" in site else own
 
 
 def tokens(batch=3, length=6, seed=0, low=0, high=11):
     return torch.randint(low, high, (batch, length), generator=generator(seed, "tokens"))
+
+
+def refused(message, model, edits, *inputs, run=None, **options):
+    """Edit a model and call it, or run what is given, which must end in a refusal."""
+    edits = edits if isinstance(edits, tuple) else (edits,)
+    run = run or (model if inputs else lambda: None)
+    with pytest.raises(WrongUsage, match=message), edit(model, *edits, **options):
+        run(*inputs)
 
 
 def changed(output, plain):

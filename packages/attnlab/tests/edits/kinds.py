@@ -17,7 +17,7 @@ from attnlab import edits as op
 from attnlab.seeds import stream_seed
 from attnlab.sites import site_names
 
-from .cases import VOCABULARY, Case
+from .cases import Case
 
 Loop = Callable[[np.ndarray], np.ndarray]
 Both = tuple[op.Edit, dict[str, Loop]]
@@ -105,12 +105,9 @@ def mean_head(case: Case) -> Both:
         of_source = case.kind != "both" or part.startswith("encoder")
 
         def mean(old, b, h, i, real=case.real if of_source else None):
-            others = [
-                (c, j)
-                for c in (range(case.batch) if over != "positions" else [b])
-                for j in (range(old.shape[2]) if over != "rows" else [i])
-                if real is None or real[c, j]
-            ]
+            lines = range(case.batch) if over != "positions" else [b]
+            places = range(old.shape[2]) if over != "rows" else [i]
+            others = [(c, j) for c in lines for j in places if real is None or real[c, j]]
             return sum(old[c, h, j] for c, j in others) / max(len(others), 1)
 
         sides |= rows(where._replace(parts=[part]), "heads", mean)
@@ -167,9 +164,8 @@ def resample_head(case: Case) -> Both:
         return edited, rows(where, "heads", lambda old, b, h, i: old[1 - b, h, i])
     recording = _recorded(case, where, "heads", rows=1, longer=2)
     edited = op.ResampleHead(**heads(where), seed=seed, recording=recording)
-    return edited, _from_recording(
-        where, "heads", recording, lambda source, b, h, i: source[0, h, i]
-    )
+    sides = _from_recording(where, "heads", recording, lambda source, b, h, i: source[0, h, i])
+    return edited, sides
 
 
 def swap_heads(case: Case) -> Both:
@@ -179,9 +175,8 @@ def swap_heads(case: Case) -> Both:
     one, other = case.rng.permutation(4)[:2].tolist()
     places = {"head": one - 4 if case.seed % 2 else one, "other": other}
     partner = {one: other, other: one}
-    sides = rows(
-        where._replace(heads=[one, other]), "heads", lambda old, b, h, i: old[b, partner[h], i]
-    )
+    both = where._replace(heads=[one, other])
+    sides = rows(both, "heads", lambda old, b, h, i: old[b, partner[h], i])
     return op.SwapHeads(**where.said, **places), sides
 
 
@@ -263,10 +258,7 @@ def cut_tokens(case: Case) -> Both:
         return old[b, h, i, j] and not (looking[b, i] in queries and seen[b, j] in keys)
 
     where = Aim(said, parts, list(range(case.batch)), list(range(case.num_heads)), MANY, MANY)
-    names = {
-        "query": {VOCABULARY[each] for each in queries},
-        "key": [VOCABULARY[each] for each in keys],
-    }
+    names = {"query": {f"t{each}" for each in queries}, "key": [f"t{each}" for each in keys]}
     return op.CutTokens(**said, **names), edges(where, "mask", cut)
 
 
@@ -318,9 +310,8 @@ def freeze_pattern(case: Case) -> Both:
     longer = int(case.rng.integers(0, 2))
     one = None if case.seed % 2 else 1
     recording = _recorded(case, where, "weights", rows=one, longer=longer)
-    sides = _from_recording(
-        where, "weights", recording, lambda source, b, h, i: source[b % len(source), h, i]
-    )
+    put = lambda source, b, h, i: source[b % len(source), h, i]  # noqa: E731
+    sides = _from_recording(where, "weights", recording, put)
     return op.FreezePattern(**where.said, recording=recording), sides
 
 
@@ -396,11 +387,8 @@ def zero_value(case: Case) -> Both:
     return op.ZeroValue(**where.said), sides
 
 
-def _site(
-    case: Case, *without: str
-) -> tuple[str, np.ndarray, dict[str, Any], tuple[np.ndarray, ...]]:
-    """Some site, its array, targets as said, and the same as a mask over the array, split by
-    axis."""
+def _site(case: Case, *without: str) -> tuple[str, np.ndarray, dict[str, Any], np.ndarray]:
+    """Some site, its array, targets as said, and the same as a mask over the array."""
     arrays: dict[str, np.ndarray] = {}
     case.expected(arrays.setdefault)
     skipped = ("mask", *without)
@@ -437,9 +425,8 @@ def zero_site(case: Case) -> Both:
 def scale_site(case: Case) -> Both:
     site, _, said, meant = _site(case, *OPENED)
     factor = float(case.rng.normal())
-    return op.ScaleSite(**said, factor=factor), {
-        site: lambda array: np.where(meant, factor * array, array)
-    }
+    change = lambda array: np.where(meant, factor * array, array)  # noqa: E731
+    return op.ScaleSite(**said, factor=factor), {site: change}
 
 
 def mean_site(case: Case) -> Both:
@@ -463,9 +450,8 @@ def add_vector(case: Case) -> Both:
     if site.endswith(("key", "value")):
         shape = array.shape[-1:]
     vector = case.rng.normal(size=shape)
-    return op.AddVector(**said, vector=torch.from_numpy(vector), scale=scale), {
-        site: lambda array: np.where(meant, array + scale * vector, array)
-    }
+    change = lambda array: np.where(meant, array + scale * vector, array)  # noqa: E731
+    return op.AddVector(**said, vector=torch.from_numpy(vector), scale=scale), {site: change}
 
 
 def patch(case: Case) -> Both:
@@ -473,9 +459,8 @@ def patch(case: Case) -> Both:
     given = case.rng.normal(size=array.shape if case.seed % 2 else (1, *array.shape[1:]))
     if site.endswith("weights"):
         given = np.abs(given)
-    return op.Patch(**said, recording={site: torch.from_numpy(given)}), {
-        site: lambda array: np.where(meant, given, array)
-    }
+    edited = op.Patch(**said, recording={site: torch.from_numpy(given)})
+    return edited, {site: lambda array: np.where(meant, given, array)}
 
 
 KINDS: dict[str, Callable[[Case], Both]] = {

@@ -6,7 +6,6 @@ masks are boolean there, (batch, head, query, key), and a bias is kept apart fro
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from torch import nn
@@ -35,36 +34,22 @@ class Oracle:
     ) -> np.ndarray:
         """The output for ids (or vectors); `seen` is what may be looked at on top of causality, or
         is no padding."""
-        if isinstance(self.model, SingleHead):
-            return self._single(inputs[0], seen, change)
-        if isinstance(self.model, EncoderDecoder):
-            source, target = inputs
-            all_seen = (
-                np.ones((len(source), 1, 1, source.shape[1]), bool)
-                if seen is None
-                else seen[:, None, None]
-            )
-            memory = self._stack("encoder.", source, all_seen, change, is_encoder=True)
-            x = self._stack(
-                "decoder.",
-                target,
-                self._causal(target),
-                change,
-                memory=memory,
-                memory_seen=all_seen,
-            )
-            return change("logits", self._linear("head", x))
+        self.change = change
         tokens = inputs[0]
+        all_seen = np.ones((len(tokens), 1, 1, tokens.shape[1]), bool)
+        if seen is not None and not isinstance(self.model, Decoder):
+            all_seen = seen[:, None, None]
+        if isinstance(self.model, SingleHead):
+            return self._single(tokens, all_seen)
+        if isinstance(self.model, EncoderDecoder):
+            memory = self._stack("encoder.", tokens, all_seen)
+            x = self._stack("decoder.", inputs[1], self._causal(inputs[1]), memory, all_seen)
+            return change("logits", self._linear("head", x))
         if isinstance(self.model, Decoder):
             allowed = self._causal(tokens) if seen is None else self._causal(tokens) & seen
-            x = self._stack("", tokens, allowed, change)
+            x = self._stack("", tokens, allowed)
             return change("logits", x @ self.arrays["embedding.tokens.weight"].T)
-        all_seen = (
-            np.ones((len(tokens), 1, 1, tokens.shape[1]), bool)
-            if seen is None
-            else seen[:, None, None]
-        )
-        x = self._stack("", tokens, all_seen, change)
+        x = self._stack("", tokens, all_seen)
         if self.config.num_classes is None:
             return x
         weight = np.ones(tokens.shape) if seen is None else seen.astype(float)
@@ -72,10 +57,8 @@ class Oracle:
         return change("logits", self._linear("head", mean))
 
     def _causal(self, tokens: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(
-            ref.causal_mask(tokens.shape[1], tokens.shape[1]),
-            (len(tokens), 1, *[tokens.shape[1]] * 2),
-        )
+        rows, length = tokens.shape
+        return np.broadcast_to(ref.causal_mask(length), (rows, 1, length, length))
 
     def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
         y = x @ self.arrays[f"{name}.weight"].T
@@ -87,14 +70,7 @@ class Oracle:
         return ref.layer_norm(x, self.arrays[f"{name}.weight"], self.arrays[f"{name}.bias"])
 
     def _stack(
-        self,
-        prefix: str,
-        tokens: np.ndarray,
-        allowed: np.ndarray,
-        change: Change,
-        *,
-        is_encoder: bool = False,
-        **memory: Any,
+        self, prefix: str, tokens: np.ndarray, allowed: np.ndarray, *memory: np.ndarray
     ) -> np.ndarray:
         config = self.config
         x = self.arrays[f"{prefix}embedding.tokens.weight"][tokens]
@@ -102,57 +78,42 @@ class Oracle:
             x = x + self.arrays[f"{prefix}embedding.positions.weight"][: tokens.shape[1]]
         if config.positions == "sinusoidal":
             x = x + ref.sinusoidal_positions(tokens.shape[1], config.d_model)
-        x = change(f"{prefix}embedding", x)
+        x = self.change(f"{prefix}embedding", x)
         for layer in range(config.num_layers):
-            x = self._block(f"{prefix}layers.{layer}", x, allowed, change, **memory)
+            x = self._block(f"{prefix}layers.{layer}", x, allowed, *memory)
         return self._norm(f"{prefix}final_norm", x) if config.final_norm else x
 
     def _block(
-        self,
-        path: str,
-        x: np.ndarray,
-        allowed: np.ndarray,
-        change: Change,
-        memory: np.ndarray | None = None,
-        memory_seen: np.ndarray | None = None,
+        self, path: str, x: np.ndarray, allowed: np.ndarray, *memory: np.ndarray
     ) -> np.ndarray:
-        place = self.config.norm_place
+        place, change = self.config.norm_place, self.change
 
-        def sub_layer(
-            norm: str, x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]
-        ) -> np.ndarray:
-            added = x + function(self._norm(norm, x) if place == "pre" else x)
-            return self._norm(norm, added) if place == "post" else added
+        def sub_layer(norm: str, x: np.ndarray, function: Change) -> np.ndarray:
+            name = f"{path}.norm_{norm}"
+            added = x + function(path, self._norm(name, x) if place == "pre" else x)
+            return self._norm(name, added) if place == "post" else added
 
-        x = change(f"{path}.residual_before", x)
-        x = sub_layer(
-            f"{path}.norm_attention",
-            x,
-            lambda y: self._heads(f"{path}.attention", y, y, allowed, change),
-        )
-        x = change(f"{path}.residual_between", x)
-        if memory is not None:
-            cross = f"{path}.cross_attention"
-            x = sub_layer(
-                f"{path}.norm_cross_attention",
-                x,
-                lambda y: self._heads(cross, y, memory, memory_seen, change),
-            )
-            x = change(f"{path}.residual_after_cross", x)
-
-        def feed_forward(y: np.ndarray) -> np.ndarray:
+        def feed_forward(path: str, y: np.ndarray) -> np.ndarray:
             hidden = np.maximum(self._linear(f"{path}.feed_forward.inner", y), 0.0)
             hidden = change(f"{path}.feed_forward.hidden", hidden)
-            return change(
-                f"{path}.feed_forward.output", self._linear(f"{path}.feed_forward.outer", hidden)
-            )
+            output = self._linear(f"{path}.feed_forward.outer", hidden)
+            return change(f"{path}.feed_forward.output", output)
 
-        return change(
-            f"{path}.residual_after", sub_layer(f"{path}.norm_feed_forward", x, feed_forward)
-        )
+        def attend(path: str, y: np.ndarray) -> np.ndarray:
+            return self._heads(f"{path}.attention", y, y, allowed)
+
+        def attend_across(path: str, y: np.ndarray) -> np.ndarray:
+            return self._heads(f"{path}.cross_attention", y, *memory)
+
+        x = sub_layer("attention", change(f"{path}.residual_before", x), attend)
+        x = change(f"{path}.residual_between", x)
+        if memory:
+            x = sub_layer("cross_attention", x, attend_across)
+            x = change(f"{path}.residual_after_cross", x)
+        return change(f"{path}.residual_after", sub_layer("feed_forward", x, feed_forward))
 
     def _heads(
-        self, path: str, x: np.ndarray, source: np.ndarray, allowed: np.ndarray, change: Change
+        self, path: str, x: np.ndarray, source: np.ndarray, allowed: np.ndarray
     ) -> np.ndarray:
         config = self.config
         num_kv = config.num_kv_heads or config.num_heads
@@ -164,21 +125,21 @@ class Oracle:
             query, key = (ref.rotary(each, np.arange(each.shape[-2])) for each in (query, key))
         if source is x and config.positions == "alibi":
             bias = ref.alibi_bias(config.num_heads, query.shape[-2], key.shape[-2])
-        heads = attended(path, query, key, value, allowed, bias, change)
-        return change(f"{path}.output", self._linear(f"{path}.output", ref.join_heads(heads)))
+        heads = attended(f"{path}.", query, key, value, allowed, bias, self.change)
+        return self.change(f"{path}.output", self._linear(f"{path}.output", ref.join_heads(heads)))
 
-    def _single(self, x: np.ndarray, seen: np.ndarray | None, change: Change) -> np.ndarray:
+    def _single(self, x: np.ndarray, allowed: np.ndarray) -> np.ndarray:
         if "positions.weight" in self.arrays:
             rows = self.arrays["positions.weight"][: x.shape[1]]
             x = np.concatenate((x, np.broadcast_to(rows, (len(x), *rows.shape))), -1)
         query, key, value = (self._linear(name, x)[:, None] for name in ("query", "key", "value"))
-        allowed = np.ones((len(x), 1, 1, x.shape[1]), bool) if seen is None else seen[:, None, None]
         bias = np.zeros((1, x.shape[1], x.shape[1]))
-        return change("output", attended("", query, key, value, allowed, bias, change)[:, 0])
+        heads = attended("", query, key, value, allowed, bias, self.change)
+        return self.change("output", heads[:, 0])
 
 
 def attended(
-    path: str,
+    dot: str,
     query: np.ndarray,
     key: np.ndarray,
     value: np.ndarray,
@@ -188,7 +149,6 @@ def attended(
 ) -> np.ndarray:
     """What each head gathers, with every site on the way shown; query heads each have their own key
     and value."""
-    dot = f"{path}." if path else ""
     num_heads = query.shape[1]
     own = np.arange(num_heads) // (num_heads // key.shape[1])
     query = change(f"{dot}query", query)

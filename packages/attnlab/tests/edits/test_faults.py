@@ -19,6 +19,7 @@ from . import (
     test_coverage,
     test_editing,
     test_edits_as_json,
+    test_forking,
     test_generation,
     test_nested_edits,
     test_recomputation,
@@ -31,8 +32,8 @@ NOTICED = (AssertionError, pytest.fail.Exception, WrongUsage, CouldNotRun)
 
 
 def certified(*edits: op.Edit) -> None:
-    """The certificate alone: no result is looked at."""
-    model = make("decoder", 0)
+    """The certificate alone: no result is looked at; two heads share keys."""
+    model = make("decoder", 1)
     with edit(model, *edits) as certificate:
         model(tokens())
         model(tokens())
@@ -54,6 +55,11 @@ def nested_edits() -> None:
     test_nested_edits.test_with_a_cache_only_the_first_pass_of_nested_edits_is_compared_and_that_is_said()
 
 
+def forks() -> None:
+    question = test_forking.question.__wrapped__()
+    test_forking.test_answers_are_alike_before_the_fork_and_edited_after_it(question, 2)
+
+
 FROZEN = next(
     each for each in test_generation.EDITS_OF_A_GENERATION if isinstance(each, op.FreezePattern)
 )
@@ -70,6 +76,8 @@ CHECKS = {
         op.ZeroHead(layer=0, head=1, query="2..3"),
         op.ScaleScores(layer=1, factor=2.0, head=0, row=1),
     ),
+    "an edge": partial(certified, op.CutEdge(layer=0, query=3, key=0)),
+    "a value": partial(certified, op.ZeroValue(layer=0, head=1, key=2)),
     "earlier passes": partial(
         test_certificate.test_what_an_edit_did_in_an_earlier_pass_is_still_its_doing_where_a_cache_holds_it,
         "both",
@@ -117,6 +125,7 @@ CHECKS = {
         unread, '[{"edit": "ZeroHead", "head": 1, "hed": 1}]', "takes no 'hed'"
     ),
     "rows in JSON": test_edits_as_json.test_rows_of_one_batch_survive_json,
+    "forks": forks,
     "nested edits": nested_edits,
     "checkpointed blocks": partial(test_recomputation.check_under, False, False),
     "checkpointed passes before": partial(test_recomputation.check_earlier, False),
@@ -150,6 +159,15 @@ the wrong row | edits.editor | a head and scores
 -         rows, heads = rows_and_heads
 + rows, heads = rows_and_heads
 +         index = _index(rows and [0 for _ in rows], heads)
+a cut opens all other edges | edits.editor | an edge
+- return value.expand(rows, heads, query[-2], key[-2])
++ return torch.ones_like(value.expand(rows, heads, query[-2], key[-2]))
+a little is added everywhere | edits.editor | one head
+- new, edited = value.clone(), []
++ new, edited = value + 1e-3, []
+shared values laid out as tiles | edits.editor | a value
+- value = share_heads(value, self._num_heads[part])
++ value = value.repeat(1, self._num_heads[part] // value.shape[1], 1, 1)
 the query taken for the key | edits.coverage | cut_edge
 - return self._at_positions("key", keys, ends[:, None]
 + return self._at_positions("query" if self.edit.query else "key", keys, ends[:, None]
@@ -280,6 +298,9 @@ the parameters are not looked at again | edits.checks | parameters
 gradients stopped | edits.editor | gradients
 - here = new[index].clone()
 + here = new[index].detach().clone()
+a fork forgets what was chosen before it | look.questions | forks
+- prompt=extended(self.prompt, _ids_of(choices, self.vocabulary)),
++ prompt=self.prompt,
 edits inside change what is compared | edits.checks | nested edits
 - repeats.enter_context(hook.repeated())
 + pass
@@ -314,7 +335,7 @@ the first pass alone is compared | edits.checks | every pass
 """
 
 
-@pytest.mark.parametrize("name", ["one head", "a head and scores"])
+@pytest.mark.parametrize("name", ["one head", "a head and scores", "an edge", "a value"])
 def test_a_certificate_without_a_fault_holds(name: str) -> None:
     CHECKS[name]()
 

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 import attnlab.edits as op
-from attnlab.edits import edit, editor, edits_from_json, edits_to_json
+from attnlab.edits import edit, edits_from_json, edits_to_json
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import isolated
 from attnlab.sites import SitedModule
 
-from .cases import is_clean, make, tokens
+from .cases import is_clean, make, refused, tokens
 
 HEAD = op.ZeroHead(layer=0, head=1)
 
@@ -43,11 +43,7 @@ class Looker(SitedModule):
 
 def _cut(model, inputs, **targets):
     """Which weights are zero under a cut, (query, key), and what the recording calls both sides."""
-    with (
-        torch.no_grad(),
-        edit(model, op.CutEdge(**targets)),
-        record(model, "look.weights") as recording,
-    ):
+    with edit(model, op.CutEdge(**targets)), record(model, "look.weights") as recording:
         model(*inputs)
     return recording["look.weights"][0, 0] == 0, recording.tokens("look.weights")
 
@@ -60,11 +56,8 @@ def test_keys_are_counted_from_their_own_end_whatever_the_attention_is_called(le
 
 def test_keys_of_another_text_have_none_of_this_ones_names():
     model, inputs = Looker(), (tokens(2, 5, high=8), torch.randn(2, 7, 8))
-    with (
-        pytest.raises(WrongUsage, match="give positions"),
-        edit(model, op.CutEdge(key="a"), vocabulary=list("abcdefgh")),
-    ):
-        model(*inputs)
+    named = op.CutEdge(key="a")
+    refused("give positions", model, named, *inputs, vocabulary=list("abcdefgh"))
     assert is_clean(model)
 
 
@@ -107,44 +100,6 @@ def test_after_a_pass_that_was_interrupted_the_next_one_is_compared():
     assert is_clean(model)
 
 
-def _all_allowed(self, site, value):
-    return torch.ones_like(EXPAND(self, site, value))
-
-
-def _with_dust(self, site, value):
-    value = VISIT(self, site, value)
-    return value + 1e-3 if site.endswith("heads") else value
-
-
-EXPAND, VISIT = editor.Editor._expand_shared_heads, editor.Editor.visit
-
-
-@pytest.mark.parametrize(
-    ("place", "fault", "one"),
-    [
-        (
-            (editor.Editor, "_expand_shared_heads"),
-            _all_allowed,
-            op.CutEdge(layer=0, query=3, key=0),
-        ),
-        ((editor.Editor, "visit"), _with_dust, HEAD),
-        (
-            (editor, "share_heads"),
-            lambda value, _: value.repeat(1, 2, 1, 1),
-            op.ZeroValue(layer=0, head=1, key=2),
-        ),
-    ],
-)
-def test_an_editor_that_changes_more_than_its_edits_fails_the_check_that_nothing_changes_nothing(
-    place, fault, one, monkeypatch
-):
-    model = make("decoder", 1)
-    assert model.config.num_kv_heads == 2
-    monkeypatch.setattr(*place, fault)
-    with pytest.raises(CouldNotRun, match="must be exactly 0"), edit(model, one):
-        model(tokens())
-
-
 class _Greedy(op.ScaleSite):
     def change(self, values, context):
         context.whole[1] += 5
@@ -152,11 +107,9 @@ class _Greedy(op.ScaleSite):
 
 
 def test_an_edit_of_the_stream_that_reaches_into_another_row_is_caught():
-    with (
-        pytest.raises(CouldNotRun, match="row 1 changed, but no edit targets it"),
-        edit(make("decoder", 0), _Greedy(site="layers.0.residual_after", factor=2.0, row=0)),
-    ):
-        make("decoder", 0)(tokens())
+    greedy, model = _Greedy(site="layers.0.residual_after", factor=2.0, row=0), make("decoder", 0)
+    with pytest.raises(CouldNotRun, match="row 1 changed, but no"), edit(model, greedy):
+        model(tokens())
 
 
 def test_two_threads_at_once_under_one_edit_are_refused():
@@ -198,13 +151,7 @@ def _nested(depth):
         [{"edit": "ScaleHead", "head": 0, "factor": {"number": "abc"}}],
         [{"edit": "ScaleHead", "head": 0, "factor": 10**400}],
         [{"edit": "ScaleHead", "head": 0, "factor": 10**300}],
-        [
-            {
-                "edit": "AddVector",
-                "site": "embedding",
-                "vector": {"tensor": [10**400], "dtype": "float64"},
-            }
-        ],
+        [{"edit": "AddVector", "site": "x", "vector": {"tensor": [10**400], "dtype": "float64"}}],
         [{"edit": "CutEdge", "query": 10**30, "key": 0}],
         [{"edit": "ZeroHead", "head": "3.." + "9" * 5000}],
         [{"edit": "ZeroHead", "head": 0, "query": list(range(100_000))}],
@@ -219,13 +166,8 @@ def test_hostile_edits_are_refused_in_a_sentence(form):
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.int32, torch.int16, torch.int8, torch.uint8, torch.int64, torch.float16]
-)
-def test_a_vector_of_any_kind_of_number_comes_back_from_json(dtype):
-    one = op.AddVector(site="embedding", vector=torch.ones(16, dtype=dtype))
-    assert edits_from_json(edits_to_json([one])) == [one]
-
-
-def test_equal_edits_have_one_hash():
+def test_a_vector_of_any_kind_of_number_comes_back_from_json():
+    for dtype in (torch.int32, torch.int8, torch.uint8, torch.int64, torch.float16):
+        one = op.AddVector(site="embedding", vector=torch.ones(16, dtype=dtype))
+        assert edits_from_json(edits_to_json([one])) == [one]
     assert len({op.ScaleHead(head=0, factor=1), op.ScaleHead(head=0, factor=1.0)}) == 1

@@ -9,16 +9,15 @@ from attnlab.look import largest_change, largest_leak
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.seeds import isolated
 from attnlab.sites import SitedModule
+from tests.look.recording.zoo import POSITIONS
 
 TOKENS = torch.randint(11, (4, 7), generator=torch.Generator().manual_seed(0))
 
 
 def decoder(**fields):
+    settings = {"vocab_size": 11, "max_length": 9, "d_model": 12, "num_heads": 3, **fields}
     with isolated(0):
-        config = DecoderConfig(
-            vocab_size=11, max_length=9, d_model=12, num_heads=3, num_layers=2, **fields
-        )
-        return Decoder(config).eval()
+        return Decoder(DecoderConfig(num_layers=2, **settings)).eval()
 
 
 def leaking(model, leak):
@@ -28,9 +27,7 @@ def leaking(model, leak):
     return model
 
 
-@pytest.mark.parametrize(
-    "positions", ["none", "sinusoidal", "learned", "concatenated", "rotary", "alibi"]
-)
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("projections", ["dense", "gated"])
 def test_a_decoder_passes_both_checks_to_the_last_bit(positions, projections):
     model = decoder(positions=positions, projections=projections)

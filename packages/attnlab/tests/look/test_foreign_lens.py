@@ -12,20 +12,7 @@ from tests.pretrained.families import FAMILIES
 
 transformers = pytest.importorskip("transformers")
 
-_SAMPLE = (
-    "gpt2",
-    "gptj",
-    "openai-gpt",
-    "gemma2",
-    "cohere",
-    "granite",
-    "falcon",
-    "mixtral",
-    "bert",
-    "roberta",
-    "t5",
-    "bart",
-)
+_SAMPLE = ("gpt2", "openai-gpt", "gemma2", "falcon", "granite", "roberta", "t5", "bart")
 _WITHOUT = ("wav2vec2", "hubert", "vit", "deit", "dinov2", "beit", "swin", "clip")
 _READ = [
     pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
@@ -37,10 +24,9 @@ _SUMMED = [each for each in _READ if each.values != ("xlnet",)]
 
 def two_rows(model):
     """Inputs of two rows that differ."""
-    return {
-        name: torch.cat((each, each.flip(-1))) if isinstance(each, torch.Tensor) else each
-        for name, each in model.example.items()
-    }
+    example = model.example.items()
+    tensors = {name: each for name, each in example if isinstance(each, torch.Tensor)}
+    return {**model.example, **{k: torch.cat((v, v.flip(-1))) for k, v in tensors.items()}}
 
 
 @pytest.mark.parametrize("name", _SUMMED)
@@ -54,14 +40,11 @@ def test_what_all_parts_write_adds_up_to_the_logits(name):
     assert torch.equal(found.logits, own[torch.arange(2), labels])
     assert found.error <= 4e-6 * max(1.0, float(own.abs().max()))
     heads = attnlab.head_lens(model, inputs, position=3)
-    of_heads = torch.stack(
-        [s for w, s in zip(found.writers, found.shares, strict=True) if w.head is not None]
-    )
+    of_heads = found.shares[[writer.head is not None for writer in found.writers]]
     assert torch.allclose(heads.logits[:, torch.arange(2), labels], of_heads, atol=1e-5)
     stack = model.structure.stacks[-1]
-    assert len(heads.heads) == sum(
-        each.num_heads for block in stack.blocks for each in block.attentions
-    )
+    attentions = [each for block in stack.blocks for each in block.attentions]
+    assert len(heads.heads) == sum(each.num_heads for each in attentions)
     assert float(of_heads.abs().min()) > 0
 
 
@@ -91,15 +74,10 @@ def test_a_stage_is_the_stream_through_the_final_norm_and_the_output_embedding()
 def test_a_head_s_share_is_its_slice_through_the_output_projection_and_the_held_norm():
     model = attach(FAMILIES["llama"].build())
     foreign = model.foreign
-    with (
-        torch.no_grad(),
-        attnlab.record(model, ["layers.1.attention.heads", "layers.1.residual_after"]) as recording,
-    ):
+    sites = ["layers.1.attention.heads", "layers.1.residual_after"]
+    with torch.no_grad(), attnlab.record(model, sites) as recording:
         logits = model(**model.example)
-    heads, last = (
-        recording["layers.1.attention.heads"][0, :, -1],
-        recording["layers.1.residual_after"][0, -1],
-    )
+    heads, last = recording[sites[0]][0, :, -1], recording[sites[1]][0, -1]
     held = foreign.model.norm.weight / (last.square().mean() + foreign.config.rms_norm_eps).sqrt()
     projection = foreign.model.layers[1].self_attn.o_proj.weight.view(32, 4, 8)
     expected = (held * torch.einsum("hw,dhw->hd", heads, projection)) @ foreign.lm_head.weight.T
@@ -112,10 +90,7 @@ def test_a_silenced_head_has_no_share_and_the_rest_still_adds_up():
     model = attach(FAMILIES["gpt2"].build())
     with attnlab.edit(model, attnlab.ZeroHead(layer=1, head=2)) as certificate:
         found = attnlab.direct_logits(model, model.example)
-    shares = {
-        str(writer): float(share)
-        for writer, share in zip(found.writers, found.shares[:, 0], strict=True)
-    }
+    shares = dict(zip(map(str, found.writers), found.shares[:, 0].tolist(), strict=True))
     assert shares["head 1.2"] == 0.0 != shares["head 1.1"]
     assert found.error < 1e-5
     assert not certificate.failures
@@ -123,14 +98,8 @@ def test_a_silenced_head_has_no_share_and_the_rest_still_adds_up():
 
 def test_an_edit_of_the_stream_is_told_as_for_our_own_models():
     model = attach(FAMILIES["gpt2"].build())
-    with (
-        attnlab.edit(
-            model,
-            attnlab.edits.ScaleSite(site="layers.0.residual_after", factor=2.0),
-            certify=False,
-        ),
-        pytest.raises(WrongUsage, match="something else changes the stream"),
-    ):
+    scaled = attnlab.edits.ScaleSite(site="layers.0.residual_after", factor=2.0)
+    with attnlab.edit(model, scaled, certify=False), pytest.raises(WrongUsage, match="the stream"):
         attnlab.direct_logits(model, model.example)
 
 
@@ -145,21 +114,18 @@ def test_the_check_of_the_sum_finds_a_planted_fault(fault, monkeypatch):
         attnlab.direct_logits(model, model.example)
 
 
-@pytest.mark.parametrize("lens", [attnlab.logit_lens, attnlab.head_lens, attnlab.direct_logits])
 @pytest.mark.parametrize("name", ["vit", "clip"])
-def test_a_model_without_an_output_embedding_is_told_so(name, lens):
+def test_a_model_without_an_output_embedding_is_told_so(name):
     model = attach(FAMILIES[name].build())
-    with pytest.raises(
-        CouldNotRun, match=rf"^{type(model.foreign).__name__} has no output embedding"
-    ):
-        lens(model, model.example)
+    words = f"^{type(model.foreign).__name__} has no output embedding"
+    for lens in (attnlab.logit_lens, attnlab.head_lens, attnlab.direct_logits):
+        with pytest.raises(CouldNotRun, match=words):
+            lens(model, model.example)
 
 
 def test_what_is_no_sum_is_refused_with_the_reason_and_the_logit_lens_reads_it():
     model = attach(FAMILIES["xlnet"].build())
-    with pytest.raises(
-        CouldNotRun, match=r"transformer\.layer\.0 is not the sum .* through one matrix"
-    ):
+    with pytest.raises(CouldNotRun, match=r"transformer\.layer\.0 is not the sum"):
         attnlab.head_lens(model, model.example)
     assert len(attnlab.logit_lens(model, model.example).sites) == 3
 
@@ -167,8 +133,5 @@ def test_what_is_no_sum_is_refused_with_the_reason_and_the_logit_lens_reads_it()
 def test_a_read_out_that_mixes_numbers_is_refused_by_its_name():
     model = attach(FAMILIES["bert"].build())
     model.foreign.cls.predictions.transform.transform_act_fn.forward = lambda x: x.softmax(-1)
-    with pytest.raises(
-        CouldNotRun,
-        match=r"transform_act_fn, .* neither matrix, norm nor act",
-    ):
+    with pytest.raises(CouldNotRun, match=r"transform_act_fn, .* neither matrix, norm nor act"):
         attnlab.direct_logits(model, model.example)

@@ -52,24 +52,18 @@ def test_a_head_has_one_name(part, name):
 
 
 def test_a_head_counted_from_the_end_is_read_too():
-    model = make("both", 0)
-    assert ZeroHead(**read_head("cross -1.-1")).sites(model) == [
-        "decoder.layers.1.cross_attention.heads"
-    ]
+    last = ZeroHead(**read_head("cross -1.-1")).sites(make("both", 0))
+    assert last == ["decoder.layers.1.cross_attention.heads"]
 
 
 @pytest.mark.parametrize("wrong", ["", "1", "a", "0.x", "middle 0.1", "encoder", "encoder 0"])
 def test_what_is_no_name_of_a_head_is_refused_with_the_names_there_are(wrong):
-    with pytest.raises(
-        WrongUsage, match=r"LAYER\.HEAD, such as 0\.1, 'encoder 0\.1' or 'cross 0\.1'"
-    ):
+    with pytest.raises(WrongUsage, match=r"LAYER\.HEAD, such as 0\.1, 'encoder 0\.1' or"):
         read_head(wrong)
 
 
 def test_layers_are_listed_as_numbers():
-    assert did_you_mean("x", [str(number) for number in range(12)]).endswith(
-        "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
-    )
-    assert did_you_mean("x", ["encoder 10", "encoder 9", "2.a", "2"]).endswith(
-        "2, 2.a, encoder 9, encoder 10"
-    )
+    numbers = list(map(str, range(12)))
+    assert did_you_mean("x", numbers).endswith(", ".join(numbers))
+    names = ["encoder 10", "encoder 9", "2.a", "2"]
+    assert did_you_mean("x", names).endswith("2, 2.a, encoder 9, encoder 10")

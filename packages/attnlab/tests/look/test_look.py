@@ -1,25 +1,27 @@
 import pytest
 import torch
 
-from attnlab.look import record, trace
+from attnlab.look import trace
 from attnlab.look.trace import trace_translation
 from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig, generate
 from attnlab.seeds import isolated
 from attnlab.tasks import SequenceTask
 
+SETTINGS = {"vocab_size": 4, "max_length": 9, "d_model": 6, "num_heads": 2}
 
-def model(seed=0):
-    with isolated(seed):
-        return Decoder(
-            DecoderConfig(vocab_size=4, max_length=9, d_model=6, num_heads=2, num_layers=2)
-        ).eval()
+
+def make_translator(**settings):
+    with isolated(0):
+        return EncoderDecoder(EncoderDecoderConfig(**SETTINGS, **settings)).eval()
 
 
 TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
 
 
 def test_a_trace_tells_what_generation_did_and_where_each_head_looked():
-    decoder, task = model(), SequenceTask()
+    with isolated(0):
+        decoder = Decoder(DecoderConfig(num_layers=2, **SETTINGS)).eval()
+    task = SequenceTask()
     found = trace(decoder, TOKENS, 3, task.vocabulary, forbidden=[0], num_input=3)
     generation = generate(decoder, TOKENS, 3, forbidden=[0])
     for each, row, probabilities in zip(
@@ -40,25 +42,8 @@ def test_a_trace_tells_what_generation_did_and_where_each_head_looked():
             assert all(sum(row) == pytest.approx(1, abs=1e-6) for row in head.rows)
 
 
-def test_a_traces_weights_are_those_of_the_whole_row():
-    decoder = model()
-    found = trace(decoder, TOKENS, 3, SequenceTask().vocabulary)[1]
-    row = torch.tensor([[("SEP", "a", "b", "c").index(token) for token in found.tokens]])
-    with record(decoder, "layers.0.attention.weights") as recording:
-        decoder(row)
-    weights = recording["layers.0.attention.weights"][0, 1]
-    for query, keys in enumerate(found.attention[1].rows):
-        torch.testing.assert_close(
-            torch.tensor(keys), weights[query, : query + 1], atol=1e-6, rtol=0
-        )
-
-
 def test_a_trace_of_a_translation_has_cross_attention_over_the_words_of_the_source():
-    with isolated(0):
-        config = EncoderDecoderConfig(
-            vocab_size=4, max_length=9, d_model=6, num_heads=2, encoder_positions="none"
-        )
-        translator = EncoderDecoder(config).eval()
+    translator = make_translator(encoder_positions="none")
     sources, starts, words = TOKENS, torch.tensor([[0], [0]]), ["p", "q", "r", "s"]
     found = trace_translation(translator, sources, starts, 3, "SABC", source_words=[words, words])
     generation = generate(translator.conditioned(sources), starts, 3)
@@ -71,20 +56,15 @@ def test_a_trace_of_a_translation_has_cross_attention_over_the_words_of_the_sour
         assert [step.probabilities for step in each.steps] == [
             tuple(row) for row in probabilities.tolist()
         ]
-        own, cross = each.attention[:2], each.attention[2:]
+        cross = each.attention[2:]
         assert [(head.site, head.head) for head in cross] == [
             ("decoder.layers.0.cross_attention.weights", head) for head in range(2)
         ]
-        assert all(
-            head.key_tokens is None and [len(row) for row in head.rows] == [1, 2, 3] for head in own
-        )
-        assert all(
-            head.key_tokens == tuple(words) and [len(row) for row in head.rows] == [4, 4, 4]
-            for head in cross
-        )
-        assert all(
-            sum(row) == pytest.approx(1, abs=1e-6) for head in each.attention for row in head.rows
-        )
+        for head in each.attention:
+            assert head.key_tokens == (tuple(words) if head in cross else None)
+            lengths = [4, 4, 4] if head in cross else [1, 2, 3]
+            assert [len(row) for row in head.rows] == lengths
+            assert all(sum(row) == pytest.approx(1, abs=1e-6) for row in head.rows)
         mapping = each.to_mapping()
         assert mapping["attention"][0]["key_tokens"] is None
         assert mapping["note"] == ""
@@ -92,16 +72,12 @@ def test_a_trace_of_a_translation_has_cross_attention_over_the_words_of_the_sour
 
 
 def test_a_traced_translation_ends_where_it_stopped():
-    with isolated(0):
-        translator = EncoderDecoder(
-            EncoderDecoderConfig(vocab_size=4, max_length=9, d_model=6, num_heads=2)
-        ).eval()
+    translator = make_translator()
     with torch.no_grad():
         translator.head.bias[3] += 100.0  # it says C, which stops it, and nothing else
     options = {"source_words": [["p"] * 4] * 2, "stop": 3, "candidates": [1, 3]}
-    for each in trace_translation(
-        translator, TOKENS, torch.tensor([[0], [0]]), 5, "SABC", **options
-    ):
+    starts = torch.tensor([[0], [0]])
+    for each in trace_translation(translator, TOKENS, starts, 5, "SABC", **options):
         assert each.tokens == ("S", "C")
         assert [step.choice for step in each.steps] == ["C"]
         assert each.steps[0].candidates == ("A", "C")

@@ -3,15 +3,7 @@
 import torch
 from torch import Tensor
 
-from attnlab.edits import (
-    CutEdge,
-    Edit,
-    Patch,
-    RedirectToFirst,
-    UniformPattern,
-    ZeroHead,
-    ZeroSite,
-)
+from attnlab.edits import CutEdge, Edit, Patch, RedirectToFirst, UniformPattern, ZeroHead, ZeroSite
 from attnlab.edits.application import edit
 from attnlab.edits.effects import Rule, ablate, effect, patch_all, pattern_effects
 from attnlab.edits.effects.ablate import Ablation
@@ -26,13 +18,13 @@ from tests.edits.effects.models import Given, given, run
 EXACT = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
-def one_by_one(each: Given, edits: list[list[Edit]], metric: str, **told: Tensor) -> Tensor:
+def one_by_one(each: Given, edits: list[Edit], metric: str, **told: Tensor) -> Tensor:
     """Measure each edit by itself, a whole forward pass each: (edit, row)."""
     plain = run(each)
     own = prepare_metric(Metric(metric, **told), plain, each.real)
     found = []
-    for own_edits in edits:
-        with edit(each.model, *own_edits, certify=False):
+    for own_edit in edits:
+        with edit(each.model, own_edit, certify=False):
             found.append(own(run(each), plain)[0])
     return torch.stack(found)
 
@@ -44,40 +36,30 @@ def close(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
     assert float((found - wanted).abs().max()) <= EXACT[dtype] * scale
 
 
-def edits_of(found: Ablation) -> list[list[Edit]]:
+def edits_of(found: Ablation) -> list[Edit]:
     """Return the edits that do what each case of a sweep does."""
     own = {"mlps": ".feed_forward.output", "attentions": ".output"}
-    made: list[list[Edit]] = []
+    made: list[Edit] = []
     for place in found.places:
+        heads = {} if place.head is None else {"head": place.head}
         if found.what == "heads":
-            made.append([ZeroHead(site=place.path, head=place.head)])
+            made.append(ZeroHead(site=place.path, **heads))
         elif "edges" in found.what:
-            heads = {} if place.head is None else {"head": place.head}
-            made.append([CutEdge(site=place.path, query=place.query, key=place.key, **heads)])
+            made.append(CutEdge(site=place.path, query=place.query, key=place.key, **heads))
         else:
-            made.append([ZeroSite(site=place.path + own[found.what])])
+            made.append(ZeroSite(site=place.path + own[found.what]))
     return made
 
 
-def check_sweep(
-    seed: int,
-    what: str,
-    dtype: torch.dtype = torch.float64,
-    metric: str = "loss",
-    most: int = 30,
-    **options,
-) -> None:
+def check_sweep(seed: int, what: str, metric: str = "loss", most: int = 30) -> None:
     """A sweep gives what the edits give one by one; of many cases so many are compared."""
-    each = given(seed, dtype=dtype)
+    each = given(seed)
     told = {} if metric in ("logit", "kl", "logit_difference") else {"target": each.labels}
-    found = ablate(each.model, each.inputs, what, metric=metric, **told, **options)
+    found = ablate(*each.whole, what, metric=metric, **told)
     some = torch.randperm(len(found.places), generator=generator(seed, "some"))[:most]
     edits = edits_of(found)
-    close(
-        found.after[some],
-        one_by_one(each, [edits[index] for index in some.tolist()], metric, **told),
-        dtype,
-    )
+    alone = one_by_one(each, [edits[index] for index in some.tolist()], metric, **told)
+    close(found.after[some], alone, torch.float64)
     own = prepare_metric(Metric(metric, **told), run(each), each.real)
     assert torch.equal(found.before, own(run(each), run(each))[0])
 
@@ -101,7 +83,7 @@ class Skipping(Hook):
 def check_layers(seed: int) -> None:
     """A layer taken out gives on what it was given."""
     each = given(seed)
-    found = ablate(each.model, each.inputs, "layers", metric="loss", target=each.labels)
+    found = ablate(*each.whole, "layers", **each.loss)
     own = prepare_metric(Metric("loss", each.labels), run(each))
     for place, after in zip(found.places, found.after, strict=True):
         with installed(each.model, Skipping(place.path)):
@@ -112,30 +94,22 @@ def check_patches(seed: int, what: str) -> None:
     """A patch is the edit `Patch`; nothing is 0 and everything 1 of the way from the corrupted to
     the clean run."""
     each = given(seed, "decoder")
-    clean = each.inputs
-    corrupted = clean.roll(1, 1).flip(0)
-    corrupted = (corrupted + 1) % 11
-    found = patch_all(each.model, clean, corrupted, what, metric="loss", target=each.labels)
+    other = each._replace(inputs=(each.inputs.roll(1, 1).flip(0) + 1) % 11)
+    found = patch_all(*each.whole, other.inputs, what, **each.loss)
     sites = [place.site for place in found.places]
     with record(each.model, list(dict.fromkeys(sites))) as recording:
         run(each)
-    other = each._replace(inputs=corrupted)
     own = prepare_metric(Metric("loss", each.labels), run(each))
     after = []
     for place, site in zip(found.places, sites, strict=True):
-        where = {
-            name: getattr(place, name)
-            for name in ("head", "query")
-            if getattr(place, name) is not None
-        }
+        places = {"head": place.head, "query": place.query}
+        where = {name: number for name, number in places.items() if number is not None}
         with edit(each.model, Patch(recording=recording, site=site, **where), certify=False):
             after.append(own(run(other), run(other))[0])
     close(found.after, torch.stack(after), torch.float64)
     clean_now, corrupted_now = own(run(each), run(each))[0], own(run(other), run(other))[0]
-    wanted = (torch.stack(after).mean(1) - corrupted_now.mean()) / (
-        clean_now.mean() - corrupted_now.mean()
-    )
-    close(found.shares, wanted, torch.float64)
+    low, high = corrupted_now.mean(), clean_now.mean()
+    close(found.shares, (torch.stack(after).mean(1) - low) / (high - low), torch.float64)
     if what == "heads":
         assert found.table().shape == (each.model.config.num_layers, each.model.config.num_heads)
 
@@ -144,13 +118,10 @@ def check_ends(seed: int) -> None:
     """All of the stream before the first block, patched, brings everything back."""
     each = given(seed, "decoder", positions="rotary")
     corrupted = (each.inputs + 1) % 11
-    told = {"metric": "loss", "target": each.labels, "each_position": False}
+    told = {**each.loss, "each_position": False}
     first = "layers.0.residual_before"
-    assert (
-        abs(float(patch_all(each.model, each.inputs, corrupted, first, **told).shares[0]) - 1.0)
-        < 1e-12
-    )
-    noised = patch_all(each.model, each.inputs, corrupted, first, **told, direction="noise")
+    assert abs(float(patch_all(*each.whole, corrupted, first, **told).shares[0]) - 1.0) < 1e-12
+    noised = patch_all(*each.whole, corrupted, first, **told, direction="noise")
     assert abs(float(noised.shares[0])) < 1e-12
 
 
@@ -158,18 +129,10 @@ def check_controls(seed: int) -> None:
     """The controls that are edits too give what these give one by one."""
     each = given(seed)
     kinds = {"uniform": UniformPattern, "first": RedirectToFirst, "zeroed": ZeroHead}
-    found = pattern_effects(
-        each.model,
-        each.inputs,
-        metric="loss",
-        target=each.labels,
-        controls=tuple(kinds),
-        rule=Rule(draws=50),
-    )
+    found = pattern_effects(*each.whole, **each.loss, controls=tuple(kinds), rule=Rule(draws=50))
     assert bool(((found.largest > 0) & (found.largest <= 1) & (found.entropy >= 0)).all())
-    edits = [
-        [kind(site=head.path, head=head.head)] for head in found.heads for kind in kinds.values()
-    ]
+    places = [{"site": head.path, "head": head.head} for head in found.heads]
+    edits = [kind(**place) for place in places for kind in kinds.values()]
     with opened(each.model):
         after = one_by_one(each, edits, "loss", target=each.labels)
     close(found.effects.flatten(0, 1) + found.before, after, torch.float64)
@@ -180,11 +143,9 @@ def check_no_effect_is_exactly_nothing() -> None:
     not edited."""
     each = given(4, "decoder", dtype=torch.float32)
     plain = run(each)
-    kept = effect(
-        each.model, each.inputs, UniformPattern(layer=0, head=0, query=0), target=each.labels
-    )
+    kept = effect(*each.whole, UniformPattern(layer=0, head=0, query=0), target=each.labels)
     assert float(kept.logits.difference.abs().max()) == 0.0  # the first query has one key
-    found = effect(each.model, each.inputs, ZeroHead(layer=0, head=0), target=each.labels)
+    found = effect(*each.whole, ZeroHead(layer=0, head=0), target=each.labels)
     assert torch.equal(found.logits.before, plain)
     with edit(each.model, ZeroHead(layer=0, head=0)):
         assert torch.equal(found.logits.after, run(each))
@@ -196,11 +157,8 @@ def check_holm(p: Tensor) -> None:
     test."""
     found = adjusted(p, "holm")
     for own in range(len(p)):
-        sets = [
-            [i for i in range(len(p)) if number >> i & 1]
-            for number in range(2 ** len(p))
-            if number >> own & 1
-        ]
+        numbers = [number for number in range(2 ** len(p)) if number >> own & 1]
+        sets = [[i for i in range(len(p)) if number >> i & 1] for number in numbers]
         wanted = max(min(1.0, len(members) * float(p[members].min())) for members in sets)
         assert abs(float(found[own]) - wanted) < 1e-12
 
@@ -219,7 +177,7 @@ def check_bh(p: Tensor) -> None:
 def check_attribution(seed: int, kind: str, dtype: torch.dtype = torch.float64) -> None:
     """The shares of all parts sum to the logit, and each head's is what its writing gives."""
     each = given(seed, kind, dtype)
-    found = direct_logits(each.model, each.inputs)
+    found = direct_logits(*each.whole)
     assert found.error <= EXACT[dtype] * max(1.0, float(found.logits.abs().max()))
     logits = run(each)
     logits = logits if logits.dim() == 2 else each.last(logits)

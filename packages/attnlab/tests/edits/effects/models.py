@@ -29,6 +29,16 @@ class Given(NamedTuple):
     labels: Tensor
 
     @property
+    def whole(self) -> tuple[nn.Module, Any]:
+        """What every function of effects begins with."""
+        return self.model, self.inputs
+
+    @property
+    def loss(self) -> dict[str, Any]:
+        """The usual metric, as arguments."""
+        return {"metric": "loss", "target": self.labels}
+
+    @property
     def num_rows(self) -> int:
         return len(self.labels)
 
@@ -42,9 +52,7 @@ class Given(NamedTuple):
         """The logits of each row's last position that is no padding."""
         if self.real is None:
             return logits[:, -1]
-        return torch.stack(
-            [row[int(real.sum()) - 1] for row, real in zip(logits, self.real, strict=True)]
-        )
+        return logits[torch.arange(len(logits)), self.real.sum(1) - 1]
 
 
 def given(
@@ -82,10 +90,8 @@ def given(
     labels = torch.randint(VOCABULARY, (rows, length), generator=draw)
     with isolated(seed, "tests", "effects model"):
         if kind == "encoder":
-            model, inputs = (
-                Encoder(EncoderConfig(**told, num_classes=4)),
-                {"tokens": tokens, "real": real},
-            )
+            model = Encoder(EncoderConfig(**told, num_classes=4))
+            inputs = {"tokens": tokens, "real": real}
             labels = labels[:, 0] % 4
         elif kind == "encoder-decoder":
             model = EncoderDecoder(EncoderDecoderConfig(**told))
@@ -105,7 +111,6 @@ def given(
 
 def run(each: Given) -> Tensor:
     """Run the model on its inputs."""
+    options = each.inputs if isinstance(each.inputs, dict) else {"tokens": each.inputs}
     with torch.no_grad():
-        return (
-            each.model(**each.inputs) if isinstance(each.inputs, dict) else each.model(each.inputs)
-        )
+        return each.model(**options)

@@ -55,8 +55,8 @@ def test_each_other_control_is_its_definition(seed):
     """Patterns made here from the weights of a plain pass, set by an edit, give what the control
     gives."""
     each, names = given(seed, "padded decoder"), ["mean", "value_zeroed", "frozen", "shuffled"]
-    told = {"metric": "loss", "target": each.labels, "rule": FEW, "seed": seed}
-    found = pattern_effects(each.model, each.inputs, controls=names, **told)
+    told = {**each.loss, "rule": FEW, "seed": seed}
+    found = pattern_effects(*each.whole, controls=names, **told)
     sites = [f"layers.{n}.attention.call" for n in range(9)]
     base = run_plain(each.model, Call.of(each.inputs), sites)
     own = prepare_metric(Metric("loss", each.labels), run(each))
@@ -77,10 +77,8 @@ def test_each_other_control_is_its_definition(seed):
         for name, effect in zip(names, effects, strict=True):
             pattern = whole.weights.clone()
             pattern[:, head.head] = patterns[name]
-            with (
-                opened(each.model),
-                edit(each.model, SetPattern(site=head.path, pattern=pattern), certify=False),
-            ):
+            put = SetPattern(site=head.path, pattern=pattern)
+            with opened(each.model), edit(each.model, put, certify=False):
                 close(effect + found.before, own(run(each), run(each))[0], torch.float64)
 
 
@@ -105,10 +103,8 @@ def test_every_donor_is_another_input_and_gives_once():
 def test_patterns_keep_to_allowed_keys_and_sum_to_one():
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
     allowed = torch.tensor([[True, True, False], [True, True, False], [False, False, False]])
-    assert torch.allclose(
-        Pattern.renormalised(weights, allowed),
-        torch.tensor([[0.625, 0.375, 0], [0.5, 0.5, 0], [0, 0, 0]]),
-    )
+    expected = torch.tensor([[0.625, 0.375, 0], [0.5, 0.5, 0], [0, 0, 0]])
+    assert torch.allclose(Pattern.renormalised(weights, allowed), expected)
 
 
 def planted(seed: int) -> tuple[Decoder, torch.Tensor, torch.Tensor]:
@@ -120,20 +116,10 @@ def planted(seed: int) -> tuple[Decoder, torch.Tensor, torch.Tensor]:
     needs: plain and needed. Head 3 looks evenly, and says nothing.
     """
     letters, length, width = 6, 5, 8
+    bare = {"norm_place": "none", "final_norm": False, "positions": "none", "bias": False}
+    sizes = {"vocab_size": letters, "max_length": length, "d_model": 4 * width, "num_heads": 4}
     with isolated(seed, "tests", "planted"):
-        model = Decoder(
-            DecoderConfig(
-                vocab_size=letters,
-                max_length=length,
-                d_model=4 * width,
-                num_heads=4,
-                norm_place="none",
-                final_norm=False,
-                positions="none",
-                bias=False,
-                tie_output=False,
-            )
-        )
+        model = Decoder(DecoderConfig(**sizes, **bare, tie_output=False))
     block = model.layers[0]
     for parameter in model.parameters():
         torch.nn.init.zeros_(parameter)
@@ -158,10 +144,8 @@ def planted(seed: int) -> tuple[Decoder, torch.Tensor, torch.Tensor]:
             block.attention.output.weight[16 + letter, letter] = 4.0
             model.head.weight[letter, 16 + letter] = 1.0
         block.attention.output.weight[22, 2 * width] = 1.0
-        model.head.weight[:3, 6], model.head.weight[:3, 22] = (
-            -6.0,
-            6.0,
-        )  # without head 2 three letters are not said
+        # without head 2 three letters are not said
+        model.head.weight[:3, 6], model.head.weight[:3, 22] = -6.0, 6.0
     draws = torch.randint(letters, (40, length), generator=generator(seed, "planted inputs"))
     return model.eval(), draws + letters * torch.arange(length), draws[:, -2]
 
@@ -187,18 +171,9 @@ def test_heads_that_work_are_told_from_heads_that_only_look_so(seed):
 
 def idle_pattern(seed, dtype=torch.float32):
     """A decoder whose first head says the same wherever it looks, and prompts that end alike."""
+    sizes = {"vocab_size": 11, "max_length": 8, "d_model": 6, "num_heads": 2, "d_ff": 24}
     with isolated(seed, "tests", "idle pattern"):
-        model = Decoder(
-            DecoderConfig(
-                vocab_size=11,
-                max_length=8,
-                d_model=6,
-                num_heads=2,
-                d_ff=24,
-                projections="dense",
-                positions="alibi",
-            )
-        )
+        model = Decoder(DecoderConfig(**sizes, projections="dense", positions="alibi"))
     attention = model.layers[0].attention
     with torch.no_grad():
         attention.query.weight[:3] = 0.0
@@ -248,9 +223,8 @@ def check_copies():
     assert torch.equal(found.tested.p, once.tested.p)
     assert not bool(found.matters.any())
     assert found.effects.shape == (4, 2, 12)
-    assert found.caution.startswith(
-        "of 12 inputs 3 are different; in the tests copies count once; 3 inputs cannot"
-    )
+    words = "of 12 inputs 3 are different; in the tests copies count once; 3 inputs cannot"
+    assert found.caution.startswith(words)
     assert found.caution in str(found)
 
 
@@ -260,9 +234,8 @@ def test_copies_of_inputs_count_once():
 
 def test_inputs_that_differ_in_their_padding_alone_are_no_copies():
     tokens = torch.tensor([[1, 2, 3]] * 3)
-    call = Call.of(
-        {"tokens": tokens, "real": torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1]]).bool()}
-    )
+    real = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1]]).bool()
+    call = Call.of({"tokens": tokens, "real": real})
     first, second, third = call.copies().tolist()
     assert first == third != second
     assert Call.of((tokens, tokens)).copies().tolist() == [0, 0, 0]
@@ -273,10 +246,8 @@ def test_a_few_copies_among_many_inputs_are_told_of_and_judged():
     rows = torch.cat((torch.arange(30), torch.arange(4)))
     found = pattern_effects(model, tokens[rows], metric="loss", target=labels[rows])
     assert found.can_tell
-    assert (
-        found.caution
-        == f"of 34 inputs {found.distinct} are different; in the tests copies count once"
-    )
+    words = f"of 34 inputs {found.distinct} are different; in the tests copies count once"
+    assert found.caution == words
     assert "not sharp, but needed: head 0.2" in str(found)
 
 
@@ -335,12 +306,12 @@ def test_too_few_draws_to_show_anything_are_told_too():
 
 def test_the_seed_decides_what_is_drawn_and_nothing_else_does():
     each = given(2, "padded decoder")
-    told = {"metric": "loss", "target": each.labels, "rule": FEW}
+    told = {**each.loss, "rule": FEW}
     torch.manual_seed(0)
-    one = pattern_effects(each.model, each.inputs, seed=5, **told)
+    one = pattern_effects(*each.whole, seed=5, **told)
     torch.manual_seed(1)
-    two = pattern_effects(each.model, each.inputs, seed=5, how=SweepOptions(threads=2), **told)
-    other = pattern_effects(each.model, each.inputs, seed=6, **told)
+    two = pattern_effects(*each.whole, seed=5, how=SweepOptions(threads=2), **told)
+    other = pattern_effects(*each.whole, seed=6, **told)
     close(one.effects, two.effects, torch.float64)
     assert torch.equal(one.tested.p, two.tested.p)
     assert not torch.allclose(one.effects, other.effects)
@@ -368,9 +339,8 @@ def test_what_makes_no_sense_is_said(told, words):
 
 def test_nothing_is_said_of_where_heads_look_when_no_control_changed_it():
     model, tokens, labels = planted(0)
-    found = pattern_effects(
-        model, tokens, metric="loss", target=labels, controls=["zeroed", "value_zeroed"]
-    )
+    told = {"metric": "loss", "target": labels, "controls": ["zeroed", "value_zeroed"]}
+    found = pattern_effects(model, tokens, **told)
     assert found.is_sharp.tolist() == [True, True, False, False]
     assert found.pretty_but_idle == []
     assert "where they look" not in str(found)

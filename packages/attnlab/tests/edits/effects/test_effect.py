@@ -18,19 +18,10 @@ def test_no_effect_is_exactly_nothing_and_the_baseline_is_not_edited():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_edit_that_changes_nothing_has_an_effect_of_exactly_0(seed):
-    each = given(seed, dtype=torch.float32)
-    site = "*attention"
-    found = effect(each.model, each.inputs, ScaleScores(site=site, factor=1.0), certify=False)
-    assert float(found.logits.difference.abs().max()) == 0.0
-    assert hooks_of(each.model) == []
-
-
-@pytest.mark.parametrize("seed", range(4))
 def test_figures_are_those_of_the_two_runs(seed):
     each = given(seed, dtype=torch.float64)
     zero = ZeroHead(site="*attention", head=0)
-    found = effect(each.model, each.inputs, zero, target=each.labels, sites="*residual_after")
+    found = effect(*each.whole, zero, target=each.labels, sites="*residual_after")
     before = run(each)
     with edit(each.model, zero):
         after = run(each)
@@ -39,20 +30,15 @@ def test_figures_are_those_of_the_two_runs(seed):
     assert torch.equal(found.choices.before, before.argmax(-1))
     wanted = (before.softmax(-1) * (before.log_softmax(-1) - after.log_softmax(-1))).sum(-1)
     assert torch.allclose(found.divergence, wanted, atol=1e-12)
-    flat = torch.nn.functional.cross_entropy(
-        after.flatten(0, -2), each.labels.flatten(), ignore_index=-100, reduction="none"
-    )
-    counts = (each.labels != -100).double().view(len(after), -1)
-    assert torch.allclose(
-        found.loss.after, flat.view(len(after), -1).sum(1) / counts.sum(1), atol=1e-12
-    )
+    labels = each.labels.flatten()
+    flat = torch.nn.functional.cross_entropy(after.flatten(0, -2), labels, reduction="none")
+    counts = (each.labels != -100).double().view(len(after), -1).sum(1)
+    assert torch.allclose(found.loss.after, flat.view(len(after), -1).sum(1) / counts, atol=1e-12)
     site = next(iter(found.recordings.before))
     assert found.at(site).difference.abs().max() > 0
     assert found.certificate.calls
-    told = found.to_mapping()
-    assert told["choices"] == (
-        before[..., 0].numel() if each.real is None else int(each.real.sum())
-    )
+    choices = before[..., 0].numel() if each.real is None else int(each.real.sum())
+    assert found.to_mapping()["choices"] == choices
     assert "loss" in str(found)
 
 
@@ -61,14 +47,8 @@ def test_generations_part_where_the_edit_says_otherwise():
     prompt = each.inputs[:, :3]
     zero = ZeroHead(layer=0, head=[0, 1])
     vocabulary = "abcdefghijk"
-    found = effect(
-        each.model,
-        prompt,
-        zero,
-        num_tokens=6,
-        vocabulary=vocabulary,
-        sites="layers.0.attention.heads",
-    )
+    told = {"num_tokens": 6, "vocabulary": vocabulary, "sites": "layers.0.attention.heads"}
+    found = effect(each.model, prompt, zero, **told)
     before = generate(each.model, prompt, 6).tokens
     with edit(each.model, zero):
         after = generate(each.model, prompt, 6).tokens
@@ -94,9 +74,8 @@ def test_generations_that_do_not_part_are_said_to_stay_the_same(rows):
 def test_an_encoder_decoder_generates_from_source_and_start():
     each = given(3, "encoder-decoder")
     source, start = each.inputs["source"], each.inputs["target"][:, :1]
-    found = effect(
-        each.model, (source, start), UniformPattern(site="*cross_attention"), num_tokens=3
-    )
+    uniform = UniformPattern(site="*cross_attention")
+    found = effect(each.model, (source, start), uniform, num_tokens=3)
     assert found.tokens.after.shape == (len(source), 4)
     assert found.prompt_length == 1
 
@@ -105,25 +84,18 @@ def test_what_makes_no_sense_is_said():
     each = given(0, "decoder")
     zero = ZeroHead(layer=0, head=0)
     for call, words in (
-        (lambda: effect(each.model, each.inputs), "at least one edit"),
-        (lambda: effect(each.model, each.inputs, ZeroHead(layer=7, head=0)), "layer"),
-        (
-            lambda: effect(each.model, {"tokens": each.inputs}, zero, num_tokens=2),
-            "to generate, give a prompt",
-        ),
-        (lambda: effect(each.model, each.inputs, zero, num_tokens=-1), "num_tokens must be"),
-        (lambda: effect(each.model, each.inputs, zero).at("logits"), "sites="),
-        (lambda: effect(each.model, each.inputs, zero).text(), "num_tokens="),
+        (lambda: effect(*each.whole), "at least one edit"),
+        (lambda: effect(*each.whole, ZeroHead(layer=7, head=0)), "layer"),
+        (lambda: effect(each.model, {"tokens": each.inputs}, zero, num_tokens=2), "give a prompt"),
+        (lambda: effect(*each.whole, zero, num_tokens=-1), "num_tokens must be"),
+        (lambda: effect(*each.whole, zero).at("logits"), "sites="),
+        (lambda: effect(*each.whole, zero).text(), "num_tokens="),
     ):
         with pytest.raises(WrongUsage) as caught:
             call()
         assert words in str(caught.value)
     assert hooks_of(each.model) == []
-
-
-def test_an_input_that_is_not_there_is_refused():
-    each = given(4, "decoder")
-    found = effect(each.model, each.inputs, ZeroHead(layer=0, head=0), num_tokens=2)
+    found = effect(*each.whole, zero, num_tokens=2)
     for row in (each.num_rows, -1, "first"):
         with pytest.raises(WrongUsage, match="there are the inputs 0 to"):
             found.text(row)

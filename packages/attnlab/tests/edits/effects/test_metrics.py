@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnlab.edits.effects.metrics import IGNORED, Metric, next_tokens, prepare_metric
+from attnlab.edits.effects.metrics import IGNORED, Metric, prepare_metric
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
 
@@ -22,20 +22,16 @@ def measured(name, logits=LOGITS, before=LOGITS, **told):
 def test_each_metric_is_its_formula_averaged_over_the_positions_that_count():
     loss = [-(math.log(0.5) + math.log(0.2)) / 2, -math.log(0.1)]
     assert measured("loss", target=LABELS) == pytest.approx(loss)
-    assert measured("logit", target=LABELS) == pytest.approx(
-        [-each for each in loss]
-    )  # these logits are logarithms
+    minus = [-each for each in loss]  # these logits are logarithms
+    assert measured("logit", target=LABELS) == pytest.approx(minus)
     assert measured("probability", target=LABELS) == pytest.approx([0.35, 0.1])
     assert measured("accuracy", target=LABELS) == [0.5, 0.0]
     others = torch.tensor([[1, 2], [IGNORED, 0]])
     difference = [(math.log(0.5 / 0.25) + math.log(0.2 / 0.7)) / 2, math.log(0.1 / 0.8)]
     assert measured("logit_difference", target=LABELS, others=others) == pytest.approx(difference)
-
-
-def test_without_others_the_difference_is_to_the_likeliest_other_token():
-    assert measured("logit_difference", target=torch.tensor([1, 0])) == pytest.approx(
-        [math.log(0.2 / 0.7), math.log(0.8 / 0.1)]
-    )
+    likeliest = [math.log(0.2 / 0.7), math.log(0.8 / 0.1)]  # without others
+    found = measured("logit_difference", target=torch.tensor([1, 0]))
+    assert found == pytest.approx(likeliest)
 
 
 def test_the_last_position_is_the_last_that_is_no_padding():
@@ -43,22 +39,15 @@ def test_the_last_position_is_the_last_that_is_no_padding():
     padded = prepare_metric(Metric("logit"), LOGITS, real)
     assert padded.labels.tolist() == [[0, IGNORED], [IGNORED, 0]]
     assert padded(LOGITS, LOGITS)[0].tolist() == pytest.approx([math.log(0.5), math.log(0.8)])
-    assert prepare_metric(Metric("logit"), LOGITS, real.flip(1)).labels.tolist() == [
-        [IGNORED, 2],
-        [IGNORED, 0],
-    ]
+    last = [[IGNORED, 2], [IGNORED, 0]]
+    assert prepare_metric(Metric("logit"), LOGITS, real.flip(1)).labels.tolist() == last
     asked = Metric("logit", position=1)
-    assert prepare_metric(asked, LOGITS, real).labels.tolist() == [
-        [IGNORED, 2],
-        [IGNORED, 0],
-    ]  # as it was said
+    assert prepare_metric(asked, LOGITS, real).labels.tolist() == last  # as it was said
 
 
 def test_padding_of_a_source_says_nothing_of_the_target():
-    tokens, real = (
-        torch.zeros(2, 3, dtype=torch.int64),
-        torch.tensor([[True, True, False], [True, True, True]]),
-    )
+    tokens = torch.zeros(2, 3, dtype=torch.int64)
+    real = torch.tensor([[True, True, False], [True, True, True]])
     assert torch.equal(Call.of({"tokens": tokens, "real": real}).real, real)
     assert torch.equal(Call.of({"input_ids": tokens, "attention_mask": real.long()}).real, real)
     for target in (
@@ -70,9 +59,8 @@ def test_padding_of_a_source_says_nothing_of_the_target():
 
 
 def test_divergence_is_from_before_to_now():
-    now = torch.log(
-        torch.tensor([[[0.5, 0.25, 0.25], [0.3, 0.3, 0.4]], [[0.2, 0.2, 0.6], [0.8, 0.1, 0.1]]])
-    )
+    now = LOGITS.clone()
+    now[0, 1] = torch.tensor([0.3, 0.3, 0.4]).log()
     wanted = 0.1 * math.log(0.1 / 0.3) + 0.2 * math.log(0.2 / 0.3) + 0.7 * math.log(0.7 / 0.4)
     assert measured("kl", now) == pytest.approx([wanted, 0.0], abs=1e-7)
 
@@ -85,11 +73,9 @@ def test_without_labels_the_models_own_answer_at_the_position_counts():
 
 def test_copies_of_the_rows_are_measured_each_with_its_own_labels():
     metric = prepare_metric(Metric("loss", LABELS), LOGITS)
-    copies = torch.cat([LOGITS, LOGITS.flip(0)])
-    assert metric(copies, LOGITS)[0].tolist() == pytest.approx(measured("loss", target=LABELS))
-    assert metric(copies, LOGITS)[1].tolist() == pytest.approx(
-        measured("loss", LOGITS.flip(0), target=LABELS)
-    )
+    found = metric(torch.cat([LOGITS, LOGITS.flip(0)]), LOGITS).tolist()
+    for losses, logits in zip(found, (LOGITS, LOGITS.flip(0)), strict=True):
+        assert losses == pytest.approx(measured("loss", logits, target=LABELS))
 
 
 def test_the_last_positions_alone_are_enough():
@@ -137,10 +123,6 @@ def test_labels_that_do_not_fit_are_refused(told, words):
     with pytest.raises(WrongUsage) as caught:
         prepare_metric(Metric("loss", **told), LOGITS)
     assert words in str(caught.value)
-
-
-def test_next_tokens_end_with_nothing():
-    assert next_tokens(torch.tensor([[4, 5, 6]])).tolist() == [[5, 6, IGNORED]]
 
 
 def test_what_could_not_be_said_before_adds_nothing_to_a_divergence():

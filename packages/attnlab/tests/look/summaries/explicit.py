@@ -41,10 +41,9 @@ def case(seed: int, dtype: torch.dtype = torch.float32, kind: str | None = None)
     keys = one_of(1, 2, 7, 8, 31, 33, 64, 65, 100, 129, 150)
     queries = one_of(keys, keys, keys, 1, 5, 40, 97)
     width = one_of(1, 3, 8, 16, 17, 64)
-    query, key = (
-        normal(batch, heads, queries, width) * one_of(0.3, 1.0, 3.0),
-        normal(batch, one_of(heads, 1), keys, width),
-    )
+    query = normal(batch, heads, queries, width) * one_of(0.3, 1.0, 3.0)
+    key = normal(batch, one_of(heads, 1), keys, width)
+    added = normal(queries, keys).masked_fill(share(queries, keys) < 0.3, -torch.inf).to(dtype)
     masks = {
         "none": None,
         "causal": "causal",
@@ -52,32 +51,20 @@ def case(seed: int, dtype: torch.dtype = torch.float32, kind: str | None = None)
         "padding": share(batch, 1, 1, keys) < 0.6,
         "boolean": share(queries, keys) < 0.5,
         "sparse": share(batch, 1, queries, keys) < 0.02,
-        "added": normal(queries, keys)
-        .masked_fill(share(queries, keys) < 0.3, -torch.inf)
-        .to(dtype),
+        "added": added,
         "bands": (torch.arange(keys) // 64 % 2 == 1).expand(queries, keys),
         "heads": share(batch, heads, queries, keys) < 0.9,
     }
     kind = one_of(*KINDS) if kind is None else kind
-    scale = one_of(None, None, 0.5)
-    return Case(
-        query.to(dtype),
-        key.to(dtype),
-        masks[kind],
-        scale,
-        one_of(1, 3, 16, 50, 512),
-        one_of(1, 4, 8),
-    )
+    scale, tiles, top = one_of(None, None, 0.5), one_of(1, 3, 16, 50, 512), one_of(1, 4, 8)
+    return Case(query.to(dtype), key.to(dtype), masks[kind], scale, tiles, top)
 
 
 def weights_and_scores(one: Case) -> tuple[np.ndarray, np.ndarray]:
     """Make all weights and scores in float64."""
     query, key = one.query.double().numpy(), one.key.double().numpy()
-    scores = (
-        query
-        @ np.swapaxes(key, -1, -2)
-        * (query.shape[-1] ** -0.5 if one.scale is None else one.scale)
-    )
+    scale = query.shape[-1] ** -0.5 if one.scale is None else one.scale
+    scores = query @ np.swapaxes(key, -1, -2) * scale
     queries, keys = scores.shape[-2:]
     distance = np.arange(keys - queries, keys)[:, None] - np.arange(keys)
     if isinstance(one.mask, str):
@@ -106,21 +93,20 @@ def summary(weights: np.ndarray, scores: np.ndarray, tiles: int, top: int) -> di
     alive = weights.sum(-1) > 0
 
     def on(key):
-        found = np.take_along_axis(
-            weights, np.broadcast_to(key.clip(0, keys - 1)[:, None], (*mean.shape, 1)), -1
-        )
+        place = np.broadcast_to(key.clip(0, keys - 1)[:, None], (*mean.shape, 1))
+        found = np.take_along_axis(weights, place, -1)
         return np.where((key >= 0) & (key < keys), found[..., 0], 0.0)
 
     order = np.argsort(-scores, axis=-1, kind="stable")[..., :top]
     best = np.take_along_axis(weights, order, -1)
     missing = [(0, 0)] * mean.ndim + [(0, top - best.shape[-1])]
     cells = max(1, -(-queries // tiles)), max(1, -(-keys // tiles))
-    starts = [
-        np.arange(0, length, cell) for cell, length in zip(cells, (queries, keys), strict=True)
-    ]
-    counts = np.minimum(cells[0], queries - starts[0])[:, None] * np.minimum(
-        cells[1], keys - starts[1]
+    starts = np.arange(0, queries, cells[0]), np.arange(0, keys, cells[1])
+    rows, columns = (
+        np.minimum(cells[0], queries - starts[0]),
+        np.minimum(cells[1], keys - starts[1]),
     )
+    counts = rows[:, None] * columns
 
     def pooled(operation):
         return operation.reduceat(operation.reduceat(weights, starts[0], -2), starts[1], -1)
@@ -143,9 +129,12 @@ def summary(weights: np.ndarray, scores: np.ndarray, tiles: int, top: int) -> di
     }
 
 
-def check(found: Summary, expected: dict[str, np.ndarray], bound: float) -> None:
+def check(
+    found: Summary, expected: dict[str, np.ndarray], bound: float, weights: np.ndarray
+) -> None:
     """Hold a summary against what it should be; numbers beside 1, distances beside how far the
-    weights reach."""
+    weights reach, the top keys against the weights that they have: where scores nearly tie, either
+    is right."""
     reach = expected["spread"]
     for name, right in expected.items():
         value = getattr(found, name).double().numpy()
@@ -157,13 +146,6 @@ def check(found: Summary, expected: dict[str, np.ndarray], bound: float) -> None
             error = np.where(value == right, 0.0, np.abs(value - right) / size)
         assert (error <= bound).all(), f"{name} is wrong by {error.max():.1e}"
     assert (found.cells.numpy() == expected["cells"]).all()
-
-
-def check_top(
-    found: Summary, weights: np.ndarray, expected: dict[str, np.ndarray], bound: float
-) -> None:
-    """Hold the top keys against the weights that they have; where scores nearly tie, either is
-    right."""
     keys = found.top_keys.numpy()
     there = np.where(keys >= 0, np.take_along_axis(weights, keys.clip(0), -1), 0.0)
     assert (np.abs(there - expected["top_weights"]) <= bound).all(), "top_keys name other keys"

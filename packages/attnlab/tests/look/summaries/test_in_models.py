@@ -15,23 +15,24 @@ from attnlab.parts.attend import attend
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.heads import share_heads
 from attnlab.sites import AttentionCall, OutputSlot
+from tests.look.summaries.test_summarize import BY_QUERY
 
 SITES = "layers.*.attention.weights"
 
 
+def decoder(length, positions):
+    """A decoder, and tokens for it."""
+    with seeds.isolated(0, "summaries", positions):
+        heads = {"num_heads": 4, "num_kv_heads": 2, "positions": positions}
+        config = DecoderConfig(
+            vocab_size=11, max_length=length, d_model=24, d_ff=24, num_layers=2, **heads
+        )
+        return Decoder(config).eval(), torch.randint(11, (2, length))
+
+
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
 def test_a_recorded_summary_is_that_of_the_recorded_weights_and_the_output_is_untouched(positions):
-    with seeds.isolated(0, "summaries", positions):
-        config = DecoderConfig(
-            vocab_size=11,
-            max_length=40,
-            d_model=24,
-            num_heads=4,
-            num_layers=2,
-            d_ff=24,
-            positions=positions,
-        )
-        model, tokens = Decoder(config).eval(), torch.randint(11, (2, 30))
+    model, tokens = decoder(30, positions)
     reduce = Summarize(tiles=7, top=3)
     plain = model(tokens)
     with record(model, SITES, reduce=reduce) as summaries:
@@ -42,16 +43,7 @@ def test_a_recorded_summary_is_that_of_the_recorded_weights_and_the_output_is_un
     assert len(summaries) == 2
     for site, found in summaries.items():
         explicit = reduce.of_weights(recording[site].double())
-        for name in (
-            "entropy",
-            "largest",
-            "distance",
-            "spread",
-            "own",
-            "top_weights",
-            "map_mean",
-            "map_max",
-        ):
+        for name in (*BY_QUERY, "top_weights", "map_mean", "map_max"):
             error = (getattr(found, name) - getattr(explicit, name)).abs().max()
             assert error < 1e-5 * 30, f"{site} {name}: {error}"
         assert torch.equal(found.cells, torch.tensor([5, 5]))
@@ -97,18 +89,7 @@ def native(monkeypatch):
 def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same_to_the_bit(
     positions, native
 ):
-    with seeds.isolated(0, "summaries", positions):
-        config = DecoderConfig(
-            vocab_size=11,
-            max_length=150,
-            d_model=24,
-            num_heads=4,
-            num_kv_heads=2,
-            num_layers=2,
-            d_ff=24,
-            positions=positions,
-        )
-        model, tokens = Decoder(config).eval(), torch.randint(11, (2, 131))
+    model, tokens = decoder(131, positions)
     with torch.no_grad():
         plain = model(tokens)
         assert [(call["value"] is None, call.get("telling") is None) for call in native] == [
@@ -118,10 +99,8 @@ def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same_to_the
         with record(model, SITES, reduce=Summarize(tiles=7, top=3)) as summaries:
             assert torch.equal(model(tokens), plain)
         assert [call["telling"] is None for call in native] == [False] * 2
-        with (
-            record(model, SITES, reduce=Summarize(tiles=7, top=3)) as alone,
-            use_attention_path("default"),
-        ):
+        reduce = Summarize(tiles=7, top=3)
+        with record(model, SITES, reduce=reduce) as alone, use_attention_path("default"):
             assert torch.allclose(model(tokens), plain, atol=1e-4)
     for site in summaries:
         for one, other in zip(summaries[site], alone[site], strict=True):
@@ -158,13 +137,8 @@ def check_bits(drawn: range) -> None:
         call = AttentionCall(query * size, key, value, mask, None, is_open=False, place=place)
         reduce(call)
         heads = query.shape[1]
-        plain = attend(
-            query * size,
-            share_heads(key, heads),
-            share_heads(value, heads),
-            mask,
-            need_weights=False,
-        )
+        shared = share_heads(key, heads), share_heads(value, heads)
+        plain = attend(query * size, *shared, mask, need_weights=False)
         assert place.output is not None
         assert torch.equal(place.output, plain.output), f"seed {seed}: other bits"
 
@@ -180,6 +154,7 @@ def test_thousands_of_outputs_have_the_same_bits_with_a_summary_and_without():
     check_bits(range(30, 3000))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native")
 def test_a_summary_that_changes_the_order_of_the_sums_shows(monkeypatch):
     compiled = attention.compiled

@@ -14,15 +14,7 @@ from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import causal_mask, padding_mask
 from attnlab.sites import AttentionCall
-from tests.look.summaries.explicit import (
-    KINDS,
-    Case,
-    case,
-    check,
-    check_top,
-    summary,
-    weights_and_scores,
-)
+from tests.look.summaries.explicit import KINDS, Case, case, check, summary, weights_and_scores
 from tests.sampling import sampled
 
 WAYS = [
@@ -30,6 +22,7 @@ WAYS = [
     ("torch", torch.float32, 1e-5),
     ("torch", torch.float64, 1e-12),
 ]
+BY_QUERY = ("entropy", "largest", "distance", "spread", "first", "own", "previous")
 both_ways = pytest.mark.parametrize("way", ["native", "torch"])
 
 
@@ -45,25 +38,32 @@ def summarized(one: Case, way: str | None = None) -> Summary:
     )
 
 
+def check_case(one: Case, way: str, bound: float = 1e-5) -> None:
+    """Hold a summary against the explicit one."""
+    weights, scores = weights_and_scores(one)
+    check(summarized(one, way), summary(weights, scores, one.tiles, one.top), bound, weights)
+
+
 def check_cases(
     way: str, dtype: torch.dtype, bound: float, drawn: range, kind: str | None = None
 ) -> None:
     """Hold many drawn cases against the explicit ones."""
     for seed in drawn:
-        one = case(seed, dtype, kind)
-        weights, scores = weights_and_scores(one)
-        expected, found = summary(weights, scores, one.tiles, one.top), summarized(one, way)
-        check(found, expected, bound)
-        check_top(found, weights, expected, bound)
+        check_case(case(seed, dtype, kind), way, bound)
 
 
-@pytest.mark.parametrize("part", sampled(range(4), 1))
+def check_equal(one: Summary, other: Summary) -> None:
+    for name, part in one._asdict().items():
+        assert torch.equal(part, getattr(other, name)), name
+
+
+@pytest.mark.parametrize("part", sampled(range(7), 1))
 @pytest.mark.parametrize(("way", "dtype", "bound"), WAYS)
 def test_a_thousand_summaries_are_those_of_the_explicit_weights(way, dtype, bound, part):
-    check_cases(way, dtype, bound, range(84 * part, 84 * (part + 1)))
+    check_cases(way, dtype, bound, range(48 * part, 48 * (part + 1)))
 
 
-@pytest.mark.parametrize("width", [16, 32])
+@pytest.mark.parametrize("width", sampled([16, 32], 1))
 def test_native_narrower_vectors_say_the_same(width, monkeypatch):
     if width > attnlab_native.vector_bytes():
         pytest.skip("vectors of this width are not there")
@@ -80,20 +80,8 @@ def test_many_row_blocks_and_ragged_cells_fit_together(way):
     # sides.
     source = torch.Generator().manual_seed(3)
     query, key = torch.randn(700, 16, generator=source), torch.randn(733, 16, generator=source)
-    for mask, tiles in (
-        (None, 37),
-        ("causal", 41),
-        (90, 300),
-        ("causal", 5),
-        (None, 88),
-        ("causal", 22),
-        ("causal", 350),
-    ):
-        one = Case(query, key, mask, None, tiles, 8)
-        weights, scores = weights_and_scores(one)
-        expected, found = summary(weights, scores, tiles, 8), summarized(one, way)
-        check(found, expected, 1e-5)
-        check_top(found, weights, expected, 1e-5)
+    for mask, tiles in ((None, 37), ("causal", 41), (90, 300), (None, 88), ("causal", 350)):
+        check_case(Case(query, key, mask, None, tiles, 8), way)
 
 
 @both_ways
@@ -101,18 +89,9 @@ def test_a_query_that_may_look_at_nothing_gets_zeros(way):
     mask = torch.ones(3, 5, dtype=torch.bool)
     mask[1] = False
     found = summarize(torch.randn(3, 4), torch.randn(5, 4), mask, top=2, way=way)
-    for name in (
-        "entropy",
-        "effective_keys",
-        "largest",
-        "distance",
-        "spread",
-        "first",
-        "own",
-        "previous",
-    ):
+    for name in (*BY_QUERY, "effective_keys"):
         assert getattr(found, name)[1] == 0, name
-        assert getattr(found, name)[0] == getattr(found, name)[0], name
+        assert not getattr(found, name).isnan().any(), name
     assert found.top_keys[1].tolist() == [-1, -1]
     assert found.top_weights[1].tolist() == [0, 0]
     assert found.log_sum[1] == -torch.inf
@@ -148,16 +127,7 @@ def test_each_step_of_a_cached_generation_is_a_row_of_the_whole(way):
     whole = summarize(query, key, "causal", way=way)
     for first in (0, 50, 89):
         part = summarize(query[:, first : first + 1], key[:, : first + 1], "causal", way=way)
-        for name in (
-            "entropy",
-            "largest",
-            "distance",
-            "spread",
-            "first",
-            "own",
-            "previous",
-            "top_weights",
-        ):
+        for name in (*BY_QUERY, "top_weights"):
             close = (getattr(part, name)[:, 0] - getattr(whole, name)[:, first]).abs().max()
             assert close < 1e-5, name
 
@@ -180,12 +150,8 @@ def test_a_sharp_row_has_a_spread_as_exact_as_its_weights(way):
     key = torch.zeros(500, 1)
     key[480], key[483] = 1.0, 0.5
     one = Case(torch.full((1, 1), 30.0), key, None, None, 4, 2)
-    expected = summary(*weights_and_scores(one), 4, 2)
-    found = summarized(one, way)
-    assert (
-        abs(found.spread.item() - expected["spread"].item())
-        < 1e-8 + 1e-3 * expected["spread"].item()
-    )
+    expected = summary(*weights_and_scores(one), 4, 2)["spread"].item()
+    assert abs(summarized(one, way).spread.item() - expected) < 1e-8 + 1e-3 * expected
 
 
 @both_ways
@@ -196,8 +162,7 @@ def test_half_precision_is_summed_in_float32(way, dtype):
     assert found.entropy.dtype == torch.float32
     assert torch.allclose(found.entropy, torch.tensor(3000.0).log().expand(2), atol=1e-5)
     one = case(5, torch.float32)
-    rounded = one._replace(query=one.query.to(dtype), key=one.key.to(dtype))
-    check(summarized(rounded, way), summary(*weights_and_scores(rounded), one.tiles, one.top), 1e-5)
+    check_case(one._replace(query=one.query.to(dtype), key=one.key.to(dtype)), way)
 
 
 def test_native_any_number_of_threads_gives_the_same_bits():
@@ -208,8 +173,7 @@ def test_native_any_number_of_threads_gives_the_same_bits():
         together = summarize(query, key, "causal", tiles=13, way="native")
     finally:
         torch.set_num_threads(1)
-    for name, part in alone._asdict().items():
-        assert torch.equal(part, getattr(together, name)), name
+    check_equal(alone, together)
 
 
 @both_ways
@@ -217,8 +181,7 @@ def test_leading_axes_broadcast_and_strides_do_not_matter(way):
     query, key = torch.randn(2, 50, 3, 8).transpose(1, 2), torch.randn(50, 16)[:, ::2]
     found = summarize(query, key, way=way)
     alone = summarize(query.contiguous(), key.contiguous().expand(2, 3, 50, 8), way=way)
-    for name, part in found._asdict().items():
-        assert torch.equal(part, getattr(alone, name)), name
+    check_equal(found, alone)
     assert found.entropy.shape == (2, 3, 50)
     turned = torch.rand(50, 50).T < 0.5
     assert torch.equal(
@@ -297,24 +260,20 @@ def test_no_gradient_is_kept():
 def test_heads_that_share_keys_are_summarised_as_if_each_had_its_own(mask):
     query, key = torch.randn(2, 6, 9, 8), torch.randn(2, 2, 12, 8)
     found = Summarize(tiles=4, top=3)(AttentionCall(query, key, key, mask, None, is_open=False))
-    alone = summarize(query, share_heads(key, 6), mask, tiles=4, top=3)
-    for name, part in found._asdict().items():
-        assert torch.equal(part, getattr(alone, name)), name
+    check_equal(found, summarize(query, share_heads(key, 6), mask, tiles=4, top=3))
     assert found.map_mean.shape == (2, 6, 3, 4)
 
 
 def test_weights_that_are_there_are_summarised_alike():
-    for seed in range(30):
+    for seed in range(20):
         one = case(seed, torch.float64)
         weights, scores = weights_and_scores(one)
         expected = summary(weights, scores, one.tiles, one.top)
         found = Summarize(tiles=one.tiles, top=one.top).of_weights(torch.from_numpy(weights))
         del expected["log_sum"]
-        check(found, expected, 1e-12)
-        check_top(found, weights, expected, 1e-12)
-    assert (
-        summary_of_weights(torch.rand(3, 4).half(), tiles=2, top=1).entropy.dtype == torch.float32
-    )
+        check(found, expected, 1e-12, weights)
+    half = summary_of_weights(torch.rand(3, 4).half(), tiles=2, top=1)
+    assert half.entropy.dtype == torch.float32
 
 
 def test_without_a_compiler_the_same_is_said(monkeypatch):
@@ -322,9 +281,7 @@ def test_without_a_compiler_the_same_is_said(monkeypatch):
     expected = summarize(query, key, "causal", way="torch")
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setattr(attention, "library", attention.library.__wrapped__)
-    found = summarize(query, key, "causal")
-    for name, part in expected._asdict().items():
-        assert torch.equal(part, getattr(found, name)), name
+    check_equal(summarize(query, key, "causal"), expected)
     with pytest.raises(CouldNotRun, match="looked for no-such-compiler"):
         summarize(query, key, way="native")
 

@@ -12,6 +12,7 @@ from attnlab.parts.masks import sliding_window_mask
 from attnlab.sites import AttentionCall
 
 WIDE = torch.float64
+ALL = slice(0, 5)
 
 
 def check_tiles(num_queries: int, num_keys: int, side: int, mask) -> None:
@@ -28,23 +29,17 @@ def check_tiles(num_queries: int, num_keys: int, side: int, mask) -> None:
             for column in range(columns):
                 tile = zoom.tile(level, row, column, head=1)
                 seen[tile.queries, tile.keys] += 1
-                part = weights[1, tile.queries, tile.keys]
-                cells = [strip.split(cell, 1) for strip in part.split(cell, 0)]
-                mean = torch.stack(
-                    [torch.stack([each.mean() for each in strip]) for strip in cells]
-                )
-                largest = torch.stack(
-                    [torch.stack([each.amax() for each in strip]) for strip in cells]
-                )
-                assert (tile.mean - mean).abs().max() < 1e-12
-                assert (tile.max - largest).abs().max() < 1e-12
+
+                def over(whole, function, tile=tile, cell=cell):
+                    rows = whole[tile.queries, tile.keys].split(cell, 0)
+                    return torch.stack(
+                        [torch.stack([function(x) for x in row.split(cell, 1)]) for row in rows]
+                    )
+
+                assert (tile.mean - over(weights[1], torch.mean)).abs().max() < 1e-12
+                assert (tile.max - over(weights[1], torch.amax)).abs().max() < 1e-12
+                assert torch.equal(tile.allowed, over(allowed, torch.sum))
                 assert tile.cell == cell
-                may = [
-                    strip.split(cell, 1)
-                    for strip in allowed[tile.queries, tile.keys].split(cell, 0)
-                ]
-                counts = torch.stack([torch.stack([each.sum() for each in strip]) for strip in may])
-                assert torch.equal(tile.allowed, counts)
         assert (seen == 1).all()
     assert zoom.grid(zoom.num_levels - 1) == (1, 1)
 
@@ -79,9 +74,8 @@ def test_an_attention_that_shares_keys_is_zoomed_into_by_its_query_heads():
     weights = attention_weights(attention_scores(query, share_heads(key, 6), mask))
     call = AttentionCall(query, key, key, mask, None, is_open=False)
     for head in ((0, 0), (1, 3), (1, 5)):
-        assert torch.allclose(
-            Zoom.of(call, side=10).tile(0, 1, 0, head=head).mean, weights[head][10:, :10], atol=1e-6
-        )
+        tile = Zoom.of(call, side=10).tile(0, 1, 0, head=head)
+        assert torch.allclose(tile.mean, weights[head][10:, :10], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -91,29 +85,14 @@ def test_an_attention_that_shares_keys_is_zoomed_into_by_its_query_heads():
         (lambda zoom: zoom.tile(0, 2, 0, head=0), r"level 0 has 2 × 2 tiles; got \(2, 0\)"),
         (lambda zoom: zoom.tile(0, 0, -1, head=0), r"got \(0, -1\)"),
         (lambda zoom: zoom.tile(0, 0, 0), r"leading axes \(3\); got \(\)"),
-        (
-            lambda zoom: zoom.part(slice(0, 30), slice(0, 5), head=0),
-            r"queries must be a slice within 0 to 20.*slice\(0, 30",
-        ),
-        (
-            lambda zoom: zoom.part(slice(0, 5), slice(-3, 5), head=0),
-            r"keys must be a slice within 0 to 20.*slice\(-3, 5",
-        ),
-        (lambda zoom: zoom.part(slice(0, 5), slice(5, 5), head=0), "not empty"),
-        (lambda zoom: zoom.part(3, slice(0, 5), head=0), "got 3"),
-        (
-            lambda zoom: zoom.part(slice(0, 5), slice(0, 5), head=0, cell=0),
-            "cell must be an integer",
-        ),
+        (lambda zoom: zoom.part(slice(0, 30), ALL, head=0), r"queries must .* 20.*slice\(0, 30"),
+        (lambda zoom: zoom.part(ALL, slice(-3, 5), head=0), r"keys must .* 20.*slice\(-3, 5"),
+        (lambda zoom: zoom.part(ALL, slice(5, 5), head=0), "not empty"),
+        (lambda zoom: zoom.part(3, ALL, head=0), "got 3"),
+        (lambda zoom: zoom.part(ALL, ALL, head=0, cell=0), "cell must be an integer"),
         (lambda zoom: zoom.tile(0, 0, 0, head=3), r"leading axes \(3\); got 3"),
-        (
-            lambda zoom: Zoom(torch.randn(2, 3), torch.randn(2, 3), side=0),
-            "side must be an integer",
-        ),
-        (
-            lambda zoom: head_similarity(torch.randn(4, 3), torch.randn(4, 3)),
-            "similarity needs a head axis",
-        ),
+        (lambda _: Zoom(torch.zeros(2, 3), torch.zeros(2, 3), side=0), "side must be an integer"),
+        (lambda _: head_similarity(torch.zeros(4, 3), torch.zeros(4, 3)), "needs a head axis"),
     ],
 )
 def test_a_tile_that_is_not_there_is_told(ask, said):
