@@ -310,7 +310,7 @@ def _llamas() -> Iterator[Family]:
     yield _causal("glm", "Glm", _WIDE, "grouped; half of each head is turned")
     yield _causal("glm4", "Glm4", _WIDE, "grouped; sandwich norms", glm4)
     nemotron = "grouped; half of each head is turned"
-    yield _causal("nemotron", "Nemotron", _WIDE, nemotron, _LLAMA)
+    yield _causal("nemotron", "Nemotron", _WIDE, nemotron, gain=0.7)
     persimmon = _LLAMA._replace(projection="self_attn.dense", hidden="mlp.dense_4h_to_h")
     yield _causal("persimmon", "Persimmon", _TEXT, "norms of queries and keys", persimmon)
     yield _causal(

@@ -41,6 +41,8 @@ SHAPES = {
     "lm_head.weight": (16, 8),
 }
 Shapes = dict[str, tuple[int, ...]]
+Maker = Callable[[Path, Path], None]
+"""Makes a folder, and what it may lead to outside of it."""
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -76,17 +78,15 @@ def without_weights(folder: Path, **more: Any) -> Path:
     return folder
 
 
-def with_config(text: str | bytes) -> Callable[[Path, Path], None]:
+def with_config(text: str | bytes) -> Maker:
     return with_file("config.json", text)
 
 
-def with_words(**more: Any) -> Callable[[Path, Path], None]:
+def with_words(**more: Any) -> Maker:
     return lambda folder, outside: llama(folder, more) and None
 
 
-def with_file(
-    name: str, content: bytes | str, *, weights: bool = True
-) -> Callable[[Path, Path], None]:
+def with_file(name: str, content: bytes | str, *, weights: bool = True) -> Maker:
     def make(folder: Path, outside: Path) -> None:
         llama(folder) if weights else without_weights(folder)
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
@@ -94,9 +94,7 @@ def with_file(
     return make
 
 
-def with_header(
-    change: Callable[[dict[str, Any]], Any], more: bytes = b""
-) -> Callable[[Path, Path], None]:
+def with_header(change: Callable[[dict[str, Any]], Any], more: bytes = b"") -> Maker:
     """Make a folder whose safetensors header was changed, with `more` behind the numbers."""
 
     def make(folder: Path, outside: Path) -> None:
@@ -109,11 +107,11 @@ def with_header(
     return make
 
 
-def with_tensors(shapes: Shapes, **more: Any) -> Callable[[Path, Path], None]:
+def with_tensors(shapes: Shapes, **more: Any) -> Maker:
     return lambda folder, outside: llama(folder, more, shapes) and None
 
 
-def with_index(weight_map: Any, files: tuple[str, ...] = ()) -> Callable[[Path, Path], None]:
+def with_index(weight_map: Any, files: tuple[str, ...] = ()) -> Maker:
     def make(folder: Path, outside: Path) -> None:
         without_weights(folder)
         llama(outside / "secret")
@@ -124,7 +122,7 @@ def with_index(weight_map: Any, files: tuple[str, ...] = ()) -> Callable[[Path, 
     return make
 
 
-def linked(name: str, goal: str, *, inside: bool = False) -> Callable[[Path, Path], None]:
+def linked(name: str, goal: str, *, inside: bool = False) -> Maker:
     """Make a folder where one file is a link to somewhere else."""
 
     def make(folder: Path, outside: Path) -> None:
@@ -147,7 +145,7 @@ class Canary:
         return (open, (str(self.file), "w"))
 
 
-def pickled(name: str, *, zipped: bool = False) -> Callable[[Path, Path], None]:
+def pickled(name: str, *, zipped: bool = False) -> Maker:
     def make(folder: Path, outside: Path) -> None:
         without_weights(folder)
         content = pickle.dumps(Canary(outside / "canary"))
@@ -161,7 +159,7 @@ def pickled(name: str, *, zipped: bool = False) -> Callable[[Path, Path], None]:
     return make
 
 
-def with_code(**more: Any) -> Callable[[Path, Path], None]:
+def with_code(**more: Any) -> Maker:
     """Make a folder with Python code that makes a file as soon as it is imported."""
 
     def make(folder: Path, outside: Path) -> None:
@@ -188,7 +186,7 @@ def sparse(folder: Path, outside: Path) -> None:
         file.truncate(8 + len(text) + 4 * sum(int(np.prod(shape)) for shape in shapes.values()))
 
 
-def piped(name: str) -> Callable[[Path, Path], None]:
+def piped(name: str) -> Maker:
     """Make a folder where one file is a pipe: who opens it waits for ever."""
 
     def make(folder: Path, outside: Path) -> None:
@@ -224,7 +222,7 @@ def text(words: str) -> bytes:
     return struct.pack("<Q", len(words.encode())) + words.encode()
 
 
-def gguf(content: bytes) -> Callable[[Path, Path], None]:
+def gguf(content: bytes) -> Maker:
     def make(folder: Path, outside: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "model.gguf").write_bytes(content)

@@ -2,8 +2,8 @@
 chance, padding."""
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -17,8 +17,15 @@ import attnlab.edits as op
 from attnlab.edits.certificate import Certificate
 from attnlab.errors import AttnlabError, WrongUsage
 from attnlab.look.recording import Recording, open_recording
-from attnlab.pretrained.backends import caches, registry
-from tests.pretrained.trying import Tried, difference, furthest, recorded_weights, tried
+from tests.pretrained.trying import (
+    Tried,
+    broken_off,
+    difference,
+    furthest,
+    installed_hooks,
+    recorded_weights,
+    tried,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -307,46 +314,22 @@ def test_a_beam_search_can_be_kept_and_cut(tmp_path: Any) -> None:
     assert some.tokens(site).query == recording.joined().tokens(site, 4).query
 
 
-@contextmanager
-def interrupted(each: Tried, point: str, passes: int) -> Iterator[None]:
+def interrupted(each: Tried, point: str, passes: int) -> AbstractContextManager[None]:
     """Break off in the middle of a pass, as Ctrl-C does."""
-    calls = [0]
-    block = each.foreign.get_submodule(dict(each.model.structure.attentions)[point].place.path)
-
-    def broken(*_: Any) -> None:
-        calls[0] += 1
-        if calls[0] == passes:
-            raise KeyboardInterrupt
-
-    handle = block.register_forward_pre_hook(broken)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def hooks_of(each: Tried) -> dict[str, tuple[int, int]]:
-    return {
-        path: (len(module._forward_hooks), len(module._forward_pre_hooks))
-        for path, module in each.foreign.named_modules()
-    }
+    return broken_off(each, point, passes, KeyboardInterrupt())
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gptj", "t5"])
 def test_a_generation_that_is_interrupted_leaves_nothing_behind(name: str) -> None:
     each = tried(name)
-    before, plain, site = hooks_of(each), generate(each), f"{attention(each)}.weights"
+    plain, site = generate(each), f"{attention(each)}.weights"
     with attnlab.record(each.model, site) as recording:
         with pytest.raises(KeyboardInterrupt), interrupted(each, attention(each, 1), 3):
             generate(each)
         again = generate(each)  # also while somebody still looks
         check_joined(each, recording, prompts(each), site)
     assert torch.equal(again.sequences, plain.sequences)
-    assert torch._C._len_torch_function_stack() == 0
-    assert not registry.is_replaced()
-    assert not caches._originals
-    assert not any("forward" in vars(module) for module in each.foreign.modules())
-    assert hooks_of(each) == before
+    assert installed_hooks(each.foreign) == []
 
 
 def test_a_mode_of_the_user_s_own_is_left_where_it_is() -> None:

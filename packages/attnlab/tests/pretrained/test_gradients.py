@@ -13,6 +13,7 @@ import attnlab
 from attnlab.errors import WrongUsage
 from attnlab.pretrained.attach import attach
 from tests.pretrained.trying import eager_copy, tried
+from tests.pretrained.written import Attention
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 6, 16, 4
 HIDDEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
@@ -58,23 +59,19 @@ def check_scores(recording: Any, site: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
-class Written(nn.Module):
+class Written(Attention):
     """Attention written by hand in several ways, and its weights kept on the graph."""
 
     def __init__(self, way: str, dropout: float = 0.0) -> None:
         super().__init__()
         self.way, self.dropout = way, dropout
-        self.inside, self.outside = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.norm = nn.LayerNorm(WIDTH)
         self.weights, self.scores = torch.empty(0), torch.empty(0)
 
+    def sides(self, x: Tensor) -> list[Tensor]:
+        return [part.flatten(0, 1) if self.way == "flat" else part for part in self.parts(x)]
+
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            part.unflatten(-1, (HEADS, -1)).transpose(1, 2)
-            for part in self.inside(self.norm(x)).chunk(3, -1)
-        )
-        if self.way == "flat":
-            query, key, value = (part.flatten(0, 1) for part in (query, key, value))
+        query, key, value = self.sides(x)
         self.scores = query @ key.mT / math.sqrt(WIDTH // HEADS)
         if self.way == "added mask":
             masked = self.scores + torch.zeros(HIDDEN.shape).masked_fill(HIDDEN, -math.inf)
@@ -88,7 +85,7 @@ class Written(nn.Module):
             heads = torch.bmm(dropped, value).unflatten(0, (-1, HEADS)).transpose(1, 2).flatten(2)
         else:
             heads = (dropped @ value).transpose(1, 2).flatten(2)
-        return x + self.outside(heads)
+        return x + self.out(heads)
 
 
 @pytest.mark.parametrize(
@@ -136,15 +133,10 @@ class Fused(Written):
     """Torch's fused attention."""
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.inside(x).chunk(3, -1)
-        )
-        if self.way == "flat":
-            query, key, value = (part.flatten(0, 1) for part in (query, key, value))
-        heads = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        heads = F.scaled_dot_product_attention(*self.sides(x), is_causal=True)
         if self.way == "flat":
             heads = heads.unflatten(0, (-1, HEADS))
-        return self.outside(heads.transpose(1, 2).flatten(2))
+        return self.out(heads.transpose(1, 2).flatten(2))
 
 
 @pytest.mark.parametrize("kind", ["weights", "no weights", "fused", "flat"])

@@ -18,6 +18,7 @@ from attnlab.errors import CouldNotRun
 from attnlab.pretrained.attach import attach
 from tests.pretrained.families import each_of
 from tests.pretrained.trying import tried
+from tests.pretrained.written import Attention
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 6, 16, 4
 TOKENS = torch.randint(3, 50, (2, 7), generator=torch.Generator().manual_seed(0))
@@ -30,29 +31,20 @@ def vectors() -> Tensor:
     return torch.randn(BATCH, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1))
 
 
-class Projected(nn.Module):
-    """Queries, keys and values of several heads, and a way to attend."""
+class Projected(Attention):
+    """Attention of four heads with its own way to attend, and perhaps padding."""
 
     def __init__(self, attend: Callable[..., Tensor]) -> None:
-        super().__init__()
         torch.manual_seed(0)
-        self.inside, self.outside = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        super().__init__()
         self.attend = attend
-
-    def parts(self, x: Tensor) -> list[Tensor]:
-        return [
-            part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.inside(x).chunk(3, -1)
-        ]
 
     def scores(self, x: Tensor) -> Tensor:
         query, key, _ = self.parts(x)
         return query @ key.mT / math.sqrt(WIDTH // HEADS)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        found: Tensor = self.outside(
-            self.attend(*self.parts(x), padding).transpose(1, 2).flatten(2)
-        )
-        return found
+        return self.out(self.attend(*self.parts(x), padding).transpose(1, 2).flatten(2))
 
 
 BIASES = {
@@ -89,7 +81,7 @@ def test_a_causal_bias_of_torch_is_the_triangle_that_it_stands_for(
     assert (recording[site] - scores.softmax(-1)).abs().max() < 1e-6
     scores[:, 1, -1, 0] = -math.inf
     value = foreign.parts(x)[2]
-    expected = foreign.outside((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))
+    expected = foreign.out((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))
     at = site.rpartition(".")[0]
     with attnlab.edit(model, op.CutEdge(site=at, head=1, query=-1, key=0)) as certificate:
         edited = foreign(x)

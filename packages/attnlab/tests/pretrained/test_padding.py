@@ -2,8 +2,7 @@
 
 import copy
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -11,9 +10,15 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.backends.registry import is_replaced
 from tests.pretrained.families import FAMILIES
-from tests.pretrained.trying import Tried, difference, eager_copy, tried
+from tests.pretrained.trying import (
+    Tried,
+    broken_off,
+    difference,
+    eager_copy,
+    installed_hooks,
+    tried,
+)
 
 pytest.importorskip("transformers")
 
@@ -95,30 +100,6 @@ def test_models_in_half_precision_are_seen_to_their_own_precision(
     assert certificate.failures == []
 
 
-def _installed(model: nn.Module) -> list[str]:
-    """What stands in a model or in the program that was not there before anybody looked."""
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    found = []
-    for path, module in model.named_modules():
-        if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
-            found.append(path)
-    found += list(ALL_ATTENTION_FUNCTIONS._local_mapping) + (["covered"] if is_replaced() else [])
-    return found + ["a mode"] * torch._C._len_torch_function_stack()
-
-
-@contextmanager
-def _breaking(module: nn.Module, error: BaseException) -> Iterator[None]:
-    def fail(*_: object) -> None:
-        raise error
-
-    hook = module.register_forward_hook(fail)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("name", ["llama", "gptj", "falcon", "t5", "swin"])
 def test_nothing_stays_behind_also_when_the_model_breaks_off(
@@ -128,16 +109,16 @@ def test_nothing_stays_behind_also_when_the_model_breaks_off(
     with attnlab.record(each.model, "*"):
         with attnlab.edit(each.model, attnlab.ZeroHead(site=each.points[0], head=0), certify=False):
             each.run()
-        assert _installed(each.foreign)
-    assert _installed(each.foreign) == []
+        assert installed_hooks(each.foreign)
+    assert installed_hooks(each.foreign) == []
     assert torch.equal(each.run(), each.plain)
-    inside = each.foreign.get_submodule(next(iter(each.model.structure.attentions))[1].place.path)
-    with pytest.raises(type(error)), attnlab.record(each.model, "*"), _breaking(inside, error):
+    breaking = partial(broken_off, each, each.points[0], 1, error)
+    with pytest.raises(type(error)), attnlab.record(each.model, "*"), breaking():
         each.run()
-    assert _installed(each.foreign) == []
+    assert installed_hooks(each.foreign) == []
     with attnlab.record(each.model, "*") as recording:
         assert torch.equal(each.run(), each.plain)
-        with pytest.raises(type(error)), _breaking(inside, error):
+        with pytest.raises(type(error)), breaking():
             each.run()
         assert torch.equal(each.run(), each.plain)  # a broken pass is not in the way of the next
     assert recording is not None
@@ -168,7 +149,7 @@ def test_two_models_of_one_config_do_not_disturb_each_other(name: str) -> None:
     assert not torch.equal(edited, alone)
     site = f"{first.points[0]}.weights"
     assert not torch.equal(one[site], two[site])
-    assert _installed(first.foreign) == _installed(other) == []
+    assert installed_hooks(first.foreign) == installed_hooks(other) == []
 
 
 @pytest.mark.parametrize("name", ["llama", "gptj"])
@@ -197,14 +178,14 @@ def test_two_models_in_two_threads_do_not_disturb_each_other(name: str) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert _installed(first.foreign) == _installed(other.foreign) == []
+    assert installed_hooks(first.foreign) == installed_hooks(other.foreign) == []
 
 
 def test_a_model_in_training_mode_stays_in_it_and_is_checked_in_rest() -> None:
     foreign = FAMILIES["bert"].build().train()
     model = attach(foreign)
     assert all(module.training for module in foreign.modules())
-    assert _installed(foreign) == []
+    assert installed_hooks(foreign) == []
     foreign.eval()
     assert torch.equal(model(**tried("bert").inputs), tried("bert").plain)
 

@@ -16,6 +16,8 @@ from torch.overrides import TorchFunctionMode
 import attnlab
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.attention_call import SOFTMAXES, BlockPoint
+from attnlab.pretrained.backends import caches
+from attnlab.pretrained.backends.registry import is_replaced
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.probe import probe_inputs
 from tests.pretrained.families import FAMILIES, Anatomy, Family
@@ -259,3 +261,34 @@ def difference(found: Tensor, expected: Tensor) -> float:
     """The largest difference of two tensors."""
     assert found.shape == expected.shape, f"{tuple(found.shape)} against {tuple(expected.shape)}"
     return float((found - expected).abs().max())
+
+
+@contextmanager
+def broken_off(each: Tried, point: str, number: int, error: BaseException) -> Iterator[None]:
+    """Have a call of an attention's module, counted from 1, fail in the middle of its pass."""
+    calls = [0]
+    module = each.foreign.get_submodule(dict(each.model.structure.attentions)[point].place.path)
+
+    def fail(*_: Any) -> None:
+        calls[0] += 1
+        if calls[0] == number:
+            raise error
+
+    hook = module.register_forward_pre_hook(fail)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def installed_hooks(model: nn.Module) -> list[str]:
+    """What stands in a model or in the program that was not there before anybody looked."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    found = []
+    for path, module in model.named_modules():
+        if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+            found.append(path)
+    found += list(ALL_ATTENTION_FUNCTIONS._local_mapping) + ["covered"] * is_replaced()
+    found += ["caches"] * bool(caches._originals)
+    return found + ["a mode"] * torch._C._len_torch_function_stack()
