@@ -15,7 +15,6 @@ from attnlab_course.check import judge
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import load_names
-from attnlab_course.sandbox.worker import Worker
 from tests.sampling import sampled
 
 from .classroom import questions_of
@@ -273,10 +272,9 @@ def test_the_template_has_a_stub_for_each_exercise_with_code():
     assert all(outcome_of(name, template).is_blank for name in ("attention", "training_step"))
 
 
-def test_the_worker_runs_adapters_in_a_process_of_their_own():
-    with Worker() as worker:
-        for name in ("attention", "training_step"):
-            questions = questions_of(name)
-            source = questions.exercise.with_given(HONEST)
-            reply = worker.ask(source, "adapters.py", questions.encoded, shim=SHIM)
-            assert judge(questions, reply, skip_missing=True).passed
+def test_the_worker_runs_adapters_in_a_process_of_their_own(worker):
+    for name in ("attention", "training_step"):
+        questions = questions_of(name)
+        source = questions.exercise.with_given(HONEST)
+        reply = worker.ask(source, "adapters.py", questions.encoded, shim=SHIM)
+        assert judge(questions, reply, skip_missing=True).passed

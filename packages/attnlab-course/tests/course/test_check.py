@@ -14,7 +14,7 @@ from attnlab_course.feedback import feedback_lines
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.sandbox.replies import Reply, ask_names, cannot_run
 from attnlab_course.sandbox.runner import MOST_NUMBERS, decode, encode
-from attnlab_course.sandbox.worker import Limits, Worker
+from attnlab_course.sandbox.worker import Limits
 from tests.sampling import sampled
 
 from .classroom import questions_of
@@ -273,20 +273,18 @@ class FeedForward(nn.Module):
     assert "missing: " in words
 
 
-@pytest.fixture(scope="module")
-def check_softmax():
+@pytest.fixture
+def check_softmax(worker):
     """Check a program for softmax in a worker; return the outcome and the lines of feedback."""
-    exercise = find_exercise("softmax")
-    with Worker() as worker:
 
-        def check(body, **limits):
-            source = f"import torch\ndef softmax(x, dim=-1):\n    {body}\n"
-            questions = draw_questions(exercise, 0)
-            reply = worker.ask(source, "softmax.py", questions.encoded, limits=Limits(**limits))
-            outcome = judge(questions, reply)
-            return outcome, "\n".join(feedback_lines(exercise, outcome))
+    def check(body, **limits):
+        source = f"import torch\ndef softmax(x, dim=-1):\n    {body}\n"
+        questions = draw_questions(find_exercise("softmax"), 0)
+        reply = worker.ask(source, "softmax.py", questions.encoded, limits=Limits(**limits))
+        outcome = judge(questions, reply)
+        return outcome, "\n".join(feedback_lines(questions.exercise, outcome))
 
-        yield check
+    return check
 
 
 def test_what_a_failing_answer_prints_is_shown_below_its_case(check_softmax):

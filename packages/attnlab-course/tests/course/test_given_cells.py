@@ -10,7 +10,6 @@ from attnlab_course.grading import classroom
 from attnlab_course.grading.submissions import Answer
 from attnlab_course.sandbox.replies import Reply, ask_here
 from attnlab_course.sandbox.runner import load_names
-from attnlab_course.sandbox.worker import Worker
 from attnlab_course.submit import hand_in
 from attnlab_course.workspace import Workspace
 
@@ -68,13 +67,12 @@ def test_a_graded_program_goes_to_the_sandbox_with_what_is_given():
     assert not is_forged(source)
 
 
-def test_a_check_in_a_notebook_does_nothing_in_the_sandbox_and_costs_nothing(jail):
+def test_a_check_in_a_notebook_does_nothing_in_the_sandbox_and_costs_nothing(jailed):
     attention = find_exercise("attention")
     questions = questions_of("attention")
     program = solution_text(attention.source) + IN_A_NOTEBOOK
-    with Worker(jail) as worker:
-        reply = worker.ask(program, "attention.py", questions.encoded, is_graded=True)
-        assert judge(questions, reply).points == attention.points
-        stolen = "from attnlab.parts.attend import attend as attention\n"
-        reply = worker.ask(stolen, "attention.py", questions.encoded, is_graded=True)
-        assert judge(questions, reply).points == 0
+    reply = jailed.ask(program, "attention.py", questions.encoded, is_graded=True)
+    assert judge(questions, reply).points == attention.points
+    stolen = "from attnlab.parts.attend import attend as attention\n"
+    reply = jailed.ask(stolen, "attention.py", questions.encoded, is_graded=True)
+    assert judge(questions, reply).points == 0

@@ -13,7 +13,6 @@ from attnlab_course.catalog import find_exercise
 from attnlab_course.grading.classroom import grade_class
 from attnlab_course.grading.homework_log import answers_of_log, is_homework_log
 from attnlab_course.grading.submissions import read_class
-from attnlab_course.sandbox.worker import Worker
 
 from .classroom import zip_of
 from .homework import FORWARD, INIT, designs, homework_log
@@ -155,15 +154,14 @@ class Result:
 
 
 @pytest.fixture(scope="module")
-def results(exercises, tmp_path_factory):
+def results(exercises, worker, tmp_path_factory):
     """Grade all logs as one class; return a result for each."""
     folder = tmp_path_factory.mktemp("class")
     for number, changes in enumerate(LOGS.values()):
         (folder / f"s{number:02}.json").write_text(json.dumps(homework_log(**changes)))
     submissions = read_class(folder, exercises)
-    with Worker() as worker:
-        shared = partial(nullcontext, worker)
-        graded = grade_class(submissions, exercises, folder.parent / "grades", shared, workers=1)
+    shared = partial(nullcontext, worker)
+    graded = grade_class(submissions, exercises, folder.parent / "grades", shared, workers=1)
     found = {}
     for name, submission in zip(LOGS, submissions, strict=True):
         grades = {each.exercise: each for each in graded if each.student == submission.student}

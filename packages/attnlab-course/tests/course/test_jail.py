@@ -138,12 +138,6 @@ def attempt_all(worker, names, question, folder, own):
     return got, left
 
 
-@pytest.fixture(scope="module")
-def jailed(jail):
-    with Worker(jail) as worker:
-        yield worker
-
-
 def test_nothing_gets_out_of_the_sandbox_and_nothing_is_left(jail, machine, tmp_path):
     users = set()
     with Worker(jail) as worker:
@@ -161,23 +155,21 @@ def test_nothing_gets_out_of_the_sandbox_and_nothing_is_left(jail, machine, tmp_
         assert are_ended(lambda: [each for user in users for each in processes_of(user)])
 
 
-def test_without_the_sandbox_the_same_programs_get_out(machine, tmp_path):
-    with Worker() as worker:
-        for name in WORKS_WITHOUT_THE_SANDBOX:
-            reply = ask(worker, ESCAPES[name], [machine], Limits(seconds=5))
-            assert not is_contained(name, reply), (name, reply)
+def test_without_the_sandbox_the_same_programs_get_out(worker, machine, tmp_path):
+    for name in WORKS_WITHOUT_THE_SANDBOX:
+        reply = ask(worker, ESCAPES[name], [machine], Limits(seconds=5))
+        assert not is_contained(name, reply), (name, reply)
     assert Page.heard == 1
     assert (tmp_path / "written").exists()
 
 
-def test_a_process_that_outlives_its_request_is_ended_only_in_the_sandbox(jailed):
+def test_a_process_that_outlives_its_request_is_ended_only_in_the_sandbox(jailed, worker):
     outlives = "import os, time\ndef answer():\n    reading, writing = os.pipe()\n"
     outlives += "    if os.fork() == 0:\n        os.setsid()\n        child = os.fork()\n"
     outlives += "        if child == 0:\n            time.sleep(60)\n"
     outlives += "        os.write(writing, str(child).encode())\n        os._exit(0)\n"
     outlives += "    os.wait()\n    return int(os.read(reading, 9))\n"
-    with Worker() as plain:
-        left = ask(plain, outlives).answers[0].value
+    left = ask(worker, outlives).answers[0].value
     os.kill(left, signal.SIGKILL)  # it is there
     ask(jailed, "")
     process = jailed._process.pid

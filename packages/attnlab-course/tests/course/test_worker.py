@@ -26,7 +26,9 @@ from attnlab_course.sandbox.replies import (
 )
 from attnlab_course.sandbox.runner import encode, has_ended
 from attnlab_course.sandbox.worker import Limits, Worker
-from tests.course.hostile.cheats import CHEATS
+
+from .classroom import questions_of
+from .hostile.cheats import CHEATS
 
 SOLUTION = solution_text(find_exercise("attention").source)
 QUICK = Limits(seconds=1)
@@ -46,12 +48,6 @@ def case(*args, call="answer", seed=0):
         "training": False,
         "seed": seed,
     }
-
-
-@pytest.fixture(scope="module")
-def worker():
-    with Worker() as made:
-        yield made
 
 
 def ask(worker, source, cases=None, limits=QUICK, **more):
@@ -111,30 +107,29 @@ def test_what_does_not_answer_is_refused_and_the_next_is_answered(worker, source
     assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
 
 
-def test_a_stopped_worker_is_late_and_is_replaced(monkeypatch):
+def test_a_stopped_worker_is_late_and_is_replaced(worker, monkeypatch):
     monkeypatch.setattr("attnlab_course.sandbox.worker._GRACE", 0.5)
     stops = "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\n"
-    with Worker() as worker:
-        assert ask(worker, stops) == Reply(problem=SENTENCES["TookTooLong"])
-        assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
+    assert ask(worker, stops) == Reply(problem=SENTENCES["TookTooLong"])
+    assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
 
 
-def test_a_process_ended_between_two_requests_is_replaced_and_no_other_is_signaled(monkeypatch):
+def test_a_process_ended_between_two_requests_is_replaced_and_no_other_is_signaled(
+    worker, monkeypatch
+):
     signaled = []
 
     def kill_own_child(process):
         assert has_ended(process)  # raises of a process that was reaped: its number may be taken
         signaled.append(process)
 
+    ask(worker, "def answer(): return 1")
+    ended = worker._process.pid
+    os.kill(ended, signal.SIGKILL)
+    os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
     monkeypatch.setattr("attnlab_course.sandbox.worker.kill_group", kill_own_child)
-    with Worker() as worker:
-        ask(worker, "def answer(): return 1")
-        ended = worker._process.pid
-        os.kill(ended, signal.SIGKILL)
-        os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
-        assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
-        assert signaled == [ended]
-        monkeypatch.undo()
+    assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
+    assert signaled == [ended]
 
 
 def test_a_worker_that_cannot_start_says_why(monkeypatch):
@@ -172,8 +167,8 @@ def test_chance_is_the_same_in_each_run(worker):
     source += "    return [random.random(), float(np.random.rand()), float(torch.rand(())),"
     source += " hash('a'), list({'a', 'b', 'c', 'd'})]\n"
     first = ask(worker, source, [case(seed=3)])
-    with Worker() as other:
-        assert ask(other, source, [case(seed=3)]) == first
+    worker.close()  # the next request starts another process
+    assert ask(worker, source, [case(seed=3)]) == first
 
 
 def test_a_child_finds_nothing_of_an_earlier_request_in_its_memory(worker):
@@ -224,17 +219,12 @@ def test_damaged_messages_end_a_reply():
     assert split_reply(struct.pack(">Q", len(deep)) + deep) == []
 
 
-def test_no_cheat_scores_more_than_doing_nothing(jail):
-    questions = draw_questions(find_exercise("attention"), "secret", graded=True)
-    scores = {}
-    with Worker(jail) as worker:
+def test_no_cheat_scores_more_than_doing_nothing(jailed):
+    questions = questions_of("attention")
 
-        def score(source):
-            return judge(questions, ask(worker, source, questions.encoded, is_graded=True)).points
+    def score(source):
+        return judge(questions, ask(jailed, source, questions.encoded, is_graded=True)).points
 
-        nothing = score("def attention(query, key, value, mask=None):\n    return None\n")
-        for name, source in CHEATS.items():
-            scores[name] = score(source)
-        assert score(SOLUTION) == sum(check.points for check in questions.checks)
-    assert {name: points for name, points in scores.items() if points > nothing} == {}
-    assert nothing == 0
+    assert score("def attention(query, key, value, mask=None):\n    return None\n") == 0
+    assert {name: points for name in CHEATS if (points := score(CHEATS[name]))} == {}
+    assert score(SOLUTION) == sum(check.points for check in questions.checks)

@@ -17,7 +17,7 @@ def boxes(page: Any, what: str) -> list[dict[str, float]]:
     )
 
 
-def test_bars_whiskers_and_levels_stand_at_their_values(open_page: Open) -> None:
+def test_bars_whiskers_and_levels_stand_at_their_values(open_page):
     page = open_page(make_kinds_document())
     pillars = boxes(page, "rect.pillar")
     assert len(pillars) == 3  # the fourth has no value
@@ -34,7 +34,7 @@ def test_bars_whiskers_and_levels_stand_at_their_values(open_page: Open) -> None
     assert names == ["seen lengths", "longer", "chance"]
 
 
-def test_bars_are_read_by_keyboard_pointer_and_description(open_page: Open) -> None:
+def test_bars_are_read_by_keyboard_pointer_and_description(open_page):
     page = open_page(make_kinds_document())
     chart, reading = page.locator(".bars-section .chart"), page.locator(READING)
     chart.focus()
@@ -69,7 +69,7 @@ def open_bars(open_page: Open, groups: list[str], values: list[float], **options
     )
 
 
-def test_negative_bars_hang_from_zero(open_page: Open) -> None:
+def test_negative_bars_hang_from_zero(open_page):
     page = open_bars(open_page, ["a", "b"], [1.0, -2.0])
     up, down = boxes(page, "rect.pillar")
     assert up["y"] + up["height"] == pytest.approx(down["y"], abs=0.1)
@@ -79,9 +79,7 @@ def test_negative_bars_hang_from_zero(open_page: Open) -> None:
 @pytest.mark.parametrize(
     ("num_groups", "length", "width"), [(2, 60, 360), (12, 30, 360), (40, 12, 1280), (300, 3, 360)]
 )
-def test_names_of_groups_stay_inside_the_picture(
-    open_page: Open, num_groups: int, length: int, width: int
-) -> None:
+def test_names_of_groups_stay_inside_the_picture(open_page, num_groups, length, width):
     names = [f"{i} {'word ' * 20}"[:length] for i in range(num_groups)]
     page = open_bars(open_page, names, [0.5] * num_groups, width=width)
     outside = page.locator(".bars-section .chart").evaluate(
@@ -94,6 +92,6 @@ def test_names_of_groups_stay_inside_the_picture(
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_bars_without_any_value_say_so(open_page: Open) -> None:
+def test_bars_without_any_value_say_so(open_page):
     stage = open_bars(open_page, [], []).locator(".bars-section .stage")
     assert stage.inner_text() == "There is no finite value to draw."

@@ -25,7 +25,7 @@ def comments(name: str) -> str:
     return (FOLDER / name).read_text().splitlines()[0]
 
 
-def test_every_module_is_in_a_bundle_once_after_what_it_imports_and_nothing_is_imported() -> None:
+def test_every_module_is_in_a_bundle_once_after_what_it_imports_and_nothing_is_imported():
     found = set()
     for entry in ENTRIES:
         script = bundle(f"attnlab/draw/{entry}")
@@ -46,7 +46,7 @@ def test_every_module_is_in_a_bundle_once_after_what_it_imports_and_nothing_is_i
     assert found == {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.js")}
 
 
-def test_modules_import_what_they_use_and_use_what_they_import() -> None:
+def test_modules_import_what_they_use_and_use_what_they_import():
     texts = {path: path.read_text() for path in FOLDER.rglob("*.js")}
     declared = r"^export (?:async )?(?:function|const|let|class) (\w+)"
     exported = {name for text in texts.values() for name in re.findall(declared, text, re.M)}
@@ -62,7 +62,7 @@ def test_modules_import_what_they_use_and_use_what_they_import() -> None:
             assert not is_called or is_own, f"{path.name} does not import {name}"
 
 
-def test_one_module_draws_the_cells_of_attention_maps() -> None:
+def test_one_module_draws_the_cells_of_attention_maps():
     drawing = [path.name for path in FOLDER.rglob("*.js") if "putImageData" in path.read_text()]
     assert drawing == ["paint.js"]
 
@@ -74,7 +74,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return made
 
 
-def test_modules_are_joined_without_their_imports_and_exports(modules: dict[str, str]) -> None:
+def test_modules_are_joined_without_their_imports_and_exports(modules):
     assert bundle("a.js") == (
         "const three = 3;\nasync function four() {}\n\n"
         "\nfunction two() {}\nconst own = three;\n\n"
@@ -93,15 +93,13 @@ def test_modules_are_joined_without_their_imports_and_exports(modules: dict[str,
         ("b.js", "export function", "export default function", "of an unknown form"),
     ],
 )
-def test_a_fault_in_a_module_is_refused(
-    modules: dict[str, str], name: str, before: str, after: str, words: str
-) -> None:
+def test_a_fault_in_a_module_is_refused(modules, name, before, after, words):
     assert before in modules[name]
     modules[name] = modules[name].replace(before, after)
     with pytest.raises(ValueError, match=words):
         bundle("a.js")
 
 
-def test_a_missing_module_is_refused() -> None:
+def test_a_missing_module_is_refused():
     with pytest.raises(ValueError, match=r"the module attnlab/draw/report/nothing\.js is missing"):
         bundle("attnlab/draw/report/nothing.js")

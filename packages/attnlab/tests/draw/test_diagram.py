@@ -10,7 +10,6 @@ from attnlab.draw.diagram import lay_out
 from attnlab.draw.page import render_page
 
 from .documents import PAYLOADS, content_of, make_box, make_kinds_document, section_of
-from .views import Open
 
 
 def diagram(**changes: Any) -> Any:
@@ -21,7 +20,7 @@ def box(**changes: Any) -> dict[str, Any]:
     return make_box(0, 0, 120, 40, title="box") | changes
 
 
-def test_a_box_around_others_wears_its_title_at_the_top() -> None:
+def test_a_box_around_others_wears_its_title_at_the_top():
     layout = lay_out(diagram())
     assert [frame.words for frame in layout.frames] == ["Layer: twice"]
     assert [each.words for each in layout.boxes] == ["Feed-forward", "Attention: 2 heads", "input"]
@@ -30,7 +29,7 @@ def test_a_box_around_others_wears_its_title_at_the_top() -> None:
     assert 20 < title.y < 45
 
 
-def test_words_stand_in_the_middle_of_their_box_in_lines_that_fit() -> None:
+def test_words_stand_in_the_middle_of_their_box_in_lines_that_fit():
     (only,) = lay_out(
         diagram(boxes=[box(width=100, height=90, title="a title of many words", note="note")])
     ).boxes
@@ -42,7 +41,7 @@ def test_words_stand_in_the_middle_of_their_box_in_lines_that_fit() -> None:
     assert " ".join(line.text for line in only.lines) == "a title of many words note"
 
 
-def test_what_has_no_room_is_cut_and_kept_in_the_tooltip() -> None:
+def test_what_has_no_room_is_cut_and_kept_in_the_tooltip():
     long = box(title="a title of many words", note="a long note indeed")
     (only,), (taller,) = (
         lay_out(diagram(boxes=[long | {"height": height}])).boxes for height in (40, 60)
@@ -53,7 +52,7 @@ def test_what_has_no_room_is_cut_and_kept_in_the_tooltip() -> None:
 
 
 @pytest.mark.parametrize("tip", [[90, 50], [10, 50], [50, 90], [50, 10], [80, 90]])
-def test_an_arrow_ends_in_a_head_whose_tip_is_its_last_point(tip: list[float]) -> None:
+def test_an_arrow_ends_in_a_head_whose_tip_is_its_last_point(tip):
     arrows = [{"points": [[50, 50], tip]}, {"points": [[5, 5], [5, 5]]}]
     arrow, without_length = lay_out(diagram(boxes=[], arrows=arrows)).arrows
     head, left, right = arrow.head
@@ -66,7 +65,7 @@ def test_an_arrow_ends_in_a_head_whose_tip_is_its_last_point(tip: list[float]) -
     assert without_length.head == ()
 
 
-def test_a_label_at_the_edge_turns_inward() -> None:
+def test_a_label_at_the_edge_turns_inward():
     arrows = [
         {"points": [[450, 10], [450, 200]], "label": "residual"},
         {"points": [[9, 9], [20, 9]], "label": "start"},
@@ -76,9 +75,7 @@ def test_a_label_at_the_edge_turns_inward() -> None:
     assert flat.x == pytest.approx(5 * 6.5 / 2)
 
 
-def test_a_diagram_is_there_without_javascript_and_keeps_its_size_on_narrow_screens(
-    open_page: Open,
-) -> None:
+def test_a_diagram_is_there_without_javascript_and_keeps_its_size_on_narrow_screens(open_page):
     page = open_page(make_kinds_document(), width=360, java_script_enabled=False)
     drawing = page.locator("svg.drawing")
     size = drawing.bounding_box()
@@ -91,9 +88,7 @@ def test_a_diagram_is_there_without_javascript_and_keeps_its_size_on_narrow_scre
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_of_a_diagram_stand_out_and_stay_inside_their_boxes(
-    open_page: Open, scheme: str
-) -> None:
+def test_words_of_a_diagram_stand_out_and_stay_inside_their_boxes(open_page, scheme):
     page = open_page(make_kinds_document(), color_scheme=scheme)
     inks = page.locator("svg.drawing text").evaluate_all(
         "all => all.map(t => getComputedStyle(t).fill)"
@@ -112,7 +107,7 @@ def test_words_of_a_diagram_stand_out_and_stay_inside_their_boxes(
     assert outside == 0
 
 
-def test_hostile_words_in_a_diagram_stay_words() -> None:
+def test_hostile_words_in_a_diagram_stay_words():
     document = make_kinds_document()
     document["sections"][3]["boxes"] = [
         box(x=0, y=0, width=460, height=260, title="".join(PAYLOADS), note=PAYLOADS[2])

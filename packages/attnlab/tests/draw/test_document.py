@@ -39,9 +39,7 @@ TRACE = "sections.3.traces.0"
         (f"{TRACE}.tokens.0", 3, r"tokens\[0\]: expected a string, got int '3'"),
     ],
 )
-def test_malformed_document_is_refused_with_expected_and_got(
-    path: str, value: Any, message: str
-) -> None:
+def test_malformed_document_is_refused_with_expected_and_got(path, value, message):
     with pytest.raises(WrongUsage, match=message):
         content_of(edited(path, value))
 
@@ -88,7 +86,7 @@ MAP = "sections.2.choices.0.maps.1"
         ),
     ],
 )
-def test_contradictions_inside_new_kinds_are_refused(path: str, value: Any, message: str) -> None:
+def test_contradictions_inside_new_kinds_are_refused(path, value, message):
     document = edited(path, value, make_kinds_document())
     if path == "sections.0.groups" and len(value) > 1:
         for series in document["sections"][0]["series"]:
@@ -97,7 +95,7 @@ def test_contradictions_inside_new_kinds_are_refused(path: str, value: Any, mess
         content_of(document)
 
 
-def test_a_map_that_no_page_could_hold_is_refused() -> None:
+def test_a_map_that_no_page_could_hold_is_refused():
     document = make_kinds_document()
     one = document["sections"][2]["choices"][0]["maps"][0]
     one |= {"rows": [[0.5] * 201] * 200, "row_labels": ["r"] * 200, "column_labels": ["c"] * 201}
@@ -114,7 +112,7 @@ def test_a_map_that_no_page_could_hold_is_refused() -> None:
         content_of(document)
 
 
-def test_array_in_the_document_is_refused_with_the_way_out() -> None:
+def test_array_in_the_document_is_refused_with_the_way_out():
     numpy = pytest.importorskip("numpy")
     with pytest.raises(WrongUsage, match=r"\.y: expected a list, got ndarray .*\.tolist\(\)"):
         content_of(edited("sections.1.series.0.y", numpy.ones(10)))
@@ -127,7 +125,7 @@ def stored(document: dict[str, Any]) -> Any:
     return json.loads(data)
 
 
-def test_stored_numbers_keep_the_stated_precision() -> None:
+def test_stored_numbers_keep_the_stated_precision():
     document = make_document(num_steps=50)
     traces, _, lines, *_ = stored(document)
     for kept, given in zip(traces["traces"], document["sections"][3]["traces"], strict=True):
@@ -140,7 +138,7 @@ def test_stored_numbers_keep_the_stated_precision() -> None:
     assert lines["series"][0]["y"] == pytest.approx(losses, rel=5e-7)
 
 
-def test_drawn_numbers_of_every_kind_keep_seven_digits() -> None:
+def test_drawn_numbers_of_every_kind_keep_seven_digits():
     document = make_kinds_document()
     document["sections"][0]["series"][0]["low"] = [1 / 3, 1 / 7]
     document["sections"][2]["choices"][0]["maps"][0]["rows"][0] = [1 / 3, math.inf, None]
@@ -152,7 +150,7 @@ def test_drawn_numbers_of_every_kind_keep_seven_digits() -> None:
 
 
 @pytest.mark.parametrize("make", [make_document, make_cross_document, make_kinds_document])
-def test_a_report_that_is_written_and_read_again_is_the_same(make: Any) -> None:
+def test_a_report_that_is_written_and_read_again_is_the_same(make):
     content = content_of(make())
     again = json.loads(json.dumps(content.to_json()))
     assert json.dumps(content_of(again).to_json()) == json.dumps(content.to_json())
@@ -161,7 +159,7 @@ def test_a_report_that_is_written_and_read_again_is_the_same(make: Any) -> None:
         assert kept.keys() == names | {"kind"}  # a later default must not change what was kept
 
 
-def test_sections_made_in_python_are_checked_as_those_of_a_file_are() -> None:
+def test_sections_made_in_python_are_checked_as_those_of_a_file_are():
     with pytest.raises(WrongUsage, match=r"^Series: expected as many y as x, 2, got 1$"):
         Series(name="loss", x=[1, 2], y=[0.5])
     with pytest.raises(WrongUsage, match=r"^Table.rows\[1\]: expected one cell per column"):

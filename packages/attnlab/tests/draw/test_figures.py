@@ -7,7 +7,6 @@ import re
 import sys
 import xml.etree.ElementTree
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,9 +54,7 @@ def texts(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.texts]
 
 
-def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg_that_carry_it(
-    tmp_path: Path,
-) -> None:
+def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg_that_carry_it(tmp_path):
     document = make_kinds_document()
     document["sections"].append(make_document(num_steps=10)["sections"][1])  # without a figure
     content = content_of(document)
@@ -83,7 +80,7 @@ def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg_that_carry_i
         assert files == figures.section_figures(content, **line)
 
 
-def test_a_picture_of_much_carries_its_line_alone(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_picture_of_much_carries_its_line_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "_MOST_CARRIED", 300)
     content = content_of(report_of(plain("diagram")))
     files = figures.section_figures(content, code="a line", seed=1)
@@ -92,7 +89,7 @@ def test_a_picture_of_much_carries_its_line_alone(tmp_path: Path, monkeypatch: A
     assert (found.report, found.code, found.seed) == (None, "a line", 1)
 
 
-def test_a_document_may_lack_its_claims_but_nothing_else() -> None:
+def test_a_document_may_lack_its_claims_but_nothing_else():
     document = report_of(plain("diagram"))
     del document["claims"]
     assert set(figures.section_figures(content_of(document))) == {"block.png", "block.svg"}
@@ -101,7 +98,7 @@ def test_a_document_may_lack_its_claims_but_nothing_else() -> None:
         figures.section_figures(content_of(document))
 
 
-def test_without_matplotlib_there_are_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_there_are_no_figures(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.delitem(sys.modules, "attnlab.draw.pictures.notebook_figure", raising=False)
     assert not figures.is_available()
@@ -110,7 +107,7 @@ def test_without_matplotlib_there_are_no_figures(monkeypatch: pytest.MonkeyPatch
         lines_figure(section("lines"))
 
 
-def test_lines_hold_the_data_bands_levels_and_a_logarithmic_axis() -> None:
+def test_lines_hold_the_data_bands_levels_and_a_logarithmic_axis():
     figure = lines_figure(section("lines"))
     (axes,) = figure.axes
     line = next(each for each in axes.lines if each.get_label() == "rotary")
@@ -130,7 +127,7 @@ def test_lines_hold_the_data_bands_levels_and_a_logarithmic_axis() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["rotary", "chance"]
 
 
-def test_logarithmic_heights_are_worded_plainly() -> None:
+def test_logarithmic_heights_are_worded_plainly():
     series = [{"name": "norm", "x": [1, 2], "y": [0.001, 100.0]}]
     figure = lines_figure(section("lines", series=series, levels=[], y_log=True))
     figure.draw_without_rendering()
@@ -140,7 +137,7 @@ def test_logarithmic_heights_are_worded_plainly() -> None:
     assert not any("$" in word for word in words)
 
 
-def test_bars_hold_values_whiskers_and_gaps() -> None:
+def test_bars_hold_values_whiskers_and_gaps():
     (axes,) = bars_figure(section("bars")).axes
     heights = [bar.get_height() for bar in axes.patches]
     assert heights == [0.96, 0.5, 0.9, 0]
@@ -157,7 +154,7 @@ def test_bars_hold_values_whiskers_and_gaps() -> None:
     assert axes.get_ylim()[0] == 0
 
 
-def test_names_of_many_groups_lean() -> None:
+def test_names_of_many_groups_lean():
     names = [f"a rather long name {i}" for i in range(20)]
     (axes,) = bars_figure(
         section("bars", groups=names, series=[{"name": "", "values": [0.5] * 20}])
@@ -165,7 +162,7 @@ def test_names_of_many_groups_lean() -> None:
     assert {label.get_rotation() for label in axes.get_xticklabels()} == {45}
 
 
-def test_maps_hold_rows_names_and_ranges_with_numbers_where_they_are_few() -> None:
+def test_maps_hold_rows_names_and_ranges_with_numbers_where_they_are_few():
     figure = maps_figure(section("maps"))
     weights, scores = (axes for axes in figure.axes if axes.get_title(loc="left"))
     assert [axes.get_title(loc="left") for axes in (weights, scores)] == ["weights", "scores"]
@@ -183,7 +180,7 @@ def test_maps_hold_rows_names_and_ranges_with_numbers_where_they_are_few() -> No
     assert min(zero[:3]) > 0.9
 
 
-def test_large_maps_hold_no_numbers_and_name_every_few_rows() -> None:
+def test_large_maps_hold_no_numbers_and_name_every_few_rows():
     one = plain("maps")["choices"][0]["maps"][0]
     names = [str(i) for i in range(64)]
     large = one | {"rows": [[0.5] * 64] * 64, "row_labels": names, "column_labels": names}
@@ -197,7 +194,7 @@ def heads_of(figure: Any) -> dict[str, Any]:
     return {title: axes for title, axes in titled.items() if title.startswith("head ")}
 
 
-def test_the_trace_pictured_is_the_one_asked_for_else_the_first() -> None:
+def test_the_trace_pictured_is_the_one_asked_for_else_the_first():
     whole = make_document(num_steps=10)["sections"][3]
     for wanted, title in ((["c", "a", "b"], "c a b →"), (["x"], "a a a →"), (None, "a a a →")):
         changes = {} if wanted is None else {"figure_input": wanted}
@@ -211,7 +208,7 @@ def test_the_trace_pictured_is_the_one_asked_for_else_the_first() -> None:
     assert grid.mask[2].tolist() == [False] * 3 + [True] * 3
 
 
-def test_cross_attention_is_pictured_with_its_own_keys() -> None:
+def test_cross_attention_is_pictured_with_its_own_keys():
     figure = trace_figure(section_of(make_cross_document()["sections"][0]))
     axes = heads_of(figure)["head cross 0.0"]
     keys = ["the", "cat", "sleeps", "<end>"]
@@ -221,7 +218,7 @@ def test_cross_attention_is_pictured_with_its_own_keys() -> None:
     assert "head cross 0.0" in heads_of(trace_figure(section_of(section)))
 
 
-def test_a_diagram_holds_its_boxes_arrows_and_words() -> None:
+def test_a_diagram_holds_its_boxes_arrows_and_words():
     (axes,) = diagram_figure(section("diagram")).axes
     assert (axes.get_xlim(), axes.get_ylim()) == ((0, 460), (260, 0))  # y down, as on the page
     assert len([patch for patch in axes.patches if type(patch).__name__ == "FancyBboxPatch"]) == 4
@@ -231,7 +228,7 @@ def test_a_diagram_holds_its_boxes_arrows_and_words() -> None:
     assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "--"]
 
 
-def test_hostile_words_are_drawn_as_they_are() -> None:
+def test_hostile_words_are_drawn_as_they_are():
     bad = "$\\frac{$ <b> & \x00 \ud800 one\ntwo"
     document = make_kinds_document()
     bars, lines, maps, diagram = document["sections"]
@@ -248,7 +245,7 @@ def test_hostile_words_are_drawn_as_they_are() -> None:
     assert "$5 and $6" in "".join(xml.etree.ElementTree.fromstring(files["parts.svg"]).itertext())
 
 
-def test_empty_charts_are_drawn_empty() -> None:
+def test_empty_charts_are_drawn_empty():
     none = [{"name": "", "x": [0, -1], "y": [None, float("inf")]}]
     for empty in (
         plain("lines", series=[], levels=[]),
@@ -260,13 +257,13 @@ def test_empty_charts_are_drawn_empty() -> None:
     assert figures.section_figures(content_of(report_of(trace))) == {}
 
 
-def test_text_is_made_safe_in_one_place() -> None:
+def test_text_is_made_safe_in_one_place():
     assert shown("   ") == "␣␣␣"
     assert shown("a\tb\x1bc") == "a⇥b\ufffdc"
     assert re.fullmatch(r"(\\\$)+…?", shown("$" * 50, 20))
 
 
-def test_the_legend_of_bars_names_the_series_in_order_and_stays_inside_the_figure() -> None:
+def test_the_legend_of_bars_names_the_series_in_order_and_stays_inside_the_figure():
     series = [{"name": name, "values": [0.5, 0.6]} for name in ("mini", "best", "words", "pairs")]
     levels = [{"name": "always the most frequent class", "y": 0.5}]
     (legend,) = bars_figure(section("bars", series=series, levels=levels)).legends
@@ -286,7 +283,7 @@ def test_the_legend_of_bars_names_the_series_in_order_and_stays_inside_the_figur
         assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
-def test_numbers_of_bars_stand_above_all_whiskers() -> None:
+def test_numbers_of_bars_stand_above_all_whiskers():
     figure = bars_figure(section("bars"))
     figure.draw_without_rendering()
     (axes,) = figure.axes
@@ -303,7 +300,7 @@ def test_numbers_of_bars_stand_above_all_whiskers() -> None:
         )
 
 
-def test_between_whole_places_nothing_is_marked() -> None:
+def test_between_whole_places_nothing_is_marked():
     for last in (2, 4, 7, 14):
         places = list(range(1, last + 1))
         series = [{"name": "loss", "x": places, "y": [0.5] * last}]
@@ -314,7 +311,7 @@ def test_between_whole_places_nothing_is_marked() -> None:
     assert not all(float(tick).is_integer() for tick in axes.get_xticks())
 
 
-def test_many_large_maps_are_drawn_large_and_four_a_row() -> None:
+def test_many_large_maps_are_drawn_large_and_four_a_row():
     names = list("abcdefghijkl")
     one = plain("maps")["choices"][0]["maps"][0]
     one |= {"rows": [[0.5] * 12] * 12, "row_labels": names, "column_labels": names}
@@ -328,7 +325,7 @@ def test_many_large_maps_are_drawn_large_and_four_a_row() -> None:
     assert cell >= 0.33  # inches, in which "0.12" is read
 
 
-def test_points_steps_and_named_bands_are_drawn_as_such() -> None:
+def test_points_steps_and_named_bands_are_drawn_as_such():
     x, y = [0, 1, 2], [0.2, 0.6, 0.4]
     ends = {"low": [0.1, 0.5, 0.3], "high": [0.3, 0.7, 0.5]}
     series = [
@@ -353,7 +350,7 @@ def test_points_steps_and_named_bands_are_drawn_as_such() -> None:
     assert axes.get_ylim()[0] == 0.0
 
 
-def test_titles_of_maps_are_broken_where_their_maps_end() -> None:
+def test_titles_of_maps_are_broken_where_their_maps_end():
     name = "step at which it was first able to do its task"
     small = make_map(name, [[1.0]], (["1"], ["2"]), ("rank", "heads"))
     choices = [{"label": "a", "note": "", "maps": [small, small, small]}]

@@ -2,7 +2,6 @@
 
 import base64
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from attnlab.errors import WrongUsage
 from attnlab.experiments.gallery import _thumbnail
 
 from .documents import PAYLOADS
-from .views import CONTRASTS, Open
+from .views import CONTRASTS
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -48,7 +47,7 @@ RUNS = [
 ]
 
 
-def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
+def test_cards_and_the_table_tell_what_each_run_found(open_html):
     page = open_html(render_gallery("Runs in here", RUNS))
     headings = page.locator("h1, h2").all_inner_texts()
     assert headings == ["Runs in here", *(run.title for run in RUNS), "Claims of all runs"]
@@ -79,7 +78,7 @@ def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
     assert fit == "contain"
 
 
-def test_a_card_shows_the_first_picture_whose_words_are_legible_there(tmp_path: Path) -> None:
+def test_a_card_shows_the_first_picture_whose_words_are_legible_there(tmp_path):
     sizes = {"wide": 1965, "narrow": 1050, "later": 900}
     (tmp_path / "figures").mkdir()
     for name, width in sizes.items():
@@ -93,7 +92,7 @@ def test_a_card_shows_the_first_picture_whose_words_are_legible_there(tmp_path: 
     assert _thumbnail(tmp_path, replace(content, sections=[])) == b""
 
 
-def test_an_undecided_claim_is_neither_held_nor_failed(open_html: Open) -> None:
+def test_an_undecided_claim_is_neither_held_nor_failed(open_html):
     runs = [make_run(0, claims=[claim("sorted", None), claim("sharp")]), make_run(1)]
     page = open_html(render_gallery("Runs", runs))
     assert page.locator(".verdict").inner_text() == "? 3 of 4 claims hold, 1 undecided"
@@ -107,7 +106,7 @@ def test_an_undecided_claim_is_neither_held_nor_failed(open_html: Open) -> None:
     assert page.locator(".claims tbody tr:visible .state").all_inner_texts() == ["? undecided"]
 
 
-def test_a_card_cuts_long_words_off_and_the_table_has_them_whole(open_html: Open) -> None:
+def test_a_card_cuts_long_words_off_and_the_table_has_them_whole(open_html):
     long = replace(claim("sorted", None), statement="every letter stands in its place " * 20)
     run = make_run(0, claims=[long], subtitle="A long sentence about what this run shows. " * 20)
     page = open_html(render_gallery("Runs", [run, make_run(1)]))
@@ -118,9 +117,7 @@ def test_a_card_cuts_long_words_off_and_the_table_has_them_whole(open_html: Open
 
 
 @pytest.mark.parametrize("has_script", [True, False])
-def test_the_filter_works_by_keyboard_with_and_without_a_script(
-    open_html: Open, has_script: bool
-) -> None:
+def test_the_filter_works_by_keyboard_with_and_without_a_script(open_html, has_script):
     page = open_html(render_gallery("Runs", RUNS), java_script_enabled=has_script)
     rows = page.locator(".claims tbody tr:visible")
     assert rows.count() == 4
@@ -133,14 +130,14 @@ def test_the_filter_works_by_keyboard_with_and_without_a_script(
     assert rows.count() == 4
 
 
-def test_filtering_where_nothing_failed_says_so(open_html: Open) -> None:
+def test_filtering_where_nothing_failed_says_so(open_html):
     page = open_html(render_gallery("Runs", RUNS[:1]))
     assert not page.locator(".none-failed").is_visible()
     page.get_by_label("failed or undecided (0)").check()
     assert page.locator(".none-failed").is_visible()
 
 
-def test_no_runs_and_hundreds_of_runs_fit_on_a_page(open_html: Open) -> None:
+def test_no_runs_and_hundreds_of_runs_fit_on_a_page(open_html):
     page = open_html(render_gallery("Runs", []), width=360)
     assert page.locator(".note").inner_text() == "No run is here yet."
     page = open_html(
@@ -151,7 +148,7 @@ def test_no_runs_and_hundreds_of_runs_fit_on_a_page(open_html: Open) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
-def test_pictures_stop_where_the_page_would_become_too_large() -> None:
+def test_pictures_stop_where_the_page_would_become_too_large():
     large = PNG + bytes(3_000_000)
     html = render_gallery("Runs", [make_run(i, thumbnail=large) for i in range(5)])
     assert html.count("data:image/png;base64,") == 2
@@ -160,7 +157,7 @@ def test_pictures_stop_where_the_page_would_become_too_large() -> None:
     assert html.count('class="picture none finished"') == 1
 
 
-def test_hostile_words_and_names_stay_words_and_paths(open_html: Open) -> None:
+def test_hostile_words_and_names_stay_words_and_paths(open_html):
     words = "".join(PAYLOADS)
     texts = dict.fromkeys(("name", "title", "subtitle", "experiment"), words)
     runs = [make_run(0, **texts, href='a #1 "b"/report.html', claims=[claim(words, False)])]
@@ -174,9 +171,7 @@ def test_hostile_words_and_names_stay_words_and_paths(open_html: Open) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_gallery_is_legible_and_white_pictures_are_dark_on_a_dark_page(
-    open_html: Open, scheme: str
-) -> None:
+def test_the_gallery_is_legible_and_white_pictures_are_dark_on_a_dark_page(open_html, scheme):
     page = open_html(render_gallery("Runs", RUNS), color_scheme=scheme)
     ratios = page.evaluate(CONTRASTS)
     assert len(ratios) > 40
@@ -189,6 +184,6 @@ def test_the_gallery_is_legible_and_white_pictures_are_dark_on_a_dark_page(
 
 
 @pytest.mark.parametrize("href", ["javascript:alert(1)", "//elsewhere.org/x", "/x", "\\\\x"])
-def test_a_link_that_leaves_the_folder_is_refused(href: str) -> None:
+def test_a_link_that_leaves_the_folder_is_refused(href):
     with pytest.raises(WrongUsage, match="href: expected a path relative to the page"):
         make_run(0, href=href)

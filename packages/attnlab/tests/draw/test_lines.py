@@ -33,7 +33,7 @@ def corners(path: str) -> list[list[float]]:
     return [[float(part) for part in corner.split()] for corner in pairs]
 
 
-def test_crosshair_reads_values_and_gaps_stay_gaps(open_page: Open) -> None:
+def test_crosshair_reads_values_and_gaps_stay_gaps(open_page):
     loss = {"name": "loss", "x": [0, 1, 2, 3, 4], "y": [2.0, 1.0, float("nan"), None, 0.125]}
     page = open_series(open_page, loss)
     chart = page.locator(".chart")
@@ -52,7 +52,7 @@ def test_crosshair_reads_values_and_gaps_stay_gaps(open_page: Open) -> None:
     assert output.inner_text() == "0.125 at 4"
 
 
-def test_thinned_line_keeps_the_extremes_and_log_scale_is_a_switch(open_page: Open) -> None:
+def test_thinned_line_keeps_the_extremes_and_log_scale_is_a_switch(open_page):
     losses = [1.0] * 15000
     losses[7001], losses[9001] = 9.0, -7.0
     page = open_series(open_page, {"name": "loss", "x": list(range(15000)), "y": losses})
@@ -72,9 +72,7 @@ def test_thinned_line_keeps_the_extremes_and_log_scale_is_a_switch(open_page: Op
     assert button.get_attribute("aria-pressed") == "true"
 
 
-def test_a_band_stops_at_gaps_and_a_logarithmic_axis_spaces_ratios_equally(
-    open_page: Open,
-) -> None:
+def test_a_band_stops_at_gaps_and_a_logarithmic_axis_spaces_ratios_equally(open_page):
     page = open_page(make_kinds_document())
     chart = page.locator(".lines-section .chart")
     bands = chart.locator("path.band")
@@ -104,13 +102,13 @@ def test_a_band_stops_at_gaps_and_a_logarithmic_axis_spaces_ratios_equally(
     assert output.inner_text() == "n/a at 32"
 
 
-def test_points_that_a_logarithmic_axis_cannot_show_are_counted(open_page: Open) -> None:
+def test_points_that_a_logarithmic_axis_cannot_show_are_counted(open_page):
     page = open_series(open_page, SERIES | {"x": [0, 16, 64]}, x_log=True)
     assert "1 point at length 0 or below cannot be drawn" in page.locator(".note").inner_text()
     assert page.locator("circle.point").count() == 2
 
 
-def test_small_values_of_a_logarithmic_axis_do_not_write_over_its_name(open_page: Open) -> None:
+def test_small_values_of_a_logarithmic_axis_do_not_write_over_its_name(open_page):
     page = open_series(open_page, {"name": "a", "x": [1, 10], "y": [1.0, 0.00002]}, y_log=True)
     assert "1e−4" in page.locator(".chart text").all_text_contents()
     left = page.locator(".chart text[text-anchor=end]").evaluate_all(
@@ -119,7 +117,7 @@ def test_small_values_of_a_logarithmic_axis_do_not_write_over_its_name(open_page
     assert left >= 18
 
 
-def test_an_interval_is_read_only_where_it_can_be_seen(open_page: Open) -> None:
+def test_an_interval_is_read_only_where_it_can_be_seen(open_page):
     intervals = {  # the value and its ends, as they are read
         "0.514 (0.508 to 0.520)": (0.51372, 0.5075, 0.52),
         "110": (110.04, 110.04, 110.04),
@@ -134,7 +132,7 @@ def test_an_interval_is_read_only_where_it_can_be_seen(open_page: Open) -> None:
     assert outputs.all_inner_texts() == [f"{words} at 1,024" for words in intervals]
 
 
-def test_places_are_read_as_they_are(open_page: Open) -> None:
+def test_places_are_read_as_they_are(open_page):
     places = {-19.875: "−19.875", 3.16e-8: "3.16e−8", 2.0: "2", 1e10: "1e10"}
     page = open_series(open_page, {"name": "a", "x": list(places), "y": [1.0] * 4})
     page.locator(".chart").focus()
@@ -144,7 +142,7 @@ def test_places_are_read_as_they_are(open_page: Open) -> None:
         page.keyboard.press("Shift+ArrowRight")
 
 
-def test_between_whole_places_nothing_is_marked(open_page: Open) -> None:
+def test_between_whole_places_nothing_is_marked(open_page):
     lines = make_kinds_document()["sections"][1] | {"x_log": False, "levels": []}
     sections = []
     for last in (2, 3, 4, 7, 10, 14, 17, 1000):
@@ -163,7 +161,7 @@ def test_between_whole_places_nothing_is_marked(open_page: Open) -> None:
     assert {"1.4", "1.5", "1.50"} & set(broken)
 
 
-def test_points_have_whiskers_and_are_joined_by_nothing(open_page: Open) -> None:
+def test_points_have_whiskers_and_are_joined_by_nothing(open_page):
     page = open_series(open_page, {**SERIES, "style": "points"}, x_log=True)
     chart = page.locator(".chart")
     assert chart.locator("circle.point").count() == 3
@@ -176,7 +174,7 @@ def test_points_have_whiskers_and_are_joined_by_nothing(open_page: Open) -> None
     assert "2" in chart.locator("text").all_text_contents()
 
 
-def test_a_step_holds_until_the_next_value(open_page: Open) -> None:
+def test_a_step_holds_until_the_next_value(open_page):
     best = {"name": "best", "x": [0, 1, 2], "y": [1.0, 1.0, 3.0], "style": "steps"}
     page = open_series(open_page, best)
     path = corners(page.locator(".chart path.series").first.get_attribute("d"))
@@ -185,7 +183,7 @@ def test_a_step_holds_until_the_next_value(open_page: Open) -> None:
     assert len(path) == 5
 
 
-def test_bands_are_named_and_read_out_beside_one_line(open_page: Open) -> None:
+def test_bands_are_named_and_read_out_beside_one_line(open_page):
     bands = [
         {"name": "nine in ten", "low": [0.0, 0.1, None], "high": [1.0, 0.9, None]},
         {"name": "the middle half", "low": [0.4, 0.4, None], "high": [0.6, 0.6, None]},
@@ -200,14 +198,14 @@ def test_bands_are_named_and_read_out_beside_one_line(open_page: Open) -> None:
     assert "interval around" not in page.locator(".note").inner_text()
 
 
-def test_an_axis_from_zero_has_zero_on_it(open_page: Open) -> None:
+def test_an_axis_from_zero_has_zero_on_it(open_page):
     share = {"name": "share", "x": [0, 1], "y": [0.8, 0.9]}
     for from_zero in (False, True):
         page = open_series(open_page, share, from_zero=from_zero)
         assert ("0.0" in page.locator(".chart text").all_text_contents()) is from_zero
 
 
-def test_the_name_of_a_level_is_written_where_fewer_points_are(open_page: Open) -> None:
+def test_the_name_of_a_level_is_written_where_fewer_points_are(open_page):
     x = [index / 10 for index in range(11)]
     ends = {"name": "c", "x": [0.0, 0.0], "y": [-3.0, 3.0], "style": "points"}
     level = [{"name": "no change", "y": 0.0}]

@@ -18,7 +18,7 @@ def open_maps(
     return open_page(report_of(section), width=width, color_scheme=scheme)
 
 
-def test_every_cell_names_its_row_its_column_and_its_value(open_page: Open) -> None:
+def test_every_cell_names_its_row_its_column_and_its_value(open_page):
     page = open_page(make_kinds_document())
     cells = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 0, 1), (1, 1, 1)]
     assert [read_cell(page, *cell) for cell in cells] == [
@@ -47,7 +47,7 @@ def test_every_cell_names_its_row_its_column_and_its_value(open_page: Open) -> N
     assert "blank: no value" in page.locator(".scale").first.inner_text()
 
 
-def test_another_choice_changes_note_and_maps(open_page: Open) -> None:
+def test_another_choice_changes_note_and_maps(open_page):
     page = open_page(make_kinds_document())
     assert page.locator(".choice-note").inner_text() == "Each word looks back."
     assert page.locator("figure.map").count() == 2
@@ -68,14 +68,14 @@ def test_another_choice_changes_note_and_maps(open_page: Open) -> None:
     assert page.locator("figure.map").count() == 1
 
 
-def test_one_choice_needs_no_chooser_and_an_empty_note_no_room(open_page: Open) -> None:
+def test_one_choice_needs_no_chooser_and_an_empty_note_no_room(open_page):
     page = open_maps(open_page, {}, {})
     assert page.locator(".chooser").count() == 0
     assert not page.locator(".choice-note").is_visible()
     assert page.locator("figure.map").count() == 2
 
 
-def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page: Open) -> None:
+def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page):
     page = open_page(make_kinds_document())
     page.get_by_role("button", name="Next choice").focus()
     page.keyboard.press("Tab")
@@ -88,7 +88,7 @@ def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page: Open
     assert page.locator(".map-reading").nth(1).inner_text() == "‘first’, ‘d0’: −2"
 
 
-def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page: Open) -> None:
+def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page):
     names = [str(100 + i) for i in range(60)]
     wide = {"rows": [[0.5] * 60], "row_labels": ["row"], "column_labels": names}
     page = open_maps(open_page, wide, width=360)
@@ -107,7 +107,7 @@ def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page: Op
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_numbers_on_both_colours_are_legible_at_every_shade(open_page: Open, scheme: str) -> None:
+def test_numbers_on_both_colours_are_legible_at_every_shade(open_page, scheme):
     shades = {
         "rows": [[i / 12 for i in range(13)], [-i / 12 for i in range(13)]],
         "row_labels": ["plus", "minus"],
@@ -121,7 +121,7 @@ def test_numbers_on_both_colours_are_legible_at_every_shade(open_page: Open, sch
     assert min(each["ratio"] for each in found) >= 4.5, found
 
 
-def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page: Open) -> None:
+def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page):
     names = [str(i) for i in range(200)]
     rows = [[(i * j % 200) / 200 for j in range(200)] for i in range(200)]
     large = {"rows": rows, "row_labels": names, "column_labels": names}
@@ -130,7 +130,7 @@ def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page: O
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
-def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page: Open) -> None:
+def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page):
     page = open_maps(open_page, {"masked": "may not be looked at"})
     assert read_cell(page, 0, 0, 1) == "‘the’, ‘cat’: may not be looked at"
     assert hatched(page, 0, 0, 1)
@@ -139,7 +139,7 @@ def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page: O
 
 
 @pytest.mark.parametrize(("width", "columns"), [(360, 4), (360, 9), (1280, 12)])
-def test_a_number_never_runs_out_of_its_cell(open_page: Open, width: int, columns: int) -> None:
+def test_a_number_never_runs_out_of_its_cell(open_page, width, columns):
     names = [str(index) for index in range(columns)]
     rows = [[-2.8 if index % 2 else 0.05 for index in range(columns)]] * 3
     labels = {"row_labels": names[:3], "column_labels": names}
@@ -150,7 +150,7 @@ def test_a_number_never_runs_out_of_its_cell(open_page: Open, width: int, column
     assert len(wide) == 3 * columns or columns == 12  # small numbers, rather than none
 
 
-def test_maps_of_a_deep_model_stand_side_by_side(open_page: Open) -> None:
+def test_maps_of_a_deep_model_stand_side_by_side(open_page):
     layers, heads = [str(i) for i in range(30)], [str(i) for i in range(9)]
     tall = {"rows": [[0.5] * 9] * 30, "row_labels": layers, "column_labels": heads}
     titles = ["map 0", "a title that takes far more lines than one, or two", "map 2", "map 3"]

@@ -5,7 +5,6 @@ import json
 import random
 import re
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from .documents import (
     make_trace,
     report_of,
 )
-from .views import CONTRASTS, Open
+from .views import CONTRASTS
 
 
 def taint(value: Any, key: str = "") -> Any:
@@ -37,7 +36,7 @@ def taint(value: Any, key: str = "") -> Any:
     return value + "".join(PAYLOADS) if is_text else value
 
 
-def test_whole_page_works_without_network_or_console_messages(open_page: Open) -> None:
+def test_whole_page_works_without_network_or_console_messages(open_page):
     page = open_page(make_document(num_steps=2000))
     assert page.locator("h1").inner_text() == "sorting"
     assert "6 of 6 claims hold" in page.locator(".verdict").inner_text()
@@ -53,7 +52,7 @@ def test_whole_page_works_without_network_or_console_messages(open_page: Open) -
     assert page.locator(".scroll td").last.inner_text() == "n/a"
 
 
-def test_policy_admits_only_the_inlined_script_and_style(browser: Any, tmp_path: Path) -> None:
+def test_policy_admits_only_the_inlined_script_and_style(browser, tmp_path):
     html = render_page(content_of(make_document(num_steps=10)))
     assert "default-src 'none'" in html
     assert re.search(r"script-src 'sha256-[^' ]+'; style-src 'sha256-[^' ]+'", html)
@@ -71,7 +70,7 @@ def test_policy_admits_only_the_inlined_script_and_style(browser: Any, tmp_path:
     page.close()
 
 
-def test_failed_and_undecided_claims_are_said_in_words(open_page: Open) -> None:
+def test_failed_and_undecided_claims_are_said_in_words(open_page):
     document = make_document(num_wrong=3, num_steps=10)
     failed, undecided = (claim["statement"] for claim in document["claims"][:2])
     document["claims"][1]["passed"] = None
@@ -86,7 +85,7 @@ def test_failed_and_undecided_claims_are_said_in_words(open_page: Open) -> None:
     assert page.locator(".verdict").inner_text() == "? 5 of 6 claims hold, 1 undecided"
 
 
-def test_claims_and_tables_are_there_without_javascript(open_page: Open) -> None:
+def test_claims_and_tables_are_there_without_javascript(open_page):
     page = open_page(make_document(num_wrong=1, num_steps=10), java_script_enabled=False)
     assert page.locator(".claims tbody tr").count() == 6
     assert "26/27" in page.locator(".claims").inner_text()
@@ -99,7 +98,7 @@ NEVER_RUN = """() => [window.canary, document.querySelectorAll('img').length,
   document.querySelectorAll('script').length]"""
 
 
-def test_hostile_strings_are_shown_literally_and_never_run(open_page: Open) -> None:
+def test_hostile_strings_are_shown_literally_and_never_run(open_page):
     document = taint(make_document(num_wrong=1, num_steps=10))
     names = dict(zip("abc", PAYLOADS, strict=False))  # letters become the payloads themselves
 
@@ -124,7 +123,7 @@ def test_hostile_strings_are_shown_literally_and_never_run(open_page: Open) -> N
     assert PAYLOADS[0].replace(" ", "␣") in page.locator(".said").inner_text()
 
 
-def test_hostile_strings_in_charts_maps_and_diagrams_are_shown_literally(open_page: Open) -> None:
+def test_hostile_strings_in_charts_maps_and_diagrams_are_shown_literally(open_page):
     page = open_page(taint(make_kinds_document()))
     page.get_by_role("button", name="Next choice").click()
     page.get_by_label(re.compile("^Show")).first.fill("<img src=x onerror='window.canary = 5'>")
@@ -136,7 +135,7 @@ def test_hostile_strings_in_charts_maps_and_diagrams_are_shown_literally(open_pa
     assert page.evaluate(NEVER_RUN) == [None, 0, 2]
 
 
-def test_arrays_of_markup_cannot_leave_the_data_block() -> None:
+def test_arrays_of_markup_cannot_leave_the_data_block():
     document = make_cross_document()
     document["sections"][0]["traces"][0]["input"] = PAYLOADS
     html = render_page(content_of(document))
@@ -149,7 +148,7 @@ def test_arrays_of_markup_cannot_leave_the_data_block() -> None:
 
 
 @pytest.mark.parametrize("width", [360, 1400])
-def test_body_never_overflows_sideways(open_page: Open, width: int) -> None:
+def test_body_never_overflows_sideways(open_page, width):
     document = make_document(num_steps=10)
     document["sections"] += make_cross_document()["sections"] + make_kinds_document()["sections"]
     rng = random.Random(3)
@@ -167,7 +166,7 @@ def test_body_never_overflows_sideways(open_page: Open, width: int) -> None:
 GROUNDS = {"light": "rgb(251, 250, 247)", "dark": "rgb(20, 23, 27)"}
 
 
-def test_text_of_every_kind_stands_out_from_its_ground_in_both_themes(open_page: Open) -> None:
+def test_text_of_every_kind_stands_out_from_its_ground_in_both_themes(open_page):
     document = make_document(num_wrong=3, num_steps=10)
     document["sections"] += make_kinds_document()["sections"]
     page = open_page(document)
@@ -182,7 +181,7 @@ def test_text_of_every_kind_stands_out_from_its_ground_in_both_themes(open_page:
     assert page.evaluate(ground) == GROUNDS["dark"]
 
 
-def test_page_prints_all_of_a_long_list_in_light_colours(open_page: Open) -> None:
+def test_page_prints_all_of_a_long_list_in_light_colours(open_page):
     document = make_document(num_steps=10)
     document["sections"][2]["items"] *= 4
     page = open_page(document, color_scheme="dark")
@@ -197,7 +196,7 @@ def test_page_prints_all_of_a_long_list_in_light_colours(open_page: Open) -> Non
     assert not page.locator("#theme").is_visible()
 
 
-def test_empty_parts_say_so_instead_of_breaking(open_page: Open) -> None:
+def test_empty_parts_say_so_instead_of_breaking(open_page):
     nothing = [{"name": "loss", "x": [0, 1], "y": [None, float("inf")]}]
     document = report_of(
         make_section("lines", "none", x_label="step", y_label="loss", series=nothing),
@@ -214,7 +213,7 @@ def test_empty_parts_say_so_instead_of_breaking(open_page: Open) -> None:
     ]
 
 
-def test_static_words_need_no_browser_to_be_read() -> None:
+def test_static_words_need_no_browser_to_be_read():
     document = make_document(num_steps=10)
     html = render_page(content_of(document))
     for claim in document["claims"]:
@@ -223,7 +222,7 @@ def test_static_words_need_no_browser_to_be_read() -> None:
     assert html.count("<h1") == html.count("<main") == 1
 
 
-def test_a_list_of_contents_leads_to_every_section(open_page: Open) -> None:
+def test_a_list_of_contents_leads_to_every_section(open_page):
     document = make_document(num_steps=10)
     document["sections"] += [
         {"kind": "text", "title": title, "text": ""}
@@ -252,13 +251,13 @@ def test_a_list_of_contents_leads_to_every_section(open_page: Open) -> None:
     assert not page.locator(".contents").is_visible()
 
 
-def test_a_short_report_needs_no_contents() -> None:
+def test_a_short_report_needs_no_contents():
     document = make_document(num_steps=10)
     document["sections"] = document["sections"][:2]
     assert '<nav class="contents"' not in render_page(content_of(document))
 
 
-def test_columns_of_numbers_are_figures_with_thousands_apart(open_page: Open) -> None:
+def test_columns_of_numbers_are_figures_with_thousands_apart(open_page):
     columns = ["part", "size", "error", "as worded", "next"]
     cells = [
         ["a", 17312, 1014.2, "1.1e+00", "x"],
@@ -292,8 +291,8 @@ def test_columns_of_numbers_are_figures_with_thousands_apart(open_page: Open) ->
 
 
 def test_a_long_table_shows_its_first_rows_and_all_when_asked_on_paper_and_without_a_script(
-    open_page: Open,
-) -> None:
+    open_page,
+):
     document = report_of(*(make_table(["a"], [[i] for i in range(n)]) for n in (15, 64)))
     page = open_page(document)
     short, long = (table.locator("tbody tr:visible") for table in page.locator(".scroll").all())
@@ -310,9 +309,7 @@ def test_a_long_table_shows_its_first_rows_and_all_when_asked_on_paper_and_witho
     assert plain.locator(".scroll tbody tr:visible").count() == 15 + 64
 
 
-def test_the_claims_are_one_line_that_opens_and_stands_open_where_not_all_hold(
-    open_page: Open,
-) -> None:
+def test_the_claims_are_one_line_that_opens_and_stands_open_where_not_all_hold(open_page):
     page = open_page(make_document(num_steps=10), width=390)
     rows = page.locator(".claims tbody tr:visible")
     assert page.locator(".verdict").inner_text() == "✓ 6 of 6 claims hold"
@@ -334,9 +331,7 @@ def test_the_claims_are_one_line_that_opens_and_stands_open_where_not_all_hold(
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
-def test_the_first_screen_is_the_living_picture_with_what_was_found(
-    open_page: Open, width: int, height: int
-) -> None:
+def test_the_first_screen_is_the_living_picture_with_what_was_found(open_page, width, height):
     page = open_page(make_document(num_steps=10), width=width)
     parts = ["h1", ".subtitle", ".verdict", ".trace-section h2", ".chooser input", ".stepper"]
     parts += [".said"] if width == 390 else [".strip", ".chances", "canvas.heatmap >> nth=1"]
@@ -347,8 +342,8 @@ def test_the_first_screen_is_the_living_picture_with_what_was_found(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility_checks_find_nothing_in_any_kind_of_section_and_each_says_where_to_look(
-    open_page: Open, scheme: str
-) -> None:
+    open_page, scheme
+):
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
     )
@@ -364,7 +359,7 @@ def test_accessibility_checks_find_nothing_in_any_kind_of_section_and_each_says_
     assert page.locator(".text-section .look").count() == 0
 
 
-def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page: Open) -> None:
+def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page):
     columns = ["split", "model", "accuracy", "interval", "lowest to highest", "parameters", "gain"]
     row = [
         "by text",
@@ -393,7 +388,7 @@ def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page: Open) -> 
     assert "gradient" in wide.evaluate("node => getComputedStyle(node).backgroundImage")
 
 
-def test_a_command_stands_on_a_line_of_its_own_and_comes_whole(open_page: Open) -> None:
+def test_a_command_stands_on_a_line_of_its_own_and_comes_whole(open_page):
     command = "attnlab run sorting --seeds 100 --set " + " ".join(
         f"setting_number_{i}=0.12345" for i in range(12)
     )

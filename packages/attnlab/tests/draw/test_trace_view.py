@@ -14,10 +14,10 @@ from .documents import (
     make_step,
     report_of,
 )
-from .views import Open, hatched, numbers, picture, read_cell, said, shown_weights, written
+from .views import hatched, numbers, picture, read_cell, said, shown_weights, written
 
 
-def test_steps_by_button_change_the_pictured_weights(open_page: Open) -> None:
+def test_steps_by_button_change_the_pictured_weights(open_page):
     document = make_document(num_steps=10)
     page = open_page(document)
     page.locator(".chooser select").select_option(label="cab")
@@ -45,9 +45,7 @@ def test_steps_by_button_change_the_pictured_weights(open_page: Open) -> None:
     assert said(page).startswith("Step 2 of 3")
 
 
-def test_arrow_keys_step_and_change_the_pictured_weights_but_not_in_a_text_field(
-    open_page: Open,
-) -> None:
+def test_arrow_keys_step_and_change_the_pictured_weights_but_not_in_a_text_field(open_page):
     page = open_page(make_document(num_steps=10))
     page.locator(".stepper").scroll_into_view_if_needed()
     before = shown_weights(page)
@@ -66,9 +64,7 @@ def test_arrow_keys_step_and_change_the_pictured_weights_but_not_in_a_text_field
 
 
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
-def test_playing_walks_to_the_last_step_and_stops_without_motion_where_asked(
-    open_page: Open, motion: str
-) -> None:
+def test_playing_walks_to_the_last_step_and_stops_without_motion_where_asked(open_page, motion):
     page = open_page(make_document(num_steps=10), reduced_motion=motion)
     page.clock.install()
     page.get_by_role("button", name="Play").click()
@@ -84,7 +80,7 @@ def test_playing_walks_to_the_last_step_and_stops_without_motion_where_asked(
         assert page.locator(".play").inner_text() == "▶ Play"
 
 
-def test_choosing_another_input_changes_everything_pictured(open_page: Open) -> None:
+def test_choosing_another_input_changes_everything_pictured(open_page):
     page = open_page(make_document(num_steps=10))
     field = page.get_by_label("Input", exact=True)
     before = shown_weights(page), picture(page), said(page)
@@ -116,7 +112,7 @@ def test_choosing_another_input_changes_everything_pictured(open_page: Open) -> 
     assert page.locator(".chooser option").count() == 27
 
 
-def test_wrong_verdicts_are_marked_filtered_and_lead_to_their_trace(open_page: Open) -> None:
+def test_wrong_verdicts_are_marked_filtered_and_lead_to_their_trace(open_page):
     page = open_page(make_document(num_wrong=3, num_steps=10))
     wrong = page.locator(".cell.wrong")
     assert wrong.count() == 3
@@ -131,7 +127,7 @@ def test_wrong_verdicts_are_marked_filtered_and_lead_to_their_trace(open_page: O
     assert right.get_by_role("button", name=re.compile("Only wrong")).count() == 0
 
 
-def test_masked_keys_are_not_drawn_as_zero(open_page: Open) -> None:
+def test_masked_keys_are_not_drawn_as_zero(open_page):
     page = open_page(make_document(num_steps=10))
     for row in range(4):  # later rows are faint
         for column in range(6):
@@ -150,7 +146,7 @@ def test_masked_keys_are_not_drawn_as_zero(open_page: Open) -> None:
     assert head.get_attribute("aria-pressed") == "true"
 
 
-def test_cells_of_a_map_are_read_by_keyboard_and_their_row_is_its_step(open_page: Open) -> None:
+def test_cells_of_a_map_are_read_by_keyboard_and_their_row_is_its_step(open_page):
     document = make_document(num_steps=10)
     page = open_page(document)
     page.get_by_role("button", name="Next step").click()
@@ -176,7 +172,7 @@ def test_cells_of_a_map_are_read_by_keyboard_and_their_row_is_its_step(open_page
     assert page.evaluate("document.activeElement.matches('canvas.heatmap')")
 
 
-def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page: Open) -> None:
+def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page):
     document = make_cross_document()
     heads = document["sections"][0]["traces"][0]["attention"]
     heads[0]["site"], heads[1]["site"] = (
@@ -194,7 +190,7 @@ def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page: Open) -
     ]
 
 
-def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page: Open) -> None:
+def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page):
     page = open_page(make_cross_document())
     assert page.locator(".map h4").nth(1).inner_text().startswith("Head cross 0.0")
     assert "shade: linear" in page.locator(".maps-part .scale").inner_text()
@@ -209,7 +205,7 @@ def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page: Open)
     assert "n/a" in [each["text"] for each in numbers(page)]
 
 
-def test_cells_of_a_small_map_are_no_larger_than_those_of_a_wide_one(open_page: Open) -> None:
+def test_cells_of_a_small_map_are_no_larger_than_those_of_a_wide_one(open_page):
     document = make_cross_document()
     small = make_head("layers.1.attention.weights", [[1.0], [0.5, 0.5]])
     document["sections"][0]["traces"][0]["attention"].append(small)
@@ -222,7 +218,7 @@ def test_cells_of_a_small_map_are_no_larger_than_those_of_a_wide_one(open_page: 
     assert sizes[1] <= 1.3 * sizes[0]
 
 
-def test_names_in_code_break_after_dots_and_underscores_only(open_page: Open) -> None:
+def test_names_in_code_break_after_dots_and_underscores_only(open_page):
     document = make_cross_document()
     site = "decoder.layers.0.cross_attention.weights"
     document["sections"][0]["traces"][0]["attention"][1]["site"] = site
@@ -233,9 +229,7 @@ def test_names_in_code_break_after_dots_and_underscores_only(open_page: Open) ->
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_numbers_are_legible_on_every_shade_also_in_rows_to_come(
-    open_page: Open, scheme: str
-) -> None:
+def test_numbers_are_legible_on_every_shade_also_in_rows_to_come(open_page, scheme):
     shades = [[i / 20] for i in range(21)]
     sections = []
     for steps, rows in (([], shades), ([make_step(0, ["a"], [1.0], "a")], [[1.0], *shades])):

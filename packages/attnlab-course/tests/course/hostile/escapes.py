@@ -363,16 +363,12 @@ RESOURCES = {
     "ten thousand files": _does(
         "for number in range(10_000):\n    open(f'/box/{number}', 'w').close()\nreturn False"
     ),
-    "folders a thousand deep": _does(
+    "deep folders, one that cannot be entered, a file read by nobody": _does(
+        "os.mkdir('/box/shut')\nopen('/box/shut/in', 'w').close()\nos.chmod('/box/shut', 0)\n"
+        "os.mkfifo('/box/pipe')\n"
         "for _ in range(1000):\n    os.mkdir('deep')\n    os.chdir('deep')\nreturn False",
         "import os",
     ),
-    "a folder that cannot be entered": _does(
-        "os.mkdir('/box/shut')\nopen('/box/shut/in', 'w').close()\nos.chmod('/box/shut', 0)\n"
-        "return False",
-        "import os",
-    ),
-    "a file read by nobody": _does("os.mkfifo('/box/pipe')\nreturn False", "import os"),
     "ten thousand open files": _does(
         "held = []\ntry:\n    for _ in range(10_000):\n        held.append(open('/dev/null'))\n"
         "except OSError:\n    pass\nreturn len(held) > 300"

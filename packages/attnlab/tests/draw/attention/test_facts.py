@@ -15,8 +15,8 @@ class _Square:
 
 
 @pytest.mark.parametrize("parts", [[3], [1, 2], [2, 1], [1, 1, 1]])
-def test_facts_are_those_of_all_rows_however_many_come_at_a_time(parts: list[int]) -> None:
-    pattern: Pattern = _Square()  # type: ignore[assignment]
+def test_facts_are_those_of_all_rows_however_many_come_at_a_time(parts):
+    pattern: Pattern = _Square()
     facts, first = HeadFacts(pattern), 0
     for size in parts:
         facts.add(ROWS[first : first + size], first)

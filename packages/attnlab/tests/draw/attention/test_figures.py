@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ def bar_words(figure: Any) -> str:
     return str(bar.get_ylabel()).replace("\n", " ")
 
 
-def test_queries_go_down_and_keys_across_with_their_own_names() -> None:
+def test_queries_go_down_and_keys_across_with_their_own_names():
     pattern = make_pattern(queries=3, keys=5, is_causal=False)
     pattern = replace(pattern, query_tokens=("x", "y", "z"))
     picture, axes = picture_of(draw_head(pattern, 1))
@@ -50,7 +49,7 @@ def test_queries_go_down_and_keys_across_with_their_own_names() -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("key", "query")
 
 
-def test_masked_cells_have_no_shade_and_the_hatch_behind_them_is_named() -> None:
+def test_masked_cells_have_no_shade_and_the_hatch_behind_them_is_named():
     figure = draw_head(make_pattern())
     picture, axes = picture_of(figure)
     assert (
@@ -62,7 +61,7 @@ def test_masked_cells_have_no_shade_and_the_hatch_behind_them_is_named() -> None
     assert bar_words(draw_head(make_pattern(is_causal=False))) == "weight"
 
 
-def test_a_hatched_cell_and_a_weight_of_zero_look_different(tmp_path: Path) -> None:
+def test_a_hatched_cell_and_a_weight_of_zero_look_different(tmp_path):
     weights = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
     blocked = torch.tensor([[False, True], [False, False]])
     figure = draw_head(Pattern("weights", weights, ("a", "b"), ("c", "d"), blocked))
@@ -83,7 +82,7 @@ def test_a_hatched_cell_and_a_weight_of_zero_look_different(tmp_path: Path) -> N
     assert colours(0, 1) > 3
 
 
-def test_a_difference_is_centred_on_zero_and_its_masked_cells_are_hatched() -> None:
+def test_a_difference_is_centred_on_zero_and_its_masked_cells_are_hatched():
     one, other = make_pattern(seed=1), make_pattern(seed=2)
     check_difference_is_centred(one, other)
     figure = draw_difference(one, other)
@@ -96,14 +95,14 @@ def test_a_difference_is_centred_on_zero_and_its_masked_cells_are_hatched() -> N
     assert (same.norm.vmin, same.norm.vmax) == (-1.0, 1.0)
 
 
-def test_recordings_of_different_tokens_are_named_by_both() -> None:
+def test_recordings_of_different_tokens_are_named_by_both():
     one = make_pattern(tokens=["a", "b"] + ["c"] * 6)
     other = make_pattern(tokens=["a", "x"] + ["c"] * 6)
     _, axes = picture_of(draw_difference(one, other))
     assert names(axes.xaxis)[:3] == ["a", "b/x", "c"]
 
 
-def test_the_scale_is_as_asked_and_what_goes_beyond_is_said() -> None:
+def test_the_scale_is_as_asked_and_what_goes_beyond_is_said():
     pattern = make_pattern(is_causal=False)
     picture, _ = picture_of(draw_head(pattern))
     assert picture.norm.vmax == pytest.approx(float(pattern.weights[0].max()))
@@ -113,12 +112,12 @@ def test_the_scale_is_as_asked_and_what_goes_beyond_is_said() -> None:
     assert picture_of(figure)[0].norm(0.25) == pytest.approx(0.5)
     assert "shade: square root" in bar_words(figure)
     with pytest.raises(WrongUsage, match="scale must be 'linear' or 'root'; got 'log'"):
-        draw_head(pattern, scale="log")  # type: ignore[arg-type]
+        draw_head(pattern, scale="log")
     with pytest.raises(WrongUsage, match="above 0; got -1"):
         draw_head(pattern, high=-1)
 
 
-def test_many_tokens_are_thinned_at_even_steps_and_the_axis_says_so() -> None:
+def test_many_tokens_are_thinned_at_even_steps_and_the_axis_says_so():
     pattern = make_pattern(heads=1, queries=300)
     _, axes = picture_of(draw_head(pattern))
     places = [int(tick) for tick in axes.get_xticks()]
@@ -127,7 +126,7 @@ def test_many_tokens_are_thinned_at_even_steps_and_the_axis_says_so() -> None:
     assert axes.get_xlabel() == f"key (place and name of every {step}th)"
 
 
-def test_more_cells_than_dots_are_pooled_and_the_title_says_so() -> None:
+def test_more_cells_than_dots_are_pooled_and_the_title_says_so():
     pattern = make_pattern(heads=1, queries=1_500)
     picture, axes = picture_of(draw_head(pattern))
     assert picture.get_array().shape == (750, 750)
@@ -136,7 +135,7 @@ def test_more_cells_than_dots_are_pooled_and_the_title_says_so() -> None:
     assert picture.get_array()[700, 3] == own[1400:1402, 6:8].max()
 
 
-def test_all_heads_stand_at_their_layer_and_head() -> None:
+def test_all_heads_stand_at_their_layer_and_head():
     patterns = make_layers(3, 4)
     figure = draw_heads(patterns)
     picture, axes = picture_of(figure)
@@ -150,7 +149,7 @@ def test_all_heads_stand_at_their_layer_and_head() -> None:
     assert "shade: square root; hatched: masked" in bar_words(figure)
 
 
-def test_a_measure_below_zero_has_two_colours_and_one_above_has_one() -> None:
+def test_a_measure_below_zero_has_two_colours_and_one_above_has_one():
     picture, _ = picture_of(draw_measure([[1.0, -3.0], [2.0, 0.0]], label="effect"))
     assert (picture.norm.vmin, picture.norm.vmax) == (-3.0, 3.0)
     picture, axes = picture_of(
@@ -164,7 +163,7 @@ def test_a_measure_below_zero_has_two_colours_and_one_above_has_one() -> None:
             draw_measure(values, label="x")
 
 
-def test_thirty_thousand_tokens_are_a_map_whose_axes_count_tokens() -> None:
+def test_thirty_thousand_tokens_are_a_map_whose_axes_count_tokens():
     values = np.tril(np.random.default_rng(0).random((512, 512))).astype(np.float32)
     length = 512 * 59 - 20
     figure = draw_long_map(values, num_queries=length, num_keys=length, label="largest weight")
@@ -202,16 +201,14 @@ def outside(figure: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 1), (3, 2), (6, 12)])
-def test_the_words_beside_the_bar_are_whole_however_few_heads_there_are(
-    layers: int, heads: int
-) -> None:
+def test_the_words_beside_the_bar_are_whole_however_few_heads_there_are(layers, heads):
     figure = draw_heads(make_layers(layers, heads))
     assert "weight; shade: square root; hatched: masked" in bar_words(figure)
     assert outside(figure) == []
     assert outside(draw_head(make_pattern(queries=4), scale="root", high=0.3)) == []
 
 
-def test_squares_that_nobody_may_look_at_are_hatched_in_long_maps() -> None:
+def test_squares_that_nobody_may_look_at_are_hatched_in_long_maps():
     generator = seeds.generator(0, "test", "zoom")
     query, key = (torch.randn(600, 4, generator=generator) for _ in range(2))
     tile = Zoom(query, key, "causal", side=64).tile(3, 0, 0)
@@ -228,7 +225,7 @@ def test_squares_that_nobody_may_look_at_are_hatched_in_long_maps() -> None:
     assert not np.ma.getmaskarray(np.ma.masked_invalid(shown_all_the_same.get_array())).any()
 
 
-def test_one_large_weight_does_not_make_all_else_blank() -> None:
+def test_one_large_weight_does_not_make_all_else_blank():
     values = np.full((50, 50), 1e-4)
     values[0, 0] = 1.0
     size = {"num_queries": 500, "num_keys": 500}
@@ -254,7 +251,7 @@ def make_trace(num_candidates: int = 4) -> dict[str, Any]:
     }
 
 
-def test_a_trace_shows_steps_choices_chances_and_heads() -> None:
+def test_a_trace_shows_steps_choices_chances_and_heads():
     figure = draw_trace(make_trace())
     steps, axes = picture_of(figure)
     assert np.allclose(steps.get_array(), [[0.1, 0.7, 0.1, 0.1]] * 2)
@@ -266,7 +263,7 @@ def test_a_trace_shows_steps_choices_chances_and_heads() -> None:
     assert head_axes.get_title(loc="left") == "head 0.1"
 
 
-def test_a_trace_of_many_candidates_keeps_the_chosen_and_counts_the_rest() -> None:
+def test_a_trace_of_many_candidates_keeps_the_chosen_and_counts_the_rest():
     _, axes = picture_of(draw_trace(make_trace(26)))
     assert "b" in names(axes.xaxis)
     assert len(names(axes.xaxis)) == 12
@@ -276,7 +273,7 @@ def test_a_trace_of_many_candidates_keeps_the_chosen_and_counts_the_rest() -> No
     assert draw_trace({**make_trace(), "steps": [], "attention": []}) is not None
 
 
-def test_nothing_of_a_trace_is_cut_and_its_width_is_used() -> None:
+def test_nothing_of_a_trace_is_cut_and_its_width_is_used():
     trace = make_trace()
     heads = {**trace, "attention": trace["attention"] * 2}
     long = {**trace, "input": [f"a long token {i}" for i in range(20)]}
@@ -293,13 +290,13 @@ def test_nothing_of_a_trace_is_cut_and_its_width_is_used() -> None:
         ([], "a list"),
     ],
 )
-def test_what_is_no_trace_is_refused_with_what_draws_it(given: Any, hint: str) -> None:
+def test_what_is_no_trace_is_refused_with_what_draws_it(given, hint):
     with pytest.raises(WrongUsage, match=f"draws the result of.*{hint}"):
         draw_trace(given)
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
-def test_odd_tokens_are_drawn_into_every_kind_of_file(kind: str, tmp_path: Path) -> None:
+def test_odd_tokens_are_drawn_into_every_kind_of_file(kind, tmp_path):
     pattern = make_pattern(heads=1, queries=len(ODD), tokens=ODD)
     paths = [save_figure(draw_head(pattern), tmp_path / f"{n}.{kind}") for n in range(2)]
     first, second = (path.read_bytes() for path in paths)
@@ -314,7 +311,7 @@ def test_odd_tokens_are_drawn_into_every_kind_of_file(kind: str, tmp_path: Path)
         save_figure(draw_head(pattern), tmp_path / "map.jpg")
 
 
-def test_letters_that_no_font_has_are_told_by_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_that_no_font_has_are_told_by_their_code(monkeypatch):
     assert "⟨" in token_words("\U00011f02")
     monkeypatch.setattr(
         "attnlab.draw.attention.names._letters", lambda: frozenset(range(128)) | {ord("␣")}
@@ -353,7 +350,7 @@ def pattern_of(*axes: int, queries: int, keys: int = 3, blocked: Any = None) -> 
         (lambda: pattern_of(1, 2, 3, queries=2, blocked="cusal"), "'causal' or None; got 'cusal'"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_words(call: Any, words_of_error: str) -> None:
+def test_what_makes_no_sense_is_refused_in_words(call, words_of_error):
     with pytest.raises(WrongUsage, match=words_of_error):
         call()
 

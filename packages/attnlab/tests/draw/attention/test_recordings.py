@@ -41,8 +41,8 @@ def recorded(model: Decoder, tokens: torch.Tensor, **options: Any) -> Any:
 
 
 def test_weights_are_read_when_they_are_needed_and_are_those_of_the_recording(
-    model: Decoder, tokens: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model, tokens, monkeypatch
+):
     recording = recorded(model, tokens)
     with monkeypatch.context() as patch:
         made = lambda self, site: pytest.fail("made a whole map")  # noqa: E731
@@ -60,7 +60,7 @@ def test_weights_are_read_when_they_are_needed_and_are_those_of_the_recording(
     check_maps(fit_maps(to_patterns(recording, 1), max_bytes=10**7), patterns)
 
 
-def test_the_steps_of_a_cached_generation_are_joined(model: Decoder) -> None:
+def test_the_steps_of_a_cached_generation_are_joined(model):
     with record(model, [SITES, "logits"], vocabulary="abcde") as recording:
         tokens = generate(model, torch.tensor([[0, 1, 2]]), 6).tokens[:, :-1]
     patterns = to_patterns(recording)
@@ -74,7 +74,7 @@ def test_the_steps_of_a_cached_generation_are_joined(model: Decoder) -> None:
     assert why_unjoined(recording) == why_unjoined(patterns) == ""
 
 
-def test_steps_that_cannot_be_joined_are_named(model: Decoder) -> None:
+def test_steps_that_cannot_be_joined_are_named(model):
     with record(model, SITES, vocabulary="abcde", reduce=Summarize(tiles=8)) as recording:
         generate(model, torch.tensor([[0, 1, 2]]), 6)
     page = view_page(recording)
@@ -82,7 +82,7 @@ def test_steps_that_cannot_be_joined_are_named(model: Decoder) -> None:
     assert "was reduced" in why_unjoined(recording)
 
 
-def test_summaries_are_shown_as_they_are(model: Decoder, tokens: torch.Tensor) -> None:
+def test_summaries_are_shown_as_they_are(model, tokens):
     recording = recorded(model, tokens, reduce=Summarize(tiles=8))
     exact = recorded(model, tokens)
     drawables = to_drawable(recording, 1)
@@ -110,9 +110,7 @@ def test_summaries_are_shown_as_they_are(model: Decoder, tokens: torch.Tensor) -
     assert "<dt>Model</dt><dd>decoder</dd>" in view_page(recording)
 
 
-def test_summaries_are_pooled_further_where_they_do_not_fit(
-    model: Decoder, tokens: torch.Tensor
-) -> None:
+def test_summaries_are_pooled_further_where_they_do_not_fit(model, tokens):
     recording = recorded(model, tokens, reduce=Summarize(tiles=25))
     exact = recorded(model, tokens)["layers.1.attention.weights"][0, 1].numpy()
     packed = fit_maps(to_drawable(recording), max_bytes=7_000)
@@ -126,7 +124,7 @@ def test_summaries_are_pooled_further_where_they_do_not_fit(
             assert abs(mean[i, j] - square.mean()) <= bounds[i, j] + 1e-6
 
 
-def test_summaries_have_no_weights_to_draw(model: Decoder, tokens: torch.Tensor) -> None:
+def test_summaries_have_no_weights_to_draw(model, tokens):
     recording = recorded(model, tokens, reduce=Summarize(tiles=8))
     with pytest.raises(
         WrongUsage, match=r"the recording holds summaries, not weights; .* draw_long_map"

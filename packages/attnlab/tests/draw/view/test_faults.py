@@ -18,7 +18,6 @@ from tests.sampling import sampled
 
 from ..attention.checks import check_difference_is_centred
 from ..attention.patterns import make_layers, make_pattern
-from ..views import Open
 from .reading import check_maps
 from .viewing import (
     check_cell,
@@ -78,7 +77,7 @@ IN_THE_WIRE: dict[str, tuple[Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("name", IN_THE_WIRE)
-def test_a_fault_in_the_wire_form_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_in_the_wire_form_is_caught(name, monkeypatch):
     patterns = make_layers(length=8)
     check_maps(fit_maps(patterns, max_bytes=10**7), patterns)
     monkeypatch.setattr(*IN_THE_WIRE[name])
@@ -134,9 +133,7 @@ def _scripts_made_anew() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_scripts_made_anew")
 @pytest.mark.parametrize("fault", sampled(IN_THE_PAGE, 4))
-def test_a_fault_in_the_page_is_caught(
-    fault: Any, open_html: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_in_the_page_is_caught(fault, open_html, monkeypatch):
     before, after, make, check = fault
     read, counts = bundling._read, []
 
@@ -152,9 +149,7 @@ def test_a_fault_in_the_page_is_caught(
         check(page)
 
 
-def test_a_difference_whose_colours_are_not_centred_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_difference_whose_colours_are_not_centred_is_caught(monkeypatch):
     one, other = make_pattern(seed=1), make_pattern(seed=2)
     check_difference_is_centred(one, other)
     monkeypatch.setattr(shades, "_norm", lambda scale, high, is_signed: Normalize(-high / 2, high))

@@ -32,14 +32,14 @@ from .reading import read_back
 FOLDER = Path(markup.__file__).parent
 
 
-def test_the_page_loads_nothing_and_no_text_leaves_its_place() -> None:
+def test_the_page_loads_nothing_and_no_text_leaves_its_place():
     page = view_page([make_pattern(queries=len(ODD), tokens=ODD)], title=f"</h1>{ODD[-1]}")
     assert "unsafe" not in page
     assert not re.search(r'(?:src|href)="(?!data:,|#)', page)
     assert "<script>alert" not in page  # of a token and of the title
 
 
-def test_the_page_is_never_larger_than_allowed() -> None:
+def test_the_page_is_never_larger_than_allowed():
     patterns = make_layers(2, 4, 300)
     full = len(view_page(patterns))
     assert full > 400_000
@@ -49,7 +49,7 @@ def test_the_page_is_never_larger_than_allowed() -> None:
         view_page(patterns, max_bytes=1000)
 
 
-def test_notes_stand_among_the_facts_with_their_lines() -> None:
+def test_notes_stand_among_the_facts_with_their_lines():
     page = view_page(make_layers(), notes=[("Answers", "unedited: <a>\n  edited: b")])
     assert (
         '<div class="told"><dt>Answers</dt><dd>unedited: &lt;a&gt;\n  edited: b</dd></div>' in page
@@ -59,25 +59,25 @@ def test_notes_stand_among_the_facts_with_their_lines() -> None:
         view_page(make_layers(), notes=long, max_bytes=300_000)
     for notes in (["ab"], [("name",)], [("name", 3)]):
         with pytest.raises(WrongUsage, match="notes are pairs of texts"):
-            view_page(make_layers(), notes=notes)  # type: ignore[arg-type]
+            view_page(make_layers(), notes=notes)
 
 
 SAME = "the patterns are the same"
 
 
-def test_two_recordings_that_differ_in_no_pattern_are_said_to_be_the_same() -> None:
+def test_two_recordings_that_differ_in_no_pattern_are_said_to_be_the_same():
     same = view_page(make_layers(), make_layers())
     assert SAME in same
     assert same == view_page(make_layers(), make_layers())  # to the byte
     assert SAME not in view_page(make_layers())
     other = make_layers()
-    weights = other[1].weights.clone()  # type: ignore[attr-defined]
+    weights = other[1].weights.clone()
     weights[2, 7, :2] += torch.tensor([1e-4, -1e-4])
     other[1] = replace(other[1], weights=weights)
     assert SAME not in view_page(make_layers(), other)
 
 
-def test_a_recording_of_a_decoder_is_shown_with_its_tokens() -> None:
+def test_a_recording_of_a_decoder_is_shown_with_its_tokens():
     torch.manual_seed(0)
     sizes = {"vocab_size": 5, "max_length": 8, "d_model": 8, "d_ff": 16}
     decoder = Decoder(DecoderConfig(**sizes, num_heads=2, num_layers=2)).eval()
@@ -94,7 +94,7 @@ def test_a_recording_of_a_decoder_is_shown_with_its_tokens() -> None:
         view_page(recording, row=2)
 
 
-def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention() -> None:
+def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention():
     torch.manual_seed(0)
     config = EncoderDecoderConfig(vocab_size=7, max_length=6, d_model=8, num_heads=2, num_layers=1)
     model = EncoderDecoder(config).eval()
@@ -106,7 +106,7 @@ def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention() -> Non
     assert f'"name":"Decoder cross-attention",{names}' in page
 
 
-def test_what_holds_no_weights_is_refused_with_what_it_holds() -> None:
+def test_what_holds_no_weights_is_refused_with_what_it_holds():
     with pytest.raises(WrongUsage, match=r"record weights, .* the recording has logits"):
         view_page({"logits": torch.zeros(1, 2, 3)})
     with pytest.raises(WrongUsage, match="got an int"):
@@ -115,9 +115,7 @@ def test_what_holds_no_weights_is_refused_with_what_it_holds() -> None:
         view_page([])
 
 
-def test_elsewhere_the_page_is_written_and_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_elsewhere_the_page_is_written_and_opened(tmp_path, monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     own = tempfile.mkdtemp
@@ -134,12 +132,12 @@ def test_elsewhere_the_page_is_written_and_opened(
     )
 
 
-def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch):
     shell: Any = type("Shell", (), {"kernel": object()})()
     notebook: Any = ModuleType("IPython")
     notebook.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, "IPython", notebook)
-    frame = attnlab.show(make_layers())._repr_html_()  # type: ignore[union-attr]
+    frame = attnlab.show(make_layers())._repr_html_()
     assert frame.startswith('<iframe sandbox="allow-scripts" ')
     (inside,) = re.findall(r'srcdoc="([^"]*)"', frame)
     assert html.unescape(inside) == view_page(
@@ -156,7 +154,7 @@ def page(browser: Any) -> Iterator[Any]:
     context.close()
 
 
-def test_the_frame_of_a_notebook_works_in_a_browser(page: Any) -> None:
+def test_the_frame_of_a_notebook_works_in_a_browser(page):
     page.set_content(view_page_module.Shown(view_page(make_layers()))._repr_html_())
     page.frame_locator("iframe").locator("#view[data-ready='true']").wait_for()
 
@@ -167,7 +165,7 @@ await mount(document.getElementById("place"), await (await fetch("/maps.json")).
 </script></body></html>"""
 
 
-def test_the_modules_mount_in_any_page(page: Any) -> None:
+def test_the_modules_mount_in_any_page(page):
     maps = json.dumps(fit_maps(make_layers(), max_bytes=10**7))
     own = {"": (HOST, "text/html"), "maps.json": (maps, "application/json")}
 

@@ -44,7 +44,7 @@ def open_view(open_html: Open) -> Open:
     return open_it
 
 
-def test_every_reading_names_its_cell_and_is_within_its_bound(open_view: Open) -> None:
+def test_every_reading_names_its_cell_and_is_within_its_bound(open_view):
     patterns = make_layers(length=9)
     page = open_view(patterns, title="A sentence")
     assert page.locator("h1").inner_text() == "A sentence"
@@ -59,12 +59,12 @@ def test_every_reading_names_its_cell_and_is_within_its_bound(open_view: Open) -
         check_cell(page, patterns[1], 2, row, column)
 
 
-def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view: Open) -> None:
+def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view):
     patterns = make_layers()
     page = open_view(patterns)
     check_pointing(page, 5, 2)
     left, top, cell = corner(page)
-    value = number(MEASURE.search(reading(page))[1])  # type: ignore[index]
+    value = number(MEASURE.search(reading(page))[1])
     assert value == pytest.approx(float(patterns[0].weights[0, 5, 2]), abs=0.005)
     assert page.locator(".row-part h3").inner_text() == "Query 7 ‘w7’ looks at"
     page.mouse.click(left + 2.5 * cell, top + 5.5 * cell)
@@ -80,7 +80,7 @@ def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view: Op
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_masked_cells_are_hatched_and_words_are_legible(open_view: Open, scheme: str) -> None:
+def test_masked_cells_are_hatched_and_words_are_legible(open_view, scheme):
     page = open_view([make_pattern()], scheme=scheme)
     check_masked_cell_is_hatched(page, 1, 6)
     with pytest.raises(AssertionError, match="looks like a weight of zero"):
@@ -92,9 +92,7 @@ def test_masked_cells_are_hatched_and_words_are_legible(open_view: Open, scheme:
     assert min(ratios)[0] >= 4.5, sorted(ratios)[:3]
 
 
-def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(
-    open_view: Open,
-) -> None:
+def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(open_view):
     page = open_view(make_layers(3, 4))
     page.locator(".head[data-layer='2'][data-head='1']").click()
     wait_for_title(page, "Head 2.1")
@@ -111,7 +109,7 @@ def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(
     assert page.get_by_label("Layer", exact=True).input_value() == "1"
 
 
-def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view: Open) -> None:
+def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view):
     page = open_view([make_pattern(queries=64)])
     left, top, cell = corner(page)
     context = (left + 31.5 * cell, top + 31.5 * cell)
@@ -153,7 +151,7 @@ def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view:
     assert reading(page) != edge
 
 
-def test_only_what_is_nothing_at_all_is_written_as_zero(open_view: Open) -> None:
+def test_only_what_is_nothing_at_all_is_written_as_zero(open_view):
     weights = torch.tensor([[[0.004, 0.996, 0.0]]])
     one = Pattern("attention.weights", weights, ("a",), ("b", "c", "d"))
     other = replace(one, weights=torch.tensor([[[0.002, 0.998, 0.0]]]))
@@ -165,11 +163,11 @@ def test_only_what_is_nothing_at_all_is_written_as_zero(open_view: Open) -> None
         assert written[:3] == shown  # the names of the row and of the keys come after the numbers
 
 
-def test_names_of_rows_and_columns_do_not_meet_where_the_map_is_moved(open_view: Open) -> None:
+def test_names_of_rows_and_columns_do_not_meet_where_the_map_is_moved(open_view):
     check_names_keep_out_of_the_corner(open_view([long_names()]))
 
 
-def test_two_names_of_one_place_are_both_there(open_view: Open) -> None:
+def test_two_names_of_one_place_are_both_there(open_view):
     names = [[f"token{i + shift}" for i in range(50)] for shift in (0, 1)]
     recordings = [make_layers(1, length=50, tokens=each) for each in names]
     for width in (1280, 400):
@@ -181,9 +179,7 @@ def test_two_names_of_one_place_are_both_there(open_view: Open) -> None:
             assert "30 token30 / token31" in pairs
 
 
-def test_the_legend_has_no_stray_marks_and_nothing_moves_where_that_is_asked(
-    open_view: Open,
-) -> None:
+def test_the_legend_has_no_stray_marks_and_nothing_moves_where_that_is_asked(open_view):
     page = open_view(make_layers(), width=400)
     assert "·" not in page.locator(".legend-line").inner_text()
     page.emulate_media(reduced_motion="reduce")
@@ -191,7 +187,7 @@ def test_the_legend_has_no_stray_marks_and_nothing_moves_where_that_is_asked(
     assert page.evaluate("document.getAnimations().length") == 0
 
 
-def test_two_fingers_zoom(open_view: Open) -> None:
+def test_two_fingers_zoom(open_view):
     page = open_view([make_pattern(queries=64)], has_touch=True)
     left, top, cell = corner(page)
     x, y = left + 32 * cell, top + 32 * cell
@@ -205,7 +201,7 @@ def test_two_fingers_zoom(open_view: Open) -> None:
     assert not re.search("Query 0 .* key 0 ", reading(page))
 
 
-def test_the_keyboard_reads_a_zoomed_map_cell_by_cell(open_view: Open) -> None:
+def test_the_keyboard_reads_a_zoomed_map_cell_by_cell(open_view):
     patterns = [make_pattern(queries=64)]
     page = open_view(patterns)
     page.locator("canvas.heatmap").focus()
@@ -218,7 +214,7 @@ def test_the_keyboard_reads_a_zoomed_map_cell_by_cell(open_view: Open) -> None:
     assert reading(page).startswith("Query 53 ‘w53’ may not attend to key 63")
 
 
-def test_a_row_is_listed_and_told_in_full_as_a_table(open_view: Open) -> None:
+def test_a_row_is_listed_and_told_in_full_as_a_table(open_view):
     patterns = [make_pattern(queries=12)]
     page = open_view(patterns)
     page.get_by_label("Query", exact=True).fill("9")
@@ -240,7 +236,7 @@ def test_a_row_is_listed_and_told_in_full_as_a_table(open_view: Open) -> None:
         assert off <= number(bound) + 0.001
 
 
-def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view: Open) -> None:
+def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view):
     cross = make_pattern(
         "decoder.layers.0.cross_attention.weights", 2, 3, len(ODD), is_causal=False, tokens=ODD
     )
@@ -260,7 +256,7 @@ def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view: Open) -> 
 CHOSEN = "each => each.selectedOptions[0].label"
 
 
-def test_two_recordings_are_compared_cell_by_cell(open_view: Open) -> None:
+def test_two_recordings_are_compared_cell_by_cell(open_view):
     one, other = make_layers(1, seed=1), make_layers(1, seed=2)
     page = open_view(one, other, names=("clean", "cut"))
     choice = page.get_by_label("Show", exact=True)
@@ -276,19 +272,17 @@ def test_two_recordings_are_compared_cell_by_cell(open_view: Open) -> None:
     assert " → " not in page.locator(".map-part dd").first.inner_text()
 
 
-def test_two_recordings_that_are_alike_open_as_the_first_and_not_as_a_map_of_zeros(
-    open_view: Open,
-) -> None:
+def test_two_recordings_that_are_alike_open_as_the_first_and_not_as_a_map_of_zeros(open_view):
     one = make_layers(1, seed=1)
     page = open_view(one, one, names=("clean", "cut"))
     assert page.get_by_label("Show", exact=True).evaluate(CHOSEN) == "clean"
 
 
-def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view: Open) -> None:
+def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view):
     pattern = make_pattern(heads=2, queries=700)
     page = open_view([pattern], max_bytes=400_000)
     footer = page.locator("footer").inner_text()
-    side = int(re.search(r"of (\d+) × \d+ weights", footer)[1])  # type: ignore[index]
+    side = int(re.search(r"of (\d+) × \d+ weights", footer)[1])
     assert "The maps are pooled to keep this page within its size" in footer
     square = pattern.weights[0, 2 * side : 3 * side, side : 2 * side]
     words_read = walk_to(page, 2, 1)
@@ -302,7 +296,7 @@ def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view: Open) -> N
     assert abs(most - float(square.max())) <= bound_too + 0.0006 * most
 
 
-def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view: Open) -> None:
+def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view):
     page = open_view([make_pattern(heads=1, queries=1500)], max_bytes=400_000, width=360)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     shown = page.locator(".row-words .number").all_inner_texts()
@@ -313,7 +307,7 @@ def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view: Ope
     assert last + 5 < height, "the last name is cut"
 
 
-def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view: Open) -> None:
+def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view):
     names = ["\u202eabc", "\u2028", "\u00a0", "\u0000", "👩\u200d👧", "a\u00a0b"]
     page = open_view([make_pattern(heads=1, queries=6, tokens=names)])
     written = [each["text"] for each in painted(page) if each["align"] == "right"]
@@ -322,7 +316,7 @@ def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view: Op
     )
 
 
-def test_what_is_known_of_one_recording_alone_has_no_difference(open_view: Open) -> None:
+def test_what_is_known_of_one_recording_alone_has_no_difference(open_view):
     other = make_pattern(heads=1, queries=3)
     hidden = {"weights": torch.zeros(1, 3, 3), "blocked": torch.ones(3, 3, dtype=torch.bool)}
     page = open_view([replace(other, **hidden)], [other])
@@ -331,7 +325,7 @@ def test_what_is_known_of_one_recording_alone_has_no_difference(open_view: Open)
     assert str(label).endswith("entropy n/a")
 
 
-def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view: Open) -> None:
+def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view):
     page = open_view(make_layers())
     legend, heads = page.locator(".legend-line"), page.locator(".overview-part")
     thumb = "document.querySelector('.head canvas').getContext('2d').getImageData(0, 0, 9, 9).data"
@@ -354,7 +348,7 @@ def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view: Open) -> Non
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
-def test_accessibility_checks_find_nothing(open_view: Open, scheme: str, width: int) -> None:
+def test_accessibility_checks_find_nothing(open_view, scheme, width):
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
     )
@@ -365,9 +359,7 @@ def test_accessibility_checks_find_nothing(open_view: Open, scheme: str, width: 
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_themes_repaint_the_maps_and_paper_is_light_with_maps_as_light_as_the_words(
-    open_view: Open,
-) -> None:
+def test_themes_repaint_the_maps_and_paper_is_light_with_maps_as_light_as_the_words(open_view):
     page = open_view(make_layers())
     light = cell_colors(page, 0, 7, 0)
     page.get_by_role("button", name="Switch to dark colors").click()
@@ -382,13 +374,13 @@ def test_themes_repaint_the_maps_and_paper_is_light_with_maps_as_light_as_the_wo
     assert not page.get_by_role("button", name="Zoom in").is_visible()
 
 
-def test_one_token_and_one_head_are_enough(open_view: Open) -> None:
+def test_one_token_and_one_head_are_enough(open_view):
     weights = make_pattern(heads=1, queries=1).weights
     page = open_view([Pattern("attention.weights", weights, words(1), words(1))], width=400)
     assert walk_to(page, 0, 0) == "Query 0 ‘w0’ → key 0 ‘w0’: 1 ± 0.0040"
 
 
-def test_a_damaged_map_is_said_and_not_drawn(open_html: Open) -> None:
+def test_a_damaged_map_is_said_and_not_drawn(open_html):
     html = view_page(make_layers())
     start = html.index('"content":"', html.index('id="maps"')) + len('"content":"')
     page = open_html(html[:start] + html[start + 4 :])

@@ -3,7 +3,6 @@ of a view's maps holds."""
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def side_of(maps: JsonObject) -> int:
 
 
 @pytest.mark.parametrize(("levels", "largest"), [(254, 1.0), (127, 0.013), (63, 1e-6), (31, 3.0)])
-def test_every_weight_comes_back_within_the_stated_bound(levels: int, largest: float) -> None:
+def test_every_weight_comes_back_within_the_stated_bound(levels, largest):
     weights = (np.linspace(0, 1, 20_001, dtype=np.float32) * np.float32(largest))[None]
     back, bounds = read_back(pack(weights, levels))
     off = np.abs(back - weights)
@@ -47,7 +46,7 @@ def test_every_weight_comes_back_within_the_stated_bound(levels: int, largest: f
     assert back[0, 0] == 0
 
 
-def test_weights_too_small_for_an_inverse_come_back_too() -> None:
+def test_weights_too_small_for_an_inverse_come_back_too():
     weights = np.array([[1e-39, 5e-40, 0.0], [2e-41, 1e-41, 1e-41]], np.float32)
     back, _ = read_back(pack(weights, 254))
     assert (np.abs(back - weights) <= 0.004 * weights.max(1, keepdims=True) + 3e-45).all()
@@ -56,7 +55,7 @@ def test_weights_too_small_for_an_inverse_come_back_too() -> None:
     assert not zeros.any()
 
 
-def test_numbers_below_zero_and_missing_ones_come_back() -> None:
+def test_numbers_below_zero_and_missing_ones_come_back():
     numbers = np.array([[-0.5, 0.25, np.nan], [0.0, np.nan, 1e-3]], np.float32)
     packed = pack(numbers, 254)
     assert (packed["levels"], packed["zero"]) == (127, 127)
@@ -68,7 +67,7 @@ def test_numbers_below_zero_and_missing_ones_come_back() -> None:
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("rows", [2, 400])
-def test_exact_numbers_are_exact(kind: Any, rows: int) -> None:
+def test_exact_numbers_are_exact(kind, rows):
     numbers = np.random.default_rng(0).normal(size=(rows, 3, 5)).astype(kind)
     numbers[1, 2, 3] = np.nan
     packed = pack(numbers)
@@ -85,7 +84,7 @@ def test_exact_numbers_are_exact(kind: Any, rows: int) -> None:
     ("queries", "keys", "is_causal"),
     [(1, 1, True), (7, 7, True), (5, 13, False), (13, 2, False)],
 )
-def test_patterns_come_back_head_by_head(queries: int, keys: int, is_causal: bool) -> None:
+def test_patterns_come_back_head_by_head(queries, keys, is_causal):
     patterns = [
         make_pattern(f"layers.{i}.attention.weights", 3, queries, keys, is_causal=is_causal)
         for i in range(2)
@@ -93,7 +92,7 @@ def test_patterns_come_back_head_by_head(queries: int, keys: int, is_causal: boo
     check_maps(fit_maps(patterns, max_bytes=ROOM), patterns)
 
 
-def test_any_mask_is_kept() -> None:
+def test_any_mask_is_kept():
     pattern = make_pattern(is_causal=False)
     blocked = torch.zeros(8, 8, dtype=torch.bool)
     blocked[:, 6:] = True
@@ -102,7 +101,7 @@ def test_any_mask_is_kept() -> None:
     check_maps(fit_maps([masked], max_bytes=ROOM), [masked])
 
 
-def test_the_masked_half_takes_no_room() -> None:
+def test_the_masked_half_takes_no_room():
     causal, full = (
         fit_maps([make_pattern(heads=1, queries=200, is_causal=is_causal)], max_bytes=ROOM)
         for is_causal in (True, False)
@@ -110,7 +109,7 @@ def test_the_masked_half_takes_no_room() -> None:
     assert size_of(causal) < 0.6 * size_of(full)
 
 
-def test_a_blocked_cell_with_weight_is_shown_and_not_hidden() -> None:
+def test_a_blocked_cell_with_weight_is_shown_and_not_hidden():
     pattern = make_pattern()
     weights = pattern.weights.clone()
     weights[1, 0, 5] = 0.25
@@ -122,7 +121,7 @@ def test_a_blocked_cell_with_weight_is_shown_and_not_hidden() -> None:
     assert np.isnan(values[0, 4])
 
 
-def test_facts_are_those_of_the_exact_weights() -> None:
+def test_facts_are_those_of_the_exact_weights():
     pattern = make_pattern(queries=40)
     (layer,) = fit_maps([pattern], max_bytes=ROOM)["groups"][0]["layers"]
     weights = np.asarray(pattern.weights, np.float64)
@@ -143,7 +142,7 @@ def test_facts_are_those_of_the_exact_weights() -> None:
         assert facts == pytest.approx(expected, rel=1e-5)
 
 
-def test_queries_that_look_at_nothing_do_not_count() -> None:
+def test_queries_that_look_at_nothing_do_not_count():
     weights = torch.zeros(1, 3, 3)
     weights[0, 1, 1] = 1.0
     for some, largest in ((weights, 1.0), (torch.zeros(1, 3, 3), None)):
@@ -152,7 +151,7 @@ def test_queries_that_look_at_nothing_do_not_count() -> None:
         assert layer["heads"][0]["facts"][0]["largest"] == largest
 
 
-def test_what_does_not_fit_gets_coarser_and_then_pooled_and_stays_within_its_budget() -> None:
+def test_what_does_not_fit_gets_coarser_and_then_pooled_and_stays_within_its_budget():
     patterns = make_layers(length=200)
     full = fit_maps(patterns, max_bytes=ROOM)
     assert (full["levels"], full["groups"][0]["cells"]) == (254, (1, 1))
@@ -173,9 +172,7 @@ def test_what_does_not_fit_gets_coarser_and_then_pooled_and_stays_within_its_bud
 @pytest.mark.parametrize(
     ("side", "is_causal"), [(1, True), (2, False), (3, True), (7, True), (7, False), (64, True)]
 )
-def test_pooled_maps_are_mean_and_largest_of_squares(
-    side: int, is_causal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pooled_maps_are_mean_and_largest_of_squares(side, is_causal, monkeypatch):
     monkeypatch.setattr("attnlab.draw.attention.pattern._BAND", 100)
     pattern = make_pattern(heads=2, queries=20, is_causal=is_causal)
     own = np.asarray(pattern.weights[1], np.float64)
@@ -193,7 +190,7 @@ def test_pooled_maps_are_mean_and_largest_of_squares(
             assert pooled.largest[i, j] == pytest.approx(square.max(), abs=1e-7)
 
 
-def test_two_recordings_are_packed_side_by_side() -> None:
+def test_two_recordings_are_packed_side_by_side():
     one, other = make_layers(seed=1), make_layers(seed=2)
     maps = fit_maps(one, other, max_bytes=ROOM)
     check_maps(maps, one, 0)
@@ -206,7 +203,7 @@ def test_two_recordings_are_packed_side_by_side() -> None:
     assert maps["change"] == pytest.approx(np.abs(changes).max())
 
 
-def test_kinds_of_attention_are_groups_of_layers() -> None:
+def test_kinds_of_attention_are_groups_of_layers():
     sites = ["encoder.layers.0.attention.weights", "decoder.layers.0.attention.weights"]
     sites += ["decoder.layers.1.attention.weights", "decoder.layers.0.cross_attention.weights"]
     patterns = [make_pattern(site, is_causal=False) for site in sites]
@@ -236,14 +233,12 @@ def _with(value: float) -> Pattern:
         (make_layers(length=8), make_layers(length=9), "only maps of one shape can be compared"),
     ],
 )
-def test_what_cannot_be_shown_is_an_error_that_says_where(
-    patterns: Any, others: Any, words_of_error: str
-) -> None:
+def test_what_cannot_be_shown_is_an_error_that_says_where(patterns, others, words_of_error):
     with pytest.raises(WrongUsage, match=words_of_error):
         fit_maps(patterns, others, max_bytes=ROOM)
 
 
-def test_a_budget_that_is_not_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_that_is_not_kept_is_refused(monkeypatch):
     monkeypatch.setattr(view_maps, "_text_size", lambda packed: 0)
     monkeypatch.setattr(view_maps, "_ladder", lambda variants, max_bytes: [(254, 1)])
     with pytest.raises(WrongUsage, match=r"the page takes .* bytes, more than the 300,000 allowed"):
