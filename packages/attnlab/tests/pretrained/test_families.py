@@ -49,7 +49,7 @@ def test_looking_at_everything_leaves_the_output_as_it_is(name: str) -> None:
     assert torch.equal(found, each.plain)
 
 
-def zeroed_by_hand(each: Tried, point: str, head: int) -> Tensor:
+def _zeroed_by_hand(each: Tried, point: str, head: int) -> Tensor:
     """The output when a head's slice is zeroed before the output projection, by a hook of the
     test's own."""
     anatomy, number = each.place(point.rpartition(".")[0])
@@ -83,7 +83,7 @@ def test_a_head_zeroed_is_its_slice_zeroed_before_the_output_projection(name: st
         with attnlab.edit(each.model, attnlab.ZeroHead(site=point, head=head), certify=False):
             found = each.run()
         assert not torch.equal(found, each.plain)
-        assert torch.equal(found, zeroed_by_hand(each, point, head))
+        assert torch.equal(found, _zeroed_by_hand(each, point, head))
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ def test_the_scores_of_sinks_are_as_they_were_before_they_were_lowered() -> None
     assert float(weights.sum(-1).max()) < 1.0
 
 
-def value_by_hand(each: Tried, head: int) -> Tensor:
+def _value_by_hand(each: Tried, head: int) -> Tensor:
     """The eager output when one query head reads values of zero: its gathered values are zeroed by
     hand."""
     eager = eager_copy(each.foreign)
@@ -240,7 +240,7 @@ def test_the_value_of_one_query_head_of_a_group_is_its_own(name: str) -> None:
     with attnlab.edit(each.model, zero) as certificate:
         found = each.run()
     assert certificate.failures == []
-    assert difference(found, value_by_hand(each, 2)) <= 1e-5 * float(found.abs().max())
+    assert difference(found, _value_by_hand(each, 2)) <= 1e-5 * float(found.abs().max())
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "falcon (new)"])

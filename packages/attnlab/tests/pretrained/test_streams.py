@@ -37,7 +37,7 @@ UNTOLD: dict[str, tuple[str, ...]] = {
 
 
 @cache
-def expected_streams(each: Tried) -> dict[str, Tensor]:
+def _expected(each: Tried) -> dict[str, Tensor]:
     """What hooks of the test's own see at every part, by the name of its site."""
     seen: dict[str, Tensor] = {}
     for site, where in SITES.items():
@@ -49,7 +49,7 @@ def expected_streams(each: Tried) -> dict[str, Tensor]:
 @each_family
 def test_every_stream_is_seen_as_hooks_of_one_s_own_see_it(name: str) -> None:
     each = tried(name)
-    expected = expected_streams(each)
+    expected = _expected(each)
     with attnlab.record(each.model, "*") as recording:
         output = each.run()
     kept = {site for site in recording if site.rpartition(".")[2] not in _NOT_STREAMS}
@@ -84,7 +84,7 @@ _NOT_STREAMS = (
 def one_of_each_kind(each: Tried, *ends: str) -> list[str]:
     """Sites with these ends: of each kind in a stack one, in one block after another."""
     kinds: dict[str, list[str]] = {}
-    for site in expected_streams(each):
+    for site in _expected(each):
         if site.endswith(ends):
             kinds.setdefault(re.sub(r"\d+", "*", site), []).append(site)
     return [sites[number % len(sites)] for number, sites in enumerate(kinds.values())]
@@ -96,7 +96,7 @@ def test_a_vector_added_at_a_stream_is_added_by_hand(name: str) -> None:
     sites = one_of_each_kind(each, "residual_before", "residual_between", "after_cross")
     assert sites
     for site in sites:
-        width = expected_streams(each)[site].shape[-1]
+        width = _expected(each)[site].shape[-1]
         vector = torch.randn(width, generator=torch.Generator().manual_seed(1))
         edit = attnlab.edits.AddVector(site=site, vector=vector)
         with attnlab.edit(each.model, edit) as certificate:
