@@ -155,12 +155,9 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
             return torch.zeros(3, 4, 6, 4).double() if site == HEADS else None
 
     model = make("decoder", 0)
-    with (
-        pytest.raises(WrongUsage, match=r"no forward pass ran layers\.0\.attention\.scores"),
-        installed(model, Known()),
-        edit(model, op.ScaleScores(layer=0, factor=2.0)),
-    ):
-        model(tokens())
+    unseen = r"no forward pass ran layers\.0\.attention\.scores"
+    with installed(model, Known()):
+        refused(unseen, model, op.ScaleScores(layer=0, factor=2.0), tokens())
 
 
 @pytest.mark.parametrize(
@@ -269,9 +266,8 @@ def test_everything_is_said_by_leaving_it_out():
         op.CutEdge(query=None, key=None)
 
 
-LONG = Decoder(
-    DecoderConfig(vocab_size=11, d_model=8, num_heads=4, num_layers=1, max_length=2048, d_ff=4)
-)
+SIZES = {"d_model": 8, "num_heads": 4, "num_layers": 1, "d_ff": 4}
+LONG = Decoder(DecoderConfig(vocab_size=11, max_length=2048, **SIZES))
 
 
 @torch.no_grad()

@@ -80,10 +80,8 @@ def test_rows_of_one_batch_may_carry_different_edits():
 
 def test_edits_of_one_site_follow_one_another_in_the_order_given():
     model, given, site = make("decoder", 2), tokens(), "layers.0.residual_after"
-    double, add = (
-        op.ScaleSite(site=site, factor=2.0),
-        op.AddVector(site=site, vector=torch.ones(16)),
-    )
+    double = op.ScaleSite(site=site, factor=2.0)
+    add = op.AddVector(site=site, vector=torch.ones(16))
     seen = []
     for edits in ((double, add), (add, double)):
         with record(model, site) as recording, edit(model, *edits):
@@ -106,9 +104,8 @@ def test_a_recording_shows_what_went_on_whichever_came_first(records_first):
         with edit(model, pattern), record(model, "layers.*.attention.weights") as recording:
             model(given)
     assert len(recording.all(WEIGHTS)) == 1  # the certificate's own passes are nobody's business
-    assert torch.allclose(
-        recording[WEIGHTS][0, 1, 3], torch.tensor([0.25] * 4 + [0.0] * 2).double()
-    )
+    uniform = torch.tensor([0.25] * 4 + [0.0] * 2).double()
+    assert torch.allclose(recording[WEIGHTS][0, 1, 3], uniform)
     assert recording.edits == [pattern.to_json()]
 
 

@@ -14,9 +14,8 @@ from attnlab.seeds import isolated
 @pytest.fixture(scope="module")
 def question():
     with isolated(4):
-        model = Decoder(
-            DecoderConfig(vocab_size=5, max_length=12, d_model=6, num_heads=2, num_layers=2)
-        ).eval()
+        sizes = {"d_model": 6, "num_heads": 2, "num_layers": 2}
+        model = Decoder(DecoderConfig(vocab_size=5, max_length=12, **sizes)).eval()
     return Continuation(model, torch.tensor([[3, 1, 2, 0]]), 5, "Sabcd", [0], 3)
 
 
@@ -35,10 +34,9 @@ def test_answers_are_alike_before_the_fork_and_edited_after_it(question, step):
         expected = question.model(ids)[0, -1, 1:].softmax(-1).tolist()
     assert found.after.steps[step].probabilities == pytest.approx(expected, abs=1e-6)
     assert len(found.certificate.edits) == 2
-    first = next(
-        (n for n in range(5) if found.before.steps[n].choice != found.after.steps[n].choice), None
-    )
-    assert found.diverged_at == (None if first is None else first + 1)
+    pairs = zip(found.before.steps, found.after.steps, strict=True)
+    diverged = [n for n, (one, other) in enumerate(pairs, 1) if one.choice != other.choice]
+    assert found.diverged_at == (diverged[0] if diverged else None)
 
 
 def test_an_edit_that_changes_no_choice_parts_nothing(question):

@@ -20,16 +20,9 @@ from tests.sampling import sampled
 
 from .cases import is_clean, make, tokens
 
-DIFFERENT_LAYERS = (
-    op.ScaleHead(layer=1, head=0, factor=0.25),
-    op.UniformPattern(layer=0, head=1),
-    op.ZeroHead(layer=1, head=2),
-)
-SAME_SITE = (
-    op.ScaleHead(layer=1, head=0, factor=0.25),
-    op.ZeroHead(layer=1, head=0),
-    op.ZeroHead(layer=1, head=0),
-)
+SCALE, ZERO = op.ScaleHead(layer=1, head=0, factor=0.25), op.ZeroHead(layer=1, head=0)
+DIFFERENT_LAYERS = (SCALE, op.UniformPattern(layer=0, head=1), op.ZeroHead(layer=1, head=2))
+SAME_SITE = (SCALE, ZERO, ZERO)
 BY_NAME_AND_END = (
     op.CutEdge(layer=0, query=-1, key="t3"),
     op.CutEdge(layer=1, query="t3", key=0),

@@ -22,10 +22,8 @@ def two_kinds(count, seed=0):
 
 
 def test_distance_is_nothing_between_equals_and_one_where_no_key_is_shared():
-    heads = torch.tensor(
-        [[[[0.5, 0.5, 0.0, 0.0]]], [[[0.0, 0.0, 0.3, 0.7]]], [[[0.5, 0.0, 0.5, 0.0]]]]
-    )
-    marks, _ = to_marks(heads)
+    rows = [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.3, 0.7], [0.5, 0.0, 0.5, 0.0]]
+    marks, _ = to_marks(torch.tensor(rows)[:, None, None])
     apart = distances(marks, marks)
     assert apart[0, 0] == pytest.approx(0.0, abs=1e-3)  # a root of a rounding
     assert apart[0, 1] == 1.0
@@ -33,9 +31,8 @@ def test_distance_is_nothing_between_equals_and_one_where_no_key_is_shared():
 
 
 def test_rows_that_must_be_what_they_are_tell_heads_apart_from_nobody():
-    heads = torch.tensor(
-        [[[[1.0, 0.0], [0.5, 0.5]]], [[[1.0, 0.0], [0.0, 1.0]]]]
-    )  # the first token sees itself alone
+    # the first token sees itself alone
+    heads = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]], [[[1.0, 0.0], [0.0, 1.0]]]])
     marks, places = to_marks(heads)
     assert marks.shape == (2, 1, 2)
     assert places.tolist() == [1]
@@ -82,9 +79,7 @@ def test_noise_is_not_read_as_groups(seed):
 
 
 def test_groups_held_against_no_chance_would_be_read_into_noise(monkeypatch):
-    monkeypatch.setattr(
-        alignment, "shuffled", lambda marks, places, generator: marks[:1].expand_as(marks)
-    )
+    monkeypatch.setattr(alignment, "shuffled", lambda marks, *_: marks[:1].expand_as(marks))
     with pytest.raises(AssertionError):
         test_noise_is_not_read_as_groups(0)
 

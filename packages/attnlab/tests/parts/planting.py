@@ -8,10 +8,14 @@ whoever has imported them already runs the fault too.
 import importlib
 import inspect
 import re
+import tempfile
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 
 def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
@@ -128,3 +132,28 @@ def faults_in(table: str, package: str = "attnlab") -> list[Fault]:
         old, new = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+")
         faults.append(Fault(name, f"{package}.{module}", check, old, new))
     return faults
+
+
+def run_test(test: Callable[..., Any]) -> None:
+    """Run a test, or a partial one, with what its own module's fixtures make."""
+    module = inspect.getmodule(getattr(test, "func", test))
+    with ExitStack() as stack:
+
+        def made(name: str) -> Any:
+            if name == "monkeypatch":
+                return stack.enter_context(pytest.MonkeyPatch.context())
+            if name == "tmp_path":
+                return Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            if name == "tmp_path_factory":
+                return types.SimpleNamespace(mktemp=lambda _: made("tmp_path"))
+            return filled(getattr(module, name).__wrapped__)
+
+        def filled(function: Callable[..., Any]) -> Any:
+            given = {}
+            for name, each in inspect.signature(function).parameters.items():
+                is_many = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+                if each.default is each.empty and not is_many:
+                    given[name] = made(name)
+            return function(**given)
+
+        filled(test)

@@ -143,10 +143,10 @@ def test_equal_p_values_stay_equal():
 
 
 def test_the_corrections_keep_what_they_promise_among_many_heads():
-    """500 families of 40 heads, all of them idle: any finding is false, and at most 5 % of families
+    """250 families of 40 heads, all of them idle: any finding is false, and at most 5 % of families
     have one."""
-    values = draws(500 * 40, 16, seed=14)
-    p = p_values(values, draws=4_000).view(500, 40)
+    values = draws(250 * 40, 16, seed=14)
+    p = p_values(values, draws=2_000).view(250, 40)
     for kind in ("holm", "bh"):
         any_found = torch.stack([adjusted(each, kind) <= 0.05 for each in p]).any(1)
         assert float(any_found.double().mean()) < 0.08
@@ -154,10 +154,10 @@ def test_the_corrections_keep_what_they_promise_among_many_heads():
 
 
 def test_among_true_effects_the_share_of_false_findings_is_bounded():
-    """200 families of 20 idle and 20 needed heads."""
-    values = draws(200 * 40, 24, seed=15).view(200, 40, 24)
+    """100 families of 20 idle and 20 needed heads."""
+    values = draws(100 * 40, 24, seed=15).view(100, 40, 24)
     values[:, :20] += 1.0
-    p = p_values(values.flatten(0, 1), draws=4_000).view(200, 40)
+    p = p_values(values.flatten(0, 1), draws=2_000).view(100, 40)
     found = torch.stack([adjusted(each, "bh") <= 0.05 for each in p])
     false = found[:, 20:].sum(1) / found.sum(1).clamp(min=1)
     assert float(false.mean()) < 0.05

@@ -97,9 +97,8 @@ def check_encoder(found, encoder, measure):
         for layer in range(2):
             weights = recording[f"layers.{layer}.attention.weights"][0]
             for head in range(3):
-                own = [
-                    value_of(weights[head, query], ids, query, measure) for query in range(len(ids))
-                ]
+                rows = enumerate(weights[head])
+                own = [value_of(row, ids, query, measure) for query, row in rows]
                 own = [each for each in own if each is not None]
                 values[f"{layer}.{head}"] += own
                 if own:
@@ -114,9 +113,8 @@ def check_encoder(found, encoder, measure):
         median = float(torch.tensor(values[head]).quantile(0.5))
         assert row["median"] == pytest.approx(median, abs=1e-5)
         shown = found.examples(head)
-        assert [each.value for each in shown] == pytest.approx(
-            sorted(best[head].values())[::-1][:3], abs=1e-5
-        )
+        largest = sorted(best[head].values(), reverse=True)[:3]
+        assert [each.value for each in shown] == pytest.approx(largest, abs=1e-5)
         for each in shown:
             assert best[head][each.text] == pytest.approx(each.value, abs=1e-5)
             assert each.tokens == tuple(TEXTS[each.text].split())
@@ -311,12 +309,13 @@ def test_what_makes_no_ids_of_this_model_is_refused(own, words, encoder):
         search(encoder, "previous", encode=own)
 
 
-@pytest.mark.parametrize("odd", [5, None, {"limit": 0}, {"batch_tokens": 0}])
-def test_what_is_no_corpus_is_refused(odd, encoder):
-    with pytest.raises(WrongUsage):
-        Corpus(["the cat"], **odd) if isinstance(odd, dict) else search_corpus(
-            encoder, odd, "previous"
-        )
+def test_what_is_no_corpus_is_refused(encoder):
+    for odd in (5, None):
+        with pytest.raises(WrongUsage):
+            search_corpus(encoder, odd, "previous")
+    for odd in ({"limit": 0}, {"batch_tokens": 0}):
+        with pytest.raises(WrongUsage):
+            Corpus(["the cat"], **odd)
 
 
 def test_texts_are_read_from_every_kind_of_file(tmp_path):
@@ -385,15 +384,8 @@ def test_a_folder_that_holds_something_else_or_is_damaged_is_refused(encoder, tm
         open_search(tmp_path)
     search(encoder, "previous", out=tmp_path)
     told = json.loads((tmp_path / "search.json").read_text())
-    for damage in (
-        {"format": "other"},
-        {"heads": None},
-        {"numbers": "none.safetensors"},
-        {"sha256": "0"},
-        {"counts": 3},
-    ):
+    damages = {"heads": None, "numbers": "none.safetensors", "sha256": "0", "counts": 3}
+    for damage in ({"format": "other"}, *({name: each} for name, each in damages.items())):
         (tmp_path / "search.json").write_text(json.dumps({**told, **damage}))
-        with pytest.raises(
-            CouldNotRun, match=r"no search|damaged|could not read .*none\.safetensors"
-        ):
+        with pytest.raises(CouldNotRun, match=r"no search|damaged|could not read .*none\."):
             open_search(tmp_path)

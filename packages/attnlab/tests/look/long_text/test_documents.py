@@ -2,6 +2,7 @@
 nothing but time."""
 
 import json
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch
 from attnlab.core import store
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
-from attnlab.look.collector import run_collector
+from attnlab.look.collector import Collector, run_collector
 from attnlab.look.long_text import open_document, summarize, summarize_document
 from attnlab.look.long_text.inputs import check_open, summary_bytes
 from attnlab.look.long_text.summarize import hidden_cells
@@ -58,13 +59,11 @@ def stopped(model, ids, out, after, **options):
 def blocks_run(parts, run):
     """Return the numbers of the parts that were computed, in order."""
     found = []
-    hooks = [
-        part.register_forward_pre_hook(lambda *_, number=number: found.append(number))
-        for number, part in enumerate(parts)
-    ]
-    run()
-    for hook in hooks:
-        hook.remove()
+    with ExitStack() as stack:
+        for number, part in enumerate(parts):
+            note = lambda *_, number=number: found.append(number)  # noqa: E731
+            stack.callback(part.register_forward_pre_hook(note).remove)
+        run()
     return found
 
 
@@ -82,13 +81,11 @@ def check_against_recording(model, document, ids):
         assert torch.allclose(summary.entropy, entropy, atol=2e-6)
         assert torch.allclose(summary.effective_keys, entropy.exp(), rtol=1e-5)
         assert torch.allclose(summary.largest, weights.amax(-1), atol=1e-6)
-        assert torch.allclose(
-            summary.map_max[:, 0, 0], weights[:, :7, :7].amax((-2, -1)), atol=1e-6
-        )
+        corner = weights[:, :7, :7].amax((-2, -1))
+        assert torch.allclose(summary.map_max[:, 0, 0], corner, atol=1e-6)
         assert torch.equal(summary.top_keys[:, -1, 0], weights[:, -1].argmax(-1))
-        for head, row in enumerate(
-            each for each in document.table() if each["layer"] == part.split(".")[1]
-        ):
+        rows = [each for each in document.table() if each["layer"] == part.split(".")[1]]
+        for head, row in enumerate(rows):
             assert row["head"] == head
             assert row["entropy"] == pytest.approx(float(entropy[head].mean()), abs=2e-6)
             own = weights[head].diagonal().mean()
@@ -128,9 +125,8 @@ def test_what_was_stopped_ends_in_the_same_bytes_and_summarizes_nothing_twice(
     assert (len(partial.parts), partial.is_done) == (after, False)
     assert len(partial.table()) == 4 * after
     summaries, whole = [], Summarize.__call__
-    monkeypatch.setattr(
-        Summarize, "__call__", lambda self, call: summaries.append(1) or whole(self, call)
-    )
+    counted = lambda self, call: summaries.append(1) or whole(self, call)  # noqa: E731
+    monkeypatch.setattr(Summarize, "__call__", counted)
     summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"])
     assert files(tmp_path / "a") == files(tmp_path / "whole")
     assert len(summaries) == 4 - after
@@ -157,13 +153,10 @@ def test_only_chosen_layers_are_done_and_the_model_runs_no_further(model, ids, t
         summarize_document(model, ids, out=tmp_path / "b", layers=["7"])
 
 
-@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+@pytest.mark.parametrize("kind", [DecoderConfig, EncoderConfig])
 def test_any_tile_of_a_kept_head_is_exact(ids, tmp_path, kind):
-    if kind == "decoder":
-        model = decoder()
-    else:
-        with isolated(0):
-            model = Encoder(EncoderConfig(**SETTINGS, **HEADS))
+    with isolated(0):
+        model = {DecoderConfig: Decoder, EncoderConfig: Encoder}[kind](kind(**SETTINGS, **HEADS))
     document = summarize_document(model, ids, out=tmp_path / "a", keep=["2.1", "3"])
     assert document.kept == ("2.1", "3.0", "3.1", "3.2", "3.3")
     with torch.no_grad(), record(model, "layers.*.attention.weights") as recording:
@@ -198,10 +191,9 @@ def test_an_attention_that_needs_all_pairs_is_refused_before_they_are_made():
 def test_the_bytes_of_a_summary_are_told_before(model, ids, tmp_path):
     summarize_document(model, ids, out=tmp_path / "a", reduce=Summarize(tiles=8, top=3))
     size = len(files(tmp_path / "a")["000.safetensors"])
-    assert (
-        summary_bytes(4, LENGTH, 8, 3) <= size + 4 * 4 * LENGTH
-    )  # of which one number, made when asked for, is not kept
-    assert summary_bytes(4, LENGTH, 8, 3) >= size - 2000  # names and shapes
+    told = summary_bytes(4, LENGTH, 8, 3)
+    # names and shapes come on top; one number is made when asked for, and not kept
+    assert size - 2000 <= told <= size + 4 * 4 * LENGTH
 
 
 def test_another_document_is_refused_by_what_differs(model, ids, tmp_path):
@@ -264,26 +256,11 @@ def test_the_room_on_the_disk_is_that_of_the_summaries(ids, tmp_path, monkeypatc
     assert asked[0] > sum(len(each) for each in files(document.folder).values()) // 2
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        torch.zeros(2, 5).long(),
-        torch.zeros(5),
-        torch.zeros(0).long(),
-        [],
-        "text",
-        None,
-        5,
-        ["a"],
-        [2**70],
-        torch.tensor([1, 23]),
-        [-1, 2],
-        [[1], [2, 3]],
-    ],
-)
-def test_what_is_no_document_is_refused(model, tmp_path, odd):
-    with pytest.raises(WrongUsage):
-        summarize_document(model, odd, out=tmp_path / "a")
+def test_what_is_no_document_is_refused(model, tmp_path):
+    tensors = [torch.zeros(2, 5).long(), torch.zeros(5), torch.zeros(0).long()]
+    for odd in (*tensors, [], "text", None, 5, ["a"], [2**70], [1, 23], [-1, 2], [[1], [2, 3]]):
+        with pytest.raises(WrongUsage):
+            summarize_document(model, odd, out=tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
@@ -305,6 +282,12 @@ def test_dropout_is_off_and_the_model_is_left_as_it_was(ids, tmp_path):
     check_against_recording(model, document, ids)
 
 
+def test_an_attention_that_never_comes_is_named(model, ids):
+    collector = Collector(["layers.9.attention"])
+    with pytest.raises(CouldNotRun, match=r"without layers\.9\.attention; 1 of 1 are missing"):
+        run_collector(model, collector, (ids[None],), {})
+
+
 def test_progress_tells_how_far_it_is(model, ids, tmp_path):
     told = []
     summarize_document(model, ids, out=tmp_path / "a", progress=told.append)
@@ -320,10 +303,8 @@ def test_progress_tells_how_far_it_is(model, ids, tmp_path):
 def test_cells_hidden_by_the_word_causal_are_those_that_its_mask_hides(queries, keys, cells):
     query, key = torch.zeros(1, 1, queries, 4), torch.zeros(1, 1, keys, 4)
     mask = causal_mask(queries, keys)
-    hidden = [
-        [not bool(part.any()) for part in row.any(0).split(cells[1])]
-        for row in mask.split(cells[0])
-    ]
+    rows = [row.any(0).split(cells[1]) for row in mask.split(cells[0])]
+    hidden = [[not bool(part.any()) for part in row] for row in rows]
     for each in ("causal", mask):
         found = hidden_cells(AttentionCall(query, key, key, each, 1.0, False), cells)
         assert (found is not None) == any(map(any, hidden))

@@ -31,9 +31,8 @@ def recorded(model, sites=SITES, **options):
 def test_what_is_kept_is_counted_to_the_byte(model):
     assert recorded(model)._store.budget.held == recorded(model).nbytes
     assert recorded(model).nbytes == TOKENS.nbytes + 3 * (QUERY + KEY + RESIDUAL)
-    assert recorded(
-        model, ["*weights", "*scores", "*query", "*key"]
-    ).nbytes == TOKENS.nbytes + 3 * (QUERY + KEY)
+    several = recorded(model, ["*weights", "*scores", "*query", "*key"])
+    assert several.nbytes == TOKENS.nbytes + 3 * (QUERY + KEY)
 
 
 def test_a_recording_never_holds_more_than_its_budget(model, monkeypatch):
@@ -41,11 +40,8 @@ def test_a_recording_never_holds_more_than_its_budget(model, monkeypatch):
     assert recorded(model, budget=need).nbytes == need
     copied = []
     whole = torch.Tensor.to
-    monkeypatch.setattr(
-        torch.Tensor,
-        "to",
-        lambda value, *a, **k: copied.append(value.nbytes) or whole(value, *a, **k),
-    )
+    watched = lambda value, *a, **k: copied.append(value.nbytes) or whole(value, *a, **k)  # noqa: E731
+    monkeypatch.setattr(torch.Tensor, "to", watched)
     for budget in range(1, need, need // 20):
         copied.clear()
         with pytest.raises(CouldNotRun, match="its budget is"):
@@ -83,15 +79,8 @@ def test_gradients_are_counted_before_they_come(model):
 
 
 def test_a_budget_is_read():
-    sizes = {
-        "2 GiB": 2**31,
-        "1.5kib": 1536,
-        "500 MB": 500_000_000,
-        "7": 7,
-        "7 B": 7,
-        "1 TiB": 2**40,
-    }
-    for words, size in {**sizes, 12: 12, 0: 0}.items():
+    sizes = {"2 GiB": 2**31, "1.5kib": 1536, "500 MB": 500_000_000, "7 B": 7, "1 TiB": 2**40}
+    for words, size in {**sizes, "7": 7, 12: 12, 0: 0}.items():
         assert budgets.to_bytes(words) == size
     for words in ("", "much", "2 GiBs", "-1", -1, True, 1.5, "1e3", [1]):
         with pytest.raises(WrongUsage, match="budget is a number of bytes or a text such as"):

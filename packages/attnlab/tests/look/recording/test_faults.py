@@ -1,13 +1,12 @@
 """The tests of recordings, tested: each planted fault in the machinery is noticed by the check
 named for it."""
 
-import tempfile
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
 
-from tests.parts.planting import Fault, faults_in, planted
+from tests.parts.planting import Fault, faults_in, planted, run_test
 
 from . import (
     test_budget,
@@ -20,114 +19,48 @@ from . import (
     test_tokens,
 )
 
-
-def campaign():
-    for seed in range(40):
-        test_looking.look(seed)
-
-
-def tiles():
-    test_parts.test_tiles_are_cut_out_of_the_whole(
-        test_parts.recorded(test_parts.model.__wrapped__())
-    )
-
-
-def gradients():
-    test_gradients.test_every_gradient_is_that_of_finite_differences_at_its_own_site(
-        test_gradients.model.__wrapped__()
-    )
-
-
-def budget():
-    with pytest.MonkeyPatch.context() as patch:
-        test_budget.test_a_recording_never_holds_more_than_its_budget(
-            test_budget.model.__wrapped__(), patch
-        )
-
-
-def counted():
-    test_budget.test_what_is_kept_is_counted_to_the_byte(test_budget.model.__wrapped__())
-
-
-def joined(kind=test_joining.Decoder, positions="alibi"):
-    test_joining.test_joined_steps_equal_the_uncached_pass_at_every_site(
-        kind, positions, torch.float64
-    )
-
-
-def joined_panel():
-    joined(test_joining.EncoderDecoder, "rotary")
-
-
-def scaled():
-    test_looking.test_weights_made_on_demand_have_the_scale_of_their_attention(0.3)
-
-
-def each_step():
-    test_joining.test_each_step_shows_its_own_rows_of_the_whole("weights")
-
-
-def damaged():
-    with tempfile.TemporaryDirectory() as place:
-        folder = test_storing.recording.__wrapped__().save(Path(place))
-        test_storing.test_every_flipped_or_missing_byte_of_the_numbers_is_found_out(folder)
-
-
-def lies():
-    with tempfile.TemporaryDirectory() as saved, tempfile.TemporaryDirectory() as place:
-        test_hostile.test_a_recording_that_lies_is_refused(
-            test_hostile.DECEITS["too many heads"],
-            test_hostile.made().save(Path(saved)),
-            Path(place),
-        )
-
-
-def names():
-    test_tokens.test_queries_and_keys_have_their_own_names(test_tokens.translator.__wrapped__())
-
-
-def stale_names():
-    test_tokens.test_keys_that_were_read_before_the_recording_have_places_not_wrong_names(
-        test_tokens.translator.__wrapped__()
-    )
-
-
-def selected():
-    test_parts.test_selected_layers_heads_and_rows_are_those_of_the_whole(
-        test_parts.recorded(test_parts.model.__wrapped__())
-    )
-
-
-def compared():
-    recording = test_parts.recorded(test_parts.model.__wrapped__())
-    test_parts.test_a_recording_is_not_different_from_itself_also_where_it_is_blocked(recording)
-
-
-def blocks():
-    with pytest.MonkeyPatch.context() as patch:
-        test_parts.test_weights_made_block_by_block_are_those_made_at_once(
-            test_parts.model.__wrapped__(), patch
-        )
-
-
-def finite_or_not():
-    for broken in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            test_parts.test_causal_weights_are_made_as_attend_makes_them(
-                broken, torch.float32, patch
-            )
-
-
+joined = partial(
+    test_joining.test_joined_steps_equal_the_uncached_pass_at_every_site, dtype=torch.float64
+)
+finite = partial(test_parts.test_causal_weights_are_made_as_attend_makes_them, dtype=torch.float32)
+lies = partial(
+    test_hostile.test_a_recording_that_lies_is_refused,
+    deceit=test_hostile.DECEITS["too many heads"],
+)
+weights = test_looking.test_weights_made_on_demand_have_the_scale_of_their_attention
 CHECKS = {
-    **globals(),
+    "campaign": partial(
+        test_looking.test_a_recording_shows_every_site_and_changes_nothing, start=0
+    ),
     "in_place": test_looking.test_what_is_recorded_is_not_reached_by_later_changes_in_place,
     "edited_mask": test_looking.test_an_edited_mask_is_the_one_that_is_known,
     "edited_weights": test_looking.test_weights_of_an_edited_attention_are_the_edited_ones,
     "two_masks": test_looking.test_masks_that_differ_from_layer_to_layer_are_kept_apart,
+    "scaled": partial(weights, scale=0.3),
+    "budget": test_budget.test_a_recording_never_holds_more_than_its_budget,
+    "counted": test_budget.test_what_is_kept_is_counted_to_the_byte,
+    "gradients": test_gradients.test_every_gradient_is_that_of_finite_differences_at_its_own_site,
+    "lies": lies,
+    "joined": partial(joined, kind=test_joining.Decoder, positions="alibi"),
+    "joined_panel": partial(joined, kind=test_joining.EncoderDecoder, positions="rotary"),
+    "each_step": partial(
+        test_joining.test_each_step_shows_its_own_rows_of_the_whole, name="weights"
+    ),
     "edited_keys": test_joining.test_an_edit_of_earlier_keys_is_seen_in_its_own_step_only,
     "kept_once": test_joining.test_keys_of_all_steps_are_kept_once,
     "last_generation": test_joining.test_the_last_of_several_generations_is_joined,
     "joined_names": test_joining.test_a_joined_recording_knows_all_tokens_and_what_was_blocked,
+    "tiles": test_parts.test_tiles_are_cut_out_of_the_whole,
+    "selected": test_parts.test_selected_layers_heads_and_rows_are_those_of_the_whole,
+    "compared": test_parts.test_a_recording_is_not_different_from_itself_also_where_it_is_blocked,
+    "blocks": test_parts.test_weights_made_block_by_block_are_those_made_at_once,
+    "finite": partial(finite, broken=False),
+    "finite_or_not": partial(finite, broken=True),
+    "damaged": test_storing.test_every_flipped_or_missing_byte_of_the_numbers_is_found_out,
+    "names": test_tokens.test_queries_and_keys_have_their_own_names,
+    "stale_names": (
+        test_tokens.test_keys_that_were_read_before_the_recording_have_places_not_wrong_names
+    ),
 }
 
 # Without a fault the checks run as tests of their own.
@@ -166,10 +99,10 @@ the offset is lost where numbers are guarded | look.recording.kept_call | finite
 what is not finite is not guarded | look.recording.kept_call | finite_or_not
 - certainly_finite(query, key, scale=self.scale)
 + True
-later keys are looked at | look.recording.kept_call | finite_or_not
+later keys are looked at | look.recording.kept_call | finite
 - .triu(1)
 + .triu(2)
-what was not made is left as it was | look.recording.kept_call | finite_or_not
+what was not made is left as it was | look.recording.kept_call | finite
 - 0.0 if self.what == "weights" else float("-inf")
 + 7.0 if self.what == "weights" else float("-inf")
 the scale is lost | look.recording.kept_call | scaled
@@ -239,4 +172,4 @@ def test_a_planted_fault_is_noticed(fault: Fault) -> None:
         planted(fault.module, fault.old, fault.new),
         pytest.raises((AssertionError, pytest.fail.Exception, RuntimeError, ValueError, KeyError)),
     ):
-        CHECKS[fault.check]()
+        run_test(CHECKS[fault.check])

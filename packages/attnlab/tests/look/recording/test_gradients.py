@@ -41,15 +41,12 @@ def test_every_gradient_is_that_of_finite_differences_at_its_own_site(model):
         assert gradient.shape == recording.shape(site)
         assert float(gradient.abs().max()) > 0.0, site
         direction = torch.randn(gradient.shape, generator=source, dtype=torch.float64)
-        direction = direction.masked_fill(
-            gradient == 0.0, 0.0
-        )  # where blocked, a step would not be small
+        # where blocked, a step would not be small
+        direction = direction.masked_fill(gradient == 0.0, 0.0)
         found = []
         for step in (1e-5, -1e-5):
-            with (
-                torch.no_grad(),
-                installed(model, Change(site, lambda value, by=step * direction: value + by)),
-            ):
+            moved = Change(site, lambda value, by=step * direction: value + by)
+            with torch.no_grad(), installed(model, moved):
                 found.append(float(loss_of(model)))
         slope = (found[0] - found[1]) / 2e-5
         assert float((gradient * direction).sum()) == pytest.approx(slope, rel=1e-5, abs=1e-7), site
@@ -99,9 +96,7 @@ def test_gradients_of_several_backward_passes_add_up_and_the_last_forward_pass_c
         assert torch.equal(recording.gradient("logits"), torch.ones(1, 4, 4, dtype=torch.float64))
         last.backward()
         first.backward()
-    assert torch.equal(
-        recording.gradient("logits"), torch.full((1, 4, 4), 2.0, dtype=torch.float64)
-    )
+    assert torch.equal(recording.gradient("logits"), torch.full((1, 4, 4), 2.0).double())
 
 
 def test_a_gradient_under_an_edit_is_that_of_the_edited_value(model):
@@ -142,8 +137,6 @@ def test_under_checkpointing_values_are_recorded_once_and_their_gradients_arrive
 
 
 def test_a_pattern_of_gradients_that_matches_nothing_is_an_error(model):
-    with (
-        pytest.raises(WrongUsage, match="no site of this model matches 'logit'"),
-        record(model, "*", gradients="logit"),
-    ):
+    words = "no site of this model matches 'logit'"
+    with pytest.raises(WrongUsage, match=words), record(model, "*", gradients="logit"):
         pass

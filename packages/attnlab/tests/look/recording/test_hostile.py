@@ -14,17 +14,13 @@ from attnlab.seeds import isolated
 WEIGHTS, STREAM = "layers.0.attention.weights", "layers.0.residual_after"
 
 
-def made():
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
     with isolated(0, "hostile"):
         model = Decoder(DecoderConfig(vocab_size=11, d_model=16, num_heads=4, num_layers=1)).eval()
         with torch.no_grad(), record(model, [WEIGHTS, STREAM, "*mask"]) as recording:
             model(torch.randint(0, 11, (3, 7)))
-    return recording
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    folder = made().save(tmp_path_factory.mktemp("saved"))
+    folder = recording.save(tmp_path_factory.mktemp("saved"))
     assert open_recording(folder)[WEIGHTS].shape == (3, 4, 7, 7)
     return folder
 
@@ -58,9 +54,8 @@ def test_a_recording_that_lies_is_refused(deceit, saved, tmp_path):
 
 def test_a_mask_is_written_out_within_the_budget_only():
     with isolated(0, "long"):
-        model = Decoder(
-            DecoderConfig(vocab_size=11, d_model=8, num_heads=2, num_layers=1, max_length=1024)
-        ).eval()
+        sizes = {"d_model": 8, "num_heads": 2, "num_layers": 1, "max_length": 1024}
+        model = Decoder(DecoderConfig(vocab_size=11, **sizes)).eval()
     with torch.no_grad(), record(model, ["*weights", "*mask"], budget="512 KiB") as recording:
         model(torch.zeros(1, 1024, dtype=torch.int64))
     site = "layers.0.attention.mask"

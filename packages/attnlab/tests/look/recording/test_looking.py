@@ -258,10 +258,8 @@ def test_inference_mode_and_members_of_a_population_can_be_recorded():
     ],
 )
 def test_what_asks_for_nothing_that_is_there_is_an_error(patterns, options, message):
-    with (
-        pytest.raises((WrongUsage, CouldNotRun), match=message),
-        record(decoder(), patterns, **options),
-    ):
+    refused = pytest.raises((WrongUsage, CouldNotRun), match=message)
+    with refused, record(decoder(), patterns, **options):
         pass
 
 

@@ -77,11 +77,12 @@ def test_causal_weights_are_made_as_attend_makes_them(broken, dtype, monkeypatch
     for what, whole in (("scores", scores), ("weights", attention_weights(scores))):
         call = call._replace(what=what)
         torch.testing.assert_close(call.make(), whole, rtol=1e-6, atol=1e-6, equal_nan=True)
-        for queries, keys in (
+        parts = (
             (slice(3, 17), slice(2, 30)),
             (slice(0, 1), slice(20, None)),
-            (slice(4, 4), slice(None)),
-        ):
+            (slice(4, 4), slice(9)),
+        )
+        for queries, keys in parts:
             part = call.make(1, 4, queries, keys)
             expected = whole[1:2, 4:5, queries, keys]
             torch.testing.assert_close(part, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
@@ -147,10 +148,7 @@ def test_a_part_that_is_not_there_is_an_error(recording, asked, message):
 
 
 def test_nothing_can_be_selected_of_nothing(model):
-    with (
-        record(model, "*") as recording,
-        pytest.raises(WrongUsage, match="nothing has been recorded yet"),
-    ):
+    with record(model, "*") as recording, pytest.raises(WrongUsage, match="nothing has been"):
         recording.select("*")
 
 
@@ -161,12 +159,8 @@ def test_comparing_finds_the_largest_difference_and_its_place(model, recording):
         return value
 
     site = "layers.1.residual_before"
-    with (
-        torch.no_grad(),
-        record(model, [site, WEIGHTS, "logits"]) as other,
-        installed(model, Change(site, shift)),
-    ):
-        model(TOKENS, mask=torch.tensor([True, False, True, True, True]))
+    with installed(model, Change(site, shift)):
+        other = recorded(model, [site, WEIGHTS, "logits"])
     found = recording.compare(other)
     assert set(found.sites) == {site, WEIGHTS, "logits"}
     assert found.sites[site].largest == pytest.approx(0.5)

@@ -27,15 +27,10 @@ CROSS = "decoder.layers.0.cross_attention.weights"
 def recording():
     """A cached generation of an encoder–decoder under an edit, everything kept."""
     with isolated(0):
-        model = EncoderDecoder(
-            EncoderDecoderConfig(vocab_size=5, d_model=8, num_heads=4, num_kv_heads=2)
-        ).eval()
+        sizes = {"vocab_size": 5, "d_model": 8, "num_heads": 4, "num_kv_heads": 2}
+        model = EncoderDecoder(EncoderDecoderConfig(**sizes)).eval()
     edit = Change("decoder.layers.0.attention.weights", lambda weights: weights.flip(1), "flip")
-    with (
-        torch.no_grad(),
-        installed(model, edit),
-        record(model, "*", vocabulary="pabcs") as recording,
-    ):
+    with installed(model, edit), record(model, "*", vocabulary="pabcs") as recording:
         generate(model.conditioned(SOURCE, real=REAL), torch.tensor([[4], [4]]), 7)
     return recording
 
@@ -123,11 +118,8 @@ def decoder(**settings):
 def reduced(**options):
     model = decoder(num_layers=2)
     edit = Change("layers.1.attention.weights", lambda weights: weights * 0.5)
-    with (
-        torch.no_grad(),
-        installed(model, edit),
-        record(model, "*weights", reduce=Reduce(), **options) as recording,
-    ):
+    options["reduce"] = Reduce()
+    with installed(model, edit), record(model, "*weights", **options) as recording:
         model(SOURCE)
     return recording
 

@@ -73,10 +73,8 @@ def parameters_hash(model: nn.Module) -> str:
 
 def no_hook_is_left(model: nn.Module) -> bool:
     """Say that no hook stands at any part."""
-    return all(getattr(part, "_installed", ()) == () for part in model.modules()) and not any(
-        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
-        for part in model.modules()
-    )
+    names = ("_installed", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    return not any(getattr(part, name, ()) for part in model.modules() for name in names)
 
 
 class Watcher(Hook):
@@ -96,9 +94,7 @@ class Watcher(Hook):
 class Change(Hook):
     """Puts a changed value in the place of one at a site."""
 
-    def __init__(
-        self, site: str, change: Callable[[Tensor], Tensor], words: str = "changed"
-    ) -> None:
+    def __init__(self, site: str, change: Callable[..., Tensor], words: str = "changed") -> None:
         self.site, self.change, self.words = site, change, words
 
     def wants(self, site: str) -> bool:

@@ -51,9 +51,8 @@ def test_a_recorded_summary_is_that_of_the_recorded_weights_and_the_output_is_un
 
 def test_padding_in_an_encoder_is_never_looked_at():
     with seeds.isolated(1, "summaries"):
-        config = EncoderConfig(
-            vocab_size=11, max_length=20, d_model=16, num_heads=2, num_layers=1, d_ff=16
-        )
+        sizes = {"d_model": 16, "num_heads": 2, "num_layers": 1, "d_ff": 16}
+        config = EncoderConfig(vocab_size=11, max_length=20, **sizes)
         model, tokens = Encoder(config).eval(), torch.randint(11, (2, 12))
     real = torch.arange(12) < torch.tensor([[12], [5]])
     with record(model, SITES, reduce=Summarize(top=12)) as summaries:
