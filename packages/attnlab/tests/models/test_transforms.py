@@ -1,4 +1,4 @@
-"""Models under torch's transforms: copies, populations by vmap, compilation."""
+"""Models under torch's transforms: copies and compilation."""
 
 import copy
 import shutil
@@ -6,7 +6,6 @@ import warnings
 
 import pytest
 import torch
-from torch.func import functional_call, stack_module_state, vmap
 
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.seeds import isolated
@@ -35,14 +34,6 @@ def test_a_copy_computes_with_its_own_weights():
     with torch.no_grad():
         twin.final_norm.weight.mul_(2)
         torch.testing.assert_close(twin(TOKENS), 2 * model(TOKENS))
-
-
-def test_a_population_by_vmap_is_its_members_one_by_one():
-    models = [decoder(seed) for seed in range(3)]
-    parameters, buffers = stack_module_state(models)
-    together = vmap(lambda p, b: functional_call(models[0], (p, b), (TOKENS,)))(parameters, buffers)
-    for member, model in zip(together, models, strict=True):
-        torch.testing.assert_close(member, model(TOKENS), atol=1e-6, rtol=0)
 
 
 @pytest.mark.slow

@@ -9,9 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-# The largest error of each named comparison so far, for the tally a campaign prints.
-LARGEST: dict[str, float] = {}
-
 
 def as_array(numbers: ArrayLike | torch.Tensor) -> np.ndarray:
     if isinstance(numbers, torch.Tensor):
@@ -40,7 +37,6 @@ def assert_close(
 ) -> None:
     error = distance(actual, expected)
     assert error <= bound, f"{what} is off by {error:.3g}; at most {bound:.3g} is allowed"
-    LARGEST[what] = max(LARGEST.get(what, 0.0), error)
 
 
 def assert_same(

@@ -371,29 +371,6 @@ def test_what_may_be_meant_to_be_added_is_added():
     assert_close(_attend(half), _attend(half - 1), 1e-6)
 
 
-@PATHS
-def test_a_float_mask_of_minus_infinity_blocks_like_a_boolean_one(need_weights):
-    (query, key, value), mask = tensors(2), normal(3, 7) > 0
-    mask[1] = False
-    blocking = torch.zeros(3, 7).masked_fill(~mask, -INF)
-    boolean, floating = (
-        attend(query, key, value, m, need_weights=need_weights).output for m in (mask, blocking)
-    )
-    assert_close(floating, boolean, 1e-6)
-    assert_same(boolean[:, 1], torch.zeros(2, 11))
-
-
-def test_large_scores_of_half_precision_inputs_are_computed_in_float32():
-    for dtype, bound in ((torch.bfloat16, 3e-2), (torch.float16, 6e-3)):
-        query, key, value = (normal(2, 13, 17, seed=s).to(dtype) for s in range(3))
-        exact = attend(query.double(), key.double(), value.double(), scale=2.0)
-        for need_weights in (True, False):
-            output = attend(query, key, value, scale=2.0, need_weights=need_weights).output
-            assert output.dtype == dtype
-            assert_close(output, exact.output, bound)
-        assert_close(attend(query, key, value, scale=2.0).weights, exact.weights, 1e-5)
-
-
 def test_dropout_leaves_the_returned_weights_alone_and_the_mean_output_too():
     query, key, value = tensors(2)
     plain = attend(query, key, value)

@@ -11,7 +11,7 @@ from tests import reference as ref
 from tests.sampling import sampled
 
 from .cases import HALVES, KINDS, Case, as_tensor, random_case
-from .closeness import LARGEST, assert_close, assert_scores_close
+from .closeness import assert_close, assert_scores_close
 
 OUTPUT = {torch.float64: 1e-12, torch.float32: 5e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 WEIGHTS = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-6, torch.bfloat16: 2e-6}
@@ -84,7 +84,6 @@ def test_attention_and_its_gradients_agree_with_the_reference_on_random_problems
     assert min(done[kind] for kind in KINDS) >= CASES_PER_CHUNK // len(KINDS)
     assert min(done[str(dtype)] for dtype in OUTPUT) >= 10
     assert min(done["empty batches"], done["dead rows seen"], done["lengths differ"]) >= 2
-    print(dict(done), {what: f"{error:.2g}" for what, error in sorted(LARGEST.items())})  # noqa: T201
 
 
 def test_the_cases_span_the_sizes_they_promise():

@@ -4,11 +4,12 @@ import math
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from .closeness import assert_close, assert_same, assert_scores_close
+
+NAN, INF = math.nan, math.inf
 
 
 def test_an_error_within_the_bound_passes_and_one_of_ten_bounds_fails():
@@ -18,24 +19,19 @@ def test_an_error_within_the_bound_passes_and_one_of_ten_bounds_fails():
             assert_close([1.0, 2.0 + off], [1.0, 2.0], 1e-6)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_fails_on_either_side_and_on_both(bad):
-    with pytest.raises(AssertionError, match="1 of 2 numbers are not finite"):
-        assert_close(torch.tensor([0.0, bad]), [0.0, 0.0], 1e9)
-    with pytest.raises(AssertionError, match="nothing can be compared"):
-        assert_close([0.0, 0.0], torch.tensor([0.0, bad]), 1e9)
+@pytest.mark.parametrize(
+    ("actual", "expected", "bound"),
+    [
+        *(([0.0, bad], [0.0, 0.0], 1e9) for bad in (NAN, INF, -INF)),
+        *(([0.0, 0.0], [0.0, bad], 1e9) for bad in (NAN, INF, -INF)),
+        *(([bad], [bad], INF) for bad in (NAN, INF, -INF)),
+        ([[0.0, 0.0]], [[0.0, 0.0]] * 2, 1.0),  # a shape that would only broadcast
+        ([0.0], [0.0], NAN),
+    ],
+)
+def test_what_is_not_finite_or_of_another_shape_fails_on_either_side(actual, expected, bound):
     with pytest.raises(AssertionError):
-        assert_close([bad], [bad], math.inf)
-
-
-def test_a_shape_that_would_only_broadcast_fails():
-    with pytest.raises(AssertionError, match=r"shape \(1, 2\) instead of \(2, 2\)"):
-        assert_close(np.zeros((1, 2)), np.zeros((2, 2)), 1.0)
-
-
-def test_a_bound_that_is_nan_fails():
-    with pytest.raises(AssertionError):
-        assert_close([0.0], [0.0], math.nan)
+        assert_close(torch.tensor(actual), expected, bound)
 
 
 def test_same_means_not_one_unit_in_the_last_place():
@@ -45,17 +41,15 @@ def test_same_means_not_one_unit_in_the_last_place():
 
 
 def test_no_test_of_the_parts_compares_in_a_way_that_nan_can_pass():
-    lenient = re.compile(
-        r"np\.testing|torch\.testing|\ballclose\(|approx\(|import assert_allclose$", re.MULTILINE
-    )
+    lenient = re.compile(r"np\.testing|torch\.testing|\ballclose\(|approx\(|import assert_allclose")
     files = [file for file in Path(__file__).parent.glob("test_*.py") if file != Path(__file__)]
     assert len(files) >= 12
     assert [file.name for file in files if lenient.search(file.read_text(encoding="utf-8"))] == []
 
 
 def test_scores_must_be_blocked_in_the_same_places():
-    expected = np.array([0.0, -math.inf])
-    assert_scores_close(torch.tensor([1e-7, -math.inf]), expected, 1e-6)
-    for wrong in ([0.0, -1e9], [-math.inf, -math.inf], [math.nan, -math.inf], [1e-5, -math.inf]):
+    expected = torch.tensor([0.0, -INF]).numpy()
+    assert_scores_close(torch.tensor([1e-7, -INF]), expected, 1e-6)
+    for wrong in ([0.0, -1e9], [-INF, -INF], [NAN, -INF], [1e-5, -INF]):
         with pytest.raises(AssertionError):
             assert_scores_close(torch.tensor(wrong), expected, 1e-6)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun
 from attnlab.native import attention, compiler_name, vector_bytes, vectors
 from attnlab.parts.attend import attend
 from attnlab.parts.fused import (
@@ -323,17 +323,6 @@ def test_auto_follows_the_probe_and_the_setting_wins_over_the_environment(monkey
     monkeypatch.setattr(module._PATH, "setting", None)
     looked(*tensors(*LONG))
     assert len(native) == 2
-
-
-def test_a_path_that_does_not_exist_is_refused(monkeypatch):
-    with (
-        pytest.raises(WrongUsage, match="must be one of auto, default, native; got 'flash'"),
-        use_attention_path("flash"),
-    ):
-        pass
-    monkeypatch.setenv("ATTNLAB_ATTENTION_PATH", "flash")
-    with pytest.raises(WrongUsage, match="got 'flash'"):
-        looked(*tensors(*LONG))
 
 
 # What is wrong, the old snippet of the C++, the new one.

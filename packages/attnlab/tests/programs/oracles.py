@@ -4,33 +4,9 @@ from collections import Counter
 from fractions import Fraction
 
 
-def length(w):
-    return [len(w)] * len(w)
-
-
-def reverse(w):
-    return list(w)[::-1]
-
-
-def hist(w):
-    return [Counter(w)[c] for c in w]
-
-
 def double_hist(w):
     counts = Counter(w)
     return [sum(counts[d] == counts[c] for d in counts) for c in w]
-
-
-def seen_before(w):
-    return [c in w[:i] for i, c in enumerate(w)]
-
-
-def previous_count(w):
-    return [list(w[:i]).count(c) for i, c in enumerate(w)]
-
-
-def sort(w):
-    return sorted(w)
 
 
 def sort_unique(w):
@@ -47,35 +23,6 @@ def most_frequent_first(w):
     counts = Counter(w)
     order = sorted(counts, key=lambda c: (-counts[c], w.index(c)))
     return [*order, *"." * (len(w) - len(order))]
-
-
-def fraction_so_far(w, token="a"):
-    return [Fraction(list(w[: i + 1]).count(token), i + 1) for i in range(len(w))]
-
-
-def majority_so_far(w, token="a"):
-    return [2 * list(w[: i + 1]).count(token) > i + 1 for i in range(len(w))]
-
-
-def pair_balance(w):
-    return [Fraction(w[: i + 1].count("(") - w[: i + 1].count(")"), i + 1) for i in range(len(w))]
-
-
-def dyck_1(w):
-    verdicts, depth, broken = [], 0, False
-    for c in w:
-        depth += {"(": 1, ")": -1}[c]
-        broken = broken or depth < 0
-        verdicts.append("F" if broken else "PT"[depth == 0])
-    return verdicts
-
-
-def dyck_2(w):
-    return dyck(w, ("()", "{}"))
-
-
-def dyck_3(w):
-    return dyck(w, ("()", "{}", "[]"))
 
 
 def dyck(w, pairs):
@@ -100,84 +47,12 @@ def shuffle_dyck_2(w):
     return [good] * len(w)
 
 
-def count(w, token="a"):
-    return [w.count(token)] * len(w)
-
-
-def contains(w, token="a"):
-    return [token in w] * len(w)
-
-
-def has_focus(w):
-    return [c in w[i + 1 :] for i, c in enumerate(w)]
-
-
-def indicator(w, token="a"):
-    return [int(c == token) for c in w]
-
-
-def minimum(w):
-    return [min(c, w[i - 1] if i else 0) for i, c in enumerate(w)]
-
-
-def maximum(w):
-    return [max(c, w[i - 1] if i else 0) for i, c in enumerate(w)]
-
-
-def average(w):
-    return [Fraction(sum(w), len(w))] * len(w)
-
-
-def running_sum(w):
-    return [sum(w[: i + 1]) for i in range(len(w))]
-
-
-def shift(w, by=1):
-    return [w[i - by] if i >= by else "." for i in range(len(w))]
-
-
-def load_from(w, place=1):
-    return [w[place] if place < len(w) else "."] * len(w)
-
-
-def mark_first(w, token="a"):
-    return [c == token and token not in w[:i] for i, c in enumerate(w)]
-
-
-def mark_last(w, token="a"):
-    return [c == token and token not in w[i + 1 :] for i, c in enumerate(w)]
-
-
-def next_identical(w):
-    return [next((j for j in range(i + 1, len(w)) if w[j] == c), -1) for i, c in enumerate(w)]
-
-
-def smallest(w):
-    return [min(w)] * len(w)
-
-
-def largest(w):
-    return [max(w)] * len(w)
-
-
 def induction(w):
     found = []
     for i, c in enumerate(w):
         last = max((j for j in range(i) if w[j] == c), default=None)
         found.append("." if last is None else w[last + 1])
     return found
-
-
-def detect(w, pattern="abc"):
-    return ["".join(w[: i + 1]).endswith(pattern) for i in range(len(w))]
-
-
-def count_rarer(w, times=2):
-    return [sum(w.count(c) < times for c in w)] * len(w)
-
-
-def add_neighbors(w, size=3):
-    return [(c + (w[i - 1] if i else 0)) % size for i, c in enumerate(w)]
 
 
 def addition(w):
@@ -187,20 +62,48 @@ def addition(w):
     return [*"." * len(one), *(int(digit) for digit in total)]
 
 
-def rover(w):
-    """Facts and rules by set algebra, such as "a<A,x<A:x#B,a<B?": three rounds of all rules."""
-    *clauses, question = "".join(w).rstrip("?").split(",")
-    no = {"<": "#", "#": "<"}
-    known = {(clause[2], clause[1]) for clause in clauses if ":" not in clause}
-    rules = [
-        ((one[2], one[1]), (two[2], two[1]))
-        for one, two in (clause.split(":") for clause in clauses if ":" in clause)
-    ]
-    rules += [((b, no[is_b]), (a, no[is_a])) for (a, is_a), (b, is_b) in rules]
-    for _ in range(3):
-        known |= {conclusion for premise, conclusion in rules if premise in known}
-    asked, opposite = (question[2], question[1]), (question[2], no[question[1]])
-    verdict = "T" if asked in known else "?"
-    if verdict == "?" and opposite in known:
-        verdict = "F"
-    return [verdict] * len(w)
+ORACLES = {
+    "length": lambda w: [len(w)] * len(w),
+    "reverse": lambda w: list(w)[::-1],
+    "hist": lambda w: [Counter(w)[c] for c in w],
+    "double_hist": double_hist,
+    "seen_before": lambda w: [c in w[:i] for i, c in enumerate(w)],
+    "previous_count": lambda w: [list(w[:i]).count(c) for i, c in enumerate(w)],
+    "sort": sorted,
+    "sort_unique": sort_unique,
+    "sort_by_frequency": sort_by_frequency,
+    "most_frequent_first": most_frequent_first,
+    "fraction_so_far": lambda w: [
+        Fraction(list(w[: i + 1]).count("a"), i + 1) for i in range(len(w))
+    ],
+    "majority_so_far": lambda w: [2 * list(w[: i + 1]).count("a") > i + 1 for i in range(len(w))],
+    "pair_balance": lambda w: [
+        Fraction(w[: i + 1].count("(") - w[: i + 1].count(")"), i + 1) for i in range(len(w))
+    ],
+    "dyck_1": lambda w: dyck(w, ("()",)),
+    "dyck_2": lambda w: dyck(w, ("()", "{}")),
+    "dyck_3": lambda w: dyck(w, ("()", "{}", "[]")),
+    "shuffle_dyck_2": shuffle_dyck_2,
+    "count": lambda w: [w.count("a")] * len(w),
+    "contains": lambda w: ["a" in w] * len(w),
+    "has_focus": lambda w: [c in w[i + 1 :] for i, c in enumerate(w)],
+    "indicator": lambda w: [int(c == "a") for c in w],
+    "minimum": lambda w: [min(c, w[i - 1] if i else 0) for i, c in enumerate(w)],
+    "maximum": lambda w: [max(c, w[i - 1] if i else 0) for i, c in enumerate(w)],
+    "average": lambda w: [Fraction(sum(w), len(w))] * len(w),
+    "running_sum": lambda w: [sum(w[: i + 1]) for i in range(len(w))],
+    "shift": lambda w: [w[i - 1] if i >= 1 else "." for i in range(len(w))],
+    "load_from": lambda w: [w[1] if len(w) > 1 else "."] * len(w),
+    "mark_first": lambda w: [c == "a" and "a" not in w[:i] for i, c in enumerate(w)],
+    "mark_last": lambda w: [c == "a" and "a" not in w[i + 1 :] for i, c in enumerate(w)],
+    "next_identical": lambda w: [
+        next((j for j in range(i + 1, len(w)) if w[j] == c), -1) for i, c in enumerate(w)
+    ],
+    "smallest": lambda w: [min(w)] * len(w),
+    "largest": lambda w: [max(w)] * len(w),
+    "induction": induction,
+    "detect": lambda w: ["".join(w[: i + 1]).endswith("abc") for i in range(len(w))],
+    "count_rarer": lambda w: [sum(w.count(c) < 2 for c in w)] * len(w),
+    "add_neighbors": lambda w: [(c + (w[i - 1] if i else 0)) % 3 for i, c in enumerate(w)],
+    "addition": addition,
+}

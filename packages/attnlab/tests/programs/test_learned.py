@@ -113,7 +113,7 @@ def test_each_formula_bounds_what_its_input_may_change(name, kind):
     config = {"norm": kind, "activation": activation, "temperature": 0.5, "projections": "gated"}
     config |= {"num_heads": 2, "d_model": 4}
     random, closest = np.random.default_rng(0), 0.0
-    for _ in range(200):
+    for _ in range(100):
         weights = {"x.weight": (4,), "x.bias": (4,)}
         if name == "linear":
             weights["x.weight"] = (4, 4)
@@ -152,6 +152,8 @@ def test_rounding_itself_is_bounded_where_nothing_comes_in():
     far = Bounded(spread.value + 1000, spread.error)  # a variance of what is far from 0
     assert formulas.norm("x", far).error.max() > 25_000 * unit
     assert formulas.add(exact, exact).error.min() >= 2 * unit
+    formulas = Rounding({"x.weight": np.ones((1, 4)), "x.bias": np.zeros(1)}, {}, unit)
+    assert formulas.linear("x", exact).error.min() > 4 * unit
 
 
 def in_torch(name, x, other):
@@ -188,7 +190,7 @@ def in_formulas(name, x, other):
 def test_what_torch_computes_lies_within_the_bound(name):
     """On numbers of all sizes: a tiny share, too, whose key is far below the highest score."""
     random = np.random.default_rng(0)
-    for _ in range(500):
+    for _ in range(200):
         size = 10 ** random.uniform(-3, 1.5, 3)
         width = random.integers(2, 12)
         x = random.normal(random.normal(0, size[0]), size[1], (1, 3, width)).astype(np.float32)
@@ -294,7 +296,7 @@ def test_a_larger_sorter_is_proved_on_all_its_inputs(tmp_path):
     assert "32,768 inputs of 5 tokens: holds" in checked(tmp_path / "proof")[1]
 
 
-@pytest.mark.parametrize("number", [60, pytest.param(1_500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [40, pytest.param(1_500, marks=pytest.mark.slow)])
 def test_no_mutated_sorter_gets_a_false_certificate(sorters, number):
     random = np.random.default_rng(0)
     sure = 0
@@ -386,23 +388,6 @@ def test_the_state_of_another_proof_is_refused(tmp_path, monkeypatch):
     state.write_text(state.read_text().replace('"sure"', '"certain"'))
     with pytest.raises(CouldNotRun, match="damaged"):
         prove_program(model, program, state=state)
-
-
-def test_the_command_goes_on_with_a_proof(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("attnlab.programs.proof._SECONDS_BETWEEN_SAVES", 0.0)
-    program = tmp_path / "dyck.py"
-    program.write_text("from attnlab.programs.library import dyck_1\nprogram = dyck_1()\n")
-    out = tmp_path / "dyck"
-    command = ["compile", str(program), "--length", "7", "--out", str(out)]
-    with monkeypatch.context() as patch:
-        patch.setattr("attnlab.programs.proof._SavedTally.remove", stopped)
-        assert main(command) == 130
-    assert "the same command goes on" in capsys.readouterr().err
-    assert (out / "proof.json").exists()
-    assert main([*command, "--resume"]) == 0
-    assert (out / "certificate.json").exists()
-    assert main([*command, "--resume"]) == 3
-    assert main([*command[:-2], "--resume"]) == 2
 
 
 @pytest.mark.parametrize("bits", [["--float64"], []], ids=["sure", "not_sure"])

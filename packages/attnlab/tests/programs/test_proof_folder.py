@@ -27,12 +27,19 @@ program = Program(aggregate(select(indices, 0, "=="), tokens), "ab", "first")
 """
 
 
+def compiling(folder, text=PROGRAM, length=3):
+    """The command that compiles and proves a program, and where it writes."""
+    (folder / "program.py").write_text(text)
+    out = folder / "out"
+    size = ["--length", str(length)]
+    return ["compile", str(folder / "program.py"), *size, "--out", str(out)], out
+
+
 @pytest.fixture(params=["compile", "prove", "prove many"])
 def command(request, sorters, tmp_path):
     """A command of each kind, without its --out, which the tests give it."""
     if request.param == "compile":
-        (tmp_path / "program.py").write_text(PROGRAM)
-        return ["compile", str(tmp_path / "program.py"), "--length", "3"]
+        return compiling(tmp_path)[0][:-2]
     folder = sorters.folder
     if request.param == "prove":
         folder = folder / "1"
@@ -92,15 +99,14 @@ def test_on_a_full_disk_it_is_told_and_the_same_command_goes_on(command, every, 
 
 
 def test_resume_goes_on_with_what_is_unfinished_and_with_nothing_else(tmp_path, capsys):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    out = tmp_path / "out"
-    command = ["compile", str(tmp_path / "program.py"), "--length", "3", "--out", str(out)]
+    command, out = compiling(tmp_path)
     assert main([*command, "--resume"]) == 3
     assert "there is no interrupted proof" in capsys.readouterr().err
     assert killed_at(12, command)
     assert "unfinished" in content_of(out)
     assert main([*command, "--resume"]) == 0
     whole = content_of(out)
+    assert main([*command[:-2], "--resume"]) == 2
     for more in ([], ["--resume"]):
         assert main([*command, *more]) == 3
         assert "exists already and is not an unfinished proof" in capsys.readouterr().err
@@ -108,11 +114,9 @@ def test_resume_goes_on_with_what_is_unfinished_and_with_nothing_else(tmp_path, 
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    out = tmp_path / "out"
+    command, out = compiling(tmp_path)
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
-    command = ["compile", str(tmp_path / "program.py"), "--length", "3", "--out", str(out)]
     assert main(command) == 3
     assert content_of(out) == {"thesis.txt": b"years of work"}
     (out / "thesis.txt").unlink()
@@ -121,21 +125,16 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
 
 
 def test_two_commands_do_not_write_into_one_folder(tmp_path, capsys):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    out = tmp_path / "out"
+    command, out = compiling(tmp_path)
     out.mkdir()
     with locked(out):
-        command = ["compile", str(tmp_path / "program.py"), "--length", "3", "--out", str(out)]
         assert main(command) == 3
     assert "is writing into" in capsys.readouterr().err
     assert not content_of(out)
 
 
 def test_a_refusal_leaves_no_folder(tmp_path, capsys):
-    text = PROGRAM.replace('"=="), tokens)', '"<"), tokens)')
-    (tmp_path / "program.py").write_text(text)
-    out = tmp_path / "out"
-    command = ["compile", str(tmp_path / "program.py"), "--length", "3", "--out", str(out)]
+    command, out = compiling(tmp_path, PROGRAM.replace('"=="), tokens)', '"<"), tokens)'))
     assert main(command) == 2
     assert "nothing" in capsys.readouterr().err
     assert not out.exists()
@@ -175,32 +174,29 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("more", [[], ["--resume"]])
+@pytest.mark.parametrize(
+    ("change", "more"), [*((change, []) for change in CHANGES), ("a global", ["--resume"])]
+)
 def test_a_proof_is_not_gone_on_with_after_the_program_has_changed(
     change, more, tmp_path, capsys, monkeypatch
 ):
-    file, out = tmp_path / "program.py", tmp_path / "out"
-    file.write_text(LABELS)
-    command = ["compile", str(file), "--length", "7", "--out", str(out)]
+    command, out = compiling(tmp_path, LABELS, 7)
     interrupt(command, monkeypatch, after=60)
-    kept = content_of(out)
-    assert "proof.json" in kept
+    assert "proof.json" in content_of(out)
     old, new = CHANGES[change]
     assert LABELS.count(old) == 1
-    file.write_text(LABELS.replace(old, new))
+    compiling(tmp_path, LABELS.replace(old, new))
     assert main([*command, *more]) == 3
     assert "belongs to another proof" in capsys.readouterr().err
-    file.write_text(LABELS)
+    compiling(tmp_path, LABELS)
     assert main([*command, *more]) == 0
     assert open_compiled(out)("abbabab") == ["x", "y", "y", "x", "y", "x", "y"]
 
 
 @pytest.mark.parametrize("more", [["--tolerance", "0.01"], ["--float32"], ["--causal"]])
 def test_a_proof_is_not_gone_on_with_by_another_command(more, tmp_path, capsys, monkeypatch):
-    file, out = tmp_path / "program.py", tmp_path / "out"
-    file.write_text(LABELS.replace("apply(labels(), tokens, indices)", NUMBERS))
-    command = ["compile", str(file), "--length", "7", "--out", str(out)]
+    text = LABELS.replace("apply(labels(), tokens, indices)", NUMBERS)
+    command, _ = compiling(tmp_path, text, 7)
     interrupt(command, monkeypatch, after=60)
     assert main([*command, *more]) == 3
     assert "belongs to another proof" in capsys.readouterr().err
@@ -222,46 +218,37 @@ def interrupt(command, monkeypatch, *, after):
         assert main(command) == 130
 
 
-def test_an_interrupted_proof_of_a_program_is_not_of_one_that_differs_in_a_map(tmp_path):
-    """In Python, where the same words name two functions."""
+def copying(last, length):
+    """Copy the tokens, but for the inputs of one length; the same words name two functions."""
 
-    def made(last):
-        def label(token, length):
-            return last if length == 1 else token
+    def label(token, each):
+        return last if each == length else token
 
-        return Program(apply(label, tokens, selector_width(everything)), "abz", "copy")
-
-    class Stop(Exception):
-        pass
-
-    def stop(done, of):
-        if done > 30:
-            raise Stop
-
-    state = tmp_path / "proof.json"
-    compiled = compile_program(made("a"), 6)
-    with pytest.raises(Stop):
-        prove_program(compiled, made("a"), state=state, progress=stop)
-    with pytest.raises(CouldNotRun, match="of a program with other answers"):
-        prove_program(compiled, made("z"), state=state)
-    assert prove_program(compiled, made("a"), state=state).holds
+    return Program(apply(label, tokens, selector_width(everything)), "abz", "copy")
 
 
-def test_a_program_that_differs_in_longer_inputs_alone_is_refuted_when_it_goes_on(tmp_path):
-    def made(last):
-        def label(token, length):
-            return last if length == 6 else token
-
-        return Program(apply(label, tokens, selector_width(everything)), "abz", "copy")
-
+def interrupted_proof(length, state):
     def stop(done, of):
         if done > 30:
             raise KeyboardInterrupt
 
-    state = tmp_path / "proof.json"
-    compiled = compile_program(made("a"), 6)
+    compiled = compile_program(copying("a", length), 6)
     with pytest.raises(KeyboardInterrupt):
-        prove_program(compiled, made("a"), state=state, progress=stop)
-    proof = prove_program(compiled, made("z"), state=state)
+        prove_program(compiled, copying("a", length), state=state, progress=stop)
+    return compiled
+
+
+def test_an_interrupted_proof_of_a_program_is_not_of_one_that_differs_in_a_map(tmp_path):
+    state = tmp_path / "proof.json"
+    compiled = interrupted_proof(1, state)
+    with pytest.raises(CouldNotRun, match="of a program with other answers"):
+        prove_program(compiled, copying("z", 1), state=state)
+    assert prove_program(compiled, copying("a", 1), state=state).holds
+
+
+def test_a_program_that_differs_in_longer_inputs_alone_is_refuted_when_it_goes_on(tmp_path):
+    state = tmp_path / "proof.json"
+    compiled = interrupted_proof(6, state)
+    proof = prove_program(compiled, copying("z", 6), state=state)
     assert not proof.holds
     assert len(proof.counterexample.tokens) == 6

@@ -42,10 +42,8 @@ def counts_of(raw):
 def test_a_csv_is_read_with_separators_inside_its_texts(tmp_path):
     file = tmp_path / "t.csv"
     file.write_bytes('text,label\n"one\u2028line, ""so""\x1e\nto say",good\nplain,bad\n'.encode())
-    assert [row["text"] for row in read_texts(str(file))] == [
-        'one\u2028line, "so"\x1e\nto say',
-        "plain",
-    ]
+    texts = [row["text"] for row in read_texts(str(file))]
+    assert texts == ['one\u2028line, "so"\x1e\nto say', "plain"]
 
 
 def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
@@ -68,10 +66,8 @@ def write(path, kind):
         parquet.write_table(pyarrow.Table.from_pylist(values), file)
     else:
         comma = "," if kind == "csv" else "\t"
-        file.write_text(
-            "\n".join(comma.join(line) for line in [values[0], *(v.values() for v in values)])
-            + "\n"
-        )
+        lines = [values[0], *(each.values() for each in values)]
+        file.write_text("\n".join(map(comma.join, lines)) + "\n")
     return str(file), values
 
 
@@ -90,23 +86,10 @@ def test_a_column_that_is_not_there_is_answered_with_a_suggestion(kind, tmp_path
         read_texts(file, Columns(text="txt"))
 
 
-def test_labels_of_any_plain_kind_become_texts():
-    kept = tidied(rows_of(("a", 1), ("b", 1.0), ("c", True), ("d", 0.5), ("e", " x ")))
-    assert [row.label for row in kept.rows] == ["1", "1", "true", "0.5", "x"]
-
-
 def test_what_is_left_out_is_counted():
     raw = rows_of(
-        ("one", "a"),
-        ("One ", "a"),
-        ("two", "a"),
-        ("two", "b"),
-        (" ", "a"),
-        (None, "a"),
-        ("x", None),
-        ("y", ""),
-        ("z", float("nan")),
-        ("last", "b"),
+        *(("one", "a"), ("One ", "a"), ("two", "a"), ("two", "b"), (" ", "a"), (None, "a")),
+        *(("x", None), ("y", ""), ("z", float("nan")), ("last", "b")),
     )
     assert counts_of(raw) == {
         "rows read": 10,
@@ -151,20 +134,18 @@ def test_a_text_that_is_not_a_number_is_missing():
     assert counts_of(rows_of((float("nan"), "a"), ("nan", "a"), ("x", "b")))["texts used"] == 2
 
 
-ALIKE = ["Great film!", "great  film", "GREAT film…", "\uff27reat film"]
-
-
-@pytest.mark.parametrize("other", [*ALIKE[1:], "caf\u00e9", "zero\u200bwidth", "STRASSE", ":)"])
-def test_texts_alike_but_for_punctuation_case_or_unicode_form_are_one_text_across_a_split(other):
-    one = {
-        "caf\u00e9": "Cafe\u0301.",
-        "zero\u200bwidth": "zerowidth",
-        "STRASSE": "straße",
-        ":)": " :)",
-    }
-    assert (
-        shared_texts([LabelledText(one.get(other, ALIKE[0]), "x")], [LabelledText(other, "x")]) == 1
-    )
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("Great film!", other) for other in ("great  film", "GREAT film…", "\uff27reat film")),
+        *(("Cafe\u0301.", "caf\u00e9"), ("zerowidth", "zero\u200bwidth")),
+        *(("straße", "STRASSE"), (" :)", ":)")),
+    ],
+)
+def test_texts_alike_but_for_punctuation_case_or_unicode_form_are_one_text_across_a_split(
+    one, other
+):
+    assert shared_texts([LabelledText(one, "x")], [LabelledText(other, "x")]) == 1
 
 
 @pytest.mark.parametrize(
@@ -209,9 +190,8 @@ def test_a_lone_quote_in_a_tsv_is_a_character(tmp_path):
 
 def test_a_split_that_the_first_line_of_a_jsonl_leaves_out_is_read(tmp_path):
     file = tmp_path / "t.jsonl"
-    file.write_text(
-        '{"text": "one", "label": "a"}\n{"text": "two", "label": "b", "split": "test"}\n'
-    )
+    rows = [{"text": "one", "label": "a"}, {"text": "two", "label": "b", "split": "test"}]
+    file.write_text("\n".join(map(json.dumps, rows)))
     assert [row["split"] for row in read_texts(str(file))] == [None, "test"]
 
 
@@ -284,7 +264,7 @@ def as_cells(rows, mark, quoted=()):
 
 @pytest.mark.parametrize(("kind", "mark"), [("csv", ","), ("tsv", "\t")])
 @pytest.mark.parametrize("has_header", [True, False])
-@pytest.mark.parametrize("quoted", [(3, 17), (0, 1), (5, 23), (7,), (0, 23)])
+@pytest.mark.parametrize("quoted", [(3, 17), (7,), (0, 23)])
 def test_stray_quotation_marks_hide_no_row(kind, mark, has_header, quoted, tmp_path):
     head = [f"text{mark}label"] if has_header else []
     file = tmp_path / f"t.{kind}"
@@ -402,7 +382,7 @@ def test_bytes_of_parquet_are_read_as_utf8_and_others_counted(tmp_path):
     assert read_texts(str(tmp_path / "t.parquet"))[1] == {"text": b"\xff\xfe", "label": 2}
 
 
-@pytest.mark.parametrize("value", [[0, 1], {"a": 1}, (1,), [], [[b"a"]]])
+@pytest.mark.parametrize("value", [[0, 1], {"a": 1}, (1,)])
 @pytest.mark.parametrize("column", ["text", "label", "split"])
 def test_a_container_is_no_text_no_label_and_no_split(value, column):
     rows = [{"text": "one", "label": "a", "split": "train"}, {"text": "two", "label": "b"}]
@@ -474,16 +454,6 @@ def test_what_does_not_go_with_a_file_is_refused(name, columns, words, tmp_path)
     (tmp_path / name).write_text("a,b\n")
     with pytest.raises(WrongUsage, match=words):
         read_texts(str(tmp_path / name), columns)
-
-
-def test_a_row_of_the_wrong_length_is_counted_as_such(tmp_path):
-    file = tmp_path / "t.csv"
-    file.write_text("text,label\nonly one\nwarm,good,too many\n\nfine,bad\nwarm,good\n")
-    assert counts_of(read_texts(str(file))) == {
-        "rows read": 4,
-        "rows with more or fewer cells than the file has columns, left out": 2,
-        "texts used": 2,
-    }
 
 
 def test_a_very_long_text_is_read_whole(tmp_path):
@@ -559,10 +529,6 @@ def test_a_split_by_row_of_repeated_texts_shares_nearly_all():
     assert shared_texts(train, held) == len({row.text for row in held}) >= 15
 
 
-def test_texts_are_compared_in_their_clean_form():
-    assert shared_texts([LabelledText("A  film", "x")], [LabelledText("a film ", "x")]) == 1
-
-
 def test_a_class_with_one_text_keeps_it_in_training():
     train, held = split_by_text([*labelled(10), LabelledText("lonely", "b")], 0.2, generator())
     assert "lonely" in {row.text for row in train}
@@ -603,13 +569,6 @@ def test_too_few_texts_to_split_are_refused():
 def test_the_built_in_verdicts_are_ten_for_and_ten_against_and_all_different():
     assert len({text for text, _ in VERDICTS}) == 20
     assert [label for _, label in VERDICTS].count("positive") == 10
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_rows_are_tidied_and_split():
-    raw = [{"text": f"text number {number}", "label": number % 3} for number in range(100_000)]
-    split, _ = split_by_file(tidied(raw).rows, 0.2, generator())
-    assert sum(map(len, split)) == 100_000
 
 
 @pytest.mark.parametrize(("mark", "spelling"), [(";", "';'"), ("|", "'|'"), ("\t", "tab")])

@@ -18,6 +18,7 @@ from attnlab.tasks.tokenizers import (
     words_of,
 )
 
+NO_PARTS = {"words": [], "beginnings": []}
 TEXTS = ["good film", "good good story", "bad film", "a story"]
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
@@ -117,9 +118,7 @@ def test_punctuation_hides_no_word(kind):
 def test_a_literal_pad_in_a_text_is_a_word_and_not_padding():
     tokenizer = word(texts=["<pad> <PAD> <cls>"])
     assert tokenizer.encode("<PAD> x")[:5] == [CLS, 3, 5, 4, UNK]
-    assert tokenizer.decode(tokenizer.encode("<PAD> <C")) == "< pad > < [UNK]".replace(
-        "[UNK]", "<UNK>"
-    )
+    assert tokenizer.decode(tokenizer.encode("<PAD> <C")) == "< pad > < <UNK>"
 
 
 def test_the_vocabulary_is_cut_at_its_size():
@@ -171,9 +170,8 @@ def test_equal_names_of_different_parts_have_ids_of_their_own():
 
 
 def test_subwords_come_back_as_the_text_and_know_words_they_never_saw():
-    tokenizer = SubwordTokenizer.build(
-        ["the lower the better", "lowest newest widest", "new low wide"] * 5, 60, 40
-    )
+    texts = ["the lower the better", "lowest newest widest", "new low wide"] * 5
+    tokenizer = SubwordTokenizer.build(texts, 60, 40)
     assert tokenizer.vocab_size <= 60
     assert tokenizer.encode("the lower")[0] == CLS
     assert tokenizer.decode(tokenizer.encode("The  newer widow")) == "the newer widow"
@@ -201,16 +199,7 @@ def test_a_tokenizer_saved_and_opened_again_gives_the_same_ids(kind):
         ({"kind": "word", "max_length": 3, "words": [1]}, "expected a list of words"),
         ({"kind": "word", "max_length": 3, "words": ["a", "a"]}, "one id"),
         ({"kind": "word", "max_length": 0, "words": []}, "max_length must be"),
-        (
-            {
-                "kind": "parts",
-                "max_length": 3,
-                "words": [],
-                "beginnings": [],
-                "pairs": ["a b", "a b"],
-            },
-            "one id",
-        ),
+        ({"kind": "parts", "max_length": 3, **NO_PARTS, "pairs": ["a b", "a b"]}, "one id"),
         ({"kind": "subword", "max_length": 3, "state": {}}, "not the state of a subword tokenizer"),
     ],
 )
@@ -234,17 +223,7 @@ def test_without_the_library_tokenizers_say_what_to_install(kind, what, monkeypa
 
 def test_a_tokenizer_that_forgets_the_order_of_its_words_is_caught(monkeypatch):
     whole = WordTokenizer.to_mapping
-    monkeypatch.setattr(
-        WordTokenizer,
-        "to_mapping",
-        lambda self: {**whole(self), "words": whole(self)["words"][::-1]},
-    )
+    backwards = lambda self: {**whole(self), "words": whole(self)["words"][::-1]}  # noqa: E731
+    monkeypatch.setattr(WordTokenizer, "to_mapping", backwards)
     with pytest.raises(AssertionError):
         test_a_tokenizer_saved_and_opened_again_gives_the_same_ids(WordTokenizer)
-
-
-def test_a_tokenizer_that_loses_words_is_caught(monkeypatch):
-    whole = WordTokenizer.decode
-    monkeypatch.setattr(WordTokenizer, "decode", lambda self, ids: whole(self, list(ids)[:3]))
-    with pytest.raises(AssertionError):
-        test_a_text_of_the_corpus_comes_back_whole()

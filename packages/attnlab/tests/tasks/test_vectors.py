@@ -64,27 +64,20 @@ def test_right_keys_are_where_the_answer_stands():
     assert keys("unique", "ABA")[1:] == [[0, 0, 0, 1], [1, 0, 0, 0], [0, 1, 0, 0]]
 
 
-def test_zero_and_ties_and_nan_are_never_clear():
-    unique, identity = vector_task("unique"), vector_task("identity")
-    ids = unique.parse("A").unsqueeze(0)
-    nan = float("nan")
-    assert [
-        bool((unique.clearance(torch.tensor([[[5.0], [out]]]), ids) > 0).all())
-        for out in (1, 0, -1, nan)
-    ] == [
-        True,
-        False,
-        False,
-        False,
-    ]
-    ids = identity.parse("A").unsqueeze(0)
-    rows = ([1.0, 0, 0], [0.5, 0.5, 0], [nan, 0, 0], [1.0, nan, 0])
-    assert [bool((identity.clearance(torch.tensor([[row]]), ids) > 0).all()) for row in rows] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+@pytest.mark.parametrize(
+    ("rule", "rows"),
+    [
+        ("unique", [[[5.0], [out]] for out in (1, 0, -1, float("nan"))]),
+        (
+            "identity",
+            [[[1.0, 0, 0]], [[0.5, 0.5, 0]], [[float("nan"), 0, 0]], [[1.0, float("nan"), 0]]],
+        ),
+    ],
+)
+def test_zero_and_ties_and_nan_are_never_clear(rule, rows):
+    task = vector_task(rule)
+    clear = [task.clearance(torch.tensor([row]), task.parse("A").unsqueeze(0)) for row in rows]
+    assert [bool((each > 0).all()) for each in clear] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("rule", RULES)

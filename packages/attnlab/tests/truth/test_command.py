@@ -67,6 +67,7 @@ def test_a_method_of_ones_own_is_scored(few, tmp_path, capsys):
     baselines = [row["method"] for row in told["baselines"]]
     assert baselines == ["head-number", "head-number-reversed", "layer-number", "random"]
     assert {path.name for path in out.iterdir()} == {"scores.json", "truth.png", "truth.svg"}
+    assert "head-number" in (out / "truth.svg").read_text()
     assert main(["truth", "score", f"{file}:wrong"]) == 3
     assert "scores 'attention.9', no head of" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from attnlab.truth import METHODS, build_circuit, circuit_names, ladders, score,
 from attnlab.truth.circuits import USED
 from attnlab.truth.ladders import LADDERS
 from attnlab.truth.methods import BASELINES
-from attnlab.truth.score import Scored, auroc, average_precision, bootstrapped, figure_files
+from attnlab.truth.score import Scored, auroc, average_precision, bootstrapped
 
 
 def scored(values, used, kinds=None, layers=None):
@@ -189,12 +189,3 @@ def test_a_method_that_leaves_a_head_out_or_fails_is_refused(proved):
         score("mine", lambda model, inputs, answers: {}, [proved["shift"]])
     with pytest.raises(CouldNotRun, match="mine fails on shift: KeyError: 'head'"):
         score("mine", failing, [proved["shift"]])
-
-
-def test_the_figure_is_drawn_for_every_method(proved):
-    rows = []
-    for name in ("raw-attention", "random"):
-        rows.append(summarize(name, score(name, METHODS[name], proved.values())))
-    files = figure_files(rows)
-    assert set(files) == {"truth.png", "truth.svg"}
-    assert b"raw-attention" in files["truth.svg"]
