@@ -64,7 +64,7 @@ def test_a_trace_holds_the_weights_that_a_recording_holds(kind):
     json.dumps(found.to_mapping(), allow_nan=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["gpt2", "bert-masked", "bert-judge", "t5"])
 def test_a_fork_silences_a_head_and_its_certificate_holds(kind):
     site = "decoder.layers.1.cross_attention" if kind == "t5" else "layers.1.attention"
     found = attnlab.fork(asked(kind), attnlab.ZeroHead(site=site, head=1))

@@ -76,8 +76,7 @@ def check(model, monkeypatch, *, padded, quick):
     assert not registry.is_replaced()
 
 
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize(("name", "padded"), [("gpt2", False), ("llama", True)])
 def test_attention_is_ours_while_it_is_asked_for_whoever_looks(models, monkeypatch, name, padded):
     model = models[name]
     check(model, monkeypatch, padded=padded, quick=len(list(model.attention_points())))
